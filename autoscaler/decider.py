@@ -8,11 +8,11 @@ ticks and are idempotent: however many gateway workers push, one of them gives t
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from tidegate.autoscaler import policies
 from tidegate.autoscaler.decisions.groups import fitted, leaving, spread
-from tidegate.autoscaler.decisions.limits import LimitContext, bounded, capped, kept_in_dry_run, within_total
+from tidegate.autoscaler.decisions.limits import LimitContext, bounded, capped, dry_run_floor, within_total
 from tidegate.autoscaler.decisions.reasons import figure, reason
 from tidegate.autoscaler.measure.observation import Observation
+from tidegate.autoscaler.policies import registry
 from tidegate.autoscaler.policies.contract import Policy, Recommendation
 from tidegate.autoscaler.policies.policy_state import Plain, StateError, recorded_name, restored, snapshot
 from tidegate.errors import TidegateError
@@ -69,21 +69,21 @@ class Decider:
             return
         self._states[revision.id] = _State(
             revision=revision,
-            policy=policies.build(revision.function, now, ready),
+            policy=registry.build(revision.function, now, ready),
             is_initial=fresh and revision.function.scaling.initial_scale > 0,
         )
 
     def snapshot(self, revision_id: str) -> Plain:
         """What is remembered of a revision, as plain data. Raises UnknownRevisionError, StateError."""
         known = self._state(revision_id)
-        function, keeps = known.revision.function, policies.row(known.revision.function.scaling.policy).keeps
+        function, keeps = known.revision.function, registry.row(known.revision.function.scaling.policy).keeps
         remembered = {name: getattr(known, name) for name in _REMEMBERED}
         return remembered | {"policy": snapshot(known.policy, function, keeps)}
 
     def restore(self, revision: Revision, remembered: Plain) -> None:
         """Takes a revision under control as :meth:`snapshot` left it. Raises StateError, InvalidInputError (policy)."""
         function = revision.function
-        row = policies.row(function.scaling.policy)
+        row = registry.row(function.scaling.policy)
         if not (isinstance(remembered, dict) and remembered.keys() == {*_REMEMBERED, "policy"}):
             raise StateError(f"a decider's state has {', '.join((*_REMEMBERED, 'policy'))}")
         if type(remembered["policy"]) is not dict or recorded_name(row.keeps[0]) not in remembered["policy"]:
@@ -108,36 +108,45 @@ class Decider:
         """The decision for the observed revision. Raises UnknownRevisionError."""
         state = self._state(observation.revision)
         scaling = state.revision.function.scaling
-        standing = self._standing(state, now, observation)
+        context = self._context(state, now, observation)
         usable = fitted(observation)
-        wish = self._ask(state, usable, now)
-        desired, limits = bounded(wish.desired, observation, scaling, standing, is_zero_settled=wish.is_zero_settled)
+        recommended = self._recommendation(state, usable, now)
+        desired, limits = bounded(
+            recommended.desired, observation, scaling, context, is_zero_settled=recommended.is_zero_settled
+        )
         if scaling.dry_run:
-            started, why = self._kept(state, observation, desired, standing)
+            started, why = self._in_dry_run(state, observation, desired, context)
             if started is not None:
                 placed = spread(started, observation.groups)
-                return self._decide(state, now, observation, started, placed, why, wish.observed)
+                return self._decide(state, now, observation, started, placed, why, recommended.observed)
             limits += why
         else:
             state.wanted = observation.existing if desired is None else desired
             desired, shared = within_total(desired, observation)
             limits += shared
-        groups = None if desired is None else self._groups(desired, wish, usable)
+        groups = None if desired is None else self._groups(desired, recommended, usable)
         if groups is not None and usable is not observation:
             groups, shrunk = leaving(groups, observation)
             limits, desired = limits + shrunk, sum(group.replicas for group in groups)
         return self._decide(
-            state, now, observation, desired, groups, wish.reasons + limits, wish.observed, scaling.dry_run
+            state,
+            now,
+            observation,
+            desired,
+            groups,
+            recommended.reasons + limits,
+            recommended.observed,
+            scaling.dry_run,
         )
 
-    def _kept(
-        self, state: _State, observation: Observation, desired: int | None, standing: LimitContext
+    def _in_dry_run(
+        self, state: _State, observation: Observation, desired: int | None, context: LimitContext
     ) -> tuple[int | None, tuple[Reason, ...]]:
         """What a dry run carries out; None: nothing. In the limit over all functions it counts with that and with what
         exists: what the policy wishes is nobody's loss."""
         existing = observation.existing
         state.kept = max(state.kept, existing)
-        started, why = kept_in_dry_run(desired, observation, state.revision.function.scaling, standing, state.kept)
+        started, why = dry_run_floor(desired, observation, state.revision.function.scaling, context, state.kept)
         state.wanted = existing if started is None else started
         granted, shared = within_total(started, observation)
         if started is None or granted is None or granted <= existing:
@@ -193,7 +202,7 @@ class Decider:
     def _is_activating(self, state: _State, now: float) -> bool:
         return state.activating_until is not None and now < state.activating_until
 
-    def _standing(self, state: _State, now: float, observation: Observation) -> LimitContext:
+    def _context(self, state: _State, now: float, observation: Observation) -> LimitContext:
         scaling = state.revision.function.scaling
         if observation.existing > 0:
             state.activating_until = None
@@ -213,22 +222,22 @@ class Decider:
             retention_s=state.policy.retention_s,
         )
 
-    def _ask(self, state: _State, observation: Observation, now: float) -> Recommendation:
+    def _recommendation(self, state: _State, observation: Observation, now: float) -> Recommendation:
         try:
             return state.policy.decide(observation, now)
         except (ArithmeticError, ValueError, LookupError) as error:
             # One function's figures must not stop the decisions of all others; the reason is in its decision log.
             return Recommendation(desired=None, reasons=(reason("policy_failed", f"{type(error).__name__}: {error}"),))
 
-    def _groups(self, desired: int, wish: Recommendation, observation: Observation) -> tuple[GroupDecision, ...]:
+    def _groups(self, desired: int, recommended: Recommendation, observation: Observation) -> tuple[GroupDecision, ...]:
         most, draining = observation.most, sum(group.draining for group in observation.groups)
         # Under the limit over all functions a draining replica still has its place: it is taken back, not replaced.
         is_tight = most is not None and observation.existing < desired and desired + draining > most
-        if wish.groups is None or (is_tight and draining > 0):
+        if recommended.groups is None or (is_tight and draining > 0):
             return spread(desired, observation.groups)
-        if sum(group.replicas for group in wish.groups) == desired:
-            return wish.groups
-        return spread(desired, observation.groups, {group.accelerator: group.replicas for group in wish.groups})
+        if sum(group.replicas for group in recommended.groups) == desired:
+            return recommended.groups
+        return spread(desired, observation.groups, {group.accelerator: group.replicas for group in recommended.groups})
 
     def _hold(self, state: _State, now: float, observation: Observation, why: Reason) -> Decision:
         return self._decide(state, now, observation, None, None, (why,), {})

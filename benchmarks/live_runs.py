@@ -1,4 +1,4 @@
-"""What sets of live experiments have in common: options, a JSON line per figure, a table at the end, the exit code."""
+"""Common parts of the sets of live experiments: options, a JSON line per figure, a table at the end, the exit code."""
 
 import argparse
 import json
@@ -18,7 +18,7 @@ class Figure(Protocol):
 
     @property
     def is_missed(self) -> bool:
-        """What was required and judged does not hold."""
+        """Whether a judged bound does not hold."""
         ...
 
     def record(self) -> Mapping[str, object]:

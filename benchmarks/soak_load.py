@@ -25,7 +25,7 @@ BAD = (
     b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
     b"GET /nothing HTTP/1.1\r\nhost: nobody.localhost\r\n\r\n",
 )
-"""What is refused. The chunked one is refused when its head has been forwarded."""
+"""Requests that are refused; the chunked one after its head has been forwarded."""
 WEBSOCKET = (
     b"GET /functions/f/ws HTTP/1.1\r\nhost: localhost\r\nconnection: upgrade\r\nupgrade: websocket\r\n"
     b"sec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
@@ -33,7 +33,7 @@ WEBSOCKET = (
 
 
 class Counts:
-    """What all clients of a soak have seen."""
+    """Results of all clients of a soak."""
 
     def __init__(self, wanted: int) -> None:
         self.wanted = wanted
@@ -118,7 +118,7 @@ class Clients:
                 group.create_task(self._nasty(number))
 
     async def _bulk(self, number: int) -> None:
-        """One seat: every sixth pipelines, every fifth comes anew after some requests."""
+        """One client: every sixth pipelines, every fifth reconnects after some requests."""
         port = self._ports[number % len(self._ports)]
         depth = 8 if number % 6 == 0 else 1
         turns = 40 if number % 5 == 0 else 1 << 60

@@ -1,4 +1,4 @@
-"""How fast the data plane's processes start and how much memory they take, beside a bare ``python -c pass``.
+"""Start-up time and memory of the data plane's processes, beside a bare ``python -c pass``.
 
     python -m benchmarks.start_up [--runs 15]
 
@@ -10,7 +10,7 @@ Each process is started ``--runs`` times, one after the other, round robin, with
 - ``rss_mb``, ``private_mb``: resident and private memory (``/proc/PID/smaps_rollup``) 0.3 s later, idle.
 
 Prints one JSON line per process: medians and the worst; ``python -c pass`` has only its time to exit and its memory.
-The exit code is 1 where the queue_proxy takes more than it promises; its time is not judged by fewer than five runs.
+The exit code is 1 if the queue_proxy exceeds its bound; its time is not judged by fewer than five runs.
 """
 
 import argparse

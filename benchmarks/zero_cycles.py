@@ -1,12 +1,12 @@
-"""0 -> 1 -> 0 cycles under arrivals, some of them exactly while the last replica leaves.
+"""0 -> 1 -> 0 cycles under arrivals, some of them exactly while the last replica drains.
 
-A function on a short window sleeps as soon as it may; a client sends a burst, falls silent until the replica is gone,
-and asks again; in every second cycle also at the very moment at which the replica drains. Every answer must be 200:
-nobody is to lose a request because the function was going to sleep.
+A function on a short window sleeps as soon as it may. A client sends a burst, is silent until the replica is gone, and
+sends again; in every second cycle also at the very moment at which the replica drains. Every answer must be 200: no
+request may be lost because the function was going to sleep.
 
     python -m benchmarks.zero_cycles [--cycles 10] [--workers 4]
 
-Prints one JSON line: cycles, requests, statuses, how many were sent into a drain; exit code 1 unless all are 200.
+Prints one JSON line: cycles, requests, statuses, requests sent into a drain; exit code 1 unless all are 200.
 """
 
 import argparse

@@ -198,7 +198,7 @@ class ControlProcess:
     async def _build(self, store: Any, registry: Any) -> "_Parts":
         from prometheus_client import CollectorRegistry
 
-        from tidegate.autoscaler.live import Autoscaler
+        from tidegate.autoscaler.live import LiveAutoscaler
         from tidegate.control.api import own_metrics
         from tidegate.control.api.deployment import Deployment
         from tidegate.control.rounds.profiles import LearnedProfiles
@@ -262,24 +262,22 @@ class ControlProcess:
             tenancy.seen(sample)
             key_sets.met_unknown(sample.worker, sample.unknown_keys)
 
-        autoscaler = Autoscaler(
-            self._clock,
-            self._state.decisions,
-            self._state.recordings,
-            gateway_seen=gateway_seen,
-            replica_seen=lambda sample: world.replica_seen(sample),
-            wall=wall,
-            max_replicas=self._settings.scaling.max_replicas,
-        )
-        learning = LearnedProfiles(
-            autoscaler=autoscaler, backend=backend, clock=self._clock, store=store, epoch=self._epoch
-        )
-        await learning.load()
         world = Round(
             registry=registry,
             backend=backend,
-            autoscaler=autoscaler,
-            learning=learning,
+            autoscaler=lambda context: LiveAutoscaler(
+                self._clock,
+                context,
+                self._state.decisions,
+                self._state.recordings,
+                gateway_seen=gateway_seen,
+                replica_seen=lambda sample: world.replica_seen(sample),
+                wall=wall,
+                max_replicas=self._settings.scaling.max_replicas,
+            ),
+            learning=lambda autoscaler: LearnedProfiles(
+                autoscaler=autoscaler, backend=backend, clock=self._clock, store=store, epoch=self._epoch
+            ),
             cpus=Cpus(cpu_seconds),
             gpus=Gpus(None if (devices := nvidia_use()) is None else devices.read),
             tables=tables,
@@ -293,11 +291,12 @@ class ControlProcess:
             took=own_metrics.round_histogram(own).observe,
             aged=own_metrics.age_histogram(own).observe,
         )
+        await world.learning.load()
         own_metrics.register(own, world, epoch=self._epoch, gateways=gateways.views, faults=lambda: len(faults.texts()))
         version = version_of("tidegate")
 
         def equip(found: "Inventory") -> None:
-            backend.equip(found.accelerators, found.host_cores)
+            backend.set_accelerators(found.accelerators, found.host_cores)
             world.soon()
 
         def admit(tenants: "tuple[Tenant, ...]") -> tuple[str, ...]:
@@ -378,7 +377,7 @@ class ControlProcess:
             host_cores=found.host_cores,
             clock=self._clock,
             rng=rng,
-            complain=_log.warning,
+            warn=_log.warning,
         )
         await backend.start(registry.kept(), living)
         return processes, backend, living

@@ -17,8 +17,7 @@ from typing import Protocol
 from tidegate.deploy.placement.ledger import WHOLE, Accelerator, Room
 from tidegate.errors import TidegateError
 from tidegate.function import Revision
-from tidegate.records.cold_start_phases import ColdStartPhases
-from tidegate.records.replica_state import ReplicaState
+from tidegate.records.replica_state import ColdStartPhases, ReplicaState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,11 +140,6 @@ class Backend(Protocol):
     async def resize(self, replica_id: str, *, threads: int | None = None, share: int | None = None) -> ReplicaStatus:
         """Gives the model server ``threads`` cores of its unit, or another share of its device, without a restart.
         Raises ResizeRefusedError where that is impossible here, UnknownReplicaError for no such replica."""
-        ...
-
-    async def configure(self, revision_id: str, accelerator: str, *, max_batch: int, batch_delay_s: float) -> int:
-        """Sets the batching of a group's model servers to come, and of running ones where they can be told; answers
-        how many running ones were."""
         ...
 
     def watch(self, listener: Listener) -> Callable[[], None]:

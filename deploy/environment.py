@@ -17,7 +17,7 @@ from typing import Final
 
 from tidegate.deploy.placement.ledger import WHOLE, Accelerator, AcceleratorKind, Assignment, Profile
 from tidegate.function import Batching, Function, Protocol, Revision, ServerKind
-from tidegate.records.cold_start_phases import ColdStartPhases
+from tidegate.records.replica_state import ColdStartPhases
 from tidegate.schema.units import plain
 
 INHERITED: Final = frozenset(

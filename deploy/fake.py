@@ -33,8 +33,7 @@ from tidegate.deploy.placement.ledger import (
     demand_of,
 )
 from tidegate.function import Function, Revision
-from tidegate.records.cold_start_phases import ColdStartPhases
-from tidegate.records.replica_state import ReplicaState
+from tidegate.records.replica_state import ColdStartPhases, ReplicaState
 
 UNSET_LIMIT = 4
 """Slots where the function says ``auto``."""
@@ -72,8 +71,6 @@ class FakeBackend:
         self._closing = False
         self.stalled: set[str] = set()
         """Accelerators on which nothing that is started ever becomes ready."""
-        self.batching: dict[tuple[str, str], tuple[int, float]] = {}
-        """(largest batch, delay in seconds) by (revision, accelerator), as configured."""
 
     # --- what the world does to it ---
 
@@ -183,26 +180,20 @@ class FakeBackend:
             if kind.kind is not AcceleratorKind.CPU:
                 raise ResizeRefusedError(f"{replica_id} on {kind.name} has no cores to change")
             try:
-                assignment = self._ledger.recore(replica_id, threads)
+                assignment = self._ledger.reassign_cores(replica_id, threads)
             except NoRoomError as error:
                 raise ResizeRefusedError(str(error)) from error
             self._set(fake, cores=assignment.cores, threads=threads)
         return fake.status
-
-    async def configure(self, revision_id: str, accelerator: str, *, max_batch: int, batch_delay_s: float) -> int:
-        """See the protocol."""
-        self.batching[revision_id, accelerator] = (max_batch, batch_delay_s)
-        mine = [each.status for each in self._replicas.values() if each.status.revision == revision_id]
-        return sum(1 for each in mine if each.accelerator == accelerator and each.state is ReplicaState.READY)
 
     def watch(self, listener: Listener) -> Callable[[], None]:
         """See the protocol."""
         self._listeners.append(listener)
         return partial(self._listeners.remove, listener)
 
-    def equip(self, accelerators: Iterable[Accelerator], host_cores: Sequence[int] = ()) -> None:
+    def set_accelerators(self, accelerators: Iterable[Accelerator], host_cores: Sequence[int] = ()) -> None:
         """Other accelerators from now on."""
-        self._ledger.equip(accelerators, host_cores)
+        self._ledger.set_accelerators(accelerators, host_cores)
 
     def replicas(self) -> tuple[ReplicaStatus, ...]:
         """See the protocol."""

@@ -61,11 +61,11 @@ class AccessLog:
         """``_second`` as text, without a zone."""
         self.dropped = 0
 
-    def ended(self, ex: "Exchange", ticket: RequestState, ending: str) -> None:
+    def ended(self, ex: "Exchange", state: RequestState, ending: str) -> None:
         """A request ended; perhaps it gets a line."""
         if self._sampling < 1.0 and self._rng.random() >= self._sampling:
             return
-        line = (self._format(self._entry(ex, ticket, ending)) + "\n").encode()
+        line = (self._format(self._entry(ex, state, ending)) + "\n").encode()
         if self._bytes + len(line) > BUFFERED_BYTES:
             self.dropped += 1
             return
@@ -85,22 +85,22 @@ class AccessLog:
             self._lines.insert(0, data)
             self._bytes += len(data)
 
-    def _entry(self, ex: "Exchange", ticket: RequestState, ending: str) -> Entry:
-        counters, received = ticket.counters, ex.received
-        front = ticket.target.front
+    def _entry(self, ex: "Exchange", state: RequestState, ending: str) -> Entry:
+        counters, received = state.counters, ex.received
+        router = state.target.router
         return Entry(
             time=self._time(ex.ended + self._offset),
-            id=ticket.request_id.decode("latin-1"),
-            function=front.name if front is not None else None,
+            id=state.request_id.decode("latin-1"),
+            function=router.name if router is not None else None,
             revision=counters.revision if counters is not None else None,
-            replica=ticket.replica or None,
+            replica=state.replica or None,
             method=ex.head.method.decode("latin-1"),
             path=ex.head.path.decode("latin-1"),
             status=ex.status,
             bytes_in=ex.bytes_in,
             bytes_out=ex.bytes_out,
             total_ms=_ms(ex.ended - received),
-            wait_ms=_ms(ticket.bound_at - received) if ticket.replica else None,
+            wait_ms=_ms(state.bound_at - received) if state.replica else None,
             first_byte_ms=_ms(ex.first_byte - received) if ex.first_byte else None,
             inferences=ex.inferences,
             ending=ending,

@@ -1,397 +1,529 @@
-"""The path of one request through the gateway, readable top to bottom.
+"""The path of one request through the gateway, top to bottom.
 
-    entrance -> admission -> waiting room -> forward -> answer -> count
+    match -> access -> size -> quota -> room -> forward -> answer -> count
 
-The way in is told in ``entrance.py`` (which function?) and ``admission.py`` (who calls, how large, how urgent?). The
-waiting room (``activator``) is a core in this process: a request that finds a free slot never waits, another is bound
-to a replica only when a slot frees, and one that a replica gives back untouched returns to its old place. This file
-connects that room, the counters and the engine's exchanges. What becomes of requests whose replica failed is in
-``recovery.py``, what the gateway itself tells a client in ``replies.py``; sockets are the shell's (``live.py``).
+Each step is a method of :class:`Chain`, in this order. A step passes the request on to the next one or ends it with an
+error. Steps that must wait (for a body, the quota pool, a slot) get their continuation at the call:
 
-What most requests are (no field of ours, a whole body, a slot at once, a 200) takes the straight way through
-``Entrance.start``, ``Admission.admit``, ``_run``, ``answering`` and ``finished``;
-``benchmarks/micro/gateway_bench.py`` tells what that costs.
+- **match** (``start``) finds the function (``routing/match.py``), by the body or the first gRPC message if the head
+  does not name it; health calls are answered here;
+- **access** (``_admit``) authenticates the caller (``access/control.py``);
+- **size** counts the inferences that the request carries;
+- **quota** reserves them from the tenant's quotas; a spent quota is a 429 (``AccessControl.reserve``);
+- **room** (``_enter_room``) counts the arrival and takes a slot, waits for one, or is refused (``activator/room.py``);
+- **forward** sends the request to the replica that it is bound to;
+- **answer** (``answering``, ``upstream_failed``) passes the answer on, or recovers from a failed replica
+  (``resilience/recovery.py``);
+- **count** (``finished``) returns the slot and the reservations and counts the outcome.
+
+A request without any of our fields, with a whole body, a free slot and a 200 passes ``start``, ``_admit``,
+``_enter_room``, ``forward``, ``answering`` and ``finished``, and nothing else;
+``benchmarks/micro/gateway_bench.py`` measures that way. Route tables, channels and timers are in ``core.py``. Sockets
+are the host's (``live.py``).
 """
 
-import random
 from typing import TYPE_CHECKING, Final
 
 from tidegate import headers
-from tidegate.activator.commands import Activate, Bind, Refuse
-from tidegate.activator.room import WaitingRoom
-from tidegate.errors import Executed
-from tidegate.flow.messages import ProxyMessage, State
-from tidegate.gateway.access.control import AccessControl
-from tidegate.gateway.access_log import AccessLog
-from tidegate.gateway.admission import Admission
-from tidegate.gateway.answers.cold_answers import ColdAnswers
-from tidegate.gateway.answers.cold_starts import ColdStarts
-from tidegate.gateway.answers.errors import Replies
-from tidegate.gateway.answers.grpc import GrpcFrontend
-from tidegate.gateway.answers.health import HealthResponder
-from tidegate.gateway.counting.counters import Ending, Report
-from tidegate.gateway.counting.tokens import TokenAccounting
-from tidegate.gateway.effects import ChainEffects
-from tidegate.gateway.entrance import Entrance
-from tidegate.gateway.resilience.recovery import Recovery
-from tidegate.gateway.resilience.resilience import Resilience
-from tidegate.gateway.resilience.shadow import Shadows
-from tidegate.gateway.routing.function import FunctionRouter, FunctionState
+from tidegate.activator.commands import Activate, Affinity, Bind, Refuse
+from tidegate.errors import ErrorKind, Executed
+from tidegate.flow.fair_queue import TenantCharge
+from tidegate.gateway.access.control import Denial
+from tidegate.gateway.counting.counters import RevisionCounters
+from tidegate.gateway.counting.outcomes import Ending
+from tidegate.gateway.counting.tenant_accounts import Account
+from tidegate.gateway.counting.tokens import Tokens
+from tidegate.gateway.head_fields import is_request_id, state_with_new_id
+from tidegate.gateway.resilience.resilience import cancel
+from tidegate.gateway.routing.function import FunctionRouter
 from tidegate.gateway.routing.match import Matcher, stripped
+from tidegate.gateway.routing.openai_body import read_model
 from tidegate.gateway.routing.request_state import RequestState
+from tidegate.gateway.wiring import Parts
+from tidegate.histogram import INDEX, KNOWN, bucket_index
 from tidegate.records.route_table import RouteTable
 from tidegate.wire.message_heads import AnyResponseHead
 
 if TYPE_CHECKING:
     from tidegate.aio.proxy.exchange import Exchange
+    from tidegate.wire.bodies.openai import Asked
 
+KEPT_BYTES: Final = 256 * 1024
+"""Bytes of a waiting request's body that stay in memory at most."""
 _EVENT_STREAM: Final = b"text/event-stream"
 _LONG_BYTES: Final = 64 * 1024
-"""The end of a longer answer may pass here long after it has left the replica: when its client has read so far."""
+"""The end of a longer answer may pass here long after it has left the replica, because its client reads slowly."""
 _NO_WAIT: Final = b"x-request-id: %b\r\nserver-timing: wait;dur=0.000, queue;dur=%b\r\n"
 
 
 class Chain:
-    """The application behind the front door (``tidegate.aio.proxy.exchange.ProxyApp``)."""
+    """Handles the requests of one gateway worker (a ``tidegate.aio.proxy.exchange.ProxyApp``)."""
 
-    def __init__(
-        self,
-        *,
-        room: WaitingRoom,
-        report: Report,
-        token: str,
-        rng: random.Random,
-        host: ChainEffects,
-        access: AccessLog | None = None,
-    ) -> None:
-        """``access``: None: not written."""
-        self.room = room
-        self.report = report
-        self.access = access
-        self._token_line = b"tidegate-token: %b\r\n" % token.encode()
-        self._rng = rng
-        self._clock = host.clock
-        self._pool_of = host.pool_of
-        self._shell = host.shell
-        self._after = host.after
-        self._memories: dict[str, FunctionState] = {}
-        self._table = RouteTable(epoch=0, number=0, workers=1)
-        self._cold = ColdStarts(report)
-        self._unanswered = self._cold.unanswered
-        self.cold_answers = ColdAnswers(self._cold, room, host.begin_stream)
-        self.resilience = Resilience(room, run=self._run, copy=host.copy, alarm=host.alarm, probe=host.probe)
-        self.shadows = Shadows(
-            room, report, pool_of=host.pool_of, copy=host.shadow_copy, overhear=host.overhear, flush=self.flush
-        )
-        self._tokens = TokenAccounting(host.clock, host.overhear)
-        self.gate = AccessControl(
-            wall=host.wall, till=host.till, ask=host.ask, again=lambda *told: self._admission.heard_of_quota(*told)
-        )
-        self._outliers = self.resilience.outliers
+    __slots__ = (
+        "_access_control", "_access_log", "_clock", "_cold_answers", "_cold_starts", "_errors", "_fields", "_grpc",
+        "_health", "_matcher", "_open_circuits", "_outliers", "_pool_of", "_recovery", "_report", "_reschedule",
+        "_resilience", "_rng", "_room", "_run_command", "_shadows", "_suspects", "_table", "_tokens", "_unanswered",
+        "is_draining",
+    )  # fmt: skip
+
+    def __init__(self, parts: Parts) -> None:
+        effects = parts.effects
+        self._clock = effects.time.clock
+        self._pool_of = effects.upstreams.pool_of
+        self._run_command = effects.room.run
+        self._reschedule = effects.room.reschedule
+        self._room = parts.room
+        self._report = parts.report
+        self._rng = parts.rng
+        self._access_log = parts.access_log
+        self._cold_starts = parts.cold_starts
+        self._unanswered = parts.cold_starts.unanswered
+        self._cold_answers = parts.cold_answers
+        self._health = parts.health
+        self._grpc = parts.grpc
+        self._errors = parts.errors
+        self._fields = parts.fields
+        self._access_control = parts.access_control
+        self._tokens = parts.tokens
+        self._resilience = parts.resilience
+        self._outliers = parts.resilience.outliers
         self._suspects = self._outliers.suspects
-        self.desk = HealthResponder(self._cold, host.learn, self._watch)
-        self.calls = GrpcFrontend(desk=self.desk, go=lambda *call: self.entrance.go_on(*call))
-        self._replies = Replies(self.calls, report)
-        self._admission = Admission(
-            room,
-            report,
-            self._replies,
-            calls=self.calls,
-            gate=self.gate,
-            tokens=self._tokens,
-            outliers=self._outliers,
-            cold_answers=self.cold_answers,
-            run=self._run,
-            clock=host.clock,
-            flush=self.flush,
-        )
-        self.entrance = Entrance(
-            room,
-            self._admission,
-            self._replies,
-            calls=self.calls,
-            desk=self.desk,
-            rng=rng,
-            clock=host.clock,
-            flush=self.flush,
-        )
-        self.start = self.entrance.start
-        """The engine's first call (``ProxyApp.start``)."""
-        self._recovery = Recovery(
-            room, self.resilience, self.shadows, self._replies, clock=host.clock, hand_over=host.hand_over
-        )
+        self._open_circuits = self._outliers.open_circuits
+        self._shadows = parts.shadows
+        self._recovery = parts.recovery
+        self._table = RouteTable(epoch=0, number=0, workers=1)
+        self._matcher = Matcher(self._table, {})
+        self.is_draining = False
+        """The worker is about to end, and its health calls say so."""
 
-    # --- route table ------------------------------------------------------------------------------------------------
-
-    @property
-    def table(self) -> RouteTable:
-        return self._table
-
-    def apply(self, table: RouteTable) -> bool:
-        """Works from this table on; False: older than the present one, ignored. No request is dropped for it."""
-        now = self._clock()
-        if table.version < self._table.version or not self.room.apply(table, now):
-            return False
+    def apply(self, table: RouteTable, matcher: Matcher) -> None:
+        """Works from this route table on."""
         self._table = table
-        self._memories = {
-            route.name: self._memories.get(route.name) or FunctionState(now, self._rng.random())
-            for route in table.functions
-        }
-        fronts = {
-            route.name: FunctionRouter(route, self._memories[route.name], self._token_line) for route in table.functions
-        }
-        matcher = Matcher(table, fronts)
-        self.entrance.apply(table, matcher)
-        self.cold_answers.domain = table.domain
-        self.calls.apply(matcher, fronts)
-        self.gate.apply(table)
-        self.resilience.apply(table, fronts.values())
-        self._cold.apply(
-            {
-                replica.id: (route.name, revision.id)
-                for route in table.functions
-                for revision in route.revisions
-                for group in revision.groups
-                for replica in group.replicas
-            }
+        self._matcher = matcher
+
+    # --- match ------------------------------------------------------------------------------------------------------
+
+    def start(self, ex: "Exchange") -> None:
+        """A request's head is there (``ProxyApp.start``): finds its function."""
+        head = ex.head
+        target = self._matcher.of_call(head) if ex.is_rpc else self._matcher.match(head)
+        given = head.get(headers.REQUEST_ID)
+        if given is not None and is_request_id(given):
+            ex.context = state = RequestState(target, given, b"")
+        else:
+            ex.context = state = state_with_new_id(head, target, given, self._rng)
+        if ex.is_rpc:
+            if self._grpc.takes(ex, state, self._function_known):
+                return
+            target = state.target
+        if not target.is_work and self._answers_itself(ex, state):
+            return
+        router = target.router
+        if router is None:
+            if target.named_in_body:
+                read_model(ex, self._model_known, self._body_refused)
+            else:
+                self._errors.not_found(ex, self._matcher)
+            return
+        if head.plain:
+            ex.deadline = ex.received + router.timeout_s
+        elif not (ex.is_rpc and self._grpc.sets_deadline(ex, router)):
+            router = self._fields.read(ex, state, router)
+            if router is None:
+                return
+        if not ex.body_complete and not ex.is_rpc and router.tells_size_in_body(head, ex.body):
+            ex.on_body = self._more_body
+        else:
+            self._admit(ex, state, router, ex.received)
+
+    def _answers_itself(self, ex: "Exchange", state: RequestState) -> bool:
+        """Answers questions about health, models and metadata. Returns False if only a replica can answer."""
+        router = state.target.router
+        if router is not None:
+            if self._fields.tagged(ex, state, router) is None:
+                return True
+            if state.target.is_metadata and router.access is not None and not self._is_allowed(ex, state, router):
+                return True
+        found = self._health.answer(
+            state.target, ex.head.path, self._table, self._clock(), is_draining=self.is_draining
         )
-        revisions = frozenset(revision.id for route in table.functions for revision in route.revisions)
-        self.report.forget_except(revisions)
-        self.desk.copies.forget_except(revisions)
         self.flush()
+        if found is None:
+            return False
+        status, body = found
+        ex.respond(status, body, extra=b"x-request-id: %b\r\n" % state.request_id)
         return True
 
-    # --- to a replica -----------------------------------------------------------------------------------------------
+    def _model_known(self, ex: "Exchange", model: str | None, asked: "Asked | None") -> None:
+        """The body has named the model of the request (``read_model``)."""
+        state: RequestState = ex.context
+        state.asked = asked
+        state.target = self._matcher.of_model(state.target, model)
+        self._function_known(ex, state)
 
-    def _run(self, ex: "Exchange", bind: Bind, now: float) -> None:
-        """Sends a request to the replica that it is bound to; never past its deadline."""
-        ticket: RequestState = ex.context
-        ticket.bind, ticket.bound_at = bind, now
-        front = ticket.target.front
-        deadline = ex.deadline
-        if front is None or now >= deadline:
-            self._replies.expired(ex, ticket, "its deadline passed before a replica was free for it")
+    def _function_known(self, ex: "Exchange", state: RequestState) -> None:
+        """The body or the first message has named the function (``state.target``), or has named none."""
+        router = state.target.router
+        if router is None:
+            self._errors.not_found(ex, self._matcher)
             return
-        replica = bind.replica
-        ticket.replica = replica.id
-        ticket.group = replica.group.accelerator
-        if now + front.timeout_s == deadline:
-            lines = front.lines(ex.inferences)
+        if ex.head.plain:
+            ex.deadline = ex.received + router.timeout_s
         else:
-            lines = front.lines_with(ex.inferences, deadline - now)
-        strip = ticket.target.strip
-        ex.forward(
-            self._pool_of(replica.address),
-            lines + bind.header + ticket.id_line,
-            target=stripped(ex.head.target, strip) if strip else None,
-            hold=True,
-        )
-        if front.is_followed:
-            self.resilience.sent(ex, ticket, front, now)
-            if front.has_shadows and ticket.first is None:
-                self.shadows.bound(ex, ticket, front)
+            router = self._fields.read(ex, state, router)
+        if router is not None:
+            self._admit(ex, state, router, self._clock())
 
-    # --- the engine's calls -----------------------------------------------------------------------------------------
-
-    def abandoned(self, ex: "Exchange") -> None:
-        ticket: RequestState = ex.context
-        ticket.ending = Ending.CANCELLED
-        if ticket.bind is None and self.room.leave(ex, self._clock()):
-            self.flush()
-
-    def expired(self, ex: "Exchange") -> None:
-        ticket: RequestState = ex.context
-        ticket.ending = Ending.EXPIRED
-        if ticket.bind is None:
-            if self.room.leave(ex, self._clock(), expired=True):
+    def _body_refused(self, ex: "Exchange", kind: ErrorKind, message: str) -> None:
+        """A body that names the model cannot be read, or its rest is faulty: no replica gets the end of it."""
+        state: RequestState = ex.context
+        if state.target.router is not None:
+            state.ending = Ending.CANCELLED
+            if state.bind is None and self._room.leave(ex, self._clock()):
                 self.flush()
-            self._replies.expired(ex, ticket, "its deadline passed before a replica was free for it")
+        if ex.first_byte:
+            ex.truncate()
         else:
-            self._replies.expired(ex, ticket, "its deadline passed while a replica ran it", Executed.UNKNOWN)
+            self._errors.fail(ex, kind, message, extra=b"retry-after: 1\r\n" if kind.retry_helps else b"")
 
-    def answering(self, ex: "Exchange", head: AnyResponseHead) -> bytes | None:
-        ticket: RequestState = ex.context
-        bind = ticket.bind
-        if bind is None:
-            return b""
-        status = head.status
-        if status >= 400 and (outcome := head.control(headers.OUTCOME)) is not None:
-            if outcome == b"not-started" or outcome == b"started":
-                return self._not_served(ex, ticket, bind, status, is_started=outcome == b"started")
-            if ticket.first is not None:
-                return self._recovery.copy_failed(ex, ticket)
-        if ticket.exchange is not None or ticket.first is not None:
-            self._recovery.settle_copies(ex, ticket, head)
-        if ticket.tokens is not None:
-            self._tokens.answering(ex, ticket.tokens, head)
-        ticket.is_answered = True
-        ticket.keeps = head.control(headers.CREDIT) == b"keep"
-        length = head.content_length
-        if length is None:
-            ticket.is_stream = status == 101 or (head.get(b"content-type") or b"").startswith(_EVENT_STREAM)
-            if ex.is_rpc:
-                ticket.is_stream = self.calls.streams(ex)
-            if ticket.is_stream and ticket.counters is not None:
-                ticket.counters.streaming += 1
-            if ticket.keeps and (ticket.is_stream or not ex.is_rpc):
-                self.room.keeps(bind)
-        elif length > _LONG_BYTES and ticket.keeps:
-            self.room.keeps(bind)
-        if ticket.target.is_metadata and status == 200 and (ex.is_rpc or ex.head.method == b"GET"):
-            self.desk.remember(ticket.target, ex.head.path, bind)
-        if head.mentions(b"\nx-request-id:"):
-            head.drop(headers.REQUEST_ID)
-        told = head.control(headers.TIMING)
-        if told is not None and ticket.bound_at == ex.received and not self._unanswered:
-            return _NO_WAIT % (ticket.request_id, told[6:].replace(b",model=", b", model;dur=", 1))
-        lines = self._cold.lines(bind.replica.id, ex.received, ticket.bound_at, told, self._clock())
-        return b"x-request-id: %b\r\n%b" % (ticket.request_id, lines)
+    def _more_body(self, ex: "Exchange") -> None:
+        """More of a body is there that may state the size."""
+        state: RequestState = ex.context
+        router = state.target.router
+        if router is None:
+            return
+        if not ex.body_complete and router.tells_size_in_body(ex.head, ex.body):
+            ex.on_body = self._more_body
+        else:
+            self._admit(ex, state, router, self._clock())
 
-    def _not_served(
-        self, ex: "Exchange", ticket: RequestState, bind: Bind, status: int, *, is_started: bool
-    ) -> bytes | None:
-        """A queue_proxy tells that this is no answer of its model."""
-        take = self._recovery.broken if is_started else self._recovery.given_back
-        told = take(ex, ticket, bind, status)
-        if told is None:
-            self.flush()
-        return told
+    # --- access, size, quota ----------------------------------------------------------------------------------------
 
-    def upstream_failed(self, ex: "Exchange", sent: bool, why: str) -> None:
-        ticket: RequestState = ex.context
-        bind = ticket.bind
-        front = ticket.target.front
-        if bind is not None and front is not None:
-            self._recovery.broke_off(ex, ticket, bind, front, sent, why)
-            self.flush()
+    def _admit(self, ex: "Exchange", state: RequestState, router: FunctionRouter, now: float) -> None:
+        """Passes a request of this function on to the waiting room if it may go there.
 
-    def finished(self, ex: "Exchange") -> None:
-        ticket: RequestState = ex.context
-        now = ex.ended
-        bind = ticket.bind
-        well = ticket.is_answered and not ex.truncated and ticket.ending is None
-        if bind is not None:
-            ticket.bind = None
-            if well:
-                self.room.answered(bind, ticket.keeps, now)
-                if self._suspects:
-                    self._outliers.succeeded(bind.replica.id, now)
-            else:
-                self._recovery.cut_short(ex, ticket, bind, now)
-        if ticket.exchange is not None:
-            ticket.exchange = None
-            self.resilience.cancel(ticket)
-            self.shadows.ends(ex, ticket, well)
-        tokens = ticket.tokens
-        if tokens is not None:
-            if tokens.is_done and ticket.ending is Ending.CANCELLED:
-                ticket.ending, well = None, True
-            self._tokens.ended(ex, ticket, tokens, was_bound=bind is not None, ending=_ending(ex, ticket))
-            if bind is not None:
-                self.room.cost(bind, tokens.total or tokens.prompt_estimate)  # a slot was taken, whatever it told
-        if ticket.held is not None:
-            self.gate.settle(ex, ticket, ticket.held, was_bound=bind is not None)
-        counters = ticket.counters
-        if counters is not None:
-            if ticket.is_stream:
-                counters.streaming -= 1
-            if well and ex.status < 500:
-                front = ticket.target.front
-                end = now
-                if ticket.is_stream:
-                    end = ex.first_byte if tokens is None else tokens.begun(ex.first_byte)
-                latency_s = end - ex.received
-                counters.ended_well(ticket.group, ex.inferences, latency_s, front.latency_s if front else None)
-            else:
-                counters.ended(ticket.ending or Ending.FAILED, ticket.group, ex.inferences)
-        elif ex.is_rpc:
-            self.calls.ended(ex)
-        if self.access is not None and not ticket.is_mute:
-            self.access.ended(ex, ticket, _ending(ex, ticket).value)
-        room = self.room
-        if room.out or room.unsettled:
-            self.flush()
+        Called again once the quota pool has decided (``_quota_decided``): the route table may have changed meanwhile.
+        """
+        is_plain = router.is_plain
+        if not is_plain and not self._is_allowed(ex, state, router):
+            return
+        inferences = self._grpc.inferences(ex, router) if ex.is_rpc else router.inferences(ex.head, ex.body)
+        if not inferences:
+            self._errors.too_large(ex, router)
+            return
+        ex.inferences = inferences
+        counters = router.counters or self._counters(router)
+        if counters is None:
+            self._errors.no_traffic(ex, router)
+            return
+        tenant = state.tenant
+        priority = router.priority if tenant is None or tenant.priority is None else tenant.priority
+        if not ex.head.plain:
+            stated = self._fields.priority(ex, priority)
+            if stated is None:
+                return
+            priority = stated
+        state.counters = counters
+        if is_plain:
+            self._enter_room(ex, state, router, counters, priority, None, None, now)
+            return
+        if router.tokens is not None:
+            self._tokens.estimate(ex, state, router.tokens, router.route)
+        charge = None
+        if tenant is not None:
+            if state.held is None and not self._has_quota(ex, state, tenant):
+                return
+            priority = max(priority, tenant.best)
+            cost = inferences if state.tokens is None else state.tokens.expected
+            charge = TenantCharge(tenant.name, tenant.weight, cost)
+        if state.tokens is not None:
+            state.tokens.arrived()
+        key = None if router.hash_key is None else router.hash_key(ex)
+        self._enter_room(ex, state, router, counters, priority, key, charge, now)
 
-    # --- channels ---------------------------------------------------------------------------------------------------
+    def _is_allowed(self, ex: "Exchange", state: RequestState, router: FunctionRouter) -> bool:
+        """Authenticates the caller and checks the protocol. Returns False if the request was answered with an error."""
+        if router.access is not None and state.tenant is None:
+            denial = self._access_control.check_caller(ex.head, state, router)
+            if denial is not None:
+                self._errors.denied(ex, state, denial)
+                return False
+        if router.is_grpc and not ex.is_rpc:
+            self._errors.not_grpc(ex, router)
+            return False
+        return True
 
-    def linked(self, replica: str) -> None:
-        self.room.linked(replica, self._clock())
+    def _counters(self, router: FunctionRouter) -> RevisionCounters | None:
+        """Returns the counters of the revision that the request goes to, drawn by the revisions' percent."""
+        revision = router.revision()
+        if revision is None:
+            return None
+        counters = self._report.revision(router.name, revision)
+        if router.has_one_revision:
+            router.counters = counters
+        return counters
+
+    def _has_quota(self, ex: "Exchange", state: RequestState, tenant: Account) -> bool:
+        """Reserves the tenant's quotas. Returns False if they are spent, or if the pool decides later.
+
+        A request over quota does not count as an arrival: no replica is needed for it.
+        """
+        verdict = self._access_control.reserve(ex, state, tenant, self._quota_decided)
+        if verdict is True:
+            return True
+        state.counters = None
+        if isinstance(verdict, Denial):
+            self._errors.denied(ex, state, verdict)
+        return False
+
+    def _quota_decided(self, ex: "Exchange", denial: Denial | None) -> None:
+        """The quota pool has decided about a request that waited for it."""
+        state: RequestState = ex.context
+        router = state.target.router
+        if denial is not None:
+            self._errors.denied(ex, state, denial)
+        elif router is not None:
+            self._admit(ex, state, router, self._clock())
+
+    # --- room -------------------------------------------------------------------------------------------------------
+
+    def _enter_room(
+        self,
+        ex: "Exchange",
+        state: RequestState,
+        router: FunctionRouter,
+        counters: RevisionCounters,
+        priority: int,
+        key: Affinity | None,
+        charge: TenantCharge | None,
+        now: float,
+    ) -> None:
+        """Counts the arrival; then the request takes a free slot, waits for one, or is refused."""
+        inferences = ex.inferences
+        counters.sizes[INDEX[inferences] if inferences < KNOWN else bucket_index(inferences)] += 1
+        counters.arrivals_inferences += inferences
+        router.budget.requests += 1
+        if now >= ex.deadline:
+            self._errors.expired(ex, state, "its deadline had passed on arrival")
+            return
+        if self._open_circuits and self._outliers.refuses(counters.revision, now):
+            self._errors.circuit_open(ex, state, counters)
+            return
+        size = len(ex.body) if ex.body_complete else max(len(ex.body), min(ex.head.content_length or 0, KEPT_BYTES))
+        room = self._room
+        found = room.arrive(  # Positional arguments: this is the hot path.
+            ex, counters.revision, inferences, ex.deadline, now, size, priority, key, router.is_tag, None, charge
+        )
+        if type(found) is Bind:
+            self.forward(ex, found, now)
+            if room.out or room.unsettled:
+                self.flush()
+            return
+        if found is not None:
+            self._errors.refused(found)  # type: ignore[arg-type]  # mypy does not narrow on `type() is`
+        elif not router.route.cold.is_silent:
+            self._cold_answers.waits(ex, state, router, now)
         self.flush()
-
-    def heard(self, replica: str, message: ProxyMessage) -> None:
-        now = self._clock()
-        if type(message) is State:
-            self._cold.told(replica, message.state, message.phases, now)
-            self.resilience.state_told(replica, self._cold.revision_of(replica), now)
-        self.room.heard(replica, message, now)
-        self.flush()
-
-    def unlinked(self, replica: str) -> None:
-        now = self._clock()
-        self._cold.unlinked(replica)
-        self.room.unlinked(replica, now)
-        self.resilience.state_told(replica, self._cold.revision_of(replica), now)
-        self.flush()
-
-    def _watch(self, revision: str) -> None:
-        """Somebody asks whether it serves."""
-        self.room.watch(revision, self._clock())
-        self.flush()
-
-    # --- room and time ----------------------------------------------------------------------------------------------
 
     def flush(self) -> None:
-        """Carries out what the room has decided."""
-        room = self.room
+        """Carries out what the waiting room has decided."""
+        room = self._room
         while room.out:
             commands, room.out = room.out, []
             for command in commands:
                 kind = type(command)
                 if kind is Bind:
-                    self._run(command.request, command, self._clock())  # type: ignore[union-attr,arg-type]  # mypy does not narrow on `type() is`; requests here are exchanges
+                    self.forward(command.request, command, self._clock())  # type: ignore[union-attr,arg-type]  # mypy does not narrow on `type() is`; requests here are exchanges
                 elif kind is Refuse:
-                    self._replies.refused(command)  # type: ignore[arg-type]  # as above
+                    self._errors.refused(command)  # type: ignore[arg-type]  # as above
                 else:
                     if kind is Activate:
-                        self._cold.activated(command.activation.revision)  # type: ignore[union-attr]  # as above
-                    self._shell(command)
-        self._after()
+                        self._cold_starts.activated(command.activation.revision)  # type: ignore[union-attr]  # as above
+                    self._run_command(command)
+        self._reschedule()
 
-    def settle(self) -> None:
-        """The end of a loop turn."""
-        now = self._clock()
-        self.shadows.launch(now)
-        self.room.settle(now)
-        self.flush()
+    # --- forward ----------------------------------------------------------------------------------------------------
 
-    def wake(self) -> None:
-        """The room's time has come."""
-        self.room.on_wakeup(self._clock())
-        self.flush()
+    def forward(self, ex: "Exchange", bind: Bind, now: float) -> None:
+        """Sends a request to the replica that it is bound to, unless its deadline has passed."""
+        state: RequestState = ex.context
+        state.bound(bind, now)
+        router = state.target.router
+        deadline = ex.deadline
+        if router is None or now >= deadline:
+            self._errors.expired(ex, state, "its deadline passed before a replica was free for it")
+            return
+        replica = bind.replica
+        state.replica = replica.id
+        state.group = replica.group.accelerator
+        if now + router.timeout_s == deadline:
+            lines = router.lines(ex.inferences)
+        else:
+            lines = router.lines_with(ex.inferences, deadline - now)
+        strip = state.target.strip
+        ex.forward(
+            self._pool_of(replica.address),
+            lines + bind.header + state.id_line,
+            target=stripped(ex.head.target, strip) if strip else None,
+            hold=True,
+        )
+        if router.is_followed:
+            self._resilience.sent(ex, state, router, now)
+            if router.has_shadows and state.hedge_of is None:
+                self._shadows.bound(ex, state, router)
 
-    def late(self) -> None:
-        """The time of the alarm has come."""
-        self.resilience.late(self._clock())
-        self.flush()
+    # --- answer -----------------------------------------------------------------------------------------------------
 
-    def probed(self, replica: str, ok: bool) -> None:
-        """What a probe of an ejected replica told."""
-        self.resilience.probed(replica, ok, self._clock())
-        self.flush()
+    def answering(self, ex: "Exchange", head: AnyResponseHead) -> bytes | None:
+        """A replica's answer begins (``ProxyApp.answering``): returns the header lines to add.
 
-    def sweep(self, now: float) -> None:
-        """Some times a second."""
-        self.resilience.sweep(now)
-        self.shadows.sweep(now)
-        self.cold_answers.sweep(now)
-        if self.room.out or self.room.unsettled:
+        Returns None to take the answer back: the replica did not run the request, and it waits again.
+        """
+        state: RequestState = ex.context
+        bind = state.bind
+        if bind is None:
+            return b""
+        status = head.status
+        if status >= 400 and (outcome := head.control(headers.OUTCOME)) is not None:
+            if outcome == b"not-started" or outcome == b"started":
+                return self._not_served(ex, state, bind, status, is_started=outcome == b"started")
+            if state.hedge_of is not None:
+                return self._recovery.hedge_failed(ex, state)
+        if state.exchange is not None or state.hedge_of is not None:
+            self._recovery.settle_copies(ex, state, head)
+        if state.tokens is not None:
+            self._tokens.answering(ex, state.tokens, head)
+        state.is_answered = True
+        state.keeps_credit = head.control(headers.CREDIT) == b"keep"
+        length = head.content_length
+        if length is None:
+            self._begin_unbounded(ex, state, head, bind)
+        elif length > _LONG_BYTES and state.keeps_credit:
+            self._room.keeps(bind)
+        if state.target.is_metadata and status == 200 and (ex.is_rpc or ex.head.method == b"GET"):
+            self._health.remember(state.target, ex.head.path, bind)
+        if head.mentions(b"\nx-request-id:"):
+            head.drop(headers.REQUEST_ID)
+        timing = head.control(headers.TIMING)
+        if timing is not None and state.bound_at == ex.received and not self._unanswered:
+            return _NO_WAIT % (state.request_id, timing[6:].replace(b",model=", b", model;dur=", 1))
+        lines = self._cold_starts.lines(bind.replica.id, ex.received, state.bound_at, timing, self._clock())
+        return b"x-request-id: %b\r\n%b" % (state.request_id, lines)
+
+    def _begin_unbounded(self, ex: "Exchange", state: RequestState, head: AnyResponseHead, bind: Bind) -> None:
+        """An answer without a length begins: an event stream, a tunnel, a stream of messages, or chunks."""
+        if ex.is_rpc:
+            state.is_stream = self._grpc.streams(ex)
+        else:
+            state.is_stream = head.status == 101 or (head.get(b"content-type") or b"").startswith(_EVENT_STREAM)
+        if state.is_stream and state.counters is not None:
+            state.counters.streaming += 1
+        if state.keeps_credit and (state.is_stream or not ex.is_rpc):
+            self._room.keeps(bind)
+
+    def _not_served(
+        self, ex: "Exchange", state: RequestState, bind: Bind, status: int, *, is_started: bool
+    ) -> bytes | None:
+        """The queue_proxy reports that the answer is not its model's: retries the request if that is safe."""
+        recover = self._recovery.broken if is_started else self._recovery.given_back
+        lines = recover(ex, state, bind, status)
+        if lines is None:
+            self.flush()
+        return lines
+
+    def upstream_failed(self, ex: "Exchange", sent: bool, why: str) -> None:
+        """The connection to the replica broke before an answer (``ProxyApp.upstream_failed``): retries if safe.
+
+        If it breaks amid an answer the engine truncates that answer, and ``finished`` follows with ``ex.truncated``.
+        """
+        state: RequestState = ex.context
+        bind = state.bind
+        router = state.target.router
+        if bind is not None and router is not None:
+            self._recovery.broke_off(ex, state, bind, router, sent, why)
             self.flush()
 
+    def expired(self, ex: "Exchange") -> None:
+        """The deadline passed before an answer (``ProxyApp.expired``)."""
+        state: RequestState = ex.context
+        state.ending = Ending.EXPIRED
+        if state.bind is None:
+            if self._room.leave(ex, self._clock(), expired=True):
+                self.flush()
+            self._errors.expired(ex, state, "its deadline passed before a replica was free for it")
+        else:
+            self._errors.expired(ex, state, "its deadline passed while a replica ran it", Executed.UNKNOWN)
+
+    def abandoned(self, ex: "Exchange") -> None:
+        """The client went away (``ProxyApp.abandoned``)."""
+        state: RequestState = ex.context
+        state.ending = Ending.CANCELLED
+        if state.bind is None and self._room.leave(ex, self._clock()):
+            self.flush()
+
+    # --- count ------------------------------------------------------------------------------------------------------
+
+    def finished(self, ex: "Exchange") -> None:
+        """The end of a request, exactly once, however it ended (``ProxyApp.finished``).
+
+        Returns its slot and its reservations, ends its copies and counts it.
+        """
+        state: RequestState = ex.context
+        bind = state.ended()
+        is_complete = state.is_answered and not ex.truncated and state.ending is None
+        if bind is not None:
+            if is_complete:
+                self._room.answered(bind, state.keeps_credit, ex.ended)
+                if self._suspects:
+                    self._outliers.succeeded(bind.replica.id, ex.ended)
+            else:
+                self._recovery.cut_short(ex, state, bind, ex.ended)
+        if state.exchange is not None:
+            cancel(state.unfollow())
+            self._shadows.ends(ex, state, is_complete)
+        if state.tokens is not None:
+            is_complete = self._end_tokens(ex, state, state.tokens, bind, is_complete)
+        if state.held is not None:
+            self._access_control.settle(ex, state, state.held, was_bound=bind is not None)
+        if state.counters is not None:
+            self._count(ex, state, state.counters, is_complete)
+        elif ex.is_rpc:
+            self._grpc.ended(ex)
+        if self._access_log is not None and not state.is_uncounted:
+            self._access_log.ended(ex, state, _ending(ex, state).value)
+        room = self._room
+        if room.out or room.unsettled:
+            self.flush()
+
+    def _end_tokens(
+        self, ex: "Exchange", state: RequestState, tokens: Tokens, bind: Bind | None, is_complete: bool
+    ) -> bool:
+        """Counts the tokens. Returns whether the answer was complete: a stream is, if it had ended by its protocol."""
+        if tokens.is_done and state.ending is Ending.CANCELLED:
+            state.ending, is_complete = None, True
+        self._tokens.ended(ex, state, tokens, was_bound=bind is not None, ending=_ending(ex, state))
+        if bind is not None:
+            self._room.cost(bind, tokens.total or tokens.prompt_estimate)  # It took a slot, whatever it reported.
+        return is_complete
+
+    def _count(self, ex: "Exchange", state: RequestState, counters: RevisionCounters, is_complete: bool) -> None:
+        """Adds the outcome to the counters of the revision."""
+        if state.is_stream:
+            counters.streaming -= 1
+        if not is_complete or ex.status >= 500:
+            counters.ended(state.ending or Ending.FAILED, state.group, ex.inferences)
+            return
+        end = ex.ended
+        if state.is_stream:  # A stream counts until its first output.
+            end = ex.first_byte if state.tokens is None else state.tokens.begun(ex.first_byte)
+        router = state.target.router
+        counters.ended_well(state.group, ex.inferences, end - ex.received, router.latency_s if router else None)
+
     def __repr__(self) -> str:
-        return f"<Chain table {self._table.version}, {self.room!r}>"
+        return f"<Chain table {self._table.version}, {self._room!r}>"
 
 
-def _ending(ex: "Exchange", ticket: RequestState) -> Ending:
-    if ticket.ending is not None:
-        return ticket.ending
+def _ending(ex: "Exchange", state: RequestState) -> Ending:
+    if state.ending is not None:
+        return state.ending
     return Ending.FAILED if ex.truncated or ex.status >= 500 else Ending.ANSWERED

@@ -1,47 +1,88 @@
-"""What the request path needs of the process that it runs in."""
+"""Ports: what the request path needs of the process that it runs in.
+
+The chain is a core: it reads no clock, opens no socket and starts no task. Its host (``live.py``, a test, a benchmark)
+passes these callables in, grouped by subject.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tidegate.activator.commands import Command
-from tidegate.gateway.access.control import Ask, QuotaCounters
-from tidegate.gateway.answers.cold_answers import BeginStream
-from tidegate.gateway.resilience.resilience import Probe
-from tidegate.gateway.resilience.shadow import Ear, Shadows
-
 if TYPE_CHECKING:
-    from tidegate.aio.proxy.exchange import Exchange
+    from tidegate.activator.commands import Command
+    from tidegate.aio.proxy.exchange import Exchange, ProxyApp
+    from tidegate.aio.proxy.tapped import BodyTap
     from tidegate.aio.upstream.pool import UpstreamPool
+    from tidegate.gateway.access.quota_pool import AskPool, QuotaCounters
+    from tidegate.gateway.answers.cold_answers import BeginStream
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Time:
+    """Clocks and the timer of hedges."""
+
+    clock: Callable[[], float]
+    """Returns seconds of ``time.monotonic``."""
+    wall: Callable[[], float]
+    """Returns Unix seconds: JSON Web Tokens state their times so."""
+    alarm: Callable[[float], None]
+    """Schedules a call of ``GatewayCore.on_hedges_due`` at this time, or before it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoomHost:
+    """Carries out what the waiting room wants beyond requests."""
+
+    run: "Callable[[Command], None]"
+    """Carries out one command about channels or activation."""
+    reschedule: Callable[[], None]
+    """Schedules ``GatewayCore.settle`` and ``on_room_due`` by what the room says now."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Upstreams:
+    """Connections to replicas."""
+
+    pool_of: "Callable[[str], UpstreamPool]"
+    """Returns the connections to an address."""
+    fetch_metadata: Callable[[str, str, str], None]
+    """(revision, address, path): fetches model metadata for ``HealthResponder.copies``, in the background."""
+    probe: Callable[[str, str, str | None], None]
+    """(replica, address, path): probes a replica in the background; ``GatewayCore.probed`` follows."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExchangeTools:
+    """Operations on exchanges (``detached``, ``tapped`` and ``early_stream`` of ``tidegate.aio.proxy``)."""
+
+    second_copy: "Callable[[Exchange], Exchange | None]"
+    """Returns a second exchange of the same request without a client; None if the request cannot be copied."""
+    swap_clients: "Callable[[Exchange, Exchange], None]"
+    """Gives the client of the first exchange to the second one, and ends the first."""
+    shadow_copy: "Callable[[Exchange, ProxyApp, float, BodyTap], Exchange | None]"
+    """Returns a copy for a shadow; the body of its answer goes to the tap only."""
+    tap_response: "Callable[[Exchange, BodyTap], None]"
+    """Passes the body of the answer to the tap as well as to the client."""
+    begin_stream: "BeginStream"
+    """Opens an event stream before a replica answers."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quotas:
+    """Quotas that gateway workers share."""
+
+    open_counters: "Callable[[], QuotaCounters]"
+    """Called once, when the first tenant has a quota."""
+    ask_pool: "AskPool"
+    """Asks the other gateways about a quota, in the background."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChainEffects:
-    """Sockets, time and tasks, as the chain uses them."""
+    """All ports of one chain."""
 
-    clock: Callable[[], float]
-    pool_of: "Callable[[str], UpstreamPool]"
-    """The connections to an address."""
-    shell: Callable[[Command], None]
-    """Carries out commands about channels and activation."""
-    after: Callable[[], None]
-    """The room may want to be settled or woken."""
-    learn: Callable[[str, str, str], None]
-    """(revision, address, path): fetches a copy of model metadata."""
-    copy: "Callable[[Exchange], Exchange | None]"
-    hand_over: "Callable[[Exchange, Exchange], None]"
-    """Those of ``tidegate.aio.proxy.detached``."""
-    shadow_copy: "Callable[[Exchange, Shadows, float, Ear], Exchange | None]"
-    overhear: "Callable[[Exchange, Ear], None]"
-    """Those of ``tidegate.aio.proxy.tapped``."""
-    begin_stream: BeginStream
-    alarm: Callable[[float], None]
-    """Call ``Chain.late`` at this time."""
-    probe: Probe
-    """Asks an ejected replica; ``Chain.probed`` follows."""
-    wall: Callable[[], float]
-    """Unix seconds of the wall clock: tokens state their times so."""
-    till: Callable[[], QuotaCounters]
-    """Where quotas are reserved; called once, for the first quota."""
-    ask: Ask
-    """Asks the other gateways about a quota, in the background."""
+    time: Time
+    room: RoomHost
+    upstreams: Upstreams
+    exchanges: ExchangeTools
+    quotas: Quotas

@@ -30,13 +30,12 @@ from tidegate.aio.proxy.server import ProxyServer, serve_proxy
 from tidegate.aio.proxy.tapped import shadow_copy, tap_response
 from tidegate.aio.upstream.pool import UpstreamPool
 from tidegate.clock import LiveClock, wall
-from tidegate.gateway.access.control import Answered
-from tidegate.gateway.access.quota_pool import SocketPool
+from tidegate.gateway.access.quota_pool import Decided, SocketPool
 from tidegate.gateway.access_log import AccessLog
-from tidegate.gateway.chain import Chain
 from tidegate.gateway.config import WorkerConfig
+from tidegate.gateway.core import GatewayCore
 from tidegate.gateway.counting.counters import Report
-from tidegate.gateway.effects import ChainEffects
+from tidegate.gateway.effects import ChainEffects, ExchangeTools, Quotas, RoomHost, Time, Upstreams
 from tidegate.gateway.resilience.resilience import PROBE_TIMEOUT_S
 from tidegate.records.codec import CodecError, decode, encode
 from tidegate.records.route_table import RouteTable
@@ -130,8 +129,8 @@ class GatewayWorker:
         self._pools: dict[str, UpstreamPool] = {}
         self._channels: dict[str, ChannelClient] = {}
         self._settling = False
-        self._room_alarm = Alarm(loop, lambda: self.chain.wake())
-        self._hedge_alarm = Alarm(loop, lambda: self.chain.late())
+        self._room_alarm = Alarm(loop, self._room_due)
+        self._hedge_alarm = Alarm(loop, self._hedges_due)
         self._certificate = certificate
         self._sock: socket.socket | None = None
         self._server: ProxyServer | None = None
@@ -142,29 +141,13 @@ class GatewayWorker:
         self._incarnation = incarnation
         self._counters: Counters | None = None
         self._sampled = asyncio.Event()
-        self.chain = Chain(
+        self.core = GatewayCore(
             room=WaitingRoom(rng=rng, worker_index=config.index),
             report=Report(config.worker, incarnation, self._started),
             token=config.token,
             rng=rng,
-            host=ChainEffects(
-                clock=monotonic,
-                pool_of=self._pool,
-                shell=self._carry_out,
-                after=self._after,
-                learn=self._learn,
-                copy=second_copy,
-                hand_over=swap_clients,
-                shadow_copy=shadow_copy,
-                overhear=tap_response,
-                begin_stream=begin_stream,
-                alarm=self._hedge_alarm.at,
-                probe=self._probe,
-                wall=wall,
-                till=self._open_till,
-                ask=self._ask_pool,
-            ),
-            access=self._access_log(),
+            effects=self._effects(),
+            access_log=self._access_log(),
         )
         self._sweeper.add(self._sweep)
 
@@ -177,7 +160,7 @@ class GatewayWorker:
         tls = None if self._certificate is None else self._certificate.context
         # The admin socket first: a worker that cannot have it ends, and must not have accepted anybody before.
         admin = await serve_endpoint(self._admin, self._config.admin_address)
-        self._server = server = await serve_proxy(self.chain, sock, limits, self._sweeper, tls=tls)
+        self._server = server = await serve_proxy(self.core.chain, sock, limits, self._sweeper, tls=tls)
         for number in (signal.SIGTERM, signal.SIGINT):
             self._loop.add_signal_handler(number, self._signalled)
         self._loop.add_signal_handler(signal.SIGHUP, self._reload)
@@ -196,10 +179,25 @@ class GatewayWorker:
                 await self._counters.close()
             await admin.close()
             self._sweeper.close()
-            if self.chain.access is not None:
-                self._write(self.chain.access)
+            if self.core.access_log is not None:
+                self._write(self.core.access_log)
 
-    # --- the chain's shell ------------------------------------------------------------------------------------------
+    # --- effects of the chain ---------------------------------------------------------------------------------------
+
+    def _effects(self) -> ChainEffects:
+        return ChainEffects(
+            time=Time(clock=monotonic, wall=wall, alarm=self._hedge_alarm.at),
+            room=RoomHost(run=self._run_command, reschedule=self._reschedule),
+            upstreams=Upstreams(pool_of=self._pool, fetch_metadata=self._fetch_metadata, probe=self._probe),
+            exchanges=ExchangeTools(
+                second_copy=second_copy,
+                swap_clients=swap_clients,
+                shadow_copy=shadow_copy,
+                tap_response=tap_response,
+                begin_stream=begin_stream,
+            ),
+            quotas=Quotas(open_counters=self._open_quota_counters, ask_pool=self._ask_pool),
+        )
 
     def _pool(self, address: str) -> UpstreamPool:
         pool = self._pools.get(address)
@@ -207,7 +205,7 @@ class GatewayWorker:
             pool = self._pools[address] = UpstreamPool(address, self._sweeper, idle_timeout_s=POOL_IDLE_S)
         return pool
 
-    def _carry_out(self, command: Command) -> None:
+    def _run_command(self, command: Command) -> None:
         match command:
             case Send():
                 channel = self._channels.get(command.replica)
@@ -221,7 +219,7 @@ class GatewayWorker:
                     address=command.address,
                     worker=self._config.worker,
                     token=self._config.token,
-                    handler=self.chain,
+                    handler=self.core,
                     rng=self._rng,
                     tasks=self._tasks,
                 )
@@ -237,9 +235,9 @@ class GatewayWorker:
         if channel is not None:
             channel.close()
 
-    def _after(self) -> None:
+    def _reschedule(self) -> None:
         """The room may want to be settled at the end of this loop turn, or woken at another time."""
-        room = self.chain.room
+        room = self.core.room
         if room.unsettled and not self._settling:
             self._settling = True
             self._loop.call_soon(self._settle)
@@ -251,9 +249,15 @@ class GatewayWorker:
 
     def _settle(self) -> None:
         self._settling = False
-        self.chain.settle()
+        self.core.settle()
 
-    def _learn(self, revision: str, address: str, path: str) -> None:
+    def _room_due(self) -> None:
+        self.core.on_room_due()
+
+    def _hedges_due(self) -> None:
+        self.core.on_hedges_due()
+
+    def _fetch_metadata(self, revision: str, address: str, path: str) -> None:
         self._tasks.spawn(self._copy(revision, address, path), name=f"copy-{revision}")
 
     async def _copy(self, revision: str, address: str, path: str) -> None:
@@ -265,11 +269,11 @@ class GatewayWorker:
         except FetchError:
             pass  # Asked again at the next request for it.
         finally:
-            self.chain.desk.copies.keep(revision, path, body)
+            self.core.health.copies.keep(revision, path, body)
 
     # --- quotas -----------------------------------------------------------------------------------------------------
 
-    def _open_till(self) -> Counters:
+    def _open_quota_counters(self) -> Counters:
         """Shares quotas from now on, through the pool of this machine."""
         clock, config = LiveClock(), self._config
         pool: SharedPool = EmbeddedPool(clock) if config.quotas is None else SocketPool(config.quotas)
@@ -278,12 +282,12 @@ class GatewayWorker:
         self._tasks.spawn(counters.run(), name="quotas")
         return counters
 
-    def _ask_pool(self, wanted: Wanted, asking: Asking, answered: Answered) -> None:
-        self._tasks.spawn(self._answer(wanted, asking, answered), name="quota")
+    def _ask_pool(self, wanted: Wanted, asking: Asking, decided: Decided) -> None:
+        self._tasks.spawn(self._answer(wanted, asking, decided), name="quota")
 
-    async def _answer(self, wanted: Wanted, asking: Asking, answered: Answered) -> None:
+    async def _answer(self, wanted: Wanted, asking: Asking, decided: Decided) -> None:
         if self._counters is not None:
-            answered(await self._counters.go_on(wanted, asking))
+            decided(await self._counters.go_on(wanted, asking))
 
     def _probe(self, replica: str, address: str, path: str | None) -> None:
         self._tasks.spawn(self._ask(replica, address, path), name=f"probe-{replica}")
@@ -301,7 +305,7 @@ class GatewayWorker:
         except FetchError:
             pass  # That is the answer.
         finally:
-            self.chain.probed(replica, ok)
+            self.core.probed(replica, ok)
 
     # --- access log -------------------------------------------------------------------------------------------------
 
@@ -313,9 +317,9 @@ class GatewayWorker:
         return AccessLog(config.access_sampling, as_json=config.log_format == "json", rng=self._rng, offset=offset)
 
     def _sweep(self, now: float) -> None:
-        self.chain.sweep(now)
-        if self.chain.access is not None:
-            self._write(self.chain.access)
+        self.core.sweep(now)
+        if self.core.access_log is not None:
+            self._write(self.core.access_log)
 
     def _write(self, log: AccessLog) -> None:
         """One write for all lines; what does not go out (the disk is full) is tried again."""
@@ -342,7 +346,7 @@ class GatewayWorker:
         self._apply(table)
 
     def _apply(self, table: RouteTable) -> None:
-        if not self.chain.apply(table):
+        if not self.core.apply(table):
             return
         living = {
             replica.address
@@ -365,8 +369,7 @@ class GatewayWorker:
 
     def _drain(self) -> None:
         """Stops accepting; every accepted request is answered, then the process ends."""
-        self.chain.entrance.is_draining = True
-        self.chain.calls.leave(is_draining=True)
+        self.core.leave(is_draining=True)
         if self._draining is None and self._server is not None:
             self._draining = self._tasks.spawn(self._finish(self._server), name="drain")
 
@@ -386,7 +389,7 @@ class GatewayWorker:
         try:
             server.stop_accepting()
             server.draining = True
-            self.chain.calls.leave(is_draining=False)
+            self.core.leave(is_draining=False)
             await asyncio.sleep(SETTLE_S)
             await server.drain(server.limits.stream_total_s)
             self._retired = True
@@ -458,44 +461,44 @@ class GatewayWorker:
         except CodecError as error:
             return Response(status=400, body=encode({"error": str(error)}))
         self._apply(table)
-        applied = self.chain.table
+        applied = self.core.table
         return Response(body=encode({"epoch": applied.epoch, "number": applied.number}))
 
     def _waiting(self, revision: str) -> RoomCounts | None:
-        return self.chain.room.counts(revision, monotonic())
+        return self.core.room.counts(revision, monotonic())
 
     async def _sample(self) -> bytes:
-        demands = await in_slices(self.chain.report.demands(self._waiting))
+        demands = await in_slices(self.core.report.demands(self._waiting))
         self._sampled.set()
-        sample = self.chain.report.sample(
-            monotonic(), table=self.chain.table.version, connections=self._connections, demands=demands
+        sample = self.core.report.sample(
+            monotonic(), table=self.core.table.version, connections=self._connections, demands=demands
         )
-        gate = self.chain.gate
+        access_control = self.core.access_control
         return encode(
             replace(
                 sample,
                 certificate_fault=self._certificate_fault,
                 is_last=self._retired,
-                tenants=gate.seen(),
-                quotas_lost=gate.is_lost,
-                unknown_keys=gate.unknown_keys,
+                tenants=access_control.seen(),
+                quotas_lost=access_control.is_lost,
+                unknown_keys=access_control.unknown_keys,
             )
         )
 
     async def _scrape(self) -> bytes:
         exposition = metrics.Exposition()
-        steps = self.chain.report.expose(
+        steps = self.core.report.expose(
             exposition,
             monotonic(),
-            table=self.chain.table.version,
+            table=self.core.table.version,
             connections=self._connections,
             waiting=self._waiting,
-            outliers=self.chain.resilience.outliers,
-            log_lines_dropped=0 if self.chain.access is None else self.chain.access.dropped,
+            outliers=self.core.resilience.outliers,
+            log_lines_dropped=0 if self.core.access_log is None else self.core.access_log.dropped,
             body_bytes=0 if self._server is None else self._server.budget.used,
         )
         await in_slices(steps)
-        self.chain.gate.expose(exposition, self._config.worker)
+        self.core.access_control.expose(exposition, self._config.worker)
         return b"".join(await in_slices(exposition.parts()))
 
     @property
@@ -503,4 +506,4 @@ class GatewayWorker:
         return 0 if self._server is None else self._server.connections
 
     def __repr__(self) -> str:
-        return f"<GatewayWorker {self._config.worker}, {self._connections} connections, {self.chain!r}>"
+        return f"<GatewayWorker {self._config.worker}, {self._connections} connections, {self.core!r}>"

@@ -1,21 +1,21 @@
-"""A log-linear histogram of durations, in the way of HDR histograms: bounded memory, a bounded relative error.
+"""A log-linear histogram of durations, like HDR histograms: bounded memory, bounded relative error.
 
-Buckets are 1/128 of an octave of microseconds wide at most, and a bucket is told by its middle: a percentile is off by
-at most 1/256 (0.4 %) of itself, or half a microsecond. Smallest, largest and mean are exact.
+Buckets are at most 1/128 of an octave of microseconds wide, and a bucket is represented by its middle. A percentile is
+off by at most 1/256 (0.4 %) of itself, or half a microsecond. Smallest, largest and mean are exact.
 """
 
 from typing import Final
 
 SUB_BITS: Final = 7
 SUB_BUCKETS: Final = 1 << SUB_BITS
-MOST_MICROS: Final = (1 << 39) - 1
-"""Six days; longer ones count as this in percentiles."""
+MAX_MICROS: Final = (1 << 39) - 1
+"""Six days; longer durations count as this in percentiles."""
 RELATIVE_ERROR: Final = 1.0 / (2 * SUB_BUCKETS)
 
 
 def bucket(micros: int) -> int:
-    """The bucket of a duration in microseconds; one below zero counts as 0."""
-    micros = min(max(micros, 0), MOST_MICROS)
+    """Returns the bucket of a duration in microseconds; negative durations count as 0."""
+    micros = min(max(micros, 0), MAX_MICROS)
     if micros < SUB_BUCKETS:
         return micros
     shift = micros.bit_length() - SUB_BITS - 1
@@ -23,7 +23,7 @@ def bucket(micros: int) -> int:
 
 
 def middle(index: int) -> float:
-    """The middle of a bucket, in seconds."""
+    """Returns the middle of a bucket, in seconds."""
     if index < 2 * SUB_BUCKETS:
         return (index + 0.5) / 1e6
     shift = (index >> SUB_BITS) - 1
@@ -31,7 +31,7 @@ def middle(index: int) -> float:
 
 
 class FineHistogram:
-    """Counts of durations by bucket; those that are empty take no memory."""
+    """Counts of durations by bucket; empty buckets take no memory."""
 
     __slots__ = ("counts", "largest", "smallest", "sum", "total")
 
@@ -43,7 +43,7 @@ class FineHistogram:
         self.largest = 0.0
 
     def record(self, seconds: float) -> None:
-        """One more."""
+        """Adds one duration."""
         index = bucket(int(seconds * 1e6))
         counts = self.counts
         counts[index] = counts.get(index, 0) + 1
@@ -55,7 +55,7 @@ class FineHistogram:
         self.sum += seconds
 
     def add(self, other: "FineHistogram") -> None:
-        """All of another one."""
+        """Adds all counts of another histogram."""
         if not other.total:
             return
         for index, count in other.counts.items():
@@ -67,15 +67,15 @@ class FineHistogram:
 
     @property
     def mean(self) -> float | None:
-        """In seconds; None without observations."""
+        """Mean in seconds; None without observations."""
         return self.sum / self.total if self.total else None
 
     def quantile(self, q: float) -> float | None:
-        """The q-quantile (0 <= q <= 1) in seconds: the least duration that a share of q does not exceed."""
+        """Returns the q-quantile (0 <= q <= 1) in seconds: the least duration that a share of q does not exceed."""
         return self.quantiles((q,))[0]
 
     def quantiles(self, qs: tuple[float, ...]) -> tuple[float | None, ...]:
-        """Several of them; ``qs`` rise."""
+        """Returns several quantiles; ``qs`` rise."""
         if not self.total:
             return (None,) * len(qs)
         found: list[float | None] = []

@@ -35,78 +35,78 @@ KEYS: Final[tuple[Row, ...]] = (
     Row(
         key="accelerator",
         kind=Text(NAME, "the name of an accelerator"),
-        lands="accelerator",
-        sentence="Whose profile it is.",
+        field="accelerator",
+        description="Whose profile it is.",
     ),
-    Row(key="base", kind=_TIME, lands="base_s", sentence="Time of an execution, before its inferences."),
+    Row(key="base", kind=_TIME, field="base_s", description="Time of an execution, before its inferences."),
     Row(
         key="per-item",
         kind=_TIME,
-        lands="per_item_s",
+        field="per_item_s",
         default="0s",
-        sentence="Time that each inference of a batch adds.",
+        description="Time that each inference of a batch adds.",
     ),
     Row(
         key="jitter",
         kind=Percent(0, 100),
-        lands="jitter",
+        field="jitter",
         default="0%",
-        sentence="Times vary evenly by this much to both sides.",
+        description="Times vary evenly by this much to both sides.",
     ),
     Row(
         key="exponential",
         kind=YesNo(),
-        lands="is_exponential",
+        field="is_exponential",
         default="false",
-        sentence="Times are exponential around the nominal one instead.",
+        description="Times are exponential around the nominal one instead.",
     ),
     Row(
         key="first",
         kind=_TIME,
-        lands="first_s",
+        field="first_s",
         default="0s",
-        sentence="A replica's first execution takes this long at least, alone.",
+        description="A replica's first execution takes this long at least, alone.",
     ),
     Row(
         key="parallel",
         kind=Percent(0, 100),
-        lands="parallel",
+        field="parallel",
         default="0%",
-        sentence="Part of the work that cores divide among them.",
+        description="Part of the work that cores divide among them.",
     ),
     Row(
         key="full-share",
         kind=Percent(1, 100, whole=True),
-        lands="full_share",
+        field="full_share",
         default="1%",
-        sentence="Part of a device below which it becomes slower.",
+        description="Part of a device below which it becomes slower.",
     ),
     Row(
         key="width",
         kind=Whole(0, 100_000, "requests"),
-        lands="width",
+        field="width",
         default="0",
-        sentence="Requests that the model server runs at once; 0: all that it is given.",
+        description="Requests that the model server runs at once; 0: all that it is given.",
     ),
     Row(
         key="sharing",
         kind=Choice(Sharing),
-        lands="sharing",
+        field="sharing",
         default="exclusive",
-        sentence="What executions on one unit do to each other.",
+        description="What executions on one unit do to each other.",
     ),
 )
 START: Final[tuple[Row, ...]] = tuple(
-    Row(key=phase, kind=_TIME, lands=f"{phase}_s", default="0s", sentence=f"Of a start: the phase {phase}.")
+    Row(key=phase, kind=_TIME, field=f"{phase}_s", default="0s", description=f"Of a start: the phase {phase}.")
     for phase in ("schedule", "pull", "load", "warm")
 )
 _ON_DEVICE: Final = ("accelerator", "sharing", "base_s", "per_item_s")
-"""Keys that are no part of the service profile itself."""
+"""Keys that do not belong to the service profile itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profiled:
-    """One accelerator's entry. ``start`` None: it is not said."""
+    """The entry of one accelerator. ``start`` is None if it is not given."""
 
     accelerator: str
     profile: ServiceProfile
@@ -117,7 +117,7 @@ class Profiled:
 
 
 def parse(text: str, *, source: str) -> dict[str, Profiled]:
-    """By accelerator. Raises InvalidInputError with every fault."""
+    """Returns profiles by accelerator. Raises InvalidInputError with every fault."""
     faults = Faults(source)
     documents = load(text, faults)
     faults.raise_any()
@@ -180,13 +180,13 @@ def _check(
     gain: Mapping[int, float],
     faults: Faults,
 ) -> None:
-    """What keys say together."""
+    """Checks keys against each other."""
     line, has_times = section.node.line, section.node.get("times") is not None
     if section.node.get("accelerator") is None:
         faults.say(section.path("accelerator"), "nothing", "the name of an accelerator", line)
     if has_times == (section.node.get("base") is not None):
-        told = "both" if has_times else "nothing"
-        faults.say(section.path("base or times"), told, "one of the two: how long an execution takes", line)
+        got = "both" if has_times else "nothing"
+        faults.say(section.path("base or times"), got, "one of the two: how long an execution takes", line)
     elif has_times and section.node.get("per-item") is not None:
         faults.say(section.path("per-item"), "it beside times", "with base only", line)
     if values.get("is_exponential") and values.get("jitter"):
@@ -196,7 +196,7 @@ def _check(
 
 
 def _read(section: Section, rows: tuple[Row, ...], faults: Faults) -> dict[str, Any]:
-    """Values by where they land; percents of a whole as shares, but for ``full-share``."""
+    """Returns values by target field; percents as shares of 1, except ``full-share``."""
     values: dict[str, Any] = {}
     for row in rows:
         scalar = section.scalar(row.key)
@@ -208,12 +208,12 @@ def _read(section: Section, rows: tuple[Row, ...], faults: Faults) -> dict[str, 
             faults.add(section.path(row.key), scalar, row.kind.allowed)
             continue
         is_share = isinstance(row.kind, Percent) and not row.kind.whole
-        values[row.lands] = value / 100.0 if is_share else value
+        values[row.field] = value / 100.0 if is_share else value
     return values
 
 
 def _by_number(section: Section, key: str, keys: Kind, values: Kind, faults: Faults) -> dict[int, float]:
-    """A mapping of whole numbers to values."""
+    """Returns a mapping of whole numbers to values."""
     found: dict[int, float] = {}
     for pair, scalar in section.pairs(key):
         where = f"{section.path(key)}.{pair.key}"

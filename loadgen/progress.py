@@ -1,4 +1,4 @@
-"""How a load is getting on: figures of the present moment, from what was counted. No clock, nothing printed."""
+"""Progress of a load: present figures from counters. No clock, no output."""
 
 from tidegate.loadgen.histogram import FineHistogram
 from tidegate.loadgen.reports.tally import Tally
@@ -8,7 +8,7 @@ RECENT_SLOTS = 5
 
 
 class Progress:
-    """Of one run; ``total_s``: how long it takes as planned, None where nobody knows."""
+    """Progress of one run; ``total_s`` is the planned duration, None if unknown."""
 
     def __init__(self, tally: Tally, total_s: float | None) -> None:
         self._tally = tally
@@ -17,7 +17,7 @@ class Progress:
         self._last_ended = 0
 
     def figures(self, now_s: float, sent: int, on_the_way: int) -> dict[str, str]:
-        """By name; rates are since the last call."""
+        """Returns figures by name; rates are since the last call."""
         tally = self._tally
         span_s = now_s - self._last_s
         rate = (tally.ended - self._last_ended) / span_s if span_s > 0.0 else 0.0
@@ -36,5 +36,5 @@ class Progress:
         }
 
     def line(self, now_s: float, sent: int, on_the_way: int) -> str:
-        """The same in one line."""
+        """Returns the figures in one line."""
         return "  ".join(f"{name} {value}" for name, value in self.figures(now_s, sent, on_the_way).items())

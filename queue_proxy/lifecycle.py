@@ -8,8 +8,7 @@ A drain can be taken back until the process stops (SIGTERM), which nothing takes
 
 from dataclasses import asdict, replace
 
-from tidegate.records.cold_start_phases import ColdStartPhases
-from tidegate.records.replica_state import ReplicaState
+from tidegate.records.replica_state import ColdStartPhases, ReplicaState
 
 
 class StaleEpochError(Exception):
@@ -67,11 +66,11 @@ class ReplicaLifecycle:
 
     def drain_ordered(self, epoch: int) -> None:
         """Raises StaleEpochError."""
-        self._hear(epoch)
+        self._check_epoch(epoch)
 
     def revive_ordered(self, epoch: int) -> None:
         """Raises StaleEpochError; NotNowError where nothing can be revived."""
-        self._hear(epoch)
+        self._check_epoch(epoch)
         if self.is_stopping:
             raise NotNowError("the process is stopping")
         if self.message or not self.is_model_ready:
@@ -79,7 +78,7 @@ class ReplicaLifecycle:
 
     def limit_ordered(self, epoch: int, limit: int) -> None:
         """A new number of slots; 0: no limit. Raises StaleEpochError."""
-        self._hear(epoch)
+        self._check_epoch(epoch)
         self.limit = limit
         self.changes += 1
 
@@ -92,10 +91,10 @@ class ReplicaLifecycle:
             "message": self.message,
         }
 
-    def _hear(self, epoch: int) -> None:
+    def _check_epoch(self, epoch: int) -> None:
         if epoch < self._epoch:
             raise StaleEpochError(f"epoch {epoch} is older than {self._epoch}")
         self._epoch = epoch
 
     def __repr__(self) -> str:
-        return f"<Life {self.state.value}, limit {self.limit}, epoch {self._epoch}>"
+        return f"<ReplicaLifecycle {self.state.value}, limit {self.limit}, epoch {self._epoch}>"

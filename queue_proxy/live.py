@@ -71,18 +71,18 @@ class QueueProxy:
         loop = asyncio.get_running_loop()
         self._settings = settings
         self._started = now - age_s
-        self._sweeper = LoopServices(loop)
+        self._services = LoopServices(loop)
         self._tasks = TaskOwner("queue_proxy", self._task_failed)
         self._events = Broadcast()
         self._stopped = asyncio.Event()
         self._is_checking = False
-        self.app: ModelServerMetrics | None = None
+        self.model_metrics: ModelServerMetrics | None = None
         """The model server's own metrics, where they are declared, from when it is ready."""
-        self.life = ReplicaLifecycle(limit=settings.limit, phases=settings.phases, epoch=settings.epoch)
+        self.lifecycle = ReplicaLifecycle(limit=settings.limit, phases=settings.phases, epoch=settings.epoch)
         unit = ConcurrencyUnit.INFERENCES if settings.unit_inferences else ConcurrencyUnit.REQUESTS
         limit = DEFAULT_LIMIT if settings.limit is None else settings.limit
         self.ledger = SlotLedger(incarnation=incarnation, limit=limit, unit=unit, fifo_bound=NO_BOUND)
-        self.measure = ReplicaCounters(
+        self.counters = ReplicaCounters(
             Identity(
                 function=settings.function,
                 revision=settings.revision,
@@ -96,23 +96,23 @@ class QueueProxy:
             settings,
             token=token,
             ledger=self.ledger,
-            life=self.life,
-            measure=self.measure,
+            lifecycle=self.lifecycle,
+            counters=self.counters,
             pool=UpstreamPool(
-                settings.upstream, self._sweeper, hold_s=settings.timeout_s if settings.holds_cancelled else 0.0
+                settings.upstream, self._services, hold_s=settings.timeout_s if settings.holds_cancelled else 0.0
             ),
             clock=monotonic,
             pump=self._pump,
             open_channel=self._open_channel,
-            suspect=self._suspect,
+            check_model=self._check_model,
         )
         self._port = SlotPort(
-            self.ledger, loop, admit=self.sidecar.admitted, reject=self.sidecar.rejected, state=self._state_is
+            self.ledger, loop, admit=self.sidecar.admitted, reject=self.sidecar.rejected, state=self._on_ledger_state
         )
 
     async def serve(self, sock: socket.socket) -> None:
         """Runs until SIGTERM or SIGINT and the drain that follows; a second signal ends it at once."""
-        server = await serve_proxy(self.sidecar, sock, client_limits(self._settings), self._sweeper)
+        server = await serve_proxy(self.sidecar, sock, client_limits(self._settings), self._services)
         admin = await serve_endpoint(self._admin, self._settings.admin)
         self._handle_signals(server)
         self._tasks.spawn(self._await_model(), name="start")
@@ -128,7 +128,7 @@ class QueueProxy:
         self._port.close()
         await self._tasks.close()
         await admin.close()
-        self._sweeper.close()
+        self._services.close()
 
     # --- the model server -------------------------------------------------------------------------------------------
 
@@ -152,13 +152,13 @@ class QueueProxy:
                 return
             warm_s = monotonic() - began
         limit = await self._declared() if settings.limit is None else settings.limit
-        if self.life.limit is not None and self.life.limit != settings.limit:
-            limit = self.life.limit  # ordered while it started
-        self.life.model_ready(limit=limit, load_s=load_s, warm_s=warm_s)
+        if self.lifecycle.limit is not None and self.lifecycle.limit != settings.limit:
+            limit = self.lifecycle.limit  # ordered while it started
+        self.lifecycle.model_ready(limit=limit, load_s=load_s, warm_s=warm_s)
         now = monotonic()
         self.ledger.resize(limit, now)
         if self.ledger.state is ReplicaState.STARTING:
-            self.ledger.ready(now, self.life.phases)
+            self.ledger.ready(now, self.lifecycle.phases)
         self._pump()
         if settings.metrics_path is not None:
             self._tasks.spawn(self._follow_metrics(settings.metrics_path), name="application metrics")
@@ -235,7 +235,7 @@ class QueueProxy:
             ModelServerMetrics,  # a millisecond and memory that most replicas do not spend
         )
 
-        self.app = app = ModelServerMetrics(self._settings.models)
+        self.model_metrics = app = ModelServerMetrics(self._settings.models)
         due = monotonic()
         while True:
             try:
@@ -274,10 +274,10 @@ class QueueProxy:
             app.take(done.value, monotonic())
         except ExpositionError as error:
             app.failed(str(error))
-        if app.asks_for_config:
-            app.max_batch = await self._most_of_a_batch(app.model)
+        if app.needs_config:
+            app.max_batch = await self._max_batch(app.model)
 
-    async def _most_of_a_batch(self, model: str | None) -> int | None:
+    async def _max_batch(self, model: str | None) -> int | None:
         """The largest batch by Triton's model configuration; None: it does not tell, or the model does not batch."""
         try:
             reply = await fetch(
@@ -292,11 +292,11 @@ class QueueProxy:
             largest = 0
         return largest if type(largest) is int and largest > 0 else None
 
-    def _suspect(self, why: str) -> None:
+    def _check_model(self, why: str) -> None:
         """A request met a model server that broke off or refused: is it dead?"""
-        if self.life.is_model_ready and not self.life.is_failed and not self._is_checking:
+        if self.lifecycle.is_model_ready and not self.lifecycle.is_failed and not self._is_checking:
             self._is_checking = True
-            self.sidecar.doubt()
+            self.sidecar.pause()
             self._tasks.spawn(self._check_death(why), name="check")
 
     async def _check_death(self, why: str) -> None:
@@ -315,7 +315,7 @@ class QueueProxy:
             if is_dead:
                 self._failed(f"the model server is gone: {why}")
             else:
-                self.sidecar.trust()
+                self.sidecar.resume()
 
     async def _is_alive(self) -> bool:
         """Whether it accepts a connection and keeps it: answers a readiness call, or does not close at once."""
@@ -332,8 +332,8 @@ class QueueProxy:
             return False
 
     def _failed(self, message: str) -> None:
-        if self.life.model_failed(message):
-            self._tell()
+        if self.lifecycle.model_failed(message):
+            self._publish()
             self.sidecar.model_failed(message)
             self._port.close()
             self._end_if_stopping()
@@ -351,21 +351,21 @@ class QueueProxy:
     def _open_channel(self, exchange: "Exchange") -> None:
         exchange.upgrade(self._port.protocol)
 
-    def _state_is(self, state: ReplicaState) -> None:
-        self.life.entered(state)
-        self._tell()
+    def _on_ledger_state(self, state: ReplicaState) -> None:
+        self.lifecycle.entered(state)
+        self._publish()
         self._end_if_stopping()
 
     def _end_if_stopping(self) -> None:
-        ended = self.life.is_failed or self.life.state is ReplicaState.DRAINED
-        if self.life.is_stopping and ended:
+        ended = self.lifecycle.is_failed or self.lifecycle.state is ReplicaState.DRAINED
+        if self.lifecycle.is_stopping and ended:
             self._stopped.set()
 
-    def _tell(self) -> None:
+    def _publish(self) -> None:
         self._events.publish(self._event_line())
 
     def _event_line(self) -> bytes:
-        return json.dumps(self.life.event()).encode() + b"\n"
+        return json.dumps(self.lifecycle.event()).encode() + b"\n"
 
     # --- time and signals -------------------------------------------------------------------------------------------
 
@@ -375,7 +375,7 @@ class QueueProxy:
         while True:
             due += 1.0
             await asyncio.sleep(max(0.0, due - monotonic()))
-            self.measure.second(monotonic())
+            self.counters.second(monotonic())
 
     def _handle_signals(self, server: ProxyServer) -> None:
         loop = asyncio.get_running_loop()
@@ -383,11 +383,11 @@ class QueueProxy:
             loop.add_signal_handler(number, self._stop, server)
 
     def _stop(self, server: ProxyServer) -> None:
-        if self.life.is_stopping:
+        if self.lifecycle.is_stopping:
             server.abort()
             self._stopped.set()
             return
-        self.life.is_stopping = True
+        self.lifecycle.is_stopping = True
         self.ledger.drain(monotonic())
         self._pump()
         self._end_if_stopping()
@@ -400,12 +400,12 @@ class QueueProxy:
                 return Response(body=b"ok", content_type="text/plain")
             case "GET", "/metrics":
                 exposition = metrics.Exposition()
-                self.measure.expose(exposition, monotonic(), self._level())
-                if self.app is not None:
-                    self.app.expose(exposition, self.measure, monotonic())
+                self.counters.expose(exposition, monotonic(), self._levels())
+                if self.model_metrics is not None:
+                    self.model_metrics.expose(exposition, self.counters, monotonic())
                 return Response(body=exposition.render(), content_type=metrics.CONTENT_TYPE)
             case "GET", "/sample":
-                return Response(body=json.dumps(asdict(self.measure.sample(monotonic(), self._level()))).encode())
+                return Response(body=json.dumps(asdict(self.counters.sample(monotonic(), self._levels()))).encode())
             case "GET", "/events":
                 return StreamResponse(self._events.listen(self._event_line()))
             case "POST", "/drain":
@@ -431,15 +431,15 @@ class QueueProxy:
             return _error(409, str(error))
         except ValueError as error:
             return _error(400, str(error))
-        return Response(body=json.dumps(self.life.event()).encode())
+        return Response(body=json.dumps(self.lifecycle.event()).encode())
 
     def _drain(self, epoch: int, _: dict[str, object]) -> None:
-        self.life.drain_ordered(epoch)
+        self.lifecycle.drain_ordered(epoch)
         self.ledger.drain(monotonic())
         self._pump()
 
     def _revive(self, epoch: int, _: dict[str, object]) -> None:
-        self.life.revive_ordered(epoch)
+        self.lifecycle.revive_ordered(epoch)
         self.ledger.revive(monotonic())
         self._pump()
 
@@ -447,22 +447,22 @@ class QueueProxy:
         limit = order.get("limit")
         if type(limit) is not int or limit < 0:
             raise ValueError("limit must be a whole number of at least 0")
-        self.life.limit_ordered(epoch, limit)
+        self.lifecycle.limit_ordered(epoch, limit)
         self.ledger.resize(limit, monotonic())
         self._pump()
-        self._tell()
+        self._publish()
 
-    def _level(self) -> ReplicaLevels:
+    def _levels(self) -> ReplicaLevels:
         return ReplicaLevels(
-            state=self.life.state,
+            state=self.lifecycle.state,
             limit=self.ledger.limit,
             queued=self.ledger.queued,
-            phases=self.life.phases,
-            app=None if self.app is None else self.app.sample(monotonic()),
+            phases=self.lifecycle.phases,
+            app=None if self.model_metrics is None else self.model_metrics.sample(monotonic()),
         )
 
     def __repr__(self) -> str:
-        return f"<QueueProxy {self.life!r}, {self.sidecar!r}>"
+        return f"<QueueProxy {self.lifecycle!r}, {self.sidecar!r}>"
 
 
 class _Probe(asyncio.Protocol):

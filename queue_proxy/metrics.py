@@ -9,9 +9,8 @@ from dataclasses import dataclass
 
 from tidegate import metrics
 from tidegate.histogram import INDEX, KNOWN, SUB_BUCKETS, Histogram, bucket_index
-from tidegate.records.cold_start_phases import ColdStartPhases, known_phases
 from tidegate.records.replica_sample import AppSample, ReplicaSample
-from tidegate.records.replica_state import ReplicaState
+from tidegate.records.replica_state import ColdStartPhases, ReplicaState, known_phases
 
 CLIENT_GONE = 499
 
@@ -186,7 +185,7 @@ class ReplicaCounters:
             self.average_in_flight = max(0.0, integral - self._second_integral) / elapsed
         self._second_started, self._second_integral = now, integral
 
-    def sample(self, now: float, level: ReplicaLevels) -> ReplicaSample:
+    def sample(self, now: float, levels: ReplicaLevels) -> ReplicaSample:
         """The next sample; every call counts one up."""
         self._sequence += 1
         return ReplicaSample(
@@ -196,11 +195,11 @@ class ReplicaCounters:
             incarnation=self._identity.incarnation,
             sequence=self._sequence,
             uptime_s=now - self._started,
-            state=level.state,
-            limit=level.limit,
+            state=levels.state,
+            limit=levels.limit,
             in_flight=self.in_flight,
             in_flight_inferences=self.in_flight_inferences,
-            queued=level.queued,
+            queued=levels.queued,
             requests=self.requests - self.unanswered,
             inferences=self.inferences,
             failures=self.failures,
@@ -212,8 +211,8 @@ class ReplicaCounters:
             queue_s=self.queue.sum_micros / 1e6,
             execution=self.execution.sparse(),
             batch=self.batch.sparse(),
-            phases=level.phases,
-            app=level.app,
+            phases=levels.phases,
+            app=levels.app,
             unanswered=self.unanswered,
         )
 
@@ -222,12 +221,12 @@ class ReplicaCounters:
         """Of everything that is exposed of this replica."""
         return self._identity.labels
 
-    def expose(self, into: metrics.Exposition, now: float, level: ReplicaLevels) -> None:
+    def expose(self, into: metrics.Exposition, now: float, levels: ReplicaLevels) -> None:
         """Adds everything to one scrape."""
         labels = self._identity.labels
         for state in ReplicaState:
-            into.add(metrics.PROXY_STATE, (*labels, state.value), int(state is level.state))
-        into.add(metrics.PROXY_LIMIT, labels, level.limit)
+            into.add(metrics.PROXY_STATE, (*labels, state.value), int(state is levels.state))
+        into.add(metrics.PROXY_LIMIT, labels, levels.limit)
         for digit in range(1, 6):
             into.add(metrics.PROXY_REQUESTS, (*labels, f"{digit}xx"), self.by_class[digit])
         into.add(metrics.PROXY_CANCELLED, labels, self.cancelled)
@@ -235,7 +234,7 @@ class ReplicaCounters:
         into.add(metrics.PROXY_IN_FLIGHT, labels, self.in_flight)
         into.add(metrics.PROXY_IN_FLIGHT_INFERENCES, labels, self.in_flight_inferences)
         into.add(metrics.PROXY_AVERAGE_IN_FLIGHT, labels, self.average_in_flight)
-        into.add(metrics.PROXY_QUEUED, labels, level.queued)
+        into.add(metrics.PROXY_QUEUED, labels, levels.queued)
         into.add(metrics.PROXY_INFERENCES, labels, self.inferences)
         into.add(metrics.PROXY_BUSY, labels, self.busy_s(now))
         into.add(metrics.PROXY_IN_FLIGHT_SECONDS, labels, self.in_flight_request_s(now))
@@ -243,9 +242,9 @@ class ReplicaCounters:
         into.add_histogram(metrics.PROXY_QUEUE, labels, self.queue)
         into.add_histogram(metrics.PROXY_REQUEST_BYTES, labels, self.request_bytes)
         into.add_histogram(metrics.PROXY_BATCH, labels, self.batch)
-        for name, seconds in known_phases(level.phases):
+        for name, seconds in known_phases(levels.phases):
             into.add(metrics.PROXY_COLD_START, (*labels, name), seconds)
         into.add(metrics.PROCESS_UPTIME, (self._identity.replica,), now - self._started)
 
     def __repr__(self) -> str:
-        return f"<Measure {self.in_flight} in flight, {self.requests} ended, {self.failures} failed>"
+        return f"<ReplicaCounters {self.in_flight} in flight, {self.requests} ended, {self.failures} failed>"

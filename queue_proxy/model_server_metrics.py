@@ -1,4 +1,4 @@
-"""The model server's own metrics in our words: what each scrape says, added up so that nothing runs backwards.
+"""The model server's own metrics in our words: what each scrape state, added up so that nothing runs backwards.
 
 Each series of a counter is followed by itself: one that falls was reset and counts from zero, one that vanishes keeps
 what it had. Where series carry a model's name and one of them is the function's, only those count (a server may hold
@@ -29,8 +29,8 @@ STALE_S: Final = 3.0
 PLAUSIBLE: Final = 1e15
 """No honest figure is larger."""
 MAX_KNOWN: Final = 4_000
-"""Series whose last value is kept; a server that makes up names beyond that is not followed."""
-TOLD: Final = 20
+"""Series whose last value is owner; a server that makes up names beyond that is not followed."""
+MAX_NEWS: Final = 20
 """Lines that the self-check writes in one life."""
 
 LEVELS: Final = tuple(figure for figure in Figure if figure not in COUNTERS and figure is not Figure.MAX_BATCH)
@@ -42,19 +42,19 @@ class ModelServerMetrics:
     """Everything read of one model server. ``models``: the names that the function answers to."""
 
     __slots__ = (
-        "_asked",
         "_at",
         "_base",
         "_batch",
+        "_counters",
         "_fill",
         "_highest",
+        "_is_config_asked",
         "_last",
+        "_last_news",
         "_levels",
         "_models",
         "_names",
-        "_says",
-        "_shown",
-        "_told",
+        "_reported",
         "_totals",
         "engine",
         "failures",
@@ -72,16 +72,16 @@ class ModelServerMetrics:
         """Name -> what its series grew by: of all models, of the function's own (None: it has none of those)."""
         self._levels: dict[str, list[float]] = {}
         self._names: set[str] = set()
-        self._shown: dict[Figure, float] = {}
-        """Counters as they are told; one that the last text's engine has not is not told."""
+        self._counters: dict[Figure, float] = {}
+        """Counters as they are reported; one that the last text's engine has not is not reported."""
         self._highest = dict.fromkeys(COUNTERS, 0.0)
-        """What was ever told: a counter that comes back goes on from there."""
+        """What was ever reported: a counter that comes back goes on from there."""
         self._base = dict.fromkeys(COUNTERS, 0.0)
-        """What is told beyond what the series sum up to: another name or model may have come to count."""
+        """What is reported beyond what the series sum up to: another name or model may have come to count."""
         self._batch, self._fill = Histogram(), Histogram()
-        self._says: tuple[str, ...] = ()
-        self._told = 0
-        self._asked = False
+        self._last_news: tuple[str, ...] = ()
+        self._reported = 0
+        self._is_config_asked = False
         self.engine = ""
         self.fault: str | None = None
         self.scrapes = self.failures = 0
@@ -95,16 +95,16 @@ class ModelServerMetrics:
     def take(self, scan: Scan, now: float) -> None:
         """One text that was read."""
         self.scrapes += 1
-        before = self._shown.get(Figure.INFERENCES), self._shown.get(Figure.EXECUTIONS)
+        before = self._counters.get(Figure.INFERENCES), self._counters.get(Figure.EXECUTIONS)
         names, levels = set[str](), dict[str, dict[int, list[float]]]()
         for sample in scan.samples:
-            if 0.0 <= sample.value <= PLAUSIBLE and (kept := self._kept(sample)) is not None:
+            if 0.0 <= sample.value <= PLAUSIBLE and (owner := self._owner(sample)) is not None:
                 names.add(sample.name)
                 if sample.name in COUNTED:
-                    self._count(sample, kept)
+                    self._count(sample, owner)
                 else:
-                    levels.setdefault(sample.name, {}).setdefault(kept, []).append(sample.value)
-        engine = recognised(names)
+                    levels.setdefault(sample.name, {}).setdefault(owner, []).append(sample.value)
+        engine = engine_of(names)
         if engine is None:
             self.failures += 1
             self.fault = f"none of the known series in {scan.lines} lines ({scan.malformed} malformed)"
@@ -114,7 +114,7 @@ class ModelServerMetrics:
         self._levels = {name: found.get(_OURS, found.get(_ALL, [])) for name, found in levels.items()}
         if (largest := self._figure(Figure.MAX_BATCH)) is not None:
             self.max_batch = int(largest) or None
-        self._show()
+        self._update_counters()
         self._note_batches(*before)
 
     def failed(self, why: str) -> None:
@@ -123,7 +123,7 @@ class ModelServerMetrics:
         self.failures += 1
         self.fault = why
 
-    def _kept(self, sample: Sample) -> int | None:
+    def _owner(self, sample: Sample) -> int | None:
         """Whose series it is; None: it does not count."""
         part = WHERE.get(sample.name)
         if part is None and not sample.key:
@@ -139,7 +139,7 @@ class ModelServerMetrics:
                 return _OURS if is_own else _ALL
         return _ALL
 
-    def _count(self, sample: Sample, kept: int) -> None:
+    def _count(self, sample: Sample, owner: int) -> None:
         key = (sample.name, sample.key)
         last = self._last.get(key, 0.0)
         if key not in self._last and len(self._last) >= MAX_KNOWN:
@@ -148,24 +148,24 @@ class ModelServerMetrics:
         grown = sample.value - last if sample.value >= last else sample.value
         total = self._totals.setdefault(sample.name, [0.0, None])
         total[_ALL] = (total[_ALL] or 0.0) + grown
-        if kept == _OURS:
+        if owner == _OURS:
             total[_OURS] = (total[_OURS] or 0.0) + grown
 
-    def _show(self) -> None:
+    def _update_counters(self) -> None:
         """Brings the counters up to date; none falls."""
         for figure in COUNTERS:
             total = self._figure(figure)
             if total is None:
-                self._shown.pop(figure, None)
+                self._counters.pop(figure, None)
                 continue
             highest = self._highest[figure]
             if self._base[figure] + total < highest:
                 self._base[figure] = highest - total
-            self._shown[figure] = self._highest[figure] = max(highest, self._base[figure] + total)
+            self._counters[figure] = self._highest[figure] = max(highest, self._base[figure] + total)
 
     def _note_batches(self, inferences: float | None, executions: float | None) -> None:
         """The mean batch since the last scrape, once for each execution."""
-        after, runs = self._shown.get(Figure.INFERENCES), self._shown.get(Figure.EXECUTIONS)
+        after, runs = self._counters.get(Figure.INFERENCES), self._counters.get(Figure.EXECUTIONS)
         if after is None or runs is None or inferences is None or executions is None:
             return
         grown, count = after - inferences, int(runs - executions)
@@ -181,9 +181,9 @@ class ModelServerMetrics:
 
     def sample(self, now: float) -> AppSample:
         is_up = self._at is not None and now - self._at <= STALE_S
-        told: dict[str, float | None] = {figure.value: value for figure, value in self._shown.items()}
+        reported: dict[str, float | None] = {figure.value: value for figure, value in self._counters.items()}
         if is_up:
-            told |= {figure.value: self._figure(figure) for figure in LEVELS}
+            reported |= {figure.value: self._figure(figure) for figure in LEVELS}
         return AppSample(
             engine=self.engine,
             up=is_up,
@@ -192,20 +192,20 @@ class ModelServerMetrics:
             found=tuple(sorted(self._names)),
             missing=self._missing(),
             max_batch=self.max_batch,
-            **told,
+            **reported,
         )
 
     def news(self) -> str | None:
         """What the self-check has to say now: engine, what was found and what is missing; None: nothing new."""
         if self.engine:
-            says: tuple[str, ...] = (self.engine, *sorted(self._names), *self._missing())
+            state: tuple[str, ...] = (self.engine, *sorted(self._names), *self._missing())
         else:
             # Without its numbers: of a text that is no exposition they differ at every look.
-            says = tuple(word for word in (self.fault or "").split() if not word.strip("(").isdigit())
-        if says == self._says or self._told >= TOLD:
+            state = tuple(word for word in (self.fault or "").split() if not word.strip("(").isdigit())
+        if state == self._last_news or self._reported >= MAX_NEWS:
             return None
-        self._says = says
-        self._told += 1
+        self._last_news = state
+        self._reported += 1
         if not self.engine:
             return f"application metrics: {self.fault}"
         found, missing = ", ".join(sorted(self._names)), ", ".join(self._missing()) or "none"
@@ -214,7 +214,9 @@ class ModelServerMetrics:
     def _missing(self) -> tuple[str, ...]:
         rows = ENGINES.get(self.engine, ())
         return tuple(
-            f"{row.figure.value} ({row.names[0]})" for row in rows if not row.optional and not is_told(row, self._names)
+            f"{row.figure.value} ({row.names[0]})"
+            for row in rows
+            if not row.optional and not is_present(row, self._names)
         )
 
     def _figure(self, figure: Figure) -> float | None:
@@ -249,9 +251,9 @@ class ModelServerMetrics:
                 return total[_ALL] if total[_OURS] is None else total[_OURS]
         return None
 
-    def expose(self, into: metrics.Exposition, measure: ReplicaCounters, now: float) -> None:
-        """Adds everything to one scrape of ours; ``measure``: what the queue_proxy itself saw."""
-        app, labels = self.sample(now), measure.labels
+    def expose(self, into: metrics.Exposition, counters: ReplicaCounters, now: float) -> None:
+        """Adds everything to one scrape of ours; ``counters``: what the queue_proxy itself saw."""
+        app, labels = self.sample(now), counters.labels
         into.add(metrics.APP_UP, labels, int(app.up))
         into.add(metrics.APP_SERIES, (*labels, app.engine or "unknown"), len(app.found))
         into.add(metrics.APP_MISSING, (*labels, app.engine or "unknown"), len(app.missing))
@@ -263,35 +265,35 @@ class ModelServerMetrics:
         if app.executions is not None:
             into.add_histogram(metrics.APP_BATCH, labels, self._batch)
         if self.max_batch is not None:
-            fill = self._fill if app.executions is not None else fill_of_requests(measure.batch, self.max_batch)
+            fill = self._fill if app.executions is not None else fill_of_requests(counters.batch, self.max_batch)
             into.add_histogram(metrics.PROXY_FILL, labels, fill)
 
     @property
-    def asks_for_config(self) -> bool:
+    def needs_config(self) -> bool:
         """Once, of a server that tells its largest batch elsewhere."""
-        asks = self.engine == "triton" and self.model is not None and not self._asked
-        self._asked = self._asked or asks
-        return asks
+        needs = self.engine == "triton" and self.model is not None and not self._is_config_asked
+        self._is_config_asked = self._is_config_asked or needs
+        return needs
 
     def __repr__(self) -> str:
         engine = self.engine or "unknown"
-        return f"<AppMeter {engine}, {len(self._names)} series, {self.scrapes} scrapes, fault {self.fault}>"
+        return f"<ModelServerMetrics {engine}, {len(self._names)} series, {self.scrapes} scrapes, fault {self.fault}>"
 
 
-def recognised(names: Collection[str]) -> str | None:
+def engine_of(names: Collection[str]) -> str | None:
     """The engine most of whose figures are there, of equals the one of which least is missing; None: nobody's."""
 
     def rank(engine: str) -> tuple[int, int]:
-        told = [is_told(row, names) for row in ENGINES[engine]]
-        return sum(told), -sum(
-            not (is_there or row.optional) for is_there, row in zip(told, ENGINES[engine], strict=True)
+        reported = [is_present(row, names) for row in ENGINES[engine]]
+        return sum(reported), -sum(
+            not (is_there or row.optional) for is_there, row in zip(reported, ENGINES[engine], strict=True)
         )
 
     best = max(ENGINES, key=rank)
     return best if rank(best)[0] else None
 
 
-def is_told(row: Row, names: Collection[str]) -> bool:
+def is_present(row: Row, names: Collection[str]) -> bool:
     return any(spelling in names for name in row.names for spelling in spellings(name, row.figure))
 
 

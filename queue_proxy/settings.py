@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from tidegate.aio.proxy.limits import Limits, read_limits
 from tidegate.errors import Fault, InvalidInputError
-from tidegate.records.cold_start_phases import ColdStartPhases, read_phases
+from tidegate.records.replica_state import ColdStartPhases, read_phases
 
 T = TypeVar("T")
 

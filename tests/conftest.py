@@ -5,7 +5,9 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import settings
 
+settings.register_profile("default", deadline=None)
 settings.register_profile("deep", max_examples=2000, deadline=None)
+settings.load_profile("default")
 
 HANGS_S = 300
 """The time limit of a live test ends one that hangs; it claims nothing, and on a busy machine all takes longer."""

@@ -1,7 +1,7 @@
-"""Time as the whole system reads it.
+"""Time as all components read it.
 
-``now`` is Unix seconds fixed once at process start plus monotonic progress: it never jumps (DESIGN.md section 3).
-Shells own a clock; cores get ``now`` as an argument.
+``now`` is Unix seconds, read once at process start, plus monotonic progress: it never jumps (DESIGN.md section 3).
+Shells own a clock; cores receive ``now`` as an argument.
 """
 
 import time
@@ -10,7 +10,7 @@ from typing import Protocol
 
 class Clock(Protocol):
     def now(self) -> float:
-        """Seconds, comparable within one process only."""
+        """Returns seconds, comparable within one process only."""
         ...
 
 
@@ -27,12 +27,12 @@ class LiveClock:
 
 
 def wall() -> float:
-    """Unix seconds of the wall clock, which may jump: for windows of time that people state, and nothing else."""
+    """Returns Unix seconds of the wall clock, which may jump; used only for time windows that people state."""
     return time.time()
 
 
 class ManualClock:
-    """A clock that a test or the simulator moves."""
+    """A clock that a test or the simulator advances."""
 
     __slots__ = ("_now",)
 

@@ -1,8 +1,8 @@
-"""The function: what a developer deploys, parsed and frozen.
+"""The function: the unit that a developer deploys, parsed and frozen.
 
-A :class:`Function` is the meaning of one manifest (``tidegate.manifest.reader``); nothing in it is text that still
-has to be understood. A :class:`Revision` is an immutable snapshot of a function, and traffic is split between
-revisions. Durations are in seconds (``_s``), sizes in bytes, rates in inferences per second (``_ips``).
+A :class:`Function` is the meaning of one manifest (``tidegate.manifest.reader``); none of its texts needs further
+parsing. A :class:`Revision` is an immutable snapshot of a function, and traffic is split between revisions. Durations
+are in seconds (``_s``), sizes in bytes, rates in inferences per second (``_ips``).
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ from tidegate.records.tenants import AccessRule
 
 
 class Protocol(StrEnum):
-    """What clients and the model server speak."""
+    """Protocol of clients and the model server."""
 
     V2 = "v2"
     OPENAI = "openai"
@@ -26,12 +26,12 @@ class Protocol(StrEnum):
 
 
 class Cancel(StrEnum):
-    """What becomes of the slot of a running request whose client has gone or whose deadline has passed."""
+    """Handling of a running request after its client has disconnected or its deadline has passed."""
 
     CLOSE = "close"
-    """The connection to the model server is closed and the slot is free: the server stops when it is told so."""
+    """The connection to the model server is closed and the slot is freed: the server stops at the closed connection."""
     HOLD = "hold"
-    """The server computes on regardless: the slot is held until it has answered, and the answer is dropped."""
+    """The server computes on regardless: the slot is held until it has answered, and the response is dropped."""
 
 
 class Quantization(StrEnum):
@@ -48,10 +48,10 @@ class TaskClass(StrEnum):
 
 
 class SizeRouting(StrEnum):
-    """Whether larger requests go to stronger groups."""
+    """Routing of larger requests to stronger groups."""
 
     AUTO = "auto"
-    """Where the figures say that it helps."""
+    """Only where measurements show a benefit."""
     OFF = "off"
 
 
@@ -67,21 +67,20 @@ class Server:
     """The model server: exactly one of four kinds.
 
     ``model``: absolute path of an ONNX file; ``handler``: ``/absolute/file.py:Class``; ``command``: argv with
-    ``{port}`` placeholders; ``image``: container image (Kubernetes only). The value of the kind that is not
-    ``command`` is ``target``; ``argv`` is empty except for ``command`` (and for an image whose manifest overrides the
-    image's own command).
+    ``{port}`` placeholders; ``image``: container image (Kubernetes only). The value of a kind other than ``command`` is
+    ``target``; ``argv`` is empty except for ``command`` (and for an image with a command of its own in the manifest).
     """
 
     kind: ServerKind
     target: str = ""
     argv: tuple[str, ...] = ()
     copy: str | None = None
-    """Name of the copy of the model or handler that was made at the deploy; None: the file itself is read."""
+    """Name of the copy of the model or handler made at the deploy. None if the file itself is read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sla:
-    """What the developer promises: a target, not a deadline."""
+    """The developer's promise: a target, not a deadline."""
 
     latency_s: float | None = None
     percentile: float = 98.0
@@ -89,29 +88,29 @@ class Sla:
     target_tps: float | None = None
     """Tokens per second."""
     drop_after: float | None = None
-    """A request that waited this many times ``latency_s`` is dropped; None: never."""
+    """A request that has waited this many times ``latency_s`` is dropped. None if requests are never dropped."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scaling:
-    """Which policy decides, with which parameters, inside which bounds."""
+    """The scaling policy, its parameters, and its bounds."""
 
     policy: str = "kpa"
     parameters: Mapping[str, str] = field(default_factory=dict)
     min_scale: int = 0
     max_scale: int = 0
-    """0: no limit but the accelerators'."""
+    """Maximum replicas; 0: no limit but the accelerators'."""
     initial_scale: int = 1
     scale_to_zero_after_s: float = 60.0
     min_scale_windows: str = ""
-    """Windows of time with a minimum scale of their own (``tidegate.schema.time_windows``)."""
+    """Time windows with their own minimum scale (``tidegate.schema.time_windows``)."""
     dry_run: bool = False
-    """The policy decides, logs and exports; nothing of it is carried out."""
+    """The policy decides, and its decisions are logged and exported, but not carried out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchRule:
-    """How many inferences a request carries (specs: SMIF S4)."""
+    """Derivation of the number of inferences in a request (specs: SMIF S4)."""
 
     header: str = "tidegate-batch-size"
     bytes_per_item: float | None = None
@@ -121,7 +120,7 @@ class BatchRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batching:
-    """Dynamic batching in the shipped model server. ``max_size`` 1: none."""
+    """Dynamic batching in the shipped model server. ``max_size`` 1: no batching."""
 
     max_size: int = 1
     delay_s: float = 0.0
@@ -129,9 +128,9 @@ class Batching:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Readiness:
-    """When a model server counts as ready: a GET of ``path`` answers 2xx, within ``start_timeout_s`` of its start.
+    """Readiness of a model server: a GET of ``path`` answers 2xx, within ``start_timeout_s`` of its start.
 
-    ``path`` is None for servers that are ready when their port accepts a connection.
+    With ``path`` None a server is ready when its port accepts a connection.
     """
 
     path: str | None = "/v2/health/ready"
@@ -149,28 +148,29 @@ class QueueBounds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Routing:
-    """Which replica takes a request, who goes first, what is sent again (``tidegate.records.FunctionRoute``)."""
+    """Choice of a replica, order of waiting requests, and retries (``tidegate.records.FunctionRoute``)."""
 
     spread: Spread = Spread.MOST_FREE
     hash_on: str = "client"
-    """As ``FunctionRoute.hash_on``; means something with ``Spread.HASH``."""
+    """As ``FunctionRoute.hash_on``; used with ``Spread.HASH`` only."""
     queue_order: QueueOrder = QueueOrder.ARRIVAL
     binding: Binding = Binding.LATE
     priority: int = 5
-    """Of requests that state none, 0 (first) to 9."""
+    """Priority of requests without one, 0 (first) to 9."""
     retry_percent: float = 20.0
     hedging: Hedging | None = None
     outlier: OutlierRules = field(default_factory=OutlierRules)
     matches: tuple[RouteMatch, ...] = ()
-    """Ways to name the function beside its host, prefix and models."""
+    """Ways to address the function in addition to its host, prefix and models."""
     size_routing: SizeRouting = SizeRouting.AUTO
     group_weights: Mapping[str, float] | None = None
-    """Split over the groups by accelerator, given by hand; empty: equal; None: by what the groups can do."""
+    """Explicit split over the groups by accelerator; empty for an equal split, None for a split by measured
+    capacity."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricsEndpoint:
-    """The model server's own Prometheus endpoint; ``port`` None: its serving port."""
+    """The model server's own Prometheus endpoint; ``port`` None stands for its serving port."""
 
     path: str = "/metrics"
     port: int | None = None
@@ -184,7 +184,7 @@ class Resources:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuNeeds:
-    """SMIF's GPU annotations. ``model`` None: any."""
+    """SMIF's GPU annotations; ``model`` None stands for any GPU."""
 
     model: str | None = None
     memory_gb: float | None = None
@@ -195,7 +195,7 @@ class GpuNeeds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DnnModel:
-    """Key into the model repository; ``name`` None: the function brings its own server."""
+    """Key into the model repository; with ``name`` None the function brings its own server."""
 
     name: str | None = None
     quantization: Quantization = Quantization.FP32
@@ -204,19 +204,19 @@ class DnnModel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Function:
-    """One deployable function. Build it with ``tidegate.manifest.reader``, which checks every bound."""
+    """One deployable function. It is built by ``tidegate.manifest.reader``, which checks every bound."""
 
     name: str
     server: Server
     protocol: Protocol = Protocol.V2
     port: int | None = None
-    """A fixed port for the model server; None: any free one."""
+    """A fixed port of the model server. None if any free port is used."""
     socket: str | None = None
     """A unix socket path on which the model server listens instead of a port."""
     models: tuple[str, ...] = ()
-    """Model names it answers to; never empty once parsed (default: its own name)."""
+    """Names of the models that it serves; never empty once parsed (default: its own name)."""
     concurrency: int | None = None
-    """Slots per replica; 0: no limit; None: ``auto``."""
+    """Slots per replica; 0: no limit. None if ``auto``."""
     concurrency_unit: ConcurrencyUnit = ConcurrencyUnit.REQUESTS
     sla: Sla = field(default_factory=Sla)
     scaling: Scaling = field(default_factory=Scaling)
@@ -229,7 +229,7 @@ class Function:
     queue: QueueBounds = field(default_factory=QueueBounds)
     metrics: MetricsEndpoint | None = None
     accelerators: tuple[str, ...] = ()
-    """Accelerator kinds it may use; empty: all that fit."""
+    """Kinds of accelerators that it may use; empty: all that fit."""
     resources: Resources = field(default_factory=Resources)
     gpu: GpuNeeds = field(default_factory=GpuNeeds)
     dnn: DnnModel = field(default_factory=DnnModel)
@@ -242,17 +242,17 @@ class Function:
     workdir: str = "."
     """Absolute once parsed: the folder in which the model server runs."""
     python: str | None = None
-    """Absolute path of the interpreter for ``handler`` and ``model`` servers; None: Tidegate's own."""
+    """Absolute path of the interpreter for ``handler`` and ``model`` servers. None if it is Tidegate's own."""
     cancel: Cancel = Cancel.CLOSE
     idempotent: bool = False
-    """Whether a request may be sent twice (retry after it was started)."""
+    """True if a request may run twice (it is then retried after it was started)."""
     routing: Routing = field(default_factory=Routing)
     cold: ColdRules = field(default_factory=ColdRules)
-    """What its clients are told while it wakes."""
+    """Rules for its clients during a cold start."""
     rollout: RolloutPlan = field(default_factory=RolloutPlan)
-    """How a new revision gets the traffic of the one before."""
+    """Plan by which a new revision takes over the traffic of the previous one."""
     access: AccessRule | None = None
-    """Who may call it; None: everybody."""
+    """Access rule. None if the function is public."""
 
 
 @dataclass(frozen=True, slots=True)

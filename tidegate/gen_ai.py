@@ -1,7 +1,8 @@
-"""OpenTelemetry's metrics for generative AI (semantic conventions, "gen_ai"), as Prometheus writes their names.
+"""OpenTelemetry's metrics for generative AI (semantic conventions, "gen_ai"), with their names as Prometheus writes
+them.
 
-Names, labels and buckets are the conventions'. ``function`` and ``revision`` stand beside their labels. A label that
-does not apply is empty, which is the same as absent.
+Names, labels and buckets are those of the conventions; the labels ``function`` and ``revision`` are added. A label that
+does not apply is empty, which equals an absent label.
 """
 
 from tidegate.metrics import Metric, MetricKind, exact_buckets
@@ -11,21 +12,21 @@ _SECONDS = exact_buckets(*(10_000 << power for power in range(14)), unit=1e-6)
 DURATION = Metric(
     "gen_ai_server_request_duration_seconds",
     MetricKind.HISTOGRAM,
-    "Head received to last byte sent.",
+    "From the received head to the last byte sent.",
     (*_LABELS, "error_type"),
     _SECONDS,
 )
 OPERATION = Metric(
     "gen_ai_client_operation_duration_seconds",
     MetricKind.HISTOGRAM,
-    "Sent to a replica until the last byte was sent: without the time in the waiting room.",
+    "From sending to a replica to the last byte sent, without the time in the waiting room.",
     (*_LABELS, "error_type"),
     _SECONDS,
 )
 FIRST_TOKEN = Metric(
     "gen_ai_server_time_to_first_token_seconds",
     MetricKind.HISTOGRAM,
-    "Streams: head received to the first event with output.",
+    "Streams: from the received head to the first event with output.",
     _LABELS,
     exact_buckets(
         *(1_000, 5_000, 10_000, 20_000, 40_000, 60_000, 80_000, 100_000, 250_000, 500_000, 750_000),
@@ -36,7 +37,7 @@ FIRST_TOKEN = Metric(
 PER_TOKEN = Metric(
     "gen_ai_server_time_per_output_token_seconds",
     MetricKind.HISTOGRAM,
-    "Streams that were answered well: mean time of a token behind the first one.",
+    "Successful streams: mean time per token after the first one.",
     _LABELS,
     exact_buckets(
         *(10_000, 25_000, 50_000, 75_000, 100_000, 150_000, 200_000, 300_000, 400_000, 500_000, 750_000),
@@ -47,7 +48,7 @@ PER_TOKEN = Metric(
 USAGE = Metric(
     "gen_ai_client_token_usage",
     MetricKind.HISTOGRAM,
-    "Tokens of a request, as its answer reported them.",
+    "Tokens of a request as its response reported them.",
     (*_LABELS, "gen_ai_token_type"),
     exact_buckets(*(1 << power for power in range(0, 27, 2))),
 )

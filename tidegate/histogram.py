@@ -13,7 +13,7 @@ BUCKETS = (40 - SUB_BITS) * SUB_BUCKETS
 
 
 def bucket_index(micros: int) -> int:
-    """The bucket of a duration in microseconds; negative counts as 0."""
+    """Returns the bucket of a duration in microseconds; a negative duration counts as 0."""
     if micros < SUB_BUCKETS:
         return micros if micros > 0 else 0
     shift = micros.bit_length() - SUB_BITS - 1
@@ -22,7 +22,7 @@ def bucket_index(micros: int) -> int:
 
 
 def bucket_upper_micros(index: int) -> int:
-    """Exclusive upper bound of a bucket in microseconds."""
+    """Returns the exclusive upper bound of a bucket in microseconds."""
     if index < SUB_BUCKETS:
         return index + 1
     shift, sub = divmod(index, SUB_BUCKETS)
@@ -34,7 +34,7 @@ INDEX = b"".join(
     bytes([index]) * (bucket_upper_micros(index) - (bucket_upper_micros(index - 1) if index else 0))
     for index in range(bucket_index(KNOWN))
 )
-"""Buckets of what is recorded most: a look-up costs half of the arithmetic."""
+"""Bucket by microseconds, for the most frequent durations: a look-up costs half of the arithmetic."""
 
 
 class Histogram:
@@ -48,7 +48,7 @@ class Histogram:
 
     @property
     def total(self) -> int:
-        """Observations."""
+        """Number of observations."""
         return sum(self.counts)
 
     def record(self, seconds: float) -> None:
@@ -57,7 +57,7 @@ class Histogram:
         self.sum_micros += micros
 
     def record_all(self, durations: Iterable[float]) -> None:
-        """As :meth:`record` for each, in seconds and not negative, at half the cost."""
+        """Records each of the durations, in seconds and not negative, at half the cost of :meth:`record`."""
         counts, micros_sum = self.counts, 0
         for seconds in durations:
             micros = int(seconds * 1e6)
@@ -82,11 +82,12 @@ class Histogram:
             self.sum_micros += count * bucket_upper_micros(index)
 
     def sparse(self) -> tuple[tuple[int, int], ...]:
-        """The buckets with observations, as (index, count)."""
+        """Returns the buckets with observations, as (index, count)."""
         return tuple((index, count) for index, count in enumerate(self.counts) if count)
 
     def quantile(self, q: float) -> float | None:
-        """The q-quantile in seconds (0 <= q <= 1), the upper bound of its bucket; None without observations."""
+        """Returns the q-quantile in seconds (0 <= q <= 1), the upper bound of its bucket. Returns None without
+        observations."""
         return quantile(self.sparse(), q)
 
     def __repr__(self) -> str:
@@ -94,7 +95,7 @@ class Histogram:
 
 
 def quantile(sparse: Iterable[tuple[int, int]], q: float) -> float | None:
-    """The q-quantile of sparse buckets in seconds; None when they are empty."""
+    """Returns the q-quantile of sparse buckets in seconds. Returns None if they are empty."""
     buckets = sorted(sparse)
     total = sum(count for _, count in buckets)
     if total == 0:

@@ -1,11 +1,11 @@
 """The catalogue of metrics and their exposition as Prometheus text, rendered from plain integers.
 
-Every metric that a process of the data plane shows is one row here: name, kind, help, labels and, for histograms,
-the shared buckets. Counting happens elsewhere, in slots of the objects that count; a scrape builds one
-:class:`Exposition`, adds the present values and renders it, so that the request path pays an integer addition.
+Every metric of a process of the data plane is one row here: name, kind, help, labels and, for histograms, the shared
+buckets. Counting happens elsewhere, in slots of the objects that count. A scrape builds one :class:`Exposition`, adds
+the present values and renders it, so that the request path pays one integer addition.
 
 Bucket bounds are edges of ``tidegate.histogram``, so the cumulative counts are exact: nothing is interpolated. For
-whole numbers (bytes, inferences) ``le`` is the largest number below the edge: the edge 18 shows as ``le="17"``.
+whole numbers (bytes, inferences) ``le`` is the largest number below the edge: the edge 18 appears as ``le="17"``.
 """
 
 import math
@@ -29,21 +29,21 @@ class MetricKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Buckets:
-    """Shared bounds of a histogram: rising exclusive edges in whole steps, and what ``le`` says for each."""
+    """Shared bounds of a histogram: rising exclusive edges in whole steps, and the ``le`` text of each."""
 
     edges: tuple[int, ...]
     labels: tuple[str, ...]
     unit: float
-    """Size of one step in the exposed unit: 1e-6 where the steps are microseconds and seconds are exposed."""
+    """Size of one step in the exposed unit: 1e-6 if the steps are microseconds and seconds are exposed."""
 
 
 def seconds_buckets(*edges_us: int) -> Buckets:
-    """Buckets over microseconds that are exposed in seconds."""
+    """Returns buckets over microseconds that are exposed in seconds."""
     return Buckets(edges_us, tuple(f"{edge / 1e6:.6f}".rstrip("0").rstrip(".") for edge in edges_us), 1e-6)
 
 
 def whole_buckets(*edges: int) -> Buckets:
-    """Buckets over whole numbers; ``le`` includes the number before the edge."""
+    """Returns buckets over whole numbers; ``le`` is the number before the edge."""
     return Buckets(edges, tuple(str(edge - 1) for edge in edges), 1.0)
 
 
@@ -52,7 +52,7 @@ DURATION = seconds_buckets(
     *(262144, 393216, 524288, 786432, 1048576, 1572864, 2097152, 3145728, 4194304, 8388608, 16777216, 33554432),
     *(67108864, 134217728, 268435456),
 )
-"""About 0.5 ms to 4.5 minutes, two per octave where latencies are decided upon (2 ms to 4 s)."""
+"""About 0.5 ms to 4.5 minutes, two per octave in the range of latency targets (2 ms to 4 s)."""
 SIZE = whole_buckets(*(1 << power for power in range(8, 31, 2)))
 """Bytes: 255 to 256 Mi - 1, four-fold steps."""
 BATCH = whole_buckets(2, 3, 5, 9, 18, 36, 72, 144, 288, 576, 1152)
@@ -60,14 +60,14 @@ BATCH = whole_buckets(2, 3, 5, 9, 18, 36, 72, 144, 288, 576, 1152)
 
 
 def exact_buckets(*edges: int, unit: float = 1.0) -> Buckets:
-    """Buckets of a :class:`StepHistogram`: each edge belongs to the bucket that it ends, as ``le`` says."""
+    """Returns buckets of a :class:`StepHistogram`: each edge belongs to the bucket that it ends, as ``le`` states."""
     return Buckets(edges, tuple(f"{edge * unit:.6f}".rstrip("0").rstrip(".") for edge in edges), unit)
 
 
 FILL = Buckets(
     tuple(range(128, 1025, 128)), ("0.125", "0.25", "0.375", "0.5", "0.625", "0.75", "0.875", "1"), 1.0 / 1024.0
 )
-"""How full batches are, in eighths of the largest one; recorded in steps of 1/1024."""
+"""Fill of batches, in eighths of the largest one; recorded in steps of 1/1024."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ class Metric:
 
 class StepHistogram:
     """Counts in a metric's own buckets, for bounds that others prescribe: exact where ``tidegate.histogram`` has no
-    edges there."""
+    edges."""
 
     __slots__ = ("counts", "edges", "sum", "unit")
 
@@ -95,12 +95,12 @@ class StepHistogram:
         self.sum = 0
 
     def record(self, steps: int) -> None:
-        """One observation, in whole steps of the buckets' unit."""
+        """Records one observation, in whole steps of the buckets' unit."""
         self.counts[bisect_left(self.edges, steps)] += 1
         self.sum += steps
 
     def record_s(self, seconds: float) -> None:
-        """The same of a duration, where steps are parts of a second."""
+        """Records a duration in seconds, for buckets with steps of parts of a second."""
         self.record(round(seconds / self.unit))
 
     def __repr__(self) -> str:
@@ -131,7 +131,7 @@ GATEWAY_ARRIVED_INFERENCES = Metric(
 GATEWAY_ENDED = Metric(
     "tidegate_gateway_ended_requests_total",
     _C,
-    "Requests that ended, by how: answered, failed, refused, expired or cancelled.",
+    "Ended requests by outcome: answered, failed, refused, expired or cancelled.",
     (*_REVISION, "outcome"),
 )
 GATEWAY_WITHIN_SLA = Metric(
@@ -147,7 +147,7 @@ GATEWAY_OLDEST_WAITING = Metric(
 GATEWAY_LATENCY = Metric(
     "tidegate_gateway_latency_seconds",
     _H,
-    "Head received to last byte sent (event streams: first byte), cold start included.",
+    "From the received head to the last byte sent (event streams: first byte), cold start included.",
     _REVISION,
     DURATION,
 )
@@ -158,22 +158,25 @@ GATEWAY_GROUP_INFERENCES = Metric(
     "tidegate_gateway_group_inferences_total", _C, "Inferences answered by one group of replicas.", _GROUP
 )
 GATEWAY_GROUP_FAILURES = Metric(
-    "tidegate_gateway_group_failures_total", _C, "Requests that one group answered with 5xx or broke.", _GROUP
+    "tidegate_gateway_group_failures_total",
+    _C,
+    "Requests that one group answered with 5xx, or failed to answer.",
+    _GROUP,
 )
 GATEWAY_RETRIES = Metric(
-    "tidegate_gateway_retries_total", _C, "Requests sent once more although a replica may have run them.", _REVISION
+    "tidegate_gateway_retries_total", _C, "Requests retried although a replica may have run them.", _REVISION
 )
 GATEWAY_RETRIES_DENIED = Metric(
-    "tidegate_gateway_denied_retries_total", _C, "Requests not sent once more: the retry budget was empty.", _REVISION
+    "tidegate_gateway_denied_retries_total", _C, "Requests not retried because the retry budget was empty.", _REVISION
 )
 GATEWAY_HEDGES = Metric("tidegate_gateway_hedges_total", _C, "Second copies of late requests.", _REVISION)
 GATEWAY_HEDGES_WON = Metric(
-    "tidegate_gateway_won_hedges_total", _C, "Second copies that were answered before the first.", _REVISION
+    "tidegate_gateway_won_hedges_total", _C, "Hedges that were answered before the first copy.", _REVISION
 )
 GATEWAY_SHADOW_REQUESTS = Metric(
     "tidegate_gateway_shadow_requests_total",
     _C,
-    "Copies that a shadow answered, compared with the client's answer.",
+    "Copies that a shadow answered, compared with the client's response.",
     _REVISION,
 )
 GATEWAY_SHADOW_SKIPPED = Metric(
@@ -185,7 +188,7 @@ GATEWAY_SHADOW_SKIPPED = Metric(
 GATEWAY_SHADOW_FAILED = Metric(
     "tidegate_gateway_shadow_failed_requests_total",
     _C,
-    "Copies that failed where the client's answer did not.",
+    "Copies that failed while the client's response did not.",
     _REVISION,
 )
 GATEWAY_SHADOW_STATUS_DIFFERS = Metric(
@@ -201,21 +204,23 @@ GATEWAY_SHADOW_OUTPUT_DIFFERS = Metric(
     _REVISION,
 )
 GATEWAY_SHADOW_LATENCY = Metric(
-    "tidegate_gateway_shadow_latency_seconds", _H, "From its slot to the end of a shadow's answer.", _REVISION, DURATION
+    "tidegate_gateway_shadow_latency_seconds",
+    _H,
+    "From the slot to the end of a shadow's response.",
+    _REVISION,
+    DURATION,
 )
 GATEWAY_SHADOW_SERVED_LATENCY = Metric(
     "tidegate_gateway_shadow_served_latency_seconds",
     _H,
-    "The same of the clients' answers to the same requests.",
+    "From the slot to the end of the clients' responses to the same requests.",
     _REVISION,
     DURATION,
 )
 GATEWAY_EJECTIONS = Metric(
-    "tidegate_gateway_ejections_total", _C, "Times that a replica got no more work because it failed.", _REVISION
+    "tidegate_gateway_ejections_total", _C, "Ejections of replicas because of failures.", _REVISION
 )
-GATEWAY_EJECTED = Metric(
-    "tidegate_gateway_ejected_replicas", _G, "Replicas that get no work because they failed.", _REVISION
-)
+GATEWAY_EJECTED = Metric("tidegate_gateway_ejected_replicas", _G, "Replicas that are ejected now.", _REVISION)
 GATEWAY_CIRCUIT_OPEN = Metric(
     "tidegate_gateway_circuit_open", _G, "1 while requests are refused because every replica fails.", _REVISION
 )
@@ -229,30 +234,33 @@ GATEWAY_BODY_BYTES = Metric(
     ("worker",),
 )
 GATEWAY_LOG_DROPPED = Metric(
-    "tidegate_gateway_access_log_dropped_lines_total", _C, "Lines of the access log that nobody wrote.", ("worker",)
+    "tidegate_gateway_access_log_dropped_lines_total", _C, "Lines of the access log that were dropped.", ("worker",)
 )
 
 # --- tokens ---------------------------------------------------------------------------------------------------------
 
 GATEWAY_ARRIVED_TOKENS = Metric(
-    "tidegate_gateway_arrived_tokens_total", _C, "Tokens expected of the requests that arrived.", _REVISION
+    "tidegate_gateway_arrived_tokens_total", _C, "Expected tokens of the requests that arrived.", _REVISION
 )
 GATEWAY_PROMPT_TOKENS = Metric(
-    "tidegate_gateway_prompt_tokens_total", _C, "Tokens of prompts that one group of replicas has read.", _GROUP
+    "tidegate_gateway_prompt_tokens_total", _C, "Prompt tokens processed by one group of replicas.", _GROUP
 )
 GATEWAY_COMPLETION_TOKENS = Metric(
-    "tidegate_gateway_completion_tokens_total", _C, "Tokens that one group of replicas has written.", _GROUP
+    "tidegate_gateway_completion_tokens_total", _C, "Completion tokens generated by one group of replicas.", _GROUP
 )
 GATEWAY_CACHED_TOKENS = Metric(
-    "tidegate_gateway_cached_prompt_tokens_total", _C, "Tokens of prompts that model servers had in a cache.", _REVISION
+    "tidegate_gateway_cached_prompt_tokens_total", _C, "Prompt tokens that model servers had in a cache.", _REVISION
 )
 GATEWAY_ESTIMATED_ANSWERS = Metric(
-    "tidegate_gateway_estimated_answers_total", _C, "Answers without usage: their tokens are estimates.", _REVISION
+    "tidegate_gateway_estimated_answers_total",
+    _C,
+    "Responses without reported usage: their tokens are estimates.",
+    _REVISION,
 )
 GATEWAY_FIRST_TOKEN = Metric(
     "tidegate_gateway_first_token_seconds",
     _H,
-    "Streams: head received to the first event with output, cold start included.",
+    "Streams: from the received head to the first event with output, cold start included.",
     _REVISION,
     DURATION,
 )
@@ -267,28 +275,28 @@ GATEWAY_BETWEEN_TOKENS = Metric(
 GATEWAY_DENIED = Metric(
     "tidegate_gateway_denied_requests_total",
     _C,
-    "Requests whose caller was not known or not allowed, by the code of the failure.",
+    "Requests of unknown or unauthorised callers, by the code of the failure.",
     ("function", "code"),
 )
 GATEWAY_TENANT_REQUESTS = Metric(
-    "tidegate_gateway_tenant_requests_total", _C, "Requests of a tenant that its quotas let through.", ("tenant",)
+    "tidegate_gateway_tenant_requests_total", _C, "Requests of a tenant that its quotas admitted.", ("tenant",)
 )
 GATEWAY_TENANT_INFERENCES = Metric(
     "tidegate_gateway_tenant_inferences_total", _C, "Inferences of a tenant's requests that a replica ran.", ("tenant",)
 )
 GATEWAY_TENANT_TOKENS = Metric(
-    "tidegate_gateway_tenant_tokens_total", _C, "Tokens of a tenant's prompts and answers.", ("tenant",)
+    "tidegate_gateway_tenant_tokens_total", _C, "Tokens of a tenant's prompts and completions.", ("tenant",)
 )
 GATEWAY_TENANT_REFUSED = Metric(
     "tidegate_gateway_tenant_refused_requests_total",
     _C,
-    "Requests of a tenant that met a spent quota.",
+    "Requests of a tenant refused for a spent quota.",
     ("tenant", "quota"),
 )
 GATEWAY_QUOTAS_LOCAL = Metric(
     "tidegate_gateway_quotas_local",
     _G,
-    "1 while a worker goes by its even part of the quotas: it does not reach the others.",
+    "1 while a worker grants its even share of the quotas because it cannot reach the others.",
     ("worker",),
 )
 
@@ -297,10 +305,10 @@ GATEWAY_QUOTAS_LOCAL = Metric(
 PROXY_STATE = Metric("tidegate_queue_proxy_state", _G, "1 for the state that the replica is in.", (*_REPLICA, "state"))
 PROXY_LIMIT = Metric("tidegate_queue_proxy_limit", _G, "Slots of the replica; 0: no limit.", _REPLICA)
 PROXY_REQUESTS = Metric(
-    "tidegate_queue_proxy_requests_total", _C, "Requests that ended, by class of status.", (*_REPLICA, "code_class")
+    "tidegate_queue_proxy_requests_total", _C, "Ended requests by class of status.", (*_REPLICA, "code_class")
 )
 PROXY_CANCELLED = Metric(
-    "tidegate_queue_proxy_cancelled_requests_total", _C, "Requests whose client went away.", _REPLICA
+    "tidegate_queue_proxy_cancelled_requests_total", _C, "Requests whose client disconnected.", _REPLICA
 )
 PROXY_FAILURES = Metric(
     "tidegate_queue_proxy_failures_total", _C, "Requests that ended with 5xx or a broken model server.", _REPLICA
@@ -330,7 +338,7 @@ PROXY_IN_FLIGHT_SECONDS = Metric(
 PROXY_EXECUTION = Metric(
     "tidegate_queue_proxy_execution_seconds",
     _H,
-    "Sent to the model server until its answer ended.",
+    "From sending to the model server to the end of its response.",
     _REPLICA,
     DURATION,
 )
@@ -342,7 +350,7 @@ PROXY_BATCH = Metric("tidegate_queue_proxy_batch_inferences", _H, "Inferences pe
 PROXY_FILL = Metric(
     "tidegate_queue_proxy_batch_fill_ratio",
     _H,
-    "Batch over the model server's largest: of its executions where it tells them, else of requests.",
+    "Batch over the model server's maximum: of its executions if it reports them, else of requests.",
     _REPLICA,
     FILL,
 )
@@ -350,16 +358,16 @@ PROXY_COLD_START = Metric(
     "tidegate_queue_proxy_cold_start_seconds", _G, "Phases of this replica's start.", (*_REPLICA, "phase")
 )
 
-# --- the model server's own metrics, in our words --------------------------------------------------------------------
+# --- the model server's own metrics, by our names ---------------------------------------------------------------------
 
 APP_UP = Metric("tidegate_app_metrics_up", _G, "1 while the model server's metrics are at most 3 s old.", _REPLICA)
 APP_SERIES = Metric(
-    "tidegate_app_metrics_series", _G, "Names of series that are read, by recognised engine.", (*_REPLICA, "engine")
+    "tidegate_app_metrics_series", _G, "Series that are scraped, by recognised engine.", (*_REPLICA, "engine")
 )
 APP_MISSING = Metric(
     "tidegate_app_metrics_missing_figures",
     _G,
-    "Figures that the engine should tell and does not.",
+    "Figures that the engine should expose and does not.",
     (*_REPLICA, "engine"),
 )
 APP_SCRAPES = Metric("tidegate_app_metrics_scrapes_total", _C, "Times that the metrics were asked for.", _REPLICA)
@@ -370,9 +378,7 @@ APP_INFERENCES = Metric("tidegate_app_inferences_total", _C, "Inferences that it
 APP_EXECUTIONS = Metric("tidegate_app_executions_total", _C, "Runs of its model; a batch counts one.", _REPLICA)
 APP_REQUEST_SECONDS = Metric("tidegate_app_request_seconds_total", _C, "Time of its requests, summed.", _REPLICA)
 APP_QUEUE_SECONDS = Metric("tidegate_app_queue_seconds_total", _C, "Time that they waited inside it, summed.", _REPLICA)
-APP_COMPUTE_SECONDS = Metric(
-    "tidegate_app_compute_seconds_total", _C, "Time that they were worked on, summed.", _REPLICA
-)
+APP_COMPUTE_SECONDS = Metric("tidegate_app_compute_seconds_total", _C, "Sum of processing times.", _REPLICA)
 APP_PENDING = Metric("tidegate_app_pending_requests", _G, "Requests that wait inside it now.", _REPLICA)
 APP_RUNNING = Metric("tidegate_app_running_requests", _G, "Requests that it works on now.", _REPLICA)
 APP_GPU_UTILIZATION = Metric("tidegate_app_gpu_utilization_ratio", _G, "Its GPUs' time with work, 0 to 1.", _REPLICA)
@@ -382,7 +388,7 @@ APP_MAX_BATCH = Metric("tidegate_app_max_batch_inferences", _G, "Most inferences
 APP_BATCH = Metric(
     "tidegate_app_batch_inferences",
     _H,
-    "Inferences per run, the mean between two readings for each run.",
+    "Inferences per run: for each run the mean between two scrapes.",
     _REPLICA,
     BATCH,
 )
@@ -396,17 +402,17 @@ CATALOGUE: tuple[Metric, ...] = tuple(value for value in list(globals().values()
 
 
 def escape_label(value: str) -> str:
-    """A label value as the text format wants it."""
+    """Returns a label value as the text format requires it."""
     return value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
 
 
 def escape_help(text: str) -> str:
-    """A help line as the text format wants it."""
+    """Returns a help line as the text format requires it."""
     return text.replace("\\", r"\\").replace("\n", r"\n")
 
 
 def number(value: float) -> str:
-    """An integer without a point, anything else as the shortest text that reads back the same."""
+    """Returns an integer without a point, any other number as the shortest text that reads back the same."""
     if isinstance(value, int):
         return str(value)
     if math.isnan(value):
@@ -417,7 +423,7 @@ def number(value: float) -> str:
 
 
 class Exposition:
-    """One scrape: values added in any order come out grouped by metric, in the order of first use."""
+    """One scrape: values may be added in any order and are grouped by metric, in the order of first use."""
 
     __slots__ = ("_samples",)
 
@@ -425,16 +431,16 @@ class Exposition:
         self._samples: dict[Metric, list[str]] = {}
 
     def add(self, metric: Metric, labels: Sequence[str], value: float) -> None:
-        """One sample of a counter or gauge; ``labels`` are the values, in the row's order."""
+        """Adds one sample of a counter or gauge; ``labels`` are the values, in the row's order."""
         self._lines(metric).append(f"{metric.name}{_label_text(metric, labels)} {number(value)}\n")
 
     def add_histogram(self, metric: Metric, labels: Sequence[str], histogram: Histogram) -> None:
-        """The buckets, sum and count of one histogram."""
+        """Adds the buckets, sum and count of one histogram."""
         below = cumulative(histogram, _buckets(metric).edges)
         self._add_buckets(metric, labels, below, histogram.total, histogram.sum_micros)
 
     def add_steps(self, metric: Metric, labels: Sequence[str], histogram: StepHistogram) -> None:
-        """The same of one that counts in the metric's own buckets."""
+        """Adds the buckets, sum and count of a histogram that counts in the metric's own buckets."""
         below = list(accumulate(histogram.counts))
         self._add_buckets(metric, labels, below[:-1], below[-1], histogram.sum)
 
@@ -452,11 +458,11 @@ class Exposition:
         lines.append(f"{metric.name}_count{closing} {count}\n")
 
     def render(self) -> bytes:
-        """The whole text."""
+        """Returns the whole text."""
         return b"".join(self.parts())
 
     def parts(self) -> Iterator[bytes]:
-        """The text metric by metric."""
+        """Yields the text metric by metric."""
         for metric, lines in self._samples.items():
             head = f"# HELP {metric.name} {escape_help(metric.help)}\n# TYPE {metric.name} {metric.kind.value}\n"
             yield (head + "".join(lines)).encode()
@@ -475,7 +481,7 @@ def _buckets(metric: Metric) -> Buckets:
 
 
 def cumulative(histogram: Histogram, edges: Sequence[int]) -> list[int]:
-    """Observations below each edge (rising, in the histogram's whole steps), by whole buckets."""
+    """Returns the observations below each edge (rising, in the histogram's whole steps), by whole buckets."""
     counts = histogram.counts
     first = running = 0
     found: list[int] = []
@@ -488,7 +494,7 @@ def cumulative(histogram: Histogram, edges: Sequence[int]) -> list[int]:
 
 @lru_cache(maxsize=64)
 def _stops(edges: tuple[int, ...]) -> tuple[int, ...]:
-    """For each edge how many whole buckets lie below it."""
+    """Returns the number of whole buckets below each edge."""
     found, index = [], 0
     for edge in edges:
         while index < BUCKETS and bucket_upper_micros(index) <= edge:
@@ -498,7 +504,7 @@ def _stops(edges: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _label_text(metric: Metric, values: Sequence[str]) -> str:
-    """``{name="value",...}``, or nothing for a metric without labels."""
+    """Returns ``{name="value",...}``, or an empty text for a metric without labels."""
     if len(values) != len(metric.labels):
         raise ValueError(f"{metric.name} has the labels {metric.labels}, got {len(values)} values")
     return _pairs(metric.labels, tuple(values)) if values else ""
@@ -506,5 +512,5 @@ def _label_text(metric: Metric, values: Sequence[str]) -> str:
 
 @lru_cache(maxsize=1024)
 def _pairs(names: tuple[str, ...], values: tuple[str, ...]) -> str:
-    """Many metrics of one scrape, and every scrape, have the same labels."""
+    """Returns the label pairs as text. Cached: many metrics of a scrape, and all scrapes, have the same labels."""
     return "{" + ",".join(f'{name}="{escape_label(value)}"' for name, value in zip(names, values, strict=True)) + "}"

@@ -1,7 +1,7 @@
 """Settings of a deployment: ``tidegate.toml`` and the flags of ``tidegate up``, one table for both.
 
-A key ``head-bytes`` of section ``[limits]`` is the flag ``--limits-head-bytes``; a flag wins over the file. Nothing is
-read here from the disk or the environment: the command line does that and hands over texts.
+A key ``head-bytes`` of section ``[limits]`` is the flag ``--limits-head-bytes``; a flag overrides the file. Nothing is
+read here from the disk or the environment: the command line does that and passes texts.
 """
 
 import re
@@ -30,7 +30,7 @@ from tidegate.schema.units import UnreadableError, plain
 from tidegate.schema.yaml_nodes import Faults, nearest, shown
 
 MAX_BYTES: Final = 256 * 1024
-"""Size of a settings file."""
+"""Maximum size of a settings file."""
 
 
 class LogLevel(StrEnum):
@@ -49,7 +49,7 @@ class LogFormat(StrEnum):
 class GatewaySettings:
     listen: Address = field(default_factory=lambda: Address("127.0.0.1", 8080))
     workers: int | None = None
-    """None: ``auto``, one less than the machine's cores, at least one."""
+    """None if ``auto``: one less than the machine's cores, at least one."""
     domain: str = "localhost"
     tls_cert: str | None = None
     tls_key: str | None = None
@@ -64,13 +64,13 @@ class ControlSettings:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateSettings:
     directory: str | None = None
-    """None: ``auto``, ``tidegate`` in the user's state folder (``$XDG_STATE_HOME``, else ``~/.local/state``)."""
+    """None if ``auto``: ``tidegate`` in the user's state folder (``$XDG_STATE_HOME``, else ``~/.local/state``)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AcceleratorSettings:
     file: str | None = None
-    """None: what is found on the machine."""
+    """None if the accelerators are those found on the machine."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,13 +97,13 @@ class ScalingSettings:
 class StoreSettings:
     url: str = "embedded"
     name: str | None = None
-    """None: ``auto``, a name of its own, kept in the state directory."""
+    """None if ``auto``: a unique name, kept in the state directory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TenantSettings:
     file: str | None = None
-    """None: there are no tenants."""
+    """None if there are no tenants."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,170 +134,172 @@ PATHS: Final = frozenset(
     {"gateway.tls_cert", "gateway.tls_key", "state.directory", "accelerators.file", "tenants.file"}
 )
 PRIVATE: Final = frozenset({"store.url"})
-"""Values in which a password may be: no fault shows them."""
+"""Settings that may contain a password: no fault shows their values."""
 
 SETTINGS: Final[tuple[Row, ...]] = (
     Row(
         key="gateway.listen",
         kind=Listen(),
-        lands="gateway.listen",
+        field="gateway.listen",
         default="127.0.0.1:8080",
-        sentence="Where the front door listens.",
+        description="Address of the front door.",
     ),
     Row(
         key="gateway.workers",
         kind=WordOr("auto", Whole(1, 256, "processes")),
-        lands="gateway.workers",
+        field="gateway.workers",
         default="auto",
-        sentence="Gateway workers; auto: one less than the cores, at least one.",
+        description="Gateway workers; auto: one less than the cores, at least one.",
     ),
     Row(
         key="gateway.domain",
         kind=_DOMAIN,
-        lands="gateway.domain",
+        field="gateway.domain",
         default="localhost",
-        sentence="A function answers to NAME.DOMAIN.",
+        description="Domain of the host names NAME.DOMAIN of functions.",
     ),
     Row(
         key="gateway.tls-cert",
         kind=WordOr("none", _PATH),
-        lands="gateway.tls_cert",
+        field="gateway.tls_cert",
         default="none",
-        sentence="File with the certificate chain (PEM): the front door speaks HTTPS alone.",
+        description="File with the certificate chain (PEM); the front door then speaks HTTPS only.",
     ),
     Row(
         key="gateway.tls-key",
         kind=WordOr("none", _PATH),
-        lands="gateway.tls_key",
+        field="gateway.tls_key",
         default="none",
-        sentence="File with the private key (PEM); together with tls-cert.",
+        description="File with the private key (PEM); requires tls-cert.",
     ),
     Row(
         key="gateway.trusted-proxies",
         kind=Networks(),
-        lands="gateway.trusted_proxies",
+        field="gateway.trusted_proxies",
         default="",
-        sentence="Peers whose forwarding headers are kept, and who may reset HTTP/2 streams for many clients.",
+        description="Peers whose forwarding headers are kept, and that may send the HTTP/2 resets of many clients.",
     ),
     Row(
         key="control.listen",
         kind=Listen(),
-        lands="control.listen",
+        field="control.listen",
         default="127.0.0.1:8081",
-        sentence="Where the control API and its console listen.",
+        description="Address of the control API and its console.",
     ),
     Row(
         key="state.directory",
         kind=WordOr("auto", _PATH),
-        lands="state.directory",
+        field="state.directory",
         default="auto",
-        sentence="The state directory; auto: tidegate in the user's state folder.",
+        description="State directory; auto: tidegate in the user's state folder.",
     ),
     Row(
         key="accelerators.file",
         kind=WordOr("none", _PATH),
-        lands="accelerators.file",
+        field="accelerators.file",
         default="none",
-        sentence="File that declares the accelerators; none: what is found on the machine.",
+        description="File that declares the accelerators; none: those found on the machine.",
     ),
     Row(
         key="limits.head-bytes",
         kind=Size(1024, 2**20),
-        lands="limits.head_bytes",
+        field="limits.head_bytes",
         default="16Ki",
-        sentence="Bytes of a request's head; more is 431.",
+        description="Maximum bytes of a request head; more is 431.",
     ),
     Row(
         key="limits.headers",
         kind=Whole(8, 10_000, "fields"),
-        lands="limits.headers",
+        field="limits.headers",
         default="100",
-        sentence="Header fields of a request; more is 431.",
+        description="Maximum header fields of a request; more is 431.",
     ),
     Row(
         key="limits.target-bytes",
         kind=Size(256, 2**20),
-        lands="limits.target_bytes",
+        field="limits.target_bytes",
         default="8Ki",
-        sentence="Bytes of a request's target; more is 414.",
+        description="Maximum bytes of a request target; more is 414.",
     ),
     Row(
         key="limits.body-bytes",
         kind=Size(1024, 2**50),
-        lands="limits.body_bytes",
+        field="limits.body_bytes",
         default="1Gi",
-        sentence="Bytes of a request's body; more is 413.",
+        description="Maximum bytes of a request body; more is 413.",
     ),
     Row(
         key="limits.head-timeout",
         kind=_IDLE,
-        lands="limits.head_timeout_s",
+        field="limits.head_timeout_s",
         default="10s",
-        sentence="Time for a whole head from its first byte; later is 408.",
+        description="Maximum time from the first byte of a head to its end; later is 408.",
     ),
     Row(
         key="limits.idle-timeout",
         kind=_IDLE,
-        lands="limits.idle_timeout_s",
+        field="limits.idle_timeout_s",
         default="75s",
-        sentence="Time that a connection without a request stays open.",
+        description="Time after which an idle connection is closed.",
     ),
     Row(
         key="limits.body-idle-timeout",
         kind=_IDLE,
-        lands="limits.body_idle_timeout_s",
+        field="limits.body_idle_timeout_s",
         default="30s",
-        sentence="Time without a byte of a request's body; later is 408.",
+        description="Maximum pause within a request body; later is 408.",
     ),
     Row(
         key="limits.stream-idle-timeout",
         kind=_IDLE,
-        lands="limits.stream_idle_timeout_s",
+        field="limits.stream_idle_timeout_s",
         default="5m",
-        sentence="Time without a byte of an answer under way, after which it is cut.",
+        description="Maximum pause within a response; the response is aborted then.",
     ),
     Row(
         key="scaling.max-replicas",
         kind=Whole(0, 1_000_000, "replicas"),
-        lands="scaling.max_replicas",
+        field="scaling.max_replicas",
         default="0",
-        sentence="Most replicas of all functions together, shared evenly where it binds; 0: no limit.",
+        description="Maximum replicas of all functions together, shared evenly if it binds; 0: no limit.",
     ),
     Row(
         key="store.url",
         kind=_STORE,
-        lands="store.url",
+        field="store.url",
         default="embedded",
-        sentence="Where shared state is kept.",
+        description="Store of the shared state.",
     ),
     Row(
         key="store.name",
         kind=WordOr("auto", Text(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?", "1 to 63 of a-z, 0-9 and -")),
-        lands="store.name",
+        field="store.name",
         default="auto",
-        sentence="What this deployment's records are kept under in a Redis that several use; auto: a name of its own.",
+        description="Key prefix of this deployment's records in a shared Redis; auto: a unique name.",
     ),
     Row(
         key="tenants.file",
         kind=WordOr("none", _PATH),
-        lands="tenants.file",
+        field="tenants.file",
         default="none",
-        sentence="File that declares the tenants: their keys, weights and quotas.",
+        description="File that declares the tenants with their keys, weights and quotas.",
     ),
     Row(
         key="log.level",
         kind=Choice(LogLevel),
-        lands="log.level",
+        field="log.level",
         default="info",
-        sentence="Least level that is logged.",
+        description="Minimum level of log lines.",
     ),
-    Row(key="log.format", kind=Choice(LogFormat), lands="log.format", default="text", sentence="Form of a log line."),
+    Row(
+        key="log.format", kind=Choice(LogFormat), field="log.format", default="text", description="Format of log lines."
+    ),
     Row(
         key="log.access-sampling",
         kind=Number(0, 1),
-        lands="log.access_sampling",
+        field="log.access_sampling",
         default="0",
-        sentence="Share of requests that get a line in the access log.",
+        description="Share of requests with a line in the access log.",
     ),
 )
 _ROWS: Final = {row.key: row for row in SETTINGS}
@@ -308,18 +310,18 @@ _FLAGS: Final = {row.flag.removeprefix("--"): row for row in SETTINGS}
 def read(
     text: str, *, source: str, base: str, flags: Mapping[str, str] | None = None, cwd: str | None = None
 ) -> Settings:
-    """Settings from the text of a TOML file (empty: the defaults) and flags without their dashes.
+    """Reads settings from the text of a TOML file (empty: the defaults) and from flags without their dashes.
 
-    Paths in the file start from ``base``, those in flags from ``cwd`` (default: ``base``). Raises InvalidInputError
-    with every fault.
+    Relative paths in the file start from ``base``, those in flags from ``cwd`` (default: ``base``). Raises
+    InvalidInputError with every fault.
     """
     faults = Faults(source)
     values: dict[str, object] = {}
     lines = _Lines(text)
     for section, content in _load(text, faults).items():
         if section not in _SECTIONS:
-            told = f"{', '.join(_SECTIONS)}{nearest(section, _SECTIONS)}"
-            faults.say(f"[{section}]", "an unknown section", told, lines.of(section))
+            allowed = f"{', '.join(_SECTIONS)}{nearest(section, _SECTIONS)}"
+            faults.say(f"[{section}]", "an unknown section", allowed, lines.of(section))
         elif not isinstance(content, dict):
             faults.say(section, "a value", f"a section [{section}]", lines.of(section))
         else:
@@ -348,7 +350,7 @@ def _load(text: str, faults: Faults) -> dict[str, object]:
         message = str(error) if found is None else str(error)[: found.start()]
         faults.say("document", message, "TOML", None if found is None else int(found[1]))
     except (ValueError, RecursionError) as error:
-        # Numbers of thousands of digits and brackets nested a thousand deep are no TOMLDecodeError.
+        # Numbers of thousands of digits and a thousand nested brackets raise other errors than TOMLDecodeError.
         faults.say("document", type(error).__name__, "TOML of ordinary numbers and depth")
     return {}
 
@@ -358,8 +360,8 @@ def _one(key: str, value: object, base: str, values: dict[str, object], faults: 
     if row is None:
         section = key.partition(".")[0]
         known = [name.partition(".")[2] for name in _ROWS if name.startswith(f"{section}.")]
-        told = f"{', '.join(known)}{nearest(key.partition('.')[2], known)}"
-        faults.say(key, "an unknown key", told, lines.of(key))
+        allowed = f"{', '.join(known)}{nearest(key.partition('.')[2], known)}"
+        faults.say(key, "an unknown key", allowed, lines.of(key))
         return
     text = _as_text(value)
     if text is None:
@@ -374,14 +376,14 @@ def _take(
     try:
         value = row.kind.read(text)
     except UnreadableError:
-        told = "something else (not shown)" if row.lands in PRIVATE else shown(text)
-        faults.say(where, told, row.kind.allowed, line)
+        got = "another value (not shown)" if row.field in PRIVATE else shown(text)
+        faults.say(where, got, row.kind.allowed, line)
         return
-    values[row.lands] = absolute(base, value) if row.lands in PATHS and value is not None else value
+    values[row.field] = absolute(base, value) if row.field in PATHS and value is not None else value
 
 
 def _as_text(value: object) -> str | None:
-    """A TOML value as the text that the table reads; None: of a type that no setting has."""
+    """Returns a TOML value as the text that the table reads, or None for a type that no setting has."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int | str):
@@ -394,7 +396,7 @@ def _as_text(value: object) -> str | None:
 
 
 class _Lines:
-    """Where keys stand, for files written in the usual way (a header per section, a key per line)."""
+    """The line of each key, for files in the usual form (a header per section, a key per line)."""
 
     def __init__(self, text: str) -> None:
         self._lines: dict[str, int] = {}

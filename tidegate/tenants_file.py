@@ -1,5 +1,5 @@
-"""The tenants' file: text in, :class:`tidegate.records.tenants.Tenant` out; every fault at once, and never a key in
-one.
+"""The tenants' file: text in, :class:`tidegate.records.tenants.Tenant` out. All faults are reported at once, and none
+contains a key.
 
 ::
 
@@ -21,13 +21,13 @@ from tidegate.schema.rows import NAME, Number, Row, Text, Whole, accepts, assemb
 from tidegate.schema.units import UnreadableError
 from tidegate.schema.yaml_nodes import Faults, ListNode, Node, Scalar, Section, load, shown
 
-TENANTS: Final = 2000
-"""Most tenants of a file; each is a label of metrics and a part of every route table. Our choice."""
-KEYS: Final = 16
-"""Most keys of a tenant: the present one, the next one, one for each of its services. Our choice."""
-FUNCTIONS: Final = 1000
+MAX_TENANTS: Final = 2000
+"""Maximum tenants of a file; each is a label of metrics and a part of every route table. Our choice."""
+MAX_KEYS: Final = 16
+"""Maximum keys of a tenant: the present one, the next one, one for each of its services. Our choice."""
+MAX_FUNCTIONS: Final = 1000
 KEY_BYTES: Final = (16, 512)
-"""Length of an API key."""
+"""Minimum and maximum length of an API key."""
 
 TENANT_NAME: Final = Text(
     r"[A-Za-z0-9](?:[A-Za-z0-9._@:|-]{0,126}[A-Za-z0-9])?",
@@ -37,51 +37,51 @@ FUNCTION_NAME: Final = Text(NAME, "the name of a function")
 DIGEST: Final = Text(r"[0-9a-fA-F]{64}", "64 hexadecimal digits", lower=True)
 KEY_WORDS: Final = "sha256:HEX or file:PATH (`tidegate tenant-key` makes a key and its SHA-256), not the key itself"
 
-_MOST: Final = 2**40
+_MAX_AMOUNT: Final = 2**40
 _AMOUNTS: Final = (
-    ("requests-per-second", "Requests that begin in a second."),
-    ("requests-per-minute", "Requests that begin in a minute."),
-    ("inferences-per-second", "Inferences of the requests that begin in a second."),
-    ("inferences-per-minute", "Inferences of the requests that begin in a minute."),
-    ("tokens-per-second", "Tokens, of prompts and answers, in a second."),
-    ("tokens-per-minute", "Tokens, of prompts and answers, in a minute."),
-    ("concurrency", "Requests at the same time, waiting ones included."),
+    ("requests-per-second", "Requests started per second."),
+    ("requests-per-minute", "Requests started per minute."),
+    ("inferences-per-second", "Inferences of the requests started per second."),
+    ("inferences-per-minute", "Inferences of the requests started per minute."),
+    ("tokens-per-second", "Tokens of prompts and completions per second."),
+    ("tokens-per-minute", "Tokens of prompts and completions per minute."),
+    ("concurrency", "Concurrent requests, waiting ones included."),
 )
 
 ROWS: Final[tuple[Row, ...]] = (
-    Row(key="name", kind=TENANT_NAME, lands="name", sentence="What metrics, `status` and a token's claim call it."),
+    Row(key="name", kind=TENANT_NAME, field="name", description="Name in metrics, `status` and the claim of a token."),
     Row(
         key="weight",
         kind=Number(0.01, 1000),
-        lands="weight",
+        field="weight",
         default="1",
-        sentence="Its part of a busy function's work, against the weights of other tenants that wait.",
+        description="Share of a busy function, relative to the weights of the other waiting tenants.",
     ),
     Row(
         key="priority",
         kind=Whole(0, 9),
-        lands="priority",
+        field="priority",
         default_words="the function's",
-        sentence="Class of its requests, 0 (first) to 9; a request may state a later one, not an earlier one.",
+        description="Priority of its requests, 0 (first) to 9; a request may lower it, not raise it.",
     ),
 )
 QUOTA_ROWS: Final[tuple[Row, ...]] = tuple(
     Row(
         key=key,
-        kind=Whole(1, _MOST),
-        lands=f"quotas.{key.replace('-', '_')}",
+        kind=Whole(1, _MAX_AMOUNT),
+        field=f"quotas.{key.replace('-', '_')}",
         default_words="no limit",
-        sentence=sentence,
+        description=description,
     )
-    for key, sentence in _AMOUNTS
+    for key, description in _AMOUNTS
 )
 
 ReadKey = Callable[[str], bytes]
-"""The bytes of the file at an absolute path; raises OSError."""
+"""Returns the bytes of the file at an absolute path; raises OSError."""
 
 
 def parse(text: str, *, source: str, base: str, read_key: ReadKey) -> tuple[Tenant, ...]:
-    """The tenants of a text, in its order; paths of keys are seen from ``base``.
+    """Returns the tenants of a text, in its order. Relative paths of keys start from ``base``.
 
     Raises InvalidInputError with every fault.
     """
@@ -99,10 +99,10 @@ def parse(text: str, *, source: str, base: str, read_key: ReadKey) -> tuple[Tena
     if items is None:
         if top.node.get("tenants") is None:
             faults.say("tenants", "nothing", "a list of tenants", top.node.line)
-    elif len(items) > TENANTS:
-        faults.say("tenants", f"{len(items)} tenants", f"at most {TENANTS}", top.node.line)
+    elif len(items) > MAX_TENANTS:
+        faults.say("tenants", f"{len(items)} tenants", f"at most {MAX_TENANTS}", top.node.line)
     reader = _Reader(faults, base, read_key)
-    found = [reader.tenant(item, f"tenants[{index}]") for index, item in enumerate((items or ())[:TENANTS])]
+    found = [reader.tenant(item, f"tenants[{index}]") for index, item in enumerate((items or ())[:MAX_TENANTS])]
     top.close()
     faults.raise_any()
     return tuple(tenant for tenant in found if tenant is not None)
@@ -144,11 +144,11 @@ class _Reader:
         for row in rows:
             node = section.scalar(row.key)
             if node is None:
-                if row.lands != "name" and (line := section.empty(row.key)) is not None:  # a limit may have been lost
+                if row.field != "name" and (line := section.empty(row.key)) is not None:  # A limit may have been lost.
                     self._faults.say(section.path(row.key), "nothing", f"{row.kind.allowed}, or no such key", line)
                 continue
             try:
-                values[row.lands] = row.kind.read(node.text)
+                values[row.field] = row.kind.read(node.text)
             except UnreadableError:
                 self._faults.add(section.path(row.key), node, row.kind.allowed)
         return values
@@ -157,11 +157,11 @@ class _Reader:
         found: list[str] = []
         node = section.take("keys")
         nodes = node.items if isinstance(node, ListNode) else ()
-        if node is not None and not isinstance(node, ListNode):  # may be a key, so it is not shown
-            self._faults.say(section.path("keys"), "no list (not shown)", f"a list, each {KEY_WORDS}", node.line)
-        if len(nodes) > KEYS:
-            self._faults.say(section.path("keys"), f"{len(nodes)} keys", f"at most {KEYS}", section.node.line)
-        for index, item in enumerate(nodes[:KEYS]):
+        if node is not None and not isinstance(node, ListNode):  # It may be a key: it is not shown.
+            self._faults.say(section.path("keys"), "not a list (not shown)", f"a list, each {KEY_WORDS}", node.line)
+        if len(nodes) > MAX_KEYS:
+            self._faults.say(section.path("keys"), f"{len(nodes)} keys", f"at most {MAX_KEYS}", section.node.line)
+        for index, item in enumerate(nodes[:MAX_KEYS]):
             where = f"{section.path('keys')}[{index}]"
             kind, _, rest = (item.text if isinstance(item, Scalar) else "").partition(":")
             known = None
@@ -171,12 +171,12 @@ class _Reader:
                 known = self._key_file(where, absolute(self._base, rest), item.line)
                 if known is None:
                     continue
-            if known is None:  # what stands there may be a key, so it is not shown
-                self._faults.say(where, "something else (not shown)", KEY_WORDS, item.line)
+            if known is None:  # The text may be a key: it is not shown.
+                self._faults.say(where, "another value (not shown)", KEY_WORDS, item.line)
                 continue
             owner = self._owners.setdefault(known, tenant)
             if owner != tenant or known in found:
-                self._faults.say(where, f"a key that {shown(owner)} has", "each key once", item.line)
+                self._faults.say(where, f"a key of {shown(owner)}", "each key once", item.line)
             found.append(known)
         return tuple(found)
 
@@ -188,19 +188,19 @@ class _Reader:
             return None
         low, high = KEY_BYTES
         if not low <= len(key) <= high or not all(0x21 <= byte <= 0x7E for byte in key):
-            told = f"one key of {low} to {high} printable ASCII characters without blanks"
-            self._faults.say(where, f"{shown(path)} with something else (not shown)", told, line)
+            allowed = f"one key of {low} to {high} printable ASCII characters without blanks"
+            self._faults.say(where, f"{shown(path)} with other content (not shown)", allowed, line)
             return None
         return digest(key)
 
     def _functions(self, section: Section) -> tuple[str, ...]:
         nodes = section.texts("functions")
-        told = f"1 to {FUNCTIONS} names, or no such key for every function"
+        allowed = f"1 to {MAX_FUNCTIONS} names, or no such key for every function"
         if nodes is None:
             if (line := section.empty("functions")) is not None:
-                self._faults.say(section.path("functions"), "nothing", told, line)
+                self._faults.say(section.path("functions"), "nothing", allowed, line)
             return ()
-        if not 1 <= len(nodes) <= FUNCTIONS:
-            self._faults.say(section.path("functions"), f"{len(nodes)} names", told, section.node.line)
-        names = (section.text_of(section.path("functions"), node, FUNCTION_NAME) for node in nodes[:FUNCTIONS])
+        if not 1 <= len(nodes) <= MAX_FUNCTIONS:
+            self._faults.say(section.path("functions"), f"{len(nodes)} names", allowed, section.node.line)
+        names = (section.text_of(section.path("functions"), node, FUNCTION_NAME) for node in nodes[:MAX_FUNCTIONS])
         return tuple(dict.fromkeys(name for name in names if name is not None))

@@ -72,17 +72,17 @@ def leaving(
     is wanted elsewhere is ready."""
     observed = {group.accelerator: group for group in observation.groups}
     missing = sum(max(0, each.replicas - observed[each.accelerator].ready) for each in groups)
-    kept, told = [], []
+    kept, shrunk = [], []
     for each in groups:
         group = observed[each.accelerator]
         surplus = group.existing - (group.existing if group.capacity is None else group.capacity)
         if surplus > 0:
             stay = min(surplus, missing)
             missing -= stay
-            told.append(f"{group.accelerator} has {group.existing}, room for {group.capacity}")
+            shrunk.append(f"{group.accelerator} has {group.existing}, room for {group.capacity}")
             each = row(each.accelerator, each.replicas + stay, each.share)
         kept.append(each)
-    return tuple(kept), (reason("accelerator_shrunk", ", ".join(told)),) if told else ()
+    return tuple(kept), (reason("accelerator_shrunk", ", ".join(shrunk)),) if shrunk else ()
 
 
 def _cheapest_first(groups: Sequence[GroupObservation]) -> list[GroupObservation]:

@@ -35,10 +35,10 @@ class LimitContext(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 def bounded(
-    wish: int | None,
+    recommended: int | None,
     observation: Observation,
     scaling: Scaling,
-    standing: LimitContext,
+    context: LimitContext,
     *,
     is_zero_settled: bool = False,
 ) -> tuple[int | None, tuple[Reason, ...]]:
@@ -50,11 +50,11 @@ def bounded(
         floor, code = observation.least, "window_minimum"
     if observation.is_rolled_out and floor < 1:
         floor, code = 1, "rollout_awake"
-    if standing.is_initial and scaling.initial_scale > floor:
+    if context.is_initial and scaling.initial_scale > floor:
         floor, code = scaling.initial_scale, "initial_scale"
-    desired = _never_shrink_blindly(wish, observation, reasons)
+    desired = _hold_on_incomplete_data(recommended, observation, reasons)
     if floor == 0 and not (is_zero_settled and observation.existing > 0):
-        desired = _zero_protocol(desired, observation, scaling, standing, reasons)
+        desired = _zero_protocol(desired, observation, scaling, context, reasons)
     if desired is None and observation.existing >= floor:
         return None, tuple(reasons)
     raised = max(desired or 0, floor)
@@ -63,23 +63,23 @@ def bounded(
     return capped(raised, observation, scaling, reasons), tuple(reasons)
 
 
-def kept_in_dry_run(
-    wish: int | None, observation: Observation, scaling: Scaling, standing: LimitContext, kept: int
+def dry_run_floor(
+    recommended: int | None, observation: Observation, scaling: Scaling, context: LimitContext, kept: int
 ) -> tuple[int | None, tuple[Reason, ...]]:
     """What is carried out although the policy's wishes are not: a dry run keeps the size that there is (``kept``,
     broken replicas replaced), at least the minimum (and initial) scale, and one replica once a request waits. None:
     nothing."""
     least = max(scaling.min_scale, observation.least, int(observation.is_rolled_out))
     floor, existing, why = max(least, kept), observation.existing, f"{kept} kept"
-    if standing.is_initial and scaling.initial_scale > floor:
+    if context.is_initial and scaling.initial_scale > floor:
         floor, why = scaling.initial_scale, "initial scale"
     elif least > kept:
         why = "minimum scale"
-    if floor == 0 and (observation.waiting > 0 or standing.is_activating):
+    if floor == 0 and (observation.waiting > 0 or context.is_activating):
         floor, why = 1, "a request waits"
     if floor <= existing:
         return None, ()
-    said = "to hold" if wish is None else str(wish)
+    said = "to hold" if recommended is None else str(recommended)
     reasons = [reason("dry_run_start", f"{why}: {floor}; the policy wants {said}")]
     desired = capped(floor, observation, scaling, reasons)
     return (desired, tuple(reasons)) if desired > existing else (None, ())
@@ -108,48 +108,48 @@ def capped(desired: int, observation: Observation, scaling: Scaling, reasons: li
     return desired
 
 
-def _never_shrink_blindly(wish: int | None, observation: Observation, reasons: list[Reason]) -> int | None:
+def _hold_on_incomplete_data(recommended: int | None, observation: Observation, reasons: list[Reason]) -> int | None:
     existing = observation.existing
-    if wish is None or observation.complete or wish >= existing:
-        return wish
-    reasons.append(reason("hold_stale_metrics", f"{wish} wanted, {existing} kept"))
+    if recommended is None or observation.complete or recommended >= existing:
+        return recommended
+    reasons.append(reason("hold_stale_metrics", f"{recommended} wanted, {existing} kept"))
     return existing
 
 
 def _zero_protocol(
-    desired: int | None, observation: Observation, scaling: Scaling, standing: LimitContext, reasons: list[Reason]
+    desired: int | None, observation: Observation, scaling: Scaling, context: LimitContext, reasons: list[Reason]
 ) -> int | None:
     if observation.existing == 0:
-        return _at_zero(observation, standing, reasons)
+        return _at_zero(observation, context, reasons)
     if observation.ready == 0:
         if desired == 0:
             reasons.append(reason("starting"))
             return 1
         return desired
-    after = scaling.scale_to_zero_after_s + standing.retention_s
+    after = scaling.scale_to_zero_after_s + context.retention_s
     is_quiet = (
         observation.complete and observation.waiting == 0 and observation.concurrency == 0 and observation.rps == 0
     )
-    if is_quiet and standing.idle_s >= after:
+    if is_quiet and context.idle_s >= after:
         if observation.existing > 1:
-            reasons.append(reason("one_before_zero", f"idle for {figure(standing.idle_s)} s"))
+            reasons.append(reason("one_before_zero", f"idle for {figure(context.idle_s)} s"))
             return 1
-        reasons.append(reason("idle", f"{figure(standing.idle_s)} s >= {figure(after)} s"))
+        reasons.append(reason("idle", f"{figure(context.idle_s)} s >= {figure(after)} s"))
         return 0
     if desired == 0:
-        reasons.append(reason("not_idle_yet", f"{figure(standing.idle_s)} s < {figure(after)} s"))
+        reasons.append(reason("not_idle_yet", f"{figure(context.idle_s)} s < {figure(after)} s"))
         return 1
     return desired
 
 
-def _at_zero(observation: Observation, standing: LimitContext, reasons: list[Reason]) -> int:
+def _at_zero(observation: Observation, context: LimitContext, reasons: list[Reason]) -> int:
     """However many wait, the first decision is the activation scale; the load speaks as soon as a start is under way.
     What the policy remembers is of before the sleep."""
     if observation.waiting > 0:
         reasons.append(reason("activation", f"{observation.waiting} waiting"))
-        return standing.activation_scale
-    if standing.is_activating:
+        return context.activation_scale
+    if context.is_activating:
         reasons.append(reason("activating"))
-        return standing.activation_scale
+        return context.activation_scale
     reasons.append(reason("asleep"))
     return 0

@@ -13,18 +13,18 @@ import math
 from collections import Counter
 from collections.abc import Collection, Generator, Iterable, Sequence
 
-from tidegate.autoscaler.measure.group_observation import heard, observed_group
-from tidegate.autoscaler.measure.measurements import EXECUTIONS_EVERY_S, RATE_SLOTS, TURNS, RevisionMeasurements
+from tidegate.autoscaler.measure.group_measurements import Means
+from tidegate.autoscaler.measure.group_observation import observed_group, sampled_means
+from tidegate.autoscaler.measure.measurements import EXECUTIONS_EVERY_S, PHASES, RATE_SLOTS, RevisionMeasurements
 from tidegate.autoscaler.measure.model_servers import AppFigures
 from tidegate.autoscaler.measure.observation import FleetGroup, Observation
-from tidegate.autoscaler.measure.plausible import PLAUSIBLE, demand_fault, is_plausible_replica, unborn_demand
+from tidegate.autoscaler.measure.plausible import PLAUSIBLE, demand_fault, is_plausible_replica, zero_demand
 from tidegate.autoscaler.measure.rates import LearntCell
 from tidegate.autoscaler.measure.sampling import ALL_UP_TO
 from tidegate.autoscaler.measure.series import gained, seen
 from tidegate.autoscaler.measure.sources import (
-    PATIENCE,
+    RESET_AFTER,
     GatewaySource,
-    Means,
     ReplicaSource,
     RevisionReport,
     WorkerDemand,
@@ -48,7 +48,7 @@ class Collector:
         self._gateways: dict[str, GatewaySource] = {}
         self._replicas: dict[str, ReplicaSource] = {}
         self._expected_gateways: frozenset[str] = frozenset()
-        self._meters: dict[str, RevisionMeasurements] = {}
+        self._revisions: dict[str, RevisionMeasurements] = {}
         self.faults: Counter[str] = Counter()
         """Ignored samples by kind: ``garbage``, ``backwards``, ``repeated``, ``unreadable``, ``unreachable``."""
 
@@ -56,19 +56,19 @@ class Collector:
 
     def apply(self, revision_id: str, now: float) -> None:
         """Measures a revision from now on; its idle time starts here."""
-        if revision_id not in self._meters:
-            self._new_meter(revision_id, now)
+        if revision_id not in self._revisions:
+            self._begin(revision_id, now)
 
-    def _new_meter(self, revision_id: str, now: float) -> RevisionMeasurements:
-        meter = self._meters[revision_id] = RevisionMeasurements(
-            since=now, active_at=now, turn=len(self._meters) % TURNS
+    def _begin(self, revision_id: str, now: float) -> RevisionMeasurements:
+        measured = self._revisions[revision_id] = RevisionMeasurements(
+            since=now, active_at=now, phase=len(self._revisions) % PHASES
         )
-        return meter
+        return measured
 
     def forget(self, revision_id: str) -> None:
-        self._meters.pop(revision_id, None)
+        self._revisions.pop(revision_id, None)
         for source in self._gateways.values():
-            source.told.pop(revision_id, None)
+            source.reports.pop(revision_id, None)
 
     def expect(self, gateways: Collection[str], replicas: Collection[str]) -> None:
         """The sources that exist now: what is known of others is dropped, and expected gateways that were never heard
@@ -81,9 +81,9 @@ class Collector:
 
     def touch(self, revision_id: str, now: float) -> None:
         """Notes a sign of work that no sample has told yet (an activation)."""
-        meter = self._meters.get(revision_id)
-        if meter is not None:
-            meter.active_at = max(meter.active_at, now)
+        measured = self._revisions.get(revision_id)
+        if measured is not None:
+            measured.active_at = max(measured.active_at, now)
 
     def fault(self, kind: str) -> None:
         """Counts a sample that could not even be read."""
@@ -112,22 +112,22 @@ class Collector:
         source, interval_s, from_zero = self._gateway_source(known, sample, now)
         if source is None:
             return False
-        heard_before = source.at
+        last_at = source.at
         source.sequence, source.uptime_s, source.at = sample.sequence, sample.uptime_s, now
         present, done = set(), 0
         for demand in sample.demands if demands is None else demands:
-            meter = self._meters.get(demand.revision)
-            if meter is None:
+            measured = self._revisions.get(demand.revision)
+            if measured is None:
                 continue
             present.add(demand.revision)
-            self._demand(source, meter, demand, interval_s, from_zero and meter.since <= heard_before, now)
+            self._demand(source, measured, demand, interval_s, from_zero and measured.since <= last_at, now)
             done += 1 + len(demand.groups)
             if done >= PART:
                 done = 0
                 yield
-        for revision in source.told.keys() - present:
+        for revision in source.reports.keys() - present:
             # A worker that no longer lists a revision has nothing of it and will count it from zero again.
-            del source.told[revision]
+            del source.reports[revision]
         return True
 
     def _gateway_source(
@@ -141,7 +141,7 @@ class Collector:
                 return known, interval_s, True
             self._reject("repeated" if sample.sequence <= known.sequence else "backwards")
             known.refused += 1
-            if known.refused < PATIENCE:
+            if known.refused < RESET_AFTER:
                 return None, 0.0, False
         fresh = GatewaySource(incarnation=sample.incarnation, sequence=-1, uptime_s=0.0, at=now)
         self._gateways[sample.worker] = fresh
@@ -150,73 +150,73 @@ class Collector:
     def _demand(
         self,
         source: GatewaySource,
-        meter: RevisionMeasurements,
+        measured: RevisionMeasurements,
         demand: RevisionDemand,
         interval_s: float,
         from_zero: bool,
         now: float,
     ) -> None:
-        told = source.told.get(demand.revision)
-        if told is None:
-            told = source.told[demand.revision] = RevisionReport()
-        before = told.demand
+        report = source.reports.get(demand.revision)
+        if report is None:
+            report = source.reports[demand.revision] = RevisionReport()
+        before = report.demand
         is_same = before is not None and demand.arrivals == before.arrivals and demand == before
-        if is_same and before is not None and demand.waiting == 0 and told.groups is before.groups:
-            told.waiting = None
+        if is_same and before is not None and demand.waiting == 0 and report.groups is before.groups:
+            report.contribution = None
             return
         fault = demand_fault(demand, before)
-        is_turn = source.sequence % TURNS == meter.turn or len(told.groups) != len(demand.groups) or is_same
+        is_due = source.sequence % PHASES == measured.phase or len(report.groups) != len(demand.groups) or is_same
         own = groups = None
         if fault != "garbage":
-            own = gained(demand.latency, told.latency)
-            groups = told.group_gains(demand.groups if is_turn else ())
+            own = gained(demand.latency, report.latency)
+            groups = report.group_gains(demand.groups if is_due else ())
         if own is None or groups is None or fault is not None:
-            self._refuse(told, demand, "garbage" if own is None or groups is None else fault or "garbage", now)
+            self._refuse(report, demand, "garbage" if own is None or groups is None else fault or "garbage", now)
             return
         if before is None and not from_zero:
             # The integral of before is unknown: what waits now is the best guess of the mean.
-            told.begin_at(demand)
-            told.waiting = meter.note_demand(demand, demand, interval_s, now)._replace(
+            report.begin_at(demand)
+            report.contribution = measured.note_demand(demand, demand, interval_s, now)._replace(
                 waiting_mean=demand.waiting,
                 waiting_inferences_mean=demand.waiting_inferences,
                 is_measured=demand.arrivals == 0,
             )
             return
-        told.strikes, told.demand, told.latency = 0, demand, own[1]
-        if is_turn:
-            told.groups, told.latencies, meter.taken_at = demand.groups, groups[1], now
-        told.waiting = meter.note_demand(demand, before or unborn_demand(demand), interval_s, now)
-        if demand.tokens is not None and not meter.note_tokens(
+        report.impossible, report.demand, report.latency = 0, demand, own[1]
+        if is_due:
+            report.groups, report.latencies, measured.taken_at = demand.groups, groups[1], now
+        report.contribution = measured.note_demand(demand, before or zero_demand(demand), interval_s, now)
+        if demand.tokens is not None and not measured.note_tokens(
             demand.tokens, None if before is None else before.tokens, now
         ):
             self._reject("garbage")
-        meter.note_latencies(own[0], groups[0], now)
+        measured.note_latencies(own[0], groups[0], now)
 
-    def _refuse(self, told: RevisionReport, demand: RevisionDemand, fault: str, now: float) -> None:
+    def _refuse(self, report: RevisionReport, demand: RevisionDemand, fault: str, now: float) -> None:
         self._reject(fault)
-        told.strikes += 1
-        if fault == "backwards" and told.strikes >= PATIENCE:
-            told.begin_at(demand)
+        report.impossible += 1
+        if fault == "backwards" and report.impossible >= RESET_AFTER:
+            report.begin_at(demand)
         # What was last known of it stays, with its age, until it is stale.
-        told.waiting = told.waiting or WorkerDemand(now)
+        report.contribution = report.contribution or WorkerDemand(now)
 
     def replica(self, sample: ReplicaSample, now: float) -> bool:
         """Takes a queue_proxy's sample that arrived at ``now``; False when it was ignored."""
-        meter = self._meters.get(sample.revision)
-        if meter is None:
+        measured = self._revisions.get(sample.revision)
+        if measured is None:
             return False
         known = self._replicas.get(sample.replica)
         if known is None or known.incarnation != sample.incarnation:
             if not is_plausible_replica(sample):
                 return self._reject("garbage")
-            self._first_of_replica(meter, sample, None if known is None else known.at, now)
+            self._first_of_replica(measured, sample, None if known is None else known.at, now)
             return True
         gain, app = known.gain(sample), sample.app
         if gain is None:
-            return self._reject(self._note_fault(meter, known, sample, now))
-        meter.note_work(known, sample, gain, now)
+            return self._reject(self._note_fault(measured, known, sample, now))
+        measured.note_work(known, sample, gain, now)
         if app is not None:
-            group = meter.group(sample.group)
+            group = measured.group(sample.group)
             if group.app is None:
                 group.app = AppFigures(RATE_SLOTS)
             group.app.note(app, known.app, now)
@@ -224,17 +224,19 @@ class Collector:
         known.app, known.at, known.refused = app, now, 0
         return True
 
-    def _note_fault(self, meter: RevisionMeasurements, known: ReplicaSource, sample: ReplicaSample, now: float) -> str:
+    def _note_fault(
+        self, measured: RevisionMeasurements, known: ReplicaSource, sample: ReplicaSample, now: float
+    ) -> str:
         """What is wrong with a sample that does not follow the one before."""
         if not is_plausible_replica(sample):
             return "garbage"
         known.refused += 1
-        if known.refused >= PATIENCE:
-            self._first_of_replica(meter, sample, known.at, now)
+        if known.refused >= RESET_AFTER:
+            self._first_of_replica(measured, sample, known.at, now)
         return "repeated" if sample.sequence <= known.sequence else "backwards"
 
     def _first_of_replica(
-        self, meter: RevisionMeasurements, sample: ReplicaSample, last_heard: float | None, now: float
+        self, measured: RevisionMeasurements, sample: ReplicaSample, last_at: float | None, now: float
     ) -> None:
         in_flight, in_inferences = sample.in_flight + sample.queued, sample.in_flight_inferences + sample.queued
         if (gone := self._replicas.get(sample.replica)) is not None:
@@ -249,14 +251,14 @@ class Collector:
             executions=seen(sample.execution),
             executions_due=now + 1.0 + len(self._replicas) % EXECUTIONS_EVERY_S,
         )
-        if began_here(last_heard, sample.uptime_s, now):
+        if began_here(last_at, sample.uptime_s, now):
             # Compared with the sample that it would have sent at its very start.
             source.uptime_s = sample.uptime_s - max(sample.uptime_s, 1e-3)
             gain = source.gain(sample)
             if gain is not None:
-                meter.note_work(source, sample, gain, now)
+                measured.note_work(source, sample, gain, now)
         elif in_flight > 0:
-            meter.active_at = now
+            measured.active_at = now
         source.count(sample)
 
     def _reject(self, kind: str) -> bool:
@@ -278,23 +280,23 @@ class Collector:
         """Everything known of ``revision`` at ``now``; a revision that was never applied is measured from here on.
         ``least``, ``most`` and ``is_rolled_out``: bounds of the moment, as in the observation."""
         name, function = revision.id, revision.function
-        meter = self._meters.get(name)
-        if meter is None:
-            meter = self._new_meter(name, now)
-        meter.is_limit_in_inferences = function.concurrency_unit is ConcurrencyUnit.INFERENCES
+        measured = self._revisions.get(name)
+        if measured is None:
+            measured = self._begin(name, now)
+        measured.is_limit_in_inferences = function.concurrency_unit is ConcurrencyUnit.INFERENCES
         q = function.sla.percentile / 100.0
         slo_s = math.inf if function.sla.latency_s is None else function.sla.latency_s
         groups, concurrency, concurrency_inferences, oldest = [], 0.0, 0.0, math.inf
-        complete, replicas, known = True, self._replicas, meter.groups
-        stale, taken_at = now - self._stale_s, meter.taken_at
+        complete, replicas, known = True, self._replicas, measured.groups
+        stale, taken_at = now - self._stale_s, measured.taken_at
         means: Means
         apps: Sequence[AppSample]
-        for group, kept, source in meter.rows(fleet, replicas):
+        for group, kept, source in measured.rows(fleet, replicas):
             if source is not None and source.at >= stale:
                 at, means, app = source.at, source, source.app
                 apps = () if app is None or not app.up else (app,)
             else:
-                at, means, apps = heard(replicas, group.ready, stale)
+                at, means, apps = sampled_means(replicas, group.ready, stale)
             if means.sampled:
                 if at < oldest:
                     oldest = at
@@ -303,12 +305,12 @@ class Collector:
             if kept is None:
                 kept = known.get(group.accelerator)
             if kept is not None and len(group.ready) > ALL_UP_TO and kept.differs(at, means):
-                meter.uneven.add(group.accelerator)
+                measured.uneven.add(group.accelerator)
             concurrency += means.concurrency
             concurrency_inferences += means.concurrency_inferences
             groups.append(observed_group(group, means, apps, kept, now, q, slo_s, taken_at))
-        demands, oldest_heard, all_heard = self._demands(name, now)
-        oldest = min(oldest, oldest_heard)
+        demands, oldest_demand_at, is_all_known = self._demands(name, now)
+        oldest = min(oldest, oldest_demand_at)
         waiting = waiting_inferences = 0
         oldest_waiting_s = rps = 0.0
         for demand in demands:
@@ -318,12 +320,12 @@ class Collector:
             concurrency += demand.waiting_mean
             concurrency_inferences += demand.waiting_inferences_mean
             rps += demand.rps
-        answered, within = meter.answers.sums(now)
+        answered, within = measured.answers.sums(now)
         return Observation(
             function=function.name,
             revision=name,
             at=now,
-            complete=complete and all_heard,
+            complete=complete and is_all_known,
             age_s=None if oldest == math.inf else now - oldest,
             groups=tuple(groups),
             waiting=waiting,
@@ -332,23 +334,23 @@ class Collector:
             concurrency=concurrency,
             concurrency_inferences=concurrency_inferences,
             rps=rps,
-            lambda_ips=meter.arrivals.sums(now)[0] / meter.arrivals.span_s(now),
-            latency_s=meter.latency.reading(now, q, slo_s).quantile_s,
+            lambda_ips=measured.arrivals.sums(now)[0] / measured.arrivals.span_s(now),
+            latency_s=measured.latency.reading(now, q, slo_s).quantile_s,
             within_sla=within / answered if answered > 0 else None,
-            idle_s=max(0.0, now - meter.active_at),
+            idle_s=max(0.0, now - measured.active_at),
             least=least,
             is_rolled_out=is_rolled_out,
             most=most,
-            tokens=None if meter.tokens is None else meter.tokens.rates(groups, now),
+            tokens=None if measured.tokens is None else measured.tokens.rates(groups, now),
         )
 
     def uneven(self, revision_id: str) -> tuple[str, ...]:
         """Groups of which two successive samples have differed by more than a factor of ``UNEVEN``; told once."""
-        meter = self._meters.get(revision_id)
-        if meter is None or not meter.uneven:
+        measured = self._revisions.get(revision_id)
+        if measured is None or not measured.uneven:
             return ()
-        found = tuple(sorted(meter.uneven))
-        meter.uneven.clear()
+        found = tuple(sorted(measured.uneven))
+        measured.uneven.clear()
         return found
 
     def _demands(self, revision_id: str, now: float) -> tuple[list[WorkerDemand], float, bool]:
@@ -359,8 +361,8 @@ class Collector:
             if source is None or now - source.at > self._stale_s:
                 complete = False
                 continue
-            told = source.told.get(revision_id)
-            demand = None if told is None else told.waiting
+            report = source.reports.get(revision_id)
+            demand = None if report is None else report.contribution
             at = source.at if demand is None else demand.at
             complete = complete and now - at <= self._stale_s and (demand is None or demand.is_measured)
             if demand is not None:
@@ -370,34 +372,34 @@ class Collector:
 
     def mu_ips(self, revision_id: str, accelerator: str) -> float | None:
         """The service rate of one replica, learnt at its limit, for batches as they last were; None: not learnt."""
-        meter = self._meters.get(revision_id)
-        group = None if meter is None else meter.groups.get(accelerator)
+        measured = self._revisions.get(revision_id)
+        group = None if measured is None else measured.groups.get(accelerator)
         rate = None if group is None else group.rates.rate(group.mean_batch)
         return rate.mu_ips if rate is not None and rate.is_at_limit else None
 
     def mu_of_size(self, revision_id: str, accelerator: str, batch: float) -> float | None:
         """The service rate of one replica for requests of ``batch`` inferences, as far as it is known: below the limit
         it is what was yielded there; None: nothing was learnt."""
-        meter = self._meters.get(revision_id)
-        group = None if meter is None else meter.groups.get(accelerator)
+        measured = self._revisions.get(revision_id)
+        group = None if measured is None else measured.groups.get(accelerator)
         rate = None if group is None else group.rates.rate(batch)
         return None if rate is None else rate.mu_ips
 
     def learnt(self, revision_id: str) -> dict[str, tuple[tuple[LearntCell, ...], float | None]]:
         """What was learnt of a revision, by accelerator: cells of its rates, and inferences per request as they last
         were. To be kept over a restart."""
-        meter = self._meters.get(revision_id)
-        known = {} if meter is None else meter.groups
+        measured = self._revisions.get(revision_id)
+        known = {} if measured is None else measured.groups
         return {name: (group.rates.learnt(), group.mean_batch) for name, group in known.items()}
 
     def teach(
         self, revision_id: str, accelerator: str, cells: Iterable[LearntCell], mean_batch: float | None = None
     ) -> None:
         """What an earlier process has learnt of a revision; what was learnt here counts more."""
-        meter = self._meters.get(revision_id)
-        if meter is None:
+        measured = self._revisions.get(revision_id)
+        if measured is None:
             return
-        group = meter.group(accelerator)
+        group = measured.group(accelerator)
         group.rates.restore(cells)
         if group.mean_batch is None and mean_batch is not None and 1.0 <= mean_batch <= PLAUSIBLE:
             group.mean_batch = mean_batch
@@ -405,5 +407,5 @@ class Collector:
     def __repr__(self) -> str:
         return (
             f"<Collector {len(self._gateways)}/{len(self._expected_gateways)} gateways, "
-            f"{len(self._replicas)} replicas, {len(self._meters)} revisions, faults {dict(self.faults)}>"
+            f"{len(self._replicas)} replicas, {len(self._revisions)} revisions, faults {dict(self.faults)}>"
         )

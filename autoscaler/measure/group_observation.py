@@ -5,46 +5,47 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import structs
 
-from tidegate.autoscaler.measure.measurements import TURNS, Figures, Group
+from tidegate.autoscaler.measure.group_measurements import NO_MEANS, GroupFigures, GroupMeans, GroupMeasurements, Means
+from tidegate.autoscaler.measure.measurements import PHASES
 from tidegate.autoscaler.measure.observation import FleetGroup, GroupObservation
 from tidegate.autoscaler.measure.plausible import PLAUSIBLE
 from tidegate.autoscaler.measure.sampling import ALL_UP_TO, sample_size
-from tidegate.autoscaler.measure.sources import NO_MEANS, GroupMeans, Means, ReplicaSource
+from tidegate.autoscaler.measure.sources import ReplicaSource
 from tidegate.records.replica_sample import AppSample
 
 SECOND_S = 2.0
 """The mean of a longer interval is not of this second."""
 SAME_ROUND_S = 0.75
 """Samples that lie no further apart were pulled in the same round."""
-FIGURES_S = TURNS - 0.5
+FIGURES_S = PHASES - 0.5
 """What was read of a group's windows is read anew after so long, also without a turn."""
-NO_FIGURES = Figures(-math.inf)
+NO_FIGURES = GroupFigures(-math.inf)
 
-Heard = tuple[float, Means, Sequence[AppSample]]
+Sampled = tuple[float, Means, Sequence[AppSample]]
 """When the one was heard of that was heard of least lately, what the ready replicas of a group tell together, scaled
 up to all of them, and what their model servers say now."""
-NOBODY: Heard = (math.inf, NO_MEANS, ())
+NOT_SAMPLED: Sampled = (math.inf, NO_MEANS, ())
 
 
-def heard(replicas: Mapping[str, ReplicaSource], ready: Sequence[str], stale: float) -> Heard:
+def sampled_means(replicas: Mapping[str, ReplicaSource], ready: Sequence[str], stale: float) -> Sampled:
     """``ready``: the group's ready replicas; those that were last heard of before ``stale`` tell nothing."""
     if len(ready) == 1:
         source = replicas.get(ready[0])
         if source is None or source.at < stale:
-            return NOBODY
+            return NOT_SAMPLED
         app = source.app
         return source.at, source, () if app is None or not app.up else (app,)
     sources = [each for each in map(replicas.get, ready) if each is not None and each.at >= stale]
     if not sources:
-        return NOBODY
+        return NOT_SAMPLED
     if len(ready) > ALL_UP_TO:
         sources = _newest(sources, sample_size(len(ready)))
     limit: int | None = None
     concurrency = concurrency_inferences = rps = ips = busy = 0.0
     for source in sources:
-        told = source.limit
-        if limit is None or 0 < told < (limit or math.inf):
-            limit = told
+        slots = source.limit
+        if limit is None or 0 < slots < (limit or math.inf):
+            limit = slots
         concurrency += source.concurrency
         concurrency_inferences += source.concurrency_inferences
         rps += source.rps
@@ -71,7 +72,7 @@ def observed_group(
     group: FleetGroup,
     means: Means,
     apps: Sequence[AppSample],
-    kept: Group | None,
+    kept: GroupMeasurements | None,
     now: float,
     q: float,
     slo_s: float,
@@ -86,7 +87,20 @@ def observed_group(
         if known is None or known.mu_bound_ips is None or known.at < taken_at or not 0.0 <= now - known.at < FIGURES_S:
             known = kept.read(now, q, slo_s)
         figures = known
-    _, bound, is_learnt, expected, mean_batch, execution_s, queue_s, floor_s, tail_s, latency_s, answers, late = figures
+    (
+        _,
+        bound,
+        is_learnt,
+        expected,
+        mean_batch,
+        execution_s,
+        queue_s,
+        min_execution_s,
+        tail_s,
+        latency_s,
+        answers,
+        late,
+    ) = figures
     sampled = means.sampled
     if not sampled:
         mean_batch = execution_s = queue_s = tail_s = None
@@ -118,7 +132,7 @@ def observed_group(
         mean_batch,
         execution_s,
         queue_s,
-        floor_s,
+        min_execution_s,
         tail_s,
         latency_s,
         answers,
@@ -128,15 +142,17 @@ def observed_group(
     return found if not apps or kept is None or kept.app is None else _with_apps(found, kept, apps, now)
 
 
-def _with_apps(found: GroupObservation, kept: Group, apps: Sequence[AppSample], now: float) -> GroupObservation:
+def _with_apps(
+    found: GroupObservation, kept: GroupMeasurements, apps: Sequence[AppSample], now: float
+) -> GroupObservation:
     """With what its model servers say of themselves: their own durations count more than those from outside."""
     if kept.app is None:
         return found
-    told = kept.app.metrics(apps, now)
+    by_server = kept.app.metrics(apps, now)
     queue_s = found.queue_s
     return structs.replace(
         found,
-        floor_s=found.floor_s if kept.app.compute_s is None else kept.app.compute_s,
-        queue_s=None if queue_s is None else queue_s + told.get("queue-s", 0.0),
-        metrics={**told, **found.metrics},
+        min_execution_s=found.min_execution_s if kept.app.compute_s is None else kept.app.compute_s,
+        queue_s=None if queue_s is None else queue_s + by_server.get("queue-s", 0.0),
+        metrics={**by_server, **found.metrics},
     )

@@ -50,7 +50,7 @@ METRICS: Final = (*UNITS, *APP)
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class SeriesLine:
     """One metric of a function, or of one of its groups, over time."""
 
     metric: str
@@ -61,10 +61,10 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class HistoryAnswer:
     step_s: int
     """As it became: steps finer than what is kept that far back are widened."""
-    lines: tuple[Line, ...]
+    lines: tuple[SeriesLine, ...]
 
 
 class Ring:
@@ -160,7 +160,7 @@ class History:
 
     def query(
         self, function: str, now: float, *, since_s: float, step_s: float = 1.0, metric: str | None, group: str | None
-    ) -> Answer:
+    ) -> HistoryAnswer:
         """The last ``since_s`` seconds. None: all metrics, all groups and the function as a whole."""
         is_fine = since_s <= FINE and step_s < STEP
         width = max(1, round(step_s)) if is_fine else STEP * max(1, math.ceil(step_s / STEP - 1e-9))
@@ -171,9 +171,9 @@ class History:
             for key, ring in scope.rings.items():
                 if metric is None or key == metric:
                     points = tuple(_points(ring, scope.last, int(now), since_s, width, is_fine))
-                    lines.append(Line(key, name, UNITS.get(key) or unit_of(key), points))
+                    lines.append(SeriesLine(key, name, UNITS.get(key) or unit_of(key), points))
         lines.sort(key=lambda line: (line.group or "", line.metric))
-        return Answer(width, tuple(lines))
+        return HistoryAnswer(width, tuple(lines))
 
     def _ring(self) -> Ring | None:
         if self._rings >= self._max_rings:

@@ -1,21 +1,18 @@
-"""What is kept of each revision and group: sums, windows and rates, fed with the differences of samples."""
+"""What is kept of each revision: sums, windows and rates, fed with the differences of samples."""
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
-from tidegate.autoscaler.measure.model_servers import AppFigures
+from tidegate.autoscaler.measure.group_measurements import GroupMeasurements
 from tidegate.autoscaler.measure.observation import FleetGroup
 from tidegate.autoscaler.measure.plausible import ROUNDING
-from tidegate.autoscaler.measure.rates import FEW_UNANSWERED, WARM_REQUESTS, WARM_S, GroupRates
-from tidegate.autoscaler.measure.sampling import UNEVEN, UNEVEN_RPS
-from tidegate.autoscaler.measure.series import Gain, RecentHistogram, RecentSums, RecentWork, gained, seen
-from tidegate.autoscaler.measure.sources import Means, ReplicaGain, ReplicaSource, WorkerDemand
+from tidegate.autoscaler.measure.rates import MAX_UNANSWERED, WARM_REQUESTS, WARM_S
+from tidegate.autoscaler.measure.series import Gain, RecentHistogram, RecentSums, gained, seen
+from tidegate.autoscaler.measure.sources import ReplicaGain, ReplicaSource, WorkerDemand
 from tidegate.autoscaler.measure.tokens import TokenMeter
-from tidegate.records.gateway_sample import RevisionDemand
+from tidegate.records.gateway_sample import RevisionDemand, TokensSeen
 from tidegate.records.replica_sample import ReplicaSample
-from tidegate.records.tokens import TokensSeen
 
 RATE_SLOTS = 10
 """Seconds over which arrival rates and execution means are taken."""
@@ -23,7 +20,7 @@ MAX_GROUPS = 64
 """Groups kept per revision."""
 EXECUTIONS_EVERY_S = 5.0
 """How often a replica's execution times are taken: the tail of a minute needs no second's resolution."""
-TURNS = 5
+PHASES = 5
 """What is kept in slots of five seconds (latencies of groups), and what is read of it, is looked at as often: a fifth
 of the revisions in each second."""
 CROWDED = 0.5
@@ -32,82 +29,7 @@ CROWDED_FOR_S = 1.5
 """A replica's second of work is looked at for so long after the gateway's."""
 
 
-class Figures(NamedTuple):
-    """What is read of a group's windows, which reach back ten seconds to a minute, and of its rates; the names are
-    those of its observation."""
-
-    at: float
-    mu_bound_ips: float | None = None
-    is_mu_learnt: bool = False
-    mu_expected_ips: float | None = None
-    mean_batch: float | None = None
-    execution_s: float | None = None
-    queue_s: float | None = None
-    floor_s: float | None = None
-    tail_s: float | None = None
-    latency_s: float | None = None
-    answers: int = 0
-    late: int = 0
-
-
-@dataclass(slots=True)
-class Group:
-    """What is kept of one group."""
-
-    work: RecentWork = field(default_factory=RecentWork)
-    latency: RecentHistogram = field(default_factory=RecentHistogram)
-    execution: RecentHistogram = field(default_factory=lambda: RecentHistogram(4, 15.0))
-    rates: GroupRates = field(default_factory=GroupRates)
-    mean_batch: float | None = None
-    """Inferences per request when it was last observed at work."""
-    sampled: tuple[float, float] | None = None
-    """When those that spoke last for the group had been heard, and their time in the model per inference."""
-    figures: Figures | None = None
-    """As last read: after the turn of its revision. None: to be read anew, as when a first rate has become known."""
-    app: AppFigures | None = None
-    """What its model servers say, where they are asked."""
-
-    def differs(self, oldest: float, means: Means) -> bool:
-        """Whether those who speak for the group now differ much from those before: in the time that an inference is in
-        the replica, because a change of the load is no straggler."""
-        before = self.sampled
-        concurrency_inferences, rps, ips = means.concurrency_inferences, means.rps, means.ips
-        if rps < UNEVEN_RPS or ips <= 0.0 or (before is not None and oldest <= before[0]):
-            return False
-        present_s = concurrency_inferences / ips
-        self.sampled = (oldest, present_s)
-        return before is not None and not before[1] / UNEVEN <= present_s <= before[1] * UNEVEN
-
-    def read(self, now: float, q: float, slo_s: float) -> Figures:
-        mean_batch = execution_s = queue_s = mu_ips = floor_s = expected_ips = None
-        requests, inferences, executing_s, queueing_s = self.work.read(now)
-        if requests >= 1:
-            self.mean_batch = mean_batch = inferences / requests
-            execution_s, queue_s = executing_s / requests, queueing_s / requests
-        is_learnt = False
-        known = self.rates.known(self.mean_batch)
-        if known is not None:
-            mu_ips, is_learnt, floor_s, expected_ips = known
-        latency_s, answers, late = self.latency.reading(now, q, slo_s)
-        tail_s = self.execution.reading(now, q, math.inf).quantile_s
-        found = self.figures = Figures(
-            now,
-            mu_ips,
-            is_learnt,
-            expected_ips,
-            mean_batch,
-            execution_s,
-            queue_s,
-            floor_s,
-            tail_s,
-            latency_s,
-            answers,
-            late,
-        )
-        return found
-
-
-Row = tuple[FleetGroup, Group | None, ReplicaSource | None]
+GroupRow = tuple[FleetGroup, GroupMeasurements | None, ReplicaSource | None]
 """A group of the fleet, what is kept of it, and, where one replica of it is ready, that one's source; None: not heard
 of when the fleet was told, so it is to be looked for."""
 
@@ -122,9 +44,9 @@ class RevisionMeasurements:
     arrivals: RecentSums = field(default_factory=lambda: RecentSums(1, RATE_SLOTS))
     answers: RecentSums = field(default_factory=lambda: RecentSums(2, 6, 5.0))
     latency: RecentHistogram = field(default_factory=RecentHistogram)
-    groups: dict[str, Group] = field(default_factory=dict)
-    turn: int = 0
-    """Which of every ``TURNS`` samples its groups' latencies are taken of."""
+    groups: dict[str, GroupMeasurements] = field(default_factory=dict)
+    phase: int = 0
+    """Which of every ``PHASES`` samples its groups' latencies are taken of."""
     taken_at: float = -math.inf
     """When that was done last."""
     is_limit_in_inferences: bool = False
@@ -135,19 +57,19 @@ class RevisionMeasurements:
     tokens: TokenMeter | None = None
     """Set once a gateway tells of tokens."""
     _fleet: tuple[FleetGroup, ...] | None = None
-    _rows: Sequence[Row] = ()
+    _rows: Sequence[GroupRow] = ()
     """Of that fleet."""
 
-    def group(self, accelerator: str) -> Group:
+    def group(self, accelerator: str) -> GroupMeasurements:
         """The group's sums. Names come from samples, so their number is bounded: beyond it nothing is kept."""
         known = self.groups.get(accelerator)
         if known is None:
-            known = Group()
+            known = GroupMeasurements()
             if len(self.groups) < MAX_GROUPS:
                 self.groups[accelerator] = known
         return known
 
-    def rows(self, fleet: tuple[FleetGroup, ...], replicas: Mapping[str, ReplicaSource]) -> Sequence[Row]:
+    def rows(self, fleet: tuple[FleetGroup, ...], replicas: Mapping[str, ReplicaSource]) -> Sequence[GroupRow]:
         """The groups of ``fleet`` with what is kept of them. While it is the very same fleet nothing is looked up: ten
         thousand names in a second cost more than what is then read."""
         if fleet is not self._fleet:
@@ -184,11 +106,11 @@ class RevisionMeasurements:
             demand.oldest_waiting_s,
         )
 
-    def note_tokens(self, told: TokensSeen, before: TokensSeen | None, now: float) -> bool:
+    def note_tokens(self, report: TokensSeen, before: TokensSeen | None, now: float) -> bool:
         """Adds the difference of what a gateway told of tokens; False: it cannot be true."""
         if self.tokens is None:
             self.tokens = TokenMeter()
-        return self.tokens.note(told, before, now, self._full_at)
+        return self.tokens.note(report, before, now, self._full_at)
 
     def _full_at(self, group: str) -> float | None:
         known = self.groups.get(group)
@@ -227,15 +149,15 @@ class RevisionMeasurements:
             slots = max(1.0, slots * request_s / max(inference_s, request_s))
         if busy_s > ROUNDING and request_s > ROUNDING:
             # Less is rounding, and a quotient of it no number.
-            unanswered, given_up = sample.unanswered - source.unanswered, None
-            if unanswered > FEW_UNANSWERED * requests:
-                given_up = (float(unanswered), unanswered * inference_s / request_s)
+            lost, unanswered = sample.unanswered - source.unanswered, None
+            if lost > MAX_UNANSWERED * requests:
+                unanswered = (float(lost), lost * inference_s / request_s)
             is_first = group.rates.served(
                 now,
                 (requests, inferences, busy_s, request_s, inference_s, execution_s),
                 limit=slots,
                 is_crowded=now - self.crowded_at <= CROWDED_FOR_S,
-                given_up=given_up,
+                unanswered=unanswered,
             )
             if is_first:
                 group.figures = None

@@ -60,9 +60,9 @@ class AppFigures:
                 found[name] = level
         requests, inferences, executions, request_s, queue_s, compute_s = self._sums.sums(now)
         if requests > 0:
-            told = apps[0]
-            per_request = (("request-s", told.request_s, request_s), ("queue-s", told.queue_s, queue_s))
-            for name, known, total in (*per_request, ("compute-s", told.compute_s, compute_s)):
+            first = apps[0]
+            per_request = (("request-s", first.request_s, request_s), ("queue-s", first.queue_s, queue_s))
+            for name, known, total in (*per_request, ("compute-s", first.compute_s, compute_s)):
                 if known is not None:
                     found[name] = total / requests
         self._compute_s = found.get("compute-s", self._compute_s)

@@ -7,14 +7,13 @@ known". Rates are per second, durations in seconds.
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import msgspec
 
 from tidegate.autoscaler.measure.plausible import ROUNDING
-from tidegate.autoscaler.measure.tokens import TokenRates
 
-ALONE = 1.1
+UNLOADED = 1.1
 """Requests in a busy replica at a time, up to which they have it for themselves."""
 
 
@@ -87,7 +86,7 @@ class GroupObservation(msgspec.Struct, frozen=True, gc=False):
     """Mean execution time of a request."""
     queue_s: float | None = None
     """Mean time of a request in the queue_proxy's own queue."""
-    floor_s: float | None = None
+    min_execution_s: float | None = msgspec.field(default=None, name="floor_s")
     """Mean execution time at the lowest occupancy seen for the present batch size: what waiting in the model server
     does not inflate."""
     tail_s: float | None = None
@@ -108,18 +107,18 @@ class GroupObservation(msgspec.Struct, frozen=True, gc=False):
         return self.ready + self.starting
 
     @property
-    def company(self) -> float:
+    def occupancy(self) -> float:
         """Requests in a replica that has work."""
         return self.concurrency / self.busy if self.busy > 0.0 else 0.0
 
     @property
-    def alone_s(self) -> float | None:
+    def unloaded_s(self) -> float | None:
         """What a request takes at least that has a replica for itself; None: not known. The lowest occupancy seen may
         be a high one: then its requests may have queued inside the model server."""
-        if self.floor_s is None:
+        if self.min_execution_s is None:
             return None
-        company = self.company
-        return self.floor_s / company if company > ALONE else self.floor_s
+        occupancy = self.occupancy
+        return self.min_execution_s / occupancy if occupancy > UNLOADED else self.min_execution_s
 
     @property
     def capacity(self) -> int | None:
@@ -139,6 +138,34 @@ class _Counted:
     """Replicas that work or will: ready and starting ones."""
     ceiling: int | None
     """Replicas that could exist at most; None: no limit known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupTokenRate:
+    """Tokens per second of one group."""
+
+    tps: float
+    """Of the answers that ended, prompts included."""
+    mu_tps: float | None
+    """Of one replica, where its rate in inferences is known."""
+    first_s: float | None = None
+    """Streams: from a request's slot to its first output, as small as it lately was: what waiting inside the model
+    server does not inflate. None: there were none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenRates:
+    """Tokens per second of one revision."""
+
+    lambda_tps: float
+    """Expected of what arrived, refused and expired requests included; mean of the rate window."""
+    prompt_tps: float
+    completion_tps: float
+    """Of the answers that ended."""
+    per_inference: float | None
+    """Tokens of an inference, as the last answers had them; None: none has ended."""
+    groups: Mapping[str, GroupTokenRate] = field(default_factory=dict)
+    """By accelerator."""
 
 
 class Observation(_Counted, msgspec.Struct, frozen=True, kw_only=True, dict=True):

@@ -93,7 +93,7 @@ def is_histogram(sparse: SparseHistogram) -> bool:
     return True
 
 
-def unborn_demand(demand: RevisionDemand) -> RevisionDemand:
+def zero_demand(demand: RevisionDemand) -> RevisionDemand:
     """The demand that the worker would have told at its very start."""
     return replace(
         demand,

@@ -7,12 +7,12 @@ one batch size and occupancy (both in half octaves), smoothed: the newest second
 requests; then a cell remembers about ``MEMORY_REQUESTS`` of them, so that chance does not rule it. A model that has
 become faster or slower is followed at once all the same: when the last ``RECENT_S`` of work differ from the mean by
 more than chance explains, they are the mean. Seconds in which next to nothing ended are a stall and no rate, unless
-they last (``STALL``); and a full cell that a later yield below the limit belies is forgotten (``BELIED``).
+they last (``STALL``); and a full cell that a later yield below the limit belies is forgotten (``DISPROVED``).
 
 A replica that is never full has a known rate too where more company brings no more: twice the requests in flight, and
 within ``GAIN`` the same yield (``_plateau``). So a server without a limit, or one that does one thing at a time behind
 many slots, is known without being filled. Where it still brings some, what the last doubling of it has brought is
-carried on up to the limit (``_Company.at``): more company never brings more than less company did.
+carried on up to the limit (``_OccupancyGain.at``): more company never brings more than less company did.
 
 The first requests of a replica do not count (``WARM_REQUESTS``): a cold model is slow.
 
@@ -39,7 +39,7 @@ CROWDED_FULL = 0.5
 WARM_REQUESTS = 8
 WARM_S = 20.0
 """A replica is warm after so many requests, or so much work."""
-LEAST_S = 1e-9
+MIN_WORK_S = 1e-9
 """Work of less is rounding; what is divided by it may overflow."""
 SUMMARY_S = 5
 """How often what was learnt below the limit is looked through anew."""
@@ -50,19 +50,19 @@ RECENT_REQUESTS = 12
 """What is compared with the mean, to see whether the model has changed: at least so long, and of so many requests."""
 CHANGED = 0.05
 """A smaller difference is no change: the mean gets there by itself."""
-SURE = 4.0
+CHANGE_SIGMAS = 4.0
 """Standard errors of the recent work that a difference must exceed to be no chance."""
 OUTLIER, OUTLIER_FOLDS = 9.0, 5
 """No second scatters more than three times as much as the others; once there are so many."""
 STALL = 10.0
 """So many times the mean is a stall (our choice): aside until the last ``RECENT_S`` and ``RECENT_REQUESTS`` are it."""
-BELIED = 1.25
+DISPROVED = 1.25
 """A replica that is not full and yields so much more than full ones once did shows that those were disturbed."""
 GAIN = 0.05
 """Twice the company that brings less than this more yield brings none."""
-TOLD_REQUESTS = 50
+TRUSTED_REQUESTS = 50
 """Requests behind a cell from which on it may tell of a plateau; and what a cell of an earlier process weighs."""
-FEW_UNANSWERED = 0.1
+MAX_UNANSWERED = 0.1
 """So many requests that ended without an answer, for each answered one, change no rate."""
 _APART = 2
 """Half octaves between two occupancies that tell of a plateau: twice the requests in flight."""
@@ -95,7 +95,7 @@ class Work(NamedTuple):
     """Sum of the execution times of the requests that ended."""
 
 
-Figures = tuple[float, float, float, float, float, float]
+WorkFigures = tuple[float, float, float, float, float, float]
 """The figures of :class:`Work`, in its order."""
 
 
@@ -194,7 +194,7 @@ class _Cell:
             # Whether the work of the last seconds is another model's than the one that the mean is of.
             if requests > 0.0:
                 off = abs(work_s / items * (batch / seconds) - 1.0)
-                if off > CHANGED and off > SURE * math.sqrt(noise / count):
+                if off > CHANGED and off > CHANGE_SIGMAS * math.sqrt(noise / count):
                     batch, seconds, requests, learnt_at = items / count, work_s / count, count, now
             count = items = work_s = 0.0
         if not is_stall:
@@ -210,14 +210,14 @@ class _Cell:
         self.pending_requests = self.pending_inferences = self.pending_busy_s = self.pending_execution_s = 0.0
         return is_first
 
-    def is_belied_by(self, other: "_Cell") -> bool:
+    def is_disproved_by(self, other: "_Cell") -> bool:
         """Whether ``other``, of the same size and below the limit, has shown since that more is possible: in requests
         too, because somewhat larger batches alone yield more."""
         return (
-            other.requests >= TOLD_REQUESTS
+            other.requests >= TRUSTED_REQUESTS
             and other.learnt_at > self.used_at
-            and other.mu_ips > BELIED * self.mu_ips
-            and BELIED * other.seconds_per_request < self.seconds_per_request
+            and other.mu_ips > DISPROVED * self.mu_ips
+            and DISPROVED * other.seconds_per_request < self.seconds_per_request
         )
 
     @property
@@ -253,7 +253,7 @@ class _Below(NamedTuple):
     mu_ips: float
     is_limit: bool
     """More company brings no more."""
-    floor_s: float
+    min_execution_s: float
     """The smallest execution time."""
     expected_ips: float | None
     """At the limit; None: nothing is known of company, or no limit."""
@@ -265,7 +265,6 @@ class GroupRates:
     __slots__ = (
         "_cells",
         "_full",
-        "_given_up",
         "_limit",
         "_occupancy",
         "_of_size",
@@ -273,6 +272,7 @@ class GroupRates:
         "_second",
         "_size",
         "_summed_at",
+        "_unanswered",
     )
 
     def __init__(self) -> None:
@@ -283,8 +283,8 @@ class GroupRates:
         self._size = self._occupancy = 0
         self._full: list[_Cell] | None = []
         """Known cells of full replicas in order of batch size; None: to be made anew."""
-        self._given_up: dict[_Key, Sequence[float]] = {}
-        """By known cell: what is gathered where much was given up, as :meth:`_judged` has it."""
+        self._unanswered: dict[_Key, Sequence[float]] = {}
+        """By known cell: what is gathered where much was given up, as :meth:`_with_unanswered` has it."""
         self._limit = 0.0
         """Slots of a replica, in requests, as last told; 0: none."""
         self._of_size: dict[int, _Below | None] = {}
@@ -293,18 +293,18 @@ class GroupRates:
     def served(
         self,
         now: float,
-        work: Work | Figures,
+        work: Work | WorkFigures,
         *,
         limit: float,
         is_crowded: bool,
-        given_up: tuple[float, float] | None = None,
+        unanswered: tuple[float, float] | None = None,
     ) -> bool:
         """One interval of one warm replica. ``limit``: its slots, in requests (0: none); ``is_crowded``: requests
-        waited meanwhile, so that every slot there is was taken; ``given_up``: requests and inferences that ended
+        waited meanwhile, so that every slot there is was taken; ``unanswered``: requests and inferences that ended
         without an answer, and are not in ``work``, where they are many. Answers whether something has become known of
         which nothing was known before."""
         requests, inferences, busy_s, request_s, inference_s, execution_s = work
-        if not (busy_s > LEAST_S and request_s > LEAST_S):
+        if not (busy_s > MIN_WORK_S and request_s > MIN_WORK_S):
             return False
         if limit > 0.0:
             self._limit = limit
@@ -313,8 +313,8 @@ class GroupRates:
         # As in ``_half_octave``, without two calls a replica.
         by_size = round(2.0 * log2(size)) if size > 1.0 else 0
         by_occupancy = _FULL_KEY if is_full else round(2.0 * log2(occupancy)) if occupancy > 1.0 else 0
-        if given_up is not None:
-            judged = self._judged((by_size, by_occupancy), work, given_up)
+        if unanswered is not None:
+            judged = self._with_unanswered((by_size, by_occupancy), work, unanswered)
             if judged is None:
                 return False
             requests, inferences, busy_s, execution_s = judged
@@ -332,8 +332,8 @@ class GroupRates:
         self._second = second
         return self._fold(now, second)
 
-    def _judged(
-        self, key: _Key, work: Work | Figures, given_up: tuple[float, float]
+    def _with_unanswered(
+        self, key: _Key, work: Work | WorkFigures, unanswered: tuple[float, float]
     ) -> tuple[float, float, float, float] | None:
         """Requests, inferences, busy seconds and execution time to count where much was given up; None: nothing.
 
@@ -344,14 +344,14 @@ class GroupRates:
         cell = self._cells.get(key)
         requests, inferences, busy_s, request_s, _, execution_s = work
         if cell is None or not cell.is_known:
-            return (requests, inferences, busy_s, execution_s) if given_up[0] <= requests else None
-        seen: Sequence[float] = (requests, inferences, busy_s, request_s, *given_up)
-        before = self._given_up.pop(key, None)
+            return (requests, inferences, busy_s, execution_s) if unanswered[0] <= requests else None
+        seen: Sequence[float] = (requests, inferences, busy_s, request_s, *unanswered)
+        before = self._unanswered.pop(key, None)
         if before is not None:
             seen = [one + other for one, other in zip(before, seen, strict=True)]
         requests, inferences, busy_s, request_s, left, left_inferences = seen
         if requests + left < MEMORY_REQUESTS:
-            self._given_up[key] = seen
+            self._unanswered[key] = seen
             return None
         known, chance = cell.mu_ips * busy_s, 2.0 / math.sqrt(requests + left)
         if inferences + left_inferences < known * (1.0 - chance):
@@ -381,7 +381,7 @@ class GroupRates:
             self._summed_at = second
             self._of_size.clear()
             if len(self._cells) > 1:
-                self._forget_belied()
+                self._forget_disproved()
         return is_first
 
     def rate(self, batch: float | None) -> Rate | None:
@@ -401,7 +401,7 @@ class GroupRates:
         return None if known is None else Rate(known.mu_ips, is_at_limit=known.is_limit)
 
     def known(self, batch: float | None) -> tuple[float, bool, float, float | None] | None:
-        """Rate, whether it is the limit, :meth:`floor_s` and what is expected at the limit where the rate is not it;
+        """Rate, whether it is the limit, :meth:`min_execution_s` and what is expected at the limit where the rate is not it;
         None before anything was learnt."""
         at = self._at(batch)
         if at is None:
@@ -409,7 +409,7 @@ class GroupRates:
         if self._full is not None and not self._full:
             return at
         rate = self.rate(batch)
-        return None if rate is None else _Below(rate.mu_ips, rate.is_at_limit, at.floor_s, at.expected_ips)
+        return None if rate is None else _Below(rate.mu_ips, rate.is_at_limit, at.min_execution_s, at.expected_ips)
 
     @property
     def full_at(self) -> float | None:
@@ -418,10 +418,10 @@ class GroupRates:
             (cell.used_at for (_, occupancy), cell in self._cells.items() if occupancy == _FULL_KEY), default=None
         )
 
-    def floor_s(self, batch: float | None) -> float | None:
+    def min_execution_s(self, batch: float | None) -> float | None:
         """Mean execution time at the lowest occupancy known, for requests of about ``batch`` inferences."""
         known = self._at(batch)
-        return None if known is None else known.floor_s
+        return None if known is None else known.min_execution_s
 
     def learnt(self) -> tuple[LearntCell, ...]:
         """What is to be kept over a restart."""
@@ -432,7 +432,7 @@ class GroupRates:
                 batch=cell.batch,
                 seconds_per_request=cell.seconds_per_request,
                 execution_s=cell.execution_s,
-                requests=min(cell.requests, TOLD_REQUESTS),
+                requests=min(cell.requests, TRUSTED_REQUESTS),
             )
             for (size, occupancy), cell in self._cells.items()
             if cell.is_known
@@ -440,13 +440,13 @@ class GroupRates:
 
     def restore(self, cells: Iterable[LearntCell]) -> None:
         """Takes up what an earlier process has learnt; what was learnt here counts more."""
-        for told in cells:
-            numbers = (told.batch, told.seconds_per_request, told.execution_s, told.requests)
+        for cell in cells:
+            numbers = (cell.batch, cell.seconds_per_request, cell.execution_s, cell.requests)
             if not all(math.isfinite(number) and number > 0.0 for number in numbers) or len(self._cells) >= MAX_CELLS:
                 continue
             self._cells.setdefault(
-                (told.size, told.occupancy),
-                _Cell((*numbers[:3], min(told.requests, TOLD_REQUESTS), *_UNKNOWN[4:])),
+                (cell.size, cell.occupancy),
+                _Cell((*numbers[:3], min(cell.requests, TRUSTED_REQUESTS), *_UNKNOWN[4:])),
             )
         self._full, self._of_size, self._only = None, {}, None
 
@@ -469,32 +469,32 @@ class GroupRates:
             size = max(known, key=lambda each: each[1].used_at)[0]
         nearest = min(abs(each - size) for each, _ in known)
         cells = [cell for each, cell in known if abs(each - size) == nearest]
-        floor_s = min(cell.execution_s for cell in cells)
+        min_execution_s = min(cell.execution_s for cell in cells)
         best_ips = max(cell.mu_ips for cell in cells)
         if self._full or len(cells) == 1:
-            return _Below(best_ips, False, floor_s, None)
-        company = _company({key: cell for key, cell in self._cells.items() if abs(key[0] - size) == nearest})
-        if company is None:
-            return _Below(best_ips, False, floor_s, None)
-        if company.is_plateau:
-            return _Below(company.mu_ips, True, floor_s, None)
-        expected_ips = max(best_ips, company.at(self._limit)) if self._limit else None
-        return _Below(best_ips, False, floor_s, expected_ips)
+            return _Below(best_ips, False, min_execution_s, None)
+        occupancy = _occupancy_gain({key: cell for key, cell in self._cells.items() if abs(key[0] - size) == nearest})
+        if occupancy is None:
+            return _Below(best_ips, False, min_execution_s, None)
+        if occupancy.is_plateau:
+            return _Below(occupancy.mu_ips, True, min_execution_s, None)
+        expected_ips = max(best_ips, occupancy.at(self._limit)) if self._limit else None
+        return _Below(best_ips, False, min_execution_s, expected_ips)
 
-    def _forget_belied(self) -> None:
+    def _forget_disproved(self) -> None:
         """Full cells that cannot be true any more; to see what is, a replica must be full again."""
         for key, full in list(self._cells.items()):
             if key[1] == _FULL_KEY and full.is_known:
                 rest = (cell for (size, occupancy), cell in self._cells.items() if size == key[0] and occupancy >= 0)
-                if any(map(full.is_belied_by, rest)):
+                if any(map(full.is_disproved_by, rest)):
                     del self._cells[key]
-                    self._given_up.pop(key, None)
+                    self._unanswered.pop(key, None)
                     self._full = self._only = None
 
     def _forget_stalest(self) -> None:
         stalest = min(self._cells, key=lambda key: (self._cells[key].used_at, key))
         del self._cells[stalest]
-        self._given_up.pop(stalest, None)
+        self._unanswered.pop(stalest, None)
         self._full, self._of_size, self._only = None, {}, None
 
     def __repr__(self) -> str:
@@ -502,7 +502,7 @@ class GroupRates:
         return f"<GroupRates {known}>"
 
 
-class _Company(NamedTuple):
+class _OccupancyGain(NamedTuple):
     """What company brings, from the most that was seen and half of that or less."""
 
     mu_ips: float
@@ -521,8 +521,8 @@ class _Company(NamedTuple):
         return self.mu_ips * self.gain**doublings if doublings > 0.0 else self.mu_ips
 
 
-def _company(cells: Mapping[_Key, _Cell]) -> _Company | None:
-    known = {occupancy: cell for (_, occupancy), cell in cells.items() if cell.requests >= TOLD_REQUESTS}
+def _occupancy_gain(cells: Mapping[_Key, _Cell]) -> _OccupancyGain | None:
+    known = {occupancy: cell for (_, occupancy), cell in cells.items() if cell.requests >= TRUSTED_REQUESTS}
     if not known:
         return None
     top = max(known)
@@ -532,7 +532,7 @@ def _company(cells: Mapping[_Key, _Cell]) -> _Company | None:
     low = max(least)
     gain = (known[top].mu_ips / known[low].mu_ips) ** (_APART / (top - low))
     latest = max(known.values(), key=lambda cell: cell.used_at)
-    return _Company(max(known[top].mu_ips, latest.mu_ips), top, gain)
+    return _OccupancyGain(max(known[top].mu_ips, latest.mu_ips), top, gain)
 
 
 def _between(cells: list[_Cell], batch: float) -> float:

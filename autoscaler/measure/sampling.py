@@ -24,13 +24,13 @@ def sample_size(population: int) -> int:
     return math.ceil(population * LARGE / (population + LARGE - 1.0))
 
 
-def asked(replicas: Sequence[str], tick: int) -> frozenset[str]:
+def to_sample(replicas: Sequence[str], tick: int) -> frozenset[str]:
     """The replicas to ask at a tick: those whose turn it is, and those whose turn is next. Counters tell of the time
     since the last look, so that a figure of one second takes two."""
-    return frozenset((*turn(replicas, tick), *turn(replicas, tick + 1)))
+    return frozenset((*round_robin(replicas, tick), *round_robin(replicas, tick + 1)))
 
 
-def turn(replicas: Sequence[str], tick: int) -> tuple[str, ...]:
+def round_robin(replicas: Sequence[str], tick: int) -> tuple[str, ...]:
     """The replicas to sample at a tick: as many as needed, the next ones each time, so that a straggler is seen."""
     count, size = len(replicas), sample_size(len(replicas))
     first = tick * size % count if count else 0

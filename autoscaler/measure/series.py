@@ -171,18 +171,18 @@ Gain = tuple[tuple[int, ...], Sequence[int], int]
 NO_GAIN: Gain = ((), (), 0)
 
 
-def seen(told: SparseHistogram) -> Seen:
-    """``told`` to be kept; what cannot be true has seen nothing."""
-    found = gained(told, NOTHING_SEEN)
+def seen(histogram: SparseHistogram) -> Seen:
+    """``histogram`` to be kept; what cannot be true has seen nothing."""
+    found = gained(histogram, NOTHING_SEEN)
     return NOTHING_SEEN if found is None else found[1]
 
 
-def gained(told: SparseHistogram, before: Seen) -> tuple[Gain, Seen] | None:
+def gained(histogram: SparseHistogram, before: Seen) -> tuple[Gain, Seen] | None:
     """What came since ``before``, and what is to be kept for the next time; None: what is told cannot be true. Buckets
     that shrank (a reset nobody announced) have got nothing."""
-    if not told:
+    if not histogram:
         return NO_GAIN, NOTHING_SEEN
-    buckets, counts = zip(*told)  # noqa: B905 - pairs, whose check takes as long as all of it
+    buckets, counts = zip(*histogram)  # noqa: B905 - pairs, whose check takes as long as all of it
     known_buckets, known = before
     if buckets == known_buckets:
         # Nearly always the same buckets as before; numbers that are none fail a comparison.
@@ -192,10 +192,10 @@ def gained(told: SparseHistogram, before: Seen) -> tuple[Gain, Seen] | None:
         total = sum(more)
         if total <= PLAUSIBLE and min(more) >= 0:
             return (known_buckets, more, total), (known_buckets, counts)
-    if not is_histogram(told):
+    if not is_histogram(histogram):
         return None
     get = dict(zip(known_buckets, known, strict=True)).get
-    more = [max(0, count - get(index, 0)) for index, count in told]
+    more = [max(0, count - get(index, 0)) for index, count in histogram]
     return (buckets, more, sum(more)), (buckets, counts)
 
 
@@ -212,9 +212,9 @@ class RecentHistogram:
     """
 
     __slots__ = (
-        "_asked_limit_s",
-        "_asked_q",
         "_buckets",
+        "_cached_limit_s",
+        "_cached_q",
         "_counts",
         "_marks",
         "_reading",
@@ -232,8 +232,8 @@ class RecentHistogram:
         self._total = 0
         self._marks: deque[_Mark] = deque()
         """Of the slots with observations, in their order."""
-        self._asked_q: float | None = None
-        self._asked_limit_s = 0.0
+        self._cached_q: float | None = None
+        self._cached_limit_s = 0.0
         """What was last asked for, while nothing has changed since."""
         self._reading = NOTHING
 
@@ -258,7 +258,7 @@ class RecentHistogram:
             counts = self._aligned(buckets, counts)
         self._counts = list(map(add, self._counts, counts)) if self._total else counts
         self._total += total
-        self._asked_q = None
+        self._cached_q = None
 
     def _aligned(self, buckets: Sequence[int], counts: Sequence[int]) -> Sequence[int]:
         """``counts`` by the buckets kept here, which become more where ``buckets`` has new ones."""
@@ -286,8 +286,8 @@ class RecentHistogram:
         slot = math.floor(now / self._slot_s)
         if slot - marks[0][0] >= self._slots:
             self._drop(slot)
-        if self._asked_q != q or self._asked_limit_s != limit_s:
-            self._asked_q, self._asked_limit_s = q, limit_s
+        if self._cached_q != q or self._cached_limit_s != limit_s:
+            self._cached_q, self._cached_limit_s = q, limit_s
             self._reading = self._read(q, limit_s) if marks else NOTHING
         return self._reading
 
@@ -313,7 +313,7 @@ class RecentHistogram:
         marks, oldest = self._marks, slot - self._slots + 1
         while marks and marks[0][0] < oldest:
             marks.popleft()
-            self._asked_q = None
+            self._cached_q = None
         if not marks:
             self._buckets, self._counts, self._total = (), (), 0
 

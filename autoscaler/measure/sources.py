@@ -5,24 +5,20 @@ figures of its revision is in ``tidegate.autoscaler.measure.measurements``.
 """
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple
 
-import msgspec
-
+from tidegate.autoscaler.measure.group_measurements import GroupMeasurements
 from tidegate.autoscaler.measure.plausible import PLAUSIBLE, ROUNDING, is_plausible_group
 from tidegate.autoscaler.measure.series import NO_GAIN, NOTHING_SEEN, Gain, Seen, gained, seen
 from tidegate.records.gateway_sample import GroupTraffic, RevisionDemand
 from tidegate.records.replica_sample import AppSample, ReplicaSample
-
-if TYPE_CHECKING:
-    from tidegate.autoscaler.measure.measurements import Group
 
 ReplicaGain = tuple[float, float, float, float, float, float, float, float]
 """Seconds that passed; requests and inferences that ended; busy seconds, seconds of requests and of inferences in
 flight, of execution and of queueing."""
 YOUNG_S = 5.0
 """A source first seen at a lower age than this is counted from its start, an older one from its first sample on."""
-PATIENCE = 3
+RESET_AFTER = 3
 """So many samples in a row that run backwards are a reset that nobody announced: the next one is a new start."""
 
 
@@ -53,15 +49,15 @@ class RevisionReport:
     of five; a revision's own latencies are taken every second."""
     latencies: tuple[Seen, ...] = ()
     """Their histograms."""
-    waiting: WorkerDemand | None = None
-    strikes: int = 0
+    contribution: WorkerDemand | None = None
+    impossible: int = 0
     """Impossible demands in a row."""
 
     def begin_at(self, demand: RevisionDemand) -> None:
         """What comes is counted from this demand on."""
         self.demand, self.latency = demand, seen(demand.latency)
         self.groups, self.latencies = demand.groups, tuple([seen(each.latency) for each in demand.groups])
-        self.strikes = 0
+        self.impossible = 0
 
     def group_gains(self, groups: tuple[GroupTraffic, ...]) -> tuple[list[tuple[str, Gain]], tuple[Seen, ...]] | None:
         """What the histograms of ``groups`` got, by group, and what is to be kept of them; None: one cannot be true."""
@@ -92,52 +88,10 @@ class GatewaySource:
     uptime_s: float
     at: float
     """When its last usable sample arrived."""
-    told: dict[str, RevisionReport] = field(default_factory=dict)
+    reports: dict[str, RevisionReport] = field(default_factory=dict)
     """By revision."""
     refused: int = 0
     """Samples in a row that were not newer than the last usable one."""
-
-
-class Means(Protocol):
-    """Of ready replicas together, over their last interval."""
-
-    @property
-    def limit(self) -> int | None:
-        """Slots of the one with fewest; 0: no limit, None: not known."""
-        ...
-
-    @property
-    def sampled(self) -> int:
-        """How many they are."""
-        ...
-
-    @property
-    def concurrency(self) -> float: ...
-    @property
-    def concurrency_inferences(self) -> float: ...
-    @property
-    def rps(self) -> float: ...
-    @property
-    def ips(self) -> float: ...
-    @property
-    def busy(self) -> float:
-        """Mean number of them that had work."""
-        ...
-
-
-class GroupMeans(msgspec.Struct, frozen=True, gc=False):
-    """See :class:`Means`."""
-
-    limit: int | None = None
-    sampled: int = 0
-    concurrency: float = 0.0
-    concurrency_inferences: float = 0.0
-    rps: float = 0.0
-    ips: float = 0.0
-    busy: float = 0.0
-
-
-NO_MEANS = GroupMeans()
 
 
 @dataclass(slots=True)
@@ -174,10 +128,10 @@ class ReplicaSource:
     queue_s: float = 0.0
     refused: int = 0
     """Samples in a row that were not newer than the last usable one, or ran backwards."""
-    group: "Group | None" = None
+    group: GroupMeasurements | None = None
     """What is kept of its group, found once: by the name, among the groups of its revision."""
     group_name: str = ""
-    groups: "dict[str, Group] | None" = None
+    groups: dict[str, GroupMeasurements] | None = None
     executions: Seen = NOTHING_SEEN
     """Its execution times when they were last taken."""
     executions_due: float = 0.0
@@ -202,7 +156,7 @@ class ReplicaSource:
         run_s, queue_s = sample.execution_s, sample.queue_s
         in_flight, in_inferences = sample.in_flight, sample.in_flight_inferences
         queued, limit = sample.queued, sample.limit
-        told = sum((number, up_s, done, items, failures, cancelled, busy_s, request_s, inference_s, run_s, queue_s))
+        total = sum((number, up_s, done, items, failures, cancelled, busy_s, request_s, inference_s, run_s, queue_s))
         if not (
             number > self.sequence
             and failures >= self.failures
@@ -212,7 +166,7 @@ class ReplicaSource:
             and in_inferences >= 0
             and queued >= 0
             and limit >= 0
-            and told + (in_flight + in_inferences + queued + limit) <= PLAUSIBLE
+            and total + (in_flight + in_inferences + queued + limit) <= PLAUSIBLE
         ):
             return None
         interval_s = up_s - self.uptime_s
@@ -246,7 +200,7 @@ class ReplicaSource:
         return None
 
 
-def began_here(last_heard: float | None, uptime_s: float, now: float) -> bool:
+def began_here(last_at: float | None, uptime_s: float, now: float) -> bool:
     """Whether all that a process counted happened under our eyes: it is young, or began after its predecessor's last
     sample."""
-    return uptime_s <= YOUNG_S if last_heard is None else uptime_s <= now - last_heard + YOUNG_S
+    return uptime_s <= YOUNG_S if last_at is None else uptime_s <= now - last_at + YOUNG_S

@@ -1,6 +1,6 @@
 """Rates in tokens: what arrives, what each group does, and what one of its replicas can do (lambda, throughput, mu).
 
-Tokens are counted at the gateways (``tidegate.records.tokens``), where an answer's are known at its end; what arrives
+Tokens are counted at the gateways (``tidegate.records``), where an answer's are known at its end; what arrives
 counts with what it is expected to take. A replica's rate in tokens is its rate in inferences, as it was learnt at the
 limit (``tidegate.autoscaler.measure.rates``), times the tokens that an inference had then: so both are of the same
 work, and the rate in tokens stands while the sizes of requests change and the one in inferences has to be learnt anew.
@@ -8,24 +8,21 @@ work, and the rate in tokens stands while the sizes of requests change and the o
 A revision whose gateways tell of no tokens has none of this.
 """
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterable
+from typing import Final
 
+from tidegate.autoscaler.measure.observation import GroupObservation, GroupTokenRate, TokenRates
 from tidegate.autoscaler.measure.plausible import PLAUSIBLE
 from tidegate.autoscaler.measure.series import RecentSums
-from tidegate.records.tokens import GroupTokens, TokensSeen
-
-if TYPE_CHECKING:
-    from tidegate.autoscaler.measure.observation import GroupObservation
+from tidegate.records.gateway_sample import GroupTokens, TokensSeen
 
 SLOTS: Final = 10
 """Seconds over which rates are taken, as those in inferences are."""
 MEMORY: Final = 200.0
 """Inferences whose size is remembered, as many as requests in a service rate
 (``tidegate.autoscaler.measure.rates``)."""
-SURE: Final = 20.0
-MOST_TIMES: Final = 100.0
+OUTLIER_AFTER: Final = 20.0
+MAX_TIMES: Final = 100.0
 """Once so many inferences are known, the next ones count as so many times their mean at most: a model server that tells
 nonsense once does not change what ``target-tps`` asks for over the next thousand. Our choice: honest sizes differ less.
 """
@@ -35,34 +32,6 @@ FORGET: Final = 1.0 / 300.0
 """So much of a larger time to the first output enters with each report: an old smaller one is forgotten in minutes."""
 MAX_GROUPS: Final = 64
 _NOTHING: Final = TokensSeen()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupTokenRate:
-    """Tokens per second of one group."""
-
-    tps: float
-    """Of the answers that ended, prompts included."""
-    mu_tps: float | None
-    """Of one replica, where its rate in inferences is known."""
-    first_s: float | None = None
-    """Streams: from a request's slot to its first output, as small as it lately was: what waiting inside the model
-    server does not inflate. None: there were none."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TokenRates:
-    """Tokens per second of one revision."""
-
-    lambda_tps: float
-    """Expected of what arrived, refused and expired requests included; mean of the rate window."""
-    prompt_tps: float
-    completion_tps: float
-    """Of the answers that ended."""
-    per_inference: float | None
-    """Tokens of an inference, as the last answers had them; None: none has ended."""
-    groups: Mapping[str, GroupTokenRate] = field(default_factory=dict)
-    """By accelerator."""
 
 
 class _Size:
@@ -76,8 +45,8 @@ class _Size:
 
     def note(self, inferences: float, tokens: float) -> None:
         known, size = min(self._inferences, MEMORY), tokens / inferences
-        if known >= SURE and size > MOST_TIMES * self.mean > 0.0:
-            size = MOST_TIMES * self.mean
+        if known >= OUTLIER_AFTER and size > MAX_TIMES * self.mean > 0.0:
+            size = MAX_TIMES * self.mean
         self._inferences = known + inferences
         self.mean += (size - self.mean) * inferences / self._inferences
 
@@ -86,7 +55,7 @@ class _Size:
         return self.mean if self._inferences else None
 
 
-class _Group:
+class _GroupTokens:
     __slots__ = ("done", "first_s", "lately", "when_full")
 
     def __init__(self) -> None:
@@ -110,16 +79,16 @@ class TokenMeter:
         self._arrived = RecentSums(1, SLOTS)
         self._done = RecentSums(2, SLOTS)
         self._lately = _Size()
-        self._groups: dict[str, _Group] = {}
+        self._groups: dict[str, _GroupTokens] = {}
 
     def note(
-        self, told: TokensSeen, before: TokensSeen | None, now: float, full_at: Callable[[str], float | None]
+        self, report: TokensSeen, before: TokensSeen | None, now: float, full_at: Callable[[str], float | None]
     ) -> bool:
         """What came since ``before`` (None: since the start of the worker); False: that cannot be true, it is left out.
         ``full_at``: when a replica of a group was last full."""
         known = before or _NOTHING
-        gains = [getattr(told, name) - getattr(known, name) for name in _COUNTERS]
-        groups = _gains(told.groups, known.groups)
+        gains = [getattr(report, name) - getattr(known, name) for name in _COUNTERS]
+        groups = _gains(report.groups, known.groups)
         if groups is None or not all(0 <= gain <= PLAUSIBLE for gain in gains):
             return False
         arrived, prompt, completion = gains
@@ -137,7 +106,7 @@ class TokenMeter:
         if group is None:
             if len(self._groups) >= MAX_GROUPS:
                 return
-            group = self._groups[name] = _Group()
+            group = self._groups[name] = _GroupTokens()
         group.done.add(now, (tokens,))
         self._lately.note(inferences, tokens)
         group.lately.note(inferences, tokens)
@@ -147,7 +116,7 @@ class TokenMeter:
         if full_at is not None and now - full_at <= FULL_S:
             group.when_full.note(inferences, tokens)
 
-    def rates(self, groups: "Iterable[GroupObservation]", now: float) -> TokenRates:
+    def rates(self, groups: Iterable[GroupObservation], now: float) -> TokenRates:
         """What is known at ``now``; ``groups``: the observation's."""
         span_s = self._done.span_s(now)
         prompt, completion = self._done.sums(now)
@@ -181,11 +150,11 @@ _Gain = tuple[str, int, int, float | None]
 """Group, inferences, tokens, mean time to the first output."""
 
 
-def _gains(told: tuple[GroupTokens, ...], before: tuple[GroupTokens, ...]) -> list[_Gain] | None:
+def _gains(report: tuple[GroupTokens, ...], before: tuple[GroupTokens, ...]) -> list[_Gain] | None:
     """What came since, of groups with any; None: one cannot be true."""
     known = {each.group: each for each in before}
     gains: list[_Gain] = []
-    for each in told:
+    for each in report:
         last = known.get(each.group) or GroupTokens(group=each.group, inferences=0, prompt=0, completion=0)
         inferences, streams = each.inferences - last.inferences, each.streams - last.streams
         tokens, first_s = each.prompt + each.completion - last.prompt - last.completion, each.first_s - last.first_s

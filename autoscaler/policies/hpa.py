@@ -225,11 +225,11 @@ OF_DEVICES = ("cpu", "gpu-memory", "gpu-utilization")
 def warnings(function: Function) -> tuple[str, ...]:
     """A metric that nobody may ever tell holds the size for ever."""
     given: dict[str, Any] = scaling_parameters.values(HPA_PARAMETERS, function.scaling.parameters)
-    metric, told = given["metric"], {*LEVELS, *UNITS}
+    metric, reported = given["metric"], {*LEVELS, *UNITS}
     if metric in BUILT_IN or metric in OF_DEVICES:
         return ()
-    if metric not in told:
-        known = ", ".join(sorted({*BUILT_IN, *OF_DEVICES, *told}))
+    if metric not in reported:
+        known = ", ".join(sorted({*BUILT_IN, *OF_DEVICES, *reported}))
         return (f"policy.metric {metric}: nobody tells it, so the size will be held; known: {known}",)
     if not function.user_metrics:
         return (f"policy.metric {metric}: only the model server tells it, and spec.metrics is not given",)

@@ -173,10 +173,10 @@ def _latency_warnings(
     late = [each for each in figures if each.meets_latency is False]
     if latency_s is None or not late:
         return []
-    told = ", ".join(f"{each.accelerator} {figure(1e3 * (each.one_s or 0.0))} ms ({each.source})" for each in late)
+    listed = ", ".join(f"{each.accelerator} {figure(1e3 * (each.one_s or 0.0))} ms ({each.source})" for each in late)
     which = "one inference alone takes longer than the latency target on"
     rest = "" if usable else "; no kind is left that meets it: the fastest serves, and is late"
-    return [f"{which} {told}, target {figure(1e3 * latency_s)} ms{rest}"]
+    return [f"{which} {listed}, target {figure(1e3 * latency_s)} ms{rest}"]
 
 
 def _too_little(target: float, carried: float, utilization: float, provided: dict[str, int], max_scale: int) -> str:

@@ -25,7 +25,7 @@ ENOUGH_S = 20.0
 MEMORY_S = 60.0
 """Replica seconds that a judgement remembers."""
 RETRY_S = 600.0
-LONGEST_RETRY_S = 86_400.0
+MAX_RETRY_S = 86_400.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +92,7 @@ class _Level:
 
     def put_off(self, now: float) -> None:
         """It is left: not to be tried again for a while."""
-        self.retry_at, self.retry_s = now + self.retry_s, min(2.0 * self.retry_s, LONGEST_RETRY_S)
+        self.retry_at, self.retry_s = now + self.retry_s, min(2.0 * self.retry_s, MAX_RETRY_S)
 
     def forget(self) -> None:
         self.inferences = self.busy_s = 0.0
@@ -133,10 +133,10 @@ class LimitLearner:
         )
         return LearntLimit(limit=self.limit, most=self._most, levels=levels)
 
-    def restore(self, told: LearntLimit) -> None:
+    def restore(self, stored: LearntLimit) -> None:
         """Takes up where an earlier process was."""
-        self.limit, self._most = max(1, min(told.limit, told.most)), told.most
-        for each in told.levels:
+        self.limit, self._most = max(1, min(stored.limit, stored.most)), stored.most
+        for each in stored.levels:
             figures = (each.inferences, each.busy_s, each.tail_s or 0.0, each.retry_at or 0.0, each.retry_s)
             if all(math.isfinite(number) and number >= 0.0 for number in figures):
                 retry_at = -math.inf if each.retry_at is None else each.retry_at

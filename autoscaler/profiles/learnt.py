@@ -18,7 +18,7 @@ from tidegate.deploy.placement.ledger import Accelerator
 from tidegate.function import Function
 from tidegate.records.codec import encode
 
-MOST_PROFILES = 32
+MAX_PROFILES = 32
 """Kept per function, the newest ones."""
 
 
@@ -79,7 +79,7 @@ def merged(known: LearntFunction, fresh: Iterable[LearntProfile]) -> LearntFunct
         before = kept.get(key)
         if (each.cells or each.limit is not None) and (before is None or replace(each, at=before.at) != before):
             kept[key] = each
-    newest = sorted(kept.values(), key=lambda each: (-each.at, each.identity, each.accelerator))[:MOST_PROFILES]
+    newest = sorted(kept.values(), key=lambda each: (-each.at, each.identity, each.accelerator))[:MAX_PROFILES]
     profiles = tuple(newest)
     return known if set(profiles) == set(known.profiles) else replace(known, profiles=profiles)
 
@@ -96,4 +96,4 @@ def floor_of(profile: LearntProfile) -> float | None:
     """Execution time of one inference on an empty replica; None: not known."""
     rates = GroupRates()
     rates.restore(profile.cells)
-    return rates.floor_s(1.0)
+    return rates.min_execution_s(1.0)

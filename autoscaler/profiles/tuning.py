@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from tidegate.autoscaler.measure.plausible import PLAUSIBLE
-from tidegate.autoscaler.measure.rates import CROWDED_FULL, FEW_UNANSWERED, FULL
+from tidegate.autoscaler.measure.rates import CROWDED_FULL, FULL, MAX_UNANSWERED
 from tidegate.autoscaler.profiles.concurrency_limit import ENOUGH_S, STEPS, Advice, FullWork, LearntLimit, LimitLearner
 from tidegate.function import ConcurrencyUnit, Function
 from tidegate.histogram import bucket_index, quantile
@@ -69,7 +69,7 @@ class _Interval:
     @property
     def is_lost(self) -> bool:
         """What would have been served is not known."""
-        return self.unanswered > FEW_UNANSWERED * self.answered
+        return self.unanswered > MAX_UNANSWERED * self.answered
 
 
 @dataclass(slots=True)
@@ -112,7 +112,7 @@ class _Stretch:
         requests have spent there without the executions of those answered. Some of it those in flight at the end may
         have spent, so the mean is over them too: too small rather than too large.
         """
-        if self.unanswered <= FEW_UNANSWERED * self.answered or not 0.0 < self.spent_s <= PLAUSIBLE:
+        if self.unanswered <= MAX_UNANSWERED * self.answered or not 0.0 < self.spent_s <= PLAUSIBLE:
             return None
         at_least_s = self.spent_s / (self.unanswered + self.in_flight)
         return quantile([*self.executions.items(), (bucket_index(int(at_least_s * 1e6)), self.unanswered)], q)
@@ -124,7 +124,7 @@ def _count(executions: dict[int, int], interval: _Interval) -> None:
 
 
 @dataclass(slots=True)
-class _Group:
+class _TunedGroup:
     learner: LimitLearner
     q: float
     in_inferences: bool
@@ -138,17 +138,17 @@ class _Group:
 class Tuners:
     """The learnt limits of all groups whose concurrency is ``auto``, by revision and accelerator."""
 
-    __slots__ = ("_groups", "_told", "_waited")
+    __slots__ = ("_groups", "_stored", "_waited")
 
     def __init__(self) -> None:
-        self._groups: dict[tuple[str, str], _Group] = {}
-        self._told: dict[tuple[str, str], LearntLimit] = {}
+        self._groups: dict[tuple[str, str], _TunedGroup] = {}
+        self._stored: dict[tuple[str, str], LearntLimit] = {}
         self._waited: dict[str, int] = {}
 
-    def restore(self, revision: str, accelerator: str, told: LearntLimit) -> None:
+    def restore(self, revision: str, accelerator: str, stored: LearntLimit) -> None:
         """What an earlier process, or the revision before, has learnt of such a group."""
-        if told.limit >= 1 and told.most >= 1:
-            self._told[revision, accelerator] = told
+        if stored.limit >= 1 and stored.most >= 1:
+            self._stored[revision, accelerator] = stored
 
     def found(self, function: Function, sample: ReplicaSample, accelerator: str, *, is_declared: bool) -> None:
         """A ready replica of the group: its limit is where the first one starts. ``is_declared``: its server says how
@@ -158,10 +158,10 @@ class Tuners:
             return
         most = sample.limit if is_declared else STEPS[-1]
         learner = LimitLearner(sample.limit, slo_s=function.sla.latency_s, most=most)
-        told = self._told.pop(key, None)
-        if told is not None:
-            learner.restore(told)
-        self._groups[key] = _Group(
+        stored = self._stored.pop(key, None)
+        if stored is not None:
+            learner.restore(stored)
+        self._groups[key] = _TunedGroup(
             learner,
             q=function.sla.percentile / 100.0,
             in_inferences=function.concurrency_unit is ConcurrencyUnit.INFERENCES,
@@ -198,16 +198,16 @@ class Tuners:
         self._waited = dict(waiting)
         return moves
 
-    def _advised(self, group: _Group, now: float, is_crowded: bool) -> Advice | None:
+    def _advised(self, group: _TunedGroup, now: float, is_crowded: bool) -> Advice | None:
         if not group.intervals:
             return None  # nothing was heard: nothing moves
         least = CROWDED_FULL if is_crowded else FULL
         full = [each for each in group.intervals if each.used >= least]
-        is_told = not all(each.is_lost for each in group.intervals)
+        is_known = not all(each.is_lost for each in group.intervals)
         group.intervals = []
         before = group.learner.limit
         advice = self._outlasted(group, now, full)
-        if advice is None and is_told:
+        if advice is None and is_known:
             advice = self._observed(group, now, [each for each in full if not each.is_lost])
         if advice is not None:
             group.advice = advice
@@ -216,7 +216,7 @@ class Tuners:
         group.executions, group.stretch = {}, _Stretch()
         return group.advice
 
-    def _outlasted(self, group: _Group, now: float, full: list[_Interval]) -> Advice | None:
+    def _outlasted(self, group: _TunedGroup, now: float, full: list[_Interval]) -> Advice | None:
         for each in full:
             group.stretch.add(each)
         if not group.stretch.is_enough:
@@ -225,7 +225,7 @@ class Tuners:
         group.stretch = _Stretch()
         return None if tail_s is None else group.learner.outlasted(now, tail_s)
 
-    def _observed(self, group: _Group, now: float, full: list[_Interval]) -> Advice:
+    def _observed(self, group: _TunedGroup, now: float, full: list[_Interval]) -> Advice:
         for each in full:
             _count(group.executions, each)
         return group.learner.observe(
@@ -250,7 +250,7 @@ class Tuners:
         return [(name, group.learner.learnt()) for (owner, name), group in self._groups.items() if owner == revision]
 
     def forget(self, revision: str) -> None:
-        for known in (self._groups, self._told):
+        for known in (self._groups, self._stored):
             for key in [key for key in known if key[0] == revision]:
                 del known[key]
 

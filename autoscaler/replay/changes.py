@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
-from tidegate.autoscaler import policies
+from tidegate.autoscaler.policies import registry
 from tidegate.errors import Fault, InvalidInputError
 from tidegate.function import Function, Server, ServerKind
 from tidegate.manifest.annotations import ANNOTATION, PARAMETER_PREFIX, PARAMETERS, PREFIX
@@ -20,9 +20,9 @@ def changed(function: Function, policy: str | None, given: Sequence[str]) -> Fun
     policy than its own are not taken over. Raises InvalidInputError with all faults."""
     faults: list[Fault] = []
     name = function.scaling.policy if policy is None else policy
-    is_known = name in policies.names()
+    is_known = name in registry.names()
     if not is_known:
-        faults.append(Fault("--policy", repr(name), "one of " + ", ".join(policies.names())))
+        faults.append(Fault("--policy", repr(name), "one of " + ", ".join(registry.names())))
     parameters = dict(function.scaling.parameters) if name == function.scaling.policy else {}
     rows, values = by_spelling(PARAMETERS.get(name, ())), dict[str, object]()
     for text in given:
@@ -41,7 +41,7 @@ def changed(function: Function, policy: str | None, given: Sequence[str]) -> Fun
             row = _read_by_policies().get(key)
             if _accepts(row, key, value, _known(_read_by_policies(), ""), faults):
                 assert row is not None
-                values[row.lands] = row.kind.read(value)
+                values[row.field] = row.kind.read(value)
     if faults:
         raise InvalidInputError("replay", faults)
     result = assemble(function, values | {"scaling.policy": name, "scaling.parameters": parameters})
@@ -54,7 +54,7 @@ def _read_by_policies() -> dict[str, Row]:
     return {
         key: row
         for key, row in ANNOTATION.items()
-        if row.key not in left_out and row.lands.startswith(READ_BY_POLICIES)
+        if row.key not in left_out and row.field.startswith(READ_BY_POLICIES)
     }
 
 

@@ -101,12 +101,12 @@ def _line(text: str, number: int, faults: list[Fault]) -> Line | None:
         keys = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
         if "observation" in keys:
             return decode(text, Step)
-        told: dict[str, Any] = decode(text, dict[str, Any])
-        if told.get("format") != FORMAT:
-            _fault(faults, "format", repr(told.get("format")), FORMAT, number)
+        fields: dict[str, Any] = decode(text, dict[str, Any])
+        if fields.get("format") != FORMAT:
+            _fault(faults, "format", repr(fields.get("format")), FORMAT, number)
             return None
-        if told.get("version") != VERSION:
-            _fault(faults, "version", repr(told.get("version")), f"{VERSION}, the version of this program", number)
+        if fields.get("version") != VERSION:
+            _fault(faults, "version", repr(fields.get("version")), f"{VERSION}, the version of this program", number)
             return None
         return decode(text, Header)
     except (CodecError, msgspec.DecodeError, msgspec.ValidationError) as error:

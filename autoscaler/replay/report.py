@@ -11,12 +11,12 @@ from tidegate.columns import aligned
 from tidegate.manifest.annotations import PARAMETER_PREFIX, PREFIX
 from tidegate.records.decision import Decision
 
-MOST_SECONDS = 10.0
+MAX_GAP_S = 10.0
 """A gap between two steps counts for this long at most: nothing was observed meanwhile."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Totals:
+class ReplayTotals:
     """What the decisions of one policy come to over the whole recording."""
 
     policy: str
@@ -28,10 +28,10 @@ class Totals:
     replica_s: float = 0.0
 
 
-def totals(moments: Sequence[Moment], decisions: Sequence[Decision | None]) -> Totals | None:
+def totals(moments: Sequence[Moment], decisions: Sequence[Decision | None]) -> ReplayTotals | None:
     """None: nothing was decided."""
-    told = [each for each in decisions if each is not None]
-    if not told:
+    decided = [each for each in decisions if each is not None]
+    if not decided:
         return None
     wanted, changes, most, replica_s, lasted_s = moments[0].step.observation.existing, 0, 0, 0.0, 0.0
     for index, (_, decision) in enumerate(zip(moments, decisions, strict=True)):
@@ -43,7 +43,7 @@ def totals(moments: Sequence[Moment], decisions: Sequence[Decision | None]) -> T
         replica_s += wanted * span_s
         lasted_s += span_s
     mean = replica_s / lasted_s if lasted_s > 0 else float(wanted)
-    return Totals(policy=told[-1].policy, changes=changes, most=most, mean=mean, replica_s=replica_s)
+    return ReplayTotals(policy=decided[-1].policy, changes=changes, most=most, mean=mean, replica_s=replica_s)
 
 
 def missed_s(moments: Sequence[Moment]) -> float | None:
@@ -58,7 +58,7 @@ def _span_s(moments: Sequence[Moment], index: int) -> float:
     if index + 1 >= len(moments):
         return 0.0
     lasted_s = moments[index + 1].step.observation.at - moments[index].step.observation.at
-    return min(MOST_SECONDS, max(0.0, lasted_s))
+    return min(MAX_GAP_S, max(0.0, lasted_s))
 
 
 def text(played: Played, *, is_other: bool, given: Sequence[str] = ()) -> str:
@@ -125,7 +125,7 @@ def _time(at: float) -> str:
     return datetime.fromtimestamp(at, tz=UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
 
 
-def _total_line(name: str, found: Totals) -> str:
+def _total_line(name: str, found: ReplayTotals) -> str:
     return (
         f"{name:<9} {found.policy}: {found.changes} changes, {figure(found.mean)} replicas on average, "
         f"{found.most} at most, {found.replica_s:.0f} replica seconds"

@@ -20,8 +20,8 @@ from tidegate.errors import Fault, InvalidInputError
 from tidegate.function import Function, Revision
 from tidegate.records.decision import Decision
 
-MOST: Final = 1e15
-MOST_REPLICAS: Final = 1_000_000
+MAX_VALUE: Final = 1e15
+MAX_REPLICAS: Final = 1_000_000
 GROUP: Final = "default"
 """The accelerator where no column names one."""
 METRIC: Final = "metric:"
@@ -35,7 +35,7 @@ class Column:
     is_whole: bool = False
     scale: float = 1.0
     """Times the cell: 1e-3 where milliseconds become seconds."""
-    high: float = MOST
+    high: float = MAX_VALUE
     of_group: bool = False
 
 
@@ -51,14 +51,14 @@ COLUMNS: Final[Mapping[str, Column]] = MappingProxyType(
         "latency_ms": Column("latency_s", scale=1e-3),
         "within_sla": Column("within_sla", high=1.0),
         "idle_s": Column("idle_s"),
-        "desired": Column("desired", is_whole=True, high=MOST_REPLICAS),
-        "ready": Column("ready", is_whole=True, high=MOST_REPLICAS, of_group=True),
-        "starting": Column("starting", is_whole=True, high=MOST_REPLICAS, of_group=True),
-        "draining": Column("draining", is_whole=True, high=MOST_REPLICAS, of_group=True),
-        "room": Column("room", is_whole=True, high=MOST_REPLICAS, of_group=True),
+        "desired": Column("desired", is_whole=True, high=MAX_REPLICAS),
+        "ready": Column("ready", is_whole=True, high=MAX_REPLICAS, of_group=True),
+        "starting": Column("starting", is_whole=True, high=MAX_REPLICAS, of_group=True),
+        "draining": Column("draining", is_whole=True, high=MAX_REPLICAS, of_group=True),
+        "room": Column("room", is_whole=True, high=MAX_REPLICAS, of_group=True),
         "price_per_hour": Column("price_per_hour", of_group=True),
         "mu_ips": Column("mu_ips", of_group=True),
-        "limit": Column("limit", is_whole=True, high=MOST_REPLICAS, of_group=True),
+        "limit": Column("limit", is_whole=True, high=MAX_REPLICAS, of_group=True),
         "busy": Column("busy", of_group=True),
         "mean_batch": Column("mean_batch", of_group=True),
         "execution_ms": Column("execution_s", scale=1e-3, of_group=True),
@@ -75,7 +75,7 @@ Cells = Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class TraceRow:
     line: int
     at: float
     accelerator: str
@@ -87,7 +87,7 @@ class Row:
 @dataclass(frozen=True, slots=True)
 class Trace:
     columns: frozenset[str]
-    moments: tuple[tuple[Row, ...], ...]
+    moments: tuple[tuple[TraceRow, ...], ...]
     """The rows of each moment, in order of time."""
 
 
@@ -98,7 +98,7 @@ def parse(lines: Iterable[str]) -> Trace:
     try:
         names = [name.strip() for name in next(reader, [])]
         _check_names(names, faults)
-        moments: list[list[Row]] = []
+        moments: list[list[TraceRow]] = []
         for cells in reader:
             if len(faults) >= MAX_FAULTS:
                 faults.append(Fault("file", "more faults", f"the first {MAX_FAULTS} are listed"))
@@ -128,7 +128,7 @@ def _check_names(names: Sequence[str], faults: list[Fault]) -> None:
             faults.append(Fault("column", repr(name), "each column once", 1))
 
 
-def _row(names: Sequence[str], cells: Sequence[str], line: int, faults: list[Fault]) -> Row | None:
+def _row(names: Sequence[str], cells: Sequence[str], line: int, faults: list[Fault]) -> TraceRow | None:
     if len(cells) != len(names):
         faults.append(Fault("row", f"{len(cells)} cells", f"{len(names)} cells, as in the header row", line))
         return None
@@ -151,7 +151,7 @@ def _row(names: Sequence[str], cells: Sequence[str], line: int, faults: list[Fau
             value = _number(text, column, name, line, faults)
             if value is not None:
                 into[name.removeprefix(METRIC)] = value
-    return None if at is None else Row(line, at, accelerator, values, metrics)
+    return None if at is None else TraceRow(line, at, accelerator, values, metrics)
 
 
 def _number(text: str, column: Column, name: str, line: int, faults: list[Fault]) -> float | None:
@@ -167,7 +167,7 @@ def _number(text: str, column: Column, name: str, line: int, faults: list[Fault]
     return value
 
 
-def _place(row: Row, moments: list[list[Row]], faults: list[Fault]) -> None:
+def _place(row: TraceRow, moments: list[list[TraceRow]], faults: list[Fault]) -> None:
     """Into the present moment or a new one."""
     now = moments[-1] if moments else None
     if now is None or row.at > now[0].at:
@@ -232,19 +232,19 @@ def _next(seen: Observation, replayed: Decision) -> dict[str, int]:
 
 
 def _observation(
-    rows: Sequence[Row], revision: Revision, wanted: Mapping[str, int] | None, active_at: float
+    rows: Sequence[TraceRow], revision: Revision, wanted: Mapping[str, int] | None, active_at: float
 ) -> Observation:
     first = rows[0]
-    told: dict[str, Any] = {
+    known: dict[str, Any] = {
         COLUMNS[name].field: _value(name, value) for name, value in first.cells.items() if _is_of_revision(name)
     }
-    told.pop("desired", None)
-    told.setdefault("waiting_inferences", told.get("waiting", 0))
-    told.setdefault("concurrency_inferences", told.get("concurrency", 0.0))
-    told.setdefault("rps", told.get("lambda_ips", 0.0))
+    known.pop("desired", None)
+    known.setdefault("waiting_inferences", known.get("waiting", 0))
+    known.setdefault("concurrency_inferences", known.get("concurrency", 0.0))
+    known.setdefault("rps", known.get("lambda_ips", 0.0))
     at = first.at
-    told.setdefault("idle_s", 0.0 if told.get("lambda_ips") or told.get("waiting") else max(0.0, at - active_at))
-    groups = tuple(_group(row, told, wanted, alone=len(rows) == 1) for row in rows)
+    known.setdefault("idle_s", 0.0 if known.get("lambda_ips") or known.get("waiting") else max(0.0, at - active_at))
+    groups = tuple(_group(row, known, wanted, alone=len(rows) == 1) for row in rows)
     is_known = all(_knows(rows, name) for name in needed(revision.function))
     return Observation(
         function=revision.function.name,
@@ -253,11 +253,13 @@ def _observation(
         complete=is_known and first.cells.get("complete", 1.0) > 0,
         age_s=0.0,
         groups=groups,
-        **told,
+        **known,
     )
 
 
-def _group(row: Row, told: Mapping[str, Any], wanted: Mapping[str, int] | None, *, alone: bool) -> GroupObservation:
+def _group(
+    row: TraceRow, known: Mapping[str, Any], wanted: Mapping[str, int] | None, *, alone: bool
+) -> GroupObservation:
     """``alone``: the only one of its moment has what the revision has."""
     values: dict[str, Any] = {
         COLUMNS[name].field: _value(name, value)
@@ -267,10 +269,10 @@ def _group(row: Row, told: Mapping[str, Any], wanted: Mapping[str, int] | None, 
     if "ready" not in values:
         values["ready"] = 1 if wanted is None else wanted.get(row.accelerator, 0)
     if alone:
-        values.setdefault("latency_s", told.get("latency_s"))
-        values.setdefault("concurrency", told.get("concurrency", 0.0))
-        values.setdefault("ips", told.get("lambda_ips", 0.0))
-        values.setdefault("rps", told.get("rps", 0.0))
+        values.setdefault("latency_s", known.get("latency_s"))
+        values.setdefault("concurrency", known.get("concurrency", 0.0))
+        values.setdefault("ips", known.get("lambda_ips", 0.0))
+        values.setdefault("rps", known.get("rps", 0.0))
     if "mu_ips" in values:
         values["is_mu_learnt"] = True
     return GroupObservation(accelerator=row.accelerator, sampled=values["ready"], metrics=dict(row.metrics), **values)
@@ -285,7 +287,7 @@ def _value(name: str, value: float) -> float | int:
     return int(value) if column.is_whole else value * column.scale
 
 
-def _knows(rows: Sequence[Row], name: str) -> bool:
+def _knows(rows: Sequence[TraceRow], name: str) -> bool:
     if name.startswith(METRIC):
         return any(name.removeprefix(METRIC) in row.metrics for row in rows)
     if COLUMNS[name].of_group:
@@ -293,10 +295,10 @@ def _knows(rows: Sequence[Row], name: str) -> bool:
     return name in rows[0].cells
 
 
-def _recorded(row: Row, seen: Observation, replayed: Decision) -> Decision | None:
+def _recorded(row: TraceRow, seen: Observation, replayed: Decision) -> Decision | None:
     """What a column ``desired`` says was decided."""
-    told = row.cells.get("desired")
-    if told is None:
+    known = row.cells.get("desired")
+    if known is None:
         return None
     return Decision(
         function=seen.function,
@@ -304,7 +306,7 @@ def _recorded(row: Row, seen: Observation, replayed: Decision) -> Decision | Non
         at=seen.at,
         policy=replayed.policy,
         ready=seen.ready,
-        desired=int(told),
+        desired=int(known),
         groups=None,
         reasons=(),
     )

@@ -4,7 +4,7 @@
 
 Without a name all of them run. One JSON line per figure, with what was required of it; plots and timelines lie under
 ``--out``. ``--smoke`` runs each for seconds, to see that it works: bounds that need longer are shown and not judged.
-The exit code is 1 where a judged bound is missed. docs/benchmarks.md says what each shows.
+The exit code is 1 where a judged bound is missed. docs/operate/benchmarks.md says what each shows.
 """
 
 import sys

@@ -1,9 +1,9 @@
-"""How old are the samples that decisions go by, and what is decided when there are none?
+"""Age of the samples behind decisions, and the decisions when there are none.
 
 *Steady*: load on two groups; the age of the samples at each decision, from the exported metric. *Blind*: gateways and
-queue_proxies are stopped (SIGSTOP), those too that take the place of hanging ones, so nobody answers a pull for a
-minute, three times as long as an idle function may stay awake. What is not known must not be taken for zero: not one
-replica goes or comes, and everything serves after.
+queue_proxies are stopped (SIGSTOP), also those that replace hanging ones, so no pull is answered for a minute, three
+times as long as an idle function may stay awake. Missing data must not be taken for zero: not one replica starts or
+stops, and everything serves afterwards.
 """
 
 import os

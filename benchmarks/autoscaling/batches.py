@@ -1,8 +1,8 @@
-"""Clients that send ever larger batches, as many requests as before: who sees the load? (SMIF, section 4.3 and Fig. 5)
+"""Ever larger batches at a constant request rate: which policy sees the load? (SMIF, section 4.3 and Fig. 5)
 
-Twelve callers, each a request every two seconds; batches of 1, then 16, then 64, on emulated devices with the service
-times of the paper's Table 1. Several functions at once, each with four devices of its own: the SLA policy counts
-inferences; Knative's autoscaler counts requests, per second or in flight; ``hpa`` looks at how busy the replicas are.
+Twelve callers, each with a request every two seconds; batches of 1, then 16, then 64, on emulated devices with the
+service times of the paper's Table 1. Several functions at once, each with four devices of its own: the SLA policy
+counts inferences; Knative's autoscaler counts requests, per second or in flight; ``hpa`` measures utilisation.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from benchmarks.autoscaling.setup import Setup, client_rows, write_timeline
 from benchmarks.autoscaling.timeline import Run, throughput_ips, within
 from tidegate.loadgen.clients.bodies import v2_body
 from tidegate.loadgen.clients.call import Request
-from tidegate.loadgen.clients.runs import Run as Load
+from tidegate.loadgen.clients.runs import LoadRun as Load
 from tidegate.loadgen.clients.workers import callers
 
 CALLERS = 12

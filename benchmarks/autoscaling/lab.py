@@ -24,10 +24,10 @@ from tidegate.loadgen.clients.bodies import v2_body
 from tidegate.loadgen.clients.call import Request
 from tidegate.loadgen.clients.client_health import report_of
 from tidegate.loadgen.clients.outcomes import Shot, posts
-from tidegate.loadgen.clients.runs import Run as Load
+from tidegate.loadgen.clients.runs import LoadRun as Load
 from tidegate.loadgen.clients.workers import callers as callers_of
 from tidegate.records.codec import decode
-from tidegate.records.cold_start_phases import ColdStartPhases
+from tidegate.records.replica_state import ColdStartPhases
 from tidegate.records.route_table import RevisionRoute, RouteTable
 
 HERE = Path(__file__).resolve().parent
@@ -66,12 +66,12 @@ class Kind:
         return known | {"kind": "emulated", "start-up": f"{self.start_up_s:g}s", "profile": profile}
 
     def mu_ips(self, batch: int = 1) -> float:
-        """What the profile promises."""
+        """Returns the service rate of the profile."""
         return batch / (self.base_s + self.per_item_s * batch)
 
 
 Drive = Callable[[Load], Coroutine[Any, Any, None]]
-"""What sends a load."""
+"""Sends a load."""
 
 
 @contextmanager
@@ -146,7 +146,7 @@ class Lab:
     # --- what there is to see
 
     def route(self, name: str) -> RevisionRoute | None:
-        """The revision that the gateways serve, as they are told it."""
+        """Returns the serving revision in the gateways' route table; None without one."""
         table = decode((self.deployment.state / "routes.json").read_bytes(), RouteTable)
         revisions = (each for function in table.functions if function.name == name for each in function.revisions)
         return next((each for each in revisions if each.percent > 0), None)
@@ -206,8 +206,8 @@ class Lab:
         during: Callable[[float], object] | None = None,
         address: str | None = None,
     ) -> dict[str, Run]:
-        """Loads on several functions at once, by name. ``during``: called beside them in a thread, with the clock's
-        reading at the beginning; ``address``: of somebody who stands before the replicas in our gateway's place."""
+        """Runs loads on several functions at once, by name. ``during`` is called beside them in a thread, with the
+        clock's reading at the beginning; ``address`` is that of a proxy in our gateway's place."""
         runs = {name: Run(seconds=seconds) for name in drives}
         target = address or self.client.gateway.partition("://")[2]
         began, cpu = time.monotonic(), time.process_time()

@@ -1,4 +1,4 @@
-"""What an experiment says: one row for each figure, with what was required of it. Pure."""
+"""Results of an experiment: one row for each figure, with its required value. Pure."""
 
 import math
 from collections.abc import Iterable
@@ -35,7 +35,7 @@ class Row:
 
     @property
     def is_missed(self) -> bool:
-        """What was required and judged does not hold."""
+        """Whether a judged bound does not hold."""
         return self.is_judged and self.holds is False
 
     @property

@@ -1,4 +1,4 @@
-"""What an experiment is given, and what every one of them does with its rows."""
+"""Setup of an experiment, and helpers for its rows."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,7 @@
-"""Requests of two sizes over two groups: what is lost against a split by somebody who knows all the figures?
+"""Requests of two sizes over two groups: the loss against the best split, computed with all figures known.
 
 The weak group is quick with single inferences and slow with batches, the strong one the other way round. Callers in a
-closed loop keep both busy; the oracle is the best split of both sizes that a search over all of them finds. A limit of
+closed loop keep both busy; the oracle is the best split of both sizes, found by a search over all of them. A limit of
 two: the next request is at the device when it is free.
 """
 
@@ -14,7 +14,7 @@ from benchmarks.autoscaling.setup import Setup, client_rows, write_timeline
 from benchmarks.autoscaling.timeline import Run, ended_s
 from tidegate.loadgen.clients.bodies import v2_body
 from tidegate.loadgen.clients.call import Request
-from tidegate.loadgen.clients.runs import Run as Load
+from tidegate.loadgen.clients.runs import LoadRun as Load
 from tidegate.loadgen.clients.workers import callers
 
 CALLERS = 24

@@ -129,5 +129,5 @@ class _Case:
 
     @staticmethod
     def _rate(found: Run) -> float:
-        """Of the second half: the weights have settled, the queues are full."""
+        """Returns the rate of the second half: the weights have settled, the queues are full."""
         return throughput_ips(found.outcomes, found.seconds / 2, found.seconds)

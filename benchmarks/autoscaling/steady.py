@@ -1,7 +1,7 @@
-"""Ten minutes of Poisson arrivals at 70 % of what the replicas can do: nothing is to be done, so who does something?
+"""Ten minutes of Poisson arrivals at 70 % of capacity: no scaling is needed, so which policy scales?
 
 Two functions at once, each with four emulated devices of its own and half of them in use at first: one under ``smif``,
-one under ``kpa``. A turn is a growth that is followed by a shrinking, or the other way round.
+one under ``kpa``. A turn is a scale-up followed by a scale-down, or the other way round.
 """
 
 import random
@@ -15,7 +15,7 @@ from benchmarks.autoscaling.timeline import Run, flip_flops, latency_s, within
 from tidegate.loadgen.arrivals.processes import poisson
 from tidegate.loadgen.clients.bodies import v2_body
 from tidegate.loadgen.clients.call import Request
-from tidegate.loadgen.clients.runs import Run as Load
+from tidegate.loadgen.clients.runs import LoadRun as Load
 
 TARGET_S = 0.25
 REPLICAS = 2

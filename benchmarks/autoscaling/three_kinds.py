@@ -1,9 +1,9 @@
-"""Three kinds of accelerators behind one function, at 75 % of what they can do: is each as busy as the others?
+"""Three kinds of accelerators behind one function at 75 % of capacity: is each as busy as the others?
 
-Emulated L4, A10 and H100, two each; Poisson arrivals, the same for everybody. The weights aim at equal utilisation, so
-the busiest kind may be 1.15 times as busy as the least busy one; and nobody who knows only numbers of requests (least
-connections, power of two choices) may have a lower p99. The peers are HAProxy's rules straight before the same
-queue_proxies, which saves them a hop. Rounds are interleaved; what is judged is the median.
+Emulated L4, A10 and H100, two each; Poisson arrivals, the same for every contender. The weights aim at equal
+utilisation, so the busiest kind may be 1.15 times as busy as the least busy one. No contender that knows only numbers
+of requests (least connections, power of two choices) may have a lower p99. The peers are HAProxy's rules directly
+before the same queue_proxies, which saves them a hop. Rounds are interleaved; the median is judged.
 """
 
 import random
@@ -22,7 +22,7 @@ from tidegate.loadgen.clients.call import Request
 
 USE = 0.75
 WARM_S = 5.0
-"""Of each visit, not counted."""
+"""Warm-up seconds of each visit, not counted."""
 KINDS = (
     Kind(name="l4", base_s=0.060, jitter=0.2, count=2, price=0.8),
     Kind(name="a10", base_s=0.040, jitter=0.2, count=2, price=1.2),

@@ -1,11 +1,11 @@
-"""What a run looked like over time, and what follows from it. Pure: looks and outcomes in, figures out."""
+"""The timeline of a run and figures from it. Pure: status readings and outcomes in, figures out."""
 
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tidegate.loadgen.clients.client_health import ClientReport
-from tidegate.loadgen.clients.outcomes import Outcome
+from tidegate.loadgen.clients.outcomes import RequestOutcome
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,33 +34,33 @@ class Look:
 class Run:
     """Everything that one load saw."""
 
-    outcomes: list[Outcome] = field(default_factory=list)
+    outcomes: list[RequestOutcome] = field(default_factory=list)
     looks: list[Look] = field(default_factory=list)
     client: ClientReport | None = None
     seconds: float = 0.0
 
     @property
-    def lost(self) -> list[Outcome]:
+    def lost(self) -> list[RequestOutcome]:
         return [outcome for outcome in self.outcomes if not outcome.is_good]
 
 
-def ended_s(outcome: Outcome) -> float:
+def ended_s(outcome: RequestOutcome) -> float:
     return outcome.at_s + outcome.latency_s
 
 
-def throughput_ips(outcomes: Iterable[Outcome], first_s: float, last_s: float) -> float:
+def throughput_ips(outcomes: Iterable[RequestOutcome], first_s: float, last_s: float) -> float:
     """Inferences per second whose good answers came in [``first_s``, ``last_s``)."""
     done = sum(each.inferences for each in outcomes if each.is_good and first_s <= ended_s(each) < last_s)
     return done / (last_s - first_s)
 
 
-def within(outcomes: Sequence[Outcome], latency_s: float, since_s: float = 0.0) -> float:
+def within(outcomes: Sequence[RequestOutcome], latency_s: float, since_s: float = 0.0) -> float:
     """Share of the requests due from ``since_s`` on that were answered well and in time; 1.0 of none."""
     asked = [outcome for outcome in outcomes if outcome.at_s >= since_s]
     return sum(each.is_good and each.latency_s <= latency_s for each in asked) / len(asked) if asked else 1.0
 
 
-def latency_s(outcomes: Iterable[Outcome], q: float) -> float | None:
+def latency_s(outcomes: Iterable[RequestOutcome], q: float) -> float | None:
     """The q-quantile of the good answers (nearest rank)."""
     good = sorted(outcome.latency_s for outcome in outcomes if outcome.is_good)
     return good[min(len(good) - 1, int(q * len(good)))] if good else None
@@ -78,7 +78,7 @@ def converged_s(looks: Sequence[Look], is_right: Callable[[Look], bool]) -> floa
 
 
 def turns(sizes: Sequence[int]) -> int:
-    """How often a size that grew shrank next, or the other way round: 1, 2, 1, 2 are two turns."""
+    """Returns how often growth was followed by shrinking, or the other way round: 1, 2, 1, 2 has two turns."""
     steps = [after - before for before, after in itertools.pairwise(sizes) if after != before]
     return sum((one > 0) != (other > 0) for one, other in itertools.pairwise(steps))
 
@@ -91,7 +91,8 @@ def flip_flops(looks: Sequence[Look]) -> int:
 
 
 def cost(looks: Sequence[Look], until_s: float) -> float:
-    """What the replicas cost, in the currency of their prices: each look's price holds until the next one."""
+    """Returns the cost of the replicas, in the currency of their prices: each reading's price holds until the next
+    one."""
     inside = [look for look in looks if 0.0 <= look.at_s < until_s]
     ends = [look.at_s for look in inside[1:]] + [until_s]
     return sum(look.price_per_hour * (end - look.at_s) for look, end in zip(inside, ends, strict=True)) / 3600.0
@@ -110,15 +111,15 @@ class Second:
     p98_ms: float | None
 
 
-def by_second(outcomes: Iterable[Outcome], target_s: float, seconds: float) -> list[Second]:
-    slices: list[list[Outcome]] = [[] for _ in range(int(seconds) + 1)]
+def by_second(outcomes: Iterable[RequestOutcome], target_s: float, seconds: float) -> list[Second]:
+    slices: list[list[RequestOutcome]] = [[] for _ in range(int(seconds) + 1)]
     for outcome in outcomes:
         if 0.0 <= outcome.at_s < len(slices):
             slices[int(outcome.at_s)].append(outcome)
     return [_second(at_s, found, target_s) for at_s, found in enumerate(slices)]
 
 
-def _second(at_s: int, found: list[Outcome], target_s: float) -> Second:
+def _second(at_s: int, found: list[RequestOutcome], target_s: float) -> Second:
     p50, p98 = latency_s(found, 0.5), latency_s(found, 0.98)
     return Second(
         at_s=at_s,

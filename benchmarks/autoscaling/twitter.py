@@ -1,9 +1,9 @@
 """Ten minutes of the Twitter trace at 20 to 200 requests a second, live, from zero replicas, under ``smif``.
 
-Two emulated groups: cheap slow devices and dear fast ones. The slice has a calm, a burst to six times the rate within
-a minute, and the way back. Counts are smoothed over 9 s before they are scaled, else the noise of a second would be
-scaled too; arrivals are Poisson at that rate. The first cold start, until 5 s after the first replica was ready, is
-told apart.
+Two emulated groups: cheap slow devices and expensive fast ones. The slice has a calm, a burst to six times the rate
+within a minute, and the way back. Counts are smoothed over 9 s before they are scaled, else the noise of a second would
+be scaled too; arrivals are Poisson at that rate. The first cold start, until 5 s after the first replica was ready, is
+reported separately.
 """
 
 import gzip

@@ -4,7 +4,8 @@
 
 Without a name all of them run. One JSON line per figure, live and simulated side by side, with what was required of
 the live one; a table at the end. ``--smoke`` runs each for seconds, to see that it works: bounds that need longer are
-shown and not judged. The exit code is 1 where a judged bound is missed. docs/benchmarks.md says what each shows.
+shown and not judged. The exit code is 1 where a judged bound is missed. docs/operate/benchmarks.md has what
+each shows.
 """
 
 import sys

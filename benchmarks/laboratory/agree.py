@@ -1,10 +1,10 @@
-"""Does the simulator tell what would happen? The same load, live and simulated: as many replicas in every second, and
-the same latency.
+"""Agreement of the simulator with a live run: under the same load, the same replicas in every second and the same
+latency.
 
 Replicas of an emulated accelerator (150 ms and 50 ms an inference), one request at a time each. Arrivals are even and
-the same ones on both sides. What a start takes, what a request spends on its way, and where in the load's first second
-the control process decides are measured on the live side: the simulator decides at whole seconds, so there the load
-begins that much sooner before one.
+the same on both sides. Three things are measured on the live side: the start-up time, the time of a request on its way,
+and where in the load's first second the control process decides. The simulator decides at whole seconds, so there the
+load begins that much before one.
 """
 
 import json

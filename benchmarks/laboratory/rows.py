@@ -1,4 +1,4 @@
-"""What the laboratory says: a figure of the live deployment beside the simulated one, and what was required. Pure."""
+"""Results of the laboratory: a live figure beside the simulated one, and the required values. Pure."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -33,7 +33,7 @@ class Row:
 
     @property
     def difference(self) -> float | None:
-        """Of the live figure from the simulated one, as a part of that."""
+        """Difference of the live figure from the simulated one, as a share of the latter."""
         if self.live is None or not self.simulated:
             return None
         return self.live / self.simulated - 1.0
@@ -94,8 +94,8 @@ def _cells(row: Row) -> tuple[str, ...]:
 
 
 def by_second(points: Sequence[tuple[float, int]], seconds: int) -> list[int]:
-    """How many there were at the end of each second 1, 2, ..., ``seconds``: of the last point up to then, 0 before the
-    first. ``points``: (seconds, count), rising in time."""
+    """Returns the count at the end of each second 1, 2, ..., ``seconds``: that of the last point up to then, 0 before
+    the first. ``points``: (seconds, count), rising in time."""
     found, index, count = [], 0, 0
     for second in range(1, seconds + 1):
         while index < len(points) and points[index][0] <= second:
@@ -114,7 +114,8 @@ def equal_share(live: Sequence[int], simulated: Sequence[int], tolerance: int = 
 
 
 def start_s(starts: Sequence[Mapping[str, float]]) -> float | None:
-    """Median time that a replica took to start; None: none was seen. Each is told in many looks, and counts once."""
+    """Returns the median start-up time of a replica; None if no start was seen. A start appears in many readings and
+    counts once."""
     found: dict[str, float] = {}
     for each in starts:
         found.update(each)

@@ -1,4 +1,4 @@
-"""What every experiment of the laboratory is given, and the row that each of them has."""
+"""Setup of the laboratory's experiments, and the row that all of them have."""
 
 from dataclasses import dataclass
 

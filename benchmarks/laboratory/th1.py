@@ -14,7 +14,7 @@ from benchmarks.autoscaling.timeline import Run, ended_s
 from benchmarks.laboratory.rows import Row
 from benchmarks.laboratory.setup import Setup, lost
 from benchmarks.laboratory.twin import Machine, Twin, measured_start_s, way_s
-from tidegate.loadgen.arrivals.pace import Phase
+from tidegate.loadgen.arrivals.pace import LoadPhase
 from tidegate.loadgen.clients.bodies import v2_body
 from tidegate.loadgen.clients.call import Request
 from tidegate.loadgen.clients.workers import paced
@@ -82,7 +82,7 @@ def run(setup: Setup) -> Iterator[Row]:
 
 def _live(world: Lab, twin: Twin, requests: int) -> Run:
     request = Request(v2_body(1), 1)
-    workers = paced([Phase(0.0, requests, WORKERS, RATE)])
+    workers = paced([LoadPhase(0.0, requests, WORKERS, RATE)])
     twin.deploy(world)
     found = world.run(0.0, {twin.name: lambda load: load.closed_loop(workers, lambda: request)})[twin.name]
     world.delete(twin.name)

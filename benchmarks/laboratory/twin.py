@@ -11,7 +11,7 @@ from statistics import median
 from benchmarks.autoscaling.lab import HERE, Kind, Lab, manifest_text
 from benchmarks.autoscaling.timeline import Run
 from benchmarks.laboratory.rows import start_s
-from tidegate.autoscaler import policies
+from tidegate.autoscaler.policies import registry
 from tidegate.deploy.placement.ledger import Accelerator, AcceleratorKind, Profile
 from tidegate.function import Function, Revision
 from tidegate.loadgen.arrivals.arrival import Arrival
@@ -32,10 +32,10 @@ WAY_SERVICE_S = 0.05
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """What was measured on it."""
+    """Measurements of the machine."""
 
     hop_s: float
-    """Of a request and its answer between gateway and replica."""
+    """Network time of a request and its answer between gateway and replica."""
     start_s: float
     """From a decision to a ready replica, what its accelerator takes to start included."""
 
@@ -57,7 +57,7 @@ class Twin:
         """Read from the manifest that is deployed."""
         text = manifest_text(self.name, on=self._names, annotations=self._annotations)
         known = dict.fromkeys(self._names, AcceleratorKind.EMULATED.value)
-        (found,) = manifest.parse(text, source=self.name, base=str(HERE), policies=policies.names(), accelerators=known)
+        (found,) = manifest.parse(text, source=self.name, base=str(HERE), policies=registry.names(), accelerators=known)
         return found
 
     @property
@@ -118,13 +118,13 @@ def shots(arrivals: Sequence[Arrival]) -> list[tuple[float, Request]]:
 
 
 def measured_start_s(runs: Sequence[Run], otherwise: float) -> float:
-    """What a replica took to start in these runs."""
+    """Returns the start-up time of a replica in these runs."""
     found = start_s([look.starts for run in runs for look in run.looks])
     return otherwise if found is None else found
 
 
 def way_s(world: Lab, on: str, service_s: float) -> float:
-    """What a request and its answer spend on their way: one caller's median latency less the service time."""
+    """Returns the network time of a request and its answer: one caller's median latency less the service time."""
     annotations = {"min-scale": 1, "max-scale": 1, "concurrency": 1, "policy": "kpa"}
     world.deploy("way", on=[on], replicas=1, annotations=annotations)
     found = world.closed("way", 1, WAY_S)

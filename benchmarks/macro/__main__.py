@@ -49,7 +49,9 @@ def arguments() -> argparse.Namespace:
         help="with {port} to listen on, {upstream} and {upstream_port}",
     )
     parser.add_argument("--json", action="store_true", help="no table")
-    parser.add_argument("--markdown", action="store_true", help="a table for docs/benchmarks.md, and no JSON lines")
+    parser.add_argument(
+        "--markdown", action="store_true", help="a table for docs/operate/benchmarks.md, and no JSON lines"
+    )
     chosen = parser.parse_args()
     unknown = [name for name in chosen.questions if name not in QUESTIONS]
     if unknown:

@@ -52,7 +52,7 @@ class Visit:
     """One run of wrk against one server."""
 
     cpu_us: float
-    """Of the server per request."""
+    """Processor time of the server per request."""
     rps: float
     p50_us: float
     p99_us: float
@@ -285,7 +285,7 @@ def paced(lanes: Sequence[Lane], seconds: float) -> None:
 
 @dataclass(slots=True)
 class Events:
-    """What came on event streams."""
+    """Events received on event streams."""
 
     count: int = 0
     first_us: list[float] = field(default_factory=list)

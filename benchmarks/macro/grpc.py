@@ -18,7 +18,7 @@ OURS, BOTH = "queue_proxy", "gateway+replica"
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What is asked, and what it may cost at most beside nginx."""
+    """A load of calls, and its maximum cost relative to nginx."""
 
     words: tuple[str, ...]
     bound: float | None = None

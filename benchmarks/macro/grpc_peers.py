@@ -38,7 +38,7 @@ class Visit:
     """One run of the load against one server."""
 
     cpu_us: float
-    """Of the server per call."""
+    """Processor time of the server per call."""
     calls_per_s: float
     p50_us: float
     p99_us: float

@@ -1,8 +1,8 @@
 """Processes of a measurement: started fresh, pinned to a core, counted, and gone at the end.
 
 The proxies run on one core; load, backend and this process share the next one (guide to the method:
-``docs/benchmarks.md``). CPU time is what the kernel's scheduler counted (``/proc/PID/task/*/schedstat``) for all
-threads and child processes.
+``docs/operate/benchmarks.md``). CPU time is what the kernel's scheduler counted (``/proc/PID/task/*/schedstat``) for
+all threads and child processes.
 """
 
 import contextlib
@@ -38,7 +38,7 @@ _PORTS = itertools.cycle(random.Random(os.getpid()).sample(range(10_000, 32_000)
 
 
 def free_port() -> int:
-    """A port that nobody listens on; never the same twice in a run."""
+    """Returns a free port; never the same twice in a run."""
     while True:
         port = next(_PORTS)
         with contextlib.suppress(OSError), socket.socket() as sock:
@@ -133,7 +133,7 @@ class Machine:
 
 
 def commit() -> str:
-    """Of the checkout; a plus where files differ from it."""
+    """Returns the commit of the checkout; with a plus if files differ from it."""
     found = subprocess.run(
         ["git", "describe", "--always", "--dirty=+", "--exclude", "*"],
         cwd=ROOT,
@@ -157,7 +157,7 @@ class Bench:
     """NAME=COMMAND with {port}, {upstream} (host:port), {upstream_port}."""
     rounds: int = 5
     seconds: int = 2
-    """Of one visit."""
+    """Length of one visit."""
     smoke: bool = False
 
     def counted(self) -> Iterator[bool]:
@@ -168,7 +168,7 @@ class Bench:
             yield True
 
     def length_s(self, counts: bool) -> int:
-        """Of a visit in such a round."""
+        """Length of a visit in such a round."""
         return self.seconds if counts else 1
 
 

@@ -37,7 +37,7 @@ class Path:
         return self.hops[0].address
 
     def cpu_us(self) -> list[float]:
-        """Of each hop so far."""
+        """Processor time of each hop so far."""
         return [hop.cpu_us() for hop in self.hops]
 
 

@@ -1,7 +1,7 @@
-"""What a proxy adds to the latency at a fixed 2,000 requests/s, far below saturation.
+"""Latency added by a proxy at a fixed 2,000 requests/s, far below saturation.
 
-Reference POST, evenly spaced, 32 connections; the time counts from when a request was due. Of each round the same
-percentile without a proxy is subtracted.
+Reference POST, evenly spaced, 32 connections; latency counts from the due time. In each round the same percentile
+without a proxy is subtracted.
 """
 
 from collections.abc import Iterator

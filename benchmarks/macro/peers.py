@@ -1,4 +1,4 @@
-"""How each backend and each proxy is started. All proxies: one core, keep-alive both ways, no access log."""
+"""Start-up of each backend and each proxy. All proxies: one core, keep-alive both ways, no access log."""
 
 import json
 import shlex
@@ -139,8 +139,8 @@ def queue_proxy(
     core: str | None = None,
     local: bool = False,
 ) -> Server:
-    """All features on, told by Knative's variables where there is one; ``NAME.sock`` in the stage's folder is its
-    admin socket. ``local``: it listens on a unix socket for its gateway alone, as the local backend has it."""
+    """All features on, configured by Knative's variables where there is one; ``NAME.sock`` in the stage's folder is its
+    admin socket. ``local``: it listens on a unix socket for its gateway alone, as with the local backend."""
     port = free_port()
     token = stage.folder / "token"
     token.write_text(TOKEN)

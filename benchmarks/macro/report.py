@@ -1,4 +1,4 @@
-"""What was measured, round by round, and what it says: medians of per-round ratios, bounds, a table."""
+"""Measurements by round, and their results: medians of per-round ratios, bounds, a table."""
 
 import math
 import statistics
@@ -33,7 +33,7 @@ class Row:
     value_min: float | None = None
     value_max: float | None = None
     against: str | None = None
-    """What the ratio is to: a proxy, and its measure where it is another one."""
+    """The denominator of the ratio: a proxy, and its measure if that is another one."""
     ratio: float | None = None
     """Median of the per-round ratios."""
     ratio_min: float | None = None

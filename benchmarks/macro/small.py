@@ -1,7 +1,7 @@
-"""What a small request costs at a proxy: CPU time per request, and its latency when the proxy is full.
+"""Cost of a small request at a proxy: processor time per request, and its latency when the proxy is saturated.
 
-Reference load: POST, 9 headers, about 300 bytes of V2 JSON, some 1000 variants with different ids; and one tiny GET.
-32 connections. The backend's answer is constant, so the memory of response heads always hits.
+Reference load: POST, 9 headers, about 300 bytes of V2 JSON, some 1000 variants with different ids; and one tiny GET. 32
+connections. The backend's answer is constant, so the cache of response heads always hits.
 """
 
 from collections.abc import Iterator

@@ -46,7 +46,7 @@ BLOCK_S: Final = 0.02
 """To compute a block of some 64 tokens: 3200 tokens per second."""
 TOKEN_S: Final = 0.02
 WARM: Final = 0.15
-"""Of the time at the beginning is not counted."""
+"""Share of the time at the beginning that is not counted."""
 CHANGE_S: Final = 60.0
 """A replica comes or goes so often."""
 SYSTEMS: Final = (6144, 2048, 1024, 4096)
@@ -59,14 +59,14 @@ class Load:
     users_per_s: float
     """Conversations that begin."""
     cache_blocks: int
-    """Of each replica."""
+    """Cache blocks of each replica."""
     seconds: float = 1200.0
     replicas: int = 8
     workers: int = 1
     seed: int = 1
     systems: tuple[int, ...] = SYSTEMS
     groups: int = 1
-    """Of replicas, in turn, with equal weights."""
+    """Groups of replicas with equal weights."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,10 +1,10 @@
-"""How tight the clairvoyant bound is, and how long it takes.
+"""Tightness of the clairvoyant bound, and its run time.
 
-Prints one JSON line per trace and start-up time: both bounds in dollars, their ratio, and what plans cost that can be
-carried out and keep the SLA (99 % within the latency): the smallest fleet that never changes (``static``), and where
-the rate has a formula, square-root staffing by that rate (``staffed``), each with the margin chosen in hindsight.
-Requests take 0.03 s + 0.07 s per inference on one slot and have 0.3 s (``batches``: 1.7 s); ``constant-3`` has three
-groups instead, at 0.53, 0.80 and 3.50 dollars per hour.
+Prints one JSON line per trace and start-up time: both bounds in dollars, their ratio, and the cost of feasible plans
+that keep the SLA (99 % within the latency): the smallest constant fleet (``static``), and where the rate has a formula,
+square-root staffing by that rate (``staffed``), each with the margin chosen in hindsight. Requests take 0.03 s + 0.07 s
+per inference on one slot and have 0.3 s (``batches``: 1.7 s); ``constant-3`` has three groups instead, at 0.53, 0.80
+and 3.50 dollars per hour.
 
     python -m benchmarks.micro.bound_bench [--hours H] [--trace NAME] [--start-s S] [--seed N]
 """

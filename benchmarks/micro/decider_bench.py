@@ -21,10 +21,10 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from tidegate.aio.loop.run import quiet_collector
-from tidegate.autoscaler import policies
 from tidegate.autoscaler.decider import Decider
 from tidegate.autoscaler.measure.collector import Collector
 from tidegate.autoscaler.measure.observation import FleetGroup
+from tidegate.autoscaler.policies import registry
 from tidegate.function import Function, Revision, Scaling, Server, ServerKind, Sla
 from tidegate.records.gateway_sample import GatewaySample, GroupTraffic, RevisionDemand
 from tidegate.records.replica_sample import ReplicaSample
@@ -160,7 +160,7 @@ def main() -> None:
     parser.add_argument("--functions", type=int, default=1000)
     parser.add_argument("--groups", type=int, default=10)
     parser.add_argument("--ticks", type=int, default=20)
-    parser.add_argument("--policy", default="kpa", choices=policies.names())
+    parser.add_argument("--policy", default="kpa", choices=registry.names())
     args = parser.parse_args()
     quiet_collector()
     result = {

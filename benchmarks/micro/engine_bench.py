@@ -62,7 +62,7 @@ _OF_GATEWAY = (
     b'x-forwarded-for: 127.0.0.1\r\nforwarded: for=127.0.0.1;host="resnet.localhost";proto=http\r\n'
     b"via: 1.1 tidegate\r\nx-forwarded-proto: http\r\nx-forwarded-host: resnet.localhost\r\n"
 )
-"""What a gateway adds behind the client's fields."""
+"""Header fields that a gateway adds behind the client's."""
 _GET = b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
 _ANSWER = (
     b"HTTP/1.1 200 OK\r\nServer: nginx/1.22.1\r\nDate: Fri, 21 Nov 2026 11:11:11 GMT\r\n"
@@ -114,25 +114,25 @@ def queue_proxy_with_ledger(sweeper: LoopServices, token: bytes | None) -> tuple
     """The whole queue_proxy, and who knows its credits; ``token``: of the gateways that it trusts."""
     settings = ProxySettings(limit=CONNECTIONS, revision="bench-00001")
     ledger = SlotLedger(incarnation="bench", limit=CONNECTIONS, fifo_bound=NO_BOUND)
-    life = ReplicaLifecycle(limit=CONNECTIONS, phases=settings.phases, epoch=0)
+    lifecycle = ReplicaLifecycle(limit=CONNECTIONS, phases=settings.phases, epoch=0)
     identity = Identity(function="", revision=settings.revision, group="", replica="", incarnation="bench")
     pool = UpstreamPool("127.0.0.1:1", sweeper)
     app = Sidecar(
         settings,
         token=token,
         ledger=ledger,
-        life=life,
-        measure=ReplicaCounters(identity, time.monotonic()),
+        lifecycle=lifecycle,
+        counters=ReplicaCounters(identity, time.monotonic()),
         pool=pool,
         clock=time.monotonic,
         pump=lambda: port.pump(),
         open_channel=lambda ex: None,
-        suspect=lambda why: None,
+        check_model=lambda why: None,
     )
     port = SlotPort(
         ledger, asyncio.get_running_loop(), admit=app.admitted, reject=app.rejected, state=lambda state: None
     )
-    life.model_ready(limit=CONNECTIONS, load_s=1.0, warm_s=None)
+    lifecycle.model_ready(limit=CONNECTIONS, load_s=1.0, warm_s=None)
     ledger.ready(time.monotonic())
     port.pump()
     return ledger, Subject(app, pool, ProxyServer(app, client_limits(settings), sweeper), lambda _: b"")
@@ -233,7 +233,7 @@ def reference() -> float:
 
 @dataclass(frozen=True)
 class Cost:
-    """Of the best round."""
+    """Cost of the best round."""
 
     us_per_request: float
     ratio: float

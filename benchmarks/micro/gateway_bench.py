@@ -34,10 +34,10 @@ from tidegate.aio.proxy.tapped import shadow_copy, tap_response
 from tidegate.aio.upstream.pool import UpstreamConn, UpstreamPool
 from tidegate.flow.messages import Grant, State, Welcome
 from tidegate.function import ConcurrencyUnit
-from tidegate.gateway.access.control import QuotaCounters
-from tidegate.gateway.chain import Chain
+from tidegate.gateway.access.quota_pool import QuotaCounters
+from tidegate.gateway.core import GatewayCore
 from tidegate.gateway.counting.counters import Report
-from tidegate.gateway.effects import ChainEffects
+from tidegate.gateway.effects import ChainEffects, ExchangeTools, Quotas, RoomHost, Time, Upstreams
 from tidegate.records.replica_state import ReplicaState
 from tidegate.records.route_table import RouteTable
 
@@ -53,44 +53,44 @@ def no_quotas() -> QuotaCounters:
     raise RuntimeError("the benchmark's function has no quota")
 
 
-def chain_on(pool: UpstreamPool, replicas: int, granted: Iterable[int] = range(1, CONNECTIONS + 1)) -> Chain:
-    """A gateway's chain with one function, its default, whose replicas granted a credit per connection."""
+def core_on(pool: UpstreamPool, replicas: int, granted: Iterable[int] = range(1, CONNECTIONS + 1)) -> GatewayCore:
+    """A gateway worker with one function, its default, whose replicas granted a credit per connection."""
     room = WaitingRoom(rng=random.Random(1))
-    chain = Chain(
+    core = GatewayCore(
         room=room,
         report=Report("bench", "bench", time.monotonic()),
         token="0123456789abcdef0123456789abcdef",
         rng=random.Random(2),
-        host=ChainEffects(
-            clock=time.monotonic,
-            pool_of={f"unix:/r{index}": pool for index in range(replicas)}.__getitem__,
-            shell=lambda command: None,
-            after=lambda: None,
-            learn=lambda revision, address, path: None,
-            copy=second_copy,
-            hand_over=swap_clients,
-            shadow_copy=shadow_copy,
-            overhear=tap_response,
-            begin_stream=begin_stream,
-            alarm=lambda when: None,
-            probe=lambda replica, address, path: None,
-            wall=time.time,
-            till=no_quotas,
-            ask=lambda wanted, asking, answered: None,
+        effects=ChainEffects(
+            time=Time(clock=time.monotonic, wall=time.time, alarm=lambda when: None),
+            room=RoomHost(run=lambda command: None, reschedule=lambda: None),
+            upstreams=Upstreams(
+                pool_of={f"unix:/r{index}": pool for index in range(replicas)}.__getitem__,
+                fetch_metadata=lambda revision, address, path: None,
+                probe=lambda replica, address, path: None,
+            ),
+            exchanges=ExchangeTools(
+                second_copy=second_copy,
+                swap_clients=swap_clients,
+                shadow_copy=shadow_copy,
+                tap_response=tap_response,
+                begin_stream=begin_stream,
+            ),
+            quotas=Quotas(open_counters=no_quotas, ask_pool=lambda wanted, asking, decided: None),
         ),
     )
     route = function([(f"r{index}", "cpu") for index in range(replicas)], name="resnet")
-    chain.apply(RouteTable(epoch=1, number=1, workers=1, default="resnet", functions=(route,)))
+    core.apply(RouteTable(epoch=1, number=1, workers=1, default="resnet", functions=(route,)))
     room.arrive("first", "resnet-00001", 1, time.monotonic() + 60.0, time.monotonic())
     room.leave("first", time.monotonic())
     for index in range(replicas):
         name = f"r{index}"
-        chain.linked(name)
-        chain.heard(name, Welcome(name, CONNECTIONS, ConcurrencyUnit.REQUESTS))
-        chain.heard(name, State(ReplicaState.READY))
-        chain.heard(name, Grant(tuple((number, 1) for number in granted)))
-    chain.settle()
-    return chain
+        core.linked(name)
+        core.heard(name, Welcome(name, CONNECTIONS, ConcurrencyUnit.REQUESTS))
+        core.heard(name, State(ReplicaState.READY))
+        core.heard(name, Grant(tuple((number, 1) for number in granted)))
+    core.settle()
+    return core
 
 
 class Bench:
@@ -130,8 +130,8 @@ async def measure(load: str, rounds: int, replicas: int, profile: cProfile.Profi
     """Microseconds per request of the gateway and of the engine alone, each in its best round."""
     sweeper = LoopServices(asyncio.get_running_loop())
     gateway_pool, relay_pool = (UpstreamPool("127.0.0.1:1", sweeper) for _ in range(2))
-    chain = chain_on(gateway_pool, replicas)
-    gateway = Bench(chain, gateway_pool, load, sweeper)
+    core = core_on(gateway_pool, replicas)
+    gateway = Bench(core.chain, gateway_pool, load, sweeper)
     relay = Bench(Relay(relay_pool), relay_pool, load, sweeper)
     quiet_collector()
     if profile is not None:
@@ -144,7 +144,7 @@ async def measure(load: str, rounds: int, replicas: int, profile: cProfile.Profi
     for _ in range(rounds):  # In turns: both meet the same interruptions.
         best[0] = min(best[0], gateway.round())
         best[1] = min(best[1], relay.round())
-    (demand,) = chain.report.demands(lambda _: None)
+    (demand,) = core.report.demands(lambda _: None)
     if demand.answered != demand.arrivals or demand.failed:
         raise RuntimeError(f"not every request was answered: {demand}")
     sweeper.close()

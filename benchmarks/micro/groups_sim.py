@@ -25,7 +25,7 @@ RATES: Mapping[str, float] = {"a10": 20.0, "l4": 12.0, "h100": 64.0}
 HOP_S = 0.0001
 """A message or a request, one way, with up to as much jitter again."""
 WARM = 0.1
-"""Of the requests at the beginning are not counted."""
+"""Share of the requests at the beginning that is not counted."""
 
 Sizes = tuple[tuple[int, int | None], ...]
 
@@ -37,16 +37,16 @@ class Service(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What arrives, and what serves it."""
+    """Arrivals, and the groups that serve them."""
 
     utilisation: float
     service: Service
     workers: int
     requests: int = 20_000
     limit: int = 1
-    """Of each replica; 0: none, it lets requests stand in line."""
+    """Limit of each replica; 0: no limit, requests queue in it."""
     replicas: int = 1
-    """Of each group."""
+    """Replicas of each group."""
     seed: int = 1
     large: float = 0.0
     """Share of the requests that have 64 inferences instead of 1."""

@@ -35,10 +35,10 @@ from tidegate.aio.loop.run import keep_memory, quiet_collector
 from tidegate.aio.loop.services import LoopServices
 from tidegate.aio.proxy.http2_connection import H2Conn
 from tidegate.aio.upstream.http2 import H2Upstream
-from tidegate.timeout import request_timeout_s
-from tidegate.wire.grpc import grpc
+from tidegate.headers import request_timeout_s
 from tidegate.wire.http2 import frames as wire
-from tidegate.wire.http2.header_blocks import REQUEST, RESPONSE, Block, Blocks
+from tidegate.wire.http2 import grpc_fields as grpc
+from tidegate.wire.http2.block_memory import REQUEST, RESPONSE, Block, Blocks
 
 CALLS = 1024
 CONNECTIONS, TOGETHER = 4, 4
@@ -115,7 +115,7 @@ def server_answer(number: int) -> bytes:
 
 
 def _own(head: Block) -> bytes:
-    """What a gateway adds; the time that is left where there was a limit."""
+    """Header fields that a gateway adds, with the remaining time if there was a limit."""
     seconds = request_timeout_s(head)
     return grpc.timeout(int(seconds * 1000)) if seconds is not None else b""
 

@@ -21,7 +21,7 @@ from typing import cast
 import uvloop
 
 from benchmarks.micro.engine_bench import TOKEN, FakeTransport, queue_proxy_with_ledger
-from benchmarks.micro.gateway_bench import chain_on
+from benchmarks.micro.gateway_bench import core_on
 from benchmarks.micro.h2_bench import CALLS, CONNECTIONS, LOADS, TOGETHER, SidecarBench, client_call, server_answer
 from tidegate.aio.loop.run import keep_memory, quiet_collector
 from tidegate.aio.loop.services import LoopServices
@@ -46,7 +46,7 @@ class Wire(FakeTransport):
         self._data.append(data)
 
     def take(self) -> bytes:
-        """What was written since the last time."""
+        """Returns the bytes written since the last call."""
         data = b"".join(self._data)
         self._data.clear()
         return data
@@ -77,7 +77,7 @@ class Hops:
         ledger.out.clear()
         self._proxy, self._model_pool = subject.server, subject.pool
         self._pool = UpstreamPool("127.0.0.1:1", self._sweeper)
-        self._gateway = ProxyServer(chain_on(self._pool, 1, numbers), Limits(front_door=True), self._sweeper)
+        self._gateway = ProxyServer(core_on(self._pool, 1, numbers).chain, Limits(front_door=True), self._sweeper)
 
     def _client(self, server: ProxyServer, number: int) -> tuple[H2Conn, Wire]:
         transport = Wire()

@@ -23,16 +23,16 @@ from tidegate.aio.loop.services import LoopServices
 from tidegate.loadgen.arrivals.processes import poisson
 from tidegate.loadgen.clients.bodies import v2_body
 from tidegate.loadgen.clients.call import Request
-from tidegate.loadgen.clients.client import Client
+from tidegate.loadgen.clients.client import LoadClient
 from tidegate.loadgen.clients.grpc_calls import V2, GrpcCalls, framed
 from tidegate.loadgen.clients.http_calls import HttpCalls
-from tidegate.loadgen.clients.runs import Run
+from tidegate.loadgen.clients.runs import LoadRun
 from tidegate.loadgen.clients.workers import Caller
 from tidegate.loadgen.reports.record import About, report_of
 from tidegate.loadgen.reports.tally import Tally
-from tidegate.wire.grpc import grpc
+from tidegate.wire.http2 import grpc_fields as grpc
+from tidegate.wire.http2.block_memory import REQUEST, Blocks
 from tidegate.wire.http2.events import BODY as BODY_EVENT
-from tidegate.wire.http2.header_blocks import REQUEST, Blocks
 from tidegate.wire.http2.hpack import literal
 from tidegate.wire.http2.roles import H2Server
 
@@ -87,9 +87,9 @@ def server(kind: str) -> Iterator[int]:
             process.terminate()
 
 
-async def measured(client: Client, drive: Callable[[Run], Any]) -> dict[str, float | int | bool]:
+async def measured(client: LoadClient, drive: Callable[[LoadRun], Any]) -> dict[str, float | int | bool]:
     tally = Tally()
-    run = Run(client, lambda call: tally.add(call, run.began))
+    run = LoadRun(client, lambda call: tally.add(call, run.began))
     began, cpu = time.monotonic(), time.process_time()
     await drive(run)
     wall_s, cpu_s = time.monotonic() - began, time.process_time() - cpu
@@ -117,7 +117,7 @@ async def main(seconds: float, rate: float) -> None:
     for kind in ("http", "grpc"):
         with server(kind) as port:
 
-            def client(kind: str = kind, port: int = port) -> Client:
+            def client(kind: str = kind, port: int = port) -> LoadClient:
                 common: dict[str, Any] = {"most": 1024, "timeout_s": 10.0, "clock": time.monotonic}
                 if kind == "http":
                     return HttpCalls("127.0.0.1", port, "/infer", **common)
@@ -129,8 +129,8 @@ async def main(seconds: float, rate: float) -> None:
             schedule = [(at_s, request) for at_s in times]
             callers = [Caller(seconds) for _ in range(CALLERS)]
             found[kind] = {
-                "closed": await measured(client(), functools.partial(Run.closed_loop, workers=callers, draw=draw)),
-                "open": await measured(client(), functools.partial(Run.open_loop, schedule=schedule)),
+                "closed": await measured(client(), functools.partial(LoadRun.closed_loop, workers=callers, draw=draw)),
+                "open": await measured(client(), functools.partial(LoadRun.open_loop, schedule=schedule)),
             }
     sweeper.close()
     print(json.dumps(found))

@@ -23,7 +23,7 @@ from tidegate.wire.bodies.openai import RequestReader, UsageFinder, read_request
 from tidegate.wire.bodies.sse import EventStream
 from tidegate.wire.bodies.tokens import script
 from tidegate.wire.http1.client import H1Client
-from tidegate.wire.http1.head import ResponseHead
+from tidegate.wire.http1.response_head import ResponseHead
 
 ROUNDS = 7
 ROUND_S = 0.03
@@ -123,8 +123,8 @@ def answers() -> dict[str, float]:
 
 
 def tokens() -> dict[str, float]:
-    """What the gateway's ear takes of an event: alone in its piece, with a usage that is null, one of sixteen; and of
-    one with a name, as Anthropic's have."""
+    """Cost of the gateway's token counter per event: alone in its piece, with a usage that is null, one of sixteen; and
+    of one with a name, as Anthropic's have."""
     front = b'data: {"id":"c","object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":0,"delta":'
     event = front + b'{"content":" word"},"logprobs":null,"finish_reason":null}]}\n\n'
     null = event[:-3] + b',"usage":null}\n\n'

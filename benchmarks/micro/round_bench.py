@@ -26,7 +26,7 @@ from prometheus_client import CollectorRegistry
 
 from benchmarks.micro.decider_bench import START, commit, gateway_sample, replica_sample
 from tidegate.aio.loop.run import quiet_collector
-from tidegate.autoscaler.live import Autoscaler
+from tidegate.autoscaler.live import LiveAutoscaler
 from tidegate.clock import ManualClock
 from tidegate.control.api import describe
 from tidegate.control.rounds.round import Round
@@ -96,8 +96,9 @@ class Bench:
         self.round = Round(
             registry=registry,
             backend=backend,
-            autoscaler=Autoscaler(
+            autoscaler=lambda context: LiveAutoscaler(
                 clock,
+                context,
                 folder / "decisions",
                 gateway_seen=lambda sample: self.round.gateway_seen(sample),
                 replica_seen=lambda sample: self.round.replica_seen(sample),
@@ -114,7 +115,7 @@ class Bench:
         )
 
     def prepare(self, revisions: list[Revision]) -> None:
-        """What is answered in the next round, a second after the last one."""
+        """Prepares the answers of the next round, a second after the last one."""
         self.clock.advance(1.0)
         self.ticks += 1
         self.answers.gateway = encode(gateway_sample(revisions, KINDS, self.ticks, is_busy=False))

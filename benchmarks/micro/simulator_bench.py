@@ -39,7 +39,7 @@ class Load:
     replicas: int
     slots: int
     share: float
-    """Of what they can do."""
+    """Load as a share of the capacity."""
     is_scaled: bool = False
 
     @property

@@ -148,7 +148,7 @@ class Simulation:
             self._watch()
 
     def _watch(self) -> None:
-        """How long the model does nothing although requests wait."""
+        """Measures how long the model is idle although requests wait."""
         waiting = any(worker.room.waiting for worker in self.world.workers if not worker.stopped)
         if self.replica.model or not waiting:
             self.idle_since = None

@@ -43,7 +43,7 @@ def send(sock: socket.socket) -> None:
 
 
 def receive(sock: socket.socket) -> None:
-    """Tells the size of each piece that it has got."""
+    """Reports the size of each piece that it received."""
     buffer = bytearray(1 << 20)
     while count := sock.recv_into(buffer):
         sock.sendall(count.to_bytes(8))
@@ -109,7 +109,7 @@ def ends() -> Iterator[tuple[socket.socket, socket.socket]]:
 
 
 def cpu_us(way: Way, source: socket.socket, sink: socket.socket, size: int, transfers: int) -> float:
-    """Of this process for one body, what it costs to ask and to be told left out."""
+    """Processor time of this process for one body, without the cost of the requests and reports."""
     used = 0.0
     for _ in range(transfers):
         source.send(size.to_bytes(8))

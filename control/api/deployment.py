@@ -162,7 +162,7 @@ class Deployment:
             faults.append(f"store: {self._store.fault}")
         if (lost := self._records_fault()) is not None:
             faults.append(f"process records: {lost}")
-        faults += [f"autoscaler: {name}: {what}" for name, what in self._round.autoscaler.faults().items() if what]
+        faults += [f"autoscaler: {name}: {what}" for name, what in self._round.live_autoscaler.faults().items() if what]
         return DeploymentView(
             version=self._version,
             pid=os.getpid(),
@@ -223,7 +223,7 @@ class Deployment:
 
     async def recording(self, name: str, revision: str | None) -> Iterator[bytes]:
         deployed = self._deployed(name)
-        recorder = self._round.autoscaler.recorder
+        recorder = self._round.live_autoscaler.recorder
         wanted = deployed.current.revision.id if revision is None else revision
         known = recorder.recorded(name)
         if revision is not None and revision not in known:
@@ -283,7 +283,7 @@ class Deployment:
             raise InvalidInputError("request", [Fault("base", request.base, "an absolute path of a folder")])
         async with self._changing:
             parsed = await asyncio.to_thread(
-                read, request.manifest, source=request.source, terms=self._terms(request.base, request.flags)
+                read, request.manifest, source=request.source, context=self._terms(request.base, request.flags)
             )
             self._check_models(parsed.functions)
             for function in parsed.functions:
@@ -372,7 +372,7 @@ class Deployment:
         return assess(function, self._round.learning.kinds(revision))
 
     async def _deploy(self, function: Function, request: DeployRequest, warnings: tuple[str, ...]) -> DeployedView:
-        from tidegate.autoscaler import policies
+        from tidegate.autoscaler.policies import registry
 
         found = self._assess(function)
         function, uncopied = await asyncio.to_thread(self._copies.take, function)
@@ -394,7 +394,7 @@ class Deployment:
             filled_in=filled_in,
             warnings=(
                 *warnings,
-                *policies.row(function.scaling.policy).warnings(function),
+                *registry.row(function.scaling.policy).warnings(function),
                 *found.warnings,
                 *(() if uncopied is None else (uncopied,)),
             ),
@@ -402,12 +402,12 @@ class Deployment:
         )
 
     def _terms(self, base: str, flags: dict[str, str]) -> "ParseContext":
-        from tidegate.autoscaler import policies
+        from tidegate.autoscaler.policies import registry
         from tidegate.manifest.builder import ParseContext
 
         return ParseContext(
             base=base,
-            policies=policies.names(),
+            policies=registry.names(),
             accelerators={each.name: each.kind.value for each in self._round.backend.devices()},
             flags=flags,
         )

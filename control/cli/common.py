@@ -1,14 +1,14 @@
-"""What the commands share: finding the deployment, printing, exit codes.
+"""Helpers shared by all commands: finding the deployment, printing, exit codes.
 
-Exit codes: 0 done, 1 it did not work, 2 the input is wrong (every fault is printed), 130 interrupted.
-Modules of the command line import at their top only what ``--help`` needs; everything else where it is used.
+Exit codes: 0 success, 1 failure, 2 invalid input (every fault is printed), 130 interrupted. Modules of the command line
+import at their top only what ``--help`` needs; everything else is imported where it is used.
 """
 
 import json
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
@@ -22,16 +22,15 @@ if TYPE_CHECKING:
 
     from tidegate.control.sdk import Tidegate
     from tidegate.control.state.directory import StateDirectory
-    from tidegate.schema.yaml_nodes import Faults
 
 EXIT_FAILED = 1
 EXIT_WRONG_INPUT = 2
 EXIT_INTERRUPTED = 130
 PIPE_WIDTH = 200
 AWAITED_S = 5.0
-"""For a deployment that has just been asked to start, by the commands that begin something."""
+"""Seconds that a command waits for a deployment that was started a moment ago."""
 STARTING_S = 20.0
-"""The same, once its control process holds the directory: on a busy machine its start takes seconds."""
+"""Seconds to wait once the control process holds the state directory: on a busy machine its start takes seconds."""
 
 StateOption = Annotated[
     Path | None,
@@ -45,7 +44,8 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of 
 
 
 def state_directory(given: Path | None) -> "StateDirectory":
-    """The directory named by the option, the environment, ``tidegate.toml`` here, or the default."""
+    """Returns the state directory: from the option, the environment, ``tidegate.toml`` in this folder, or the
+    default."""
     from tidegate.control.state.directory import StateDirectory, default_directory
 
     named = given or os.environ.get("TIDEGATE_STATE") or _in_settings_here() or default_directory(os.environ)
@@ -67,8 +67,11 @@ def _in_settings_here() -> str | None:
 
 
 def connect(given: Path | None, *, awaited_s: float = 0.0, authorities: Path | None = None) -> "Tidegate":
-    """The running deployment. Raises NotRunningError; where nothing runs after ``awaited_s`` seconds, so that
-    `tidegate up & tidegate deploy FILE` works. ``authorities``: a PEM file that the front door is checked against."""
+    """Returns a client of the running deployment.
+
+    Raises NotRunningError if none answers within ``awaited_s`` seconds; the wait lets `tidegate up & tidegate deploy
+    FILE` work. ``authorities`` is a PEM file of CA certificates that verify the front door.
+    """
     from tidegate.control.sdk import PATIENCE_S, Tidegate
 
     return Tidegate.local(
@@ -80,19 +83,20 @@ def connect(given: Path | None, *, awaited_s: float = 0.0, authorities: Path | N
 
 
 def console() -> "Console":
-    """For people, on standard output; wide where it is no terminal, so that nothing is cut for `grep`."""
+    """Returns a console on standard output. Where that is no terminal it is wide, so that no line is cut before
+    `grep`."""
     from rich.console import Console
 
     return Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else PIPE_WIDTH)
 
 
 def say(text: str) -> None:
-    """One line for people, on standard error, so that standard output stays clean for results."""
+    """Prints one line on standard error, so that standard output holds results only."""
     print(text, file=sys.stderr)
 
 
 def print_json(record: object) -> None:
-    """A record of ours, or plain values, as JSON on standard output."""
+    """Prints a record, or plain values, as JSON on standard output."""
     from tidegate.records.codec import encode
 
     print(json.dumps(json.loads(encode(record)), indent=2))
@@ -104,40 +108,16 @@ def fail(text: str, code: int = EXIT_FAILED) -> NoReturn:
 
 
 def write_file(path: Path, text: str) -> None:
-    """Ends the command with a sentence where it cannot be written."""
+    """Writes a file; exits with an error message if that fails."""
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
         fail(f"{path}: {error.strerror or error}")
 
 
-def check_files(outputs: Iterable[tuple[str, Path | None]], inputs: Iterable[Path | None], faults: "Faults") -> None:
-    """Files that are to be written, by their options: a long run is not to be lost because its report cannot be, nor a
-    file that it reads. Devices and pipes are neither kept nor overwritten."""
-    taken = {os.path.realpath(path) for path in inputs if path is not None}
-    for option, path in outputs:
-        if path is None:
-            continue
-        place = os.path.realpath(path)
-        if not _can_be_written(path):
-            faults.add(option, str(path), "a file in a folder that exists, where it may be written")
-        elif place in taken:
-            faults.add(option, str(path), "a file of its own: this one is read, or written by another option")
-        elif path.is_file() or not path.exists():
-            taken.add(place)
-
-
-def _can_be_written(path: Path) -> bool:
-    try:
-        folder = path.absolute().parent
-        return folder.is_dir() and not path.is_dir() and os.access(path if path.exists() else folder, os.W_OK)
-    except OSError:  # Such as of a name that is too long.
-        return False
-
-
 @contextmanager
 def exit_codes() -> Iterator[None]:
-    """Turns what people are meant to read into a line on standard error and an exit code."""
+    """Turns expected errors into a message on standard error and an exit code."""
     try:
         yield
     except InvalidInputError as error:
@@ -149,7 +129,7 @@ def exit_codes() -> Iterator[None]:
         wrong = detail is not None and detail.code in ("invalid_input", "function_not_found", "cannot_run")
         fail(str(error), EXIT_WRONG_INPUT if wrong else EXIT_FAILED)
     except BrokenPipeError:
-        # The reader of our output has gone (`tidegate logs -f | head`): nothing more to say to anybody.
+        # The reader of our output has gone (`tidegate logs -f | head`): nothing more can be printed.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise typer.Exit(EXIT_FAILED) from None
     except KeyboardInterrupt:
@@ -158,7 +138,7 @@ def exit_codes() -> Iterator[None]:
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """SIGTERM is KeyboardInterrupt as SIGINT is, also where a shell started this in the background."""
+    """Raises KeyboardInterrupt on SIGTERM as on SIGINT, also where a shell started the command in the background."""
     before = {number: signal.signal(number, signal.default_int_handler) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
@@ -168,7 +148,7 @@ def interruptible() -> Iterator[None]:
 
 
 def seconds(value: float | None) -> str:
-    """A duration for people: ``1.8 ms``, ``2.31 s``, ``4 min``; a dash when unknown."""
+    """Formats a duration: ``1.8 ms``, ``2.31 s``, ``4 min``; a dash if it is unknown."""
     if value is None:
         return "-"
     if value < 0.0995:

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from tidegate.control.views.views import CapacityView, DeployView
 
 FLAGS = tuple(
-    Flag(key=row.key, name=row.key, help=f"{row.sentence} [{row.kind.allowed}]", panel=row.topic) for row in ANNOTATIONS
+    Flag(key=row.key, name=row.key, help=f"{row.description} [{row.kind.allowed}]", panel=row.topic)
+    for row in ANNOTATIONS
 )
 
 
@@ -45,8 +46,12 @@ def deploy(
     slo: Annotated[
         str | None, typer.Option("--slo", metavar="pN=LATENCY", help="Short for --percentile and --latency: p99=200ms.")
     ] = None,
-    gpu: Annotated[str | None, typer.Option("--gpu", help="Short for --gpu-model; any: whatever fits.")] = None,
-    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Return when it is ready, or say why not.")] = False,
+    gpu: Annotated[
+        str | None, typer.Option("--gpu", help="Short for --gpu-model; any: any accelerator that fits.")
+    ] = None,
+    wait: Annotated[
+        bool, typer.Option("--wait/--no-wait", help="Wait until the function is ready, or print why it is not.")
+    ] = False,
     state: StateOption = None,
     json: JsonOption = False,
 ) -> None:
@@ -72,7 +77,7 @@ def delete(name: NameArgument, state: StateOption = None, json: JsonOption = Fal
     if json:
         print_json({"deleted": name})
     else:
-        say(f"{name} is deleted")
+        say(f"deleted {name}")
 
 
 def register(app: typer.Typer) -> None:
@@ -81,9 +86,10 @@ def register(app: typer.Typer) -> None:
 
 
 def read(file: str, name: str | None, flags: Mapping[str, str] | None = None) -> tuple[str, Path, str]:
-    """(manifest text, folder of its relative paths, what to call it) for a manifest, an ONNX file or file.py[:Class].
+    """Returns (manifest text, folder of its relative paths, name of the source) for a manifest, an ONNX file or
+    file.py[:Class].
 
-    ``flags``: annotations without prefix; what they require and a file can answer itself is filled in.
+    ``flags`` are annotations without their prefix. What they require and the file itself answers is filled in.
     """
     import sys
 
@@ -100,14 +106,15 @@ def read(file: str, name: str | None, flags: Mapping[str, str] | None = None) ->
             raise InvalidInputError(file, [Fault("file", f"{target} (no such file)", allowed)])
         return made, Path.cwd(), file
     if name is not None:
-        raise InvalidInputError(file, [Fault("--name", name, "only with model files; a manifest has its name")])
+        raise InvalidInputError(file, [Fault("--name", name, "only with model files; a manifest contains the name")])
     if file == "-":
         return sys.stdin.read(), Path.cwd(), "standard input"
     return _text(path), path.absolute().parent, file
 
 
 def _checked(file: str, name: str | None, flags: Mapping[str, str], faults: list[Fault]) -> tuple[str, Path, str]:
-    """As :func:`read`; raises InvalidInputError with ``faults``, those of the command line so far, and all others."""
+    """Reads and checks like :func:`read`. Raises InvalidInputError with ``faults``, those of the command line so far,
+    and all others."""
     found = None
     for named in dict.fromkeys((name, None)):
         try:
@@ -121,13 +128,14 @@ def _checked(file: str, name: str | None, flags: Mapping[str, str], faults: list
 
 
 def _faults_in(text: str, base: Path, source: str, flags: Mapping[str, str]) -> tuple[Fault, ...]:
-    """What the control process would say of a manifest; names of accelerators are known there alone."""
-    from tidegate.autoscaler import policies
+    """Returns the faults that the control process would report for a manifest. Only the control process knows the
+    accelerators' names."""
+    from tidegate.autoscaler.policies import registry
     from tidegate.manifest.builder import ParseContext
     from tidegate.manifest.reader import read as read_manifest
 
     try:
-        read_manifest(text, source=source, terms=ParseContext(base=str(base), policies=policies.names(), flags=flags))
+        read_manifest(text, source=source, context=ParseContext(base=str(base), policies=registry.names(), flags=flags))
     except InvalidInputError as error:
         return error.faults
     return ()
@@ -144,7 +152,7 @@ def _text(path: Path) -> str:
 
 
 def _short(given: dict[str, str], slo: str | None, gpu: str | None, faults: list[Fault]) -> dict[str, str]:
-    """What ``--slo`` and ``--gpu`` stand for."""
+    """Returns the annotations that ``--slo`` and ``--gpu`` stand for."""
     from tidegate.deploy.builder import slo_flags
 
     meant: dict[str, str] = {}
@@ -154,7 +162,7 @@ def _short(given: dict[str, str], slo: str | None, gpu: str | None, faults: list
         faults += error.faults
     if gpu is not None and gpu != "any":
         meant["gpu-model"] = gpu
-    faults += [Fault(f"--{key}", given[key], "once: --slo or --gpu says it too") for key in meant if key in given]
+    faults += [Fault(f"--{key}", given[key], "once: --slo or --gpu sets it too") for key in meant if key in given]
     return meant
 
 
@@ -183,7 +191,7 @@ def _tell(deployed: "DeployView", tidegate: "Tidegate") -> None:
 
 
 def _capacity(view: "CapacityView | None") -> list[str]:
-    """The SLA against what the accelerators can do, in words."""
+    """Compares the SLA with the capacity of the accelerators, as lines of text."""
     if view is None:
         return []
     lines = []

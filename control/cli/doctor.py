@@ -1,4 +1,4 @@
-"""``doctor``: what this machine offers, and what would go wrong before it does."""
+"""``tidegate doctor``: checks what this machine offers and what would fail, before it does."""
 
 import os
 import socket
@@ -27,20 +27,20 @@ if TYPE_CHECKING:
 
 OLDEST = (3, 11)
 FILES = 1024
-"""Open files below which many connections cannot be served."""
+"""Limit of open files below which many connections cannot be served."""
 
 
-class Verdict(StrEnum):
+class CheckVerdict(StrEnum):
     OK = "ok"
     NOTE = "note"
-    """Works, with something less."""
+    """Works, with less than the full feature."""
     BAD = "bad"
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
     check: str
-    verdict: Verdict
+    verdict: CheckVerdict
     text: str
 
 
@@ -60,11 +60,11 @@ def doctor(
     if json:
         print_json(findings)
     else:
-        colours = {Verdict.OK: "green", Verdict.NOTE: "yellow", Verdict.BAD: "red"}
+        colours = {CheckVerdict.OK: "green", CheckVerdict.NOTE: "yellow", CheckVerdict.BAD: "red"}
         for each in findings:
             console().print(f"[{colours[each.verdict]}]{each.verdict.value:<4}[/] {each.check}: ", end="")
             print(each.text)
-    if any(each.verdict is Verdict.BAD for each in findings):
+    if any(each.verdict is CheckVerdict.BAD for each in findings):
         raise typer.Exit(EXIT_FAILED)
 
 
@@ -73,7 +73,8 @@ def register(app: typer.Typer) -> None:
 
 
 def examine(directory: "StateDirectory", listen: str | None, control_listen: str | None) -> Iterator[Finding]:
-    """Every check; one that fails unexpectedly is a finding too. None: the addresses of the settings here."""
+    """Runs every check; one that fails unexpectedly is a finding too. ``listen`` and ``control_listen`` None: the
+    addresses of the settings here."""
     from tidegate.control.cli.up import read_settings
     from tidegate.control.state.directory import StateError
     from tidegate.errors import InvalidInputError
@@ -82,14 +83,14 @@ def examine(directory: "StateDirectory", listen: str | None, control_listen: str
     try:
         settings = read_settings(None, {})
     except InvalidInputError as error:
-        yield Finding("settings", Verdict.BAD, str(error))
+        yield Finding("settings", CheckVerdict.BAD, str(error))
         settings = Settings()
 
     try:
         running = directory.holder() is not None
     except StateError:  # a finding of the check of the state directory
         running = False
-    checks: list[tuple[str, Callable[[], tuple[Verdict, str]]]] = [
+    checks: list[tuple[str, Callable[[], tuple[CheckVerdict, str]]]] = [
         ("python", _python),
         ("head grammar", _grammar),
         ("event loop", _loop),
@@ -115,70 +116,70 @@ def examine(directory: "StateDirectory", listen: str | None, control_listen: str
         try:
             verdict, text = check()
         except Exception as error:  # a broken check must not hide the others
-            verdict, text = Verdict.BAD, f"{type(error).__name__}: {error}"
+            verdict, text = CheckVerdict.BAD, f"{type(error).__name__}: {error}"
         yield Finding(name, verdict, text)
 
 
-def _python() -> tuple[Verdict, str]:
+def _python() -> tuple[CheckVerdict, str]:
     text = f"{sys.version.split()[0]} at {sys.executable}"
-    return (Verdict.OK if sys.version_info >= OLDEST else Verdict.BAD), text
+    return (CheckVerdict.OK if sys.version_info >= OLDEST else CheckVerdict.BAD), text
 
 
-def _grammar() -> tuple[Verdict, str]:
-    from tidegate.wire.http1.head import self_test
+def _grammar() -> tuple[CheckVerdict, str]:
+    from tidegate.wire.http1.grammar import self_test
 
     self_test()
-    return Verdict.OK, "the regular expressions of request heads work on this interpreter"
+    return CheckVerdict.OK, "the regular expressions of request heads work on this interpreter"
 
 
-def _loop() -> tuple[Verdict, str]:
+def _loop() -> tuple[CheckVerdict, str]:
     verdict, text = _module("uvloop", "uvloop is not installed: asyncio's own loop serves about a quarter less")
-    return verdict, f"uvloop {text}" if verdict is Verdict.OK else text
+    return verdict, f"uvloop {text}" if verdict is CheckVerdict.OK else text
 
 
-def _unix_sockets(directory: "StateDirectory") -> tuple[Verdict, str]:
+def _unix_sockets(directory: "StateDirectory") -> tuple[CheckVerdict, str]:
     if not hasattr(socket, "AF_UNIX"):
-        return Verdict.BAD, "this system has none"
+        return CheckVerdict.BAD, "this system has none"
     own = directory.run.is_relative_to(directory.root)
     place = "in the state directory" if own else "elsewhere, the state directory's path is too long"
-    return Verdict.OK, f"{directory.run} ({place})"
+    return CheckVerdict.OK, f"{directory.run} ({place})"
 
 
-def _reuse_port() -> tuple[Verdict, str]:
+def _reuse_port() -> tuple[CheckVerdict, str]:
     with socket.socket() as first, socket.socket() as second:
         for each in (first, second):
             each.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         first.bind(("127.0.0.1", 0))
         second.bind(first.getsockname())
-    return Verdict.OK, "several gateway workers can share a port"
+    return CheckVerdict.OK, "several gateway workers can share a port"
 
 
-def _pidfd() -> tuple[Verdict, str]:
+def _pidfd() -> tuple[CheckVerdict, str]:
     if not hasattr(os, "pidfd_open"):
-        return Verdict.NOTE, "no pidfd here: the end of adopted processes is asked for four times a second"
+        return CheckVerdict.NOTE, "no pidfd here: the end of adopted processes is asked for four times a second"
     os.close(os.pidfd_open(os.getpid()))
-    return Verdict.OK, "pidfd"
+    return CheckVerdict.OK, "pidfd"
 
 
-def _open_files() -> tuple[Verdict, str]:
+def _open_files() -> tuple[CheckVerdict, str]:
     import resource
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    verdict = Verdict.OK if soft > FILES else Verdict.NOTE
+    verdict = CheckVerdict.OK if soft > FILES else CheckVerdict.NOTE
     return verdict, f"{soft} (at most {hard}); each connection takes one"
 
 
-def _module(name: str, without: str) -> tuple[Verdict, str]:
+def _module(name: str, without: str) -> tuple[CheckVerdict, str]:
     from importlib.metadata import PackageNotFoundError, version
 
     try:
-        return Verdict.OK, version(name)
+        return CheckVerdict.OK, version(name)
     except PackageNotFoundError:
-        return Verdict.NOTE, without
+        return CheckVerdict.NOTE, without
 
 
-def _accelerators(settings: "Settings") -> tuple[Verdict, str]:
-    """Those that the file of the settings declares, else those that are found."""
+def _accelerators(settings: "Settings") -> tuple[CheckVerdict, str]:
+    """Checks the accelerators that the settings' file declares, else those that are found."""
     from tidegate.deploy.devices.discovered import take_inventory
     from tidegate.errors import InvalidInputError
 
@@ -187,15 +188,15 @@ def _accelerators(settings: "Settings") -> tuple[Verdict, str]:
     try:
         found = take_inventory(None if file is None else Path(file), complaints.append)
     except InvalidInputError as error:
-        return Verdict.BAD, str(error)
+        return CheckVerdict.BAD, str(error)
     except OSError as error:
-        return Verdict.BAD, f"{file}: {error.strerror or error}"
+        return CheckVerdict.BAD, f"{file}: {error.strerror or error}"
     listed = ", ".join(f"{each.count} x {each.name} ({each.kind.value})" for each in found.accelerators)
-    return (Verdict.NOTE if complaints else Verdict.OK), "; ".join([listed or "none", *complaints])
+    return (CheckVerdict.NOTE if complaints else CheckVerdict.OK), "; ".join([listed or "none", *complaints])
 
 
-def _certificate(directory: "StateDirectory", settings: "Settings") -> tuple[Verdict, str]:
-    """Of the front door that runs, else of the one that ``tidegate.toml`` here would start."""
+def _certificate(directory: "StateDirectory", settings: "Settings") -> tuple[CheckVerdict, str]:
+    """Checks the certificate of the running front door, else of the one that ``tidegate.toml`` here would start."""
     from tidegate.clock import LiveClock
     from tidegate.control.workers.certificates import check, oddities
     from tidegate.errors import InvalidInputError
@@ -209,21 +210,21 @@ def _certificate(directory: "StateDirectory", settings: "Settings") -> tuple[Ver
         else:
             used, odd = settings.gateway.tls_cert, check(settings.gateway, now)
     except InvalidInputError as error:
-        return Verdict.BAD, str(error)
+        return CheckVerdict.BAD, str(error)
     if used is None:
-        return Verdict.OK, "none: the front door speaks plain HTTP"
-    return (Verdict.NOTE, "; ".join(odd)) if odd else (Verdict.OK, used)
+        return CheckVerdict.OK, "none: the front door speaks plain HTTP"
+    return (CheckVerdict.NOTE, "; ".join(odd)) if odd else (CheckVerdict.OK, used)
 
 
-def _store(settings: "Settings") -> tuple[Verdict, str]:
-    """Whether the Redis of the settings is there and lets us in."""
+def _store(settings: "Settings") -> tuple[CheckVerdict, str]:
+    """Checks that the Redis of the settings answers and accepts the credentials."""
     import asyncio
 
     from tidegate.errors import TidegateError
 
     url = settings.store.url
     if url == "embedded":
-        return Verdict.OK, "embedded, in the state directory"
+        return CheckVerdict.OK, "embedded, in the state directory"
     from tidegate.store.opening import open_store
 
     async def look() -> str:
@@ -232,40 +233,43 @@ def _store(settings: "Settings") -> tuple[Verdict, str]:
         return store.place
 
     try:
-        return Verdict.OK, asyncio.run(look())
+        return CheckVerdict.OK, asyncio.run(look())
     except TidegateError as error:
-        return Verdict.BAD, str(error)
+        return CheckVerdict.BAD, str(error)
 
 
-def _tenants(settings: "Settings") -> tuple[Verdict, str]:
+def _tenants(settings: "Settings") -> tuple[CheckVerdict, str]:
     from tidegate.control.workers.tenants import tenants_of
     from tidegate.errors import InvalidInputError
 
     try:
         found = tenants_of(settings)
     except InvalidInputError as error:
-        return Verdict.BAD, str(error)
+        return CheckVerdict.BAD, str(error)
     keyless = sum(not each.keys for each in found)
-    return Verdict.OK, f"{len(found)}, {keyless} of them without a key" if found else "none"
+    return CheckVerdict.OK, f"{len(found)}, {keyless} of them without a key" if found else "none"
 
 
-def _state(directory: "StateDirectory") -> tuple[Verdict, str]:
+def _state(directory: "StateDirectory") -> tuple[CheckVerdict, str]:
     holder = directory.holder()
     if holder is not None:
-        return Verdict.OK, f"{directory.root}, in use by process {holder.pid} since {holder.since}"
+        return CheckVerdict.OK, f"{directory.root}, in use by process {holder.pid} since {holder.since}"
     root = directory.root
     if not root.exists():
         parent = next(path for path in root.parents if path.exists())
         refused = _why_not_writable(parent)
-        return (Verdict.OK, f"{root} will be made") if refused is None else (Verdict.BAD, f"{root}: {refused}")
+        return (
+            (CheckVerdict.OK, f"{root} will be made") if refused is None else (CheckVerdict.BAD, f"{root}: {refused}")
+        )
     refused = _why_not_writable(root)
     if refused is None and root.stat().st_uid != os.getuid():
         refused = "belongs to somebody else"
-    return (Verdict.OK, str(root)) if refused is None else (Verdict.BAD, f"{root}: {refused}")
+    return (CheckVerdict.OK, str(root)) if refused is None else (CheckVerdict.BAD, f"{root}: {refused}")
 
 
 def _why_not_writable(folder: Path) -> str | None:
-    """Tries it: permission bits alone do not tell what root may do on a read-only or virtual file system."""
+    """Returns why a folder cannot be written; None if it can. Writes a file: permission bits do not show what root may
+    do on a read-only or virtual file system."""
     import tempfile
 
     if not folder.is_dir():
@@ -277,29 +281,29 @@ def _why_not_writable(folder: Path) -> str | None:
     return None
 
 
-def _leftovers(directory: "StateDirectory") -> tuple[Verdict, str]:
+def _leftovers(directory: "StateDirectory") -> tuple[CheckVerdict, str]:
     from tidegate.deploy.local.records import RecordStore
     from tidegate.deploy.local.recovery import survey
 
     if not Path(directory.processes).exists():
-        return Verdict.OK, "none"
+        return CheckVerdict.OK, "none"
     found = survey(RecordStore(directory.processes))
     count = len(found.living) + len(found.strangers)
     if directory.holder() is not None:
-        return Verdict.OK, f"none; {count} processes belong to the running deployment"
+        return CheckVerdict.OK, f"none; {count} processes belong to the running deployment"
     if count == 0:
-        return Verdict.OK, "none"
+        return CheckVerdict.OK, "none"
     return (
-        Verdict.NOTE,
+        CheckVerdict.NOTE,
         f"{count} processes of a control process that was killed; `tidegate up` adopts, `down` ends them",
     )
 
 
-def _port(address: str) -> tuple[Verdict, str]:
+def _port(address: str) -> tuple[CheckVerdict, str]:
     from tidegate.aio.loop.sockets import listen
 
     try:
         listen(address).close()
     except OSError as error:
-        return Verdict.BAD, f"{error.strerror}; choose another with a flag of `tidegate up`"
-    return Verdict.OK, "free"
+        return CheckVerdict.BAD, f"{error.strerror}; choose another with a flag of `tidegate up`"
+    return CheckVerdict.OK, "free"

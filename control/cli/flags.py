@@ -1,4 +1,4 @@
-"""Flags that come from a table: one option per row, so that no second list of them exists."""
+"""Command-line flags made from a table, one option per row, so that there is no second list of them."""
 
 import inspect
 from collections.abc import Callable, Iterable
@@ -10,7 +10,7 @@ import typer
 
 @dataclass(frozen=True, slots=True)
 class Flag:
-    """``key`` is what the command gets, ``name`` the option without its dashes."""
+    """``key`` is the key of ``given``, ``name`` the option without its dashes."""
 
     key: str
     name: str
@@ -19,7 +19,7 @@ class Flag:
 
 
 def with_flags(rows: Iterable[Flag]) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Gives a command one text option per row; those that were used arrive as its ``given: dict[str, str]``."""
+    """Adds one text option per row to a command. Options that were given arrive as its ``given: dict[str, str]``."""
     flags = tuple(rows)
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:

@@ -1,4 +1,4 @@
-"""``invoke``: one request to a function through the front door."""
+"""``tidegate invoke``: one request to a function through the front door."""
 
 import sys
 from pathlib import Path
@@ -18,11 +18,11 @@ def invoke(
     data: Annotated[
         str | None, typer.Option("--data", "-d", help="JSON body; @FILE reads a file, @- standard input.")
     ] = None,
-    file: Annotated[Path | None, typer.Option("--file", help="Body as it is in the file, of any type.")] = None,
+    file: Annotated[Path | None, typer.Option("--file", help="File with the body, of any type.")] = None,
     path: Annotated[
         str | None, typer.Option(help="Path on the model server (default: V2 inference for V2 functions, else /).")
     ] = None,
-    v2: Annotated[bool, typer.Option("--v2", help="Use tritonclient; give tensors with --input.")] = False,
+    v2: Annotated[bool, typer.Option("--v2", help="Use tritonclient; pass tensors with --input.")] = False,
     tensor: Annotated[
         list[str] | None,
         typer.Option("--input", metavar="NAME[:TYPE]=JSON", help="A V2 tensor: a JSON array, or @FILE for raw bytes."),
@@ -33,7 +33,7 @@ def invoke(
     timeout: Annotated[float, typer.Option(help="Seconds to wait for the answer.", min=0.001)] = 310.0,
     cacert: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Trust the authorities in FILE (PEM), not just the front door's own file."),
+        typer.Option(metavar="FILE", help="Also trust the CA certificates in FILE (PEM)."),
     ] = None,
     state: StateOption = None,
     json: JsonOption = False,
@@ -113,7 +113,7 @@ def _invoke_v2(
 
 
 def _triton_trust(tidegate: "Tidegate") -> dict[str, Any]:
-    """tritonclient runs on gevent, which has a context class of its own."""
+    """Returns a factory of TLS contexts for tritonclient, which runs on gevent and needs gevent's context class."""
     from gevent.ssl import SSLContext
 
     context = tidegate.trust(SSLContext)
@@ -121,9 +121,9 @@ def _triton_trust(tidegate: "Tidegate") -> dict[str, Any]:
 
 
 def _tensor(triton: Any, np: Any, text: str, declared: list[dict[str, Any]]) -> Any:
-    """One input tensor from ``NAME=JSON`` or ``NAME=@FILE``, of the type and shape that the model declares.
+    """Builds one input tensor from ``NAME=JSON`` or ``NAME=@FILE``, with the type and shape that the model declares.
 
-    ``NAME:TYPE`` says the type; without it and without a declared one the JSON's own values do.
+    ``NAME:TYPE`` sets the type. Without it and without a declared type, the type follows from the JSON values.
     """
     label, _, value = text.partition("=")
     name, datatype = _name_and_type(triton, label, declared)
@@ -154,7 +154,7 @@ def _tensor(triton: Any, np: Any, text: str, declared: list[dict[str, Any]]) -> 
 
 
 def _name_and_type(triton: Any, label: str, declared: list[dict[str, Any]]) -> tuple[str, str | None]:
-    """``x:FP32`` is the name ``x`` with a type; a colon that is followed by no type belongs to the name."""
+    """Splits ``x:FP32`` into the name ``x`` and its type. A colon that no type follows belongs to the name."""
     name, colon, datatype = label.rpartition(":")
     is_type = colon and name and triton.triton_to_np_dtype(datatype) is not None
     if is_type and all(each["name"] != label for each in declared):
@@ -166,7 +166,7 @@ _TYPES = {"b": "BOOL", "i": "INT64", "f": "FP64", "U": "BYTES"}
 
 
 def _inferred(np: Any, values: Any, name: str) -> str:
-    """The V2 type of JSON values of one kind."""
+    """Returns the V2 datatype of JSON values of one kind."""
     leaves = np.array(values, dtype=object).ravel().tolist()
     datatype = _TYPES.get(np.array(values).dtype.kind)
     is_mixed = any(isinstance(leaf, str) for leaf in leaves) and not all(isinstance(leaf, str) for leaf in leaves)
@@ -178,7 +178,7 @@ def _inferred(np: Any, values: Any, name: str) -> str:
 
 
 def _from_bytes(np: Any, raw: bytes, dtype: Any, shape: list[int]) -> Any:
-    """Raw bytes as one item of the declared shape, cut or filled up with zeros where the item has a fixed size."""
+    """Returns raw bytes as one item of the declared shape, cut or padded with zeros if the item has a fixed size."""
     if dtype == np.object_:
         return np.array([raw], dtype=object).reshape([1] * max(1, len(shape)))
     item = list(shape[1:])

@@ -1,4 +1,4 @@
-"""``logs``: what model servers and queue-proxies wrote."""
+"""``tidegate logs``: output of model servers and queue-proxies."""
 
 from typing import Annotated
 
@@ -13,10 +13,10 @@ SOURCES = ("server", "proxy", "all")
 
 def logs(
     name: NameArgument,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until interrupted.")] = False,
-    tail: Annotated[int, typer.Option("--tail", "-n", help="Lines per replica to begin with.", min=0)] = 100,
-    replica: Annotated[str | None, typer.Option(help="Of this replica only.")] = None,
-    source: Annotated[str, typer.Option(help="server, proxy or all.")] = "server",
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Follow the output until interrupted.")] = False,
+    tail: Annotated[int, typer.Option("--tail", "-n", help="Lines per replica to start with.", min=0)] = 100,
+    replica: Annotated[str | None, typer.Option(help="Only this replica.")] = None,
+    source: Annotated[str, typer.Option(help="Source: server, proxy or all.")] = "server",
     state: StateOption = None,
     json: JsonOption = False,
 ) -> None:

@@ -1,4 +1,4 @@
-"""The command line: ``tidegate COMMAND``. Each group of commands is one file of this folder."""
+"""The command line, ``tidegate COMMAND``. Each group of commands is one file or folder here."""
 
 import sys
 from typing import Annotated
@@ -14,7 +14,7 @@ from tidegate.control.cli.simulate import command as simulate
 
 app = typer.Typer(
     name="tidegate",
-    help="Serverless inference: deploy models, let them sleep at zero, keep their SLA.",
+    help="Serverless inference: deploy models, scale them to zero, keep their SLA.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,

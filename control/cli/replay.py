@@ -1,4 +1,5 @@
-"""``record`` and ``replay``: what a policy saw, and what it or another one makes of it."""
+"""``tidegate record`` and ``tidegate replay``: save what a policy observed, and decide it again by this or another
+policy."""
 
 import gzip
 import sys
@@ -20,12 +21,12 @@ def record(
     name: Annotated[str, typer.Argument(help="Name of the function.")],
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="Where to write it (default: standard output)."),
+        typer.Option("--output", "-o", metavar="FILE", help="Output file (default: standard output)."),
     ] = None,
-    revision: Annotated[str | None, typer.Option(help="Which revision (default: the serving one).")] = None,
+    revision: Annotated[str | None, typer.Option(help="Revision (default: the serving one).")] = None,
     state: StateOption = None,
 ) -> None:
-    """Write down what the autoscaler saw and decided lately, as JSON lines for `tidegate replay`."""
+    """Save the autoscaler's latest observations and decisions, as JSON lines for `tidegate replay`."""
     with connect(state) as tidegate:
         pieces = tidegate.recording(name, revision=revision)
         if output is None:
@@ -34,24 +35,24 @@ def record(
             return
         count = save(pieces, output)
     if count == 0:
-        fail(f"nothing was recorded of {name} yet")
-    say(f"{count} lines in {output}; `tidegate replay {output}` decides once more")
+        fail(f"no observations of {name} are recorded yet")
+    say(f"wrote {count} records to {output}; repeat the decisions with `tidegate replay {output}`")
 
 
 def replay(
     file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="A recording, or a CSV of observations; - for standard input.")
+        Path, typer.Argument(metavar="FILE", help="A recording, or a CSV file of observations; - for standard input.")
     ],
-    policy: Annotated[str | None, typer.Option(metavar="NAME", help="Decide by this policy instead.")] = None,
+    policy: Annotated[str | None, typer.Option(metavar="NAME", help="Decide by this policy.")] = None,
     settings: Annotated[
         list[str] | None,
         typer.Option(
-            "--set", metavar="KEY=VALUE", help="A setting instead: policy.NAME, latency, max-scale, ... (repeatable)."
+            "--set", metavar="KEY=VALUE", help="Override a setting: policy.NAME, latency, max-scale, ... (repeatable)."
         ),
     ] = None,
     json: JsonOption = False,
 ) -> None:
-    """Decide once more what a recording has seen, under its own clock: the same way, or another policy's."""
+    """Repeat the decisions of a recording under its own clock, by its own policy or another one."""
     text = _read(file)
     played, is_other = _play(text, policy, settings or [])
     from tidegate.autoscaler.replay import report
@@ -65,7 +66,8 @@ def replay(
 
 
 def save(pieces: Iterator[bytes], output: Path) -> int:
-    """How many lines were written. A recording that is there is kept where nothing comes: the name may be wrong."""
+    """Writes the pieces to ``output`` and returns the number of lines. If nothing arrives, an existing file is kept:
+    the name may be wrong."""
     first = next(pieces, b"")
     if not first:
         return 0
@@ -89,7 +91,7 @@ def register(app: typer.Typer) -> None:
 
 
 def _read(file: Path) -> str:
-    """The text of a file, unpacked where it is compressed."""
+    """Returns the text of a file, unpacked if it is compressed."""
     allowed = "a recording (`tidegate record`) or a CSV of observations"
     try:
         data = sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()

@@ -1,4 +1,4 @@
-"""``series``: what a function and its groups did over the last minutes or hours."""
+"""``tidegate series``: time series of a function and its groups over the last minutes or hours."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
@@ -15,31 +15,31 @@ if TYPE_CHECKING:
 
 BARS = "▁▂▃▄▅▆▇█"
 WIDTH = 60
-LONGEST_S = 14_400.0
-"""What is kept of every metric (``autoscaler/measure/history.py``)."""
+MAX_SINCE_S = 14_400.0
+"""Retention of every metric (``autoscaler/measure/history.py``), in seconds."""
 
 
 def series(
     name: NameArgument,
     metric: Annotated[str | None, typer.Option(help="One metric (latency_s, mu_ips, ...); default: all.")] = None,
     group: Annotated[str | None, typer.Option(help="One group, by accelerator; default: all.")] = None,
-    since: Annotated[str, typer.Option(help="How far back: 90s, 5m, 4h.")] = "5m",
-    step: Annotated[str | None, typer.Option(help="Time between two points; default: 60 points.")] = None,
+    since: Annotated[str, typer.Option(help="Time range: 90s, 5m, 4h.")] = "5m",
+    step: Annotated[str | None, typer.Option(help="Interval between points; default: 60 points.")] = None,
     state: StateOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Show what a function and its groups did lately: loads, latency, replicas, rates, weights."""
+    """Show the recent time series of a function and its groups: load, latency, replicas, rates, weights."""
     since_s, step_s = _times(since, step)
     with connect(state) as tidegate:
         view = tidegate.series(name, metric=metric, group=group, since_s=since_s, step_s=step_s)
     if json:
         print_json(view)
     elif view.lines:
-        say(f"the last {since}, one point each {view.step_s} s")
+        say(f"last {since}, one point every {view.step_s} s")
         console().print(table(view))
     else:
         what = " ".join(each for each in (group, metric) if each is not None)
-        say(f"nothing is known of {name}{what and ': ' + what} in the last {since}")
+        say(f"no data for {name}{what and ': ' + what} in the last {since}")
 
 
 def register(app: typer.Typer) -> None:
@@ -63,7 +63,7 @@ def table(view: "SeriesView") -> "Table":
 
 
 def bars(values: "Sequence[float | None]") -> str:
-    """One character for each value, from 0 to the largest; a blank where it is not known."""
+    """Returns one character per value, from 0 to the largest; a blank if a value is unknown."""
     most = max((value for value in values if value is not None), default=0.0) or 1.0
     return "".join(
         " " if value is None else BARS[min(len(BARS) - 1, int(max(0.0, value) / most * len(BARS)))] for value in values
@@ -75,7 +75,7 @@ def _figure(value: float | None) -> str:
 
 
 def _times(since: str, step: str | None) -> tuple[float, float]:
-    """(how far back, time between two points), in seconds."""
+    """Returns (how far back, time between two points), in seconds. Raises InvalidInputError."""
     from tidegate.errors import Fault, InvalidInputError
     from tidegate.schema.units import UnreadableError, duration
 
@@ -84,7 +84,7 @@ def _times(since: str, step: str | None) -> tuple[float, float]:
         try:
             if text is not None:
                 read[option] = duration(text, bare="s")
-                if not 1.0 <= read[option] <= LONGEST_S:
+                if not 1.0 <= read[option] <= MAX_SINCE_S:
                     raise UnreadableError(text)
         except UnreadableError:
             faults.append(Fault(option, repr(text), "a duration of 1s to 4h: 90s, 5m"))

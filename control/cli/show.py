@@ -1,4 +1,4 @@
-"""``list``, ``status``, ``explain``: what there is, how it is, and why."""
+"""``tidegate list``, ``status`` and ``explain``: the functions, their state, and the reasons of their scale."""
 
 import sys
 from collections.abc import Iterable, Iterator
@@ -53,7 +53,7 @@ def list_functions(state: StateOption = None, json: JsonOption = False) -> None:
 
 
 def status(
-    name: Annotated[str | None, typer.Argument(help="Name of a function; without it: everything.")] = None,
+    name: Annotated[str | None, typer.Argument(help="Name of a function (default: all).")] = None,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Follow the changes until interrupted.")] = False,
     state: StateOption = None,
     json: JsonOption = False,
@@ -83,7 +83,7 @@ def explain(
     name: NameArgument,
     last: Annotated[int, typer.Option(help="How many decisions to show.", min=1, max=1000)] = 5,
     log: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Of a decision log instead, such as that of a simulation.")
+        Path | None, typer.Option(metavar="FILE", help="Read a decision log, such as one of a simulation.")
     ] = None,
     state: StateOption = None,
     json: JsonOption = False,
@@ -108,7 +108,7 @@ def register(app: typer.Typer) -> None:
 
 def _explain_log(log: Path, name: str, last: int, json: bool) -> None:
     from tidegate.autoscaler.decisions.explain import explain_all
-    from tidegate.control.cli.decision_log import read
+    from tidegate.autoscaler.replay.decision_log import read
 
     decisions = read(log, name)[-last:]
     if json:
@@ -139,7 +139,7 @@ def _follow(tidegate: "Tidegate", name: str | None, json: bool) -> None:
 
 
 def _leftovers(given: Path | None, why: str, json: bool) -> None:
-    """What the state directory alone tells when no control process answers."""
+    """Shows what the state directory alone contains when no control process answers."""
     from tidegate.deploy.local.records import RecordStore
     from tidegate.deploy.local.recovery import survey
 
@@ -157,7 +157,10 @@ def _leftovers(given: Path | None, why: str, json: bool) -> None:
         return
     say(why)
     for each in found.living:
-        say(f"  left behind: {each.id} (process {each.pid}), serving on; `tidegate up` takes it over, `down` ends it")
+        say(
+            f"  left behind: {each.id} (process {each.pid}), still serving; "
+            "`tidegate up` adopts it, `tidegate down` ends it"
+        )
 
 
 def _render(view: "DeploymentView | FunctionView") -> "RenderableType":
@@ -167,7 +170,7 @@ def _render(view: "DeploymentView | FunctionView") -> "RenderableType":
 
 
 def deployment(view: "DeploymentView") -> "Group":
-    """The whole deployment for people."""
+    """Renders the whole deployment."""
     from rich.console import Group
     from rich.table import Table
 
@@ -229,14 +232,14 @@ def function_table(functions: "Iterable[FunctionView]") -> "Table":
 
 
 def _ready(view: "FunctionView") -> str:
-    """``3``, or ``3 (2 emulated)`` where service times are a profile's."""
+    """Returns ``3``, or ``3 (2 emulated)`` if service times come from a profile."""
     groups = [group for revision in view.revisions for group in revision.groups]
     emulated = sum(group.ready for group in groups if group.emulated)
     return f"{view.ready} ({emulated} emulated)" if emulated else str(view.ready)
 
 
 def tokens(view: "TokensView", percentile: float) -> str:
-    """What the last minute's answers took, and how their streams came."""
+    """Describes the last minute's answers: tokens used, and the latencies of their streams."""
     guessed = f", {view.estimated} of {view.answers} answers estimated" if view.estimated else ""
     return (
         f"tokens: {view.prompt} of prompts ({view.cached} cached), {view.completion} of answers{guessed}; "
@@ -246,7 +249,7 @@ def tokens(view: "TokensView", percentile: float) -> str:
 
 
 def function(view: "FunctionView") -> "Group":
-    """One function for people."""
+    """Renders one function."""
     from rich.console import Group
     from rich.text import Text
 
@@ -325,7 +328,7 @@ def _revision(view: "RevisionView") -> "list[RenderableType]":
 
 
 def _groups(views: "Iterable[GroupView]") -> "RenderableType":
-    """What was decided, what there is and what is known of each accelerator kind; then why limits are what they are."""
+    """Renders each accelerator kind: replicas decided and running, measured rates, and the reasons of its limits."""
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text

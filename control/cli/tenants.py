@@ -1,4 +1,4 @@
-"""``tenants``: who may call and what he has used; ``tenant-key``: a new API key."""
+"""``tidegate tenants``: tenants and their usage; ``tidegate tenant-key``: a new API key."""
 
 import secrets
 from typing import TYPE_CHECKING
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from tidegate.control.views.views import TenantView
 
 KEY_BYTES = 32
-"""Of randomness in a key: its SHA-256 cannot be searched for it."""
+"""Bytes of randomness in a key: too many to find the key from its SHA-256."""
 
 
 def tenants(state: StateOption = None, json: JsonOption = False) -> None:
@@ -25,7 +25,7 @@ def tenants(state: StateOption = None, json: JsonOption = False) -> None:
     elif views:
         console().print(table(views))
     else:
-        say("there are no tenants: name a file with [tenants] file in tidegate.toml, or --tenants-file")
+        say("no tenants are configured: set [tenants] file in tidegate.toml, or use --tenants-file")
 
 
 def tenant_key(json: JsonOption = False) -> None:

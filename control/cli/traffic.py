@@ -1,4 +1,4 @@
-"""``traffic``, ``rollout``, ``rollback``: which revision gets what."""
+"""``tidegate traffic``, ``rollout`` and ``rollback``: the traffic split between revisions."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -21,20 +21,23 @@ def traffic(
     to: Annotated[
         list[str] | None,
         typer.Option(
-            "--to", metavar="REVISION=PERCENT", help="A revision's part, by id, number or tag; all add up to 100."
+            "--to",
+            metavar="REVISION=PERCENT",
+            help="Share of a revision, named by id, number or tag; all add up to 100.",
         ),
     ] = None,
     tag: Annotated[
-        list[str] | None, typer.Option("--tag", metavar="TAG=REVISION", help="A name to ask for a revision by.")
+        list[str] | None,
+        typer.Option("--tag", metavar="TAG=REVISION", help="A tag that requests can name the revision by."),
     ] = None,
-    untag: Annotated[list[str] | None, typer.Option("--untag", metavar="TAG", help="Take a tag away.")] = None,
+    untag: Annotated[list[str] | None, typer.Option("--untag", metavar="TAG", help="Remove a tag.")] = None,
     latest: Annotated[
-        bool, typer.Option("--latest", help="No split by hand any more: the newest revision takes over.")
+        bool, typer.Option("--latest", help="End the manual split: the newest revision takes over.")
     ] = False,
     state: StateOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Show who has which part of a function's requests, or set it by hand. It then stays until it is changed."""
+    """Show the share of requests of each revision, or set it by hand; it then stays until it is changed."""
     split, tags = _asked(to or [], tag or [])
     with connect(state) as tidegate:
         if split or tags or untag or latest:
@@ -51,12 +54,14 @@ def rollback(
     name: NameArgument,
     to: Annotated[
         str | None,
-        typer.Option("--to", metavar="REVISION", help="By id, number or tag; default: the one that served before."),
+        typer.Option(
+            "--to", metavar="REVISION", help="Revision by id, number or tag; default: the one that served before."
+        ),
     ] = None,
     state: StateOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Return to an earlier revision, or take back the one that is being rolled out."""
+    """Return to an earlier revision, or abort the rollout under way."""
     with connect(state) as tidegate:
         view = tidegate.rollback(name, to)
     if json:
@@ -70,27 +75,31 @@ def rollback(
 def rollout(
     name: NameArgument,
     to: Annotated[
-        str | None, typer.Option("--to", metavar="REVISION", help="Which one; default: the one under way, the newest.")
+        str | None,
+        typer.Option("--to", metavar="REVISION", help="Revision; default: the one being rolled out, else the newest."),
     ] = None,
     canary: Annotated[
-        str | None, typer.Option("--canary", metavar="STEPS", help="Judged step by step: 1,5,25,50 percent.")
+        str | None,
+        typer.Option("--canary", metavar="STEPS", help="Canary steps in percent, judged one by one: 1,5,25,50."),
     ] = None,
     window: Annotated[str | None, typer.Option("--window", help="Shortest time at each step of --canary.")] = None,
     over: Annotated[
-        str | None, typer.Option("--over", metavar="DURATION", help="Gradually over this time, without a judgement.")
+        str | None, typer.Option("--over", metavar="DURATION", help="Ramp over this time, without a judgement.")
     ] = None,
     shadow: Annotated[
         str | None,
-        typer.Option("--shadow", metavar="PERCENT", help="Copies of requests only; nobody sees its answers."),
+        typer.Option(
+            "--shadow", metavar="PERCENT", help="Shadow traffic: copies of requests, whose answers are discarded."
+        ),
     ] = None,
     promote: Annotated[bool, typer.Option("--promote", help="All traffic to the new revision now.")] = False,
-    pause: Annotated[bool, typer.Option("--pause", help="Keep what it has; neither judge nor move it.")] = False,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on where it was paused.")] = False,
-    abort: Annotated[bool, typer.Option("--abort", help="All traffic back to the revision before.")] = False,
+    pause: Annotated[bool, typer.Option("--pause", help="Pause: keep the present share.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Resume a paused rollout.")] = False,
+    abort: Annotated[bool, typer.Option("--abort", help="Abort: all traffic back to the revision before.")] = False,
     state: StateOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Show how a new revision is being rolled out, begin a rollout, or act on the one under way."""
+    """Show the rollout of a new revision, begin one, or act on the one under way."""
     plan = {"canary-steps": canary, "canary-window": window, "rollout-duration": over, "shadow-percent": shadow}
     given = {key: text for key, text in plan.items() if text is not None}
     chosen = [word for word, is_set in zip(_ACTIONS, (promote, pause, resume, abort), strict=True) if is_set]
@@ -139,16 +148,16 @@ def _asked(to: list[str], tag: list[str]) -> tuple[dict[str, float], dict[str, s
 
 
 def _action(chosen: list[str], plan: dict[str, str], to: str | None) -> str | None:
-    """The one thing to do; None: only show."""
+    """Returns the one action to take; None only shows."""
     from tidegate.errors import Fault, InvalidInputError
 
     wanted = [*chosen, *(["begin"] if plan else [])]
     if len(wanted) > 1:
-        told = "one of --promote, --pause, --resume, --abort, or a new plan"
-        raise InvalidInputError("command line", [Fault("rollout", ", ".join(wanted), told)])
+        allowed = "one of --promote, --pause, --resume, --abort, or a new plan"
+        raise InvalidInputError("command line", [Fault("rollout", ", ".join(wanted), allowed)])
     if to is not None and not plan:
-        told = "nothing, unless --canary, --over or --shadow is given"
-        raise InvalidInputError("command line", [Fault("--to", to, told)])
+        allowed = "nothing, unless --canary, --over or --shadow is given"
+        raise InvalidInputError("command line", [Fault("--to", to, allowed)])
     return next(iter(wanted), None)
 
 

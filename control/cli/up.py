@@ -1,4 +1,5 @@
-"""``up``, ``down``, ``restart``, ``reload``: the deployment's beginning and end, and its front door meanwhile."""
+"""``tidegate up``, ``down``, ``restart`` and ``reload``: start and end of the deployment, and changes of its front
+door."""
 
 import os
 import sys
@@ -31,16 +32,16 @@ FLAGS = tuple(
     Flag(
         key=row.flag.removeprefix("--"),
         name=row.flag.removeprefix("--"),
-        help=f"{row.sentence} [{row.kind.allowed}; default {row.default}]",
+        help=f"{row.description} [{row.kind.allowed}; default {row.default}]",
         panel=row.key.partition(".")[0],
     )
     for row in SETTINGS
 )
 DEFAULT_CONFIG = Path("tidegate.toml")
 START_S = 60.0
-"""For a detached control process to answer."""
+"""Seconds that a detached control process has to answer."""
 DOWN_S = 120.0
-"""For a control process that was asked to end."""
+"""Seconds that a control process has to end after it was asked to."""
 
 
 @with_flags(FLAGS)
@@ -50,7 +51,9 @@ def up(
         Path | None, typer.Option("--config", help="Settings file (default: tidegate.toml where it exists).")
     ] = None,
     state: StateOption = None,
-    detach: Annotated[bool, typer.Option("--detach", help="Run in the background, return when it answers.")] = False,
+    detach: Annotated[
+        bool, typer.Option("--detach", help="Run in the background; return when the deployment answers.")
+    ] = False,
     json: JsonOption = False,
 ) -> None:
     """Run the deployment: control process, gateway workers, replicas. Ctrl-C ends it in order."""
@@ -72,7 +75,7 @@ def up(
                 sys.stdout.flush()
             else:
                 say(f"gateway {addresses.gateway}   api {addresses.api}   state {addresses.state}")
-                say("deploy something: tidegate deploy FILE    stop: Ctrl-C")
+                say("deploy a function: tidegate deploy FILE    stop: Ctrl-C")
 
         file = (config or DEFAULT_CONFIG).absolute()
         run(settings, directory, os.environ, ready, reread=lambda: read_settings(config, given), config=file)
@@ -93,7 +96,7 @@ def down(state: StateOption = None, json: JsonOption = False) -> None:
     elif ended:
         say(f"ended: {', '.join(ended)}")
     else:
-        say(f"nothing runs on {directory.root}")
+        say(f"no deployment is running in {directory.root}")
 
 
 def restart(state: StateOption = None, json: JsonOption = False) -> None:
@@ -104,9 +107,9 @@ def restart(state: StateOption = None, json: JsonOption = False) -> None:
         print_json(view)
         return
     for each in view.replaced:
-        say(f"{each.worker} (process {each.pid}) serves, {each.old} ({each.old_pid or 'down'}) finishes what it has")
+        say(f"{each.worker} (process {each.pid}) serves, {each.old} ({each.old_pid or 'down'}) finishes its requests")
     if view.needs_up:
-        say(f"not in force before another `tidegate up`: {', '.join(view.needs_up)}")
+        say(f"needs another `tidegate up` to take effect: {', '.join(view.needs_up)}")
 
 
 def reload(state: StateOption = None, json: JsonOption = False) -> None:
@@ -119,9 +122,9 @@ def reload(state: StateOption = None, json: JsonOption = False) -> None:
         for change in view.in_force:
             say(f"in force: {change}")
         if view.needs_restart:
-            say(f"not in force before `tidegate restart`: {', '.join(view.needs_restart)}")
+            say(f"needs `tidegate restart` to take effect: {', '.join(view.needs_restart)}")
         if view.needs_up:
-            say(f"not in force before another `tidegate up`: {', '.join(view.needs_up)}")
+            say(f"needs another `tidegate up` to take effect: {', '.join(view.needs_up)}")
         if view.reloaded:
             say(f"certificate in use by: {', '.join(view.reloaded)}")
         if not (view.in_force or view.needs_restart or view.needs_up or view.reloaded or view.faults):
@@ -138,7 +141,8 @@ def register(app: typer.Typer) -> None:
 
 
 def read_settings(config: Path | None, flags: dict[str, str]) -> "Settings":
-    """The settings of a file (named, or ``tidegate.toml`` here) under the flags. Raises InvalidInputError."""
+    """Returns the settings of a file (named, or ``tidegate.toml`` here) overridden by the flags. Raises
+    InvalidInputError."""
     from tidegate.errors import Fault, InvalidInputError
     from tidegate.settings import read
 
@@ -154,7 +158,7 @@ def read_settings(config: Path | None, flags: dict[str, str]) -> "Settings":
 
 
 def _check_certificate(settings: "Settings") -> tuple[str, ...]:
-    """Warnings. Raises InvalidInputError."""
+    """Returns warnings about the certificate. Raises InvalidInputError."""
     if settings.gateway.tls_cert is None:
         return ()
     from tidegate.clock import LiveClock
@@ -169,7 +173,7 @@ def _directory(settings: "Settings", given: Path | None) -> "StateDirectory":
 
 
 def _detach(directory: "StateDirectory", json: bool) -> None:
-    """Starts this very command without ``--detach`` in a session of its own and waits until it answers."""
+    """Starts this command without ``--detach`` in a session of its own and waits until the deployment answers."""
     import subprocess
     import time
 
@@ -227,7 +231,7 @@ def _ask_to_end(directory: "StateDirectory", holder: "Holder") -> None:
 
 
 def _is_there(pid: int) -> bool:
-    """Whether the process still exists; the lock is let go a moment before its end. A zombie has ended."""
+    """Returns whether the process exists; its lock is released a moment before its end. A zombie has ended."""
     try:
         return pid > 0 and Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()[0] != "Z"
     except OSError:
@@ -235,7 +239,7 @@ def _is_there(pid: int) -> bool:
 
 
 def _end_leftovers(directory: "StateDirectory") -> list[str]:
-    """Ends what a killed control process left behind, from the directory alone."""
+    """Ends what a killed control process left behind, from the state directory alone."""
     if not directory.root.exists():
         return []
     from tidegate.deploy.local.recovery import end_all

@@ -26,7 +26,7 @@ from tidegate.records.replica_sample import ReplicaSample
 from tidegate.store.records import Store, StoreError
 
 if TYPE_CHECKING:
-    from tidegate.autoscaler.live import Autoscaler
+    from tidegate.autoscaler.autoscaler import Autoscaler
     from tidegate.autoscaler.profiles.admission import Kind
     from tidegate.autoscaler.profiles.learnt import LearntFunction, LearntProfile
     from tidegate.autoscaler.profiles.tuning import LimitNow

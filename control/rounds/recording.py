@@ -9,8 +9,7 @@ from tidegate.records.replica_state import ReplicaState
 
 if TYPE_CHECKING:
     from tidegate.autoscaler.measure.history import History
-    from tidegate.autoscaler.measure.observation import GroupObservation
-    from tidegate.autoscaler.measure.tokens import TokenRates
+    from tidegate.autoscaler.measure.observation import GroupObservation, TokenRates
     from tidegate.control.rounds.round import Round
     from tidegate.control.rounds.tracked import TrackedRevision
     from tidegate.deploy.backend import ReplicaStatus

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from tidegate.aio.loop.tasks import TaskOwner
 from tidegate.clock import Clock
+from tidegate.control.rounds.fleet_context import RoundContext
 from tidegate.control.rounds.profiles import LearnedProfiles
 from tidegate.control.rounds.recording import record
 from tidegate.control.rounds.replacement import Succession
@@ -41,15 +42,15 @@ from tidegate.control.watch.gpus import Gpus
 from tidegate.control.watch.traffic import TrafficMeter
 from tidegate.control.workers.links import Link
 from tidegate.errors import TidegateError
-from tidegate.records.cold_start_phases import ColdStartPhases
 from tidegate.records.decision import Decision
 from tidegate.records.gateway_sample import Activation, GatewaySample
 from tidegate.records.replica_sample import ReplicaSample
-from tidegate.records.replica_state import ReplicaState
+from tidegate.records.replica_state import ColdStartPhases, ReplicaState
 from tidegate.records.route_table import RouteTable
 
 if TYPE_CHECKING:
-    from tidegate.autoscaler.live import Autoscaler
+    from tidegate.autoscaler.autoscaler import Autoscaler, FleetContext
+    from tidegate.autoscaler.live import LiveAutoscaler
     from tidegate.autoscaler.measure.observation import AcceleratorRoom
     from tidegate.deploy.backend import Backend, ReplicaStatus
     from tidegate.deploy.placement.ledger import Room
@@ -100,7 +101,7 @@ class Round:
         *,
         registry: Registry,
         backend: "Backend",
-        autoscaler: "Autoscaler",
+        autoscaler: "Callable[[FleetContext], LiveAutoscaler]",
         tables: "TableBuilder",
         gateways: Gateways,
         cold_starts: ColdStarts,
@@ -112,7 +113,7 @@ class Round:
         reach: Reach = Link,
         took: Callable[[float], object] = lambda _: None,
         aged: Callable[[float], object] = lambda _: None,
-        learning: LearnedProfiles | None = None,
+        learning: "Callable[[Autoscaler], LearnedProfiles] | None" = None,
         gpus: Gpus | None = None,
         cpus: Cpus | None = None,
     ) -> None:
@@ -125,7 +126,8 @@ class Round:
         self.revocations = Revocations()
         self.registry = registry
         self.backend = backend
-        self.autoscaler = autoscaler
+        self.live_autoscaler = autoscaler(RoundContext(self))
+        self.autoscaler = self.live_autoscaler.core
         self.gateways = gateways
         self.cold_starts = cold_starts
         self.meter = meter
@@ -139,17 +141,16 @@ class Round:
         self._rng = rng
         self._reach = reach
         self._took, self._aged = took, aged
-        self.learning = learning or LearnedProfiles(autoscaler=autoscaler, backend=backend, clock=clock)
-        self.sizes = SizeRoutes(meter, autoscaler)
+        self.learning = (
+            LearnedProfiles(autoscaler=self.autoscaler, backend=backend, clock=clock)
+            if learning is None
+            else learning(self.autoscaler)
+        )
+        self.sizes = SizeRoutes(meter, self.autoscaler)
         self._shares = Shares(self.learning.mu_ips, self.sizes)
-        autoscaler.weights = self._shares.weights
+        self.weights = self._shares.weights
         self.gpus = gpus or Gpus(None)
         self.cpus = cpus or Cpus(lambda pid: None)
-        autoscaler.is_carried_out = self._is_carried_out
-        autoscaler.device_metrics = lambda revision, accelerator: {
-            **self.cpus.metrics(revision, accelerator),
-            **self.gpus.metrics(revision, accelerator),
-        }
         self.history = History()
         """What every function and group did lately."""
         self._tracked: dict[str, TrackedRevision] = {}
@@ -158,8 +159,6 @@ class Round:
         self._links: dict[str, Admin] = {}
         self.succession = Succession(self)
         self.rollouts = Rollouts(self)
-        autoscaler.is_rolled_out = self.rollouts.is_rolled_out
-        autoscaler.is_taking_over = self.succession.is_ahead
         self._published: RouteTable | None = None
         self._publishing = asyncio.Lock()
         self._asked = self._told = 0
@@ -213,7 +212,7 @@ class Round:
             self._unwatch()
         await self._owner.close()
         await self.learning.close()
-        self.autoscaler.close()
+        self.live_autoscaler.close()
         for link in self._links.values():
             await link.close()
         self._links.clear()
@@ -230,11 +229,11 @@ class Round:
         reading = self.gpus.turn(self.backend.replicas(), self.backend.devices(), began)
         self._owner.spawn(reading, name="gpus")
         self.cpus.turn(self.backend.replicas(), began)
-        await self.autoscaler.sample()
+        await self.live_autoscaler.sample()
         self._tell_fleet()
         now = self.clock.now()
         self.rollouts.review(now)
-        decisions = [(self._tracked.get(each.revision), each) for each in await self.autoscaler.decided(now)]
+        decisions = [(self._tracked.get(each.revision), each) for each in await self.live_autoscaler.decided(now)]
         known = [(tracked, decision) for tracked, decision in decisions if tracked is not None]
         for _, decision in known:
             if (age_s := decision.observed.get("age_s")) is not None:
@@ -473,10 +472,6 @@ class Round:
         self.learning.track(tracked.record.revision)
         self._tracked[tracked.id] = self._of_function.setdefault(tracked.function, {})[tracked.id] = tracked
 
-    def _is_carried_out(self, revision: str) -> bool:
-        tracked = self._tracked.get(revision)
-        return tracked is None or tracked.role is not Role.RETIRED
-
     def _may_leave(self, tracked: TrackedRevision) -> bool:
         """Whether no gateway can send a retired revision anything any more."""
         left_in = tracked.left_in
@@ -554,7 +549,7 @@ class Round:
         for name in there.keys() - self._links.keys():
             self._links[name] = self._reach(name, there[name].admin)
         replicas = {name: _sample_of(link) for name, link in self._links.items()}
-        self.autoscaler.sources(self.gateways.sources(), replicas)
+        self.live_autoscaler.sources(self.gateways.sources(), replicas)
 
     def _tell_limits(self, only: "ReplicaStatus | None" = None) -> None:
         """Replicas that work with another concurrency limit than their group has learnt are told it. ``only``: one that

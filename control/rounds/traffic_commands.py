@@ -19,8 +19,9 @@ from tidegate.control.views.views import (
 )
 from tidegate.errors import Fault, InvalidInputError
 from tidegate.histogram import quantile
+from tidegate.manifest.annotations import ROLLOUT
 from tidegate.records.gateway_sample import ShadowSeen
-from tidegate.records.rollout import ROLLOUT, Phase, Rollout, RolloutPlan, Strategy
+from tidegate.records.rollout import Phase, Rollout, RolloutPlan, Strategy
 from tidegate.schema.rows import NAME, Text, assemble
 from tidegate.schema.units import UnreadableError
 
@@ -255,7 +256,7 @@ def _plan(texts: Mapping[str, str], faults: list[Fault]) -> RolloutPlan | None:
             faults.append(Fault("plan", key, ", ".join(rows)))
             continue
         try:
-            values[row.lands.removeprefix("rollout.")] = row.kind.read(text)
+            values[row.field.removeprefix("rollout.")] = row.kind.read(text)
         except UnreadableError:
             faults.append(Fault(key, text, row.kind.allowed))
     if len(faults) > before:

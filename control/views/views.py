@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from tidegate.records.cold_start_phases import ColdStartPhases
+from tidegate.records.replica_state import ColdStartPhases
 from tidegate.records.rollout import Phase, RolloutEvent, Strategy
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ from tidegate.control.state.directory import write_atomically
 from tidegate.control.state.faults import Faults
 from tidegate.control.views.views import ColdStartView
 from tidegate.records.codec import encode
-from tidegate.records.cold_start_phases import ColdStartPhases
 from tidegate.records.gateway_sample import ColdStartSeen
+from tidegate.records.replica_state import ColdStartPhases
 
 KEPT: Final = 200
 """Cold starts in memory."""

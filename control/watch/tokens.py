@@ -7,7 +7,7 @@ from typing import Final
 
 from tidegate.control.views.views import TokensView
 from tidegate.histogram import quantile
-from tidegate.records.tokens import TokensSeen, difference
+from tidegate.records.gateway_sample import TokensSeen, difference
 
 RECENT_S: Final = 5.0
 """Rates are means of so long."""

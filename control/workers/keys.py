@@ -20,7 +20,7 @@ from tidegate.control.state.faults import Faults
 from tidegate.control.state.registry import Registry
 from tidegate.records.codec import CodecError, decode, encode
 from tidegate.records.tenants import KeySet
-from tidegate.schema.disk import read_start
+from tidegate.schema.files import read_start
 from tidegate.store.records import Store, StoreError
 
 LOOK_S: Final = 1.0

@@ -31,9 +31,9 @@ def reloaded(running: Settings, read: Settings) -> tuple[Settings, Reloaded]:
     rest, needs_up = renewed(running, read)
     in_force, found = [], running
     for row in SETTINGS:
-        section, _, name = row.lands.partition(".")
+        section, _, name = row.field.partition(".")
         before, value = (getattr(getattr(each, section), name) for each in (running, read))
-        if row.lands in RELOADABLE and value != before:
+        if row.field in RELOADABLE and value != before:
             changed: Any = replace(getattr(found, section), **{name: value})
             found = replace(found, **{section: changed})
             in_force.append(f"{row.key}: {_word(before)} -> {_word(value)}")
@@ -41,8 +41,8 @@ def reloaded(running: Settings, read: Settings) -> tuple[Settings, Reloaded]:
         row.key
         for row in SETTINGS
         if row.key not in needs_up
-        and row.lands not in RELOADABLE
-        and _value(rest, row.lands) != _value(running, row.lands)
+        and row.field not in RELOADABLE
+        and _value(rest, row.field) != _value(running, row.field)
     ]
     kept = tuple(key for key in needs_up if key.replace("-", "_") not in RELOADABLE)
     return found, Reloaded(in_force=tuple(in_force), needs_restart=tuple(restart), needs_up=kept)
@@ -64,8 +64,8 @@ def differences(before: "Sequence[Accelerator]", after: "Sequence[Accelerator]")
     return tuple(sorted(told))
 
 
-def _value(settings: Settings, lands: str) -> object:
-    section, _, name = lands.partition(".")
+def _value(settings: Settings, field: str) -> object:
+    section, _, name = field.partition(".")
     return getattr(getattr(settings, section), name)
 
 
@@ -84,11 +84,11 @@ def renewed(running: Settings, read: Settings) -> tuple[Settings, tuple[str, ...
     needs_up = []
     found = running
     for row in SETTINGS:
-        section, _, name = row.lands.partition(".")
+        section, _, name = row.field.partition(".")
         value = getattr(getattr(read, section), name)
         if value == getattr(getattr(running, section), name):
             continue
-        if row.lands.startswith(RENEWABLE) and row.lands not in stays:
+        if row.field.startswith(RENEWABLE) and row.field not in stays:
             changed: Any = replace(getattr(found, section), **{name: value})
             found = replace(found, **{section: changed})
         else:

@@ -10,7 +10,7 @@ from tidegate.control.views.views import TenantView
 from tidegate.errors import Fault, InvalidInputError
 from tidegate.records.gateway_sample import GatewaySample
 from tidegate.records.tenants import Tenant, TenantSeen
-from tidegate.schema.disk import read_start
+from tidegate.schema.files import read_start
 from tidegate.schema.yaml_nodes import MAX_BYTES
 from tidegate.settings import Settings
 

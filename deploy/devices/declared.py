@@ -19,97 +19,99 @@ KEYS: Final[tuple[Row, ...]] = (
     Row(
         key="name",
         kind=Text(NAME, "1 to 63 lower-case letters, digits and -, a letter or digit at both ends"),
-        lands="name",
-        sentence="What functions and prices call it.",
+        field="name",
+        description="What functions and prices call it.",
     ),
-    Row(key="kind", kind=Choice(AcceleratorKind), lands="kind", sentence="Where its work is done."),
+    Row(key="kind", kind=Choice(AcceleratorKind), field="kind", description="Where its work is done."),
     Row(
         key="count",
         kind=Whole(1, 4096, "units"),
-        lands="count",
-        sentence="Units of it; a GPU, or so many cores.",
+        field="count",
+        description="Units of it; a GPU, or so many cores.",
         default_words="cpu: as many as the cores allow; nvidia: as many as are found",
     ),
     Row(
         key="memory",
         kind=Size(1 << 20, 1 << 50),
-        lands="memory_bytes",
-        sentence="Memory of one unit.",
+        field="memory_bytes",
+        description="Memory of one unit.",
         default_words="cpu: the machine's, divided by its cores; nvidia: as found",
     ),
     Row(
         key="cores",
         kind=Whole(1, 1024, "cores"),
-        lands="cores",
+        field="cores",
         default="1",
-        sentence="Cores of one unit; cpu only.",
+        description="Cores of one unit; cpu only.",
     ),
     Row(
         key="quota",
         kind=Percent(1, 100),
-        lands="quota",
+        field="quota",
         default="100%",
-        sentence="Part of its cores' time that a replica gets; cpu only, where the system lets a quota be set.",
+        description="Part of its cores' time that a replica gets; cpu only, where the system lets a quota be set.",
     ),
     Row(
         key="price-per-hour",
         kind=Number(0, 1_000_000, "USD"),
-        lands="price_per_hour",
+        field="price_per_hour",
         default="0",
-        sentence="Price of one unit; cheaper ones are used first.",
+        description="Price of one unit; cheaper ones are used first.",
     ),
     Row(
         key="start-up",
         kind=Duration(0, 3600),
-        lands="start_up_s",
+        field="start_up_s",
         default="0s",
-        sentence="Time until an emulated server is ready.",
+        description="Time until an emulated server is ready.",
     ),
     Row(
         key="sm-count",
         kind=Whole(1, 10_000),
-        lands="sm_count",
-        sentence="Streaming multiprocessors.",
+        field="sm_count",
+        description="Streaming multiprocessors.",
         default_words="as found, else unknown",
     ),
     Row(
         key="bandwidth",
         kind=Number(0, 1_000_000, "GB/s", above=True),
-        lands="bandwidth_gb_s",
-        sentence="Memory bandwidth.",
+        field="bandwidth_gb_s",
+        description="Memory bandwidth.",
         default_words="unknown",
     ),
     Row(
         key="tdp",
         kind=Number(0, 100_000, "W", above=True),
-        lands="tdp_w",
-        sentence="Power at full load.",
+        field="tdp_w",
+        description="Power at full load.",
         default_words="as found, else unknown",
     ),
-    Row(key="mps", kind=YesNo(), lands="mps", default="false", sentence="An MPS daemon runs; replicas may share it."),
-    Row(key="mig", kind=YesNo(), lands="mig", default="false", sentence="It can be partitioned (MIG)."),
+    Row(
+        key="mps", kind=YesNo(), field="mps", default="false", description="An MPS daemon runs; replicas may share it."
+    ),
+    Row(key="mig", kind=YesNo(), field="mig", default="false", description="It can be partitioned (MIG)."),
 )
 
 PROFILE_KEYS: Final[tuple[Row, ...]] = (
     Row(
         key="base",
         kind=Duration(0, 3600),
-        lands="base_s",
-        sentence="Service time of a batch, before its items.",
+        field="base_s",
+        description="Service time of a batch, before its items.",
     ),
     Row(
         key="per-item",
         kind=Duration(0, 3600),
-        lands="per_item_s",
+        field="per_item_s",
         default="0s",
-        sentence="Service time that each item of a batch adds.",
+        description="Service time that each item of a batch adds.",
     ),
     Row(
         key="jitter",
         kind=Percent(0, 100),
-        lands="jitter",
+        field="jitter",
         default="0%",
-        sentence="Service times vary evenly by this much to both sides.",
+        description="Service times vary evenly by this much to both sides.",
     ),
 )
 
@@ -227,7 +229,7 @@ def _read(section: Section, rows: tuple[Row, ...], faults: Faults) -> dict[str, 
         if scalar is None:
             continue
         try:
-            values[row.lands] = row.kind.read(scalar.text)
+            values[row.field] = row.kind.read(scalar.text)
         except UnreadableError:
             faults.add(section.path(row.key), scalar, row.kind.allowed)
     return values

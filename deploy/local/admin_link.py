@@ -11,8 +11,7 @@ import httpx
 
 from tidegate.errors import TidegateError
 from tidegate.records.codec import CodecError, Lines, decode
-from tidegate.records.cold_start_phases import ColdStartPhases
-from tidegate.records.replica_state import ReplicaState
+from tidegate.records.replica_state import ColdStartPhases, ReplicaState
 
 COMMAND_TIMEOUT_S: Final = 5.0
 _FIRST_PAUSE_S: Final = 0.005

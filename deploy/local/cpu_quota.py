@@ -22,12 +22,12 @@ LEAST_US: Final = 1_000
 _PROC: Final = Path("/proc/self")
 
 
-class Quotas:
+class CpuQuotas:
     """The quotas of one deployment. ``why`` says why there can be none; None: there can."""
 
-    def __init__(self, deployment: Path, complain: Callable[[str], None], proc: Path = _PROC) -> None:
-        self._complain = complain
-        self._said: set[str] = set()
+    def __init__(self, deployment: Path, warn: Callable[[str], None], proc: Path = _PROC) -> None:
+        self._warn = warn
+        self._warned: set[str] = set()
         """Accelerators whose quota cannot be set, as was said once."""
         self._prefix = f"tidegate-{hashlib.sha256(bytes(deployment)).hexdigest()[:8]}-"
         self._parent, self._is_v2, self.why = _parent(proc)
@@ -37,9 +37,9 @@ class Quotas:
         if kind.quota >= WHOLE:
             return
         why = self._set(replica, pid, kind)
-        if why is not None and kind.name not in self._said:
-            self._said.add(kind.name)
-            self._complain(f"replicas on {kind.name} get their whole cores, not {kind.quota:g} % of them: {why}")
+        if why is not None and kind.name not in self._warned:
+            self._warned.add(kind.name)
+            self._warn(f"replicas on {kind.name} get their whole cores, not {kind.quota:g} % of them: {why}")
 
     def _set(self, replica: str, pid: int, kind: Accelerator) -> str | None:
         """Why that is not possible; None: it is done."""

@@ -28,10 +28,10 @@ def is_replaceable(function: Function) -> bool:
 class FixedPorts:
     """What was learnt of the functions of this deployment."""
 
-    __slots__ = ("_insisting",)
+    __slots__ = ("_required_by",)
 
     def __init__(self) -> None:
-        self._insisting: set[tuple[str, int | None, tuple[str, ...]]] = set()
+        self._required_by: set[tuple[str, int | None, tuple[str, ...]]] = set()
 
     def has_failed_for_it(self, function: Function, given: int | None, output: Iterable[str]) -> bool:
         """A server that was never ready has ended: whether that was because it wants the port that it was not given.
@@ -42,15 +42,15 @@ class FixedPorts:
             return False
         if not any(_IN_USE.search(line) and _may_mean(line, function.port) for line in output):
             return False
-        self._insisting.add(_server(function))
+        self._required_by.add(_server(function))
         return True
 
-    def insists(self, function: Function) -> bool:
+    def is_required(self, function: Function) -> bool:
         """Whether no other port does."""
-        return _server(function) in self._insisting
+        return _server(function) in self._required_by
 
     def __repr__(self) -> str:
-        return f"<FixedPorts of {sorted(name for name, _, _ in self._insisting)}>"
+        return f"<FixedPorts of {sorted(name for name, _, _ in self._required_by)}>"
 
 
 def _server(function: Function) -> tuple[str, int | None, tuple[str, ...]]:

@@ -31,10 +31,10 @@ KILL_AFTER_S: Final = 5.0
 _ASK_EVERY_S: Final = 0.25
 """Where there is no pidfd."""
 
-Complaint = Callable[[str], None]
+Warn = Callable[[str], None]
 
 
-def complain_to_stderr(message: str) -> None:
+def warn_on_stderr(message: str) -> None:
     """Writes one line to standard error."""
     sys.stderr.write(f"{message}\n")
 
@@ -230,10 +230,10 @@ class Child:
 class ProcessTable:
     """All children of one deployment and their records; made inside the running loop that watches them."""
 
-    def __init__(self, store: RecordStore, epoch: int, complain: Complaint = complain_to_stderr) -> None:
+    def __init__(self, store: RecordStore, epoch: int, warn: Warn = warn_on_stderr) -> None:
         self.store = store
         self.epoch = epoch
-        self._complain = complain
+        self._warn = warn
         self._children: dict[str, Child] = {}
         self.write_failure: str | None = None
         """Why the last record could not be written (a full disk); None: it was."""
@@ -363,7 +363,7 @@ class ProcessTable:
             self.write_failure = None
         except OSError as error:
             self.write_failure = f"cannot write {self.store.path(record.id)}: {error.strerror}"
-            self._complain(self.write_failure)
+            self._warn(self.write_failure)
 
     def forget(self, child: Child) -> None:
         """The child has ended."""
@@ -376,7 +376,7 @@ class ProcessTable:
             try:
                 trim(Path(child.record.log))
             except OSError as error:
-                self._complain(f"cannot trim {child.record.log}: {error.strerror}")
+                self._warn(f"cannot trim {child.record.log}: {error.strerror}")
 
     def close(self) -> None:
         """Stops watching; children that live go on."""

@@ -50,6 +50,16 @@ class ReplicaDetails:
         """Where it listens: queue_proxy, its admin endpoint, model server."""
         return (self.address, self.admin, self.upstream)
 
+    @property
+    def port(self) -> int | None:
+        """The model server's port. None if it has a unix socket."""
+        return None if self.upstream.startswith("unix:") else int(self.upstream.rpartition(":")[2])
+
+    @property
+    def ports(self) -> tuple[int, ...]:
+        """All ports that the model server was given."""
+        return tuple(port for port in (self.port, self.metrics_port) if port is not None)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessRecord:

@@ -9,15 +9,16 @@ died and left its workers) and is ended. Every other file is stale and goes.
 import select
 import signal
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from typing import Final
 
 from tidegate.deploy.local.proc import ProcessHandle, carrying, is_same
-from tidegate.deploy.local.records import MARK, ProcessKind, ProcessRecord, RecordStore, Unreadable
+from tidegate.deploy.local.records import MARK, ProcessKind, ProcessRecord, RecordStore, ReplicaDetails, Unreadable
 from tidegate.deploy.local.sockets import unlink
+from tidegate.function import Revision
 
 DOWN_GRACE_S: Final = 30.0
 """For work under way when everything is ended without a control process."""
@@ -58,6 +59,45 @@ def sort_traces(
     stale += [each.path for each in unreadable]
     strangers = tuple(pid for pid, path in marked if path not in good)
     return Survey(living=living, strangers=strangers, stale=tuple(stale))
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessPair:
+    """Both processes of one replica, alive and recorded."""
+
+    details: ReplicaDetails
+    proxy: ProcessRecord
+    server: ProcessRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Adoption:
+    """Living processes of replicas, sorted into pairs to adopt and processes to end."""
+
+    pairs: tuple[ProcessPair, ...]
+    """In order of creation."""
+    ends: tuple[ProcessRecord, ...]
+    """Halves, stopping ones, and processes of revisions that are not known any more."""
+
+
+def pair_up(living: Iterable[ProcessRecord], revisions: Mapping[str, Revision]) -> Adoption:
+    """Sorts the living processes of replicas; other kinds (gateways) are left out."""
+    halves: dict[str, dict[ProcessKind, ProcessRecord]] = {}
+    for record in living:
+        if record.replica is not None:
+            halves.setdefault(record.replica.id, {})[record.kind] = record
+    pairs: list[ProcessPair] = []
+    ends: list[ProcessRecord] = []
+    for found in halves.values():
+        proxy, server = found.get(ProcessKind.QUEUE_PROXY), found.get(ProcessKind.MODEL_SERVER)
+        if proxy is not None and server is not None and proxy.replica is not None:
+            known = proxy.replica.revision in revisions
+            if known and not (proxy.stopping or server.stopping):
+                pairs.append(ProcessPair(proxy.replica, proxy, server))
+                continue
+        ends += found.values()
+    pairs.sort(key=lambda pair: (pair.details.created_at, pair.details.id))
+    return Adoption(tuple(pairs), tuple(ends))
 
 
 def survey(store: RecordStore) -> Survey:

@@ -14,8 +14,8 @@ from tidegate.deploy.local.proc import set_affinity
 from tidegate.deploy.local.processes import Child, ProcessTable, SpawnError
 from tidegate.deploy.local.records import ProcessKind, ReplicaDetails
 from tidegate.deploy.placement.ledger import Accelerator
-from tidegate.function import Batching, Function, Revision
-from tidegate.records.cold_start_phases import ColdStartPhases
+from tidegate.function import Function, Revision
+from tidegate.records.replica_state import ColdStartPhases
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +38,7 @@ class Places:
 
 @dataclass(slots=True, eq=False)
 class LocalReplica:
-    """State of one replica. ``turn`` makes *the stop is recorded* and *the drain is taken back* exclude each other."""
+    """The state of one replica."""
 
     status: ReplicaStatus
     revision: Revision
@@ -50,11 +50,13 @@ class LocalReplica:
     leaving: bool = False
     """Its removal was ordered, and not taken back."""
     stop_recorded: bool = False
-    follow: "asyncio.Task[None] | None" = None
-    drain: "asyncio.Task[None] | None" = None
-    overdue: asyncio.TimerHandle | None = None
-    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
-    heard: asyncio.Event = field(default_factory=asyncio.Event)
+    follow_task: "asyncio.Task[None] | None" = None
+    drain_task: "asyncio.Task[None] | None" = None
+    start_timer: asyncio.TimerHandle | None = None
+    """Fails a start that the queue_proxy does not report on."""
+    stop_lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Makes recording the stop and taking the drain back exclude each other."""
+    reported: asyncio.Event = field(default_factory=asyncio.Event)
     """The queue_proxy has told its state."""
     drained: asyncio.Event = field(default_factory=asyncio.Event)
     ended: asyncio.Event = field(default_factory=asyncio.Event)
@@ -68,6 +70,11 @@ class LocalReplica:
     def children(self) -> tuple[Child, ...]:
         """queue_proxy, model server: those that were started."""
         return tuple(child for child in (self.proxy, self.server) if child is not None)
+
+    @property
+    def output(self) -> list[str]:
+        """The last lines of the model server's own output."""
+        return self.server.last_output() if self.server is not None else []
 
     @property
     def is_revivable(self) -> bool:
@@ -108,7 +115,6 @@ def spawn_pair(
     places: Places,
     host: Host,
     replica: LocalReplica,
-    batching: Batching,
     phases: Callable[[], ColdStartPhases],
 ) -> None:
     """Starts the model server (its load is the long part), then its queue_proxy, which is told the ``phases`` so far.
@@ -126,6 +132,7 @@ def spawn_pair(
         )
         for address in (details.admin, details.upstream):
             sockets.unlink(address)
+        batching = revision.function.batching
         launch = server_launch(revision, accelerator, details.assignment, endpoints, host, batching, details.threads)
         replica.server = server = _spawn(table, ProcessKind.MODEL_SERVER, details, launch, places, None)
         launch = proxy_launch(details.id, revision, accelerator, endpoints, host, phases())
@@ -171,7 +178,7 @@ def read_secrets(files: Mapping[str, str]) -> dict[str, str]:
     return values
 
 
-def story(what: str, output: list[str], hint: str | None = None) -> str:
+def failure_text(what: str, output: list[str], hint: str | None = None) -> str:
     """Why a replica failed, for people: what happened, a hint, the last lines of the server's own output."""
     lines = [what if hint is None else f"{what}; {hint}"]
     if output:

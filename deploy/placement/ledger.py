@@ -258,7 +258,7 @@ class Ledger:
         cores = kept if len(kept) == len(assignment.cores) else self._deal_cores(kind.cores)
         self._take(replica, kind, assignment.unit, demand, cores)
 
-    def recore(self, replica: str, count: int) -> Assignment:
+    def reassign_cores(self, replica: str, count: int) -> Assignment:
         """Gives a CPU replica ``count`` cores of its unit, 1 up to the unit's; raises NoRoomError beyond."""
         held = self._held[replica]
         kind = self.kind(held.accelerator)
@@ -276,9 +276,9 @@ class Ledger:
             return
         held = self._give_back(replica)
         if self.kind(held.accelerator).count == 0 and self._units[held.accelerator].beyond == 0:
-            self.equip([each for each in self.accelerators.values() if each.count], self.host_cores)
+            self.set_accelerators([each for each in self.accelerators.values() if each.count], self.host_cores)
 
-    def equip(self, accelerators: Iterable[Accelerator], host_cores: Sequence[int]) -> None:
+    def set_accelerators(self, accelerators: Iterable[Accelerator], host_cores: Sequence[int]) -> None:
         """Other accelerators from now on. What replicas hold they keep: a kind that is gone stays, without units, until
         its last replica has given back what it holds; so does a unit of which there are fewer."""
         fresh = {each.name: each for each in accelerators}

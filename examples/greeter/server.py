@@ -12,7 +12,7 @@ from google.protobuf.wrappers_pb2 import StringValue
 
 
 def greet(request: StringValue, context: grpc.ServicerContext) -> StringValue:
-    """Greets by name; nobody has no name."""
+    """Greets by name, or without one."""
     if not request.value:
         context.abort(grpc.StatusCode.INVALID_ARGUMENT, "who is to be greeted?")
     return StringValue(value=f"Hello, {request.value}!")

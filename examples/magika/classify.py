@@ -33,7 +33,7 @@ def ask(url: str, model: str, rows: list[list[int]], layout: prepare.Layout) -> 
 
 
 def message_of(body: bytes) -> str:
-    """What an error answer says, in one line."""
+    """Returns the message of an error answer, in one line."""
     try:
         said = json.loads(body)
     except ValueError:
@@ -44,7 +44,7 @@ def message_of(body: bytes) -> str:
 
 
 def own_answers(paths: list[Path]) -> list[tuple[str, float]]:
-    """What the package says with the same model, before its rules for rare and doubtful labels."""
+    """Returns the package's own results with the same model, before its rules for rare and doubtful labels."""
     from magika import Magika
 
     return [(str(result.dl.label), result.score) for result in Magika().identify_paths(paths)]

@@ -51,7 +51,7 @@ def prepare(directory: str | Path) -> Path:
 
 @dataclass(frozen=True)
 class Layout:
-    """Sizes in bytes, and the names of what the model can tell apart."""
+    """Sizes in bytes, and the labels of the model."""
 
     begin: int
     end: int

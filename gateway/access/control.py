@@ -1,36 +1,37 @@
-"""Who calls, whether he may, and what of his quotas it takes: what a request passes before the waiting room.
+"""Authentication, authorisation and quota checks, made before a request enters the waiting room.
 
-Nothing here costs a request to a function without ``access`` anything: the chain asks for the rule and goes on. Of what
-callers prove themselves with only SHA-256 values are kept; what is refused is told without showing any of it.
+A request to a function without ``access`` costs nothing here: the chain sees that there is no rule and goes on. Only
+SHA-256 digests of credentials are kept. A refusal never shows any part of the credential.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from tidegate import metrics
 from tidegate.errors import NOT_ALLOWED, NOT_SERVABLE, QUOTA_EXCEEDED, UNAUTHENTICATED, ErrorKind
 from tidegate.flow.quota import Budget, Reservation
 from tidegate.gateway.access.credentials import FIELDS, CredentialError, Head, credential, looks_like_token
-from tidegate.gateway.counting.tenant_accounts import MOST_WAITING, NOTHING, Account, Held, Takes, Use, refusal
+from tidegate.gateway.counting.tenant_accounts import MAX_WAITING, NOTHING, Account, Held, Takes, Use, refusal
 from tidegate.records.route_table import RouteTable
 from tidegate.records.tenants import AccessRule, JwtRule, KeySet, Tenant, TenantSeen
-from tidegate.store.counters import Asking, Short, Wanted
+from tidegate.store.counters import Asking, Short
 
 if TYPE_CHECKING:
     from tidegate.aio.proxy.exchange import Exchange
     from tidegate.gateway.access.jwt import Verifier
+    from tidegate.gateway.access.quota_pool import AskPool, QuotaCounters
     from tidegate.gateway.routing.function import FunctionRouter
     from tidegate.gateway.routing.request_state import RequestState
 
 RETRY_KEYS_S: Final = 2
-"""When to come back where an issuer's keys have not been read yet."""
+"""``Retry-After`` while an issuer's keys have not been read yet."""
 
 
 @dataclass(frozen=True, slots=True)
 class Denial:
-    """What a request is answered that goes no further."""
+    """The error response of a request that was denied."""
 
     kind: ErrorKind
     message: str
@@ -38,26 +39,12 @@ class Denial:
     """Header lines."""
 
 
-class QuotaCounters(Protocol):
-    """Where quotas are reserved: :class:`tidegate.store.counters.Counters`."""
-
-    @property
-    def is_lost(self) -> bool: ...
-
-    def try_all(self, wanted: Wanted) -> tuple[Reservation, ...] | Short | Asking: ...
-
-    def settle(self, reservation: Reservation, real: int) -> None: ...
+OnQuotaDecided = Callable[["Exchange", Denial | None], None]
+"""Called once the pool has decided: the request goes on (None) or is denied."""
 
 
-Answered = Callable[[tuple[Reservation, ...] | Short], None]
-Ask = Callable[[Wanted, Asking, Answered], None]
-"""Asks the pool in the background, and tells the answer."""
-Again = Callable[["Exchange", "Denial | None"], None]
-"""The pool has answered: the request goes on, or is denied."""
-
-
-class _Door:
-    """A function's rule, prepared."""
+class _FunctionAccess:
+    """The compiled access rule of one function."""
 
     __slots__ = ("rule", "verifier")
 
@@ -67,192 +54,205 @@ class _Door:
 
 
 class AccessControl:
-    """One per worker."""
+    """Access rules, tenants and quotas of one worker."""
 
     def __init__(
-        self, *, wall: Callable[[], float], till: "Callable[[], QuotaCounters]", ask: Ask, again: Again
+        self,
+        *,
+        wall: Callable[[], float],
+        open_quota_counters: "Callable[[], QuotaCounters]",
+        ask_pool: "AskPool",
     ) -> None:
-        """``wall``: Unix seconds; ``till`` is called once some tenant has a quota."""
+        """``wall`` returns Unix seconds; ``open_quota_counters`` is called once, when the first tenant has a quota."""
         self._wall = wall
-        self._open_till = till
-        self._ask = ask
-        self._again = again
-        self._till: QuotaCounters | None = None
+        self._open_quota_counters = open_quota_counters
+        self._ask_pool = ask_pool
+        self._quota_counters: QuotaCounters | None = None
         self._tenants: tuple[Tenant, ...] = ()
         self._rules: dict[str, AccessRule] = {}
         self._key_sets: tuple[KeySet, ...] = ()
-        self._doors: dict[str, _Door] = {}
+        self._functions: dict[str, _FunctionAccess] = {}
         self._accounts: dict[str, Account] = {}
         self._by_key: dict[bytes, Account] = {}
-        self._nobody = Account(Tenant(name=""))
+        self._no_tenant = Account(Tenant(name=""))
         self.denied: dict[tuple[str, str], int] = {}
-        """Requests by function and code of the failure."""
+        """Denied requests by function and error code."""
         self.unknown_keys: dict[str, int] = {}
-        """Tokens signed with a key that a set does not have, by its source."""
+        """Tokens signed with a key that the key set does not contain, by the source of the set."""
         self.waiting = 0
-        """Requests that wait to hear from the pool."""
+        """Requests that wait for a decision of the pool."""
 
     def apply(self, table: RouteTable) -> None:
-        """Works from this table on; what it does not change is kept, with the tokens that are known."""
+        """Takes over a route table. Unchanged parts and their verified tokens are kept."""
         rules = {route.name: route.access for route in table.functions if route.access is not None}
         if table.tenants != self._tenants:
             self._take_tenants(table.tenants)
-            if self._till is None and any(tenant.quotas for tenant in table.tenants):
-                self._till = self._open_till()  # now: a worker without requests counts among those who share
+            if self._quota_counters is None and any(tenant.quotas for tenant in table.tenants):
+                # Now, not with the first request: a worker without requests counts among those that share.
+                self._quota_counters = self._open_quota_counters()
         if rules != self._rules or table.key_sets != self._key_sets:
             self._rules, self._key_sets = rules, table.key_sets
-            self._open_doors()
+            self._compile_rules()
 
-    # --- who --------------------------------------------------------------------------------------------------------
+    # --- authentication and authorisation ---------------------------------------------------------------------------
 
-    def enters(self, head: Head, ticket: "RequestState", front: "FunctionRouter") -> Denial | None:
-        """Finds out who calls, and leaves it on the ticket; None: he may."""
-        door = self._doors.get(front.name)
-        if door is None:  # its body was long in coming, and the rule is another one now
-            return self._deny(front, NOT_SERVABLE, "who may call it has just changed", b"retry-after: 1\r\n")
+    def check_caller(self, head: Head, state: "RequestState", router: "FunctionRouter") -> Denial | None:
+        """Identifies the caller and sets ``state.tenant``. Returns None if the caller may call the function."""
+        access = self._functions.get(router.name)
+        if access is None:  # The rule changed while the body of the request was read.
+            return self._deny(router, NOT_SERVABLE, "who may call it has just changed", b"retry-after: 1\r\n")
         try:
             given = credential(head)
         except CredentialError as error:
-            return self._unproven(front, str(error), b"invalid_request")
+            return self._unauthenticated(router, str(error), b"invalid_request")
         if given is None:
-            return self._unproven(front, f"{front.name} asks who calls: {_ways(door.rule)}", b"")
-        found = self._account(door, given, front)
+            return self._unauthenticated(router, f"{router.name} asks who calls: {_ways(access.rule)}", b"")
+        found = self._account(access, given, router)
         if isinstance(found, Denial):
             return found
-        if not found.may_call(front.name):
-            return self._deny(front, NOT_ALLOWED, f"tenant {found.name} may not call {front.name}")
-        ticket.tenant = found
-        if not door.rule.forward_credential:
+        if not found.may_call(router.name):
+            return self._deny(router, NOT_ALLOWED, f"tenant {found.name} may not call {router.name}")
+        state.tenant = found
+        if not access.rule.forward_credential:
             head.drop(*FIELDS)
         return None
 
-    def _account(self, door: _Door, given: bytes, front: "FunctionRouter") -> Account | Denial:
-        if door.rule.api_keys:
+    def _account(self, access: _FunctionAccess, given: bytes, router: "FunctionRouter") -> Account | Denial:
+        if access.rule.api_keys:
             found = self._by_key.get(sha256(given).digest())
             if found is not None:
                 return found
-        if door.verifier is None or (door.rule.api_keys and not looks_like_token(given)):
-            return self._unproven(front, "the API key is not known here", b"invalid_token")
-        return self._of_token(door.verifier, given, front)
+        if access.verifier is None or (access.rule.api_keys and not looks_like_token(given)):
+            return self._unauthenticated(router, "the API key is not known here", b"invalid_token")
+        return self._account_of_token(access.verifier, given, router)
 
-    def _of_token(self, verifier: "Verifier", given: bytes, front: "FunctionRouter") -> Account | Denial:
+    def _account_of_token(self, verifier: "Verifier", given: bytes, router: "FunctionRouter") -> Account | Denial:
         from tidegate.gateway.access.jwt import NoKeysError, TokenError, UnknownKeyError
 
         try:
             proven = verifier.verify(given, self._wall())
         except NoKeysError as error:
             retry = b"retry-after: %d\r\n" % RETRY_KEYS_S
-            return self._deny(front, NOT_SERVABLE, f"the token cannot be checked: {error}", retry)
+            return self._deny(router, NOT_SERVABLE, f"the token cannot be checked: {error}", retry)
         except TokenError as error:
             if isinstance(error, UnknownKeyError):
                 source = verifier.rule.jwks
                 self.unknown_keys[source] = self.unknown_keys.get(source, 0) + 1
-            return self._unproven(front, f"the token is not accepted: {error}", b"invalid_token")
+            return self._unauthenticated(router, f"the token is not accepted: {error}", b"invalid_token")
         if proven.tenant is None:
-            return self._nobody
+            return self._no_tenant
         found = self._accounts.get(proven.tenant)
-        return found or self._deny(front, NOT_ALLOWED, "the token names a tenant that is not known here")
+        return found or self._deny(router, NOT_ALLOWED, "the token names a tenant that is not known here")
 
-    def _unproven(self, front: "FunctionRouter", message: str, code: bytes) -> Denial:
-        """RFC 6750, section 3: a request without a credential is told no code."""
+    def _unauthenticated(self, router: "FunctionRouter", message: str, code: bytes) -> Denial:
+        """Returns a 401. Without a credential in the request the challenge has no error code (RFC 6750, section 3)."""
         error = b', error="%b"' % code if code else b""
-        return self._deny(front, UNAUTHENTICATED, message, b'www-authenticate: Bearer realm="tidegate"%b\r\n' % error)
+        return self._deny(router, UNAUTHENTICATED, message, b'www-authenticate: Bearer realm="tidegate"%b\r\n' % error)
 
-    def _deny(self, front: "FunctionRouter", kind: ErrorKind, message: str, extra: bytes = b"") -> Denial:
-        name = (front.name, kind.code)
+    def _deny(self, router: "FunctionRouter", kind: ErrorKind, message: str, extra: bytes = b"") -> Denial:
+        name = (router.name, kind.code)
         self.denied[name] = self.denied.get(name, 0) + 1
         return Denial(kind, message, extra)
 
-    # --- how much ---------------------------------------------------------------------------------------------------
+    # --- quotas -----------------------------------------------------------------------------------------------------
 
-    def charges(self, ex: "Exchange", ticket: "RequestState", account: Account) -> "Denial | bool":
-        """Reserves what the request takes. True: it goes on; False: it waits for the pool, and ``again`` follows."""
-        tokens = ticket.tokens
+    def reserve(
+        self, ex: "Exchange", state: "RequestState", account: Account, on_decided: OnQuotaDecided
+    ) -> Denial | bool:
+        """Reserves the quotas that the request needs. Returns True if it goes on, or its denial.
+
+        Returns False if the pool has to be asked: the request waits, and ``on_decided`` is called later.
+        """
+        tokens = state.tokens
         use = Use(1, ex.inferences, 0)
         if tokens is not None:
             use = Use(1, ex.inferences, tokens.expected, tokens.prompt_estimate)
         wanted = account.wanted(use) if account.budgets else []
         if not wanted:
-            return self._taken(ticket, account, wanted, ())
-        till = self._till
-        assert till is not None, "it came with the first tenant who has quotas"
-        verdict = till.try_all(_pairs(wanted))
+            return self._take(state, account, wanted, ())
+        counters = self._quota_counters
+        assert counters is not None, "it was opened for the first tenant with quotas"
+        verdict = counters.try_all(_pairs(wanted))
         if isinstance(verdict, Asking):
-            return self._waits(ex, ticket, account, wanted, verdict, till)
-        return self._decided(ticket, account, wanted, verdict)
+            return self._wait_for_pool(ex, state, account, wanted, verdict, counters, on_decided)
+        return self._decide(state, account, wanted, verdict)
 
-    def settle(self, ex: "Exchange", ticket: "RequestState", held: Held, *, was_bound: bool) -> None:
-        """A request has ended: what no replica began gives all back. ``was_bound``: while it was with a replica."""
-        tokens = ticket.tokens
+    def settle(self, ex: "Exchange", state: "RequestState", held: Held, *, was_bound: bool) -> None:
+        """Settles the reservations of a request that has ended; those of a request that no replica began are returned.
+
+        ``was_bound``: it ended while a replica had it.
+        """
+        tokens = state.tokens
         use = NOTHING
-        if was_bound or ticket.is_exposed:
+        if was_bound or state.may_have_run:
             use = Use(1, ex.inferences, 0 if tokens is None else tokens.total)
         account = held.account
         account.inferences += use.inferences
         account.tokens += use.tokens
-        if self._till is not None:
+        if self._quota_counters is not None:
             for reservation, real in held.settled(use):
-                self._till.settle(reservation, real)
+                self._quota_counters.settle(reservation, real)
 
-    def _waits(
+    def _wait_for_pool(
         self,
         ex: "Exchange",
-        ticket: "RequestState",
+        state: "RequestState",
         account: Account,
         wanted: Takes,
         asking: Asking,
-        till: QuotaCounters,
-    ) -> "Denial | bool":
-        if self.waiting >= MOST_WAITING:
+        counters: "QuotaCounters",
+        on_decided: OnQuotaDecided,
+    ) -> Denial | bool:
+        if self.waiting >= MAX_WAITING:
             for reservation in asking.held:
-                till.settle(reservation, 0)
-            return self._spent(account, wanted, Short(len(asking.held), 1.0))
+                counters.settle(reservation, 0)
+            return self._refuse(account, wanted, Short(len(asking.held), 1.0))
 
-        def answered(verdict: tuple[Reservation, ...] | Short) -> None:
+        def decided(verdict: tuple[Reservation, ...] | Short) -> None:
             self.waiting -= 1
             if not ex.ended:
-                found = self._decided(ticket, account, wanted, verdict)
-                self._again(ex, found if isinstance(found, Denial) else None)
-            elif not isinstance(verdict, Short):  # it has ended meanwhile
+                found = self._decide(state, account, wanted, verdict)
+                on_decided(ex, found if isinstance(found, Denial) else None)
+            elif not isinstance(verdict, Short):  # The request has ended meanwhile.
                 for reservation in verdict:
-                    till.settle(reservation, 0)
+                    counters.settle(reservation, 0)
 
         self.waiting += 1
-        self._ask(_pairs(wanted), asking, answered)
+        self._ask_pool(_pairs(wanted), asking, decided)
         return False
 
-    def _decided(
-        self, ticket: "RequestState", account: Account, wanted: Takes, verdict: tuple[Reservation, ...] | Short
-    ) -> "Denial | bool":
+    def _decide(
+        self, state: "RequestState", account: Account, wanted: Takes, verdict: tuple[Reservation, ...] | Short
+    ) -> Denial | bool:
         if isinstance(verdict, Short):
-            return self._spent(account, wanted, verdict)
-        return self._taken(ticket, account, wanted, verdict)
+            return self._refuse(account, wanted, verdict)
+        return self._take(state, account, wanted, verdict)
 
-    def _taken(
-        self, ticket: "RequestState", account: Account, wanted: Takes, reservations: tuple[Reservation, ...]
+    def _take(
+        self, state: "RequestState", account: Account, wanted: Takes, reservations: tuple[Reservation, ...]
     ) -> bool:
         account.requests += 1
-        ticket.held = Held(account, tuple(limit.unit for limit, _, _ in wanted), reservations)
+        state.held = Held(account, tuple(limit.unit for limit, _, _ in wanted), reservations)
         return True
 
-    def _spent(self, account: Account, wanted: Takes, short: Short) -> Denial:
+    def _refuse(self, account: Account, wanted: Takes, short: Short) -> Denial:
         limit, _, amount = wanted[short.at]
         account.refuse(limit)
         return Denial(QUOTA_EXCEEDED, *refusal(account, limit, amount, short.retry_after_s))
 
-    # --- what is told -----------------------------------------------------------------------------------------------
+    # --- reports ----------------------------------------------------------------------------------------------------
 
     @property
     def is_lost(self) -> bool:
-        """Whether quotas are this worker's even part of them."""
-        return self._till is not None and self._till.is_lost
+        """Whether the pool is lost, so that the worker grants its even part of the quotas."""
+        return self._quota_counters is not None and self._quota_counters.is_lost
 
     def seen(self) -> tuple[TenantSeen, ...]:
-        """What was counted of the tenants that have called."""
+        """Returns the counters of all tenants that have called."""
         return tuple(each.seen() for each in self._accounts.values() if each.requests or each.refused)
 
     def expose(self, into: metrics.Exposition, worker: str) -> None:
-        """Adds the present values to a scrape; only tenants of the tenants' file have lines of their own."""
+        """Adds the present values to a scrape; only tenants of the tenants' file get lines of their own."""
         into.add(metrics.GATEWAY_QUOTAS_LOCAL, (worker,), int(self.is_lost))
         for (function, code), count in self.denied.items():
             into.add(metrics.GATEWAY_DENIED, (function, code), count)
@@ -281,23 +281,29 @@ class AccessControl:
             for key in tenant.keys:
                 self._by_key[bytes.fromhex(key)] = account
 
-    def _open_doors(self) -> None:
-        """Rules with the same tokens share what is known of them."""
+    def _compile_rules(self) -> None:
+        """Compiles the access rules. Rules that accept the same tokens share one verifier and its memory."""
         sets = {each.source: each for each in self._key_sets}
         wanted = {rule.jwt for rule in self._rules.values() if rule.jwt is not None}
         verifiers = {rule: _verifier(rule, sets.get(rule.jwks, KeySet(source=rule.jwks))) for rule in wanted}
-        self._doors = {
-            name: _Door(rule, None if rule.jwt is None else verifiers[rule.jwt]) for name, rule in self._rules.items()
+        self._functions = {
+            name: _FunctionAccess(rule, None if rule.jwt is None else verifiers[rule.jwt])
+            for name, rule in self._rules.items()
         }
-        self.denied = {name: count for name, count in self.denied.items() if name[0] in self._doors}
+        self.denied = {name: count for name, count in self.denied.items() if name[0] in self._functions}
         self.unknown_keys = {source: count for source, count in self.unknown_keys.items() if source in sets}
 
     def __repr__(self) -> str:
-        return f"<Gate {len(self._doors)} doors, {len(self._accounts)} tenants, {self.waiting} wait for the pool>"
+        return (
+            f"<AccessControl {len(self._functions)} functions, {len(self._accounts)} tenants, "
+            f"{self.waiting} wait for the pool>"
+        )
 
 
 def _verifier(rule: JwtRule, keys: KeySet) -> "Verifier":
-    from tidegate.gateway.access.jwt import Verifier  # the library comes with the first function that takes tokens
+    from tidegate.gateway.access.jwt import (
+        Verifier,  # The library is imported for the first function that takes tokens.
+    )
 
     return Verifier(rule, keys)
 

@@ -1,33 +1,50 @@
-"""The pool of quotas that the control process holds for the gateway workers of its machine (ADR 0040).
+"""Quotas that gateway workers share: the counters that access control reserves from, and the client of their pool.
 
-Each exchange is one call to its unix socket. A control process that is away is a pool that is lost: the worker goes on
-with its even part.
+The control process holds the pool for the gateway workers of its machine (ADR 0040). Each exchange is one call to its
+unix socket. If the control process is away, the pool counts as lost and the worker goes on with its even part.
 """
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol
 
 from tidegate.aio.admin.client import FetchError, fetch
-from tidegate.flow.quota import Answer, Report
+from tidegate.flow.quota import QuotaAnswer, QuotaReport, Reservation
 from tidegate.flow.quota_message import decode_answer, encode_exchange
 from tidegate.records.codec import CodecError
+from tidegate.store.counters import Asking, Short, Wanted
 from tidegate.store.records import StoreFaultError
 
 CALL_S: Final = 0.4
-"""Slower is lost. Longer than a pool in Redis is waited for, shorter than a request waits."""
+"""A slower call counts as lost. Longer than the wait for a pool in Redis, shorter than a request waits."""
 PATH: Final = "/exchange"
+
+Decided = Callable[[tuple[Reservation, ...] | Short], None]
+AskPool = Callable[[Wanted, Asking, Decided], None]
+"""Asks the pool in the background, then calls the last argument once with the decision."""
+
+
+class QuotaCounters(Protocol):
+    """The counters that quotas are reserved from: :class:`tidegate.store.counters.Counters`."""
+
+    @property
+    def is_lost(self) -> bool: ...
+
+    def try_all(self, wanted: Wanted) -> tuple[Reservation, ...] | Short | Asking: ...
+
+    def settle(self, reservation: Reservation, real: int) -> None: ...
 
 
 class SocketPool:
-    """``address``: ``unix:/path``."""
+    """The pool behind a unix socket; ``address`` is ``unix:/path``."""
 
     def __init__(self, address: str) -> None:
         self._address = address
 
-    async def exchange(self, member: str, reports: Sequence[Report]) -> Answer:
-        told = encode_exchange(member, tuple(reports))
+    async def exchange(self, member: str, reports: Sequence[QuotaReport]) -> QuotaAnswer:
+        """Sends this worker's reports and returns the pool's answer. Raises StoreFaultError if the call fails."""
+        body = encode_exchange(member, tuple(reports))
         try:
-            reply = await fetch(self._address, "POST", PATH, told, timeout_s=CALL_S)
+            reply = await fetch(self._address, "POST", PATH, body, timeout_s=CALL_S)
             if reply.status != 200:
                 raise StoreFaultError(f"{self._address}: {reply.body[:200].decode(errors='replace')}")
             return decode_answer(reply.body, len(reports))
@@ -35,7 +52,7 @@ class SocketPool:
             raise StoreFaultError(f"{self._address}: {error}") from error
 
     async def close(self) -> None:
-        """Nothing stays open between calls."""
+        """Does nothing: no connection stays open between calls."""
 
     def __repr__(self) -> str:
         return f"<SocketPool {self._address}>"

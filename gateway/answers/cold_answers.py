@@ -15,13 +15,13 @@ from tidegate.activator.commands import Activate
 from tidegate.activator.room import WaitingRoom
 from tidegate.errors import REPLICA_BROKE, Executed, error_body
 from tidegate.gateway.answers.cold_starts import ColdStarts
-from tidegate.gateway.counting.counters import Ending
+from tidegate.gateway.counting.outcomes import Ending
 from tidegate.gateway.routing.function import FunctionRouter
 from tidegate.gateway.routing.request_state import RequestState
 from tidegate.records.cold_rules import ColdCalls
 from tidegate.records.gateway_sample import Activation
 from tidegate.wire.bodies.openai import openai_error, read_request
-from tidegate.wire.http1.head import Rejected
+from tidegate.wire.http1.fields import Rejected
 from tidegate.wire.message_heads import AnyRequestHead
 
 if TYPE_CHECKING:
@@ -84,27 +84,27 @@ class ColdAnswers:
         self._wanted: dict[str, _Wanted] = {}
         """By revision; only such as are in the table."""
 
-    def waits(self, ex: "Exchange", ticket: RequestState, front: FunctionRouter, now: float) -> None:
+    def waits(self, ex: "Exchange", state: RequestState, router: FunctionRouter, now: float) -> None:
         """A request of a function that tells its clients has begun to wait.
 
         One whose body is not all there is told nothing: whether it asks for a stream is not known. Many clients send
         the body apart from the head: it is looked at again when more has come.
         """
-        if ex.is_rpc or ex.head.upgrade is not None or not self._is_cold(ticket):
+        if ex.is_rpc or ex.head.upgrade is not None or not self._is_cold(state):
             return
         if not ex.body_complete:
-            ex.on_body = lambda ex: self.waits(ex, ticket, front, now)
+            ex.on_body = lambda ex: self.waits(ex, state, router, now)
             return
-        rules = front.route.cold
-        if wants_events(ex.head, ex.body, ticket):
+        rules = router.route.cold
+        if wants_events(ex.head, ex.body, state):
             if rules.heartbeat_s is not None and ex.head.method != b"HEAD":
                 self._waits[ex] = _Wait(ex.received + rules.heartbeat_s, rules.heartbeat_s)
         elif rules.calls is ColdCalls.ACCEPT:
             self._waits[ex] = _Wait(now + ACCEPT_AFTER_S, None)
 
-    def _is_cold(self, ticket: RequestState) -> bool:
-        counters = ticket.counters
-        return ticket.bind is None and counters is not None and not self._room.ready_replicas(counters.revision)
+    def _is_cold(self, state: RequestState) -> bool:
+        counters = state.counters
+        return state.bind is None and counters is not None and not self._room.ready_replicas(counters.revision)
 
     def sweep(self, now: float) -> None:
         """Tells whom it is time to tell; what it asks of others is in the room's ``out``."""
@@ -122,70 +122,70 @@ class ColdAnswers:
                 self._room.out.append(Activate(wanted.activation(revision, now)))
 
     def _tell(self, ex: "Exchange", wait: _Wait, now: float) -> None:
-        ticket: RequestState = ex.context
-        front = ticket.target.front
-        is_cold = self._is_cold(ticket)
-        if front is None or (wait.stream is None and not is_cold):
+        state: RequestState = ex.context
+        router = state.target.router
+        is_cold = self._is_cold(state)
+        if router is None or (wait.stream is None and not is_cold):
             del self._waits[ex]
         elif wait.interval_s is None:
             del self._waits[ex]
-            self._accept(ex, ticket, front, now)
+            self._accept(ex, state, router, now)
         else:
             if wait.stream is None:
-                wait.stream = self._open(ex, ticket, front)
-            wait.stream.send_comment(self._comment(ex, ticket, front, now))
+                wait.stream = self._open(ex, state, router)
+            wait.stream.send_comment(self._comment(ex, state, router, now))
             wait.due += wait.interval_s
 
-    def _open(self, ex: "Exchange", ticket: RequestState, front: FunctionRouter) -> "EarlyEventStream":
+    def _open(self, ex: "Exchange", state: RequestState, router: FunctionRouter) -> "EarlyEventStream":
         """The stream's head. OpenAI's clients read a failure from any event, the others from one of that name."""
-        tell = ticket.target.tell or error_body
-        failure = tell(
+        error_format = state.target.error_format or error_body
+        failure = error_format(
             REPLICA_BROKE,
             "the stream broke off before its end",
-            function=front.name,
-            request_id=ticket.request_id.decode("latin-1"),
+            function=router.name,
+            request_id=state.request_id.decode("latin-1"),
             executed=Executed.UNKNOWN,
         )
-        name = b"" if tell is openai_error else b"error"
-        return self._begin(ex, b"x-request-id: %b\r\n" % ticket.request_id, name, failure)
+        name = b"" if error_format is openai_error else b"error"
+        return self._begin(ex, b"x-request-id: %b\r\n" % state.request_id, name, failure)
 
-    def _comment(self, ex: "Exchange", ticket: RequestState, front: FunctionRouter, now: float) -> bytes:
-        phase = "model" if ticket.bind is not None else self._cold.phase(front.name)
+    def _comment(self, ex: "Exchange", state: RequestState, router: FunctionRouter, now: float) -> bytes:
+        phase = "model" if state.bind is not None else self._cold.phase(router.name)
         word = {"model": "running", "queue": "waiting"}.get(phase, "starting")
         return f"{word}, phase={phase}, {now - ex.received:.1f} s".encode()
 
-    def _accept(self, ex: "Exchange", ticket: RequestState, front: FunctionRouter, now: float) -> None:
+    def _accept(self, ex: "Exchange", state: RequestState, router: FunctionRouter, now: float) -> None:
         """It leaves the room; the start that it asked for goes on being asked for."""
         self._room.leave(ex, now)
-        if ticket.counters is not None:
-            self._wanted[ticket.counters.revision] = _Wanted(front.name, now)
-        ticket.ending = Ending.REFUSED
-        retry_after_s = self._cold.retry_after_s(front.name, now - ex.received)
-        models = front.route.models or (front.name,)
+        if state.counters is not None:
+            self._wanted[state.counters.revision] = _Wanted(router.name, now)
+        state.ending = Ending.REFUSED
+        retry_after_s = self._cold.retry_after_s(router.name, now - ex.received)
+        models = router.route.models or (router.name,)
         # A path may name what the function does not have, in any bytes: that is no address of a status.
-        model = ticket.target.model if ticket.target.model in models else models[0]
+        model = state.target.model if state.target.model in models else models[0]
         url = status_url(ex.head, self.domain, model)
         told = {
             "status": "starting",
-            "message": f"{front.name} is starting: send the request again in {retry_after_s} s",
-            "function": front.name,
-            "request_id": ticket.request_id.decode("latin-1"),
+            "message": f"{router.name} is starting: send the request again in {retry_after_s} s",
+            "function": router.name,
+            "request_id": state.request_id.decode("latin-1"),
             "retry_after_s": retry_after_s,
             "status_url": url,
         }
         lines = f"retry-after: {retry_after_s}\r\nlocation: {url}\r\n".encode("latin-1")
-        ex.respond(202, json.dumps(told).encode(), extra=b"x-request-id: %b\r\n%b" % (ticket.request_id, lines))
+        ex.respond(202, json.dumps(told).encode(), extra=b"x-request-id: %b\r\n%b" % (state.request_id, lines))
 
     def __repr__(self) -> str:
         return f"<ColdAnswers {len(self._waits)} wait, {len(self._wanted)} wanted>"
 
 
-def wants_events(head: AnyRequestHead, body: bytes, ticket: RequestState) -> bool:
+def wants_events(head: AnyRequestHead, body: bytes, state: RequestState) -> bool:
     """Whether a request asks for an event stream: by its Accept field, or its body as OpenAI's calls do."""
     if EVENTS in (head.get(b"accept") or b"").lower():
         return True
-    if ticket.asked is not None:
-        return ticket.asked.stream
+    if state.asked is not None:
+        return state.asked.stream
     if b'"stream"' not in body:
         return False
     asked = read_request(body)

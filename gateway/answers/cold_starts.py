@@ -7,9 +7,8 @@ from typing import Final
 
 from tidegate.gateway.counting.counters import Report
 from tidegate.headers import COLD_START_MS
-from tidegate.records.cold_start_phases import ColdStartPhases, known_phases
 from tidegate.records.gateway_sample import ColdStartSeen
-from tidegate.records.replica_state import ReplicaState
+from tidegate.records.replica_state import ColdStartPhases, ReplicaState, known_phases
 from tidegate.records.route_table import FunctionRoute, ReplicaRoute
 
 START_S: Final = 5.0
@@ -58,7 +57,7 @@ class ColdStarts:
     def unlinked(self, replica: str) -> None:
         self._states.pop(replica, None)
 
-    def told(self, replica: str, state: ReplicaState, phases: ColdStartPhases | None, now: float) -> None:
+    def reported(self, replica: str, state: ReplicaState, phases: ColdStartPhases | None, now: float) -> None:
         """Notes when a replica that this worker waited for became ready."""
         before = self._states.get(replica)
         self._states[replica] = state

@@ -1,29 +1,46 @@
-"""What the gateway tells a client by itself: failures, each in the client's shape and with the request's id."""
+"""Error responses of the gateway, each in the shape that the client's protocol reads and with the request's id.
 
+V2 clients read ``error`` as a string (tritonclient shows it as the message). So on ``/v2`` paths ``error`` is a string
+and the other keys of Tidegate's error shape stand beside it. Paths of OpenAI's and Anthropic's APIs have an error
+format of their own (``routing/openai_paths.py``). All other clients get the shape of ``tidegate.errors``.
+"""
+
+import json
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from tidegate.activator.commands import Refuse
-from tidegate.errors import DEADLINE, NOT_FOUND, NOT_SERVABLE, TAG_NOT_FOUND, ErrorKind, Executed
-from tidegate.gateway.answers.failures import failure_body, no_such_function, no_such_tag
-from tidegate.gateway.answers.grpc import GrpcFrontend
-from tidegate.gateway.counting.counters import Ending, Report, RevisionCounters
-from tidegate.gateway.routing.function import FunctionRouter
-from tidegate.gateway.routing.match import Matcher
+from tidegate.errors import (
+    BATCH_TOO_LARGE,
+    DEADLINE,
+    NOT_FOUND,
+    NOT_GRPC,
+    NOT_SERVABLE,
+    TAG_NOT_FOUND,
+    ErrorKind,
+    Executed,
+    error_body,
+)
+from tidegate.gateway.counting.counters import Report, RevisionCounters
+from tidegate.gateway.counting.outcomes import Ending
 from tidegate.gateway.routing.openai_paths import missing
 
 if TYPE_CHECKING:
     from tidegate.aio.proxy.exchange import Exchange
     from tidegate.gateway.access.control import Denial
+    from tidegate.gateway.answers.grpc import GrpcFrontend
+    from tidegate.gateway.routing.function import FunctionRouter
+    from tidegate.gateway.routing.match import Matcher
     from tidegate.gateway.routing.request_state import RequestState
 
 
-class Replies:
-    """One per worker. All of them end the exchange."""
+class ErrorResponses:
+    """Sends error responses. Each method ends the exchange."""
 
-    __slots__ = ("_calls", "_report")
+    __slots__ = ("_grpc", "_report")
 
-    def __init__(self, calls: GrpcFrontend, report: Report) -> None:
-        self._calls = calls
+    def __init__(self, grpc: "GrpcFrontend", report: Report) -> None:
+        self._grpc = grpc
         self._report = report
 
     def fail(
@@ -35,25 +52,27 @@ class Replies:
         executed: Executed = Executed.FALSE,
         extra: bytes = b"",
     ) -> None:
-        """Answers a failure; ``extra``: header lines."""
-        ticket: RequestState = ex.context
-        target = ticket.target
-        executed = Executed.UNKNOWN if ticket.is_exposed else executed
+        """Answers with an error; ``extra``: header lines."""
+        state: RequestState = ex.context
+        target = state.target
+        executed = Executed.UNKNOWN if state.may_have_run else executed
         if ex.is_rpc:
-            self._calls.fail(ex, ticket, kind, message, executed, extra)
+            self._grpc.fail(ex, state, kind, message, executed, extra)
             return
-        function = target.front.name if target.front is not None else target.named or None
-        request_id = ticket.request_id.decode("latin-1")
-        if target.tell is not None:
-            body = target.tell(kind, message, function=function, request_id=request_id, executed=executed)
+        function = target.router.name if target.router is not None else target.named or None
+        request_id = state.request_id.decode("latin-1")
+        if target.error_format is not None:
+            body = target.error_format(kind, message, function=function, request_id=request_id, executed=executed)
         else:
             body = failure_body(
                 kind, message, v2=target.v2, function=function, request_id=request_id, executed=executed
             )
-        ex.respond(kind.status, body, extra=b"x-request-id: %b\r\n%b" % (ticket.request_id, extra))
+        ex.respond(kind.status, body, extra=b"x-request-id: %b\r\n%b" % (state.request_id, extra))
 
-    def not_found(self, ex: "Exchange", matcher: Matcher) -> None:
-        """No function is called as the request says."""
+    # --- before the waiting room ------------------------------------------------------------------------------------
+
+    def not_found(self, ex: "Exchange", matcher: "Matcher") -> None:
+        """No function has the name in the request."""
         self._report.unmatched += 1
         target = ex.context.target
         named = target.named
@@ -65,40 +84,88 @@ class Replies:
             tag = named[: -len(nearest.name) - 1]
             self.fail(ex, TAG_NOT_FOUND, no_such_tag(nearest.name, tag, nearest.tagged))
         elif ex.is_rpc and not named:
-            self.fail(ex, NOT_FOUND, self._calls.nobody(ex))
+            self.fail(ex, NOT_FOUND, self._grpc.no_function_message(ex))
         else:
             self.fail(ex, NOT_FOUND, no_such_function(named))
 
-    def no_tag(self, ex: "Exchange", front: FunctionRouter, tag: bytes) -> None:
+    def no_tag(self, ex: "Exchange", router: "FunctionRouter", tag: bytes) -> None:
         """The function has no tag of this name."""
-        self.fail(ex, TAG_NOT_FOUND, no_such_tag(front.name, tag.decode("latin-1"), front.tagged))
+        self.fail(ex, TAG_NOT_FOUND, no_such_tag(router.name, tag.decode("latin-1"), router.tagged))
 
-    def refused(self, refusal: Refuse) -> None:
-        """The waiting room does not let it in, or lets it wait no longer."""
-        ex: Exchange = refusal.request  # type: ignore[assignment]  # requests here are exchanges
-        ticket: RequestState = ex.context
-        ticket.ending = Ending.EXPIRED if refusal.kind is DEADLINE else Ending.REFUSED
-        extra = b"" if refusal.retry_after_s is None else b"retry-after: %d\r\n" % refusal.retry_after_s
-        self.fail(ex, refusal.kind, refusal.message, extra=extra)
-
-    def denied(self, ex: "Exchange", ticket: "RequestState", denial: "Denial") -> None:
-        """Its caller may not call the function, or not now."""
-        ticket.ending = Ending.REFUSED
+    def denied(self, ex: "Exchange", state: "RequestState", denial: "Denial") -> None:
+        """Access control denied the request."""
+        state.ending = Ending.REFUSED
         self.fail(ex, denial.kind, denial.message, extra=denial.extra)
 
-    def expired(
-        self, ex: "Exchange", ticket: "RequestState", message: str, executed: Executed = Executed.FALSE
-    ) -> None:
-        """Its time is over."""
-        ticket.ending = Ending.EXPIRED
-        self.fail(ex, DEADLINE, message, executed=executed)
+    def not_grpc(self, ex: "Exchange", router: "FunctionRouter") -> None:
+        """The function's server speaks gRPC only, and the request is HTTP."""
+        self.fail(ex, NOT_GRPC, f"{router.name} speaks gRPC alone")
 
-    def circuit_open(self, ex: "Exchange", ticket: "RequestState", counters: RevisionCounters) -> None:
-        """Its revision fails whatever it gets."""
+    def too_large(self, ex: "Exchange", router: "FunctionRouter") -> None:
+        """The request states a larger batch than the function takes."""
+        ex.inferences = 1
+        message = f"its batch is larger than {router.max_batch}, {router.name}'s max-batch"
+        self.fail(ex, BATCH_TOO_LARGE, message)
+
+    def no_traffic(self, ex: "Exchange", router: "FunctionRouter") -> None:
+        """No revision of the function gets a part of the traffic."""
+        self.fail(ex, NOT_SERVABLE, f"no revision of {router.name} takes traffic")
+
+    def circuit_open(self, ex: "Exchange", state: "RequestState", counters: RevisionCounters) -> None:
+        """The circuit breaker of the revision is open."""
         counters.circuit_refusals += 1
-        ticket.ending = Ending.REFUSED
+        state.ending = Ending.REFUSED
         message = "every replica fails one request after the other; one request a second is tried"
         self.fail(ex, NOT_SERVABLE, message, extra=b"retry-after: 1\r\n")
 
+    # --- in the waiting room, or later ------------------------------------------------------------------------------
+
+    def refused(self, refusal: Refuse) -> None:
+        """The waiting room does not let the request in, or wait any longer."""
+        ex: Exchange = refusal.request  # type: ignore[assignment]  # requests here are exchanges
+        state: RequestState = ex.context
+        state.ending = Ending.EXPIRED if refusal.kind is DEADLINE else Ending.REFUSED
+        extra = b"" if refusal.retry_after_s is None else b"retry-after: %d\r\n" % refusal.retry_after_s
+        self.fail(ex, refusal.kind, refusal.message, extra=extra)
+
+    def expired(self, ex: "Exchange", state: "RequestState", message: str, executed: Executed = Executed.FALSE) -> None:
+        """The deadline of the request has passed."""
+        state.ending = Ending.EXPIRED
+        self.fail(ex, DEADLINE, message, executed=executed)
+
     def __repr__(self) -> str:
-        return f"<Replies of {self._calls!r}>"
+        return f"<ErrorResponses of {self._grpc!r}>"
+
+
+# --- bodies and messages --------------------------------------------------------------------------------------------
+
+
+def failure_body(
+    kind: ErrorKind, message: str, *, v2: bool, function: str | None, request_id: str | None, executed: Executed
+) -> bytes:
+    """Returns the JSON body of an error."""
+    if not v2:
+        return error_body(kind, message, function=function, request_id=request_id, executed=executed)
+    return json.dumps(
+        {
+            "error": message,
+            "code": kind.code,
+            "function": function,
+            "request_id": request_id,
+            "executed": executed.value,
+            "action": kind.action,
+        }
+    ).encode()
+
+
+def no_such_function(named: str) -> str:
+    """Returns the message for a request that names no existing function, or no function at all."""
+    if named:
+        return f"no function or model is called {named!r} here"
+    return "the request names no function: use the host NAME.<domain>, /functions/NAME/ or a V2 model path"
+
+
+def no_such_tag(function: str, tag: str, known: Iterable[bytes]) -> str:
+    """Returns the message for a tag that the function does not have."""
+    tags = ", ".join(sorted(name.decode("latin-1") for name in known)) or "none"
+    return f"{function} has no tag {tag!r}; its tags: {tags}"

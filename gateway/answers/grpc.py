@@ -1,18 +1,27 @@
-"""gRPC calls at the front door, from their head to where they are like any other request.
+"""gRPC calls at the gateway, up to the point where they are like any other request.
 
-A call names its function by authority (``NAME.<domain>``) or a function's rules (``match``) as every request does; else
-a call of the Open Inference Protocol by ``model_name`` in its first message; else it goes to the default function. What
-the front door answers by itself is answered here and wakes nobody; all other calls go on through the chain: deadline,
-size, revision, waiting room, forward. Failures are statuses with a message that says what to do.
+A call names its function as every request does: by authority (``NAME.<domain>``) or by a function's rules (``match``).
+Otherwise a call of the Open Inference Protocol names it by ``model_name`` in its first message. Otherwise it goes to
+the default function. Health, reflection and questions about servers and models are answered here and start no replica.
+All other calls go on through the chain. Errors are gRPC statuses with a message that says what to do.
 """
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from tidegate.aio.proxy.kinds import as_call
-from tidegate.errors import BAD_REQUEST, NOT_FOUND, TAG_NOT_FOUND, TOO_LARGE, ErrorKind, Executed
+from tidegate.errors import (
+    BAD_REQUEST,
+    DEADLINE,
+    NOT_FOUND,
+    QUEUE_FULL,
+    QUOTA_EXCEEDED,
+    TAG_NOT_FOUND,
+    TOO_LARGE,
+    ErrorKind,
+    Executed,
+)
 from tidegate.function import Protocol
-from tidegate.gateway.answers.failures import no_such_method, rpc_message
 from tidegate.gateway.answers.grpc_health import (
     Watches,
     is_own_service,
@@ -21,41 +30,49 @@ from tidegate.gateway.answers.grpc_health import (
     state_of,
     states,
 )
-from tidegate.gateway.answers.health import HealthResponder, asks_its_server
+from tidegate.gateway.answers.health import HealthResponder, only_its_server_knows
 from tidegate.gateway.routing.function import FunctionRouter
 from tidegate.gateway.routing.grpc_methods import METHODS, Kind, Method, Unreadable, peek, read_small
 from tidegate.gateway.routing.match import Call, Matcher, Target
 from tidegate.gateway.routing.request_state import RequestState
 from tidegate.wire.bodies.v2 import estimated_batch, stated_batch
-from tidegate.wire.grpc import grpc as wire
 from tidegate.wire.grpc import messages as protos
-from tidegate.wire.grpc.grpc import MESSAGE_HEAD, Infer
+from tidegate.wire.grpc.first_message import MESSAGE_HEAD, Infer
+from tidegate.wire.http2 import grpc_fields as wire
 
 if TYPE_CHECKING:
     from tidegate.aio.proxy.exchange import Exchange
     from tidegate.aio.proxy.grpc_call import GrpcCall
 
 _SPEAKS_V2: Final = frozenset((Protocol.V2, Protocol.GRPC))
-"""Of a function's protocols: its server may be asked V2's questions over gRPC."""
+"""Protocols of functions whose server understands V2's questions over gRPC."""
 _READING: Final = frozenset((Kind.MODEL, Kind.MODEL_READY, Kind.MODEL_METADATA, Kind.CHECK, Kind.WATCH))
-"""Kinds whose message is read whole."""
+"""Kinds of calls whose message is read whole."""
+_RPC_ACTIONS: Final = {
+    DEADLINE.code: "allow the call more time",
+    NOT_FOUND.code: "name a deployed function by the call's authority, NAME.<domain>, or by model_name",
+    QUEUE_FULL.code: "retry after the seconds in retry-after",
+    QUOTA_EXCEEDED.code: "retry after the seconds in retry-after",
+}
+"""The advice to a gRPC client where it differs from the advice to an HTTP client."""
+
+OnFunctionKnown = Callable[["Exchange", RequestState], None]
+"""Called once the first message has named the call's function (``state.target``), or named none."""
 
 
 class GrpcFrontend:
     """The gRPC side of one chain."""
 
-    def __init__(self, *, desk: HealthResponder, go: Callable[[Any, RequestState], None]) -> None:
-        """``go``: the call's function is known (its ticket's target), or known to be nobody: the chain goes on."""
-        self._desk = desk
-        self._go = go
+    def __init__(self, health: HealthResponder) -> None:
+        self._health = health
         self._matcher: Matcher | None = None
-        self._fronts: dict[str, FunctionRouter] = {}
+        self._routers: dict[str, FunctionRouter] = {}
         self._is_leaving = False
         self.watches = Watches(self._state)
 
-    def apply(self, matcher: Matcher, fronts: dict[str, FunctionRouter]) -> None:
+    def apply(self, matcher: Matcher, routers: dict[str, FunctionRouter]) -> None:
         """Works from this table's functions on."""
-        self._matcher, self._fronts = matcher, fronts
+        self._matcher, self._routers = matcher, routers
         self.watches.changed()
 
     def leave(self, *, is_draining: bool) -> None:
@@ -66,14 +83,17 @@ class GrpcFrontend:
 
     # --- the way in -------------------------------------------------------------------------------------------------
 
-    def takes(self, exchange: "Exchange", ticket: RequestState) -> bool:
-        """Answers the call, or goes on with it by itself once its first message is there; False: it goes the way of all
-        requests, to the ticket's target."""
+    def takes(self, exchange: "Exchange", state: RequestState, on_function_known: OnFunctionKnown) -> bool:
+        """Returns False if the call goes the way of all requests, to ``state.target``.
+
+        Returns True if the call is answered here or waits for its first message; in the latter case
+        ``on_function_known`` follows.
+        """
         ex = as_call(exchange)
         method = METHODS.get(ex.head.target)
-        target = ticket.target
-        front = target.front
-        if method is None or (front is None and target.named):
+        target = state.target
+        router = target.router
+        if method is None or (router is None and target.named):
             return False
         kind = method.kind
         if kind is Kind.REFLECTION:
@@ -82,16 +102,19 @@ class GrpcFrontend:
             self.watches.reflect(ex, method.service)
             return True
         if kind is Kind.LIST:
-            self._list(ex, front if target.named else None)
+            self._list(ex, router if target.named else None)
             return True
         if kind in _READING:
-            self._read(ex)
+            self._read(ex, on_function_known)
             return True
-        if target.named and front is not None and front.route.protocol not in _SPEAKS_V2:
+        if target.named and router is not None and router.route.protocol not in _SPEAKS_V2:
             return False
         if kind is Kind.INFER:
-            return not self._is_sized(ex, ticket)
-        return self._server(ex, kind, front if target.named else None)
+            if self._is_sized(ex, state):
+                return False
+            self._wait_for_size(ex, on_function_known)
+            return True
+        return self._server(ex, kind, router if target.named else None)
 
     def streams(self, ex: "Exchange") -> bool:
         """Whether the call is known to be answered by a stream."""
@@ -102,24 +125,24 @@ class GrpcFrontend:
         """Whether no field of the call means something but its timeout."""
         return as_call(ex).head.is_usual
 
-    def sets_deadline(self, ex: "Exchange", front: FunctionRouter) -> bool:
+    def sets_deadline(self, ex: "Exchange", router: FunctionRouter) -> bool:
         """Sets a usual call's deadline, at most the function's timeout; False: its fields must be looked at."""
         head = as_call(ex).head
         if not head.is_usual:
             return False
         own_s = head.timeout_s
-        ex.deadline = ex.received + (front.timeout_s if own_s is None else min(own_s, front.timeout_s))
+        ex.deadline = ex.received + (router.timeout_s if own_s is None else min(own_s, router.timeout_s))
         return True
 
-    def inferences(self, ex: "Exchange", front: FunctionRouter) -> int:
+    def inferences(self, ex: "Exchange", router: FunctionRouter) -> int:
         """As ``FunctionRouter.inferences``: what the call states (field, V2 shape), else an estimate by the length of
         its first message, else 1; 0: it states more than the function's ``max-batch``."""
-        head, route = as_call(ex).head, front.route
-        stated = 0 if head.is_usual and front.header_is_ours else stated_batch(ex.head, b"", front.batch_header)
+        head, route = as_call(ex).head, router.route
+        stated = 0 if head.is_usual and router.header_is_ours else stated_batch(ex.head, b"", router.batch_header)
         if not stated and head.is_inference:
             stated = ex.inferences
         if stated:
-            return stated if stated <= front.max_batch else 0
+            return stated if stated <= router.max_batch else 0
         body = ex.body
         if not route.bytes_per_item or len(body) < MESSAGE_HEAD:
             return 1
@@ -129,7 +152,7 @@ class GrpcFrontend:
     def fail(
         self,
         exchange: "Exchange",
-        ticket: RequestState,
+        state: RequestState,
         kind: ErrorKind,
         message: str,
         executed: Executed,
@@ -137,21 +160,21 @@ class GrpcFrontend:
     ) -> None:
         """Ends the call with the status of this failure."""
         ex = as_call(exchange)
-        front = ticket.target.front
-        function = front.name if front is not None else None
+        router = state.target.router
+        function = router.name if router is not None else None
         text = rpc_message(kind, message, function)
         if kind is NOT_FOUND or kind is TAG_NOT_FOUND:
-            status = wire.NOT_FOUND if ticket.target.named else wire.UNIMPLEMENTED
-            ex.end(status, text, b"x-request-id: %b\r\n%b" % (ticket.request_id, extra))
+            status = wire.NOT_FOUND if state.target.named else wire.UNIMPLEMENTED
+            ex.end(status, text, b"x-request-id: %b\r\n%b" % (state.request_id, extra))
         else:
-            request_id = ticket.request_id.decode("latin-1")
+            request_id = state.request_id.decode("latin-1")
             ex.fail(kind, text, function=function, executed=executed, request_id=request_id, extra=extra)
 
     def ended(self, ex: "Exchange") -> None:
         """A call that no function got is over."""
         self.watches.ended(as_call(ex))
 
-    def nobody(self, ex: "Exchange") -> str:
+    def no_function_message(self, ex: "Exchange") -> str:
         """What is said of a call that names nobody where there is no default function."""
         return no_such_method(ex.head.target)
 
@@ -160,95 +183,96 @@ class GrpcFrontend:
 
     # --- first messages ---------------------------------------------------------------------------------------------
 
-    def _is_sized(self, ex: "GrpcCall", ticket: RequestState) -> bool:
-        """Reads model and batch of an inference; False: more of its first message must come."""
+    def _is_sized(self, ex: "GrpcCall", state: RequestState) -> bool:
+        """Reads model and batch of an inference. Returns False if more of its first message must arrive before."""
         found = peek(ex.body, ex.head.get(b"grpc-encoding"), is_whole=ex.body_complete)
         if found is None:
-            ex.on_body = self._came
             return False
         ex.inferences = found.batch or 1
-        self._to_model(ticket, _text(found))
+        self._to_model(state, _text(found))
         return True
 
-    def _came(self, ex: "GrpcCall") -> None:
-        """More of an inference's first message is there."""
-        if self._is_sized(ex, ex.context):
-            self._go(ex, ex.context)
+    def _wait_for_size(self, ex: "GrpcCall", on_function_known: OnFunctionKnown) -> None:
+        def more(ex: "GrpcCall") -> None:
+            if self._is_sized(ex, ex.context):
+                on_function_known(ex, ex.context)
+            else:
+                ex.on_body = more
 
-    def _read(self, ex: "GrpcCall") -> None:
-        """Calls whose message is read whole."""
+        ex.on_body = more
+
+    def _read(self, ex: "GrpcCall", on_function_known: OnFunctionKnown) -> None:
+        """Reads the whole message of a call, waiting for it if necessary, then answers the call or passes it on."""
         method = METHODS[ex.head.target]
-        ticket: RequestState = ex.context
+        state: RequestState = ex.context
         if method.request is None:
             raise TypeError(f"{method} reads no message")
         fields = read_small(ex.body, ex.head.get(b"grpc-encoding"), method.request, is_whole=ex.body_complete)
         if fields is None:
-            ex.on_body = self._read
+            ex.on_body = lambda ex: self._read(ex, on_function_known)
         elif isinstance(fields, Unreadable):
             kind = TOO_LARGE if fields.status == TOO_LARGE.status else BAD_REQUEST
             self._fail(ex, kind, fields.why)
         elif method.kind is Kind.CHECK or method.kind is Kind.WATCH:
-            self._health(ex, ticket, method, fields.get("service", ""))
-        else:
-            self._about_model(ex, ticket, method, fields)
+            self._answer_health(ex, state, method, fields.get("service", ""))
+        elif not self._answers_about_model(ex, state, method, fields):
+            on_function_known(ex, state)
 
-    def _to_model(self, ticket: RequestState, model: str) -> None:
+    def _to_model(self, state: RequestState, model: str) -> None:
         """The function of a call that names none but a model."""
-        if model and not ticket.target.named and self._matcher is not None:
-            ticket.target = self._matcher.of_served(model)
+        if model and not state.target.named and self._matcher is not None:
+            state.target = self._matcher.of_served(model)
 
-    def _about_model(self, ex: "GrpcCall", ticket: RequestState, method: Method, fields: dict[str, Any]) -> None:
+    def _answers_about_model(self, ex: "GrpcCall", state: RequestState, method: Method, fields: dict[str, Any]) -> bool:
+        """Answers a question about a model. Returns False if only a replica can answer it."""
         model = fields.get("name", "")
-        self._to_model(ticket, model)
-        front = ticket.target.front
-        if front is None or front.route.protocol not in _SPEAKS_V2 or method.kind is Kind.MODEL:
-            self._go(ex, ticket)
-            return
-        route = front.route
-        is_awake = self._desk.is_awake(route)
+        self._to_model(state, model)
+        router = state.target.router
+        if router is None or router.route.protocol not in _SPEAKS_V2 or method.kind is Kind.MODEL:
+            return False
+        route = router.route
+        is_awake = self._health.is_awake(route)
         if method.kind is Kind.MODEL_READY:
-            if is_awake and asks_its_server(front, model, is_versioned=bool(fields.get("version"))):
-                self._go(ex, ticket)
-            else:
-                ex.reply(protos.MODEL_READY_RESPONSE.encode({"ready": front.failure is None}))
-            return
+            if is_awake and only_its_server_knows(router, model, is_versioned=bool(fields.get("version"))):
+                return False
+            ex.reply(protos.MODEL_READY_RESPONSE.encode({"ready": router.failure is None}))
+            return True
         if fields.get("version"):
-            self._go(ex, ticket)
-            return
-        # Who may not call the function is told nothing of its model: that is found out where it is called.
-        may_tell = not is_awake and front.access is None
-        copy = self._desk.copy_of(front, f"/v2/models/{model}") if may_tell else None
-        told = None if copy is None else model_metadata(copy)
-        if told is not None:
-            ex.reply(told)
-        else:
-            if route.protocol == Protocol.V2:  # its server speaks REST too: what it tells can be kept
-                ticket.target = Target(Call.METADATA, front, 0, True, ticket.target.named or front.name, model)
-            self._go(ex, ticket)
+            return False
+        # Metadata of a function with an access rule goes to authorised callers only; that is checked by the chain.
+        may_answer = not is_awake and router.access is None
+        copy = self._health.copy_of(router, f"/v2/models/{model}") if may_answer else None
+        answer = None if copy is None else model_metadata(copy)
+        if answer is not None:
+            ex.reply(answer)
+            return True
+        if route.protocol == Protocol.V2:  # Its server speaks REST too, so a copy of its answer can be made.
+            state.target = Target(Call.METADATA, router, 0, True, state.target.named or router.name, model)
+        return False
 
     # --- health -----------------------------------------------------------------------------------------------------
 
-    def _health(self, ex: "GrpcCall", ticket: RequestState, method: Method, service: str) -> None:
-        front = ticket.target.front if ticket.target.named else None
-        name = front.name if front is not None else service
+    def _answer_health(self, ex: "GrpcCall", state: RequestState, method: Method, service: str) -> None:
+        router = state.target.router if state.target.named else None
+        name = router.name if router is not None else service
         if method.kind is Kind.WATCH:
             self.watches.watch(ex, name)
             return
-        state = self._state(name)
-        if state == protos.SERVICE_UNKNOWN:
-            ticket.target = Target(Call.WORK, None, named=name)
+        status = self._state(name)
+        if status == protos.SERVICE_UNKNOWN:
+            state.target = Target(Call.WORK, None, named=name)
             self._fail(ex, NOT_FOUND, f"no function is called {name[:200]!r} here")
         else:
-            ex.reply(protos.HEALTH_RESPONSE.encode({"status": state}))
+            ex.reply(protos.HEALTH_RESPONSE.encode({"status": status}))
 
-    def _list(self, ex: "GrpcCall", front: FunctionRouter | None) -> None:
-        fronts = self._fronts if front is None else {front.name: front}
-        ex.reply(states(fronts, self._own_state))
+    def _list(self, ex: "GrpcCall", router: FunctionRouter | None) -> None:
+        routers = self._routers if router is None else {router.name: router}
+        ex.reply(states(routers, self._own_state))
 
     def _state(self, name: str) -> int:
-        front = self._fronts.get(name)
-        if front is not None:
-            return state_of(front)
+        router = self._routers.get(name)
+        if router is not None:
+            return state_of(router)
         return self._own_state if is_own_service(name) else protos.SERVICE_UNKNOWN
 
     @property
@@ -257,21 +281,21 @@ class GrpcFrontend:
 
     # --- V2's questions about servers -------------------------------------------------------------------------------
 
-    def _server(self, ex: "GrpcCall", kind: Kind, front: FunctionRouter | None) -> bool:
+    def _server(self, ex: "GrpcCall", kind: Kind, router: FunctionRouter | None) -> bool:
         """Answers for the front door, or for the function that the call names; False: only its server knows."""
         if kind is Kind.SERVER_LIVE:
             ex.reply(protos.SERVER_LIVE_RESPONSE.encode({"live": True}))
         elif kind is Kind.SERVER_READY:
-            ready = not self._is_leaving if front is None else front.failure is None
+            ready = not self._is_leaving if router is None else router.failure is None
             ex.reply(protos.SERVER_READY_RESPONSE.encode({"ready": ready}))
-        elif front is None or not self._desk.is_awake(front.route):
+        elif router is None or not self._health.is_awake(router.route):
             ex.reply(server_answer())
         else:
             return False
         return True
 
     def __repr__(self) -> str:
-        return f"<Calls {len(self._fronts)} functions, {self.watches!r}>"
+        return f"<GrpcFrontend {len(self._routers)} functions, {self.watches!r}>"
 
 
 def _text(found: Infer) -> str:
@@ -280,3 +304,17 @@ def _text(found: Infer) -> str:
         return found.model.decode()
     except UnicodeDecodeError:
         return found.model.decode("latin-1")
+
+
+def rpc_message(kind: ErrorKind, message: str, function: str | None) -> str:
+    """Returns the ``grpc-message`` of an error: the function, the message, advice.
+
+    The function is left out if the message begins with its name.
+    """
+    where = "" if function is None or message.startswith(f"{function} ") else f"{function}: "
+    return f"{where}{message}; {_RPC_ACTIONS.get(kind.code, kind.action)}"
+
+
+def no_such_method(path: bytes) -> str:
+    """Returns the message for a call that names no function while there is no default function."""
+    return f"no function takes the call {path.decode('latin-1')[:200]}: it names none, and there is no default one"

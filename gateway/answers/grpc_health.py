@@ -13,9 +13,9 @@ from tidegate.gateway.answers.health import server_metadata
 from tidegate.gateway.routing.function import FunctionRouter
 from tidegate.gateway.routing.grpc_methods import Unreadable, inflated
 from tidegate.wire.grpc import messages as protos
-from tidegate.wire.grpc.grpc import INVALID_ARGUMENT, RESOURCE_EXHAUSTED, UNAVAILABLE
 from tidegate.wire.grpc.protobuf import ProtobufError
 from tidegate.wire.grpc.reflection import Reflection
+from tidegate.wire.http2.grpc_fields import INVALID_ARGUMENT, RESOURCE_EXHAUSTED, UNAVAILABLE
 
 if TYPE_CHECKING:
     from tidegate.aio.proxy.grpc_call import GrpcCall
@@ -127,15 +127,15 @@ def is_own_service(name: str) -> bool:
     return not name or name in _OWN_SERVICES
 
 
-def state_of(front: FunctionRouter) -> int:
+def state_of(router: FunctionRouter) -> int:
     """The health of a function: asleep counts as ready."""
-    return protos.SERVING if front.failure is None else protos.NOT_SERVING
+    return protos.SERVING if router.failure is None else protos.NOT_SERVING
 
 
-def states(fronts: dict[str, FunctionRouter], own: int) -> bytes:
+def states(routers: dict[str, FunctionRouter], own: int) -> bytes:
     """The answer of ``List``: the front door, its services, and every function."""
     told: dict[str, Any] = {name: {"status": own} for name in ("", *sorted(_OWN_SERVICES))}
-    told |= {name: {"status": state_of(front)} for name, front in sorted(fronts.items())}
+    told |= {name: {"status": state_of(router)} for name, router in sorted(routers.items())}
     return protos.HEALTH_LIST_RESPONSE.encode({"statuses": told})
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from tidegate import __version__
 from tidegate.activator.commands import Bind
+from tidegate.activator.room import WaitingRoom
 from tidegate.gateway.answers.cold_starts import ColdStarts
 from tidegate.gateway.routing import openai_paths as openai
 from tidegate.gateway.routing.function import FunctionRouter
@@ -35,10 +36,10 @@ def server_answer(call: Call, is_draining: bool) -> tuple[int, bytes]:
     return 200, b'{"live":true}'
 
 
-def asks_its_server(front: FunctionRouter, model: str, *, is_versioned: bool) -> bool:
+def only_its_server_knows(router: FunctionRouter, model: str, *, is_versioned: bool) -> bool:
     """Whether only the server of a function that is awake knows if a model is ready: one that the function does not
     declare, or one of its versions. Who may not call the function is not let through to ask."""
-    return model not in front.route.models or (is_versioned and front.access is None)
+    return model not in router.route.models or (is_versioned and router.access is None)
 
 
 def model_list(table: RouteTable) -> tuple[int, bytes]:
@@ -92,42 +93,50 @@ class Copies:
 
 
 class HealthResponder:
-    """Answers what a request asks about the front door, a function or a model, without waking anybody."""
+    """Answers questions about the gateway, a function or a model without starting a replica."""
 
-    __slots__ = ("_cold", "_learn", "_watch", "copies")
+    __slots__ = ("_cold", "_fetch_metadata", "_room", "copies")
 
-    def __init__(self, cold: ColdStarts, learn: Callable[[str, str, str], None], watch: Callable[[str], None]) -> None:
-        """``cold`` knows who is awake; ``learn(revision, address, path)`` fetches a copy of metadata; ``watch`` has
-        the replicas of a revision tell whether they are ready."""
+    def __init__(self, cold: ColdStarts, room: WaitingRoom, fetch_metadata: Callable[[str, str, str], None]) -> None:
+        """``fetch_metadata(revision, address, path)`` makes a copy of model metadata, in the background."""
         self._cold = cold
-        self._learn = learn
-        self._watch = watch
+        self._room = room
+        self._fetch_metadata = fetch_metadata
         self.copies = Copies()
 
-    def answer(self, target: Target, path: bytes, table: RouteTable, is_draining: bool) -> tuple[int, bytes] | None:
-        """Status and body; None: it is work after all, for a replica."""
-        call, front = target.call, target.front
-        if front is None:
+    def answer(
+        self, target: Target, path: bytes, table: RouteTable, now: float, *, is_draining: bool
+    ) -> tuple[int, bytes] | None:
+        """Returns status and body; None if only a replica can answer.
+
+        May open channels to replicas, so that they report whether they are ready: flush the room afterwards.
+        """
+        call, router = target.call, target.router
+        if router is None:
             if call is Call.MODELS:
-                return openai.model_list(table.functions, self._cold)
+                return openai.model_list(table.functions, self._cold.status)
             return model_list(table) if call is Call.MODEL_LIST else server_answer(call, is_draining)
-        route = front.route
+        route = router.route
         if call is Call.MODEL:
             for revision in route.revisions:
-                self._watch(revision.id)
-            return openai.model_object(target.model, route, self._cold)
+                self._room.watch(revision.id, now)
+            return openai.model_object(target.model, route, self._cold.status)
         awake = self._cold.is_awake(route)
         if call is Call.OWN_MODELS:
             if awake:
                 return None
             if target.model:
-                return openai.model_object(target.model, route, self._cold)
-            return openai.model_list((route,), self._cold)
+                return openai.model_object(target.model, route, self._cold.status)
+            return openai.model_list((route,), self._cold.status)
         if call is Call.METADATA:
             return None if awake else self._copy(target, path)
-        if call is Call.MODEL_READY and awake and asks_its_server(front, target.model, is_versioned=_VERSION in path):
+        if (
+            call is Call.MODEL_READY
+            and awake
+            and only_its_server_knows(router, target.model, is_versioned=_VERSION in path)
+        ):
             return None
-        return model_answer(call, target.model or front.name, front.failure)
+        return model_answer(call, target.model or router.name, router.failure)
 
     def remember(self, target: Target, path: bytes, bind: Bind) -> None:
         """Has a copy of metadata made that a replica has just told, once per revision and path."""
@@ -136,25 +145,25 @@ class HealthResponder:
         if text == METADATA_METHOD:
             text = f"/v2/models/{target.model}"
         if self.copies.wants(revision, text):
-            self._learn(revision, bind.replica.address, text)
+            self._fetch_metadata(revision, bind.replica.address, text)
 
     def is_awake(self, route: FunctionRoute) -> bool:
         """Whether some replica of the function is ready."""
         return self._cold.is_awake(route)
 
-    def copy_of(self, front: FunctionRouter, path: str) -> bytes | None:
+    def copy_of(self, router: FunctionRouter, path: str) -> bytes | None:
         """What a replica of the function last told under this path."""
-        for revision in front.route.revisions:
+        for revision in router.route.revisions:
             body = self.copies.get(revision.id, path)
             if body is not None:
                 return body
         return None
 
     def _copy(self, target: Target, path: bytes) -> tuple[int, bytes] | None:
-        if target.front is None:
+        if target.router is None:
             return None
-        body = self.copy_of(target.front, stripped(path, target.strip).decode("latin-1"))
+        body = self.copy_of(target.router, stripped(path, target.strip).decode("latin-1"))
         return None if body is None else (200, body)
 
     def __repr__(self) -> str:
-        return f"<Desk {self.copies!r}>"
+        return f"<HealthResponder {self.copies!r}>"

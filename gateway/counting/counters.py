@@ -14,11 +14,11 @@ Waiting is counted by the room itself and only copied from there.
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from enum import StrEnum
 
 from tidegate import metrics
 from tidegate.activator.room import RoomCounts
 from tidegate.flow.outliers import Outliers
+from tidegate.gateway.counting.outcomes import Ending
 from tidegate.gateway.counting.token_metrics import TokenCounters
 from tidegate.histogram import BUCKETS, Histogram
 from tidegate.records.gateway_sample import ColdStartSeen, GatewaySample, GroupTraffic, RevisionDemand, ShadowSeen
@@ -27,14 +27,6 @@ KEPT_COLD_STARTS = 64
 
 Waiting = Callable[[str], RoomCounts | None]
 """What the room knows of a revision's waiting requests."""
-
-
-class Ending(StrEnum):
-    ANSWERED = "answered"
-    FAILED = "failed"
-    REFUSED = "refused"
-    EXPIRED = "expired"
-    CANCELLED = "cancelled"
 
 
 class GroupCounters:

@@ -13,7 +13,7 @@ from typing import Final
 from tidegate.flow.quota import Budget, Reservation
 from tidegate.records.tenants import Limit, Tenant, TenantSeen
 
-MOST_WAITING: Final = 4096
+MAX_WAITING: Final = 4096
 """Requests of a worker that wait at once to hear from the pool; more are told to come back. Our choice."""
 
 

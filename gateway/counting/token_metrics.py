@@ -7,14 +7,11 @@ enumeration, models those that the function declares.
 
 from collections.abc import Iterator
 from enum import Enum
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 from tidegate import gen_ai, metrics
 from tidegate.histogram import INDEX, KNOWN, Histogram, bucket_index
-from tidegate.records.tokens import GroupTokens, TokensSeen
-
-if TYPE_CHECKING:
-    from tidegate.gateway.counting.tokens import Tokens
+from tidegate.records.gateway_sample import GroupTokens, TokensSeen
 
 OTHER_MODEL: Final = "_OTHER"
 """A model that the function does not declare: OpenTelemetry's word for a value that is not told apart."""
@@ -57,6 +54,34 @@ _CALLS: Final = (
 )
 
 
+class RequestTokens(Protocol):
+    """The final token figures of one request, as the counters read them."""
+
+    @property
+    def call(self) -> Call: ...
+
+    @property
+    def model(self) -> str: ...
+
+    @property
+    def prompt(self) -> int: ...
+
+    @property
+    def completion(self) -> int: ...
+
+    @property
+    def cached(self) -> int: ...
+
+    @property
+    def is_estimated(self) -> bool: ...
+
+    @property
+    def first_at(self) -> float: ...
+
+    @property
+    def last_at(self) -> float: ...
+
+
 class GenAi:
     """The histograms of OpenTelemetry's conventions, for one call and model."""
 
@@ -71,7 +96,7 @@ class GenAi:
         self.input = metrics.StepHistogram(gen_ai.USAGE)
         self.output = metrics.StepHistogram(gen_ai.USAGE)
 
-    def ended(self, tokens: "Tokens", received: float, bound_at: float, now: float, error: str) -> None:
+    def ended(self, tokens: RequestTokens, received: float, bound_at: float, now: float, error: str) -> None:
         """One request. Times in seconds; ``bound_at`` 0.0: it got no replica."""
         _of(self.durations, error, gen_ai.DURATION).record_s(now - received)
         if bound_at:
@@ -128,7 +153,7 @@ class TokenCounters:
         between.counts[INDEX[micros] if 0 <= micros < KNOWN else bucket_index(micros)] += count
         between.sum_micros += micros * count
 
-    def counted(self, tokens: "Tokens", group: str, inferences: int, bound_at: float) -> None:
+    def counted(self, tokens: RequestTokens, group: str, inferences: int, bound_at: float) -> None:
         """The tokens of one request that ``group`` worked on since ``bound_at``."""
         self.prompt += tokens.prompt
         self.completion += tokens.completion
@@ -145,7 +170,7 @@ class TokenCounters:
             sums.streams += 1
             sums.first_s += tokens.first_at - bound_at
 
-    def ended(self, tokens: "Tokens", received: float, bound_at: float, now: float, error: str) -> None:
+    def ended(self, tokens: RequestTokens, received: float, bound_at: float, now: float, error: str) -> None:
         """One request has ended; ``error``: a word of a bounded set, empty where it was answered well."""
         if tokens.first_at:
             self.first.record(tokens.first_at - received)

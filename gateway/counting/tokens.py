@@ -10,42 +10,24 @@ Nothing of a request or answer is changed or kept: a stream without ``stream_opt
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from tidegate.gateway.counting.counters import Ending
-from tidegate.gateway.counting.token_metrics import OTHER_MODEL, Call, TokenCounters
-from tidegate.gateway.routing.openai_body import is_json
-from tidegate.records.route_table import FunctionRoute
-from tidegate.wire.bodies.json_scan import BINARY_BYTES, ObjectScan
-from tidegate.wire.bodies.openai import KEYS, Asked, asked_by, read_request
+from tidegate.gateway.counting.token_metrics import Call, TokenCounters
+from tidegate.wire.bodies.openai import Asked
 from tidegate.wire.bodies.tokens import (
+    CODINGS,
     PLAIN,
-    SAMPLE_BYTES,
     AnswerLength,
     BodyReader,
+    CodedReader,
     PromptEstimate,
     StreamReader,
-    script,
 )
-from tidegate.wire.bodies.tokens_coded import CODINGS, CodedReader
 from tidegate.wire.http1.events import Piece
 from tidegate.wire.message_heads import AnyResponseHead
 
 if TYPE_CHECKING:
-    from tidegate.aio.proxy.exchange import Exchange
-    from tidegate.gateway.routing.request_state import RequestState
+    from tidegate.aio.proxy.tapped import BodyTap
 
-LOOKED_AT: Final = 8192
-"""Bytes of a body that nobody has read yet."""
-UNREAD_BYTES: Final = 4 << 20
-"""Of a body that has not come so much counts as prompt at most, whatever its head says: a million tokens."""
-MODELS: Final = 16
-"""Model names of a function that metrics tell apart, the first ones of its list."""
-REJECTED: Final = "rejected"
-"""Answered with a status from 400 to 499."""
-_WORD: Final = 1024
-"""ASCII of this length without a space, quote or escape is no text but a picture or a sound in base64."""
-
-Told = Callable[["Tokens"], None]
-Ear = Callable[[Piece], object]
+OnEnded = Callable[["Tokens"], None]
 
 
 class FunctionTokens:
@@ -84,7 +66,7 @@ class Tokens:
     """Those of one request: expected before it is routed, final when :meth:`when_ended` tells."""
 
     __slots__ = (
-        "_is_refused", "_known", "_now", "_reader", "_told", "cached", "call", "completion", "counters",
+        "_is_refused", "_known", "_now", "_on_ended", "_reader", "cached", "call", "completion", "counters",
         "expected", "first_at", "is_estimated", "last_at", "max_tokens", "model", "prompt", "prompt_estimate",
         "request",
     )  # fmt: skip
@@ -121,7 +103,7 @@ class Tokens:
         self._reader: StreamReader | BodyReader | CodedReader | None = None
         self._is_refused = False
         """The answer is a failure: nothing was taken."""
-        self._told: tuple[Told, ...] = ()
+        self._on_ended: tuple[OnEnded, ...] = ()
 
     @property
     def total(self) -> int:
@@ -132,16 +114,16 @@ class Tokens:
         """The request is let in: it is part of the load."""
         self.counters.arrived += self.expected
 
-    def when_ended(self, told: Told) -> None:
+    def when_ended(self, on_ended: OnEnded) -> None:
         """Calls ``told`` once, when the request has ended, however it did. It must be quick and must not raise."""
-        self._told = (*self._told, told)
+        self._on_ended = (*self._on_ended, on_ended)
 
     def begun(self, first_byte: float) -> float:
         """When a stream's answer began for the client: with its first output, where that was seen. The head, and
         comments at a cold start, go out before the model has written anything."""
         return self.first_at or first_byte
 
-    def answering(self, head: AnyResponseHead) -> Ear | None:
+    def answering(self, head: AnyResponseHead) -> "BodyTap | None":
         """An answer begins: what is to hear its body; None: it tells nothing (a failure, no JSON, another coding)."""
         kind = (head.get(b"content-type") or b"").lower()
         self._is_refused = head.status >= 400
@@ -156,9 +138,9 @@ class Tokens:
             self._reader = CodedReader(reader)
         else:
             return None
-        return self._hear
+        return self._read
 
-    def _hear(self, data: Piece) -> None:
+    def _read(self, data: Piece) -> None:
         reader = self._reader
         if reader is None or not data:
             return
@@ -200,92 +182,12 @@ class Tokens:
         if self.total:
             self.counters.counted(self, group, inferences, bound_at)
 
-    def tell(self) -> None:
+    def notify(self) -> None:
         """Tells those who wanted to know the end, once."""
-        told, self._told = self._told, ()
-        for each in told:
-            each(self)
+        callbacks, self._on_ended = self._on_ended, ()
+        for callback in callbacks:
+            callback(self)
 
     def __repr__(self) -> str:
         sign = "~" if self.is_estimated else ""
         return f"<Tokens {self.expected} expected, {sign}{self.prompt} + {sign}{self.completion}>"
-
-
-class TokenAccounting:
-    """The steps of the chain that are about tokens."""
-
-    __slots__ = ("_now", "_overhear")
-
-    def __init__(self, now: Callable[[], float], overhear: "Callable[[Exchange, Ear], None]") -> None:
-        """``overhear``: that of ``tidegate.aio.proxy.tapped``."""
-        self._now = now
-        self._overhear = overhear
-
-    def admit(self, ex: "Exchange", ticket: "RequestState", known: FunctionTokens, route: FunctionRoute) -> None:
-        """Before the waiting room: what the request is likely to take. Only POST asks for work, and no gRPC."""
-        counters = ticket.counters
-        if counters is None or ex.head.method != b"POST" or ex.is_rpc:
-            return
-        if counters.tokens is None:
-            counters.tokens = TokenCounters()
-        if ticket.tokens is not None:
-            ticket.tokens.counters = counters.tokens  # It comes again, and may be another revision's now.
-            return
-        prompt = _prompt(ex, ticket)
-        named = prompt.asked.model or ticket.target.model
-        model = named if named in route.models[:MODELS] else OTHER_MODEL
-        ticket.tokens = Tokens(Call.of(ex.head.path), model, prompt, known, counters.tokens, self._now)
-
-    def answering(self, ex: "Exchange", tokens: Tokens, head: AnyResponseHead) -> None:
-        """The head of the answer that the client gets is there."""
-        ear = tokens.answering(head)
-        if ear is not None:
-            self._overhear(ex, ear)
-
-    def ended(self, ex: "Exchange", ticket: "RequestState", tokens: Tokens, *, was_bound: bool, ending: Ending) -> None:
-        """The request has ended. ``was_bound``: while it was with a replica."""
-        error = "" if ending is Ending.ANSWERED else ending.value
-        if not error and ex.status >= 400 and not tokens.is_done:
-            error = REJECTED
-        bound_at = ticket.bound_at if was_bound else 0.0
-        tokens.end(is_answered=not error, bound_at=bound_at, group=ticket.group, inferences=ex.inferences)
-        tokens.counters.ended(tokens, ex.received, bound_at, ex.ended, error)
-        tokens.tell()
-
-    def __repr__(self) -> str:
-        return "<TokenDesk>"
-
-
-def _prompt(ex: "Exchange", ticket: "RequestState") -> Prompt:
-    """The size of a request, from what was read of its body already, else from all of a short one or the beginning."""
-    body, head, asked = ex.body, ex.head, ticket.asked
-    size = len(body) if ex.body_complete else max(len(body), min(head.content_length or 0, UNREAD_BYTES))
-    kind = head.get(b"content-type")
-    if kind is not None and not is_json(kind):
-        return Prompt(0, PLAIN, asked)  # A form, a sound, a picture: its bytes are no text.
-    if asked is None and ex.body_complete and size <= LOOKED_AT:
-        read = read_request(body)
-        if type(read) is not Asked:
-            return Prompt(size)
-        asked = ticket.asked = read
-    elif asked is None:
-        scan = ObjectScan(KEYS)
-        scan.feed(body[:LOOKED_AT])
-        found = asked_by(scan.found)
-        if type(found) is not Asked:
-            return Prompt(size)
-        asked = found
-        if size > LOOKED_AT:
-            # Its values may end far behind: all of it is taken for prompt.
-            asked.prompt_bytes = 0
-            if _is_binary(body[LOOKED_AT - _WORD : LOOKED_AT]):
-                size = LOOKED_AT + BINARY_BYTES
-            elif _is_binary(body[-_WORD:]):
-                size = body.rfind(b'"') + BINARY_BYTES  # Behind a long text; what is still to come is most of it.
-    start = asked.prompt_start or 0
-    return Prompt(asked.prompt_bytes or size, script(body[start : start + SAMPLE_BYTES]), asked)
-
-
-def _is_binary(text: bytes) -> bool:
-    text = text.replace(b"\\/", b"//")  # PHP writes slashes so.
-    return len(text) == _WORD and text.isascii() and not any(mark in text for mark in (b" ", b'"', b"\\"))

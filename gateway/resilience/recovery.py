@@ -1,8 +1,16 @@
-"""What becomes of a request whose replica gave it back, broke off, or lost a race against a second copy.
+"""Recovery of requests whose replica gave them back, broke off, or lost a race against a hedge.
 
-A request that nobody ran returns to its old place in the waiting room. One that a replica had begun is sent once more
-where that does no harm and the budget allows it; else its client is told, in its own shape. Of two copies the first
-that is answered counts.
+::
+
+    the replica ...                        and the request ...           then
+    answers not-started                    can be sent again             it returns to its place in the waiting room
+    breaks before anything was sent        can be sent again             it returns to its place in the waiting room
+    breaks off, or answers started         is safe to repeat, budget     it is sent once more, to another replica
+    breaks off, or answers started         has a hedge that runs         the hedge decides
+    breaks off amid its answer             -                             the client's connection is cut: cut_short
+    anything else                                                        the client gets an error
+
+Of two copies the first that is answered counts (:meth:`Recovery.settle_copies`).
 """
 
 from collections.abc import Callable
@@ -11,7 +19,7 @@ from typing import TYPE_CHECKING
 from tidegate.activator.commands import Bind
 from tidegate.activator.room import WaitingRoom
 from tidegate.errors import DEADLINE, REPLICA_BROKE, STALE_CREDIT, Executed
-from tidegate.gateway.answers.errors import Replies
+from tidegate.gateway.answers.errors import ErrorResponses
 from tidegate.gateway.resilience.resilience import Resilience
 from tidegate.gateway.resilience.shadow import Shadows
 from tidegate.gateway.routing.function import FunctionRouter
@@ -23,145 +31,147 @@ if TYPE_CHECKING:
 
 
 class Recovery:
-    """One per worker. What it tells the room to do is the chain's to carry out."""
+    """Retries and copies of one worker. The caller flushes the waiting room afterwards."""
 
-    __slots__ = ("_clock", "_hand_over", "_replies", "_resilience", "_room", "_shadows")
+    __slots__ = ("_clock", "_errors", "_resilience", "_room", "_shadows", "_swap_clients")
 
     def __init__(
         self,
         room: WaitingRoom,
         resilience: Resilience,
         shadows: Shadows,
-        replies: Replies,
+        errors: ErrorResponses,
         *,
         clock: Callable[[], float],
-        hand_over: "Callable[[Exchange, Exchange], None]",
+        swap_clients: "Callable[[Exchange, Exchange], None]",
     ) -> None:
-        """``hand_over``: the client of the first exchange gets the answer of the second one."""
+        """``swap_clients``: gives the client of the first exchange to the second one."""
         self._room = room
         self._resilience = resilience
         self._shadows = shadows
-        self._replies = replies
+        self._errors = errors
         self._clock = clock
-        self._hand_over = hand_over
+        self._swap_clients = swap_clients
 
-    # --- a replica says that it did not, or could not ---------------------------------------------------------------
+    # --- the replica reports that it did not run it, or could not finish ---------------------------------------------
 
-    def given_back(self, ex: "Exchange", ticket: RequestState, bind: Bind, status: int) -> bytes | None:
-        """The replica did not start it: back to its old place, unless its time is over or its body is gone.
+    def given_back(self, ex: "Exchange", state: RequestState, bind: Bind, status: int) -> bytes | None:
+        """The replica did not start the request: back to its place, unless its time is over or its body is gone.
 
-        As ``ProxyApp.answering``: None: this answer is not the client's; else it has been answered.
+        Returns None if the answer is taken back (as ``ProxyApp.answering``); else the client has got an error.
         """
         now = self._clock()
-        front = ticket.target.front
-        if status == REPLICA_BROKE.status and front is not None:
-            self._resilience.failed(bind, ticket.bound_at, front.route.outlier, now)
-        if ticket.first is not None:
-            return self.copy_failed(ex, ticket)
+        router = state.target.router
+        if status == REPLICA_BROKE.status and router is not None:
+            self._resilience.failed(bind, state.bound_at, router.route.outlier, now)
+        if state.hedge_of is not None:
+            return self.hedge_failed(ex, state)
         if status == DEADLINE.status:
-            self._replies.expired(ex, ticket, "its deadline passed before the model ran it")
+            self._errors.expired(ex, state, "its deadline passed before the model ran it")
             return b""
         if not ex.replayable:
-            self._replies.fail(ex, REPLICA_BROKE, "the replica gave it back, and its body is too large to send again")
+            self._errors.fail(ex, REPLICA_BROKE, "the replica gave it back, and its body is too large to send again")
             return b""
-        ticket.bind = None
+        state.unbind()
         if status == STALE_CREDIT.status:
             self._room.refused(bind, now)
         else:
             self._room.unsent(bind, now)
         return None
 
-    def broken(self, ex: "Exchange", ticket: RequestState, bind: Bind, status: int) -> bytes | None:
-        """The replica had started it and could not finish: once more where that does no harm, else the client is told
-        by us. Returns as ``given_back``."""
-        front = ticket.target.front
-        if status == DEADLINE.status or front is None:
-            self._replies.expired(ex, ticket, "its deadline passed while the model ran it", Executed.UNKNOWN)
+    def broken(self, ex: "Exchange", state: RequestState, bind: Bind, status: int) -> bytes | None:
+        """The replica had started the request and could not finish it: sent once more if that is safe, else an error.
+
+        Returns as ``given_back``.
+        """
+        router = state.target.router
+        if status == DEADLINE.status or router is None:
+            self._errors.expired(ex, state, "its deadline passed while the model ran it", Executed.UNKNOWN)
             return b""
         now = self._clock()
-        self._resilience.failed(bind, ticket.bound_at, front.route.outlier, now)
-        ran_before, ticket.is_exposed = ticket.is_exposed, True
-        if ticket.first is not None:
-            return self.copy_failed(ex, ticket)
-        if ticket.copy is not None:
-            ticket.bind, ticket.is_stranded = None, True
+        self._resilience.failed(bind, state.bound_at, router.route.outlier, now)
+        ran_before = state.replica_failed(may_have_run=True)
+        if state.hedge_of is not None:
+            return self.hedge_failed(ex, state)
+        if state.hedge is not None:
+            state.strand()
             self._room.aborted(bind, now)
-        elif now < ex.deadline and self._may_run_again(ex, ticket, front, ran_before, now):
-            ticket.bind = None
+        elif now < ex.deadline and self._may_run_again(ex, state, router, ran_before, now):
+            state.unbind()
             self._room.broke_off(bind, now)
         else:
-            self._replies.fail(ex, REPLICA_BROKE, "the model server broke off while it ran")
+            self._errors.fail(ex, REPLICA_BROKE, "the model server broke off while it ran")
             return b""
         return None
 
-    # --- a connection to a replica fails ----------------------------------------------------------------------------
+    # --- the connection to a replica breaks ---------------------------------------------------------------------------
 
     def broke_off(
-        self, ex: "Exchange", ticket: RequestState, bind: Bind, front: FunctionRouter, sent: bool, why: str
+        self, ex: "Exchange", state: RequestState, bind: Bind, router: FunctionRouter, sent: bool, why: str
     ) -> None:
         """The connection to the replica broke before an answer; ``sent``: some of the request had gone out."""
         room = self._room
         now = self._clock()
-        ticket.bind = None
-        self._resilience.failed(bind, ticket.bound_at, front.route.outlier, now)
-        ran_before, ticket.is_exposed = ticket.is_exposed, ticket.is_exposed or sent
-        if ticket.first is not None or ticket.copy is not None:
+        self._resilience.failed(bind, state.bound_at, router.route.outlier, now)
+        ran_before = state.replica_failed(may_have_run=sent)
+        if state.hedge is not None:
+            state.strand()
             room.aborted(bind, now)
-            if ticket.copy is not None:
-                ticket.is_stranded = True
-            else:
-                self.copy_failed(ex, ticket)
-        elif now < ex.deadline and (self._may_run_again(ex, ticket, front, ran_before, now) if sent else ex.replayable):
-            if sent:
-                room.broke_off(bind, now)
-            else:
-                room.unsent(bind, now)
+        elif state.hedge_of is not None:
+            state.unbind()
+            room.aborted(bind, now)
+            self.hedge_failed(ex, state)
+        elif now >= ex.deadline or not (
+            self._may_run_again(ex, state, router, ran_before, now) if sent else ex.replayable
+        ):
+            self._errors.fail(ex, REPLICA_BROKE, f"replica {bind.replica.id} broke off: {why}")
+        elif sent:
+            state.unbind()
+            room.broke_off(bind, now)
         else:
-            ticket.bind = bind
-            self._replies.fail(ex, REPLICA_BROKE, f"replica {bind.replica.id} broke off: {why}")
+            state.unbind()
+            room.unsent(bind, now)
 
-    def cut_short(self, ex: "Exchange", ticket: RequestState, bind: Bind, now: float) -> None:
-        """An exchange ended with a replica that has not answered it completely."""
+    def cut_short(self, ex: "Exchange", state: RequestState, bind: Bind, now: float) -> None:
+        """An exchange ended while a replica had it, without a complete answer: the slot goes back to the replica."""
         self._room.aborted(bind, now)
-        front = ticket.target.front
-        if ex.truncated and ticket.ending is None and front is not None:
-            self._resilience.failed(bind, ticket.bound_at, front.route.outlier, now)
+        router = state.target.router
+        if ex.truncated and state.ending is None and router is not None:
+            self._resilience.failed(bind, state.bound_at, router.route.outlier, now)
 
     def _may_run_again(
-        self, ex: "Exchange", ticket: RequestState, front: FunctionRouter, ran_before: bool, now: float
+        self, ex: "Exchange", state: RequestState, router: FunctionRouter, ran_before: bool, now: float
     ) -> bool:
-        """Whether a request that a replica had when it failed is sent once more: if that does no harm and the budget
-        allows it. Replicas that gave it back before, untouched, do not count."""
-        if ran_before or not ex.may_repeat(front.idempotent):
+        """Returns whether a request that failed on a replica is sent once more: if that is safe and in the budget.
+
+        Replicas that gave it back without running it do not count.
+        """
+        if ran_before or not ex.may_repeat(router.idempotent):
             return False
-        return self._resilience.may_send_again(front, ticket.counters, now)
+        return self._resilience.may_send_again(router, state.counters, now)
 
     # --- two copies -------------------------------------------------------------------------------------------------
 
-    def settle_copies(self, ex: "Exchange", ticket: RequestState, head: AnyResponseHead) -> None:
-        """The client's answer is there: of two copies the other one ends, a shadow gets its own."""
-        front = ticket.target.front
-        if front is None:
+    def settle_copies(self, ex: "Exchange", state: RequestState, head: AnyResponseHead) -> None:
+        """The client's answer is there: the other one of two copies ends, and a shadow gets its copy."""
+        router = state.target.router
+        if router is None:
             return
         now = self._clock()
-        first = self._resilience.answered(ex, ticket, front, now)
-        if first is not None:
-            before: RequestState = first.context
-            ticket.tokens, before.tokens = before.tokens, None
-            ticket.held, before.held = before.held, None
-            self._shadows.moved(before, ticket, ex)
-            self._hand_over(first, ex)
-        self._shadows.begins(ex, ticket, head, now)
+        primary = self._resilience.answered(ex, state, router, now)
+        if primary is not None:
+            self._shadows.moved(primary.context, state, ex)
+            self._swap_clients(primary, ex)
+        self._shadows.begins(ex, state, head, now)
 
-    def copy_failed(self, ex: "Exchange", ticket: RequestState) -> bytes:
-        """A second copy ends without an answer; the first one goes on, or fails if it waited for this one alone."""
-        first, ticket.first = ticket.first, None
+    def hedge_failed(self, ex: "Exchange", state: RequestState) -> bytes:
+        """A hedge ends without an answer. Its primary goes on, or fails if it waited for the hedge alone."""
+        primary, state.hedge_of = state.hedge_of, None
         ex.respond(REPLICA_BROKE.status)
-        if first is not None:
-            before: RequestState = first.context
-            before.copy = None
-            if before.is_stranded:
-                self._replies.fail(first, REPLICA_BROKE, "two replicas broke off while they ran it")
+        if primary is not None:
+            before: RequestState = primary.context
+            if before.hedge_lost():
+                self._errors.fail(primary, REPLICA_BROKE, "two replicas broke off while they ran it")
         return b""
 
     def __repr__(self) -> str:

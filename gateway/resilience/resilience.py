@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 from tidegate.activator.commands import Bind, Refuse
 from tidegate.activator.room import WaitingRoom
-from tidegate.flow.outliers import PROBE_AGAIN_S, Outliers
-from tidegate.flow.stalls import Stalls
+from tidegate.flow.outliers import PROBE_AGAIN_S, Outliers, Stalls
 from tidegate.gateway.counting.counters import RevisionCounters
 from tidegate.gateway.routing.function import FunctionRouter
 from tidegate.gateway.routing.request_state import RequestState
@@ -26,7 +25,9 @@ _RETURN_S = PROBE_TIMEOUT_S + 2 * PROBE_AGAIN_S
 """A probe that is never heard of again keeps a replica out for so long: then the room takes it back by itself."""
 
 Probe = Callable[[str, str, str | None], None]
-"""(replica, address, path): asks it whether it is well; ``Resilience.probed`` follows."""
+"""(replica, address, path): probes a replica in the background; ``Resilience.probed`` follows."""
+Forward = Callable[["Exchange", Bind, float], None]
+"""Sends a bound exchange to its replica."""
 
 
 class Resilience:
@@ -35,14 +36,13 @@ class Resilience:
     __slots__ = (
         "_alarm",
         "_asked",
-        "_copy",
-        "_fronts",
         "_hedging",
         "_looked_at",
         "_probe",
         "_replicas",
         "_room",
-        "_run",
+        "_routers",
+        "_second_copy",
         "_stalls",
         "_unlimited",
         "outliers",
@@ -52,19 +52,19 @@ class Resilience:
         self,
         room: WaitingRoom,
         *,
-        run: "Callable[[Exchange, Bind, float], None]",
-        copy: "Callable[[Exchange], Exchange | None]",
+        second_copy: "Callable[[Exchange], Exchange | None]",
         alarm: Callable[[float], None],
         probe: Probe,
     ) -> None:
-        """``run`` sends a bound exchange off; ``copy`` makes a second exchange of a request, None where that cannot be;
-        ``alarm(when)``: call ``late`` then, or before."""
+        """``second_copy`` returns a second exchange of a request, None if it cannot be copied.
+
+        ``alarm(when)`` schedules a call of ``send_hedges`` then, or before.
+        """
         self._room = room
-        self._run = run
-        self._copy = copy
+        self._second_copy = second_copy
         self._alarm = alarm
         self._probe = probe
-        self._fronts: list[FunctionRouter] = []
+        self._routers: list[FunctionRouter] = []
         self._hedging: list[FunctionRouter] = []
         self._replicas: dict[str, tuple[ReplicaRoute, str | None]] = {}
         """Where each replica is, and what a probe asks it."""
@@ -76,10 +76,10 @@ class Resilience:
         """Replicas that end nothing, and have been asked whether they are well."""
         self.outliers = Outliers()
 
-    def apply(self, table: RouteTable, fronts: Iterable[FunctionRouter]) -> None:
+    def apply(self, table: RouteTable, routers: Iterable[FunctionRouter]) -> None:
         """Works for a new table."""
-        self._fronts = list(fronts)
-        self._hedging = [front for front in self._fronts if front.lateness is not None]
+        self._routers = list(routers)
+        self._hedging = [router for router in self._routers if router.lateness is not None]
         self._replicas = {
             replica.id: (replica, route.probe_path)
             for route in table.functions
@@ -101,8 +101,8 @@ class Resilience:
 
     def sweep(self, now: float) -> None:
         """Some times a second: seconds of the budgets, probes that are due."""
-        for front in self._fronts:
-            front.budget.roll(now)
+        for router in self._routers:
+            router.budget.roll(now)
         if self._unlimited and now - self._looked_at >= STALLS_EVERY_S:
             self._looked_at = now
             self._look_for_stalls(now)
@@ -136,7 +136,7 @@ class Resilience:
         ready = self._room.ready_replicas(revision)
         until = self.outliers.failed(replica, revision, rules, begun, now, ready)
         if until is not None:
-            self._room.eject(replica, now, until + PROBE_AGAIN_S)  # Probed before: the sweeper is a little late.
+            self._room.eject(replica, now, until + PROBE_AGAIN_S)  # Probed before: the sweep is a little late.
 
     def probed(self, replica: str, ok: bool, now: float) -> None:
         """What a probe told."""
@@ -157,7 +157,7 @@ class Resilience:
         if until is not None:
             self._room.eject(replica, now, until + PROBE_AGAIN_S)
 
-    def state_told(self, replica: str, revision: str | None, now: float) -> None:
+    def state_changed(self, replica: str, revision: str | None, now: float) -> None:
         """The replica said what it is (it changed, or its channel is a new one), or its channel broke."""
         if revision is not None and self.outliers.suspects:
             self.outliers.changed(replica, revision)
@@ -165,91 +165,89 @@ class Resilience:
 
     # --- second copies ----------------------------------------------------------------------------------------------
 
-    def may_send_again(self, front: FunctionRouter, counters: RevisionCounters | None, now: float) -> bool:
+    def may_send_again(self, router: FunctionRouter, counters: RevisionCounters | None, now: float) -> bool:
         """Whether a request that a replica may have run is sent once more; takes it from the budget."""
         if counters is None:
             return False
-        if not front.budget.allows(front.route.retry_percent, now):
+        if not router.budget.allows(router.route.retry_percent, now):
             counters.retries_denied += 1
             return False
-        front.budget.spend()
+        router.budget.spend()
         counters.retries += 1
         return True
 
-    def sent(self, ex: "Exchange", ticket: RequestState, front: FunctionRouter, now: float) -> None:
-        """A request of a function that hedges went to a replica."""
-        if front.lateness is None or ticket.first is not None:
+    def sent(self, ex: "Exchange", state: RequestState, router: FunctionRouter, now: float) -> None:
+        """A request went to a replica: schedules its hedge if its function hedges."""
+        if router.lateness is None or state.hedge_of is not None:
             return
-        ticket.exchange = ex
-        ticket.late_at = due = front.lateness.sent(ticket, now)
+        state.follow(ex)
+        state.late_at = due = router.lateness.sent(state, now)
         if due is not None:
             self._alarm(due)
 
-    def late(self, now: float) -> None:
-        """The alarm's time has come: second copies of requests that have no answer yet."""
-        for front in self._hedging:
-            lateness = front.lateness
+    def send_hedges(self, now: float, forward: Forward) -> None:
+        """Hedges the requests that are late now."""
+        for router in self._hedging:
+            lateness = router.lateness
             if lateness is None:
                 continue
-            for due, ticket in lateness.late(now):
-                if ticket.late_at == due and ticket.exchange is not None and ticket.bind is not None:
-                    self._hedge(ticket.exchange, ticket, ticket.bind, front, now)
+            for due, state in lateness.late(now):
+                if type(state) is RequestState and state.late_at == due:
+                    self._hedge(state, router, now, forward)
             upcoming = lateness.next_due()
             if upcoming is not None:
                 self._alarm(upcoming)
 
-    def _hedge(self, ex: "Exchange", ticket: RequestState, bind: Bind, front: FunctionRouter, now: float) -> None:
-        """Sends a second copy, if it may be and another replica has a slot at once."""
-        counters = ticket.counters
-        if ticket.is_answered or ticket.copy is not None or counters is None or now >= ex.deadline:
+    def _hedge(self, state: RequestState, router: FunctionRouter, now: float, forward: Forward) -> None:
+        """Sends a second copy if the request still runs, the budget allows it and another replica has a free slot."""
+        ex, bind, counters = state.exchange, state.bind, state.counters
+        if ex is None or bind is None or counters is None:
+            return
+        if state.is_answered or state.hedge is not None or now >= ex.deadline:
             return
         room = self._room
-        if room.ready_replicas(counters.revision) < 2 or not front.budget.allows(front.route.retry_percent, now):
+        if room.ready_replicas(counters.revision) < 2 or not router.budget.allows(router.route.retry_percent, now):
             return
-        copy = self._copy(ex)
-        if copy is None:
+        hedge = self._second_copy(ex)
+        if hedge is None:
             return
         found = room.arrive(
-            copy, counters.revision, ex.inferences, ex.deadline, now, 0, front.priority, None, False, bind.replica.id
+            hedge, counters.revision, ex.inferences, ex.deadline, now, 0, router.priority, None, False, bind.replica.id
         )
-        if type(found) is Refuse or (found is None and room.leave(copy, now)):
+        if type(found) is Refuse or (found is None and room.leave(hedge, now)):
             return
-        front.budget.spend()
+        router.budget.spend()
         counters.hedges += 1
-        copy.context = other = RequestState(ticket.target, ticket.request_id, ticket.id_line)
-        other.first, other.is_mute = ex, True
-        ticket.copy = copy
+        hedge.context = state.hedged(hedge)
         if type(found) is Bind:
-            self._run(copy, found, now)
-        # Else it got a slot that those before it in line may not use: its ``Bind`` is among the room's commands.
+            forward(hedge, found, now)
+        # Otherwise the slot went to it past requests that may not use it: its ``Bind`` is among the room's commands.
 
-    def answered(self, ex: "Exchange", ticket: RequestState, front: FunctionRouter, now: float) -> "Exchange | None":
-        """The head of an answer is there, of a function that hedges.
+    def answered(self, ex: "Exchange", state: RequestState, router: FunctionRouter, now: float) -> "Exchange | None":
+        """The head of an answer to a followed request is there.
 
-        Returns the first copy when this is the second one and has won: the answer goes to the first one's client.
+        Returns the primary exchange if this is its hedge and has won: the answer goes to the primary's client.
         """
-        lateness = front.lateness
-        first = ticket.first
-        if first is None:
+        lateness = router.lateness
+        primary = state.hedge_of
+        if primary is None:
             if lateness is not None:
-                lateness.observed(now - ticket.bound_at)
-            self.cancel(ticket)
+                lateness.observed(now - state.bound_at)
+            cancel(state.end_hedge())
             return None
-        before: RequestState = first.context
+        before: RequestState = primary.context
         if lateness is not None and before.bind is not None:
             lateness.observed(now - before.bound_at)
-        ticket.first = before.copy = None
-        ticket.is_mute, before.is_mute = False, True
-        ticket.counters, before.counters = before.counters, None
-        if ticket.counters is not None:
-            ticket.counters.hedges_won += 1
-        return first
-
-    def cancel(self, ticket: RequestState) -> None:
-        """The second copy is not needed any more, if there is one."""
-        copy, ticket.copy = ticket.copy, None
-        if copy is not None:
-            copy.client_gone()
+        state.win(before)
+        if state.counters is not None:
+            state.counters.hedges_won += 1
+        return primary
 
     def __repr__(self) -> str:
         return f"<Resilience {self.outliers!r}, {len(self._hedging)} functions hedge>"
+
+
+def cancel(hedge: "Exchange | None") -> None:
+    """Aborts a second copy that is not needed any more."""
+    if hedge is not None:
+        hedge.client_gone()

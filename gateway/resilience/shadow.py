@@ -29,7 +29,8 @@ from tidegate.wire.http1.events import Piece
 from tidegate.wire.message_heads import AnyResponseHead
 
 if TYPE_CHECKING:
-    from tidegate.aio.proxy.exchange import Exchange
+    from tidegate.aio.proxy.exchange import Exchange, ProxyApp
+    from tidegate.aio.proxy.tapped import BodyTap
     from tidegate.aio.upstream.pool import UpstreamPool
 
 BODY_BYTES: Final = 1 << 20
@@ -43,8 +44,6 @@ MOST: Final = 256
 _SHADOW_LINE: Final = b"%b: true\r\n" % headers.SHADOW
 _NOT_NOW: Final = frozenset({STALE_CREDIT.status, NOT_SERVABLE.status})
 """Of a replica that gives a copy back because it has no slot for it or drains: that says nothing of its model."""
-
-Ear = Callable[[Piece], object]
 
 
 class Side:
@@ -64,7 +63,7 @@ class Side:
         self.status = head.status
         self.is_stream = is_event_stream(head)
 
-    def hears(self, data: Piece) -> None:
+    def read(self, data: Piece) -> None:
         if not self.is_stream:
             self._digest.update(data)
 
@@ -84,25 +83,26 @@ class Pair:
         "bind",
         "copy",
         "counters",
-        "front",
         "is_broken",
         "is_closed",
-        "keeps",
+        "keeps_credit",
+        "on_ended",
         "revision",
+        "router",
         "served",
         "shadow",
         "since",
         "size",
-        "ticket",
+        "state",
     )
 
     def __init__(
-        self, revision: str, counters: ShadowCounters, front: FunctionRouter, ticket: RequestState, size: int
+        self, revision: str, counters: ShadowCounters, router: FunctionRouter, state: RequestState, size: int
     ) -> None:
         self.revision = revision
         self.counters = counters
-        self.front = front
-        self.ticket = ticket
+        self.router = router
+        self.state = state
         """Of the request; the copy has none."""
         self.size = size
         """Bytes that its body takes of the bound."""
@@ -111,7 +111,8 @@ class Pair:
         self.bind: Bind | None = None
         self.since = 0.0
         """When the copy had its slot."""
-        self.keeps = False
+        self.on_ended: Callable[[], None] | None = None
+        self.keeps_credit = False
         self.is_broken = False
         """The copy got no answer, or not all of one."""
         self.is_closed = False
@@ -121,7 +122,9 @@ class Pair:
 class Shadows:
     """All copies of one worker; the application behind them (``tidegate.aio.proxy.exchange.ProxyApp``)."""
 
-    __slots__ = ("_bytes", "_copy", "_due", "_flush", "_live", "_overhear", "_pairs", "_pool_of", "_report", "_room")
+    __slots__ = (
+        "_bytes", "_due", "_live", "_pairs", "_pool_of", "_report", "_room", "_shadow_copy", "_tap_response",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -129,18 +132,15 @@ class Shadows:
         report: Report,
         *,
         pool_of: Callable[[str], "UpstreamPool"],
-        copy: "Callable[[Exchange, Shadows, float, Ear], Exchange | None]",
-        overhear: "Callable[[Exchange, Ear], None]",
-        flush: Callable[[], None],
+        shadow_copy: "Callable[[Exchange, ProxyApp, float, BodyTap], Exchange | None]",
+        tap_response: "Callable[[Exchange, BodyTap], None]",
     ) -> None:
-        """``copy`` and ``overhear`` are those of ``tidegate.aio.proxy.tapped``; ``flush`` carries out what the room
-        wants."""
+        """``shadow_copy`` and ``tap_response`` are those of ``tidegate.aio.proxy.tapped``."""
         self._room = room
         self._report = report
         self._pool_of = pool_of
-        self._copy = copy
-        self._overhear = overhear
-        self._flush = flush
+        self._shadow_copy = shadow_copy
+        self._tap_response = tap_response
         self._pairs: dict[RequestState, Pair] = {}
         """By the request's ticket, while that runs."""
         self._live: dict[Pair, Exchange] = {}
@@ -154,15 +154,15 @@ class Shadows:
 
     # --- the real request -------------------------------------------------------------------------------------------
 
-    def bound(self, ex: "Exchange", ticket: RequestState, front: FunctionRouter) -> None:
+    def bound(self, ex: "Exchange", state: RequestState, router: FunctionRouter) -> None:
         """A request of a function with shadows was sent to its replica."""
-        counters = ticket.counters
+        counters = state.counters
         if counters is None or ex.attempts > 1 or ex.head.upgrade is not None:
             return  # What is sent once more was decided upon before.
-        revision = front.shadow()
+        revision = router.shadow()
         if revision is None or revision == counters.revision:
             return
-        seen = self._report.revision(front.name, revision).shadowed()
+        seen = self._report.revision(router.name, revision).shadowed()
         length = ex.head.content_length
         size = len(ex.body) if ex.body_complete else USUAL_BYTES if length is None else length
         crowded = len(self._pairs) >= MOST or len(self._live) >= MOST or self._bytes + size > ALL_BYTES
@@ -171,39 +171,39 @@ class Shadows:
             return
         ex.keep(size)
         self._bytes += size
-        self._pairs[ticket] = Pair(revision, seen, front, ticket, size)
-        ticket.exchange = ex
+        self._pairs[state] = Pair(revision, seen, router, state, size)
+        state.follow(ex)
 
     def moved(self, before: RequestState, after: RequestState, ex: "Exchange") -> None:
         """Another exchange answers the client now: the second copy of a late request has won."""
         pair = self._pairs.pop(before, None)
         if pair is not None:
             self._pairs[after] = pair
-            pair.ticket = after
-            after.exchange = ex
+            pair.state = after
+            after.follow(ex)
 
-    def begins(self, ex: "Exchange", ticket: RequestState, head: AnyResponseHead, now: float) -> None:
+    def begins(self, ex: "Exchange", state: RequestState, head: AnyResponseHead, now: float) -> None:
         """The head of the client's answer is there: its copy goes out when this loop turn ends."""
-        pair = self._pairs.get(ticket)
+        pair = self._pairs.get(state)
         if pair is None or pair.copy is not None:
             return
-        pair.copy = copy = self._copy(ex, self, now, pair.shadow.hears)
+        pair.copy = copy = self._shadow_copy(ex, self, now, pair.shadow.read)
         if copy is None:
             self._skip(pair)
             return
         copy.context = pair
         pair.served.begins(head)
-        self._overhear(ex, pair.served.hears)
+        self._tap_response(ex, pair.served.read)
         self._due.append(pair)
         self._room.unsettled = True
 
-    def ends(self, ex: "Exchange", ticket: RequestState, well: bool) -> None:
+    def ends(self, ex: "Exchange", state: RequestState, well: bool) -> None:
         """The client's answer has ended; ``well``: completely."""
-        pair = self._pairs.pop(ticket, None)
+        pair = self._pairs.pop(state, None)
         if pair is None or pair.is_closed:
             return
         if well and pair.copy is not None:
-            pair.served.ends(ex, ticket.bound_at)
+            pair.served.ends(ex, state.bound_at)
             self._judge(pair)
             return
         self._skip(pair)
@@ -212,8 +212,11 @@ class Shadows:
 
     # --- time -------------------------------------------------------------------------------------------------------
 
-    def launch(self, now: float) -> None:
-        """The end of a loop turn: copies that are due go out, those without a free slot do not."""
+    def launch(self, now: float, on_ended: Callable[[], None]) -> None:
+        """Sends the copies that are due; those without a free slot are skipped. Called at the end of a loop turn.
+
+        ``on_ended`` is called after the end of each copy: the room may have decided something then.
+        """
         due, self._due = self._due, []
         for pair in due:
             copy = pair.copy
@@ -223,14 +226,14 @@ class Shadows:
             if bind is None:
                 self._skip(pair)
                 continue
-            pair.bind, pair.since = bind, now
+            pair.bind, pair.since, pair.on_ended = bind, now, on_ended
             self._live[pair] = copy
-            front, ticket = pair.front, pair.ticket
-            copy.set_deadline(now + front.timeout_s)
-            strip = ticket.target.strip
+            router, state = pair.router, pair.state
+            copy.set_deadline(now + router.timeout_s)
+            strip = state.target.strip
             copy.forward(
                 self._pool_of(bind.replica.address),
-                front.lines(copy.inferences) + bind.header + ticket.id_line + _SHADOW_LINE,
+                router.lines(copy.inferences) + bind.header + state.id_line + _SHADOW_LINE,
                 target=stripped(copy.head.target, strip) if strip else None,
             )
 
@@ -261,7 +264,7 @@ class Shadows:
         if outcome == b"not-started" or outcome == b"started":
             self._breaks(ex, head.status)
             return b""
-        pair.keeps = head.control(headers.CREDIT) == b"keep"
+        pair.keeps_credit = head.control(headers.CREDIT) == b"keep"
         pair.shadow.begins(head)
         return b""
 
@@ -277,12 +280,13 @@ class Shadows:
             if pair.is_broken or ex.truncated or not pair.shadow.status or ex.status != pair.shadow.status:
                 self._room.aborted(bind, ex.ended)
             else:
-                self._room.answered(bind, pair.keeps, ex.ended)
+                self._room.answered(bind, pair.keeps_credit, ex.ended)
         self._forget_body(pair)
         if not pair.is_closed:
             pair.shadow.ends(ex, pair.since)
             self._judge(pair)
-        self._flush()
+        if pair.on_ended is not None:
+            pair.on_ended()
 
     # --- small things -----------------------------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ from tidegate.activator.prefixes import FINE_BYTES, chain
 from tidegate.activator.prefixes import PROMPT_BYTES as PREFIX_BYTES
 from tidegate.wire.bodies.json_scan import ObjectScan
 from tidegate.wire.bodies.openai import KEYS, Asked, asked_by
-from tidegate.wire.http1.head import Rejected
+from tidegate.wire.http1.fields import Rejected
 
 if TYPE_CHECKING:
     from tidegate.aio.proxy.exchange import Exchange

@@ -3,7 +3,7 @@
 from bisect import bisect_right
 from dataclasses import replace
 from itertools import accumulate
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from tidegate.flow.lateness import Lateness
 from tidegate.flow.retry_budget import RetryBudget
@@ -15,9 +15,6 @@ from tidegate.headers import INTERNAL_PREFIX
 from tidegate.records.route_table import FunctionRoute, Spread
 from tidegate.wire.bodies.v2 import SEARCHED_BYTES, batch_size, shape_batch, stated_batch
 from tidegate.wire.message_heads import AnyRequestHead
-
-if TYPE_CHECKING:
-    from tidegate.gateway.routing.request_state import RequestState
 
 KEPT_LINES: Final = 64
 """Batch sizes whose header lines a function keeps ready."""
@@ -35,7 +32,7 @@ class FunctionState:
     def __init__(self, now: float, draw: float = 0.0) -> None:
         """``draw``, in [0, 1): where the sampling of revisions begins, so that workers do not go in step."""
         self.budget = RetryBudget(now)
-        self.lateness: Lateness[RequestState] = Lateness()
+        self.lateness: Lateness[object] = Lateness()
         self.draw = self.shadow_draw = draw
         self.tokens = FunctionTokens()
 
@@ -128,17 +125,17 @@ class FunctionRouter:
         self.is_tag = tagged is not None
         """It stands for one tag of the function: its requests are for one revision and no other."""
         self.tagged: dict[bytes, FunctionRouter] = (
-            tagged if tagged is not None else self._tag_fronts(memory, token_line)
+            tagged if tagged is not None else self._tag_routers(memory, token_line)
         )
         """The function's tags, each with a front of its own."""
 
-    def _tag_fronts(self, memory: FunctionState, token_line: bytes) -> "dict[bytes, FunctionRouter]":
-        fronts: dict[bytes, FunctionRouter] = {}
+    def _tag_routers(self, memory: FunctionState, token_line: bytes) -> "dict[bytes, FunctionRouter]":
+        routers: dict[bytes, FunctionRouter] = {}
         for revision in self.route.revisions:
             route = replace(self.route, revisions=(replace(revision, percent=100.0, shadow_percent=0.0),))
             for tag in revision.tags:
-                fronts[tag.lower().encode("latin-1")] = FunctionRouter(route, memory, token_line, fronts)
-        return fronts
+                routers[tag.lower().encode("latin-1")] = FunctionRouter(route, memory, token_line, routers)
+        return routers
 
     @property
     def has_one_revision(self) -> bool:
@@ -227,4 +224,4 @@ class FunctionRouter:
         return failures[0] if serving and len(failures) == len(serving) else None
 
     def __repr__(self) -> str:
-        return f"<Front {self.name}, revisions {', '.join(self._revisions) or 'none'}>"
+        return f"<FunctionRouter {self.name}, revisions {', '.join(self._revisions) or 'none'}>"

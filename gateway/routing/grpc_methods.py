@@ -10,7 +10,7 @@ from enum import Enum, auto
 from typing import Any, Final, NamedTuple
 
 from tidegate.wire.grpc import messages as protos
-from tidegate.wire.grpc.grpc import MESSAGE_HEAD, PEEKED_BYTES, Infer, peek_infer, peek_usual
+from tidegate.wire.grpc.first_message import MESSAGE_HEAD, PEEKED_BYTES, Infer, peek_infer, peek_usual
 from tidegate.wire.grpc.protobuf import STRING, Field, Message, ProtobufError
 
 SMALL_BYTES: Final = 16 * 1024

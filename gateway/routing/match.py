@@ -59,23 +59,34 @@ class Call(StrEnum):
 class Target:
     """Where a request goes; shared by all equal requests, never changed."""
 
-    __slots__ = ("call", "front", "is_metadata", "is_work", "model", "named", "named_in_body", "strip", "tell", "v2")
+    __slots__ = (
+        "call",
+        "error_format",
+        "is_metadata",
+        "is_work",
+        "model",
+        "named",
+        "named_in_body",
+        "router",
+        "strip",
+        "v2",
+    )
 
     def __init__(
         self,
         call: Call,
-        front: FunctionRouter | None,
+        router: FunctionRouter | None,
         strip: int = 0,
         v2: bool = False,
         named: str = "",
         model: str = "",
-        tell: openai.ErrorFormat | None = None,
+        error_format: openai.ErrorFormat | None = None,
         named_in_body: bool = False,
     ) -> None:
         self.call = call
         self.is_work = call is Call.WORK
         self.is_metadata = call is Call.METADATA
-        self.front = front
+        self.router = router
         """The function; None: the front door itself, or nobody."""
         self.strip = strip
         """Bytes to cut off the front of the target before forwarding."""
@@ -85,22 +96,22 @@ class Target:
         """The name that was looked for, for messages."""
         self.model = model
         """The model in the path or body, if the call is about one."""
-        self.tell = tell
+        self.error_format = error_format
         """Writes failures as the client reads them; None: in V2's shape or Tidegate's own."""
         self.named_in_body = named_in_body
         """The body has to be read: it names the function's model."""
 
     @property
     def is_found(self) -> bool:
-        return self.front is not None or not self.is_work or self.named_in_body
+        return self.router is not None or not self.is_work or self.named_in_body
 
-    def of(self, front: FunctionRouter) -> "Target":
+    def of(self, router: FunctionRouter) -> "Target":
         """The same call to another front."""
-        return Target(self.call, front, self.strip, self.v2, self.named, self.model, self.tell)
+        return Target(self.call, router, self.strip, self.v2, self.named, self.model, self.error_format)
 
     @property
     def route(self) -> FunctionRoute | None:
-        return None if self.front is None else self.front.route
+        return None if self.router is None else self.router.route
 
     def __repr__(self) -> str:
         return f"<Target {self.call.value} {self.named or 'nobody'}>"
@@ -116,9 +127,9 @@ class _ModelPath(NamedTuple):
 class _Rule:
     """One compiled entry of a function's ``match``."""
 
-    __slots__ = ("fields", "front", "host", "path")
+    __slots__ = ("fields", "host", "path", "router")
 
-    def __init__(self, match: RouteMatch, front: FunctionRouter) -> None:
+    def __init__(self, match: RouteMatch, router: FunctionRouter) -> None:
         self.host = None if match.host is None else match.host.lower().encode()
         self.path = b"" if match.path_prefix is None else match.path_prefix.encode("latin-1").rstrip(b"/")
         """Without a slash at its end: ``/a`` and ``/a/`` both mean the segment."""
@@ -126,7 +137,7 @@ class _Rule:
             (field.name.lower().encode(), None if field.value is None else field.value.encode("latin-1"))
             for field in match.headers
         )
-        self.front = front
+        self.router = router
 
     @property
     def rank(self) -> tuple[bool, int, int]:
@@ -161,22 +172,22 @@ class Matcher:
         "_rules",
     )
 
-    def __init__(self, table: RouteTable, fronts: Mapping[str, FunctionRouter]) -> None:
+    def __init__(self, table: RouteTable, routers: Mapping[str, FunctionRouter]) -> None:
         """``fronts``: those of the table's functions, by name."""
         self._domain = b"." + table.domain.lower().encode()
-        self._by_name = {name.encode(): front for name, front in fronts.items()}
+        self._by_name = {name.encode(): router for name, router in routers.items()}
         self._by_host = {
-            b"%b-%b" % (tag, front.name.encode()): tagged
-            for front in fronts.values()
-            for tag, tagged in front.tagged.items()
+            b"%b-%b" % (tag, router.name.encode()): tagged
+            for router in routers.values()
+            for tag, tagged in router.tagged.items()
         } | self._by_name
         """A function's own name comes before a tag and a name that read the same."""
         self._by_model: dict[str, FunctionRouter] = {}
         for route in table.functions:
             for model in route.models or (route.name,):
-                self._by_model.setdefault(model, fronts[route.name])
-        self._default = fronts.get(table.default) if table.default is not None else None
-        rules = [_Rule(match, fronts[route.name]) for route in table.functions for match in route.matches]
+                self._by_model.setdefault(model, routers[route.name])
+        self._default = routers.get(table.default) if table.default is not None else None
+        rules = [_Rule(match, routers[route.name]) for route in table.functions for match in route.matches]
         self._rules = sorted(rules, key=lambda rule: rule.rank)
         self._looked_at = tuple(sorted({name for rule in rules for name, _ in rule.fields}))
         """Names of the fields that some rule looks at."""
@@ -208,9 +219,9 @@ class Matcher:
 
     def of_model(self, target: Target, model: str | None) -> Target:
         """The target of a request whose body was read: it names this model, or none (None)."""
-        front = self._default if model is None else self._by_model.get(model)
+        router = self._default if model is None else self._by_model.get(model)
         named = model or ""
-        return Target(Call.WORK, front, target.strip, False, named, named, target.tell, named_in_body=True)
+        return Target(Call.WORK, router, target.strip, False, named, named, target.error_format, named_in_body=True)
 
     def of_call(self, head: AnyRequestHead) -> Target:
         """The target of a gRPC call by its head: its path names a method and no function."""
@@ -225,8 +236,8 @@ class Matcher:
     def nearest(self, named: str) -> FunctionRouter | None:
         """The function with tags of which ``named``, which is nobody's name, may be meant to name one by host."""
         name = named.encode("latin-1", "replace")
-        found = [front for own, front in self._by_name.items() if front.tagged and name.endswith(b"-" + own)]
-        return max(found, key=lambda front: len(front.name), default=None)
+        found = [router for own, router in self._by_name.items() if router.tagged and name.endswith(b"-" + own)]
+        return max(found, key=lambda router: len(router.name), default=None)
 
     def __repr__(self) -> str:
         return f"<Matcher {len(self._by_name)} functions, {len(self._rules)} rules, {len(self._cache)} cached>"
@@ -239,7 +250,7 @@ class Matcher:
             return _of_function(self._by_host.get(name), name, is_get, path, 0)
         for rule in self._rules:
             if rule.fits(head, path):
-                return _of_function(rule.front, rule.front.name.encode(), is_get, path, 0)
+                return _of_function(rule.router, rule.router.name.encode(), is_get, path, 0)
         if path.startswith(PREFIX):
             end = path.find(b"/", len(PREFIX))
             name = path[len(PREFIX) :] if end < 0 else path[len(PREFIX) : end]
@@ -248,18 +259,18 @@ class Matcher:
         return self._by_path(is_get, path)
 
     def _by_path(self, is_get: bool, path: bytes) -> Target:
-        cut = openai.cut(path)
+        cut = openai.prefix_length(path)
         found = None if cut is None else self._on_surface(is_get, path[cut:], cut)
         if found is not None:
             return found
         v2 = _is_v2(path)
         parsed = _model_path(path)
         if parsed is not None:
-            front = self._by_model.get(parsed.model, self._default)
-            if front is None:
+            router = self._by_model.get(parsed.model, self._default)
+            if router is None:
                 return Target(Call.WORK, None, v2=v2, named=parsed.model)
-            call, model = _call(front.route, path) if is_get else (Call.WORK, "")
-            return Target(call, front, v2=v2, named=parsed.model, model=model)
+            call, model = _call(router.route, path) if is_get else (Call.WORK, "")
+            return Target(call, router, v2=v2, named=parsed.model, model=model)
         if is_get and v2:
             server_call = _SERVER_CALLS.get(path.rstrip(b"/"))
             if server_call is not None:
@@ -273,20 +284,22 @@ class Matcher:
         was, for the others, for ``NAME:predict`` and its like, and for unknown names where there is a default function.
         Under ``/openai`` it is OpenAI's for all.
         """
-        tell = openai.teller(path)
+        error_format = openai.error_format_for(path)
         if is_get and openai.is_list(path):
-            return Target(Call.MODELS, None, tell=tell)
+            return Target(Call.MODELS, None, error_format=error_format)
         model = openai.named_model(path, _decoded)
         if not model:
-            return Target(Call.WORK, None, cut, tell=tell, named_in_body=True)
-        front = self._by_model.get(model)
-        is_openais = cut > 0 or (front is not None and front.route.protocol == Protocol.OPENAI)
-        if not is_openais and (front is not None or tell is None or self._default is not None):
+            return Target(Call.WORK, None, cut, error_format=error_format, named_in_body=True)
+        router = self._by_model.get(model)
+        is_openais = cut > 0 or (router is not None and router.route.protocol == Protocol.OPENAI)
+        if not is_openais and (router is not None or error_format is None or self._default is not None):
             return None
-        tell = tell or openai_error
-        if front is None:
-            return Target(Call.WORK, None, named=model, model=model, tell=tell)
-        return Target(Call.MODEL if is_get else Call.WORK, front, cut, named=model, model=model, tell=tell)
+        error_format = error_format or openai_error
+        if router is None:
+            return Target(Call.WORK, None, named=model, model=model, error_format=error_format)
+        return Target(
+            Call.MODEL if is_get else Call.WORK, router, cut, named=model, model=model, error_format=error_format
+        )
 
 
 _SERVER_CALLS = {
@@ -297,16 +310,16 @@ _SERVER_CALLS = {
 }
 
 
-def _of_function(front: FunctionRouter | None, name: bytes, is_get: bool, path: bytes, strip: int) -> Target:
+def _of_function(router: FunctionRouter | None, name: bytes, is_get: bool, path: bytes, strip: int) -> Target:
     """The target of a request that names a function; ``path`` as the function sees it."""
     v2 = _is_v2(path)
     named = name.decode("latin-1")
-    if front is None:
-        return Target(Call.WORK, None, v2=v2, named=named, tell=openai.teller(path))
-    if front.route.protocol == Protocol.OPENAI and (cut := openai.cut(path)):
+    if router is None:
+        return Target(Call.WORK, None, v2=v2, named=named, error_format=openai.error_format_for(path))
+    if router.route.protocol == Protocol.OPENAI and (cut := openai.prefix_length(path)):
         path, strip = path[cut:], strip + cut
-    call, model = _call(front.route, path) if is_get else (Call.WORK, "")
-    return Target(call, front, strip, v2, named, model, openai.teller(path))
+    call, model = _call(router.route, path) if is_get else (Call.WORK, "")
+    return Target(call, router, strip, v2, named, model, openai.error_format_for(path))
 
 
 def _is_v2(path: bytes) -> bool:

@@ -17,7 +17,7 @@ from urllib.parse import unquote_plus
 from tidegate.errors import BAD_REQUEST, QUEUE_FULL, TOO_LARGE, ErrorKind
 from tidegate.wire.bodies.multipart import FormScan, boundary_of
 from tidegate.wire.bodies.openai import FORM_FIELDS, Asked, RequestReader, read_request
-from tidegate.wire.http1.head import Rejected
+from tidegate.wire.http1.fields import Rejected
 from tidegate.wire.message_heads import AnyRequestHead
 
 if TYPE_CHECKING:
@@ -72,77 +72,62 @@ class _Form:
         return asked
 
 
-class Bodies:
-    """Reads bodies until they have named their model."""
+def read_model(ex: "Exchange", named: Named, failed: Failed) -> None:
+    """Reads the body of a request until it has named its model, then calls ``named`` or ``failed`` once.
 
-    __slots__ = ("_failed", "_named")
-
-    def __init__(self, *, named: Named, failed: Failed) -> None:
-        """One of the two is called once per request, with an exchange that waits; ``failed`` also later, for what is
-        wrong with the rest of a body that has begun to go to a replica."""
-        self._named = named
-        self._failed = failed
-
-    def begin(self, ex: "Exchange") -> None:
-        """A request is there, with some of its body or all."""
-        head = ex.head
-        if ex.body_complete and not ex.body:
-            self._query(ex)
+    ``failed`` may be called later as well: for an error in the rest of a body whose first part is with a replica.
+    """
+    head = ex.head
+    if ex.body_complete and not ex.body:
+        _read_query(ex, named, failed)
+        return
+    content_type = head.get(b"content-type")
+    refusal = _unreadable(head, content_type)
+    if refusal is not None:
+        failed(ex, BAD_REQUEST, refusal)
+        return
+    boundary = None
+    if content_type is not None and _is_form(content_type):
+        boundary = boundary_of(content_type)
+        if boundary is None:
+            failed(ex, BAD_REQUEST, "the form's Content-Type names no boundary, or a malformed one")
             return
-        content_type = head.get(b"content-type")
-        refusal = _unreadable(head, content_type)
-        if refusal is not None:
-            self._failed(ex, BAD_REQUEST, refusal)
-            return
-        boundary = None
-        if content_type is not None and _is_form(content_type):
-            boundary = boundary_of(content_type)
-            if boundary is None:
-                self._failed(ex, BAD_REQUEST, "the form's Content-Type names no boundary, or a malformed one")
-                return
-        elif content_type is not None and not is_json(content_type):
-            self._named(ex, None, None)  # A sound, a picture: nothing in there names a model.
-            return
-        if ex.body_complete and boundary is None:
-            self._read(ex, read_request(ex.body))
-            return
-        ex.proceed()
-        _Reading(self._read, self._named, self._failed, boundary).begin(ex)
+    elif content_type is not None and not is_json(content_type):
+        named(ex, None, None)  # A sound or a picture names no model.
+        return
+    if ex.body_complete and boundary is None:
+        _finish(ex, read_request(ex.body), named, failed)
+        return
+    ex.proceed()
+    _Reading(named, failed, boundary).begin(ex)
 
-    def _query(self, ex: "Exchange") -> None:
-        """A call without a body (a WebSocket's beginning) may name its model behind the path."""
-        models = queried_models(ex.head.target)
-        if len(models) > 1:
-            self._failed(ex, BAD_REQUEST, "the query names 'model' twice")
-        else:
-            self._named(ex, models[0] if models else None, None)
 
-    def _read(self, ex: "Exchange", asked: Asked | Rejected) -> None:
-        """All of a body was read."""
-        if not ex.bytes_in:  # Said to have one, which an empty frame or chunk then ends.
-            self._query(ex)
-        elif type(asked) is Rejected:
-            self._failed(ex, BAD_REQUEST, asked.why)
-        else:
-            self._named(ex, asked.model, asked)
+def _read_query(ex: "Exchange", named: Named, failed: Failed) -> None:
+    """Reads the model of a call without a body (such as the beginning of a WebSocket) from its query."""
+    models = queried_models(ex.head.target)
+    if len(models) > 1:
+        failed(ex, BAD_REQUEST, "the query names 'model' twice")
+    else:
+        named(ex, models[0] if models else None, None)
 
-    def __repr__(self) -> str:
-        return "<Bodies>"
+
+def _finish(ex: "Exchange", asked: Asked | Rejected, named: Named, failed: Failed) -> None:
+    """The whole body was read."""
+    if not ex.bytes_in:  # The head announced a body, which an empty frame or chunk then ended.
+        _read_query(ex, named, failed)
+    elif type(asked) is Rejected:
+        failed(ex, BAD_REQUEST, asked.why)
+    else:
+        named(ex, asked.model, asked)
 
 
 class _Reading:
     """One body that is not there yet, or a form."""
 
-    __slots__ = ("_asked", "_boundary", "_failed", "_is_named", "_named", "_read", "_scan", "_verdict")
+    __slots__ = ("_asked", "_boundary", "_failed", "_is_named", "_named", "_scan", "_verdict")
 
-    def __init__(
-        self,
-        read: Callable[["Exchange", Asked | Rejected], None],
-        named: Named,
-        failed: Failed,
-        boundary: bytes | None,
-    ) -> None:
-        self._read, self._named, self._failed = read, named, failed
+    def __init__(self, named: Named, failed: Failed, boundary: bytes | None) -> None:
+        self._named, self._failed = named, failed
         self._boundary = boundary
         """None: it is JSON."""
         self._scan: RequestReader | _Form | None = None
@@ -185,10 +170,10 @@ class _Reading:
     def _whole(self, ex: "Exchange") -> None:
         """All of it came before anything was read."""
         if self._boundary is None:
-            self._read(ex, read_request(ex.body))
+            _finish(ex, read_request(ex.body), self._named, self._failed)
             return
         scan = _Form(self._boundary)
-        self._read(ex, scan.feed(ex.body) or scan.end())
+        _finish(ex, scan.feed(ex.body) or scan.end(), self._named, self._failed)
 
     def _check(self, ex: "Exchange", data: bytes, is_last: bool) -> None:
         """A further piece, before it goes anywhere."""
@@ -213,7 +198,7 @@ class _Reading:
         elif asked is not None:
             ex.check = None
             ex.read_ahead()
-            self._read(ex, asked)
+            _finish(ex, asked, self._named, self._failed)
         elif type(model) is Rejected:
             self._refuse(ex, BAD_REQUEST, model.why)
         elif type(model) is str:

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable
 from typing import Final, Protocol
 
 from tidegate.errors import BAD_REQUEST, MODEL_NOT_FOUND, NOT_FOUND, ErrorKind, Executed
-from tidegate.gateway.answers.cold_starts import ColdStarts
 from tidegate.records.route_table import FunctionRoute
 from tidegate.wire.bodies.openai import anthropic_error, openai_error
 
@@ -24,22 +23,26 @@ _MESSAGES: Final = b"/v1/messages"
 OWNER: Final = "tidegate"
 
 
+StatusOf = Callable[[FunctionRoute], str]
+"""Returns ``ready``, ``starting``, ``asleep`` or ``failed``."""
+
+
 class ErrorFormat(Protocol):
-    """Writes a failure in the shape that a client's protocol reads."""
+    """Writes an error in the shape that a client's protocol reads."""
 
     def __call__(
         self, kind: ErrorKind, message: str, *, function: str | None, request_id: str | None, executed: Executed
     ) -> bytes: ...
 
 
-def cut(path: bytes) -> int | None:
+def prefix_length(path: bytes) -> int | None:
     """How many bytes of a path on the surface the model server does not see; None: the path is not on it."""
     if path.startswith(_SURFACE):
         return 0
     return len(PREFIX) if path.startswith(_SURFACE, len(PREFIX)) and path.startswith(PREFIX) else None
 
 
-def teller(path: bytes) -> ErrorFormat | None:
+def error_format_for(path: bytes) -> ErrorFormat | None:
     """How a request with this path (without ``/openai``) is told of failures; None: it is not on the surface.
 
     V1's ``/v1/models/NAME:predict`` is KServe's: its clients get Tidegate's own shape.
@@ -64,29 +67,29 @@ def named_model(path: bytes, decoded: Callable[[bytes], str]) -> str:
 # --- models ----------------------------------------------------------------------------------------------------------
 
 
-def model_list(routes: Iterable[FunctionRoute], cold: ColdStarts) -> tuple[int, bytes]:
+def model_list(routes: Iterable[FunctionRoute], status_of: StatusOf) -> tuple[int, bytes]:
     """Every model that these functions answer to, by name; of equal names the first one counts, as for requests."""
     owners: dict[str, FunctionRoute] = {}
     for route in routes:
         for model in route.models or (route.name,):
             owners.setdefault(model, route)
     names = sorted(owners)
-    data = [_model(name, owners[name], cold) for name in names]
+    data = [_model(name, owners[name], status_of) for name in names]
     return 200, json.dumps({"object": "list", "data": data, "models": names}).encode()
 
 
-def model_object(name: str, route: FunctionRoute, cold: ColdStarts) -> tuple[int, bytes]:
+def model_object(name: str, route: FunctionRoute, status_of: StatusOf) -> tuple[int, bytes]:
     """One of them; a 404 for a model that the function does not answer to."""
     if name not in (route.models or (route.name,)):
         message = no_such_model(name)
         told = openai_error(MODEL_NOT_FOUND, message, function=route.name, request_id=None, executed=Executed.FALSE)
         return MODEL_NOT_FOUND.status, told
-    return 200, json.dumps(_model(name, route, cold)).encode()
+    return 200, json.dumps(_model(name, route, status_of)).encode()
 
 
-def _model(name: str, route: FunctionRoute, cold: ColdStarts) -> dict[str, object]:
+def _model(name: str, route: FunctionRoute, status_of: StatusOf) -> dict[str, object]:
     """``created`` is not known here: clients want a number."""
-    status = cold.status(route)
+    status = status_of(route)
     return {
         "id": name,
         "object": "model",

@@ -1,4 +1,4 @@
-"""What a trace consists of."""
+"""The record of one request in a trace."""
 
 from typing import NamedTuple
 
@@ -7,9 +7,9 @@ class Arrival(NamedTuple):
     """One request."""
 
     at_s: float
-    """Seconds after the trace's beginning; arrivals of a trace never fall."""
+    """Seconds after the trace's beginning; never decreasing within a trace."""
     inferences: int = 1
     prompt_tokens: int = 0
     completion_tokens: int = 0
     function: str = ""
-    """Whose request it is, where a trace tells several apart."""
+    """The function that is called, where a trace contains several."""

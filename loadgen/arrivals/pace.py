@@ -1,15 +1,15 @@
-"""When a closed-loop worker sends: paced by a ticker with a buffer of one tick, as the load tool ``hey`` does it.
+"""Send times of a closed-loop worker that is paced by a ticker with a buffer of one tick, as in the load tool ``hey``.
 
-A worker that has its answer before the next tick waits for that. If ticks went by meanwhile it sends at once, and all
-of them but one are lost. Source: the thesis on in-flight and utilisation autoscaling, A8.
+A worker whose answer arrives before the next tick waits for that tick. If ticks passed meanwhile it sends at once, and
+all of them but one are lost. Source: the thesis on in-flight and utilisation autoscaling, A8.
 """
 
 import math
 from typing import NamedTuple
 
 
-class Phase(NamedTuple):
-    """A phase of the thesis' experiments (A9): its own workers from ``start_s`` on."""
+class LoadPhase(NamedTuple):
+    """A phase of the thesis' experiments (A9): a set of workers that starts at ``start_s``."""
 
     start_s: float
     requests: int
@@ -19,7 +19,7 @@ class Phase(NamedTuple):
 
 
 class Ticker:
-    """One worker's: ticks every ``1 / rate`` seconds after its start. Times are seconds since then."""
+    """The ticker of one worker: ticks every ``1 / rate`` seconds after its start. Times are seconds since then."""
 
     __slots__ = ("_period_s", "_sent_s")
 
@@ -31,7 +31,7 @@ class Ticker:
         self._sent_s = 0.0
 
     def next(self, free_s: float) -> float:
-        """When a worker sends that has been free since ``free_s`` (0.0: from the start)."""
+        """Returns the next send time of a worker that has been free since ``free_s`` (0.0: from the start)."""
         ticks = math.floor(self._sent_s / self._period_s + 1e-9) + 1
         self._sent_s = max(free_s, ticks * self._period_s)
         return self._sent_s

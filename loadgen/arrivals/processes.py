@@ -1,8 +1,8 @@
-"""When requests arrive: times of processes whose rate follows a shape.
+"""Arrival processes: times of requests whose rate follows a shape.
 
-A shape is a function of the time since the start, in seconds, that gives a rate in arrivals per second. Times of a
-Poisson process come by thinning (Lewis and Shedler 1979): arrivals at the highest rate, each kept with the probability
-rate / highest rate.
+A shape is a function of the time since the start, in seconds, that returns a rate in arrivals per second. Poisson
+processes use thinning (Lewis and Shedler 1979): arrivals at the highest rate, each kept with the probability rate /
+highest rate.
 """
 
 import math
@@ -13,7 +13,8 @@ Shape = Callable[[float], float]
 
 
 def ramp(duration_s: float, low: float, peak: float) -> Shape:
-    """Rises evenly from ``low`` to ``peak`` over the first half, stays for a quarter, falls back over the last one."""
+    """Returns a shape that rises linearly from ``low`` to ``peak`` over the first half, stays for a quarter, and falls
+    back over the last quarter."""
 
     def rate(at_s: float) -> float:
         part = at_s / duration_s
@@ -29,7 +30,8 @@ def ramp(duration_s: float, low: float, peak: float) -> Shape:
 
 
 def poisson(shape: Shape, duration_s: float, highest: float, rng: random.Random) -> Iterator[float]:
-    """Arrival times, rising, in [0, ``duration_s``). ``highest``: a bound of the shape; raises ValueError above it."""
+    """Yields arrival times, rising, in [0, ``duration_s``). ``highest`` is an upper bound of the shape; raises
+    ValueError if the shape exceeds it."""
     if highest <= 0.0:
         return
     at_s = 0.0
@@ -42,8 +44,8 @@ def poisson(shape: Shape, duration_s: float, highest: float, rng: random.Random)
 
 
 def even(shape: Shape, duration_s: float, step_s: float = 0.001) -> Iterator[float]:
-    """Arrival times, rising, in [0, ``duration_s``): one wherever the shape's integral reaches a whole number, the
-    first at 0. The integral is taken in steps of ``step_s``, inside which the rate counts as constant."""
+    """Yields arrival times, rising, in [0, ``duration_s``): one wherever the shape's integral reaches a whole number,
+    the first at 0. The integral is taken in steps of ``step_s``, within which the rate counts as constant."""
     wanted = done = 0.0
     for step in range(math.ceil(duration_s / step_s - 1e-9)):
         rate = shape(step * step_s)
@@ -58,11 +60,11 @@ def even(shape: Shape, duration_s: float, step_s: float = 0.001) -> Iterator[flo
 
 
 def mmpp(rates: Sequence[float], stay_s: Sequence[float], duration_s: float, rng: random.Random) -> Iterator[float]:
-    """Arrival times of a Markov-modulated Poisson process in [0, ``duration_s``): bursts of any kind.
+    """Yields arrival times of a Markov-modulated Poisson process in [0, ``duration_s``): bursts of any kind.
 
-    State i has ``rates[i]`` arrivals per second and lasts ``stay_s[i]`` seconds on average (exponential); the next one
-    is drawn evenly from the others. The first one is drawn by how much of the time is spent in it. Raises ValueError
-    for fewer than two states, and for lists of different lengths.
+    State i has ``rates[i]`` arrivals per second and lasts ``stay_s[i]`` seconds on average (exponential). The next
+    state is drawn uniformly from the others, the first one by the share of time spent in each. Raises ValueError for
+    fewer than two states and for lists of different lengths.
     """
     if len(rates) != len(stay_s) or len(rates) < 2:
         raise ValueError(f"{len(rates)} rates and {len(stay_s)} stays; as many of both, two at least")

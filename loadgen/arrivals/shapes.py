@@ -1,6 +1,6 @@
-"""Rates over time: functions of the seconds since the start that give arrivals per second, 0.0 outside their duration.
+"""Load shapes: functions of the seconds since the start that return arrivals per second, 0.0 outside their duration.
 
-Sources: HetSev, section 6 (production and fluctuating patterns); the others are what load tools and papers call so.
+Sources: HetSev, section 6 (production and fluctuating patterns); the other names are those of load tools and papers.
 """
 
 import math
@@ -17,22 +17,22 @@ _PARTS: Final = 20
 
 
 class Load(NamedTuple):
-    """A shape with what whoever draws from it must know."""
+    """A load shape and the bounds that a sampler needs."""
 
     rate: Shape
     duration_s: float
     highest: float
-    """A bound of the rate, and reached."""
+    """The highest rate; it is reached."""
 
 
 def constant(duration_s: float, rate: float) -> Load:
-    """The same rate throughout."""
+    """Returns a shape with the same rate throughout."""
     return steps([(duration_s, rate)])
 
 
 def steps(spans: Sequence[tuple[float, float]]) -> Load:
-    """One rate after the other; ``spans``: (duration in seconds, rate) of each. Raises ValueError for none, and for
-    durations that are not positive or rates that are negative."""
+    """Returns a shape of one rate after the other; ``spans`` holds (duration in seconds, rate) of each. Raises
+    ValueError for no spans, for durations that are not positive and for negative rates."""
     if not spans:
         raise ValueError("no steps")
     ends: list[float] = []
@@ -53,15 +53,15 @@ def steps(spans: Sequence[tuple[float, float]]) -> Load:
 
 
 def spike(duration_s: float, base: float, peak: float, at_s: float, span_s: float) -> Load:
-    """``base`` but for ``span_s`` from ``at_s`` on, where it is ``peak``. Raises ValueError where the spike does not
-    lie inside."""
+    """Returns a shape at ``base``, except ``peak`` for ``span_s`` seconds from ``at_s`` on. Raises ValueError if the
+    spike does not lie within the duration."""
     if not (at_s > 0.0 and span_s > 0.0 and at_s + span_s < duration_s):
         raise ValueError(f"a spike of {span_s} s at {at_s} s does not lie inside {duration_s} s")
     return steps([(at_s, base), (span_s, peak), (duration_s - at_s - span_s, base)])
 
 
 def diurnal(duration_s: float, low: float, high: float, period_s: float = DAY_S) -> Load:
-    """A sine between ``low``, where it begins, and ``high``."""
+    """Returns a sine between ``low``, where it begins, and ``high``."""
 
     def at(at_s: float) -> float:
         if not 0.0 <= at_s < duration_s:
@@ -72,7 +72,7 @@ def diurnal(duration_s: float, low: float, high: float, period_s: float = DAY_S)
 
 
 def waves(duration_s: float, flat: float, spans: Sequence[tuple[float, float, float]]) -> Load:
-    """Flat, with a half sine up to ``peak`` in each of ``spans``: (start, end, peak)."""
+    """Returns a flat shape with a half sine up to ``peak`` in each of ``spans``: (start, end, peak)."""
 
     def at(at_s: float) -> float:
         if not 0.0 <= at_s < duration_s:
@@ -86,24 +86,25 @@ def waves(duration_s: float, flat: float, spans: Sequence[tuple[float, float, fl
 
 
 def production(low: float = 200.0, high: float = 1000.0) -> Load:
-    """HetSev's production pattern: 6,000 s, low until a spike at 3,500 s that lasts to 4,100 s."""
+    """Returns HetSev's production pattern: 6,000 s, low except for a spike from 3,500 s to 4,100 s."""
     return spike(6000.0, low, high, 3500.0, 600.0)
 
 
 def fluctuating(capacity: float) -> Load:
-    """HetSev's fluctuating pattern: 2,500 s at 20 % of ``capacity`` with waves to 60 % (0 to 1,000 s) and to all of it
-    (from 1,200 s on)."""
+    """Returns HetSev's fluctuating pattern: 2,500 s at 20 % of ``capacity``, with waves to 60 % (0 to 1,000 s) and to
+    100 % (from 1,200 s on)."""
     return waves(2500.0, 0.2 * capacity, [(0.0, 1000.0, 0.6 * capacity), (1200.0, 2200.0, capacity)])
 
 
 def stretched(load: Load, duration_s: float) -> Load:
-    """The same course over another duration."""
+    """Returns the same shape stretched to another duration."""
     speed = load.duration_s / duration_s
     return Load(lambda at_s: load.rate(at_s * speed), duration_s, load.highest)
 
 
 def times(load: Load, placement: Placement, rng: random.Random) -> Iterator[float]:
-    """When the requests of a shape are due. Uniform: as many in each second as the shape has, each anywhere in it."""
+    """Yields the arrival times of a shape. With uniform placement each second has as many as the shape says, each at a
+    random place in it."""
     if placement is Placement.POISSON:
         return arrivals.poisson(load.rate, load.duration_s, load.highest, rng)
     if placement is Placement.EVEN:
@@ -112,7 +113,7 @@ def times(load: Load, placement: Placement, rng: random.Random) -> Iterator[floa
 
 
 def _uniform(load: Load, rng: random.Random) -> Iterator[float]:
-    """Of each second the shape's integral, from its values in the middle of so many parts."""
+    """Integrates the shape over each second, by midpoints."""
     second = 0.0
     while second < load.duration_s:
         span_s = min(1.0, load.duration_s - second)

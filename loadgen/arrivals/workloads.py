@@ -1,8 +1,8 @@
-"""Workloads of the papers that this project is held against, by name; the times themselves are drawn elsewhere.
+"""Named workloads of the papers that this project is compared with; arrival times are drawn elsewhere.
 
 HetSev's two patterns are shapes (:mod:`tidegate.loadgen.arrivals.shapes`). Here: OLTunes, table 7; the thesis on
-in-flight and utilisation autoscaling, sections 4.2 and A9; Themis, section 6 (a stream of counts divided for each
-pipeline).
+in-flight and utilisation autoscaling, sections 4.2 and A9; Themis, section 6 (a stream of counts divided among the
+pipelines).
 """
 
 import random
@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from tidegate.loadgen.arrivals import shapes
 from tidegate.loadgen.arrivals.arrival import Arrival
-from tidegate.loadgen.arrivals.pace import Phase
+from tidegate.loadgen.arrivals.pace import LoadPhase
 from tidegate.loadgen.traces.changes import Placement, joined, sliced
 
 
@@ -23,7 +23,7 @@ class Rates(NamedTuple):
     poisson: float
 
     def of(self, placement: Placement) -> float:
-        """The rate that goes with a way to arrive; what is no Poisson process is uniform."""
+        """Returns the rate for an arrival placement; everything but Poisson counts as uniform."""
         return self.poisson if placement is Placement.POISSON else self.uniform
 
 
@@ -38,14 +38,14 @@ OLTUNES: Final[Mapping[str, Rates]] = MappingProxyType(
 )
 """OLTunes, table 7; ``resnet50`` stands for ResNet-50 and ResNet-152 together."""
 LANGUAGE: Final = ("bert-base", "gpt2")
-"""The models that replay a real trace of language requests."""
+"""Models that replay a real trace of language requests."""
 
 
 def oltunes(
     duration_s: float, placement: Placement, rng: random.Random, language: Iterable[Arrival] | None = None
 ) -> Iterator[Arrival]:
-    """Requests for all models of table 7 together, each with its model as ``function``. ``language``: a real trace
-    whose requests go to the language models in turn, instead of their rates in the table."""
+    """Yields the requests of all models of table 7 together, each with its model as ``function``. ``language`` is a
+    real trace whose requests go to the language models in turn, in place of their rates in the table."""
     drawn = OLTUNES if language is None else {name: OLTUNES[name] for name in OLTUNES if name not in LANGUAGE}
     parts: list[Iterator[Arrival]] = []
     for name, rates in drawn.items():
@@ -67,22 +67,22 @@ def _in_turn(arrivals: Iterable[Arrival]) -> Iterator[Arrival]:
         yield arrival._replace(function=LANGUAGE[number % len(LANGUAGE)])
 
 
-THESIS: Final[Mapping[str, tuple[Phase, ...]]] = MappingProxyType(
+THESIS: Final[Mapping[str, tuple[LoadPhase, ...]]] = MappingProxyType(
     {
-        "thesis-constant": (Phase(0.0, 15_000, 6, 15.0),),
+        "thesis-constant": (LoadPhase(0.0, 15_000, 6, 15.0),),
         "thesis-phases": (
-            Phase(0.0, 16_200, 6, 15.0),
-            Phase(180.0, 9_600, 2, 10.0),
-            Phase(660.0, 16_200, 6, 15.0),
-            Phase(840.0, 6_000, 1, 10.0),
+            LoadPhase(0.0, 16_200, 6, 15.0),
+            LoadPhase(180.0, 9_600, 2, 10.0),
+            LoadPhase(660.0, 16_200, 6, 15.0),
+            LoadPhase(840.0, 6_000, 1, 10.0),
         ),
     }
 )
-"""Experiment 1, and the four phases of experiment 2: where the system is slow they overlap."""
+"""Experiment 1, and the four phases of experiment 2, which overlap where the system is slow."""
 
 
 class Share(NamedTuple):
-    """Of a stream of counts: divided by ``divisor``, and never below ``least`` requests per second."""
+    """A share of a stream of counts: divided by ``divisor``, and at least ``least`` requests per second."""
 
     divisor: float
     least: float = 1.0
@@ -91,4 +91,4 @@ class Share(NamedTuple):
 THEMIS: Final[Mapping[str, Share]] = MappingProxyType(
     {"themis-video": Share(4.384), "themis-audio": Share(8.5625), "themis-nlp": Share(21.0)}
 )
-"""What each of Themis' pipelines gets of the stream."""
+"""The share of the stream for each of Themis' pipelines."""

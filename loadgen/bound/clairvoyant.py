@@ -1,7 +1,7 @@
-"""What a trace costs at the very least under an SLA, for somebody who knows the future.
+"""The least cost of a trace under an SLA, for a planner that knows the future.
 
-A lower bound that holds for every plan: starts are paid, fleets are whole, but a plan may split a request's work over
-time and replicas as it likes, and starts and ends may fall anywhere in a slot. docs/bound.md says what is relaxed and
+A lower bound that holds for every plan: starts are paid and fleets are whole, but a plan may split a request's work
+over time and replicas, and starts and ends may fall anywhere in a slot. docs/inside/bound.md lists the relaxations and
 why it stays a bound.
 """
 
@@ -18,18 +18,18 @@ from tidegate.loadgen.bound.levels import Supply, levels
 from tidegate.loadgen.bound.table import Quanta, least_costs
 from tidegate.loadgen.simulator.profiles import Times
 
-SHORTEST_SLOT_S: Final = 0.1
-"""A start has to last two slots; shorter ones than this are not cut for starts that are quicker still."""
+MIN_SLOT_S: Final = 0.1
+"""Shortest slot. A start must last two slots; slots are not cut shorter for starts that are quicker still."""
 QUANTA: Final = (8, 4, 2, 1)
-"""That a level does in a slot: as many as the width allows."""
+"""Quanta that a level does in a slot: as many as the width allows."""
 WIDEST: Final = 96
-"""Backlogs that a table tells apart, where there is a choice."""
+"""Backlogs that a table distinguishes, where there is a choice."""
 NEVER: Final = 1e15
-"""Dollars for late work that may not be."""
+"""Dollars for late work that is not allowed."""
 SPREAD: Final = np.geomspace(0.3, 1000.0, 10)
 """Prices of a late request that are tried first, in mean costs of a request."""
 NOISE: Final = 1e-6
-"""Quanta: far above the rounding of sums of floats, far below what costs anything."""
+"""In quanta: far above the rounding error of float sums, far below any real cost."""
 
 TIMES: Final = "a finite, positive number of seconds"
 
@@ -45,19 +45,19 @@ class Group:
     """Requests that a replica runs at once."""
     price_per_hour: float
     start_s: float
-    """From the start call, when paying begins, to ready."""
+    """Seconds from the start call, when paying begins, to ready."""
     max_replicas: int
-    """At once, starting and draining ones included."""
+    """Maximum replicas at once, starting and draining ones included."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bound:
-    """Dollars; infinite: no fleet keeps the SLA."""
+    """The bound in dollars; infinite if no fleet keeps the SLA."""
 
     b0: float
-    """No request is late."""
+    """Cost with no late request."""
     bq: float
-    """At most a share of 1 - quantile is late."""
+    """Cost with at most a share of 1 - quantile late."""
 
 
 def clairvoyant(
@@ -68,7 +68,8 @@ def clairvoyant(
     quantile: float,
     duration_s: float,
 ) -> Bound:
-    """The bound for ``arrivals`` (at, inferences), read once, in any order; those from ``duration_s`` on are ignored.
+    """Returns the bound for ``arrivals`` (at, inferences), read once, in any order; those from ``duration_s`` on are
+    ignored.
 
     Raises InvalidInputError with every fault of groups, arrivals and figures.
     """
@@ -119,22 +120,23 @@ class _Plans:
         self._per_level = next((each for each in QUANTA if widest * each / does_s <= WIDEST), QUANTA[-1])
         self._quantum_s = does_s / self._per_level
         self._per_request = largest_s / self._quantum_s
-        """Quanta of work that a late request does not need in time, at the most."""
+        """Largest work, in quanta, that a late request need not have done in time."""
 
     def on_time(self) -> float:
-        """Both curves are rounded up. What a fleet does between two slots is a whole number of quanta, so what it must
-        do there may be rounded up as a whole, and the difference of the rounded curves is no larger."""
+        """Returns the cost with no late request. Both curves are rounded up: a fleet's work between two slots is a
+        whole number of quanta, so the required work may be rounded up as a whole, and the difference of the rounded
+        curves is no larger."""
         possible = np.ceil(self._asked.possible_s / self._quantum_s - NOISE)
         required = np.ceil(self._asked.required_s / self._quantum_s - 2.0 * NOISE)
         (cost,) = self._least(possible, required, np.array([NEVER]))
         return inf if cost >= 0.1 * NEVER else float(cost)
 
     def mostly_on_time(self, late: float, b0: float) -> float:
-        """At most ``late`` requests are not.
+        """Returns the cost with at most ``late`` late requests.
 
         For any price of a late request: the least cost with each late one paid for, less the price of those that may be
         late, is a lower bound (weak duality). It is concave in the price: the best of some prices, then of some around
-        that one. ``b0`` tells where to look.
+        that one. ``b0`` sets the range of the search.
         """
         possible = np.ceil(self._asked.possible_s / self._quantum_s)
         required = np.maximum(0.0, np.floor(self._asked.required_s / self._quantum_s - NOISE))
@@ -156,14 +158,14 @@ class _Plans:
 
 
 def _slot_s(latency_s: float, groups: Sequence[Group]) -> tuple[float, bool]:
-    """The slot, and whether starts last two of them, so that they can be charged."""
+    """Returns the slot, and whether starts last two of them, so that they can be charged."""
     usual_s = 0.25 if latency_s < 1.0 else 0.5 if latency_s < 3.0 else 1.0
     slot_s = min(usual_s, min(each.start_s for each in groups) / 2.0)
-    return (slot_s, True) if slot_s >= SHORTEST_SLOT_S else (usual_s, False)
+    return (slot_s, True) if slot_s >= MIN_SLOT_S else (usual_s, False)
 
 
 def _job(groups: Sequence[Group], reference: Group, faults: list[Fault]) -> Callable[[int], Job]:
-    """What a batch needs; a time that is none becomes one of ``faults``."""
+    """Returns a function from batch size to the work it needs; an invalid time becomes one of ``faults``."""
 
     def job(batch: int) -> Job:
         times = {each.name: each.times.seconds(batch) for each in groups}
@@ -177,7 +179,7 @@ def _job(groups: Sequence[Group], reference: Group, faults: list[Fault]) -> Call
 
 
 def _supplies(groups: Sequence[Group], reference: Group, batches: Sequence[int], latency_s: float) -> list[Supply]:
-    """The groups that are in time with some batch, each at the one that suits it best."""
+    """Returns the groups that meet the latency with some batch, each at its best batch."""
     found = []
     for group in groups:
         gains = [
@@ -198,7 +200,7 @@ def _supplies(groups: Sequence[Group], reference: Group, batches: Sequence[int],
 
 
 def _work_alone(asked: Demand, supplies: Sequence[Supply], late_s: float) -> tuple[float, float]:
-    """Both bounds if starts cost nothing and replicas could be divided: the work at its lowest price."""
+    """Returns both bounds for free starts and divisible replicas: the work at its lowest price."""
     price = min(each.price_per_s / each.capacity for each in supplies)
     required_s = float(asked.required_s[-1])
     return price * required_s, price * max(0.0, required_s - max(0.0, late_s))

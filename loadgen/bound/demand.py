@@ -1,9 +1,9 @@
-"""When work can come and when it must be done: two curves between which every plan without lateness runs.
+"""Earliest arrival and latest completion of work: two curves between which every plan without lateness runs.
 
-Energetic reasoning (Erschler, Lopez): a request has work ``w``, arrives at ``a``, takes ``s`` seconds at the least and
-is due at ``a + L``. By time t a plan has done ``w clamp((t - a) / s)`` of it at the most, and at the least
-``w clamp((t - (a + L - s)) / s)``. The sums of both over all requests are made of straight lines, so they are added up
-as changes of slope, a chunk of arrivals at a time: memory is that of the slots, not of the requests.
+Energetic reasoning (Erschler, Lopez): a request has work ``w``, arrives at ``a``, takes at least ``s`` seconds and is
+due at ``a + L``. By time t a plan has done at most ``w clamp((t - a) / s)`` of it, and at least ``w clamp((t - (a + L -
+s)) / s)``. The sums of both over all requests are piecewise linear, so they are added up as changes of slope, a chunk
+of arrivals at a time: memory grows with the slots, not with the requests.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -19,12 +19,12 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 CHUNK = 65_536
-"""Arrivals that are held at once."""
+"""Arrivals held at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """What a request of some batch size needs."""
+    """Work of a request of one batch size."""
 
     work_s: float
     """Seconds of one slot of the reference group."""
@@ -34,14 +34,14 @@ class Job:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demand:
-    """Both curves at the ends of slots of ``slot_s`` seconds, in seconds of a reference slot, and what they hold."""
+    """Both curves at the ends of slots of ``slot_s`` seconds, in seconds of a reference slot, and their contents."""
 
     slot_s: float
     possible_s: Floats
     required_s: Floats
     requests: int
     hopeless: int
-    """Requests that no group can answer in time: they are in neither curve."""
+    """Requests that no group can answer in time; they are in neither curve."""
     batches: tuple[int, ...]
     """Batch sizes in the curves."""
 
@@ -53,12 +53,12 @@ class _Curve:
         self._slots = slots
         self._slot_s = slot_s
         self._within = np.zeros(slots)
-        """What changes of slope add in the slot in which they lie."""
+        """Contribution of slope changes to the slot in which they lie."""
         self._slopes = np.zeros(slots + 1)
-        """Changes of slope that are in force from the beginning of the slot."""
+        """Slope changes in force from the beginning of the slot."""
 
     def ramps(self, since_s: Floats, rate: float, span_s: float) -> None:
-        """From each ``since_s`` on, for ``span_s`` seconds, ``rate`` more per second."""
+        """Adds, from each ``since_s`` on, ``rate`` per second for ``span_s`` seconds."""
         self._bend(since_s, rate)
         self._bend(since_s + span_s, -rate)
 
@@ -85,9 +85,9 @@ def demand(
     slot_s: float,
     faults: list[Fault],
 ) -> Demand:
-    """Of the ``arrivals`` (at, inferences), in any order; those from ``duration_s`` on are ignored, and the curves end
-    with its last whole slot. ``job`` is asked once for each batch size. What is no arrival becomes one of ``faults``,
-    and is left out."""
+    """Returns the demand of ``arrivals`` (at, inferences), in any order; those from ``duration_s`` on are ignored, and
+    the curves end with its last whole slot. ``job`` is called once per batch size. Invalid arrivals become entries of
+    ``faults`` and are left out."""
     slots = int(duration_s / slot_s + 1e-9)
     possible, required = _Curve(slots, slot_s), _Curve(slots, slot_s)
     jobs: dict[int, Job] = {}
@@ -116,7 +116,7 @@ def demand(
 def _chunks(
     arrivals: Iterable[tuple[float, int]], until_s: float, faults: list[Fault]
 ) -> Iterator[tuple[Floats, Integers]]:
-    """Those before ``until_s``."""
+    """Yields the arrivals before ``until_s`` in chunks."""
     source, first = iter(arrivals), 1
     while chunk := list(islice(source, CHUNK)):
         at_s = np.array([at for at, _ in chunk], dtype=np.float64)

@@ -1,7 +1,7 @@
-"""Capacity in whole steps, and the least that each level costs.
+"""Capacity in whole steps, and the least cost of each level.
 
 Every group's capacity is rounded up to a multiple of one step, so that the capacity of every fleet is a whole number of
-steps; a fleet may be stronger here than it is, never weaker, and costs what it costs.
+steps. A fleet may be stronger here than it is, never weaker, at its true cost.
 """
 
 import math
@@ -14,20 +14,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 FINEST: Final = 32
-"""Parts into which a group's capacity is divided at the most."""
+"""Maximum parts into which a group's capacity is divided."""
 ROUNDING: Final = 0.005
-"""A step that makes no group stronger than this is fine enough."""
+"""A step that makes no group stronger than this share is fine enough."""
 ROUNDED_LEVELS: Final = 180
-"""Of more than these no step is chosen for the sake of rounding."""
-MOST_LEVELS: Final = 400
+"""Above this many levels no step is chosen for the sake of rounding."""
+MAX_LEVELS: Final = 400
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Supply:
-    """One group as the table sees it."""
+    """One group in the table's terms."""
 
     capacity: float
-    """Reference slots of one replica, at the batch that suits it best."""
+    """Reference slots of one replica, at its best batch."""
     price_per_s: float
     start_s: float
     max_replicas: int
@@ -39,21 +39,22 @@ class Levels:
 
     step: float
     price_per_s: NDArray[np.float64]
-    """Of the cheapest fleet that has the level's capacity."""
+    """Price of the cheapest fleet with the level's capacity."""
     up_price: float
-    """Dollars for each level that capacity rises by."""
+    """Dollars for each level by which capacity rises."""
 
     @property
     def count(self) -> int:
         return len(self.price_per_s)
 
 
-def levels(supplies: Sequence[Supply], most: float, slot_s: float, limit: int = MOST_LEVELS) -> Levels:
-    """``most``: reference slots beyond which nobody can use more. ``start_s`` of every group is ``2 * slot_s`` or more.
+def levels(supplies: Sequence[Supply], most: float, slot_s: float, limit: int = MAX_LEVELS) -> Levels:
+    """Returns the levels up to ``most`` reference slots, above which no more capacity can be used. ``start_s`` of every
+    group is at least ``2 * slot_s``.
 
-    Where there were more than ``limit`` levels, one stands for k steps. A fleet counts as a level that is less than
-    two levels above it, and pays for what it has there at the least. It changes its level only when it has crossed a
-    whole one since the last time, so no rise is counted twice.
+    With more than ``limit`` levels, one stands for k steps. A fleet counts as a level that is less than two levels
+    above it, and pays at least for its capacity there. It changes its level only after it has crossed a whole one since
+    the last time, so no rise is counted twice.
     """
     step = _step([each.capacity for each in supplies], most)
     sizes = [math.ceil(each.capacity / step - 1e-9) for each in supplies]
@@ -77,8 +78,8 @@ def _up(value: float) -> int:
 
 
 def _step(capacities: Sequence[float], most: float) -> float:
-    """A part of some group's capacity: the coarsest that is fine enough, or the one that rounds least of those with few
-    enough levels; the weakest group's where none has."""
+    """Returns a part of some group's capacity: the coarsest that is fine enough, or the one with the least rounding
+    among those with few enough levels; the weakest group's where none has."""
     steps = {each / parts for each in capacities for parts in range(1, FINEST + 1)}
     few = sorted((each for each in steps if each <= min(capacities) and most / each <= ROUNDED_LEVELS), reverse=True)
     errors = [max(_up(each / step) * step / each for each in capacities) - 1.0 for step in few]
@@ -89,7 +90,8 @@ def _step(capacities: Sequence[float], most: float) -> float:
 
 
 def _cheapest(supplies: Sequence[Supply], sizes: Sequence[int], most: int) -> NDArray[np.float64]:
-    """Price of the cheapest fleet with so many steps or more, for 0..``most``; every group has its limit."""
+    """Returns the price of the cheapest fleet with at least that many steps, for 0..``most``; every group has its
+    limit."""
     prices = np.full(most + 1, inf)
     prices[0] = 0.0
     for size, supply in zip(sizes, supplies, strict=True):

@@ -1,11 +1,11 @@
-"""The cheapest way through all slots: a table over (level of capacity, backlog), one slot after the other.
+"""The cheapest path through all slots: a table over (level of capacity, backlog), one slot after the other.
 
-Backlog is the work that could have been done and was not. With dP new work in a slot of level K it goes from x to
-``max(0, x + dP - K d)``, and must not exceed P - R: the work that may still wait. Everything is counted in whole
-quanta of work, a whole number of which a level does in a slot; the curves are rounded as a whole, not their steps, so
-the rounding stays below two quanta however long the trace is.
+Backlog is work that could have been done and was not. With dP new work in a slot of level K it goes from x to ``max(0,
+x + dP - K d)``, and must not exceed P - R, the work that may still wait. Everything is counted in whole quanta of work,
+and a level does a whole number of them in a slot. The curves are rounded as a whole, not their steps, so the rounding
+stays below two quanta however long the trace is.
 
-``least[j, x]`` is the least cost of being at level j with a backlog of x or less. One slot is a shift along x and two
+``least[j, x]`` is the least cost of being at level j with a backlog of at most x. One slot is a shift along x and two
 running minima along j, for many prices of lateness at once.
 """
 
@@ -31,9 +31,10 @@ class Quanta:
 
 
 def least_costs(quanta: Quanta, levels: Levels, slot_s: float, prices: Floats) -> Floats:
-    """The least cost in dollars for each of ``prices``: dollars for a quantum of work that is not done in time.
+    """Returns the least cost in dollars for each of ``prices``, the dollars for a quantum of work that is not done in
+    time.
 
-    Whatever runs in the first slot is free, and so is its start: a fleet may be there when the trace begins.
+    Everything that runs in the first slot is free, its start too: a fleet may exist when the trace begins.
     """
     room = quanta.possible - quanta.required
     added = np.diff(quanta.possible, prepend=0)
@@ -61,12 +62,13 @@ class _Table:
         self._prices = prices[:, None, None]
         self._rows = (np.arange(count) * width)[:, None]
         self._source = np.arange(width)[None, :] + (np.arange(count) * per_level)[:, None]
-        """Backlog before a slot without new work that leaves so much behind, by level."""
+        """Backlog before a slot without new work that leaves each backlog behind, by level."""
         self._count, self._width = count, width
         self._least = np.zeros((len(prices), count, width))
 
     def slot(self, room: int, new: int, before: int, *, is_free: bool) -> None:
-        """One slot: ``before`` waits at its beginning at most, ``new`` comes, ``room`` may wait at its end."""
+        """Advances one slot: at most ``before`` waits at its beginning, ``new`` arrives, ``room`` may wait at its
+        end."""
         source = self._source[:, : room + 1] - new
         index = np.clip(source, 0, before)
         index += self._rows
@@ -84,12 +86,12 @@ class _Table:
         self._least[:, :, : room + 1] = moved
 
     def rest(self, slots: int) -> None:
-        """So many slots in which nothing waits and nothing comes: what is not kept to the end goes at once."""
+        """Advances ``slots`` slots without backlog and arrivals: capacity that is not kept to the end goes at once."""
         self._change(0)
         self._least[:, :, :1] += self._hold * slots
 
     def _change(self, before: int) -> None:
-        """Capacity goes down for nothing, and up for the price of starts."""
+        """Lowers capacity for free, and raises it for the price of starts."""
         least = self._least[:, :, : before + 1]
         np.minimum.accumulate(least[:, ::-1], axis=1, out=least[:, ::-1])
         least -= self._climb
@@ -97,5 +99,5 @@ class _Table:
         least += self._climb
 
     def least(self, room: int) -> Floats:
-        """Up to ``room`` may still wait."""
+        """Returns the least costs with at most ``room`` still waiting."""
         return np.asarray(self._least[:, :, room].min(axis=1))

@@ -1,1 +1,1 @@
-"""Load clients: they send what a schedule says, when it says so, and write down what came of it."""
+"""Load clients: they send requests on schedule and record the results."""

@@ -1,4 +1,4 @@
-"""What is read of an answer's body: nothing of most, the times of a stream's outputs, the code of a failure."""
+"""Readers of answer bodies: nothing for most, output times for streams, the code for failures."""
 
 import json
 import re
@@ -9,22 +9,22 @@ from tidegate.wire.bodies.openai import UsageFinder
 from tidegate.wire.bodies.sse import EventStream, has_output
 
 FAILURE_BYTES: Final = 8 * 1024
-"""Read of the body of a failure."""
+"""Bytes read of a failure's body."""
 _code = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}").fullmatch
 
 
 class Answer(Protocol):
-    """Gets the body of one answer."""
+    """A reader of one answer's body."""
 
     def feed(self, data: bytes, now: float) -> None:
-        """The next piece, at ``now``."""
+        """Takes the next piece, received at ``now``."""
 
     def end(self, call: Call) -> None:
-        """That was all: what was found goes into the call."""
+        """Takes the end of the body and writes the results into the call."""
 
 
 class FailureAnswer:
-    """The body of an answer that is no success: it may name its failure."""
+    """Reads the body of an unsuccessful answer, which may contain the failure's code."""
 
     __slots__ = ("_body",)
 
@@ -40,7 +40,7 @@ class FailureAnswer:
 
 
 class StreamAnswer:
-    """An event stream in OpenAI's way: outputs are its events that carry text."""
+    """Reads an event stream in OpenAI's format: its outputs are the events that carry text."""
 
     __slots__ = ("_call", "_events", "_last", "_outputs", "_usage")
 
@@ -64,7 +64,8 @@ class StreamAnswer:
             self._last = now
 
     def end(self, call: Call) -> None:
-        """Tokens are those that the stream's usage tells, else its outputs. One without its end is a failure."""
+        """Sets the tokens from the stream's usage, else from its number of outputs. A stream without its final event is
+        a failure."""
         usage = self._usage.usage()
         call.tokens = usage.completion_tokens if usage is not None else self._outputs
         if not self._events.done:
@@ -73,12 +74,12 @@ class StreamAnswer:
 
 
 def failure_code(body: bytes) -> str | None:
-    """The word that a failure's JSON has for itself: ``error.code`` (ours), else ``error.type`` (OpenAI's)."""
+    """Returns the code in a failure's JSON: ``error.code`` (ours), else ``error.type`` (OpenAI's)."""
     try:
-        told = json.loads(body)
+        content = json.loads(body)
     except (ValueError, RecursionError):
         return None
-    error = told.get("error") if isinstance(told, dict) else None
+    error = content.get("error") if isinstance(content, dict) else None
     if not isinstance(error, dict):
         return None
     for key in ("code", "type"):

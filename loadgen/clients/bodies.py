@@ -1,4 +1,4 @@
-"""Request bodies of load clients: made once for each size and sent as often as one likes."""
+"""Request bodies of load clients: built once per size and reused."""
 
 import json
 import struct
@@ -7,8 +7,8 @@ from typing import Any, Final, NamedTuple
 
 from tidegate.wire.grpc.messages import MODEL_INFER_REQUEST
 
-MOST_KEPT: Final = 64
-"""Sizes of which the body is kept."""
+MAX_KEPT: Final = 64
+"""Sizes whose body is cached."""
 _FORMATS: Final = {
     "BOOL": "?",
     "INT8": "b",
@@ -23,26 +23,26 @@ _FORMATS: Final = {
     "FP32": "f",
     "FP64": "d",
 }
-"""V2's datatypes by their format in :mod:`struct`; ``BYTES`` is the other one."""
+"""V2 datatypes with their format in :mod:`struct`; ``BYTES`` is handled separately."""
 _WORD: Final = "load"
 
 
 def v2_body(inferences: int) -> bytes:
-    """A V2 inference request whose first dimension says how many inferences it carries."""
+    """Returns a V2 inference request whose first dimension is the number of inferences."""
     data = ",".join(["0.5"] * inferences)
     return f'{{"inputs":[{{"name":"x","shape":[{inferences},1],"datatype":"FP32","data":[{data}]}}]}}'.encode()
 
 
 class Input(NamedTuple):
-    """An input tensor, as a model's metadata declares it; a size of -1 may be any."""
+    """An input tensor as a model's metadata declares it; a size of -1 may be any."""
 
     name: str
     datatype: str
     shape: tuple[int, ...]
 
     def for_batch(self, batch: int) -> list[int]:
-        """The shape for so many inferences; sizes that may be any are 1. Raises ValueError where the first dimension
-        is fixed to another number."""
+        """Returns the shape for a batch; sizes that may be any are 1. Raises ValueError if the first dimension is fixed
+        to another number."""
         first, rest = (self.shape[0], self.shape[1:]) if self.shape else (1, ())
         if first not in (-1, batch):
             raise ValueError(f"the input {self.name} has the shape {list(self.shape)}: no batch of {batch}")
@@ -50,7 +50,7 @@ class Input(NamedTuple):
 
 
 def inputs_of(metadata: Mapping[str, Any]) -> tuple[Input, ...]:
-    """What a V2 model's metadata says of its inputs. Raises ValueError where it says nothing that can be filled in."""
+    """Returns the inputs in a V2 model's metadata. Raises ValueError if there are none that can be filled in."""
     found = []
     declared = metadata.get("inputs")
     for entry in declared if isinstance(declared, list) else ():
@@ -65,7 +65,7 @@ def inputs_of(metadata: Mapping[str, Any]) -> tuple[Input, ...]:
 
 
 def v2_json(inputs: Sequence[Input], batch: int) -> bytes:
-    """A V2 REST request with ``batch`` inferences."""
+    """Returns a V2 REST request with ``batch`` inferences."""
     entries = []
     for each in inputs:
         shape = each.for_batch(batch)
@@ -76,7 +76,7 @@ def v2_json(inputs: Sequence[Input], batch: int) -> bytes:
 
 
 def v2_message(model: str, inputs: Sequence[Input], batch: int) -> bytes:
-    """A ModelInferRequest with ``batch`` inferences, its tensors as raw contents."""
+    """Returns a ModelInferRequest with ``batch`` inferences, its tensors as raw contents."""
     entries, raw = [], []
     for each in inputs:
         shape = each.for_batch(batch)
@@ -86,7 +86,8 @@ def v2_message(model: str, inputs: Sequence[Input], batch: int) -> bytes:
 
 
 def chat(model: str, prompt_words: int, most_tokens: int) -> bytes:
-    """A streaming request of OpenAI's chat API: so many words of a prompt, at most so many tokens of an answer."""
+    """Returns a streaming request of OpenAI's chat API with ``prompt_words`` words and at most ``most_tokens`` tokens
+    of answer."""
     return json.dumps(
         {
             "model": model,
@@ -99,7 +100,7 @@ def chat(model: str, prompt_words: int, most_tokens: int) -> bytes:
 
 
 class Kept:
-    """Makes each of the first ``MOST_KEPT`` bodies once, by what ``make`` gets."""
+    """A cache of the first ``MAX_KEPT`` bodies, built by ``make``."""
 
     def __init__(self, make: Callable[..., bytes]) -> None:
         self._make = make
@@ -109,7 +110,7 @@ class Kept:
         body = self._bodies.get(sizes)
         if body is None:
             body = self._make(*sizes)
-            if len(self._bodies) < MOST_KEPT:
+            if len(self._bodies) < MAX_KEPT:
                 self._bodies[sizes] = body
         return body
 

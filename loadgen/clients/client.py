@@ -1,4 +1,4 @@
-"""What every client of a load has: the calls on their way, their time limit, and who is told of their end."""
+"""The base of every load client: calls in flight, their time limit, and the callback at their end."""
 
 import asyncio
 from abc import ABC, abstractmethod
@@ -8,20 +8,20 @@ from typing import Final
 from tidegate.loadgen.clients.call import TIMEOUT, Call
 
 SWEEP_S: Final = 0.05
-"""Calls are given up at most so much after their time limit: one timer for all of them."""
+"""Calls end at most this long after their time limit: one timer serves all of them."""
 
 
-class Client(ABC):
-    """Sends calls without waiting for them. ``done`` is called with each when it has ended, never from inside
-    :meth:`send`; it is the runner's to set.
+class LoadClient(ABC):
+    """Sends calls without waiting for them. ``done``, set by the runner, is called with each call that has ended, never
+    from inside :meth:`send`.
 
-    ``most``: calls on their way at once; ``clock``: seconds, steady.
+    ``most`` bounds the calls in flight; ``clock`` returns steady seconds.
     """
 
     def __init__(self, *, most: int, timeout_s: float, clock: Callable[[], float]) -> None:
         self.done: Callable[[Call], None] = lambda call: None
         self.calls: dict[Call, None] = {}
-        """On their way, oldest first."""
+        """Calls in flight, oldest first."""
         self.clock = clock
         self._most = most
         self._timeout_s = timeout_s
@@ -30,18 +30,18 @@ class Client(ABC):
 
     @property
     def is_full(self) -> bool:
-        """No call may be sent until another one has ended."""
+        """Whether no call may be sent until another one has ended."""
         return len(self.calls) >= self._most
 
     def send(self, call: Call) -> None:
-        """Sends it; only while there is room."""
+        """Sends a call. Must not be called while the client is full."""
         call.sent = self.clock()
         self.calls[call] = None
         self._watch()
         self._send(call)
 
     def finish(self, call: Call, error: str | None = None) -> None:
-        """The call has ended; once. ``error``: it has no answer."""
+        """Ends a call, exactly once. ``error`` is the failure kind of a call without an answer."""
         if call not in self.calls:
             return
         call.ended = self.clock()
@@ -51,7 +51,7 @@ class Client(ABC):
         self.done(call)
 
     async def close(self) -> None:
-        """Ends every connection; calls on their way end without being told."""
+        """Closes every connection; calls in flight end without a callback."""
         self.is_closed = True
         if self._sweeping is not None:
             self._sweeping.cancel()
@@ -62,15 +62,15 @@ class Client(ABC):
 
     @abstractmethod
     def _send(self, call: Call) -> None:
-        """Begins to send it."""
+        """Begins to send a call."""
 
     @abstractmethod
     def _give_up(self, call: Call) -> None:
-        """The call is over: frees what it holds."""
+        """Frees what a finished call holds."""
 
     @abstractmethod
     async def _close(self) -> None:
-        """Ends every connection."""
+        """Closes every connection."""
 
     def _watch(self) -> None:
         if self._sweeping is None:

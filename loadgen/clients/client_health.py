@@ -1,25 +1,25 @@
-"""Was it the client? What a load client says about itself, so that its own slowness is never taken for the server's."""
+"""Self-check of a load client, so that its own slowness is never attributed to the server."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tidegate.loadgen.clients.outcomes import Outcome
+from tidegate.loadgen.clients.outcomes import RequestOutcome
 
 LATE_S = 0.020
-"""A request that left so much after it was due left late."""
+"""A request that left this long after its due time left late."""
 LATE_SHARE = 0.01
-"""More late ones than this, and the client was too slow."""
+"""Share of late requests above which the client was too slow."""
 BUSY = 0.8
-"""Of one core: above it the client may be what limits the rate."""
+"""Share of one core above which the client may be the bottleneck."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientReport:
-    """What the client was like while it measured."""
+    """Load and lateness of the client during the measurement."""
 
     requests: int
     late: int
-    """Requests that left ``LATE_S`` or more after they were due."""
+    """Requests that left ``LATE_S`` or more after their due time."""
     lag_p99_ms: float
     busy: float
     """Processor time over wall time."""
@@ -29,12 +29,13 @@ class ClientReport:
         return self.busy > BUSY or self.late > LATE_SHARE * self.requests
 
     def __str__(self) -> str:
-        told = f"client: {self.busy:.0%} of a core, requests left {self.lag_p99_ms:.1f} ms late at p99"
-        return f"{told}; THE CLIENT IS THE BOTTLENECK" if self.is_bottleneck else told
+        line = f"client: {self.busy:.0%} of a core, requests left {self.lag_p99_ms:.1f} ms late at p99"
+        return f"{line}; THE CLIENT IS THE BOTTLENECK" if self.is_bottleneck else line
 
 
-def report_of(outcomes: Sequence[Outcome], cpu_s: float, wall_s: float) -> ClientReport:
-    """``cpu_s`` of the client's process and ``wall_s`` that went by while ``outcomes`` were gathered."""
+def report_of(outcomes: Sequence[RequestOutcome], cpu_s: float, wall_s: float) -> ClientReport:
+    """Builds the report. ``cpu_s`` is the processor time of the client's process, ``wall_s`` the time that passed while
+    ``outcomes`` were gathered."""
     lags = sorted(outcome.lag_s for outcome in outcomes)
     p99 = lags[min(len(lags) - 1, int(0.99 * len(lags)))] if lags else 0.0
     return ClientReport(

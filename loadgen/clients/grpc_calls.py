@@ -1,7 +1,7 @@
 """gRPC calls over cleartext HTTP/2, on one or two connections of the data plane's own engine.
 
-A call sends one message and ends its side. One that streams its answers (V2's ``ModelStreamInfer``) has the times of
-its messages, as an event stream has those of its outputs.
+A call sends one message and half-closes. A streaming call (V2's ``ModelStreamInfer``) records the times of its
+messages, as an event stream does for its outputs.
 """
 
 from collections.abc import Callable, Iterable
@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Final, cast
 from tidegate.aio.loop.services import LoopServices
 from tidegate.aio.upstream.http2 import H2Pool, H2Upstream
 from tidegate.loadgen.clients.call import BROKEN, CONNECT, MALFORMED, Call
-from tidegate.loadgen.clients.client import Client
-from tidegate.wire.grpc import grpc
+from tidegate.loadgen.clients.client import LoadClient
+from tidegate.wire.grpc.first_message import MESSAGE_HEAD
+from tidegate.wire.http2 import grpc_fields as grpc
+from tidegate.wire.http2.block_memory import Block
 from tidegate.wire.http2.frames import CANCEL
-from tidegate.wire.http2.header_blocks import Block
 from tidegate.wire.http2.hpack import literal
 from tidegate.wire.http2.streams import Stream
 
@@ -41,17 +42,17 @@ NAMES: Final = (
     "DATA_LOSS",
     "UNAUTHENTICATED",
 )
-"""Of gRPC's statuses, by number."""
+"""Names of gRPC's status codes, by number."""
 
 
 def framed(message: bytes) -> bytes:
-    """A message as it stands in a body: not compressed, its length before it."""
+    """Returns a message with gRPC's length prefix, uncompressed."""
     return b"\0%b%b" % (len(message).to_bytes(4, "big"), message)
 
 
-class GrpcCalls(Client):
-    """Calls of ``path`` at ``address`` (``host:port``); the bodies of requests are framed messages. ``is_stream``: the
-    times of the answer's messages are taken. ``on_data``: gets the bytes of answers, as they come."""
+class GrpcCalls(LoadClient):
+    """Calls of ``path`` at ``address`` (``host:port``); request bodies are framed messages. ``is_stream``: record the
+    times of the answer's messages. ``on_data`` receives the bytes of answers as they arrive."""
 
     def __init__(
         self,
@@ -109,7 +110,7 @@ class GrpcCalls(Client):
 
 
 class _Running:
-    """A call on its way, in the place of the data plane's ``GrpcCall`` as the owner of its stream."""
+    """A call in flight; owner of its stream, in the place of the data plane's ``GrpcCall``."""
 
     __slots__ = ("_call", "_client", "_last", "_left", "_stream", "_upstream", "attempts", "is_ended")
 
@@ -120,45 +121,45 @@ class _Running:
         self._upstream: H2Upstream | None = None
         self.is_ended = False
         self._left = b""
-        """Of a streamed answer: what of its present message is here."""
+        """The incomplete message at the end of a streamed answer."""
         self._last = 0.0
         self.attempts = 0
 
     def begin(self, upstream: H2Upstream) -> None:
-        """Writes it."""
+        """Writes the request."""
         self._upstream = upstream
         self._stream = upstream.engine.request(self._client.head, False, self)
         upstream.engine.data(self._stream, self._call.request.body, True)
         upstream.touch()
 
     def connected(self, upstream: H2Upstream, attempt: int) -> None:
-        """There is room for it."""
+        """Writes the request on a connection that has room for it."""
         if not self.is_ended:
             self.begin(upstream)
 
     def connect_failed(self, attempt: int, why: str) -> None:
-        """There is no connection."""
+        """Fails the call: no connection could be made."""
         self._end(CONNECT)
 
     def not_understood(self, attempt: int, why: str) -> None:
-        """The other side speaks HTTP/1.1."""
+        """Fails the call: the server speaks HTTP/1.1."""
         self._end(MALFORMED)
 
     def interim(self, block: Block) -> None:
-        """An answer before the answer means nothing here."""
+        """Ignores an informational response."""
 
     def sent(self, size: int) -> None:
-        """A part of a large message went out later."""
+        """Ignores a part of a large message that was written later."""
 
     def answer_head(self, block: Block, ends: bool) -> None:
-        """The head, or all of an answer without messages."""
+        """Takes the response head, or a whole response without messages."""
         if block.status != 200:
             self._call.code = str(block.status)
         if ends:
             self._conclude(block)
 
     def answer_data(self, data: bytes, ends: bool) -> None:
-        """A piece of the answer."""
+        """Takes a piece of the response."""
         if self._client.is_stream:
             self._take(data)
         if self._client.on_data is not None:
@@ -169,19 +170,19 @@ class _Running:
             self._upstream.engine.passed(self._stream, len(data))
 
     def answer_trailers(self, block: Block) -> None:
-        """The end of the answer."""
+        """Takes the end of the response."""
         self._conclude(block)
 
     def upstream_reset(self, code: int, ours: bool) -> None:
-        """The stream was reset."""
+        """Fails the call: the stream was reset."""
         self._end(MALFORMED if ours else BROKEN)
 
     def upstream_lost(self, why: str) -> None:
-        """The connection is gone."""
+        """Fails the call: the connection was lost."""
         self._end(BROKEN)
 
     def cancel(self) -> None:
-        """Nobody waits for it any more."""
+        """Resets the stream; no result is wanted any more."""
         upstream, stream = self._upstream, self._stream
         self.is_ended = True
         self._upstream = self._stream = None
@@ -192,11 +193,11 @@ class _Running:
             upstream.ended()
 
     def _take(self, data: bytes) -> None:
-        """Looks for messages that are complete."""
+        """Extracts the messages that are complete."""
         text = self._left + data if self._left else data
         now = self._client.clock()
-        while len(text) >= grpc.MESSAGE_HEAD:
-            end = grpc.MESSAGE_HEAD + int.from_bytes(text[1:5], "big")
+        while len(text) >= MESSAGE_HEAD:
+            end = MESSAGE_HEAD + int.from_bytes(text[1:5], "big")
             if len(text) < end:
                 break
             text = text[end:]

@@ -1,8 +1,8 @@
-"""Calls over HTTP/1.1: a connection for each on its way, kept alive, last in, first out. Nothing is sent twice.
+"""Calls over HTTP/1.1: one keep-alive connection for each call in flight, last in, first out. No call is sent twice.
 
-No task per request: a connection is a protocol of asyncio around the engine of the data plane, and one that has its
-answer is free at once. A server may close an idle connection at the moment at which a request is written; that call
-counts as ``broken``, since whether it was run is unknown.
+There is no task per request: a connection is an asyncio protocol around the data plane's engine, and it is free as soon
+as it has its answer. A server may close an idle connection at the moment at which a request is written. That call
+counts as ``broken``, since it is unknown whether it was executed.
 """
 
 import asyncio
@@ -13,20 +13,21 @@ from typing import Final, cast
 from tidegate.aio.loop.tasks import TaskOwner, report_to_stderr
 from tidegate.loadgen.clients.answers import Answer, FailureAnswer, StreamAnswer
 from tidegate.loadgen.clients.call import BROKEN, CONNECT, MALFORMED, Call
-from tidegate.loadgen.clients.client import Client
+from tidegate.loadgen.clients.client import LoadClient
 from tidegate.wire.http1.client import H1Client
 from tidegate.wire.http1.events import Piece
-from tidegate.wire.http1.head import Rejected, ResponseHead
+from tidegate.wire.http1.fields import Rejected
 from tidegate.wire.http1.response_cache import ResponseHeads
+from tidegate.wire.http1.response_head import ResponseHead
 
 CONNECT_S: Final = 10.0
 EVENT_STREAM: Final = b"text/event-stream"
 
 
-class HttpCalls(Client):
-    """``method`` requests to ``path`` at ``host:port``; ``fields`` are sent with each (Host and Content-Length are
-    not among them). ``takes_streams``: the times of event streams are taken.
-    ``batch_field``: in which each request says how many inferences it carries."""
+class HttpCalls(LoadClient):
+    """``method`` requests to ``path`` at ``host:port``; ``fields`` are sent with each (without Host and
+    Content-Length). ``takes_streams``: record the times of event streams. ``batch_field`` is the header that carries
+    the number of inferences."""
 
     def __init__(
         self,
@@ -52,7 +53,7 @@ class HttpCalls(Client):
         head = "\r\n".join(lines).encode("latin-1")
         self.method = method.encode()
         self._has_body = method not in ("GET", "HEAD")
-        """Of others a length is told even where the body is empty (RFC 9110, section 8.6)."""
+        """Whether Content-Length is sent, even for an empty body (RFC 9110, section 8.6)."""
         self._batch = b"" if batch_field is None else f"\r\n{batch_field}: ".encode()
         self._head = head
         self.takes_streams = takes_streams
@@ -62,12 +63,12 @@ class HttpCalls(Client):
         self._owner = TaskOwner("load connections", report_to_stderr)
 
     def bytes_of(self, call: Call) -> bytes:
-        """What is written for a call."""
+        """Returns the bytes of a call's request."""
         body, inferences = call.request
-        told = b"" if not self._batch else b"%b%d" % (self._batch, inferences)
+        batch_line = b"" if not self._batch else b"%b%d" % (self._batch, inferences)
         if body or self._has_body:
-            return b"%b%b\r\ncontent-length: %d\r\n\r\n%b" % (self._head, told, len(body), body)
-        return b"%b%b\r\n\r\n" % (self._head, told)
+            return b"%b%b\r\ncontent-length: %d\r\n\r\n%b" % (self._head, batch_line, len(body), body)
+        return b"%b%b\r\n\r\n" % (self._head, batch_line)
 
     def _send(self, call: Call) -> None:
         while self._idle:
@@ -99,17 +100,17 @@ class HttpCalls(Client):
             connection.send(call)
 
     def opened(self, connection: "_Connection") -> None:
-        """It counts until it is closed."""
+        """Counts a connection until it is closed."""
         self._open.add(connection)
         if self.is_closed:
             connection.transport.abort()
 
     def freed(self, connection: "_Connection") -> None:
-        """It has its answer and takes another call."""
+        """Takes back a connection that has its answer."""
         self._idle.append(connection)
 
     def closed(self, connection: "_Connection") -> None:
-        """It is gone."""
+        """Forgets a connection."""
         self._open.discard(connection)
         if connection in self._idle:
             self._idle.remove(connection)
@@ -130,7 +131,7 @@ class HttpCalls(Client):
 
 
 class _Connection(asyncio.Protocol):
-    """One of them; ``call`` is what it carries now."""
+    """One connection; ``call`` is the call that it carries."""
 
     __slots__ = ("_answer", "_client", "_engine", "call", "transport")
 
@@ -143,7 +144,7 @@ class _Connection(asyncio.Protocol):
         self.call: Call | None = None
 
     def send(self, call: Call) -> None:
-        """Writes it."""
+        """Writes a call's request."""
         self.call = call
         self._engine.request(self._client.method)
         self.transport.write(self._client.bytes_of(call))

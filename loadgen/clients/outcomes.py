@@ -1,4 +1,4 @@
-"""What came of each request of a run over HTTP/1.1, kept: for whoever looks at requests one by one afterwards."""
+"""Outcomes of single requests over HTTP/1.1, kept for callers that look at requests one by one."""
 
 import contextlib
 import time
@@ -8,36 +8,37 @@ from typing import Final
 
 from tidegate.loadgen.clients.call import Call, Request
 from tidegate.loadgen.clients.http_calls import HttpCalls
-from tidegate.loadgen.clients.runs import Run
+from tidegate.loadgen.clients.runs import LoadRun
 
-MOST: Final = 8192
-"""Requests on their way at once."""
+MAX_IN_FLIGHT: Final = 8192
+"""Maximum requests in flight."""
 Shot = tuple[float, Request]
-"""One request of a schedule, so many seconds after the beginning."""
+"""One request of a schedule: (seconds after the beginning, request)."""
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """``status`` None: no answer; ``error``: the kind of failure, or the code in a failure's body."""
+class RequestOutcome:
+    """Result of one request. ``status`` is None without an answer; ``error`` is the failure kind, or the code in a
+    failure's body."""
 
     at_s: float
-    """When it was due, seconds after the beginning."""
+    """Due time, in seconds after the beginning."""
     latency_s: float
-    """From then on."""
+    """Seconds from the due time to the end."""
     inferences: int
     status: int | None
     error: str | None = None
     lag_s: float = 0.0
-    """How long after it was due this client came to send it: above some milliseconds the client is the bottleneck."""
+    """Seconds from the due time until the client sent it; above some milliseconds the client is the bottleneck."""
 
     @property
     def is_good(self) -> bool:
         return self.status == 200
 
 
-def outcome_of(call: Call, began: float) -> Outcome:
-    """Of a call that has ended, in a run that began at ``began``."""
-    return Outcome(
+def outcome_of(call: Call, began: float) -> RequestOutcome:
+    """Returns the outcome of a call that has ended, in a run that began at ``began``."""
+    return RequestOutcome(
         at_s=call.due - began,
         latency_s=call.ended - call.due,
         inferences=call.request.inferences,
@@ -51,23 +52,23 @@ def outcome_of(call: Call, began: float) -> Outcome:
 async def posts(
     address: str,
     path: str,
-    done: Callable[[Outcome], None],
+    done: Callable[[RequestOutcome], None],
     *,
     timeout_s: float = 60.0,
     clock: Callable[[], float] = time.monotonic,
-) -> AsyncIterator[Run]:
-    """A run of POSTs of JSON to ``path`` at ``host:port``; ``done`` is called with every outcome as it comes."""
+) -> AsyncIterator[LoadRun]:
+    """Makes a run of JSON POSTs to ``path`` at ``host:port``; ``done`` is called with every outcome as it arrives."""
     host, _, port = address.rpartition(":")
     client = HttpCalls(
         host.strip("[]"),
         int(port),
         path,
         fields=[("content-type", "application/json")],
-        most=MOST,
+        most=MAX_IN_FLIGHT,
         timeout_s=timeout_s,
         clock=clock,
     )
-    run = Run(client, lambda call: done(outcome_of(call, run.began)))
+    run = LoadRun(client, lambda call: done(outcome_of(call, run.began)))
     try:
         yield run
     finally:

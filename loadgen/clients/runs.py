@@ -1,9 +1,9 @@
-"""Drives a client: in the open loop requests leave when the schedule says, whatever became of the earlier ones; in the
-closed loop each worker says when it sends its next one.
+"""Drives a client. In the open loop requests leave on schedule, whatever happened to the earlier ones; in the closed
+loop each worker sets its next send time.
 
-Where the client has no room for another call, the schedule waits and what it holds leaves late: that shows in the
-latency, which counts from the time at which a request was due (coordinated omission), and in the lag of each call.
-Timers of event loops are as fine as 1 ms, so a request may leave up to that much late.
+If the client has no room for another call, the schedule waits and requests leave late. That shows in the latency, which
+counts from the due time (coordinated omission), and in the lag of each call. Timers of event loops have a resolution of
+1 ms, so a request may leave up to that much late.
 """
 
 import asyncio
@@ -11,29 +11,29 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Final, Protocol
 
 from tidegate.loadgen.clients.call import Call, Request
-from tidegate.loadgen.clients.client import Client
+from tidegate.loadgen.clients.client import LoadClient
 
 BURST: Final = 32
-"""Requests that are sent in a row, when so many are due, before answers are looked at."""
+"""Requests sent in a row, when that many are due, before answers are read."""
 TIMER_S: Final = 0.001
-"""The shortest that timers of event loops know."""
+"""Shortest delay that event-loop timers resolve."""
 FAILED_PAUSE_S: Final = 0.05
-"""A worker that got no answer waits so long: a server that refuses is not hammered."""
+"""Pause of a worker without an answer, so that a refusing server is not flooded."""
 
 
 class Worker(Protocol):
-    """Of a closed loop."""
+    """A worker of a closed loop."""
 
     def next(self, free_s: float) -> float | None:
-        """When it sends its next request, having been free since ``free_s``; None: it has sent its last. Seconds after
-        the beginning of the run."""
+        """Returns the next send time of a worker free since ``free_s``, in seconds after the beginning of the run; None
+        after its last request."""
 
 
-class Run:
+class LoadRun:
     """One load over one client. ``record`` is called with every call that has ended; :meth:`stop` ends the sending at
-    once and leaves what is on its way unfinished."""
+    once and leaves calls in flight unfinished."""
 
-    def __init__(self, client: Client, record: Callable[[Call], None]) -> None:
+    def __init__(self, client: LoadClient, record: Callable[[Call], None]) -> None:
         self._client = client
         self._record = record
         self._clock = client.clock
@@ -54,7 +54,7 @@ class Run:
 
     @property
     def unfinished(self) -> int:
-        """How many those are."""
+        """Number of calls without an answer."""
         return len(self._client.calls)
 
     async def open_loop(self, schedule: Iterable[tuple[float, Request]]) -> None:
@@ -82,7 +82,8 @@ class Run:
         await self._drained()
 
     async def closed_loop(self, workers: Sequence[Worker], draw: Callable[[], Request]) -> None:
-        """Lets ``workers`` send what ``draw`` gives until each has sent its last, and waits for the answers."""
+        """Runs ``workers``, which send the requests of ``draw`` until each has sent its last, and waits for the
+        answers."""
         self.began = self._clock()
         self._draw = draw
         self._working = len(workers)
@@ -91,7 +92,7 @@ class Run:
         await self._drained()
 
     def stop(self) -> None:
-        """No more requests; the run ends now."""
+        """Ends the run now; no more requests are sent."""
         self.is_stopped = True
         for handle in self._timers.values():
             handle.cancel()
@@ -103,7 +104,7 @@ class Run:
             await self._pause(None)
 
     async def _pause(self, wait_s: float | None) -> None:
-        """At most so long; without a limit until a call has ended."""
+        """Waits until a call has ended, at most ``wait_s`` seconds if that is set."""
         loop = asyncio.get_running_loop()
         self._wake = loop.create_future()
         self._waits_for_ends = wait_s is None
@@ -140,7 +141,7 @@ class Run:
         self._begin(worker, self.began + at_s)
 
     def _begin(self, worker: Worker, due: float) -> None:
-        """Sends the worker's next request when it is due; timers may fire early, by as much as they are coarse."""
+        """Sends the worker's next request when it is due. Timers may fire early, by up to their resolution."""
         self._timers.pop(worker, None)
         wait_s = due - self._clock()
         if wait_s > 0.0:

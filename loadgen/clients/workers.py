@@ -1,13 +1,13 @@
-"""Workers of closed loops: when each sends its next request. Times are seconds after the beginning of the run."""
+"""Workers of closed loops and their send times, in seconds after the beginning of the run."""
 
 from collections.abc import Sequence
 
-from tidegate.loadgen.arrivals.pace import Phase, Ticker
+from tidegate.loadgen.arrivals.pace import LoadPhase, Ticker
 
 
 class Caller:
-    """Sends as soon as it is free, for so many seconds; first at ``first_s``, and never sooner than ``every_s`` after
-    its last request."""
+    """Sends as soon as it is free, for ``seconds`` seconds: first at ``first_s``, and never sooner than ``every_s``
+    after its last request."""
 
     def __init__(self, seconds: float, *, first_s: float = 0.0, every_s: float = 0.0) -> None:
         self._seconds = seconds
@@ -21,7 +21,7 @@ class Caller:
 
 
 def callers(count: int, seconds: float, *, every_s: float = 0.0) -> list[Caller]:
-    """So many, whose first requests are spread evenly over ``every_s``."""
+    """Returns ``count`` callers whose first requests are spread evenly over ``every_s``."""
     return [Caller(seconds, first_s=every_s * number / count, every_s=every_s) for number in range(count)]
 
 
@@ -40,8 +40,9 @@ class PacedWorker:
         return self._start_s + self._ticker.next(max(0.0, free_s - self._start_s))
 
 
-def paced(phases: Sequence[Phase]) -> list[PacedWorker]:
-    """The workers of all phases. What does not divide evenly goes to the first ones of its phase."""
+def paced(phases: Sequence[LoadPhase]) -> list[PacedWorker]:
+    """Returns the workers of all phases. A remainder that does not divide evenly goes to the first workers of its
+    phase."""
     found = []
     for phase in phases:
         each, more = divmod(phase.requests, phase.workers)

@@ -36,26 +36,26 @@ from tidegate.loadgen.experiments.tables import Positive, Some, Word, read, show
 from tidegate.schema.yaml_nodes import Faults, nearest
 
 MAX_BYTES = 256 * 1024
-MOST_SEEDS = 1000
+MAX_SEEDS = 1000
 
 Name = Annotated[str, msgspec.Meta(pattern="^[a-z][a-z0-9-]{0,30}$")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """What a figure must be. Either ``within``, or ``at_least``, ``at_most`` or both."""
+    """The required value of a figure: either ``within``, or ``at_least``, ``at_most`` or both."""
 
     figure: Word
     printed: float | None = None
-    """In the source; None: it has no number."""
+    """The value in the source; None if it contains no number."""
     at_least: float | None = None
     at_most: float | None = None
     within: Positive | None = None
-    """Off by at most this part of ``of``: 0.02 is two percent."""
+    """Maximum deviation as a share of ``of``: 0.02 is two percent."""
     of: float | None = None
-    """None: of what was printed."""
+    """The reference of ``within``; None: the printed value."""
     each: bool = False
-    """Judged on every seed; else on the mean over seeds."""
+    """Whether every seed is judged; else the mean over seeds."""
     why: str = ""
     """Where the check differs from the source, or cannot be met."""
 
@@ -72,12 +72,12 @@ class Check:
 
     @property
     def low(self) -> float | None:
-        """The least that holds."""
+        """The least value that passes."""
         return self.at_least if self.within is None else self._centre - self.within * abs(self._centre)
 
     @property
     def high(self) -> float | None:
-        """The most that holds."""
+        """The largest value that passes."""
         return self.at_most if self.within is None else self._centre + self.within * abs(self._centre)
 
     @property
@@ -99,21 +99,22 @@ class Experiment:
     name: Name
     title: Word
     source: Word
-    """Which paper, and where in it."""
+    """The paper and the place in it."""
     claim: Word
-    """What it says."""
+    """The paper's claim."""
     setup: Word
     """A key of :func:`tidegate.loadgen.experiments.registry.known`."""
     checks: Some[Check]
     parameters: dict[str, Any] = field(default_factory=dict)
     reported: tuple[Reported, ...] = ()
-    seeds: Annotated[int, msgspec.Meta(ge=1, le=MOST_SEEDS)] = 5
-    """How many; they are 1, 2, 3, ..."""
+    seeds: Annotated[int, msgspec.Meta(ge=1, le=MAX_SEEDS)] = 5
+    """Number of seeds; they are 1, 2, 3, ..."""
     why: str = ""
 
 
 def parse(text: str, source: str) -> Experiment:
-    """The experiment that a TOML text defines; raises InvalidInputError with every fault, ``source`` on its top."""
+    """Returns the experiment defined by a TOML text; raises InvalidInputError with every fault, headed by
+    ``source``."""
     faults = Faults(source)
     document = _document(text, faults)
     faults.raise_any()
@@ -125,7 +126,7 @@ def parse(text: str, source: str) -> Experiment:
 
 
 def catalogue() -> Mapping[str, Experiment]:
-    """The experiments that ship with the package, by name: each family in the order of its numbers."""
+    """Returns the experiments that ship with the package, by name: each family in the order of its numbers."""
     folder = resources.files("tidegate.loadgen.experiments") / "catalogue"
     files = [each for each in folder.iterdir() if each.name.endswith(".toml")]
     files.sort(key=lambda each: _order(each.name.removesuffix(".toml")))
@@ -134,7 +135,7 @@ def catalogue() -> Mapping[str, Experiment]:
 
 
 def _order(name: str) -> tuple[str, int]:
-    """``th10`` comes after ``th2``."""
+    """Sort key: ``th10`` comes after ``th2``."""
     letters = name.rstrip("0123456789")
     return letters, int(name[len(letters) :] or 0)
 

@@ -1,4 +1,4 @@
-"""What one run of an experiment gives."""
+"""The outcome of one run of an experiment."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -7,8 +7,8 @@ from tidegate.errors import TidegateError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
-    """Of one seed. Names carry their units (``a_total_s``, ``b_cost_dollars``); figures are finite numbers."""
+class ExperimentOutcome:
+    """Figures of one seed. Names carry their units (``a_total_s``, ``b_cost_dollars``); figures are finite numbers."""
 
     figures: Mapping[str, float]
     series: Mapping[str, Sequence[tuple[float, float]]] = field(default_factory=dict)
@@ -18,4 +18,4 @@ class Outcome:
 
 
 class ExperimentError(TidegateError):
-    """A setup has nothing that could be judged: it cannot run with these parameters, or gave no finite figures."""
+    """A setup gives nothing that could be judged: it cannot run with these parameters, or gave no finite figures."""

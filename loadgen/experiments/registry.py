@@ -1,5 +1,5 @@
-"""Setups: the functions that run an experiment once. They lie in ``loadgen/experiments/setups/``, and a definition
-names one as ``MODULE.FUNCTION``."""
+"""The registry of setups: functions that run an experiment once. They lie in ``loadgen/experiments/setups/``, and a
+definition names one as ``MODULE.FUNCTION``."""
 
 import importlib
 import pkgutil
@@ -10,32 +10,33 @@ from types import MappingProxyType
 from typing import Any
 
 from tidegate.loadgen.experiments import setups
-from tidegate.loadgen.experiments.outcome import Outcome
+from tidegate.loadgen.experiments.outcome import ExperimentOutcome
 from tidegate.loadgen.experiments.tables import read
 from tidegate.schema.yaml_nodes import Faults
 
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """Call it with the table ``[parameters]`` of a definition and a seed. Equal arguments give equal outcomes."""
+    """A setup, called with the table ``[parameters]`` of a definition and a seed. Equal arguments give equal
+    outcomes."""
 
     kind: type[Any]
-    """The parameters, as a dataclass."""
-    function: Callable[[Any, int], Outcome]
+    """The dataclass of the parameters."""
+    function: Callable[[Any, int], ExperimentOutcome]
 
-    def __call__(self, parameters: Mapping[str, Any], seed: int) -> Outcome:
-        """Raises InvalidInputError with every fault of the parameters."""
+    def __call__(self, parameters: Mapping[str, Any], seed: int) -> ExperimentOutcome:
+        """Runs the setup. Raises InvalidInputError with every fault of the parameters."""
         faults = Faults("parameters")
         read_parameters = self.read(parameters, faults)
         faults.raise_any()
         return self.function(read_parameters, seed)
 
     def read(self, parameters: Mapping[str, Any], faults: Faults) -> object:
-        """The parameters as :attr:`kind`; None: they have faults."""
+        """Returns the parameters as :attr:`kind`; None if they have faults."""
         return read(self.kind, parameters, "parameters", faults)
 
 
-def setup(kind: type[Any]) -> Callable[[Callable[[Any, int], Outcome]], Setup]:
+def setup(kind: type[Any]) -> Callable[[Callable[[Any, int], ExperimentOutcome]], Setup]:
     """Makes a function of parameters, read as ``kind``, and a seed into a setup::
 
     @setup(Table1)
@@ -46,7 +47,7 @@ def setup(kind: type[Any]) -> Callable[[Callable[[Any, int], Outcome]], Setup]:
 
 @cache
 def known() -> Mapping[str, Setup]:
-    """Every setup by its name, in alphabetical order."""
+    """Returns every setup by name, in alphabetical order."""
     found = {}
     for module in pkgutil.iter_modules(setups.__path__):
         content = vars(importlib.import_module(f"{setups.__name__}.{module.name}"))

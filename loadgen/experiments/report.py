@@ -1,4 +1,4 @@
-"""What experiments found, as JSON, text, Markdown and HTML: from records to text, nothing else."""
+"""Results of experiments as JSON, text, Markdown and HTML."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -6,8 +6,8 @@ from typing import Any, Final
 
 from tidegate.columns import aligned
 from tidegate.loadgen.experiments.definition import Check
-from tidegate.loadgen.experiments.judge import Figure, Result
-from tidegate.loadgen.experiments.run import Report
+from tidegate.loadgen.experiments.judge import Figure, Judgement
+from tidegate.loadgen.experiments.run import ExperimentReport
 from tidegate.loadgen.reports import page
 from tidegate.loadgen.reports.plot import PALETTE, Plot, Series
 
@@ -17,8 +17,8 @@ _SERIES: Final = re.compile(
 )
 
 
-def record(result: Result) -> dict[str, Any]:
-    """Plain values, for JSON. Equal experiments and seeds give equal records."""
+def record(result: Judgement) -> dict[str, Any]:
+    """Returns plain values for JSON. Equal experiments and seeds give equal records."""
     experiment = result.experiment
     return {
         "name": experiment.name,
@@ -55,52 +55,52 @@ def _plain(figure: Figure) -> dict[str, float]:
 # --- words
 
 
-def summary(results: Sequence[Result]) -> str:
-    """One sentence of verdicts."""
+def summary(results: Sequence[Judgement]) -> str:
+    """Returns one sentence with the number of verdicts."""
     verdicts = [verdict.holds for result in results for verdict in result.verdicts]
     failed = [result.experiment.name for result in results if not result.holds]
     experiments = "1 experiment" if len(results) == 1 else f"{len(results)} experiments"
-    told = f"{sum(verdicts)} of {len(verdicts)} checks of {experiments} hold"
-    return f"{told}; not all of {', '.join(failed)}" if failed else told
+    words = f"{sum(verdicts)} of {len(verdicts)} checks of {experiments} hold"
+    return f"{words}; not all of {', '.join(failed)}" if failed else words
 
 
-def partial(report: Report) -> str:
-    """What an interruption left out."""
+def partial(report: ExperimentReport) -> str:
+    """Returns a sentence on what an interruption left out."""
     cut = [f"{each.experiment.name} has {len(each.seeds)} seeds only" for each in report.results if each.is_partial]
     missing = [f"not run: {', '.join(report.not_run)}"] if report.not_run else []
     return f"Interrupted, this report is partial: {'; '.join(cut + missing)}"
 
 
 def number(value: float) -> str:
-    """Five significant digits."""
+    """Formats five significant digits."""
     return f"{value:.0f}" if abs(value) >= 1e5 else f"{value:.5g}"
 
 
 def measured(figure: Figure) -> str:
-    """The mean, and the range where there is one."""
+    """Formats the mean, and the range if there is one."""
     mean, low, high = number(figure.mean), number(figure.low), number(figure.high)
     return mean if low == high else f"{mean} ({low} to {high})"
 
 
 def bound(check: Check) -> str:
-    """What holds, in words."""
+    """Returns the required range in words."""
     if check.within is not None:
-        told = f"{number(100.0 * check.within)} % off at most"
+        words = f"{number(100.0 * check.within)} % off at most"
         if check.of is not None:
-            told = f"{told} of {number(check.of)}"
+            words = f"{words} of {number(check.of)}"
     elif check.at_least is not None and check.at_least == check.at_most:
-        told = number(check.at_least)
+        words = number(check.at_least)
     else:
         ends = (("at least", check.at_least), ("at most", check.at_most))
-        told = ", ".join(f"{word} {number(end)}" for word, end in ends if end is not None)
-    return f"{told}, each seed" if check.each else told
+        words = ", ".join(f"{word} {number(end)}" for word, end in ends if end is not None)
+    return f"{words}, each seed" if check.each else words
 
 
-def rows(result: Result) -> Iterator[tuple[str, str, str, str, str]]:
-    """The table of an experiment, by :data:`HEAD`; reported figures have neither bound nor verdict."""
+def rows(result: Judgement) -> Iterator[tuple[str, str, str, str, str]]:
+    """Yields the table of an experiment, by :data:`HEAD`; reported figures have neither bound nor verdict."""
     for verdict in result.verdicts:
-        check, told = verdict.check, "holds" if verdict.holds else "FAILS"
-        yield check.figure, _printed(check.printed), bound(check), measured(verdict.measured), told
+        check, words = verdict.check, "holds" if verdict.holds else "FAILS"
+        yield check.figure, _printed(check.printed), bound(check), measured(verdict.measured), words
     for each, figure in result.reported:
         yield each.figure, _printed(each.printed), "", measured(figure), ""
 
@@ -109,20 +109,20 @@ def _printed(value: float | None) -> str:
     return "" if value is None else f"{value:.8g}"
 
 
-def remarks(result: Result) -> list[tuple[str, str]]:
-    """Figures with what there is to say of them."""
-    told = [(check.figure, check.why) for check in result.experiment.checks]
-    told += [(each.figure, each.why) for each in result.experiment.reported]
-    return [(figure, why) for figure, why in told if why]
+def remarks(result: Judgement) -> list[tuple[str, str]]:
+    """Returns figures with their remarks."""
+    words = [(check.figure, check.why) for check in result.experiment.checks]
+    words += [(each.figure, each.why) for each in result.experiment.reported]
+    return [(figure, why) for figure, why in words if why]
 
 
-def _seeds(result: Result) -> str:
-    told = "1 seed" if len(result.seeds) == 1 else f"{len(result.seeds)} seeds"
-    return f"{told}, interrupted" if result.is_partial else told
+def _seeds(result: Judgement) -> str:
+    words = "1 seed" if len(result.seeds) == 1 else f"{len(result.seeds)} seeds"
+    return f"{words}, interrupted" if result.is_partial else words
 
 
-def text(result: Result) -> str:
-    """One experiment for people."""
+def text(result: Judgement) -> str:
+    """Returns one experiment as text."""
     experiment = result.experiment
     lines = aligned([HEAD, *rows(result)])
     return "\n".join([f"{experiment.name}: {experiment.title} ({experiment.source}; {_seeds(result)})", *lines, ""])
@@ -131,8 +131,8 @@ def text(result: Result) -> str:
 # --- Markdown
 
 
-def markdown(result: Result) -> str:
-    """A section of a page: heading, claim, reading, table, remarks."""
+def markdown(result: Judgement) -> str:
+    """Returns a section of a page: heading, claim, reading, table, remarks."""
     experiment = result.experiment
     parts = [f"### {experiment.name}: {experiment.title}", f"{experiment.source}. {experiment.claim}"]
     if experiment.why:
@@ -152,8 +152,8 @@ def _cell(value: str) -> str:
 # --- HTML
 
 
-def html(report: Report) -> str:
-    """One file with tables, plots and parameters."""
+def html(report: ExperimentReport) -> str:
+    """Returns one file with tables, plots and parameters."""
     parts = [page.verdict(partial(report), False)] if report.is_partial else []
     parts.append(page.verdict(summary(report.results), report.holds))
     overview = [
@@ -166,7 +166,7 @@ def html(report: Report) -> str:
     return page.page("Experiments", parts)
 
 
-def _section(result: Result) -> Iterator[str]:
+def _section(result: Judgement) -> Iterator[str]:
     experiment = result.experiment
     table = list(rows(result))
     yield page.heading(f"{experiment.name}: {experiment.title}")
@@ -189,14 +189,14 @@ def _marks(table: Iterable[Sequence[str]]) -> list[page.Mark | None]:
 
 
 def plots(series: Mapping[str, Sequence[tuple[float, float]]]) -> list[Plot]:
-    """Curves of one plot stand together (:class:`tidegate.loadgen.experiments.outcome.Outcome` tells how they are
-    named)."""
+    """Returns the plots; curves of one plot share it (their names:
+    :class:`tidegate.loadgen.experiments.outcome.ExperimentOutcome`)."""
     found: dict[tuple[str, str, str], list[tuple[str, Sequence[tuple[float, float]]]]] = {}
     for name, points in series.items():
         match = _SERIES.fullmatch(name)
-        told = match.groupdict() if match is not None else {"title": name}
-        key = (told["title"], told.get("unit") or "", told.get("x") or "s")
-        found.setdefault(key, []).append((told.get("curve") or told["title"], points))
+        match_groups = match.groupdict() if match is not None else {"title": name}
+        key = (match_groups["title"], match_groups.get("unit") or "", match_groups.get("x") or "s")
+        found.setdefault(key, []).append((match_groups.get("curve") or match_groups["title"], points))
     return [
         Plot(
             title,
@@ -212,7 +212,7 @@ def plots(series: Mapping[str, Sequence[tuple[float, float]]]) -> list[Plot]:
 
 
 def _parameters(given: Mapping[str, Any], where: str = "") -> Iterator[str]:
-    """One line each, ``hpa.threshold = 30``."""
+    """Yields one line per parameter, ``hpa.threshold = 30``."""
     for key, value in given.items():
         path = f"{where}.{key}" if where else key
         if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""Runs experiments, one seed after the other or in several processes, and keeps what is finished when interrupted."""
+"""Runs experiments, one seed after the other or in several processes; finished results survive an interruption."""
 
 import multiprocessing
 import signal
@@ -12,20 +12,20 @@ from typing import Any, Protocol
 
 from tidegate.errors import TidegateError
 from tidegate.loadgen.experiments.definition import Experiment
-from tidegate.loadgen.experiments.judge import Result, judge
-from tidegate.loadgen.experiments.outcome import ExperimentError, Outcome
+from tidegate.loadgen.experiments.judge import Judgement, judge
+from tidegate.loadgen.experiments.outcome import ExperimentError, ExperimentOutcome
 from tidegate.loadgen.experiments.registry import known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
-    results: tuple[Result, ...]
+class ExperimentReport:
+    results: tuple[Judgement, ...]
     not_run: tuple[str, ...] = ()
-    """Experiments of which no seed was finished."""
+    """Experiments without a finished seed."""
 
     @property
     def is_partial(self) -> bool:
-        """It was interrupted."""
+        """Whether the run was interrupted."""
         return bool(self.not_run) or any(result.is_partial for result in self.results)
 
     @property
@@ -34,27 +34,29 @@ class Report:
 
 
 class Listener(Protocol):
-    """Is told while experiments run."""
+    """Receives progress while experiments run."""
 
     def seed(self, experiment: Experiment, seed: int) -> None:
-        """A seed is finished."""
+        """Takes a finished seed."""
         ...
 
-    def result(self, result: Result) -> None:
-        """An experiment is finished, or was interrupted after a seed at least."""
+    def result(self, result: Judgement) -> None:
+        """Takes an experiment that is finished, or was interrupted after at least one seed."""
         ...
 
 
-def run(experiments: Sequence[Experiment], listener: Listener, *, seeds: int | None = None, jobs: int = 1) -> Report:
-    """All of them, with ``seeds`` seeds each (None: as many as each asks for), in ``jobs`` processes. The report does
-    not depend on ``jobs``. KeyboardInterrupt ends it early: the report is partial then.
+def run(
+    experiments: Sequence[Experiment], listener: Listener, *, seeds: int | None = None, jobs: int = 1
+) -> ExperimentReport:
+    """Runs all experiments with ``seeds`` seeds each (None: each experiment's own number), in ``jobs`` processes. The
+    report does not depend on ``jobs``. KeyboardInterrupt ends it early: the report is partial then.
 
-    Raises InvalidInputError for checks of figures that a setup does not give, and ExperimentError where a run cannot be
+    Raises InvalidInputError for checks of figures that a setup does not give, and ExperimentError if a run cannot be
     judged.
     """
     tasks = [(each, seed) for each in experiments for seed in range(1, (seeds or each.seeds) + 1)]
-    results: list[Result] = []
-    outcomes: dict[int, Outcome] = {}
+    results: list[Judgement] = []
+    outcomes: dict[int, ExperimentOutcome] = {}
     with closing(_outcomes(tasks, jobs)) as stream:
         try:
             for (experiment, seed), outcome in zip(tasks, stream, strict=True):
@@ -71,11 +73,11 @@ def run(experiments: Sequence[Experiment], listener: Listener, *, seeds: int | N
             if outcomes:
                 results.append(judge(experiments[len(results)], outcomes, is_partial=True))
                 listener.result(results[-1])
-    return Report(results=tuple(results), not_run=tuple(each.name for each in experiments[len(results) :]))
+    return ExperimentReport(results=tuple(results), not_run=tuple(each.name for each in experiments[len(results) :]))
 
 
-def _outcomes(tasks: Sequence[tuple[Experiment, int]], jobs: int) -> Generator[Outcome, None, None]:
-    """In the order of ``tasks``."""
+def _outcomes(tasks: Sequence[tuple[Experiment, int]], jobs: int) -> Generator[ExperimentOutcome, None, None]:
+    """Yields the outcomes in the order of ``tasks``."""
     if jobs == 1:
         for experiment, seed in tasks:
             yield _outcome(experiment.name, experiment.setup, experiment.parameters, seed)
@@ -100,15 +102,15 @@ def _outcomes(tasks: Sequence[tuple[Experiment, int]], jobs: int) -> Generator[O
         pool.shutdown(cancel_futures=True)
 
 
-def _outcome(name: str, setup: str, parameters: Mapping[str, Any], seed: int) -> Outcome:
-    """Also runs in other processes, and raises only what passes between them."""
+def _outcome(name: str, setup: str, parameters: Mapping[str, Any], seed: int) -> ExperimentOutcome:
+    """Runs one seed, also in other processes: raises only exceptions that can be sent between them."""
     try:
         return known()[setup](parameters, seed)
     except TidegateError as error:
         raise ExperimentError(f"{name}, seed {seed}: {error}") from None
     except (ArithmeticError, IndexError, StatisticsError) as error:  # A mean, a ratio or the last one of nothing.
-        told = f"nothing can be measured with these parameters: too short a time, or too little load ({error})"
-        raise ExperimentError(f"{name}, seed {seed}: {told}") from error
+        why = f"nothing can be measured with these parameters: too short a time, or too little load ({error})"
+        raise ExperimentError(f"{name}, seed {seed}: {why}") from error
 
 
 def _leave_interrupts_to_the_parent() -> None:

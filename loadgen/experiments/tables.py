@@ -1,9 +1,9 @@
-"""Tables of a TOML document as dataclasses: every fault at once, each with its path and what is allowed there.
+"""Tables of a TOML document as dataclasses: every fault at once, each with its path and the allowed values.
 
-The fields of the dataclass are the keys of the table; one without a default must be there. What a value may be is its
-annotation: plain types, ``msgspec.Meta`` for ranges (``Annotated[int, Meta(ge=1)]``), enums, dataclasses for tables
-and ``tuple[X, ...]`` or ``Some[X]`` for lists. What fields must be together its ``__post_init__`` checks; the
-ValueError that it raises says what is allowed.
+The fields of the dataclass are the keys of the table; one without a default is required. The annotation gives the
+allowed values: plain types, ``msgspec.Meta`` for ranges (``Annotated[int, Meta(ge=1)]``), enums, dataclasses for tables
+and ``tuple[X, ...]`` or ``Some[X]`` for lists. ``__post_init__`` checks fields against each other; its ValueError names
+what is allowed.
 """
 
 import math
@@ -35,18 +35,19 @@ Positive = Annotated[float, msgspec.Meta(gt=0.0)]
 Count = Annotated[int, msgspec.Meta(ge=1)]
 Word = Annotated[str, msgspec.Meta(min_length=1)]
 Some = Annotated[tuple[T, ...], msgspec.Meta(min_length=1)]
-"""A list with something in it."""
+"""A list that is not empty."""
 
 
 def read(kind: type[T], table: Mapping[str, object], where: str, faults: Faults) -> T | None:
-    """``table`` as a ``kind``; None: it has faults, which were added. ``where``: its path, empty for the document."""
+    """Returns ``table`` as a ``kind``; None if it has faults, which are added. ``where``: its path, empty for the
+    document."""
     hints = typing.get_type_hints(kind, include_extras=True)
     known: dict[str, Field[Any]] = {each.name: each for each in fields(kind)}  # type: ignore[arg-type]  # a dataclass
     before = len(faults)
     for key in table:
         if key not in known:
-            told = ", ".join(known) + nearest(key, known)
-            faults.say(path(where, key), "an unknown key", told or "no keys at all")
+            allowed = ", ".join(known) + nearest(key, known)
+            faults.say(path(where, key), "an unknown key", allowed or "no keys at all")
     values = {}
     for key, each in known.items():
         if key in table:
@@ -96,25 +97,25 @@ def _list(hint: Any, items: Any, value: object, where: str, faults: Faults) -> t
 
 
 def _plain(hint: Any) -> Any:
-    """Without what an ``Annotated`` adds."""
+    """Returns the type without ``Annotated``."""
     return typing.get_args(hint)[0] if typing.get_origin(hint) is Annotated else hint
 
 
 def _items(hint: Any) -> Any:
-    """The X of ``tuple[X, ...]``; None: it is something else."""
+    """Returns the X of ``tuple[X, ...]``; None for other types."""
     plain = _plain(hint)
     return typing.get_args(plain)[0] if typing.get_origin(plain) is tuple else None
 
 
 def _by_key(hint: Any) -> Any:
-    """The X of ``dict[str, X]``; None: it is something else, or X is Any, which whoever knows more reads."""
+    """Returns the X of ``dict[str, X]``; None for other types, or if X is Any, which another reader checks."""
     plain = _plain(hint)
     found = typing.get_args(plain)[1] if typing.get_origin(plain) is dict else Any
     return None if found is Any else found
 
 
 def _allowed(hint: Any) -> str:
-    """What may stand under a key that is missing."""
+    """Returns the allowed values of a missing key."""
     if is_dataclass(hint):
         return "a table"
     if _items(hint) is not None:
@@ -127,13 +128,14 @@ def _allowed(hint: Any) -> str:
 
 
 def _words(message: str) -> str:
-    """``Expected `int` >= 1`` as ``a whole number >= 1``; ``Expected `str`, got `int``` as ``a text``."""
-    told = message.removeprefix("Expected ").split(", got ")[0].split(" - at ")[0]
-    return re.sub(r"`(\w+)(?: \| null)?`", lambda found: _KINDS.get(found[1], found[1]), told)
+    """Rewords msgspec's messages: ``Expected `int` >= 1`` to ``a whole number >= 1``, ``Expected `str`, got `int``` to
+    ``a text``."""
+    expected = message.removeprefix("Expected ").split(", got ")[0].split(" - at ")[0]
+    return re.sub(r"`(\w+)(?: \| null)?`", lambda found: _KINDS.get(found[1], found[1]), expected)
 
 
 def shown(value: object) -> str:
-    """How a fault quotes a value of TOML."""
+    """Returns a TOML value as faults quote it."""
     if isinstance(value, dict):
         return "a table"
     if isinstance(value, list):

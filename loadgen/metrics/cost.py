@@ -1,4 +1,4 @@
-"""What replicas cost.
+"""Cost of replicas.
 
 Sources: HetSev, H8 (price by memory and time); the thesis on in-flight and utilisation autoscaling, A5 (monthly cost of
 nodes booked in advance).
@@ -6,38 +6,22 @@ nodes booked in advance).
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from tidegate.loadgen.simulator.lease import Lease
+
 RUNS_PER_MONTH: Final = 5 * 52 / 12
-"""Of an experiment that is run on every working day."""
+"""Runs per month of an experiment that runs on every working day."""
 
 
 class Accounting(StrEnum):
-    """What of a device a replica pays for."""
+    """The part of a device that a replica pays for."""
 
     FOOTPRINT = "footprint"
-    """The memory that it uses."""
+    """The memory that the replica uses."""
     WHOLE_GPU = "whole_gpu"
     """All of the device's memory."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Lease:
-    """One replica on one device, from its start to its end, or from and to a change of its cores."""
-
-    accelerator: str
-    used_gb: float
-    start_s: float
-    end_s: float
-    function: str = ""
-    unit: int = 0
-    """Which device of its kind."""
-    share: int = 100
-    """Percent of the device; below 100 others may hold the rest."""
-    cores: int = 0
-    """CPU cores of the replica; 0 on other kinds."""
 
 
 def memory_cost(
@@ -46,7 +30,7 @@ def memory_cost(
     device_gb: Mapping[str, float],
     accounting: Accounting,
 ) -> float:
-    """Sum of price x memory x time; ``price_per_gb`` is per gigabyte and second, by accelerator.
+    """Returns the sum of price x memory x time; ``price_per_gb`` is per gigabyte and second, by accelerator.
 
     Raises KeyError for an accelerator without a price, or without a memory where the whole device is charged.
     """
@@ -60,10 +44,10 @@ def memory_cost(
 
 
 def monthly_cost(run_s: float, nodes: int, price_per_hour: float, runs_per_month: float = RUNS_PER_MONTH) -> float:
-    """Of an experiment that books ``nodes`` over the whole of its run."""
+    """Returns the monthly cost of an experiment that books ``nodes`` for the whole of its run."""
     return run_s * nodes * runs_per_month * price_per_hour / 3600.0
 
 
 def inferences_per_dollar(inferences: int, cost: float) -> float | None:
-    """None: nothing was paid."""
+    """Returns inferences per dollar; None if nothing was paid."""
     return inferences / cost if cost > 0.0 else None

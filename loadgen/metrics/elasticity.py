@@ -1,8 +1,8 @@
-"""How well supply followed demand: the elasticity metrics of the SPEC Cloud Group (Herbst et al. 2013), as the thesis
-on in-flight and utilisation autoscaling prints them (section A3).
+"""Elasticity metrics of the SPEC Cloud Group (Herbst et al. 2013): how well supply follows demand.
 
-Demand is what an autoscaler asks for, supply the ready replicas. An autoscaler that never asks is perfect by that
-measure, so :func:`workload_demand` gives the demand that the load itself makes, to be reported beside it.
+Printed as in the thesis on in-flight and utilisation autoscaling (section A3). Demand is the autoscaler's desired
+count, supply the ready replicas. An autoscaler that never scales is perfect by that measure, so :func:`workload_demand`
+gives the demand of the load itself, to be reported beside it.
 """
 
 import math
@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 
 class Point(NamedTuple):
-    """From ``at_s`` on, until the next point, so many replicas are wanted and there."""
+    """Replicas wanted and present from ``at_s`` until the next point."""
 
     at_s: float
     demand: float
@@ -21,16 +21,16 @@ class Point(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Elasticity:
-    """All in percent; 0 is best. Over-provisioning accuracy can exceed 100."""
+    """The metrics in percent; 0 is best. Over-provisioning accuracy can exceed 100."""
 
     theta_under: float
-    """Accuracy: the mean share of the demand that was missing."""
+    """Under-provisioning accuracy: the mean share of the demand that was missing."""
     theta_over: float
-    """Accuracy: the mean surplus as a share of the demand."""
+    """Over-provisioning accuracy: the mean surplus as a share of the demand."""
     tau_under: float
-    """Timeshare with too little supply."""
+    """Under-provisioning timeshare."""
     tau_over: float
-    """Timeshare with too much."""
+    """Over-provisioning timeshare."""
 
     @property
     def theta(self) -> float:
@@ -42,7 +42,7 @@ class Elasticity:
 
 
 class ElasticityTally:
-    """Adds spans of constant demand and supply up: the same size after any number of them."""
+    """A sum over spans of constant demand and supply, in constant memory."""
 
     __slots__ = ("_long", "_missing", "_short", "_surplus")
 
@@ -50,8 +50,7 @@ class ElasticityTally:
         self._missing = self._surplus = self._short = self._long = 0.0
 
     def add(self, demand: float, supply: float, span_s: float) -> None:
-        """``span_s`` seconds more, not negative. Where nothing is demanded the surplus counts as it is (a denominator
-        of 1)."""
+        """Adds a span of ``span_s`` >= 0 seconds. Without demand the surplus counts as it is (a denominator of 1)."""
         per = demand if demand > 0.0 else 1.0
         if demand > supply:
             self._missing += (demand - supply) / per * span_s
@@ -61,7 +60,7 @@ class ElasticityTally:
             self._long += span_s
 
     def over(self, duration_s: float) -> Elasticity:
-        """As shares of ``duration_s``. Raises ValueError for one that is not positive."""
+        """Returns the metrics as shares of ``duration_s``. Raises ValueError unless it is positive."""
         if duration_s <= 0.0:
             raise ValueError(f"a duration of {duration_s} s; it must be positive")
         percent = 100.0 / duration_s
@@ -74,7 +73,8 @@ class ElasticityTally:
 
 
 def elasticity(points: Sequence[Point], duration_s: float) -> Elasticity:
-    """Of a step function over ``duration_s``; ``points`` rise in time, the last one holds until the end.
+    """Returns the metrics of a step function over ``duration_s``; ``points`` rise in time, the last one holds until the
+    end.
 
     Raises ValueError for a duration that is not positive and for points that fall in time.
     """
@@ -88,6 +88,6 @@ def elasticity(points: Sequence[Point], duration_s: float) -> Elasticity:
 
 
 def workload_demand(arrivals_per_s: float, service_s: float, target: float) -> int:
-    """Replicas that an arrival rate needs where each request takes ``service_s`` and a replica may hold ``target`` of
-    them at once (Little's law)."""
+    """Returns the replicas that an arrival rate needs if each request takes ``service_s`` and a replica holds
+    ``target`` of them at once (Little's law)."""
     return math.ceil(arrivals_per_s * service_s / target - 1e-9)

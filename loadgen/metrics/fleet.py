@@ -1,12 +1,13 @@
-"""What devices and replicas did and cost, added up as they do it."""
+"""Usage and cost of devices and replicas, added up as a run goes on."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from tidegate.deploy.placement.ledger import Accelerator, AcceleratorKind
-from tidegate.loadgen.metrics.cost import Accounting, Lease, memory_cost
+from tidegate.loadgen.metrics.cost import Accounting, memory_cost
 from tidegate.loadgen.metrics.power import IDLE_W, Device, PowerMeter, PowerSample, watts
 from tidegate.loadgen.metrics.usage import Occupancy, variation
+from tidegate.loadgen.simulator.lease import Lease
 
 
 @dataclass(slots=True)
@@ -17,7 +18,8 @@ class _Unit:
 
 
 class FleetTally:
-    """Its size depends on the number of devices; where several replicas share one, also on how often it was free."""
+    """Totals of a fleet. Memory grows with the number of devices, and for shared devices with the times that they were
+    free."""
 
     def __init__(
         self,
@@ -26,33 +28,33 @@ class FleetTally:
         idle_w: float = IDLE_W,
         power: Callable[[PowerSample], None] | None = None,
     ) -> None:
-        """``idle_w``: what a unit draws that does nothing; ``power`` is told each sample."""
+        """``idle_w``: the draw of an idle unit; ``power`` receives each sample."""
         self._kinds = {each.name: each for each in accelerators}
         self._idle_w = idle_w
         self._units = {(name, unit): _Unit() for name, kind in self._kinds.items() for unit in range(kind.count)}
         self._meter = PowerMeter(
             {device: tdp_w for device in self._units if (tdp_w := self._kinds[device[0]].tdp_w)},
             idle_w=idle_w,
-            told=power,
+            on_sample=power,
         )
         self._replica_s = dict.fromkeys(self._kinds, 0.0)
         self._core_s = 0.0
         self._memory_dollars = dict.fromkeys(self._kinds, 0.0)
         self._unknown_memory: set[str] = set()
-        """Kinds with a lease that does not tell what it used of which memory."""
+        """Kinds with a lease of unknown memory use."""
 
     def busy(self, spans: Sequence[tuple[str, int, float, float]]) -> None:
-        """(accelerator, unit, since, until) of times in which units worked."""
+        """Adds (accelerator, unit, since, until) of times in which units worked."""
         for accelerator, number, since, until in spans:
             self._units[accelerator, number].busy_s += until - since
         self._meter.busy(spans)
 
     def second(self, at_s: float) -> None:
-        """All that happened before was told."""
+        """Ends a second: everything before ``at_s`` has been reported."""
         self._meter.advance(at_s)
 
     def lease(self, lease: Lease) -> None:
-        """One that ends now."""
+        """Adds a lease that ends now."""
         kind, span_s = self._kinds[lease.accelerator], lease.end_s - lease.start_s
         unit = self._units[lease.accelerator, lease.unit]
         unit.is_held = True
@@ -66,8 +68,8 @@ class FleetTally:
             self._unknown_memory.add(kind.name)
 
     def figures(self, inferences: int, duration_s: float) -> dict[str, float]:
-        """``inferences``: answered. Figures of a kind end in its name, of a unit in its number too. Those that need a
-        fact which the scenario lacks (price, TDP, memory, cores) are absent."""
+        """Returns the figures. ``inferences`` counts answered ones. Figures of a kind end in its name, those of a unit
+        also in its number. Figures that need a fact missing in the scenario (price, TDP, memory, cores) are absent."""
         if duration_s <= 0.0:
             return {}
         return {
@@ -106,7 +108,7 @@ class FleetTally:
         return found | {name: spread for name, each in balances.items() if (spread := variation(each)) is not None}
 
     def _cost(self, inferences: int) -> dict[str, float]:
-        """Whole devices while somebody holds them; and by the memory that the replicas on them used."""
+        """Returns the cost of whole devices while they are held, and the cost by used memory."""
         held_s = {name: sum(unit.held.seconds for _, unit in self._of(name)) for name in self._kinds}
         used = {name: kind for name, kind in self._kinds.items() if held_s[name]}
         priced = {name: kind.price_per_hour for name, kind in used.items() if kind.price_per_hour}
@@ -122,8 +124,8 @@ class FleetTally:
         return found
 
     def _power(self, duration_s: float) -> dict[str, float]:
-        """Of all units that are there, held or not. Watts are linear in the utilisation, so the mean over the samples
-        is the draw at the mean utilisation."""
+        """Returns the power of all units, held or not. Watts are linear in the utilisation, so the mean over the
+        samples is the draw at the mean utilisation."""
         found: dict[str, float] = {}
         total_w = 0.0
         for name, kind in self._kinds.items():

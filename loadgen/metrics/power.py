@@ -1,24 +1,25 @@
-"""What devices draw.
+"""Power of devices.
 
-Two measures. *Watts* of a unit follow its utilisation in a straight line from idle to its thermal design power; over
-time they are energy. *EPC* is OLTunes' estimate (Eq. 7), by which its tuner ranks the accelerators for one task: watts
-and watt-seconds in one sum, so it compares and does not measure.
+Two measures. *Watts* of a unit follow its utilisation linearly from idle to its thermal design power; over time they
+are energy. *EPC* is OLTunes' estimate (Eq. 7), by which its tuner ranks the accelerators for one task: watts and
+watt-seconds in one sum, so it compares and does not measure.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 IDLE_W: Final = 60.0
-"""Of a unit that does nothing (OLTunes, table 4: P_base)."""
+"""Draw of an idle unit (OLTunes, table 4: P_base)."""
 PERIOD_S: Final = 2.0
-"""Between two samples (OLTunes, section 4)."""
+"""Seconds between two samples (OLTunes, section 4)."""
 
 Device = tuple[str, int]
 """(accelerator, unit)."""
 
 
 def epc(*, p_base_w: float, tdp_w: float, sm: float, mem_used_gb: float, mem_total_gb: float, lat_s: float) -> float:
-    """OLTunes, Eq. 7: ``p_base + (tdp - p_base) * sm * mem_used / mem_total * lat``; ``sm``: share of the SMs, 0..1.
+    """Returns OLTunes' Eq. 7: ``p_base + (tdp - p_base) * sm * mem_used / mem_total * lat``; ``sm`` is the share of the
+    SMs, 0..1.
 
     Raises ValueError for a device without memory.
     """
@@ -28,44 +29,45 @@ def epc(*, p_base_w: float, tdp_w: float, sm: float, mem_used_gb: float, mem_tot
 
 
 def watts(utilisation: float, tdp_w: float, idle_w: float = IDLE_W) -> float:
-    """Of a unit that is busy for this share (0..1) of the time; one whose TDP is below ``idle_w`` draws that always."""
+    """Returns the draw of a unit that is busy for this share (0..1) of the time. A unit whose TDP is below ``idle_w``
+    always draws its TDP."""
     idle_w = min(idle_w, tdp_w)
     return idle_w + (tdp_w - idle_w) * utilisation
 
 
 class PowerSample(NamedTuple):
-    """One period of all units together."""
+    """One sampling period of all units together."""
 
     until_s: float
     total_w: float
     working_w: Mapping[Device, float]
-    """Of the units that worked; every other one draws what it draws idle."""
+    """Watts of the units that worked; every other unit draws its idle power."""
 
 
 class PowerMeter:
-    """Samples every ``PERIOD_S``, told as they come; it keeps the largest alone."""
+    """Samples power every ``PERIOD_S`` and passes each sample on; only the largest is kept."""
 
     def __init__(
         self,
         tdp_w: Mapping[Device, float],
         *,
         idle_w: float = IDLE_W,
-        told: Callable[[PowerSample], None] | None = None,
+        on_sample: Callable[[PowerSample], None] | None = None,
     ) -> None:
-        """``tdp_w``: all units that are there, at work or not."""
+        """``tdp_w`` lists all units, working or not."""
         self._tdp_w = tdp_w
         self._idle_w = idle_w
-        self._told = told
+        self._on_sample = on_sample
         self._busy: dict[int, dict[Device, float]] = {}
-        """Seconds by period and unit."""
+        """Busy seconds by period and unit."""
         self._period = 0
-        """The one that is not over."""
+        """The period that is not over."""
         self._all_idle_w = sum(watts(0.0, each, idle_w) for each in tdp_w.values())
         self.most_w = 0.0
-        """Of all units together over one period."""
+        """Largest draw of all units together over one period."""
 
     def busy(self, spans: Sequence[tuple[str, int, float, float]]) -> None:
-        """(accelerator, unit, since, until) of times in which units worked; those of one unit do not overlap."""
+        """Adds (accelerator, unit, since, until) of times in which units worked; those of one unit do not overlap."""
         for accelerator, unit, since, until in spans:
             device = (accelerator, unit)
             if device not in self._tdp_w:
@@ -78,7 +80,7 @@ class PowerMeter:
                 since = border
 
     def advance(self, now: float) -> None:
-        """All that happened before ``now`` was told: periods that are over by then become samples."""
+        """Turns the periods that end before ``now`` into samples; everything before ``now`` has been reported."""
         while (self._period + 1) * PERIOD_S <= now:
             self._sample(self._busy.pop(self._period, {}))
             self._period += 1
@@ -89,8 +91,8 @@ class PowerMeter:
             drawn - watts(0.0, self._tdp_w[each], self._idle_w) for each, drawn in working.items()
         )
         self.most_w = max(self.most_w, total_w)
-        if self._told is not None:
-            self._told(PowerSample((self._period + 1) * PERIOD_S, total_w, working))
+        if self._on_sample is not None:
+            self._on_sample(PowerSample((self._period + 1) * PERIOD_S, total_w, working))
 
     def __repr__(self) -> str:
         return f"<PowerMeter {len(self._tdp_w)} units, {self.most_w:g} W at most>"

@@ -1,4 +1,5 @@
-"""One function's requests, added up as they end: times, violations, waits for starts, demand against supply."""
+"""Figures of one function's requests, added up as they end: times, violations, waits for starts, demand against
+supply."""
 
 from collections.abc import Iterable, Mapping
 from typing import Final
@@ -8,16 +9,16 @@ from tidegate.loadgen.metrics.elasticity import Elasticity, ElasticityTally, wor
 from tidegate.records.replica_state import ConcurrencyUnit
 
 SLOT_S: Final = 5.0
-"""Over which violations are counted (HetSev, section 6.2)."""
+"""Slot over which violations are counted (HetSev, section 6.2)."""
 DEMAND_S: Final = 15.0
-"""Over which the load's own demand is averaged: the thesis' sampling period."""
-LONGEST_RUN_S: Final = 3600.0
-"""How much longer than its timeout a request may take before its slot and its demand are closed."""
+"""Period over which the load's own demand is averaged: the thesis' sampling period."""
+MAX_RUN_S: Final = 3600.0
+"""Time beyond its timeout that a request may take before its slot and its demand are closed."""
 PERCENTILES: Final = (50, 90, 95, 98, 99)
 
 
 class _Demand:
-    """Work that arrived in a period, in seconds of a slot, and what was there to do it."""
+    """Work that arrived in a period, in seconds of a slot, and the supply in that period."""
 
     __slots__ = ("supply_s", "work_s")
 
@@ -28,39 +29,39 @@ class _Demand:
 
 
 class RequestTally:
-    """Its size depends on the function's timeout, not on how many requests there were."""
+    """Totals of one function. Memory grows with the function's timeout, not with the number of requests."""
 
     def __init__(
         self, *, limit_s: float | None, slots: int, counts: ConcurrencyUnit, timeout_s: float, ready: int
     ) -> None:
-        """``limit_s``: the SLA's latency, None: none is promised. ``slots`` of a replica, and what one ``counts``; 0:
-        no limit. ``ready``: replicas at the beginning."""
+        """``limit_s``: the SLA's latency, None without one. ``slots``: of a replica, 0 without a limit; ``counts``: the
+        unit of a slot. ``ready``: replicas at the beginning."""
         self.limit_s = limit_s
         self._slots = slots
         self._is_by_inference = counts is ConcurrencyUnit.INFERENCES
-        self._open_s = timeout_s + LONGEST_RUN_S
+        self._open_s = timeout_s + MAX_RUN_S
         self.requests = self.inferences = self.broken = 0
         self.ends: dict[str, int] = {}
         """Requests by how they ended."""
         self.latency = FineHistogram()
-        """Of answered requests, as the next two: all, and its two parts."""
+        """Latency of answered requests; the next two are its parts."""
         self.queue = FineHistogram()
         self.execution = FineHistogram()
         self.started_for = FineHistogram()
-        """Time until a replica was ready, of the requests that waited through its start."""
+        """Time until a replica was ready, of requests that waited through its start."""
         self.slots_over = 0
         self.slot_shares = self.worst_slot = 0.0
-        """Sum and largest of the shares of late or failed requests of the slots that are over."""
+        """Sum and maximum, over finished slots, of the share of late or failed requests."""
         self._slot_counts: dict[int, list[int]] = {}
         """[requests, late or failed ones] by slot of arrival."""
         self._demands: dict[int, _Demand] = {}
         self._wanted = ElasticityTally()
         self._workload = ElasticityTally()
         self._since = (0.0, ready, ready)
-        """(at, wanted, ready) from then on."""
+        """(at, wanted, ready) in force since then."""
 
     def ended(self, arrived_s: float, inferences: int, sent_s: float, at_s: float, end: str, ready_s: float) -> None:
-        """One request; ``ready_s``: when the replica that it was sent to became ready."""
+        """Adds one request; ``ready_s`` is the time at which its replica became ready."""
         self.requests += 1
         self.ends[end] = self.ends.get(end, 0) + 1
         is_broken = end != "answered"
@@ -80,7 +81,7 @@ class RequestTally:
         slot[1] += is_broken
 
     def second(self, at_s: float, wanted: int, ready: int) -> None:
-        """From ``at_s`` on so many replicas are wanted and ready."""
+        """Records the replicas wanted and ready from ``at_s`` on."""
         self._spend(at_s)
         self._since = (at_s, wanted, ready)
         while self._slot_counts and (first := next(iter(self._slot_counts))) < (at_s - self._open_s) / SLOT_S - 1:
@@ -89,7 +90,7 @@ class RequestTally:
             self._close_demand(self._demands.pop(oldest))
 
     def finish(self, at_s: float) -> None:
-        """The run is over: nothing more is told."""
+        """Ends the run: nothing more is added."""
         self._spend(at_s)
         self._since = (at_s, 0, 0)
         for slot in self._slot_counts.values():
@@ -129,15 +130,15 @@ class RequestTally:
                 self._workload.add(needed, ready, each_s)
 
     def elasticities(self, duration_s: float) -> Mapping[str, Elasticity]:
-        """Against what the autoscaler wanted, and against what the load needed; the second only where replicas have a
-        limit of slots. Call :meth:`finish` first."""
+        """Returns the elasticity against the autoscaler's desired count, and against the load's own demand; the latter
+        only where replicas have a limit of slots. Call :meth:`finish` first."""
         found = {"wanted": self._wanted.over(duration_s)}
         return found | {"workload": self._workload.over(duration_s)} if self._slots else found
 
 
 def figures_of(tallies: Iterable[RequestTally], duration_s: float) -> dict[str, float]:
-    """Of one function or of several together, each of them finished. Slots of several are those of each; elasticity is
-    the mean over the functions."""
+    """Returns the figures of one function or of several together, each of them finished. Slots are counted per
+    function; elasticity is the mean over the functions."""
     each = list(tallies)
     ends: dict[str, int] = {}
     for tally in each:
@@ -167,7 +168,7 @@ def _merged(histograms: Iterable[FineHistogram]) -> FineHistogram:
 
 
 def _times(what: str, prefix: str, histograms: Iterable[FineHistogram]) -> dict[str, float]:
-    """Percentiles of the latency; of its parts the 99th alone."""
+    """Returns percentiles of the latency; of its parts the 99th only."""
     whole = _merged(histograms)
     if whole.mean is None:
         return {}
@@ -180,7 +181,7 @@ def _times(what: str, prefix: str, histograms: Iterable[FineHistogram]) -> dict[
 
 
 def _violations(tallies: list[RequestTally]) -> dict[str, float]:
-    """Shares 0..1 of the requests of the functions that promise a latency."""
+    """Returns shares (0..1) of the requests of the functions with a latency SLA."""
     requests, slots = sum(each.requests for each in tallies), sum(each.slots_over for each in tallies)
     if not requests:
         return {}

@@ -6,29 +6,29 @@ A sink of the simulator whose memory does not grow with the requests::
     result = Simulation(scenario, summary).run()
     figures = summary.figures(result)
 
-docs/figures.md lists the figures.
+docs/inside/figures.md lists the figures.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 
-from tidegate.loadgen.metrics.cost import Lease
 from tidegate.loadgen.metrics.fleet import FleetTally
 from tidegate.loadgen.metrics.power import IDLE_W, PowerSample
-from tidegate.loadgen.metrics.requests import LONGEST_RUN_S, RequestTally, figures_of
+from tidegate.loadgen.metrics.requests import MAX_RUN_S, RequestTally, figures_of
 from tidegate.loadgen.simulator.counters import Ended
 from tidegate.loadgen.simulator.devices import Busy
-from tidegate.loadgen.simulator.result import Result, Second, Start
+from tidegate.loadgen.simulator.lease import Lease
+from tidegate.loadgen.simulator.result import FunctionSecond, SimulationResult, Start
 from tidegate.loadgen.simulator.scenario import Scenario
 from tidegate.records.decision import Decision
 
 
-class Summary:
-    """Give it to one simulation, then ask for its figures."""
+class RunSummary:
+    """A sink for one simulation that returns its figures."""
 
     def __init__(
         self, scenario: Scenario, *, idle_w: float = IDLE_W, power: Callable[[PowerSample], None] | None = None
     ) -> None:
-        """``idle_w``: what a device draws that does nothing; ``power`` is told each sample of it, every two seconds."""
+        """``idle_w``: the draw of an idle device; ``power`` receives each power sample, one every two seconds."""
         self._functions = {
             each.revision.function.name: RequestTally(
                 limit_s=each.revision.function.sla.latency_s,
@@ -43,9 +43,9 @@ class Summary:
             each.revision.id: self._functions[each.revision.function.name] for each in scenario.functions
         }
         self._fleet = FleetTally((kind.accelerator for kind in scenario.kinds), idle_w=idle_w, power=power)
-        self._kept_s = LONGEST_RUN_S + max(each.revision.function.timeout_s for each in scenario.functions)
+        self._kept_s = MAX_RUN_S + max(each.revision.function.timeout_s for each in scenario.functions)
         self._ready_s: dict[str, float] = {}
-        """When each replica became ready; those go that no request can have waited for any more."""
+        """Time at which each replica became ready; entries go once no request can have waited for them."""
         self._cold_starts = self._decisions = 0
         self._until_s = 0.0
         self._is_over = False
@@ -74,17 +74,17 @@ class Summary:
         self._until_s = max(self._until_s, lease.end_s)
         self._fleet.lease(lease)
 
-    def second(self, second: Second) -> None:
+    def second(self, second: FunctionSecond) -> None:
         self._until_s = second.at_s
         self._functions[second.function].second(second.at_s, second.wanted, second.ready)
         self._fleet.second(second.at_s)
 
     # --- figures ---
 
-    def figures(self, result: Result | None = None) -> Mapping[str, float]:
-        """Of all functions together, when the run is over; the name of each tells its unit. What cannot be said is
-        absent: nothing happened, or the scenario lacks a price, a TDP or an SLA. ``result``: of the run, for what only
-        it knows."""
+    def figures(self, result: SimulationResult | None = None) -> Mapping[str, float]:
+        """Returns the figures of all functions together, when the run is over; each name ends in its unit. Unknown
+        figures are absent: nothing happened, or the scenario lacks a price, a TDP or an SLA. ``result`` adds what only
+        the simulation knows."""
         duration_s = self._finish(result)
         found = {
             "duration_s": duration_s,
@@ -96,11 +96,11 @@ class Summary:
             found["unended"] = result.unended
         return found | self._fleet.figures(int(found["inferences"]), duration_s)
 
-    def of_function(self, name: str, result: Result | None = None) -> Mapping[str, float]:
-        """The figures of one function's requests. Raises KeyError for one that was not deployed."""
+    def of_function(self, name: str, result: SimulationResult | None = None) -> Mapping[str, float]:
+        """Returns the figures of one function's requests. Raises KeyError for a function that was not deployed."""
         return figures_of([self._functions[name]], self._finish(result))
 
-    def _finish(self, result: Result | None) -> float:
+    def _finish(self, result: SimulationResult | None) -> float:
         duration_s = self._until_s if result is None else result.simulated_s
         if not self._is_over:
             self._is_over = True

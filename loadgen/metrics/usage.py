@@ -1,4 +1,4 @@
-"""How busy devices were, and how evenly.
+"""Utilisation of devices and its balance.
 
 Sources: the thesis on in-flight and utilisation autoscaling, A4 (activity); OLTunes, its tables of balance over GPUs.
 """
@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 
 def activity(busy_s: Iterable[tuple[float, float]], duration_s: float) -> float:
-    """Percent of ``duration_s`` in which a device executed at least one request.
+    """Returns the percent of ``duration_s`` in which a device executed at least one request.
 
     ``busy_s``: (start, end) of executions in any order; they may overlap, and are clipped to [0, ``duration_s``].
     Raises ValueError for a duration that is not positive.
@@ -25,17 +25,17 @@ def activity(busy_s: Iterable[tuple[float, float]], duration_s: float) -> float:
 
 
 class Occupancy:
-    """Time in which a device was held by at least one lease, of leases that come in order of their ends."""
+    """Time in which a device was held by at least one lease, for leases in order of their ends."""
 
     __slots__ = ("_open", "_over_s")
 
     def __init__(self) -> None:
         self._over_s = 0.0
         self._open: list[tuple[float, float]] = []
-        """Spans apart from each other, rising, which a lease that began early may still join."""
+        """Disjoint rising spans that a lease with an early beginning may still join."""
 
     def add(self, start_s: float, end_s: float, *, is_alone: bool) -> None:
-        """One more; ``is_alone``: it held the whole device, so nothing that was there before it goes on."""
+        """Adds a span. ``is_alone``: the lease held the whole device, so no earlier span continues."""
         if is_alone:
             self._over_s += sum(end - start for start, end in self._open)
             self._open.clear()
@@ -49,8 +49,8 @@ class Occupancy:
 
 
 def variation(values: Sequence[float]) -> float | None:
-    """Coefficient of variation over devices: standard deviation of the population over its mean; 0: even. None: there
-    are no values, or they are all zero."""
+    """Returns the coefficient of variation over devices: population standard deviation over mean; 0 is even. Returns
+    None without values or if all are zero."""
     if not values:
         return None
     mean = math.fsum(values) / len(values)

@@ -1,1 +1,1 @@
-"""What came of a load: counts of bounded memory, and the reports that are made of them."""
+"""Results of a load: counts in bounded memory, and the reports made from them."""

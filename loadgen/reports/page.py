@@ -1,6 +1,7 @@
-"""The frame of the HTML reports: one file without scripts or anything from elsewhere.
+"""The frame of the HTML reports: one file without scripts or external resources.
 
-:func:`page` makes the file of parts; the other functions make parts. All text is escaped here: pass it as it is.
+:func:`page` builds the file from parts; the other functions build parts. All text is escaped here; callers pass plain
+text.
 """
 
 from collections.abc import Iterable, Sequence
@@ -25,7 +26,7 @@ Mark = Literal["good", "bad"]
 
 
 def page(title: str, parts: Iterable[str]) -> str:
-    """The whole file; ``parts`` are HTML and follow the heading."""
+    """Returns the whole file; ``parts`` are HTML and follow the heading."""
     return "\n".join(
         (
             "<!doctype html><html lang='en'><head><meta charset='utf-8'>",
@@ -38,7 +39,7 @@ def page(title: str, parts: Iterable[str]) -> str:
 
 
 def heading(text: str) -> str:
-    """Of a section."""
+    """Returns the heading of a section."""
     return f"<h2>{escape(text)}</h2>"
 
 
@@ -47,17 +48,17 @@ def paragraph(text: str) -> str:
 
 
 def verdict(text: str, is_good: bool) -> str:
-    """A sentence that is read first."""
+    """Returns the verdict, shown first."""
     return f"<p class='{_mark(is_good)}'><strong>{escape(text)}</strong></p>"
 
 
 def facts(rows: Iterable[tuple[str, str]]) -> str:
-    """A table of names and values."""
+    """Returns a table of names and values."""
     return f"<table>{''.join(f'<tr>{_cells(row)}</tr>' for row in rows)}</table>"
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], marks: Iterable[Mark | None] = ()) -> str:
-    """A table with a head; ``marks``: how the last cell of each row is shown, from the first row on."""
+    """Returns a table with a head; ``marks`` style the last cell of each row, from the first row on."""
     names = "".join(f"<th>{escape(name)}</th>" for name in head)
     shown = iter(marks)
     lines = (f"<tr>{_cells(row, next(shown, None))}</tr>" for row in rows)
@@ -65,12 +66,12 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], marks: Iterable[Ma
 
 
 def lines(text: Iterable[str]) -> str:
-    """Lines as they are, in a fixed pitch."""
+    """Returns preformatted lines in a fixed pitch."""
     return f"<pre>{escape(chr(10).join(text))}</pre>"
 
 
 def plots(drawn: Iterable[Plot]) -> list[str]:
-    """Each under its title."""
+    """Returns each plot below its title."""
     return [part for plot in drawn for part in (heading(plot.title), svg(plot))]
 
 

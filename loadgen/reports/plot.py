@@ -1,6 +1,6 @@
-"""Plots as inline SVG: from values to text, nothing else.
+"""Plots as inline SVG, from values to text.
 
-A plot follows the page's colours (:mod:`tidegate.loadgen.reports.page`) and stands in any HTML file by itself.
+A plot uses the page's colours (:mod:`tidegate.loadgen.reports.page`) and works in any HTML file by itself.
 """
 
 from collections.abc import Iterable
@@ -17,12 +17,12 @@ Point = tuple[float, float]
 
 COLOURS: Final = {"main": "#1f6feb", "second": "#d1570c", "limit": "#cf222e", "quiet": "#8b949e"}
 PALETTE: Final = (COLOURS["main"], COLOURS["second"], COLOURS["quiet"], "#1a7f37", "#8250df", COLOURS["limit"])
-"""For series that have no meaning of their own, in this order."""
+"""Colours for series without a meaning of their own, in this order."""
 
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """One line of a plot. ``steps``: the value holds until the next point."""
+    """One line of a plot. ``steps``: each value holds until the next point."""
 
     name: str
     points: tuple[Point, ...]
@@ -33,7 +33,8 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Plot:
-    """``unit`` is of the values, ``x_unit`` of the horizontal axis, which begins at 0: seconds unless it is said."""
+    """A plot. ``unit`` is that of the values; ``x_unit`` that of the horizontal axis, which begins at 0 (default:
+    seconds)."""
 
     title: str
     unit: str
@@ -42,7 +43,7 @@ class Plot:
 
 
 def svg(plot: Plot) -> str:
-    """One plot, as an ``<svg>`` element."""
+    """Returns one plot as an ``<svg>`` element."""
     points = [point for series in plot.series for point in series.points]
     last = max((at for at, _ in points), default=1.0) or 1.0
     top = nice_top(max((value for _, value in points), default=1.0))
@@ -56,22 +57,23 @@ def svg(plot: Plot) -> str:
     for part in range(TICKS + 1):
         at, anchor = last * part / TICKS, "end" if part == TICKS else "middle"
         x = WIDTH - 1 if part == TICKS else _x(at, last)
-        told = escape(f"{at:.{digits}f} {plot.x_unit}")
-        parts.append(f"<text x='{x:.1f}' y='{HEIGHT - 6}' text-anchor='{anchor}'>{told}</text>")
+        label = escape(f"{at:.{digits}f} {plot.x_unit}")
+        parts.append(f"<text x='{x:.1f}' y='{HEIGHT - 6}' text-anchor='{anchor}'>{label}</text>")
     for index, series in enumerate(plot.series):
         dash = " stroke-dasharray='6 4'" if series.dashed else ""
         line = " ".join(f"{_x(at, last):.1f},{_y(value, top):.1f}" for at, value in _drawn(series))
         parts.append(f"<polyline fill='none' stroke='{series.colour}' stroke-width='1.8'{dash} points='{line}'/>")
         x = LEFT + 10 + index * LEGEND_STEP
         parts.append(f"<rect x='{x}' y='{TOP - 8}' width='12' height='3' fill='{series.colour}'/>")
-        told = f"{series.name}, {plot.unit}" if plot.unit else series.name
-        parts.append(f"<text x='{x + 17}' y='{TOP - 2}'>{escape(told)}</text>")
+        label = f"{series.name}, {plot.unit}" if plot.unit else series.name
+        parts.append(f"<text x='{x + 17}' y='{TOP - 2}'>{escape(label)}</text>")
     parts.append("</svg>")
     return "".join(parts)
 
 
 def nice_top(value: float) -> float:
-    """The next of 1, 2, 4, 6, 8, 10 times a power of ten at or above ``value``: four equal parts read well."""
+    """Returns the next of 1, 2, 4, 6, 8, 10 times a power of ten at or above ``value``: four equal parts are easy to
+    read."""
     if value <= 0:
         return 1.0
     power = 10.0 ** _exponent(value)

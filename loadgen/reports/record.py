@@ -1,19 +1,19 @@
-"""The report of a load as a record: what ``--json`` prints and everything else is made of."""
+"""The report of a load as a record: printed by ``--json``, and the source of all other forms."""
 
 from dataclasses import dataclass
 from typing import Final
 
 from tidegate.loadgen.clients.client_health import ClientReport
 from tidegate.loadgen.histogram import RELATIVE_ERROR, FineHistogram
-from tidegate.loadgen.reports.tally import Slot, Tally
+from tidegate.loadgen.reports.tally import Tally, TallySlot
 
 PERCENTILES: Final = (10, 25, 50, 75, 90, 95, 99)
-"""Of the latency table of the thesis on in-flight and utilisation autoscaling."""
+"""Percentiles of the latency table in the thesis on in-flight and utilisation autoscaling."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Durations:
-    """Seconds."""
+    """A distribution of durations, in seconds."""
 
     count: int
     fastest_s: float
@@ -22,48 +22,48 @@ class Durations:
     percentiles_s: dict[str, float]
     """By percent: ``99`` is exceeded by one in a hundred."""
     relative_error: float = RELATIVE_ERROR
-    """Of the percentiles, at most."""
+    """Maximum relative error of the percentiles."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tokens:
-    """Of the streams among the successes."""
+    """Tokens and times of the streams among the successes."""
 
     streams: int
     tokens: int
     tokens_per_s: float
     first: Durations | None
-    """Until the first output, from when the request was due."""
+    """Time to first output, from the due time."""
     between: Durations | None
-    """From one output to the next."""
+    """Time between consecutive outputs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sla:
-    """Of all requests that were sent, ``percentile`` percent must succeed within ``latency_s``."""
+    """The SLA: ``percentile`` percent of all requests sent must succeed within ``latency_s``."""
 
     latency_s: float
     percentile: float
     within: float
-    """Percent that did."""
+    """Percent that succeeded in time."""
     is_met: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Client:
-    """What the load client says of itself."""
+class ClientRecord:
+    """The load client's self-check."""
 
     busy: float
     """Processor time over wall time: 1.0 is one core."""
     late: int
-    """Requests that left 20 ms or more after they were due."""
+    """Requests that left 20 ms or more after their due time."""
     lag_p99_s: float
     is_bottleneck: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Second:
-    """The requests that were due in one slot of time, from ``at_s`` on."""
+class SecondRecord:
+    """The requests due in one slot of time, from ``at_s`` on."""
 
     at_s: float
     answered_per_s: float
@@ -80,36 +80,36 @@ class LoadReport:
     protocol: str
     seed: int
     is_partial: bool
-    """It was interrupted: what was on its way then is ``unfinished``."""
+    """Whether the run was interrupted; requests in flight at that time are ``unfinished``."""
     began: str
-    """Time of day in UTC, RFC 3339."""
+    """Start time in UTC, RFC 3339."""
     wall_s: float
     sent: int
     answered: int
     good: int
-    """With a success as their status, and all of a stream."""
+    """Requests with a success status and, for streams, the whole stream."""
     unfinished: int
     inferences: int
-    """Of successes."""
+    """Inferences of successful requests."""
     rate_per_s: float
-    """Of answers, until the last one."""
+    """Answers per second, until the last one."""
     inferences_per_s: float
     latency: Durations | None
-    """Of successes, from when each was due."""
+    """Latency of successes, from the due time."""
     service: Durations | None
-    """The same from when it was sent."""
+    """Latency of successes, from the time they were sent."""
     codes: dict[str, int]
     errors: dict[str, int]
     tokens: Tokens | None
     sla: Sla | None
-    client: Client
+    client: ClientRecord
     slot_s: float
-    seconds: tuple[Second, ...]
+    seconds: tuple[SecondRecord, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class About:
-    """What is known of a run beside its calls."""
+    """Facts of a run beside its calls."""
 
     target: str
     mode: str
@@ -124,7 +124,7 @@ class About:
 
 
 def durations(of: FineHistogram) -> Durations | None:
-    """None without observations."""
+    """Returns the distribution; None without observations."""
     if not of.total:
         return None
     found = of.quantiles(tuple(percent / 100 for percent in PERCENTILES))
@@ -138,7 +138,7 @@ def durations(of: FineHistogram) -> Durations | None:
 
 
 def report_of(tally: Tally, about: About) -> LoadReport:
-    """The report of a run. Rates are over the time until the last answer."""
+    """Returns the report of a run. Rates cover the time until the last answer."""
     span_s = tally.last_s or about.wall_s or 1.0
     client = ClientReport(
         requests=tally.ended,
@@ -168,7 +168,7 @@ def report_of(tally: Tally, about: About) -> LoadReport:
         errors=dict(sorted(tally.errors.items())),
         tokens=_tokens(tally, span_s),
         sla=_sla(tally, about.percentile),
-        client=Client(
+        client=ClientRecord(
             busy=client.busy, late=client.late, lag_p99_s=client.lag_p99_ms / 1e3, is_bottleneck=client.is_bottleneck
         ),
         slot_s=tally.slot_s,
@@ -197,9 +197,9 @@ def _sla(tally: Tally, percentile: float | None) -> Sla | None:
     )
 
 
-def _second(at_s: float, slot: Slot, span_s: float) -> Second:
+def _second(at_s: float, slot: TallySlot, span_s: float) -> SecondRecord:
     p50, p99 = slot.latency.quantiles((0.5, 0.99))
-    return Second(
+    return SecondRecord(
         at_s=at_s,
         answered_per_s=slot.answered / span_s,
         good_per_s=slot.good / span_s,

@@ -1,4 +1,4 @@
-"""The report of a simulation as a record, and from it text, CSV and plots: nothing is read or written here."""
+"""The report of a simulation as a record, and its text, CSV and plots. No IO."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -6,25 +6,25 @@ from typing import Final
 
 from tidegate.loadgen.reports import page
 from tidegate.loadgen.reports.plot import COLOURS, Plot, Point, Series
-from tidegate.loadgen.reports.timeline import Slot, Timeline
+from tidegate.loadgen.reports.timeline import Timeline, TimelineSlot
 
 VIOLATIONS_S: Final = 5
-"""Over which violations are plotted, at least."""
+"""Minimum seconds over which violations are plotted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BoundFigures:
-    """The cheapest fleets of somebody who knows the future (:mod:`tidegate.loadgen.bound`), in dollars."""
+    """Costs of the cheapest fleets of a planner that knows the future (:mod:`tidegate.loadgen.bound`), in dollars."""
 
     b0_dollars: float | None
-    """With no request late; None: no fleet does that."""
+    """With no late request; None if no fleet achieves that."""
     bq_dollars: float
-    """With as many late as the percentile allows."""
+    """With as many late requests as the percentile allows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyRun:
-    """One policy's. ``figures``: docs/figures.md; the name of each tells its unit."""
+    """The run of one policy. ``figures``: docs/inside/figures.md; each name ends in its unit."""
 
     policy: str
     is_partial: bool
@@ -39,20 +39,20 @@ class SimulationReport:
     load: str
     seed: int
     latency_s: float | None
-    """The SLA's; None: none is promised."""
+    """The SLA's latency; None without one."""
     percentile: float
     is_partial: bool
-    """It was interrupted: figures are of what had happened by then."""
+    """Whether the run was interrupted; figures cover the time until then."""
     bound: BoundFigures | None
     notes: tuple[str, ...]
-    """What a reader should know before believing it."""
+    """Assumptions that a reader must know."""
     policies: tuple[PolicyRun, ...]
 
 
 def run_of(
     policy: str, figures: dict[str, float], timeline: Timeline, bound: BoundFigures | None, *, is_partial: bool
 ) -> PolicyRun:
-    """A policy's part of the report, with its cost against the bound and its numbers of replicas."""
+    """Returns a policy's part of the report, with its cost relative to the bound and its replica counts."""
     seconds = figures.get("duration_s", 0.0)
     if seconds > 0.0:
         figures = figures | {
@@ -107,7 +107,7 @@ _COST: Final = (("cost over B0", "cost_over_b0"), ("cost over Bq", "cost_over_bq
 
 
 def value(name: str, figure: float | None) -> str:
-    """A figure for people; its name tells the unit."""
+    """Formats a figure; its name contains the unit."""
     if figure is None:
         return "-"
     stem = name.partition(".")[0]
@@ -129,14 +129,14 @@ def value(name: str, figure: float | None) -> str:
 
 
 def main_rows(report: SimulationReport) -> Iterator[tuple[str, ...]]:
-    """(name, a value for each policy) of the figures that are looked at first."""
-    for name, told in _MAIN:
+    """Yields (name, a value for each policy) of the main figures."""
+    for name, label in _MAIN:
         if any(name in run.figures for run in report.policies):
-            yield told, *(value(name, run.figures.get(name)) for run in report.policies)
+            yield label, *(value(name, run.figures.get(name)) for run in report.policies)
     if report.bound is not None:
-        for told, field in _COST:
+        for label, field in _COST:
             found = (getattr(run, field) for run in report.policies)
-            yield told, *("-" if each is None else f"{each:.2f}" for each in found)
+            yield label, *("-" if each is None else f"{each:.2f}" for each in found)
     names = dict.fromkeys(name for run in report.policies for name in run.figures if name.count(".") == 1)
     for name in names:
         stem, _, kind = name.partition(".")
@@ -145,13 +145,13 @@ def main_rows(report: SimulationReport) -> Iterator[tuple[str, ...]]:
 
 
 def all_rows(report: SimulationReport) -> Iterator[tuple[str, ...]]:
-    """Every figure by its name, as numbers."""
+    """Yields every figure by name, as numbers."""
     for name in dict.fromkeys(name for run in report.policies for name in run.figures):
         yield name, *("" if (each := run.figures.get(name)) is None else f"{each:g}" for run in report.policies)
 
 
 def facts(report: SimulationReport) -> Iterator[tuple[str, str]]:
-    """What was simulated."""
+    """Yields the facts of the simulated setup."""
     yield "function", report.function
     yield "load", report.load
     yield "seed", str(report.seed)
@@ -168,9 +168,9 @@ def facts(report: SimulationReport) -> Iterator[tuple[str, str]]:
 
 
 def text(report: SimulationReport) -> str:
-    """All of it, with a column for each policy."""
+    """Returns the report as text, with a column for each policy."""
     lines = ["INTERRUPTED: this report is partial", ""] if report.is_partial else []
-    lines += [f"{name:<9} {told}" for name, told in facts(report)]
+    lines += [f"{name:<9} {label}" for name, label in facts(report)]
     heads = ("", *(_head(run) for run in report.policies))
     lines += ["", *_aligned([heads, *main_rows(report)])]
     return "\n".join(lines)
@@ -195,8 +195,9 @@ CSV_HEAD: Final = (
 )
 
 
-def csv_row(policy: str, second: Slot) -> str:
-    """One second: numbers of replicas and of the waiting at its end, requests that ended in it. Empty: unknown."""
+def csv_row(policy: str, second: TimelineSlot) -> str:
+    """Returns one second: replica counts and waiting requests at its end, requests that ended in it. Empty cells are
+    unknown."""
     p50, p99 = ("" if each is None else f"{each * 1e3:.3f}" for each in second.latency.quantiles((0.5, 0.99)))
     watts = f"{second.watts / second.samples:g}" if second.samples else ""
     replicas = f"{second.wanted},{second.ready},{second.starting},{second.draining},{second.waiting}"
@@ -208,7 +209,7 @@ def csv_row(policy: str, second: Slot) -> str:
 
 
 def plots(timeline: Timeline, *, latency_s: float | None, has_power: bool) -> list[Plot]:
-    """Of one policy over time; a slot's value stands where it begins."""
+    """Returns the plots of one policy over time; a slot's value is drawn at its beginning."""
     slots = [slot for slot in timeline.slots if slot.seconds]
     latency = [
         Series("p50", tuple(_quantile(slots, 0.5)), COLOURS["main"]),
@@ -252,19 +253,19 @@ def _line(name: str, points: Iterable[Point]) -> Series:
     return Series(name, tuple(points), COLOURS["main"])
 
 
-def _means(slots: Sequence[Slot], sums: Sequence[int]) -> tuple[Point, ...]:
+def _means(slots: Sequence[TimelineSlot], sums: Sequence[int]) -> tuple[Point, ...]:
     return tuple((slot.at_s, each / slot.seconds) for slot, each in zip(slots, sums, strict=True))
 
 
-def _quantile(slots: Iterable[Slot], q: float) -> Iterator[Point]:
+def _quantile(slots: Iterable[TimelineSlot], q: float) -> Iterator[Point]:
     for slot in slots:
         found = slot.latency.quantile(q)
         if found is not None:
             yield slot.at_s, found * 1e3
 
 
-def _broken(slots: Iterable[Slot], width_s: int) -> list[Point]:
-    """Percent of the requests that ended in each period; none where none did."""
+def _broken(slots: Iterable[TimelineSlot], width_s: int) -> list[Point]:
+    """Returns the percent of requests that broke the SLA in each period; no point where none ended."""
     sums: dict[int, list[int]] = {}
     for slot in slots:
         found = sums.setdefault(int(slot.at_s) // width_s, [0, 0])
@@ -274,7 +275,7 @@ def _broken(slots: Iterable[Slot], width_s: int) -> list[Point]:
 
 
 def html(report: SimulationReport, timelines: Sequence[Timeline], *, has_power: bool) -> str:
-    """The whole file; ``timelines``: of the policies, in their order."""
+    """Returns the whole file; ``timelines`` are those of the policies, in their order."""
     heads = ("", *(_head(run) for run in report.policies))
     parts = [page.verdict("Interrupted: this report is partial.", False)] if report.is_partial else []
     parts += [page.facts(facts(report)), page.heading("Figures"), page.table(heads, main_rows(report))]

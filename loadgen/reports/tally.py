@@ -1,4 +1,4 @@
-"""What came of the calls of a run, in memory that does not grow with their number."""
+"""Results of a run's calls, in bounded memory."""
 
 from collections import Counter
 from typing import Final
@@ -7,15 +7,15 @@ from tidegate.loadgen.clients.call import Call
 from tidegate.loadgen.clients.client_health import LATE_S
 from tidegate.loadgen.histogram import FineHistogram
 
-MOST_SLOTS: Final = 512
-"""Of time; a longer run has wider ones."""
-MOST_KINDS: Final = 64
+MAX_SLOTS: Final = 512
+"""Maximum slots of time; a longer run has wider slots."""
+MAX_KINDS: Final = 64
 OTHER: Final = "other"
-"""Kinds of failures beyond those."""
+"""The kind that counts failures beyond the known kinds."""
 
 
-class Slot:
-    """The calls that were due in one slot of time."""
+class TallySlot:
+    """The calls due in one slot of time."""
 
     __slots__ = ("answered", "good", "inferences", "latency")
 
@@ -25,8 +25,8 @@ class Slot:
         self.inferences = 0
         self.latency = FineHistogram()
 
-    def add(self, other: "Slot") -> None:
-        """All of another one."""
+    def add(self, other: "TallySlot") -> None:
+        """Adds all counts of another slot."""
         self.answered += other.answered
         self.good += other.good
         self.inferences += other.inferences
@@ -34,8 +34,8 @@ class Slot:
 
 
 class Tally:
-    """Latency counts from when a call was due, ``service`` from when it was sent; both of answers that are a success.
-    ``target_s``: calls are counted that succeeded within it."""
+    """Counts of a run. Latency runs from the due time, ``service`` from the send time; both of successful answers.
+    ``target_s``: successes within it are counted."""
 
     def __init__(self, target_s: float | None = None) -> None:
         self.target_s = target_s
@@ -43,7 +43,7 @@ class Tally:
         self.good = 0
         self.unanswered = 0
         self.inferences = 0
-        """Of successes."""
+        """Inferences of successful calls."""
         self.within = 0
         self.late = 0
         self.codes: Counter[str] = Counter()
@@ -52,17 +52,17 @@ class Tally:
         self.service = FineHistogram()
         self.lag = FineHistogram()
         self.first = FineHistogram()
-        """Until the first output of a stream, from when it was due."""
+        """Time to the first output of a stream, from its due time."""
         self.gaps = FineHistogram()
         self.streams = 0
         self.tokens = 0
         self.slot_s = 1.0
-        self.slots: list[Slot] = []
+        self.slots: list[TallySlot] = []
         self.last_s = 0.0
-        """When the last call ended."""
+        """End of the last call."""
 
     def add(self, call: Call, began: float) -> None:
-        """A call that has ended; the run began at ``began``."""
+        """Adds a call that has ended; the run began at ``began``."""
         latency_s = call.ended - call.due
         self.ended += 1
         self.last_s = max(self.last_s, call.ended - began)
@@ -77,7 +77,7 @@ class Tally:
         slot.answered += call.code is not None
         if not call.is_good:
             kind = call.error or f"status {call.code}"
-            self.errors[kind if kind in self.errors or len(self.errors) < MOST_KINDS else OTHER] += 1
+            self.errors[kind if kind in self.errors or len(self.errors) < MAX_KINDS else OTHER] += 1
             return
         inferences = call.request.inferences
         self.good += 1
@@ -96,17 +96,17 @@ class Tally:
             for gap_s in call.gaps:
                 self.gaps.record(gap_s)
 
-    def _slot(self, at_s: float) -> Slot:
+    def _slot(self, at_s: float) -> TallySlot:
         index = int(max(0.0, at_s) / self.slot_s)
-        while index >= MOST_SLOTS:
+        while index >= MAX_SLOTS:
             self._widen()
             index = int(at_s / self.slot_s)
         while len(self.slots) <= index:
-            self.slots.append(Slot())
+            self.slots.append(TallySlot())
         return self.slots[index]
 
     def _widen(self) -> None:
-        """Twice as long slots: two of the old ones become one."""
+        """Doubles the slot length by merging pairs of slots."""
         self.slot_s *= 2.0
         for at in range(0, len(self.slots) - 1, 2):
             self.slots[at].add(self.slots[at + 1])

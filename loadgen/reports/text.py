@@ -1,4 +1,4 @@
-"""A report for people, and as CSV: from records to text, nothing else."""
+"""The report of a load as text and as CSV."""
 
 from collections.abc import Iterator
 
@@ -6,12 +6,12 @@ from tidegate.loadgen.reports.record import Durations, LoadReport
 
 
 def milliseconds(value: float | None) -> str:
-    """``12.3 ms``; a dash when unknown."""
+    """Formats ``12.3 ms``; a dash if unknown."""
     return "-" if value is None else f"{value * 1e3:.3g} ms" if value < 0.1 else f"{value * 1e3:.0f} ms"
 
 
 def facts(report: LoadReport) -> tuple[tuple[str, str], ...]:
-    """What happened, as (name, value)."""
+    """Returns the facts of the run as (name, value)."""
     rows = [
         ("target", report.target),
         ("mode", report.mode),
@@ -39,23 +39,23 @@ def facts(report: LoadReport) -> tuple[tuple[str, str], ...]:
 
 
 def client(report: LoadReport) -> str:
-    """What the client says of itself."""
+    """Returns the client's self-check as a sentence."""
     found = report.client
-    told = f"{found.busy:.0%} of a core, requests left {milliseconds(found.lag_p99_s)} late at p99"
-    return f"{told}; THE CLIENT IS THE BOTTLENECK" if found.is_bottleneck else told
+    line = f"{found.busy:.0%} of a core, requests left {milliseconds(found.lag_p99_s)} late at p99"
+    return f"{line}; THE CLIENT IS THE BOTTLENECK" if found.is_bottleneck else line
 
 
 def verdict(report: LoadReport) -> str:
-    """Of the SLA."""
+    """Returns the verdict on the SLA."""
     sla = report.sla
     if sla is None:
         return "no SLA"
-    told = f"{sla.within:.2f} % within {milliseconds(sla.latency_s)}, {sla.percentile:g} % wanted"
-    return f"{'met' if sla.is_met else 'MISSED'}: {told}"
+    line = f"{sla.within:.2f} % within {milliseconds(sla.latency_s)}, {sla.percentile:g} % wanted"
+    return f"{'met' if sla.is_met else 'MISSED'}: {line}"
 
 
 def tables(report: LoadReport) -> tuple[tuple[str, Durations], ...]:
-    """The latency tables that the report has, with their titles."""
+    """Returns the latency tables of the report with their titles."""
     tokens = report.tokens
     found = (
         ("latency, from when a request was due", report.latency),
@@ -67,7 +67,7 @@ def tables(report: LoadReport) -> tuple[tuple[str, Durations], ...]:
 
 
 def rows(table: Durations) -> Iterator[tuple[str, str]]:
-    """A latency table as (name, value): fastest, percentiles, slowest, mean."""
+    """Yields a latency table as (name, value): fastest, percentiles, slowest, mean."""
     yield "fastest", milliseconds(table.fastest_s)
     for percent, value in table.percentiles_s.items():
         yield f"{percent} %", milliseconds(value)
@@ -76,7 +76,7 @@ def rows(table: Durations) -> Iterator[tuple[str, str]]:
 
 
 def text(report: LoadReport) -> str:
-    """All of it."""
+    """Returns the whole report."""
     lines = ["INTERRUPTED: this report is partial", ""] if report.is_partial else []
     lines += [f"{name:<13} {value}" for name, value in facts(report)]
     for title, table in tables(report):
@@ -88,7 +88,7 @@ CSV_HEAD = "at_s,answered_per_s,good_per_s,inferences_per_s,p50_ms,p99_ms"
 
 
 def csv(report: LoadReport) -> str:
-    """A row for each slot of time; empty where there was no success."""
+    """Returns a row for each slot of time; cells are empty without a success."""
     lines = [CSV_HEAD]
     for each in report.seconds:
         p50, p99 = ("" if value is None else f"{value * 1e3:.3f}" for value in (each.p50_s, each.p99_s))

@@ -1,24 +1,24 @@
-"""What a simulated function did over time: one moment for each second as it comes, and slots of time for plots.
+"""Timeline of a simulated function: each second as it ends, and slots of time for plots.
 
-Memory does not grow with the run: there are at most ``MOST_SLOTS`` slots, a longer run has wider ones.
+Memory is bounded: there are at most ``MAX_SLOTS`` slots, and a longer run has wider ones.
 """
 
 from collections.abc import Callable, Sequence
 from typing import Final
 
 from tidegate.loadgen.histogram import FineHistogram
-from tidegate.loadgen.metrics.cost import Lease
 from tidegate.loadgen.metrics.power import PowerSample
 from tidegate.loadgen.simulator.counters import Ended
 from tidegate.loadgen.simulator.devices import Busy
-from tidegate.loadgen.simulator.result import Second, Start
+from tidegate.loadgen.simulator.lease import Lease
+from tidegate.loadgen.simulator.result import FunctionSecond, Start
 from tidegate.records.decision import Decision
 
-MOST_SLOTS: Final = 512
+MAX_SLOTS: Final = 512
 
 
-class Slot:
-    """Sums over the seconds of a slot; requests lie in the one in which they ended."""
+class TimelineSlot:
+    """Sums over the seconds of a slot; a request belongs to the slot in which it ended."""
 
     __slots__ = (
         *("answered", "at_s", "broken", "busy_s", "draining", "ended", "latency", "ready", "samples", "seconds"),
@@ -27,24 +27,24 @@ class Slot:
 
     def __init__(self, at_s: float) -> None:
         self.at_s = at_s
-        """Where it begins."""
+        """Beginning of the slot."""
         self.seconds = 0
         self.wanted = self.ready = self.starting = self.draining = 0
-        """Sums of what was there at the end of each second."""
+        """Sums of replica counts at the end of each second."""
         self.waiting = 0
-        """The most."""
+        """Maximum of waiting requests."""
         self.ended = self.answered = self.broken = 0
-        """``broken``: later than the SLA allows, or failed."""
+        """Requests that ended; ``broken`` ones were later than the SLA allows, or failed."""
         self.latency = FineHistogram()
-        """Of answered requests."""
+        """Latency of answered requests."""
         self.busy_s = 0.0
-        """Over all units."""
+        """Busy seconds of all units."""
         self.watts = 0.0
-        """Sum over samples of all units together."""
+        """Sum over power samples of all units together."""
         self.samples = 0
 
-    def add(self, other: "Slot") -> None:
-        """All of a later one."""
+    def add(self, other: "TimelineSlot") -> None:
+        """Adds a later slot."""
         self.seconds += other.seconds
         self.wanted += other.wanted
         self.ready += other.ready
@@ -61,15 +61,15 @@ class Slot:
 
 
 class Timeline:
-    """A sink of the simulator, of a run of one function. ``limit_s``: the SLA's latency; ``told`` gets each second as a
-    slot of its own when it is over. :meth:`power` takes samples of the same run."""
+    """A sink of the simulator for a run of one function. ``limit_s`` is the SLA's latency; ``on_second`` receives each
+    finished second as a slot of its own. :meth:`power` takes samples of the same run."""
 
-    def __init__(self, limit_s: float | None, told: Callable[[Slot], None] | None = None) -> None:
+    def __init__(self, limit_s: float | None, on_second: Callable[[TimelineSlot], None] | None = None) -> None:
         self._limit_s = float("inf") if limit_s is None else limit_s + 1e-9
-        self._told = told
-        self._now = Slot(0.0)
+        self._on_second = on_second
+        self._now = TimelineSlot(0.0)
         self.slot_s = 1
-        self.slots: list[Slot] = []
+        self.slots: list[TimelineSlot] = []
         self.most_ready = 0
 
     def requests(self, ended: Sequence[Ended]) -> None:
@@ -98,7 +98,7 @@ class Timeline:
 
     def lease(self, lease: Lease) -> None: ...
 
-    def second(self, second: Second) -> None:
+    def second(self, second: FunctionSecond) -> None:
         now = self._now
         now.seconds = 1
         now.wanted, now.ready, now.waiting = second.wanted, second.ready, second.waiting
@@ -107,17 +107,17 @@ class Timeline:
         self._over(second.at_s)
 
     def finish(self) -> None:
-        """The run is over: what ended since the last whole second counts to that one."""
+        """Ends the run: requests after the last whole second count to that second."""
         if self._now.ended and self.slots:
             self.slots[-1].add(self._now)
-        self._now = Slot(self._now.at_s)
+        self._now = TimelineSlot(self._now.at_s)
 
     def _over(self, at_s: float) -> None:
-        now, self._now = self._now, Slot(at_s)
-        if self._told is not None:
-            self._told(now)
+        now, self._now = self._now, TimelineSlot(at_s)
+        if self._on_second is not None:
+            self._on_second(now)
         index = int(now.at_s) // self.slot_s
-        if index >= MOST_SLOTS:
+        if index >= MAX_SLOTS:
             self._widen()
             index = int(now.at_s) // self.slot_s
         if index < len(self.slots):
@@ -126,7 +126,7 @@ class Timeline:
             self.slots.append(now)
 
     def _widen(self) -> None:
-        """Twice as long slots: two of the old ones become one."""
+        """Doubles the slot length by merging pairs of slots."""
         self.slot_s *= 2
         for at in range(0, len(self.slots) - 1, 2):
             self.slots[at].add(self.slots[at + 1])

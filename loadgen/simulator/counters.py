@@ -1,4 +1,4 @@
-"""What a gateway worker counts of one revision, from requests that have ended, many at a time."""
+"""The counters of a gateway worker for one revision, fed with many finished requests at a time."""
 
 from collections.abc import Sequence
 from math import inf
@@ -9,11 +9,12 @@ from tidegate.histogram import Histogram
 from tidegate.records.gateway_sample import GroupTraffic, RevisionDemand
 
 Request = tuple[int, str, float, int, int | None]
-"""(number, revision, arrived at, inferences, caller of a closed loop): plain, since there is one for each request."""
+"""(number, revision, arrival time, inferences, caller of a closed loop): a plain tuple, since there is one per
+request."""
 Ended = tuple[Request, float, float, str, str, str]
-"""(request, sent to a replica at, ended at, accelerator, replica, how): ``answered``, ``failed`` (the replica broke) or
-the code of the refusal. What never reached a replica has neither accelerator nor replica, and was sent when it ended.
-Times in seconds since the beginning."""
+"""(request, time sent to a replica, end time, accelerator, replica, result): ``answered``, ``failed`` (the replica
+broke) or the code of the refusal. A request that never reached a replica has neither accelerator nor replica, and its
+send time is its end. Times in seconds since the beginning."""
 ANSWERED: Final = "answered"
 
 
@@ -25,7 +26,7 @@ class _Group:
         self.latency = Histogram()
 
     def add(self, ended: Sequence[Ended], target_s: float) -> int:
-        """More have ended; how many of them were answered within the target."""
+        """Adds finished requests; returns how many were answered within the target."""
         latencies = [each[2] - each[0][2] for each in ended if each[5] == ANSWERED]
         self.requests += len(ended)
         self.inferences += sum([each[0][3] for each in ended])
@@ -37,19 +38,19 @@ class _Group:
 
 
 class Counters:
-    """Cumulative, as :class:`tidegate.records.RevisionDemand` has them."""
+    """Cumulative counters, as in :class:`tidegate.records.gateway_sample.RevisionDemand`."""
 
     __slots__ = ("_groups", "_revision", "_target_s", "_within")
 
     def __init__(self, revision: str, target_s: float | None) -> None:
-        """``target_s``: the SLA's latency."""
+        """``target_s`` is the SLA's latency."""
         self._revision = revision
         self._target_s = inf if target_s is None else target_s
         self._groups: dict[str, _Group] = {}
         self._within = 0
 
     def add(self, ended: Sequence[Ended]) -> None:
-        """More requests have ended."""
+        """Adds finished requests."""
         accelerators = {each[3] for each in ended}
         for accelerator in sorted(accelerators.difference(self._groups, {""})):
             self._groups[accelerator] = _Group()
@@ -59,7 +60,8 @@ class Counters:
                 self._within += group.add(there, self._target_s)
 
     def demand(self, room: RoomCounts | None) -> RevisionDemand | None:
-        """The present values as they cross the process border; None: nothing has come yet, or no room knows it."""
+        """Returns the present values as they cross the process border; None before the first request, or if no room
+        knows the revision."""
         if room is None or not room.arrivals:
             return None
         groups = tuple(
@@ -93,7 +95,7 @@ class Counters:
         )
 
     def _whole(self) -> Histogram:
-        """Latencies of all groups."""
+        """Returns the latencies of all groups together."""
         whole = Histogram()
         for group in self._groups.values():
             whole.counts = [one + other for one, other in zip(whole.counts, group.latency.counts, strict=True)]

@@ -1,8 +1,8 @@
-"""Virtual accelerators: units of a kind that execute what the replicas on them were given.
+"""Virtual accelerators: units of a kind that execute the requests of their replicas.
 
 The kind itself is the product's :class:`tidegate.deploy.placement.ledger.Accelerator` (memory, SM count, bandwidth,
-TDP, price per hour, number of units) and the product's ledger places replicas on units. Here is what happens on one:
-how long it is busy, and how executions that share it slow each other.
+TDP, price per hour, number of units), and the product's ledger places replicas on units. This file models one unit: how
+long it is busy, and how executions that share it slow each other.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,14 +20,14 @@ Done = Callable[[float, object], None]
 
 
 class Sharing(StrEnum):
-    """What executions that are on one unit at once do to each other."""
+    """How simultaneous executions on one unit affect each other."""
 
     EXCLUSIVE = "exclusive"
-    """Nothing: a replica has the unit to itself, each of its slots works at full speed."""
+    """Not at all: a replica has the unit to itself, and each of its slots works at full speed."""
     TIME_MULTIPLEXED = "time-multiplexed"
-    """They take turns: k of them get a k-th each of what one would have alone, times the gain."""
+    """Time slices: each of k executions gets 1/k of the speed of a single one, times the gain."""
     MPS = "mps"
-    """They run side by side, and together do more than one would alone: the gain, as measured."""
+    """Side by side: together they do more than a single one, by the measured gain."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,9 +37,10 @@ class Kind:
     accelerator: Accelerator
     sharing: Sharing = Sharing.EXCLUSIVE
     gain: Mapping[int, float] = field(default_factory=dict)
-    """Work done by so many executions at once, one alone does 1.0; straight lines between, the last one beyond."""
+    """Work done by that many executions at once, where a single one does 1.0; linear between the points, constant
+    beyond the last."""
     interference: Mapping[tuple[str, str], float] = field(default_factory=dict)
-    """How much longer (1.18: 18 %) an execution of the first function takes beside one of the second."""
+    """Slow-down of an execution of the first function beside one of the second (1.18: 18 %)."""
 
     def __post_init__(self) -> None:
         if any(count < 2 or not gain > 0.0 for count, gain in self.gain.items()):
@@ -50,7 +51,7 @@ class Kind:
             raise ValueError(f"{self.accelerator.name} is exclusive: gain and interference mean nothing there")
 
     def total_gain(self, executions: int) -> float:
-        """Work done at once by so many, in units of what one does alone."""
+        """Returns the work done by that many executions at once, in units of a single one."""
         points = sorted({1: 1.0, **self.gain}.items())
         for (low, least), (high, most) in pairwise(points):
             if executions <= high:
@@ -69,7 +70,7 @@ class _Job:
 
 
 class Unit:
-    """One unit. ``begin`` and ``end`` are for executions whose length is known; ``run`` for those that share it."""
+    """One unit. ``begin`` and ``end`` are for executions of known length; ``run`` is for those that share it."""
 
     __slots__ = ("_at", "_epoch", "_jobs", "_kernel", "_kind", "_name", "_number", "busy", "executions", "since")
 
@@ -84,29 +85,29 @@ class Unit:
         self.executions = 0
         self.since = 0.0
         self.busy: list[Busy] = []
-        """Times that are over; whoever reads them takes the list."""
+        """Finished busy times; the reader takes the list."""
 
     def begin(self, now: float) -> None:
-        """One more execution."""
+        """Begins an execution."""
         if not self.executions:
             self.since = now
         self.executions += 1
 
     def end(self, now: float) -> None:
-        """One fewer."""
+        """Ends an execution."""
         self.executions -= 1
         if not self.executions and now > self.since:
             self.busy.append((self._name, self._number, self.since, now))
 
     def cut(self, now: float) -> None:
-        """What was busy up to now counts, and goes on."""
+        """Records the busy time up to now; the execution continues."""
         if self.executions and now > self.since:
             self.busy.append((self._name, self._number, self.since, now))
             self.since = now
 
     def run(self, function: str, work_s: float, done: Done, argument: object, now: float) -> object:
-        """Executes ``work_s`` seconds at the speed that those who are here leave; then ``done(now, argument)``. Returns
-        a handle for :meth:`abort`."""
+        """Executes ``work_s`` seconds of work at the speed that the present executions leave; then calls ``done(now,
+        argument)``. Returns a handle for :meth:`abort`."""
         self.begin(now)
         self._advance(now)
         job = _Job(function, work_s, done, argument)
@@ -115,7 +116,7 @@ class Unit:
         return job
 
     def abort(self, handle: object, now: float) -> None:
-        """It ends without being done; nothing where it has ended."""
+        """Ends an execution without completing it; does nothing if it has ended."""
         if isinstance(handle, _Job) and handle in self._jobs:
             self._advance(now)
             del self._jobs[handle]
@@ -129,7 +130,7 @@ class Unit:
             job.left_s -= passed * job.speed
 
     def _settle(self, now: float) -> None:
-        """Speeds of all, and when the first of them ends."""
+        """Updates the speeds of all executions and the time of the next end."""
         self._epoch += 1
         if not self._jobs:
             return
@@ -178,7 +179,7 @@ class Devices:
         return self._units[accelerator, number]
 
     def take_busy(self, now: float) -> list[Busy]:
-        """Busy times since the last call, in order of the units."""
+        """Returns the busy times since the last call, in order of the units."""
         taken: list[Busy] = []
         for unit in self._units.values():
             unit.cut(now)

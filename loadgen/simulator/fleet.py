@@ -1,7 +1,7 @@
-"""The virtual fleet: the product's backend in virtual time, and the replicas that it says exist.
+"""The virtual fleet: the product's backend in virtual time, and its replicas.
 
 Creation, drain, revive, failure and back-off are :class:`tidegate.deploy.fake.FakeBackend`, placement its ledger. This
-file gives each of its replicas a body, and carries out plans.
+file simulates each of its replicas, and executes plans.
 """
 
 import random
@@ -16,18 +16,17 @@ from tidegate.deploy.fake import FakeBackend
 from tidegate.deploy.placement.ledger import AcceleratorKind, NoRoomError
 from tidegate.deploy.plan import plan
 from tidegate.errors import TidegateError
-from tidegate.loadgen.metrics.cost import Lease
 from tidegate.loadgen.simulator.devices import Devices
 from tidegate.loadgen.simulator.gate import SimulatedGateway
 from tidegate.loadgen.simulator.kernel import Kernel
+from tidegate.loadgen.simulator.lease import Lease
 from tidegate.loadgen.simulator.profiles import ColdStart
 from tidegate.loadgen.simulator.replica import VirtualReplica
 from tidegate.loadgen.simulator.result import Start
 from tidegate.loadgen.simulator.scenario import Scenario
 from tidegate.queue_proxy.metrics import Identity
-from tidegate.records.cold_start_phases import ColdStartPhases
 from tidegate.records.decision import Decision
-from tidegate.records.replica_state import ReplicaState
+from tidegate.records.replica_state import ColdStartPhases, ReplicaState
 
 T = TypeVar("T")
 _UNNAMED = ColdStart()
@@ -35,8 +34,8 @@ _GONE = (ReplicaState.STOPPED, ReplicaState.FAILED)
 
 
 def done(coroutine: Coroutine[Any, Any, T]) -> T:
-    """The result of a coroutine that waits for nothing, as those of the backend in virtual time do; raises
-    RuntimeError where it does wait."""
+    """Returns the result of a coroutine that never waits, as those of the backend in virtual time; raises RuntimeError
+    if it does wait."""
     try:
         coroutine.send(None)
     except StopIteration as end:
@@ -60,8 +59,8 @@ class Fleet:
         started: Callable[[Start], None],
         leased: Callable[[Lease], None],
     ) -> None:
-        """``replicas``: the living ones by id, kept here and shared with the gate. ``changed`` is told of
-        each change of a replica, ``started`` of each that became ready, ``leased`` of each that is gone."""
+        """``replicas``: the living ones by id, owned here and shared with the gateway. Callbacks: ``changed`` for each
+        change of a replica, ``started`` for each that became ready, ``leased`` for each that is gone."""
         self._scenario = scenario
         self._kernel = kernel
         self._devices = devices
@@ -72,20 +71,20 @@ class Fleet:
         self._started = started
         self._leased = leased
         self._resized_at: dict[str, float] = {}
-        """When a replica was last given other cores."""
+        """Time at which a replica last got other cores."""
         self._deployed = {each.revision.id: each for each in scenario.functions}
         self.gate: SimulatedGateway
-        """Set once, before anything happens."""
+        """Set once, before the run begins."""
         accelerators = [kind.accelerator for kind in scenario.kinds]
         cores = range(sum(each.cores * each.count for each in accelerators))
         self.backend = FakeBackend(
             accelerators, kernel, random.Random(rng.random()), start_up_s=0.0, host_cores=tuple(cores)
         )
-        self.backend.watch(self._told)
+        self.backend.watch(self._on_message)
         self._armed = inf
-        """When the backend is woken next."""
+        """Next wake-up of the backend."""
         self.cold_starts = 0
-        """Replicas that became ready, without those of the beginning."""
+        """Replicas that became ready, without the initial ones."""
 
     # --- what exists ---
 
@@ -93,7 +92,7 @@ class Fleet:
         return self.backend.replicas()
 
     def rooms(self) -> dict[str, list[AcceleratorRoom]]:
-        """For each revision the accelerators that it may use, cheapest first."""
+        """Returns the accelerators that each revision may use, cheapest first."""
         prices = {each.name: each.price_per_hour for each in self.backend.devices()}
         return {
             name: [
@@ -106,7 +105,7 @@ class Fleet:
     # --- what is done ---
 
     def begin(self) -> None:
-        """Brings the replicas of the beginning up, ready."""
+        """Starts the initial replicas, which are ready at once."""
         for deployed in self._scenario.functions:
             for accelerator, count in deployed.ready.items():
                 for number in range(count):
@@ -120,8 +119,8 @@ class Fleet:
         return self._devices.kinds[accelerator].accelerator.start_up_s
 
     def carry_out(self, decision: Decision, in_flight: Mapping[str, int], now: float) -> float | None:
-        """From the decision to creates, revives and removes. Returns when what could not be placed is to be tried
-        again; None: not at a certain time."""
+        """Executes a decision as creates, revives and removes. Returns the time at which to retry what could not be
+        placed; None without a definite time."""
         deployed = self._deployed[decision.revision]
         steps = plan(
             decision,
@@ -155,7 +154,7 @@ class Fleet:
         return min((each.until for each in steps.unplaced if each.until is not None), default=None)
 
     def arm(self) -> None:
-        """Has the backend woken when something is due there."""
+        """Schedules the backend's next wake-up."""
         when, now = self.backend.next_wakeup(), self._kernel.now()
         if when is not None and (when < self._armed or self._armed <= now):
             self._armed = when
@@ -167,7 +166,7 @@ class Fleet:
         self.arm()
 
     def resize(self, replica: str, cores: int) -> None:
-        """Orders other cores for a replica; it has them ``resize_s`` later, if that is possible then."""
+        """Requests other cores for a replica; it has them ``resize_s`` later, if that is possible then."""
         self._kernel.at(self._kernel.now() + self._scenario.resize_s, self._resized, (replica, cores))
 
     def _resized(self, now: float, order: tuple[str, int]) -> None:
@@ -184,13 +183,13 @@ class Fleet:
         body.resized(cores)
 
     def crash(self, revision: str) -> None:
-        """The replica that is ready longest dies; nothing where none is ready."""
+        """Kills the replica that has been ready longest; does nothing if none is ready."""
         ready = [each for each in self.statuses() if each.revision == revision and each.state is ReplicaState.READY]
         if ready:
             self.backend.crash(min(ready, key=lambda each: (each.ready_at or 0.0, each.id)).id)
 
     def end(self, now: float) -> None:
-        """The run is over: what still is there was leased up to now."""
+        """Ends the run: leases of present replicas end now."""
         for status in self.backend.replicas():
             body = self._replicas.get(status.id)
             if body is not None:
@@ -198,7 +197,7 @@ class Fleet:
 
     # --- what the backend says ---
 
-    def _told(self, status: ReplicaStatus) -> None:
+    def _on_message(self, status: ReplicaStatus) -> None:
         now = self._kernel.now()
         body = self._replicas.get(status.id)
         state = status.state
@@ -276,7 +275,7 @@ class Fleet:
             hop_s=self._scenario.hop_s,
             rng=self._service_rng,
             answered=self.gate.answered,
-            told=self.gate.told,
+            on_message=self.gate.on_message,
             drained=self._drained,
         )
 

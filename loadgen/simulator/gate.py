@@ -1,6 +1,8 @@
-"""The gate: the product's waiting room in virtual time, with the wires to the replicas and the counters of a worker.
+"""The simulated gateway: the product's waiting room in virtual time, the channels to the replicas, and a worker's
+counters.
 
-One worker. A message of a slot channel takes ``message_s`` in either direction; messages of one channel stay in order.
+There is one worker. A message of a slot channel takes ``message_s`` in either direction; messages of one channel stay
+in order.
 """
 
 import random
@@ -22,7 +24,7 @@ WORKER = "g0"
 
 
 class SimulatedGateway:
-    """What a gateway worker does around its room."""
+    """The shell of a gateway worker around its waiting room."""
 
     __slots__ = (
         "_activate",
@@ -59,14 +61,13 @@ class SimulatedGateway:
         activate: Callable[[Activation], None],
         caller: Callable[[Request, float], None],
     ) -> None:
-        """By revision: ``timeouts``, the time of a request, and ``latencies``, the SLA's target; ``idempotent``:
-        revisions whose requests are sent again when a replica breaks. ``caller`` is told the end of each request of a
-        closed loop."""
+        """By revision: ``timeouts`` of a request, and ``latencies``, the SLA's target; ``idempotent``: revisions whose
+        requests are retried when a replica breaks. ``caller`` receives the end of each request of a closed loop."""
         self.room = WaitingRoom(rng=rng)
         self.open = 0
-        """Requests that came and have not ended."""
+        """Requests that have not ended."""
         self.ended: list[Ended] = []
-        """Requests that have; whoever reads them takes the list (:meth:`take_ended`)."""
+        """Finished requests; the reader takes the list (:meth:`take_ended`)."""
         self._kernel = kernel
         self._message_s = message_s
         self._turn_s = turn_s
@@ -78,7 +79,7 @@ class SimulatedGateway:
         self._caller = caller
         self._counters = {revision: Counters(revision, latencies[revision]) for revision in timeouts}
         self._linked: dict[str, int] = {}
-        """Number of the link to a replica: what was under way on an older one arrives nowhere."""
+        """Number of the link to each replica; messages of an older link are dropped."""
         self._number = 0
         self._sequence = 0
         self._table: tuple[int, int] = (0, 0)
@@ -87,7 +88,7 @@ class SimulatedGateway:
     # --- requests ---
 
     def arrive(self, request: Request, now: float) -> None:
-        """``request`` came now."""
+        """Takes a request that arrives now."""
         revision = request[1]
         self.open += 1
         room = self.room
@@ -108,14 +109,14 @@ class SimulatedGateway:
             self._turn(now)
 
     def _return(self, bind: Bind, replica: "VirtualReplica | None", now: float) -> None:
-        """The replica is gone, or did not start it."""
+        """Returns a request to the room: its replica is gone, or did not start it."""
         if replica is None:
             self.room.unsent(bind, now)
         else:
             self.room.refused(bind, now)
 
     def answered(self, replica: "VirtualReplica", bind: Bind, kept: bool, sent_at: float, now: float) -> None:
-        """A replica's answer is here."""
+        """Takes a replica's answer."""
         request: Request = bind.request  # type: ignore[assignment]  # what was given to the room
         self.open -= 1
         self.ended.append((request, sent_at, now, replica.accelerator, replica.id, ANSWERED))
@@ -129,7 +130,7 @@ class SimulatedGateway:
             self._caller(request, now)
 
     def broke(self, replica: "VirtualReplica", bind: Bind, now: float) -> None:
-        """The replica died with it: that it had not begun to run it is nothing that a gateway can know."""
+        """Takes the loss of a replica with its request. A gateway cannot know whether execution had begun."""
         request: Request = bind.request  # type: ignore[assignment]  # as above
         if request[1] in self._idempotent:
             self.room.broke_off(bind, now)
@@ -151,7 +152,7 @@ class SimulatedGateway:
     # --- commands ---
 
     def _act(self, now: float) -> None:
-        """Carries out what the room wants."""
+        """Executes the room's commands."""
         room = self.room
         while room.out:
             commands, room.out = room.out, []
@@ -178,19 +179,19 @@ class SimulatedGateway:
             self._turn(now)
 
     def _arm(self, now: float) -> None:
-        """Those who wait, and what the room was told, may have a time at which it has to look again."""
+        """Schedules the room's next wake-up."""
         when = self.room.next_wakeup()
         if when is not None and (when < self._wake or self._wake <= now):
             self._wake = when
             self._kernel.at(when, self._woken)
 
     def _turn(self, now: float) -> None:
-        """A loop turn began in which something was called."""
+        """Starts a loop iteration in which the room was called."""
         self._is_turning = True
         self._kernel.at(now + self._turn_s, self._turned)
 
     def _turned(self, now: float, _: None) -> None:
-        """It is over: wants are told."""
+        """Ends the loop iteration: wants are sent."""
         self._is_turning = False
         if self.room.unsettled:
             self.room.settle(now)
@@ -224,8 +225,8 @@ class SimulatedGateway:
         if replica is not None and self._linked.get(name) == number:
             replica.heard(message, now)
 
-    def told(self, replica: "VirtualReplica", message: ProxyMessage) -> None:
-        """A replica says something on its channel."""
+    def on_message(self, replica: "VirtualReplica", message: ProxyMessage) -> None:
+        """Takes a replica's message on its channel."""
         link = self._linked.get(replica.id)
         if link is not None:
             self._kernel.at(self._kernel.now() + self._message_s, self._down, (replica.id, link, message))
@@ -237,13 +238,13 @@ class SimulatedGateway:
             self._act(now)
 
     def lost(self, name: str, now: float) -> None:
-        """A replica's end of the channel is gone, and comes back no more."""
+        """Takes the final loss of a replica's channel."""
         if self._linked.pop(name, None) is not None:
             self.room.unlinked(name, now)
             self._act(now)
 
     def apply(self, table: RouteTable, now: float) -> None:
-        """Works from this route table on."""
+        """Works by this route table from now on."""
         self._table = table.version
         self.room.apply(table, now)
         self._act(now)
@@ -251,7 +252,7 @@ class SimulatedGateway:
     # --- figures ---
 
     def take_ended(self) -> list[Ended]:
-        """Requests that ended since the last call, in order; they are counted."""
+        """Returns the requests that ended since the last call, in order, and counts them."""
         taken, self.ended = self.ended, []
         if len(self._counters) == 1:
             for counters in self._counters.values():
@@ -265,7 +266,7 @@ class SimulatedGateway:
         return taken
 
     def sample(self, now: float) -> GatewaySample:
-        """What the worker answers to ``GET /sample``; call :meth:`take_ended` first."""
+        """Returns the worker's answer to ``GET /sample``; call :meth:`take_ended` first."""
         self._sequence += 1
         demands = (counters.demand(self.room.counts(name, now)) for name, counters in self._counters.items())
         return GatewaySample(

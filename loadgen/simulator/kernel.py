@@ -1,8 +1,8 @@
 """Discrete events in virtual time: a heap of (time, sequence, action, argument), and a feed of arrivals beside it.
 
-Actions of one moment run in the order in which they were asked for, those of the feed last: what ends at a moment has
-ended for who comes then. So equal inputs give equal runs. The kernel is a :class:`tidegate.clock.Clock`; product code
-that wants one gets it.
+Actions of one moment run in the order in which they were scheduled, those of the feed last: an arrival finds everything
+ended that ends at its moment. So equal inputs give equal runs. The kernel is a :class:`tidegate.clock.Clock` for
+product code.
 """
 
 from collections.abc import Callable
@@ -12,22 +12,22 @@ from math import inf
 from typing import Any, Protocol
 
 Action = Callable[[float, Any], None]
-"""(the moment in seconds, the argument that it was asked for with)."""
+"""Called with (time in seconds, the argument it was scheduled with)."""
 
 
 class Feed(Protocol):
-    """What comes one after the other, the next not before the last: it need not go through the heap."""
+    """A sequence of events in order of time, which need not go through the heap."""
 
     at_s: float
-    """When the next comes; infinity: none does."""
+    """Time of the next event; infinity without one."""
 
     def comes(self, now: float) -> None:
-        """It is here."""
+        """Takes the event at its time."""
         ...
 
 
 class Nothing:
-    """A feed without anything."""
+    """An empty feed."""
 
     at_s = inf
 
@@ -35,28 +35,28 @@ class Nothing:
 
 
 class Kernel:
-    """The clock of one simulation, and what is to come. Times in seconds."""
+    """The clock of one simulation and its future events. Times in seconds."""
 
     __slots__ = ("_is_over", "_now", "heap", "sequence")
 
     def __init__(self) -> None:
         self.heap: list[tuple[float, int, Action, Any]] = []
-        """What is to come. Whoever asks for something with every request pushes here by itself, with a time that has
-        not passed: :meth:`at` written out, one call less."""
+        """Future events. Code that schedules something for every request pushes here directly, with a time that has not
+        passed: :meth:`at` inlined, one call less."""
         self.sequence = count()
         self._now = 0.0
         self._is_over = False
 
     def now(self) -> float:
-        """The moment of the event that runs."""
+        """Returns the time of the present event."""
         return self._now
 
     def at(self, when: float, action: Action, argument: Any = None) -> None:
-        """``action(when, argument)`` then; at once, after what was asked for before, if the time has passed."""
+        """Schedules ``action(when, argument)``; a time that has passed means now, after everything scheduled before."""
         heappush(self.heap, (when if when > self._now else self._now, next(self.sequence), action, argument))
 
     def run(self, until: float, feed: Feed | None = None) -> None:
-        """Lets everything happen that is due before or at ``until``, or until :meth:`stop`; then it is ``until``."""
+        """Runs all events up to and including ``until``, or until :meth:`stop`; then sets the time to ``until``."""
         heap, source = self.heap, Nothing() if feed is None else feed
         self._is_over = False
         while not self._is_over:

@@ -1,7 +1,7 @@
-"""``concurrency: auto``: limits learnt by the product's tuners, from the samples of each second.
+"""``concurrency: auto``: limits learnt by the product's tuners from the samples of each second.
 
-A server's declared number, where a group starts and the most it gets, is the width of its profile; ``AUTO_LIMIT`` where
-the profile has none, since its times say nothing of more requests at once.
+The server's declared number, where a group starts and its maximum, is the width of its profile. A profile without a
+width gives ``AUTO_LIMIT``, since its times do not cover more requests at once.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -12,7 +12,7 @@ from tidegate.records.replica_sample import ReplicaSample
 
 
 class SimulatedLimits:
-    """The limits of all functions that give none themselves."""
+    """The learnt limits of all functions without a limit of their own."""
 
     __slots__ = ("_functions", "_last", "_tuners")
 
@@ -23,11 +23,11 @@ class SimulatedLimits:
         self._last: dict[str, ReplicaSample] = {}
 
     def __bool__(self) -> bool:
-        """There are such functions."""
+        """Whether there are such functions."""
         return bool(self._functions)
 
     def measured(self, samples: Iterable[ReplicaSample], there: Collection[str]) -> None:
-        """The samples of this second; ``there``: the replicas that exist, sampled or not."""
+        """Takes the samples of this second; ``there``: the replicas that exist, sampled or not."""
         for gone in [name for name in self._last if name not in there]:
             del self._last[gone]
         for after in samples:
@@ -41,11 +41,12 @@ class SimulatedLimits:
             self._last[after.replica] = after
 
     def turn(self, now: float, waiting: Mapping[str, int]) -> list[Move]:
-        """After the samples of a second: the limits that change. ``waiting``: requests in the gateway, by revision."""
+        """Returns the limits that change after the samples of a second. ``waiting``: requests in the gateway, by
+        revision."""
         return self._tuners.turn(now, waiting)
 
     def of(self, revision: str, accelerator: str) -> int | None:
-        """What replicas of the group should work with; None: nothing is learnt there."""
+        """Returns the limit for the group's replicas; None if none is learnt there."""
         known = self._tuners.limit(revision, accelerator)
         return None if known is None else known.limit
 

@@ -1,6 +1,6 @@
-"""How long a model server works on a request, by batch, cores and share of a device.
+"""Service times of a model server, by batch, cores and share of a device.
 
-A profile gives the *nominal* time, which replicas remember, and how executions vary around it. Times in seconds.
+A profile gives the *nominal* time, which replicas cache, and the variation around it. Times in seconds.
 """
 
 import math
@@ -12,16 +12,16 @@ from typing import Protocol
 
 
 class Times(Protocol):
-    """Time of one execution by its batch."""
+    """Time of one execution by batch size."""
 
     def seconds(self, inferences: int) -> float:
-        """``inferences`` >= 1."""
+        """Returns the time for ``inferences`` >= 1."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """``base_s + per_item_s * inferences``: what most models on most devices come close to (Clipper, SMIF)."""
+    """``base_s + per_item_s * inferences``: close to most models on most devices (Clipper, SMIF)."""
 
     base_s: float
     per_item_s: float = 0.0
@@ -35,12 +35,13 @@ class Line:
 
 
 class Table:
-    """Measured times of some batch sizes: straight lines between them and beyond the last two, flat below the first."""
+    """Measured times of some batch sizes: linear between them and beyond the last two, flat below the first."""
 
     __slots__ = ("_sizes", "_times")
 
     def __init__(self, measured: Mapping[int, float]) -> None:
-        """Seconds by batch. Raises ValueError for none at all, sizes below 1, and times that are no durations."""
+        """``measured``: seconds by batch. Raises ValueError if it is empty, for sizes below 1 and for invalid
+        durations."""
         if not measured:
             raise ValueError("a table of execution times is empty; it needs one batch size at least")
         for size, time_s in measured.items():
@@ -66,24 +67,25 @@ class Table:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceProfile:
-    """One function on one kind of accelerator. Raises ValueError for figures outside the ranges given here."""
+    """Service times of one function on one kind of accelerator. Raises ValueError for figures outside the ranges given
+    here."""
 
     times: Times
-    """With one core, or a whole device."""
+    """Times with one core, or a whole device."""
     jitter: float = 0.0
-    """0..1: an execution takes 1 - jitter .. 1 + jitter of its nominal time, evenly drawn, as the emulated accelerators
-    of live deployments do it."""
+    """0..1: an execution takes 1 - jitter .. 1 + jitter of its nominal time, uniformly drawn, as on the emulated
+    accelerators of live deployments."""
     is_exponential: bool = False
-    """Times are exponentially distributed around the nominal one instead: the M of queueing theory."""
+    """Whether times are exponentially distributed around the nominal one instead: the M of queueing theory."""
     parallel: float = 0.0
-    """0..1: part of the work that cores divide among them (Amdahl's law)."""
+    """0..1: part of the work that is divided among cores (Amdahl's law)."""
     full_share: int = 1
-    """1..100: percent of a device with which it is as fast as with all of it; below, time grows as the share falls."""
+    """1..100: percent of a device that gives full speed; below it, time grows as the share falls."""
     width: int = 0
-    """Requests that the model server runs at once, others wait inside it; 0: all that it is given."""
+    """Requests that the model server runs at once, others wait inside it; 0: no bound."""
     first_s: float = 0.0
-    """A replica's first execution takes this long at least, and nothing runs beside it: what is loaded or compiled with
-    the first request."""
+    """Minimum time of a replica's first execution, beside which nothing runs: loading or compiling with the first
+    request."""
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.jitter <= 1.0 or not 0.0 <= self.parallel <= 1.0:
@@ -96,13 +98,13 @@ class ServiceProfile:
             raise ValueError("an exponential profile has no jitter beside it")
 
     def nominal(self, inferences: int, *, cores: int = 1, share: int = 100) -> float:
-        """Time of one execution that nothing disturbs; ``share``: percent of the device."""
+        """Returns the undisturbed time of one execution; ``share``: percent of the device."""
         alone = self.times.seconds(inferences)
         divided = (1.0 - self.parallel) + self.parallel / max(1, cores)
         return alone * divided * max(1.0, self.full_share / max(1, share))
 
     def varied(self, nominal_s: float, rng: random.Random) -> float:
-        """One execution's time."""
+        """Returns one execution's time."""
         if self.jitter:
             return nominal_s * (1.0 + self.jitter * (2.0 * rng.random() - 1.0))
         if self.is_exponential:
@@ -125,5 +127,5 @@ class ColdStart:
 
     @property
     def total_s(self) -> float:
-        """From the decision to ready."""
+        """Seconds from the decision to ready."""
         return self.schedule_s + self.pull_s + self.load_s + self.warm_s

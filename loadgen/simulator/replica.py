@@ -1,7 +1,7 @@
-"""A virtual replica: the product's slot ledger and measure over a model server that takes virtual time.
+"""A virtual replica: the product's slot ledger and counters over a model server in virtual time.
 
-It stands where queue_proxy and model server stand live: it checks each request's credit, runs it, says at the answer
-whether the credit stays, and measures what a queue_proxy measures.
+It takes the place of queue_proxy and model server: it checks each request's credit, runs the request, reports with the
+answer whether the credit stays, and measures what a queue_proxy measures.
 """
 
 import random
@@ -17,16 +17,15 @@ from tidegate.loadgen.simulator.devices import Sharing, Unit
 from tidegate.loadgen.simulator.kernel import Kernel
 from tidegate.loadgen.simulator.profiles import ServiceProfile
 from tidegate.queue_proxy.metrics import Identity, ReplicaCounters, ReplicaLevels
-from tidegate.records.cold_start_phases import ColdStartPhases
 from tidegate.records.replica_sample import ReplicaSample
-from tidegate.records.replica_state import ConcurrencyUnit, ReplicaState
+from tidegate.records.replica_state import ColdStartPhases, ConcurrencyUnit, ReplicaState
 
 KEPT_TIMES = 4096
-"""Batch sizes whose nominal time is remembered."""
+"""Batch sizes whose nominal time is cached."""
 
 Answered = Callable[["VirtualReplica", Bind, bool, float, float], None]
-"""(replica, request, whether the credit stays, when it was sent, now)."""
-Told = Callable[["VirtualReplica", ProxyMessage], None]
+"""Called with (replica, request, whether the credit stays, send time, now)."""
+OnMessage = Callable[["VirtualReplica", ProxyMessage], None]
 
 
 class VirtualReplica:
@@ -45,9 +44,9 @@ class VirtualReplica:
         "_kernel",
         "_line",
         "_nominal",
+        "_on_message",
         "_rng",
         "_running",
-        "_told",
         "_unit",
         "_wake",
         "_width",
@@ -78,10 +77,11 @@ class VirtualReplica:
         hop_s: float,
         rng: random.Random,
         answered: Answered,
-        told: Told,
+        on_message: OnMessage,
         drained: Callable[[str], None],
     ) -> None:
-        """``told`` gets what goes down the slot channel, ``drained`` the id when all credits are home after a drain."""
+        """``on_message`` receives the messages of the slot channel; ``drained`` receives the id when all credits have
+        returned after a drain."""
         self.id = identity.replica
         self.function = identity.function
         self.accelerator = identity.group
@@ -98,19 +98,19 @@ class VirtualReplica:
         self._is_steady = not (profile.jitter or profile.is_exponential)
         self._hop_s = hop_s
         self._rng = rng
-        self._told = told
+        self._on_message = on_message
         self._drained = drained
         self._done = self._ended
         self._channel: Channel | None = None
         self._flights: dict[Bind, Credit | int] = {}
-        """Requests here with their credit; with the units that they were charged where there is no limit."""
+        """Requests here with their credit, or without a limit with the units charged."""
         self._handles: dict[Bind, object] = {}
         """Executions on a shared unit."""
         self._line: deque[tuple[Bind, float]] = deque()
-        """Requests that wait inside the model server, and when they were sent."""
+        """Requests that wait inside the model server, with their send times."""
         self._running = 0
         self._first_s = profile.first_s
-        """0: the first execution is over, or like any other."""
+        """0 once the first execution is over, or if it is like any other."""
         self._width = 1 if profile.first_s else profile.width or 1 << 30
         self._nominal: dict[int, float] = {}
         self._wake = float("inf")
@@ -118,7 +118,7 @@ class VirtualReplica:
     # --- requests ---
 
     def begin(self, bind: Bind, now: float) -> bool:
-        """A request arrived; False: it was not started, and goes elsewhere."""
+        """Takes a request; returns False if it was not started and must go elsewhere."""
         ledger = self.ledger
         if bind.credit:
             credit = ledger.start(bind.credit, bind.inferences, bind.want, now)
@@ -164,7 +164,7 @@ class VirtualReplica:
         return found
 
     def _shared_ended(self, now: float, argument: object) -> None:
-        """The unit has done its part; the answer is on its way."""
+        """Takes the end of an execution on the unit; the answer is sent."""
         if self._hop_s:
             self._kernel.at(now + self._hop_s, self._done, argument)
         else:
@@ -199,7 +199,7 @@ class VirtualReplica:
         self.answered(self, bind, kept, sent_at, now)
 
     def breaks(self, now: float) -> list[Bind]:
-        """The replica is gone: what it had."""
+        """Ends the replica abruptly; returns its requests."""
         lost, waited = list(self._flights), {bind for bind, _ in self._line}
         for bind in lost:
             if bind in self._handles:
@@ -216,12 +216,12 @@ class VirtualReplica:
     # --- the slot channel ---
 
     def opened(self, message: Hello, now: float) -> None:
-        """The gateway's channel says hello."""
+        """Takes the hello of the gateway's channel."""
         self._channel = self.ledger.opened(message.worker, now)
         self.act(now)
 
     def closed(self, now: float) -> None:
-        """The gateway closed it."""
+        """Takes the close of the gateway's channel."""
         if self._channel is not None:
             channel, self._channel = self._channel, None
             self.ledger.closed(channel, now)
@@ -233,14 +233,14 @@ class VirtualReplica:
             self.act(now)
 
     def act(self, now: float) -> None:
-        """Carries out what the ledger wants."""
+        """Executes the ledger's commands."""
         ledger = self.ledger
         while ledger.out:
             commands, ledger.out = ledger.out, []
             for command in commands:
                 if type(command) is Send:
                     if command.channel is self._channel or self._channel is None:
-                        self._told(self, command.message)
+                        self._on_message(self, command.message)
                 elif type(command) is StateIs and command.state is ReplicaState.DRAINED:
                     self._drained(self.id)
         when = ledger.next_wakeup()
@@ -258,12 +258,12 @@ class VirtualReplica:
     # --- life ---
 
     def resized(self, cores: int) -> None:
-        """It works with so many cores from the next execution on."""
+        """Works with that many cores from the next execution on."""
         self.cores = cores
         self._nominal.clear()
 
     def sample(self, now: float) -> ReplicaSample:
-        """What its queue_proxy answers to ``GET /sample``."""
+        """Returns its queue_proxy's answer to ``GET /sample``."""
         ledger = self.ledger
         level = ReplicaLevels(state=ledger.state, limit=ledger.limit, queued=ledger.queued, phases=self.phases)
         return self.measure.sample(now, level)

@@ -1,4 +1,5 @@
-"""Where the output of a simulation goes, as it comes: memory does not grow with the trace unless a sink keeps all."""
+"""Outputs of a simulation, passed to a sink as they arise: memory does not grow with the trace unless a sink keeps
+all."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -6,19 +7,19 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from tidegate.histogram import Histogram
-from tidegate.loadgen.metrics.cost import Lease
 from tidegate.loadgen.simulator.counters import ANSWERED, Ended
 from tidegate.loadgen.simulator.devices import Busy
+from tidegate.loadgen.simulator.lease import Lease
 from tidegate.records.decision import Decision
 
 
-class Second(NamedTuple):
+class FunctionSecond(NamedTuple):
     """One function at the end of one second."""
 
     at_s: float
     function: str
     wanted: int
-    """Replicas by the last decision that did not hold."""
+    """Desired replicas of the last decision that was not a hold."""
     ready: int
     starting: int
     draining: int
@@ -26,58 +27,58 @@ class Second(NamedTuple):
 
 
 class Start(NamedTuple):
-    """A replica became ready, or was there ready at the beginning."""
+    """A replica that became ready, or was ready at the beginning."""
 
     replica: str
     function: str
     accelerator: str
     asked_s: float
-    """When it was asked for."""
+    """Time at which it was requested."""
     ready_s: float
 
 
 class Sink(Protocol):
-    """Takes what happens, at least once a second and in order of time."""
+    """Receives the events of a run, at least once a second and in order of time."""
 
     def requests(self, ended: Sequence[Ended]) -> None:
-        """Requests that ended since the last call."""
+        """Takes the requests that ended since the last call."""
         ...
 
     def busy(self, spans: Sequence[Busy]) -> None:
-        """Times in which units worked; one that goes on is cut."""
+        """Takes times in which units worked; one that continues is cut."""
         ...
 
     def decision(self, decision: Decision) -> None:
-        """A decision as the live log has it: changes, and one a minute."""
+        """Takes a decision as the live log records it: changes, and one a minute."""
         ...
 
     def start(self, start: Start) -> None:
-        """At the moment itself, before any request that the replica answers."""
+        """Takes a start at its time, before any request that the replica answers."""
         ...
 
     def lease(self, lease: Lease) -> None:
-        """A replica is gone, has other cores from now on, or the run is over."""
+        """Takes a lease: a replica is gone, has other cores from now on, or the run is over."""
         ...
 
-    def second(self, second: Second) -> None: ...
+    def second(self, second: FunctionSecond) -> None: ...
 
 
 class Totals:
-    """Adds up and keeps nothing else: the same size after any number of requests."""
+    """A sink that only adds up, in constant memory."""
 
     def __init__(self) -> None:
         self.ends: dict[str, int] = {}
         """Requests by how they ended."""
         self.inferences = 0
-        """Answered."""
+        """Inferences of answered requests."""
         self.latency = Histogram()
-        """Of answered requests."""
+        """Latency of answered requests."""
         self.latency_s = self.queued_s = 0.0
-        """Sums over answered requests: all of their time, and the part before they were sent to a replica."""
+        """Sums over answered requests: their latency, and the part before they were sent to a replica."""
         self.busy_s: dict[str, float] = {}
-        """Time in which units executed something, by accelerator."""
+        """Busy seconds of units, by accelerator."""
         self.leased_s: dict[str, float] = {}
-        """Time of replicas, by accelerator."""
+        """Seconds of replicas, by accelerator."""
         self.decisions = 0
 
     @property
@@ -107,20 +108,20 @@ class Totals:
     def lease(self, lease: Lease) -> None:
         self.leased_s[lease.accelerator] = self.leased_s.get(lease.accelerator, 0.0) + lease.end_s - lease.start_s
 
-    def second(self, second: Second) -> None:
+    def second(self, second: FunctionSecond) -> None:
         pass
 
 
 @dataclass(slots=True)
 class Everything:
-    """Keeps it all: for runs that fit into memory."""
+    """A sink that keeps everything, for runs that fit into memory."""
 
     ended: list[Ended] = field(default_factory=list)
     spans: list[Busy] = field(default_factory=list)
     decisions: list[Decision] = field(default_factory=list)
     starts: list[Start] = field(default_factory=list)
     leases: list[Lease] = field(default_factory=list)
-    seconds: list[Second] = field(default_factory=list)
+    seconds: list[FunctionSecond] = field(default_factory=list)
 
     def requests(self, ended: Sequence[Ended]) -> None:
         self.ended += ended
@@ -137,18 +138,18 @@ class Everything:
     def lease(self, lease: Lease) -> None:
         self.leases.append(lease)
 
-    def second(self, second: Second) -> None:
+    def second(self, second: FunctionSecond) -> None:
         self.seconds.append(second)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
-    """What is left to say when a run is over."""
+class SimulationResult:
+    """Totals of a finished run."""
 
     simulated_s: float
     requests: int
-    """That came."""
+    """Requests that arrived."""
     unended: int
-    """That had not ended when time was up."""
+    """Requests that had not ended at the end of the run."""
     cold_starts: int
     """Replicas that became ready after the beginning."""

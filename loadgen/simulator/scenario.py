@@ -1,4 +1,4 @@
-"""What is simulated: accelerators, functions with what they take there, callers, and what breaks."""
+"""The scenario of a simulation: accelerators, functions with their profiles, callers, and failures."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -10,44 +10,43 @@ from tidegate.loadgen.simulator.devices import Kind
 from tidegate.loadgen.simulator.profiles import ColdStart, ServiceProfile
 
 AUTO_LIMIT = 4
-"""Slots that a replica begins with, and has at most, where the function says ``auto`` and the profile has no width:
-what live replicas begin with."""
+"""Initial and maximum slots of a replica if the function says ``auto`` and the profile has no width: the initial value
+of live replicas."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deployed:
-    """One function as it is deployed."""
+    """One deployed function."""
 
     revision: Revision
     profiles: Mapping[str, ServiceProfile]
-    """By accelerator; every one that the function may use."""
+    """By accelerator; one for each that the function may use."""
     cold_starts: Mapping[str, ColdStart] = field(default_factory=dict)
-    """By accelerator; those that are not named take a second to load."""
+    """By accelerator; others take one second to load."""
     ready: Mapping[str, int] = field(default_factory=dict)
-    """Replicas that are ready at the beginning, by accelerator."""
+    """Replicas ready at the beginning, by accelerator."""
 
     @property
     def limit(self) -> int:
-        """Slots of one replica at the most, on any accelerator; 0: no limit."""
+        """Maximum slots of one replica on any accelerator; 0: no limit."""
         return max((self.limit_on(accelerator) for accelerator in self.profiles), default=AUTO_LIMIT)
 
     def limit_on(self, accelerator: str) -> int:
-        """Slots that a replica on this accelerator begins with; 0: no limit."""
+        """Initial slots of a replica on this accelerator; 0: no limit."""
         concurrency = self.revision.function.concurrency
         return (self.profiles[accelerator].width or AUTO_LIMIT) if concurrency is None else concurrency
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Callers:
-    """Closed loop: each sends one request after the other, and waits for the answer."""
+    """A closed loop: each caller sends one request after the other, and waits for the answer."""
 
     function: str
     callers: int
     requests: int | None = None
-    """Of all together, dealt evenly, the first ones get one more; None: no end."""
+    """Requests of all callers together, dealt evenly (the first ones get one more); None: no end."""
     rate: float | None = None
-    """Requests per second that one caller does not go beyond (:class:`tidegate.loadgen.arrivals.pace.Ticker`); None:
-    at once."""
+    """Maximum requests per second of one caller (:class:`tidegate.loadgen.arrivals.pace.Ticker`); None: no bound."""
     start_s: float = 0.0
     inferences: int = 1
 
@@ -60,7 +59,7 @@ class Callers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Crash:
-    """The replica of a function that is ready longest dies at a moment, with all that it runs."""
+    """The death of the replica of a function that has been ready longest, with all that it runs."""
 
     at_s: float
     function: str
@@ -68,7 +67,7 @@ class Crash:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokenStarts:
-    """The next starts of a function fail when they should become ready."""
+    """The next starts of a function fail at the time at which they should become ready."""
 
     at_s: float
     function: str
@@ -77,25 +76,25 @@ class BrokenStarts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
-    """Everything that a run depends on: equal scenarios give equal runs. Raises ValueError where parts do not fit."""
+    """All inputs of a run: equal scenarios give equal runs. Raises ValueError if parts do not fit."""
 
     kinds: tuple[Kind, ...]
     functions: tuple[Deployed, ...]
     seed: int = 1
     arrivals: Iterable[Arrival] = ()
-    """Open loop, rising in time; ``function`` empty: the first one's. Read once, one by one."""
+    """Open loop, rising in time; an empty ``function`` means the first one. Read once, one by one."""
     callers: tuple[Callers, ...] = ()
     failures: tuple[Crash | BrokenStarts, ...] = ()
     hop_s: float = 0.0
-    """What a request and its answer together spend between gateway and replica."""
+    """Network time of a request and its answer together, between gateway and replica."""
     message_s: float = 0.0002
-    """What a message of a slot channel, an activation or a route table spends on its way."""
+    """Delay of a message of a slot channel, an activation or a route table."""
     turn_s: float = 0.001
-    """A loop turn of the gateway: what waits is told to the replicas at the end of one."""
+    """Length of a gateway's loop iteration: wants are sent at its end."""
     resize_s: float = 0.0
-    """From the order to give a replica other cores until it has them."""
+    """Time from the request for other cores until the replica has them."""
     keeps_scale: bool = False
-    """Nobody decides: the replicas of the beginning stay as they are."""
+    """Whether the initial replicas stay as they are, without decisions."""
 
     def __post_init__(self) -> None:
         here = {kind.accelerator.name for kind in self.kinds}

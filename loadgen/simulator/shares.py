@@ -1,4 +1,4 @@
-"""What the traffic manager is told: weights by what replicas have done, as the control process works them out."""
+"""Weights of the simulated traffic manager, from the replicas' measured rates, as in the control process."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 
@@ -11,17 +11,20 @@ from tidegate.traffic.weights import ServiceRates, Weights, capacities
 
 
 class SimulatedShares:
-    """Measured service rates and published weights of all functions, each with its one revision. ``learnt``: the rate
-    of a revision's replica on an accelerator at its limit, by the autoscaler."""
+    """Measured service rates and published weights of all functions, each with its one revision.
 
-    def __init__(self, learnt: Callable[[str, str], float | None]) -> None:
+    ``learnt`` returns the autoscaler's rate of a revision's replica on an accelerator at its limit. ``weights`` holds
+    the weights in force.
+    """
+
+    def __init__(self, learnt: Callable[[str, str], float | None], weights: Weights) -> None:
         self._learnt = learnt
         self._rates = ServiceRates()
-        self._weights = Weights()
+        self._weights = weights
         self._last: dict[str, ReplicaSample] = {}
 
     def measured(self, samples: Iterable[ReplicaSample], there: Collection[str]) -> None:
-        """The samples of this second; ``there``: the replicas that exist, sampled or not."""
+        """Takes the samples of this second; ``there``: the replicas that exist, sampled or not."""
         for gone in [name for name in self._last if name not in there]:
             del self._last[gone]
         for after in samples:
@@ -31,12 +34,8 @@ class SimulatedShares:
             self._last[after.replica] = after
 
     def in_flight(self) -> Mapping[str, int]:
-        """Requests by replica, at the last samples."""
+        """Returns requests in flight by replica, at the last samples."""
         return {name: sample.in_flight for name, sample in self._last.items()}
-
-    def weights(self, revision: str) -> Mapping[str, float]:
-        """The fractions in force."""
-        return self._weights.published(revision)
 
     def mu_ips(self, revision: str, accelerator: str) -> float | None:
         learnt = self._learnt(revision, accelerator)
@@ -49,7 +48,8 @@ class SimulatedShares:
         failure_of: Callable[[str], RevisionFailure | None],
         now: float,
     ) -> list[ServedFunction]:
-        """Every function with its revision. One that cannot be started is refused until the next attempt is due."""
+        """Returns every function with its revision. One that cannot be started is refused until the next attempt is
+        due."""
         ready: dict[str, dict[str, int]] = {}
         serving = set()
         for each in replicas:

@@ -1,15 +1,16 @@
 """The simulation: virtual hardware under the product's own code, one event after the other.
 
 Each second does what a round of the control process does: samples, decisions, plans, weights, route table. An
-activation is decided upon when it arrives. What decides is the live :class:`tidegate.autoscaler.live.Autoscaler`
-itself, on the simulation's clock; only its pulling and its log are done here.
+activation is decided upon when it arrives. What decides is the live :class:`tidegate.autoscaler.autoscaler.Autoscaler`
+itself, on the simulation's clock; only sampling and the log are the simulation's own.
 """
 
 import random
+from collections.abc import Mapping
 from math import inf
 
-from tidegate.autoscaler.live import Autoscaler, DecisionLog
-from tidegate.autoscaler.measure.sampling import ALL_UP_TO, asked
+from tidegate.autoscaler.autoscaler import Autoscaler, StandaloneContext
+from tidegate.autoscaler.measure.sampling import ALL_UP_TO, to_sample
 from tidegate.deploy.backend import ReplicaStatus
 from tidegate.loadgen.simulator.counters import Request
 from tidegate.loadgen.simulator.devices import Devices
@@ -18,7 +19,7 @@ from tidegate.loadgen.simulator.gate import WORKER, SimulatedGateway
 from tidegate.loadgen.simulator.kernel import Kernel
 from tidegate.loadgen.simulator.limits import SimulatedLimits
 from tidegate.loadgen.simulator.replica import VirtualReplica
-from tidegate.loadgen.simulator.result import Result, Second, Sink
+from tidegate.loadgen.simulator.result import FunctionSecond, SimulationResult, Sink
 from tidegate.loadgen.simulator.scenario import BrokenStarts, Crash, Scenario
 from tidegate.loadgen.simulator.shares import SimulatedShares
 from tidegate.loadgen.simulator.sources import ClosedLoop, OpenLoop
@@ -27,24 +28,37 @@ from tidegate.records.gateway_sample import Activation
 from tidegate.records.replica_state import ReplicaState
 from tidegate.records.route_table import RouteTable
 from tidegate.traffic.table import TableBuilder
+from tidegate.traffic.weights import Weights
 
 PERIOD_S = 1.0
 _SAMPLED = (ReplicaState.READY, ReplicaState.DRAINING)
 
 
-class _Log(DecisionLog):
-    """The decision log goes to the sink."""
+class _Log:
+    """A decision log that writes to the sink."""
 
     def __init__(self, sink: Sink) -> None:
-        super().__init__(None)
         self._sink = sink
 
     def write(self, decision: Decision) -> None:
         self._sink.decision(decision)
 
+    def read(self, function: str, n: int) -> list[Decision]:
+        return []
+
+
+class _Context(StandaloneContext):
+    """The published weights; neither rollouts nor devices."""
+
+    def __init__(self, weights: Weights) -> None:
+        self._weights = weights
+
+    def weights(self, revision: str) -> Mapping[str, float]:
+        return self._weights.published(revision)
+
 
 class Simulation:
-    """One run of one scenario; :meth:`run` it once."""
+    """One run of one scenario; call :meth:`run` once."""
 
     def __init__(self, scenario: Scenario, sink: Sink) -> None:
         self._scenario = scenario
@@ -55,17 +69,16 @@ class Simulation:
         self._replicas: dict[str, VirtualReplica] = {}
         functions = [each.revision for each in scenario.functions]
         self._revisions = {each.function.name: each.id for each in functions}
-        self.autoscaler = Autoscaler(kernel)
-        self.autoscaler.log = _Log(sink)
-        self._shares = SimulatedShares(self.autoscaler.mu_ips)
-        self.autoscaler.weights = self._shares.weights
+        weights = Weights()
+        self.autoscaler = Autoscaler(kernel, _Context(weights), _Log(sink))
+        self._shares = SimulatedShares(self.autoscaler.mu_ips, weights)
         self._limits = SimulatedLimits(scenario.functions)
         self._tables = TableBuilder(epoch=1, workers=1)
         self._published: RouteTable | None = None
         self._is_publishing = False
         self._ends_by_itself = False
         self._due = PERIOD_S
-        """When the next second is over."""
+        """End of the present second."""
         self._ticks = 0
         self._wanted = dict.fromkeys(self._revisions.values(), 0)
         self.fleet = Fleet(
@@ -93,9 +106,9 @@ class Simulation:
         self._open_loop = OpenLoop(scenario.arrivals, self._revisions, functions[0].id, self._gate.arrive)
         self._closed_loop = ClosedLoop(kernel, scenario.callers, self._revisions, self._gate.arrive)
 
-    def run(self, duration_s: float | None = None) -> Result:
-        """Simulates ``duration_s`` seconds; None: until everybody has sent all and all of it has ended, which callers
-        without an end never do. Raises ValueError for arrivals that fall in time or name an unknown function."""
+    def run(self, duration_s: float | None = None) -> SimulationResult:
+        """Simulates ``duration_s`` seconds. None: until all requests have been sent and have ended, which callers
+        without an end never reach. Raises ValueError for arrivals that fall in time or name an unknown function."""
         if duration_s is None and any(each.requests is None for each in self._scenario.callers):
             raise ValueError("callers without an end need a duration")
         self._ends_by_itself = duration_s is None
@@ -104,7 +117,7 @@ class Simulation:
         now = self.kernel.now()
         self._tell_sink(now)
         self.fleet.end(now)
-        return Result(
+        return SimulationResult(
             simulated_s=now,
             requests=self._open_loop.sent + self._closed_loop.sent,
             unended=self._gate.open,
@@ -135,7 +148,7 @@ class Simulation:
         self.kernel.at(self._due, self._second)
 
     def _round(self, now: float, _: None) -> None:
-        """Once a second, and when a replica broke or a back-off is over."""
+        """Runs once a second, and when a replica broke or a back-off is over."""
         self._ticks += 1
         self._tell_sink(now)
         self._sample(now)
@@ -167,7 +180,7 @@ class Simulation:
         left_out: set[str] = set()
         for ready in groups.values():
             if len(ready) > ALL_UP_TO:
-                left_out |= set(ready) - asked(ready, self._ticks)
+                left_out |= set(ready) - to_sample(ready, self._ticks)
         collector.expect((WORKER,), there)
         collector.gateway(self._gate.sample(now), now)
         samples = [self._replicas[name].sample(now) for name in there if name not in left_out]
@@ -179,13 +192,13 @@ class Simulation:
     def _learn_limits(self, now: float) -> None:
         counts = {name: self._gate.room.counts(name, now) for name in self._revisions.values()}
         for move in self._limits.turn(now, {name: each.waiting for name, each in counts.items() if each is not None}):
-            told = Reason(code=move.reason.code, detail=f"{move.accelerator}: {move.reason.detail}")
-            self.autoscaler.add_reason(move.revision, told)
+            why = Reason(code=move.reason.code, detail=f"{move.accelerator}: {move.reason.detail}")
+            self.autoscaler.add_reason(move.revision, why)
         for status in self.fleet.statuses():
             self._tell_limit(status)
 
     def _tell_limit(self, status: ReplicaStatus) -> None:
-        """A ready replica that works with another limit than its group's is told."""
+        """Sends its group's limit to a ready replica that works with another one."""
         limit = self._limits.of(status.revision, status.accelerator)
         if limit is not None and status.state is ReplicaState.READY:
             self.kernel.at(self.kernel.now() + self._scenario.message_s, self._limited, (status.id, limit))
@@ -216,7 +229,7 @@ class Simulation:
             states = counts.get(revision, {})
             room = self._gate.room.counts(revision, now)
             self._sink.second(
-                Second(
+                FunctionSecond(
                     at_s=now,
                     function=function,
                     wanted=self._wanted[revision],
@@ -253,7 +266,7 @@ class Simulation:
     # --- the route table ---
 
     def _changed(self, status: ReplicaStatus) -> None:
-        """A replica changed: a new table at the end of this moment, and a round when it broke."""
+        """Handles a changed replica: a new table at the end of this moment, and a round if it broke."""
         if status.state is ReplicaState.FAILED:
             self.kernel.at(self.kernel.now(), self._round)
         if self._limits:

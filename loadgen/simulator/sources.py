@@ -1,4 +1,4 @@
-"""Who sends: open-loop arrivals from an iterator, and closed-loop callers."""
+"""Sources of requests: open-loop arrivals from an iterator, and closed-loop callers."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from math import inf
@@ -10,24 +10,25 @@ from tidegate.loadgen.simulator.kernel import Kernel
 from tidegate.loadgen.simulator.scenario import Callers
 
 NO_TIME_S = 0.001
-"""When a caller sends again whose request took no time at all (it was refused): else time would stand still."""
+"""Delay before the next request of a caller whose request took no time at all (a refusal): else time would stand
+still."""
 
 Arrive = Callable[[Request, float], None]
 
 
 class OpenLoop:
-    """Sends at the times that the trace says, whatever becomes of it; reads one arrival ahead."""
+    """Sends at the times of the trace, whatever happens to the requests; reads one arrival ahead."""
 
     __slots__ = ("_arrivals", "_arrive", "_next", "_revisions", "at_s", "sent")
 
     def __init__(self, arrivals: Iterable[Arrival], revisions: Mapping[str, str], default: str, arrive: Arrive) -> None:
-        """``revisions``: ids by the function's name."""
+        """``revisions``: revision ids by function name."""
         self._arrivals: Iterator[Arrival] = iter(arrivals)
         self._revisions = {**revisions, "": default}
         self._arrive = arrive
         self._next: Request = (-1, "", 0.0, 0, None)
         self.at_s = 0.0
-        """When the next one comes (:class:`tidegate.loadgen.simulator.kernel.Feed`)."""
+        """Time of the next arrival (:class:`tidegate.loadgen.simulator.kernel.Feed`)."""
         self.sent = 0
 
     def begin(self) -> None:
@@ -35,7 +36,7 @@ class OpenLoop:
 
     @property
     def is_over(self) -> bool:
-        """Nobody comes any more."""
+        """Whether there are no more arrivals."""
         return self.at_s == inf
 
     def _read(self) -> None:
@@ -73,13 +74,13 @@ class ClosedLoop:
         self._arrive = arrive
         self._revisions = revisions
         self._groups: list[Callers] = []
-        """Of each caller."""
+        """The group of each caller."""
         self._tickers: list[Ticker | None] = []
         self._left: list[float] = []
         """Requests that each caller still has to send."""
         self.sent = 0
         self.open = 0
-        """Callers that go on."""
+        """Callers that still send."""
         for group in groups:
             for number in range(group.callers):
                 self._groups.append(group)
@@ -105,7 +106,7 @@ class ClosedLoop:
         self._arrive((-self.sent, self._revisions[group.function], now, group.inferences, caller), now)
 
     def ended(self, request: Request, now: float) -> None:
-        """A caller's request ended, however: it sends the next one."""
+        """Takes the end of a caller's request, whatever its result; the caller sends its next one."""
         caller = request[4]
         if caller is None:
             return
@@ -116,7 +117,7 @@ class ClosedLoop:
 
 
 def _part(group: Callers, number: int) -> float:
-    """Requests of one caller."""
+    """Returns the number of requests of one caller."""
     if group.requests is None:
         return inf
     each, more = divmod(group.requests, group.callers)

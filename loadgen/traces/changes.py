@@ -1,4 +1,5 @@
-"""Traces made from traces: cut, scaled, sped up, joined; counts made into arrivals. One arrival at a time, seeded."""
+"""Transformations of traces: cut, scaled, sped up, joined; counts turned into arrivals. One arrival at a time,
+seeded."""
 
 import heapq
 import math
@@ -10,12 +11,12 @@ from tidegate.loadgen.arrivals.arrival import Arrival
 
 
 class Placement(StrEnum):
-    """Where in its second a request of a trace of counts arrives."""
+    """Placement of requests within their second, for a trace of counts."""
 
     POISSON = "poisson"
-    """The counts are rates of a Poisson process; the number in a second is drawn too."""
+    """Counts are rates of a Poisson process; the number in a second is random too."""
     UNIFORM = "uniform"
-    """As many as the trace says, each anywhere in its second."""
+    """As many as the trace says, each at a random place in its second."""
     EVEN = "even"
     """As many as the trace says, at equal distances."""
 
@@ -23,9 +24,10 @@ class Placement(StrEnum):
 def placed(
     counts: Iterable[float], rng: random.Random, placement: Placement = Placement.POISSON, period_s: float = 1.0
 ) -> Iterator[Arrival]:
-    """Arrivals of a trace of counts; ``counts[i]`` are the requests of the period that begins at ``i * period_s``.
+    """Yields the arrivals of a trace of counts; ``counts[i]`` are the requests of the period that begins at ``i *
+    period_s``.
 
-    Fractions (of scaled counts) are rates for POISSON; for the others a request more is drawn with that probability.
+    Fractions (of scaled counts) are rates for POISSON; for the others one more request is drawn with that probability.
     """
     for index, count in enumerate(counts):
         start_s = index * period_s
@@ -41,14 +43,14 @@ def placed(
 
 
 def _poisson(start_s: float, rate: float, span_s: float, rng: random.Random) -> Iterator[float]:
-    """The process has no memory: each period begins anew."""
+    """Yields the arrivals of one period; the process has no memory across periods."""
     at_s = 0.0
     while rate > 0.0 and (at_s := at_s + rng.expovariate(rate)) < span_s:
         yield start_s + at_s
 
 
 def scaled(arrivals: Iterable[Arrival], factor: float, rng: random.Random) -> Iterator[Arrival]:
-    """So many times the rate: each arrival comes ``factor`` times on average, as often as it can evenly."""
+    """Scales the rate: each arrival is repeated ``factor`` times on average, as evenly as possible."""
     for arrival in arrivals:
         times = math.floor(factor)
         for _ in range(times + (rng.random() < factor - times)):
@@ -56,7 +58,7 @@ def scaled(arrivals: Iterable[Arrival], factor: float, rng: random.Random) -> It
 
 
 def sliced(arrivals: Iterable[Arrival], start_s: float, end_s: float = math.inf) -> Iterator[Arrival]:
-    """Those in [``start_s``, ``end_s``), timed from ``start_s``."""
+    """Yields the arrivals in [``start_s``, ``end_s``), timed from ``start_s``."""
     for arrival in arrivals:
         if arrival.at_s >= end_s:
             return
@@ -65,11 +67,11 @@ def sliced(arrivals: Iterable[Arrival], start_s: float, end_s: float = math.inf)
 
 
 def faster(arrivals: Iterable[Arrival], factor: float) -> Iterator[Arrival]:
-    """The same requests in a ``factor``-th of the time."""
+    """Yields the same requests in 1/``factor`` of the time."""
     for arrival in arrivals:
         yield arrival._replace(at_s=arrival.at_s / factor)
 
 
 def joined(*traces: Iterable[Arrival]) -> Iterator[Arrival]:
-    """All of them together, by time."""
+    """Merges traces by time."""
     return heapq.merge(*traces, key=lambda arrival: arrival.at_s)

@@ -1,6 +1,6 @@
-"""Traces in files: found out, checked whole, then read as often as one likes. Text, or text packed with gzip.
+"""Trace files: format detected, checked completely, then readable any number of times. Plain text or gzip.
 
-``sample:NAME`` is a trace that ships with the package (samples/README.md says where each comes from).
+``sample:NAME`` is a trace that ships with the package (samples/README.md lists their sources).
 """
 
 import gzip
@@ -20,37 +20,37 @@ from tidegate.schema.yaml_nodes import Faults, nearest
 
 SAMPLE: Final = "sample:"
 SAMPLES: Final = {"azure-llm": "azure-llm.csv.gz", "bursts": "bursts.txt.gz"}
-"""Files by the name of the sample."""
+"""Sample files by name."""
 _SAMPLES_AT: Final = Path(__file__).parent / "samples"
 GZIP: Final = b"\x1f\x8b"
 LINE_CHARACTERS: Final = 64 * 1024
-"""Of one line; a longer one is no trace."""
+"""Maximum characters of a line; a file with a longer one is no trace."""
 MINUTE_S: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Summary:
-    """What a whole trace is like."""
+class TraceSummary:
+    """Summary of a whole trace."""
 
     format: Format
     requests: int
     duration_s: float
     peak_per_s: float
-    """The busiest second's requests (Azure Functions: a second of the busiest minute)."""
+    """Requests of the busiest second (Azure Functions: of a second of the busiest minute)."""
 
 
 class TraceFile:
-    """A file that has been read through once and is a trace."""
+    """A file that has been read once completely and is a valid trace."""
 
-    def __init__(self, path: Path, summary: Summary) -> None:
+    def __init__(self, path: Path, summary: TraceSummary) -> None:
         self.path = path
         self.summary = summary
 
     def arrivals(
         self, rng: random.Random, placement: Placement = Placement.POISSON, factor: float = 1.0, least: float = 0.0
     ) -> Iterator[Arrival]:
-        """Its requests, one by one, at ``factor`` times the rate. ``placement`` and ``least``, the requests that a
-        second has at least, are for traces of counts; the others tell the time of each request."""
+        """Yields its requests, one by one, at ``factor`` times the rate. ``placement`` and ``least`` (minimum requests
+        per second) apply to traces of counts; the other formats contain the time of each request."""
         faults = Faults(str(self.path))
         with _opened(self.path) as lines:
             match self.summary.format:
@@ -76,8 +76,8 @@ class TraceFile:
 
 
 def open_trace(path: Path) -> TraceFile:
-    """Reads the file through once; ``sample:NAME`` is one of :data:`SAMPLES`. Raises InvalidInputError with every fault
-    and its line."""
+    """Reads the file once completely; ``sample:NAME`` is one of :data:`SAMPLES`. Raises InvalidInputError with every
+    fault and its line."""
     faults = Faults(str(path))
     numbers = _Numbers(faults)
     path = _located(path, faults)
@@ -88,12 +88,12 @@ def open_trace(path: Path) -> TraceFile:
         with _opened(path) as lines:
             summary = _summary(found, numbers.of(lines), faults)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        told = f"gzip that breaks off or is damaged at or behind this line ({error})"
-        faults.say("file", told, "a whole file", numbers.last or 1)
+        got = f"gzip that breaks off or is damaged at or behind this line ({error})"
+        faults.say("file", got, "a whole file", numbers.last or 1)
         raise faults.error() from error
     except UnicodeDecodeError as error:
-        told = f"bytes that are no text at or behind this line ({error.reason})"
-        faults.say("file", told, "text in UTF-8, or gzip of it", numbers.last or 1)
+        got = f"bytes that are no text at or behind this line ({error.reason})"
+        faults.say("file", got, "text in UTF-8, or gzip of it", numbers.last or 1)
         raise faults.error() from error
     except OSError as error:
         faults.say("file", error.strerror or str(error), "a file that can be read")
@@ -103,7 +103,7 @@ def open_trace(path: Path) -> TraceFile:
 
 
 def _located(path: Path, faults: Faults) -> Path:
-    """The file itself."""
+    """Returns the path of the file itself."""
     text = str(path)
     if not text.startswith(SAMPLE):
         return path
@@ -125,7 +125,7 @@ def _opened(path: Path) -> Iterator[Iterator[str]]:
 
 
 class _Numbers:
-    """Passes lines on and knows how many there were; one longer than a line may be is a fault, and the last."""
+    """Passes lines on and counts them; an overlong line is a fault and ends the file."""
 
     def __init__(self, faults: Faults) -> None:
         self.last = 0
@@ -140,7 +140,7 @@ class _Numbers:
             yield line
 
 
-def _summary(found: Format, lines: Iterator[str], faults: Faults) -> Summary:
+def _summary(found: Format, lines: Iterator[str], faults: Faults) -> TraceSummary:
     requests, duration_s, peak = 0, 0.0, 0.0
     if found is Format.COUNTS:
         for count in counts(lines, faults):
@@ -157,7 +157,7 @@ def _summary(found: Format, lines: Iterator[str], faults: Faults) -> Summary:
                 second, in_second = int(arrival.at_s), 0
             in_second += 1
             requests, duration_s, peak = requests + 1, arrival.at_s, max(peak, in_second)
-    return Summary(format=found, requests=requests, duration_s=duration_s, peak_per_s=peak)
+    return TraceSummary(format=found, requests=requests, duration_s=duration_s, peak_per_s=peak)
 
 
 def _named(name: str, minutes: list[float], rng: random.Random, placement: Placement) -> Iterator[Arrival]:

@@ -23,12 +23,12 @@ from typing import Any, Final
 from tidegate.loadgen.arrivals.arrival import Arrival
 from tidegate.schema.yaml_nodes import Faults, nearest, shown
 
-MOST_COUNT: Final = 10_000_000
-"""Requests of one second or minute."""
-MOST_TOKENS: Final = 100_000_000
-MOST_INFERENCES: Final = 1_000_000
+MAX_COUNT: Final = 10_000_000
+"""Maximum requests of one second or minute."""
+MAX_TOKENS: Final = 100_000_000
+MAX_INFERENCES: Final = 1_000_000
 MINUTES: Final = 1440
-MOST_SECONDS: Final = 1e10
+MAX_SECONDS: Final = 1e10
 _LLM_HEAD: Final = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
 _FUNCTION_HEAD: Final = ("HashOwner", "HashApp", "HashFunction", "Trigger")
 _JSON_KEYS: Final = frozenset({"at", "inferences", "prompt_tokens", "completion_tokens", "function"})
@@ -44,7 +44,7 @@ class Format(StrEnum):
 
 
 def format_of(first_line: str) -> Format:
-    """The format of a trace that begins so."""
+    """Returns the format of a trace by its first line."""
     if first_line.startswith(_LLM_HEAD[0] + ","):
         return Format.AZURE_LLM
     if first_line.startswith(_FUNCTION_HEAD[0] + ","):
@@ -53,7 +53,8 @@ def format_of(first_line: str) -> Format:
 
 
 def counts(lines: Lines, faults: Faults) -> Iterator[int]:
-    """Requests of each second. A line without a number in the middle of the trace is a fault: it may be a gap."""
+    """Yields the requests of each second. A line without a number in the middle of the trace is a fault: it may be a
+    gap."""
     blank: int | None = None
     seconds, number = 0, 1
     for number, line in enumerate(lines, 1):
@@ -67,16 +68,16 @@ def counts(lines: Lines, faults: Faults) -> Iterator[int]:
             faults.say("trace", "an empty line", "a number in each line: 0 for a second without requests", blank)
         blank = None
         seconds += 1
-        if word.isascii() and word.isdigit() and len(word) < 9 and int(word) <= MOST_COUNT:
+        if word.isascii() and word.isdigit() and len(word) < 9 and int(word) <= MAX_COUNT:
             yield int(word)
         else:
-            faults.add("trace", word, f"a whole number, 0 to {MOST_COUNT}: the requests of one second", number)
+            faults.add("trace", word, f"a whole number, 0 to {MAX_COUNT}: the requests of one second", number)
     if not seconds and not len(faults):
         faults.say("trace", "nothing", "at least one second", number)
 
 
 def azure_llm(lines: Lines, faults: Faults) -> Iterator[Arrival]:
-    """Requests with their tokens; times count from the first one's."""
+    """Yields requests with their tokens; times count from the first request."""
     began = last = -math.inf
     number = 1
     for number, line in _rows(lines, _LLM_HEAD, faults):
@@ -84,13 +85,13 @@ def azure_llm(lines: Lines, faults: Faults) -> Iterator[Arrival]:
         if len(fields) != len(_LLM_HEAD):
             faults.say("row", f"{len(fields)} fields", ",".join(_LLM_HEAD), number)
             continue
-        at, asked, given = _seconds(fields[0]), _whole(fields[1], MOST_TOKENS), _whole(fields[2], MOST_TOKENS)
+        at, asked, given = _seconds(fields[0]), _whole(fields[1], MAX_TOKENS), _whole(fields[2], MAX_TOKENS)
         if at is None:
             faults.add("TIMESTAMP", fields[0], "a time such as 2023-11-16 18:15:46.6805900", number)
         if asked is None:
-            faults.add("ContextTokens", fields[1], f"a whole number, 0 to {MOST_TOKENS}", number)
+            faults.add("ContextTokens", fields[1], f"a whole number, 0 to {MAX_TOKENS}", number)
         if given is None:
-            faults.add("GeneratedTokens", fields[2].strip(), f"a whole number, 0 to {MOST_TOKENS}", number)
+            faults.add("GeneratedTokens", fields[2].strip(), f"a whole number, 0 to {MAX_TOKENS}", number)
         if at is None or asked is None or given is None:
             continue
         if at < last:
@@ -105,7 +106,7 @@ def azure_llm(lines: Lines, faults: Faults) -> Iterator[Arrival]:
 
 
 def azure_functions(lines: Lines, faults: Faults) -> Iterator[tuple[str, list[int]]]:
-    """(name, invocations of each minute of a day) of each function."""
+    """Yields (name, invocations of each minute of a day) of each function."""
     found, number = False, 1
     width = len(_FUNCTION_HEAD) + MINUTES
     for number, line in _rows(lines, _FUNCTION_HEAD, faults):
@@ -113,11 +114,11 @@ def azure_functions(lines: Lines, faults: Faults) -> Iterator[tuple[str, list[in
         if len(fields) != width:
             faults.say("row", f"{len(fields)} fields", f"{width}: four names and {MINUTES} minutes", number)
             continue
-        minutes = [_whole(field, MOST_COUNT) for field in fields[len(_FUNCTION_HEAD) :]]
+        minutes = [_whole(field, MAX_COUNT) for field in fields[len(_FUNCTION_HEAD) :]]
         wrong = [at for at, minute in enumerate(minutes) if minute is None]
         for at in wrong[:3]:
-            told = fields[len(_FUNCTION_HEAD) + at].strip()
-            faults.add(f"minute {at + 1}", told, f"a whole number, 0 to {MOST_COUNT}", number)
+            text = fields[len(_FUNCTION_HEAD) + at].strip()
+            faults.add(f"minute {at + 1}", text, f"a whole number, 0 to {MAX_COUNT}", number)
         if not wrong:
             found = True
             yield fields[2], [minute or 0 for minute in minutes]
@@ -126,7 +127,7 @@ def azure_functions(lines: Lines, faults: Faults) -> Iterator[tuple[str, list[in
 
 
 def json_lines(lines: Lines, faults: Faults) -> Iterator[Arrival]:
-    """Requests as objects, one a line."""
+    """Yields requests from objects, one per line."""
     last: float | None = None
     number = 1
     for number, line in enumerate(lines, 1):
@@ -146,30 +147,30 @@ def json_lines(lines: Lines, faults: Faults) -> Iterator[Arrival]:
 
 def _object(line: str, number: int, faults: Faults) -> Arrival | None:
     try:
-        told: Any = json.loads(line)
+        record: Any = json.loads(line)
     except (ValueError, RecursionError):
         faults.add("line", line.strip(), 'an object such as {"at": 1.5, "inferences": 4}', number)
         return None
-    if not isinstance(told, dict):
-        faults.say("line", f"a {type(told).__name__}", "an object", number)
+    if not isinstance(record, dict):
+        faults.say("line", f"a {type(record).__name__}", "an object", number)
         return None
     before = len(faults)
-    for key in sorted(told.keys() - _JSON_KEYS):
+    for key in sorted(record.keys() - _JSON_KEYS):
         faults.say(shown(key), "an unknown key", f"{', '.join(sorted(_JSON_KEYS))}{nearest(key, _JSON_KEYS)}", number)
-    at = told.get("at", -1)
-    if isinstance(at, bool) or not isinstance(at, int | float) or not 0 <= at < MOST_SECONDS:
-        given = shown(str(at)) if "at" in told else "nothing"
-        faults.say("at", given, f"seconds after the beginning, 0 to {MOST_SECONDS:.0e}", number)
+    at = record.get("at", -1)
+    if isinstance(at, bool) or not isinstance(at, int | float) or not 0 <= at < MAX_SECONDS:
+        given = shown(str(at)) if "at" in record else "nothing"
+        faults.say("at", given, f"seconds after the beginning, 0 to {MAX_SECONDS:.0e}", number)
         at = 0.0
     whole = {
-        key: _member(told, key, low, most, default, number, faults)
+        key: _member(record, key, low, most, default, number, faults)
         for key, low, most, default in (
-            ("inferences", 1, MOST_INFERENCES, 1),
-            ("prompt_tokens", 0, MOST_TOKENS, 0),
-            ("completion_tokens", 0, MOST_TOKENS, 0),
+            ("inferences", 1, MAX_INFERENCES, 1),
+            ("prompt_tokens", 0, MAX_TOKENS, 0),
+            ("completion_tokens", 0, MAX_TOKENS, 0),
         )
     }
-    function = told.get("function", "")
+    function = record.get("function", "")
     if not isinstance(function, str) or len(function) > 200:
         faults.say("function", shown(str(function)), "a name", number)
     if len(faults) > before:
@@ -177,8 +178,8 @@ def _object(line: str, number: int, faults: Faults) -> Arrival | None:
     return Arrival(float(at), whole["inferences"], whole["prompt_tokens"], whole["completion_tokens"], function)
 
 
-def _member(told: dict[str, Any], key: str, low: int, most: int, default: int, number: int, faults: Faults) -> int:
-    value = told.get(key, default)
+def _member(record: dict[str, Any], key: str, low: int, most: int, default: int, number: int, faults: Faults) -> int:
+    value = record.get(key, default)
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= most:
         faults.say(key, shown(str(value)), f"a whole number, {low} to {most}", number)
         return default
@@ -186,7 +187,7 @@ def _member(told: dict[str, Any], key: str, low: int, most: int, default: int, n
 
 
 def _rows(lines: Lines, head: tuple[str, ...], faults: Faults) -> Iterator[tuple[int, str]]:
-    """(number, text) of the rows behind the head, without empty lines at the end."""
+    """Yields (number, text) of the rows after the head, without empty lines at the end."""
     blank: int | None = None
     for number, line in enumerate(lines, 1):
         text = line.rstrip("\r\n")
@@ -212,7 +213,8 @@ def _whole(text: str, most: int) -> int | None:
 
 
 def _seconds(text: str) -> float | None:
-    """Seconds since 1970 of a time in UTC, with up to seven digits of a second, as Azure writes them."""
+    """Returns the Unix time of a UTC time with up to seven fractional digits, as Azure writes them; None if
+    unreadable."""
     whole, _, fraction = text.strip().partition(".")
     fraction = fraction.removesuffix("+00:00").removesuffix("Z")
     if fraction and not (fraction.isascii() and fraction.isdigit() and len(fraction) <= 9):

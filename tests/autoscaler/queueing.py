@@ -25,15 +25,15 @@ Service = Callable[[random.Random, int, int], float]
 
 
 def fixed(seconds: float) -> Service:
-    return lambda _chance, _batch, _company: seconds
+    return lambda _chance, _batch, _occupancy_gain: seconds
 
 
 def exponential(seconds: float) -> Service:
-    return lambda chance, _batch, _company: chance.expovariate(1.0 / seconds)
+    return lambda chance, _batch, _occupancy_gain: chance.expovariate(1.0 / seconds)
 
 
 def batched(first_s: float, each_s: float) -> Service:
-    return lambda _chance, batch, _company: first_s + each_s * batch
+    return lambda _chance, batch, _occupancy_gain: first_s + each_s * batch
 
 
 @dataclass(frozen=True)

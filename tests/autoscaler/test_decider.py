@@ -380,7 +380,7 @@ def test_the_sla_policy_replaces_what_leaves_once_too() -> None:
     wide = revision(sla=Sla(latency_s=0.2), scaling=Scaling(policy="smif"), concurrency=1)
     decider = Decider()
     decider.apply(wide, T0, fresh=False, ready=4)
-    known = {"mu_ips": 10.0, "is_mu_learnt": True, "limit": 1, "execution_s": 0.1, "floor_s": 0.1}
+    known = {"mu_ips": 10.0, "is_mu_learnt": True, "limit": 1, "execution_s": 0.1, "min_execution_s": 0.1}
     fleet = {
         "t4": group("t4", ready=4, room=-4, price_per_hour=1.0, ips=30.0, rps=30.0, busy=3.0, **known),
         "v100": group("v100", room=8, price_per_hour=3.0, **known),

@@ -1,17 +1,17 @@
 """The shell: pulls with a limit, survives everything a source or a disk can do, keeps its log bounded."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from tests.support.worlds.autoscaling import T0, activation, codes, demand, gateway_sample, replica_sample, revision
+from tidegate.autoscaler.autoscaler import FleetContext, StandaloneContext
 from tidegate.autoscaler.decisions.explain import digest
 from tidegate.autoscaler.decisions.reasons import reason
-from tidegate.autoscaler.live import Autoscaler, DecisionLog, Puller, fleet_groups
+from tidegate.autoscaler.live import DecisionLog, LiveAutoscaler, Puller
 from tidegate.autoscaler.measure.collector import Collector
 from tidegate.autoscaler.measure.observation import AcceleratorRoom
 from tidegate.autoscaler.replay.player import again
@@ -57,30 +57,32 @@ async def never() -> bytes:
     return b""
 
 
-def autoscaler(path: Path | None = None, clock: ManualClock | None = None) -> Autoscaler:
-    made = Autoscaler(clock or ManualClock(T0), path)
-    made.apply(revision())
-    made.fleet([], ROOMS)
+def autoscaler(
+    path: Path | None = None, clock: ManualClock | None = None, context: FleetContext | None = None
+) -> LiveAutoscaler:
+    made = LiveAutoscaler(clock or ManualClock(T0), context or StandaloneContext(), path)
+    made.core.apply(revision())
+    made.core.fleet([], ROOMS)
     return made
 
 
 def test_a_round_pulls_decides_and_explains() -> None:
     clock = ManualClock(T0)
     at = autoscaler(clock=clock)
-    at.fleet([Status(A, ReplicaState.READY)], ROOMS)
+    at.core.fleet([Status(A, ReplicaState.READY)], ROOMS)
     at.sources(
         {"g0": gives(gateway_sample(demand(arrivals=3)))}, {A: gives(replica_sample(A, in_flight_request_s=0.6))}
     )
     asyncio.run(at.sample())
-    (decision,) = at.decide(T0 + 1)
+    (decision,) = at.core.decide(T0 + 1)
     assert (decision.desired, decision.ready) == (1, 1)
-    seen = at.observation("resnet-00001")
+    seen = at.core.observation("resnet-00001")
     assert seen is not None
     assert (seen.rps, seen.concurrency) == (3.0, 0.6)
     assert at.faults() == {}
-    assert "resnet-00001 kpa: 1 replica (cpu 1), 1 ready" in at.explain("resnet", 1)[0]
-    assert at.explain("nobody", 5) == []
-    assert at.decisions("resnet", 0) == []
+    assert "resnet-00001 kpa: 1 replica (cpu 1), 1 ready" in at.core.explain("resnet", 1)[0]
+    assert at.core.explain("nobody", 5) == []
+    assert at.core.decisions("resnet", 0) == []
 
 
 def test_sources_that_fail_are_faults_and_the_others_still_count() -> None:
@@ -99,7 +101,7 @@ def test_sources_that_fail_are_faults_and_the_others_still_count() -> None:
     assert faults["unreadable"] == 1
     assert faults["source g1"] == "ConnectionRefusedError: gone"
     assert "source g2" in faults and "unreachable" not in faults
-    (decision,) = at.decide(T0)
+    (decision,) = at.core.decide(T0)
     assert decision.observed["waiting"] == 4.0
 
 
@@ -128,23 +130,11 @@ def test_cancelling_a_pull_cancels_it() -> None:
 
 def test_samples_reach_who_else_wants_them() -> None:
     seen: list[object] = []
-    at = Autoscaler(ManualClock(T0), gateway_seen=seen.append, replica_seen=seen.append)
+    at = LiveAutoscaler(ManualClock(T0), StandaloneContext(), gateway_seen=seen.append, replica_seen=seen.append)
     whole = replace(gateway_sample(), certificate_fault="no such file", is_last=True)
     at.sources({"g0": gives(whole)}, {A: gives(replica_sample(A))})
     asyncio.run(at.sample())
     assert seen == [whole, replica_sample(A)]
-
-
-def test_an_activation_is_answered_at_once_and_only_once() -> None:
-    at = Autoscaler(ManualClock(T0))
-    at.apply(revision(), fresh=False)
-    assert at.activated(activation(), T0) is None, "nobody said what runs and where there is room"
-    at.fleet([], ROOMS)
-    first, second = at.activated(activation(), T0), at.activated(activation(), T0 + 0.2)
-    assert first is not None
-    assert second is not None
-    assert (first.desired, second.desired) == (1, None)
-    assert at.activated(activation("ghost-00001"), T0) is None
 
 
 class TickingClock(ManualClock):
@@ -156,12 +146,12 @@ class TickingClock(ManualClock):
 
 
 def test_many_revisions_are_decided_in_slices() -> None:
-    at = Autoscaler(TickingClock(T0))
+    at = LiveAutoscaler(TickingClock(T0), StandaloneContext())
     revisions = [revision(name=f"f{number}") for number in range(40)]
     for each in revisions:
-        at.apply(each)
-    assert at.decide(T0) == [], "without a fleet nothing is decided"
-    at.fleet([], {each.id: ROOMS["resnet-00001"] for each in revisions})
+        at.core.apply(each)
+    assert at.core.decide(T0) == [], "without a fleet nothing is decided"
+    at.core.fleet([], {each.id: ROOMS["resnet-00001"] for each in revisions})
     turns = 0
 
     async def others() -> None:
@@ -180,20 +170,20 @@ def test_many_revisions_are_decided_in_slices() -> None:
     decisions = asyncio.run(decided())
     assert sorted(decision.revision for decision in decisions) == sorted(each.id for each in revisions)
     assert turns >= 10, "the loop ran in between"
-    at.forget("f3-00001")
-    assert len(at.decide(T0)) == 39
-    assert at.observation("f3-00001") is None
+    at.core.forget("f3-00001")
+    assert len(at.core.decide(T0)) == 39
+    assert at.core.observation("f3-00001") is None
 
 
 def test_an_activation_amid_a_tick_leaves_a_recording_in_order() -> None:
     clock = TickingClock(T0)
-    at = Autoscaler(clock)
+    at = LiveAutoscaler(clock, StandaloneContext())
     for name in ("bert", "echo", "resnet"):
-        at.apply(revision(name=name), fresh=False)
-    at.fleet([], {each.id: ROOMS["resnet-00001"] for each in at.decider.revisions})
+        at.core.apply(revision(name=name), fresh=False)
+    at.core.fleet([], {each.id: ROOMS["resnet-00001"] for each in at.core.decider.revisions})
 
     async def push() -> None:
-        at.activated(activation(), clock.now())
+        at.core.activated(activation(), clock.now())
 
     async def decided() -> list[Decision]:
         async with asyncio.TaskGroup() as tasks:
@@ -201,7 +191,7 @@ def test_an_activation_amid_a_tick_leaves_a_recording_in_order() -> None:
             return await at.decided(T0)
 
     assert "resnet-00001" not in [each.revision for each in asyncio.run(decided())], "its answer stands"
-    (resnet,) = [each for each in at.decide(T0) if each.revision == "resnet-00001"]
+    (resnet,) = [each for each in at.core.decide(T0) if each.revision == "resnet-00001"]
     assert resnet.at > T0, "not before what the activation was answered"
     faults: list[Fault] = []
     text = b"".join(asyncio.run(at.recorder.lines("resnet-00001"))).decode()
@@ -211,59 +201,65 @@ def test_an_activation_amid_a_tick_leaves_a_recording_in_order() -> None:
 
 def test_the_log_holds_json_lines_and_is_read_back_by_the_next_process(tmp_path: Path) -> None:
     at = autoscaler(tmp_path / "decisions")
-    at.decide(T0)
-    at.decide(T0 + 1)
-    at.activated(activation(), T0 + 2)
+    at.core.decide(T0)
+    at.core.decide(T0 + 1)
+    at.core.activated(activation(), T0 + 2)
     lines = (tmp_path / "decisions" / "resnet.jsonl").read_bytes().splitlines()
     assert [decode(line, Decision).at for line in lines] == [T0, T0 + 2]
     with (tmp_path / "decisions" / "resnet.jsonl").open("ab") as log:
         log.write(b'{"cut off')
     later = autoscaler(tmp_path / "decisions")
-    assert [codes(decision)[-1] for decision in later.decisions("resnet", 9)] == ["initial_scale", "already_starting"]
+    assert [codes(decision)[-1] for decision in later.core.decisions("resnet", 9)] == [
+        "initial_scale",
+        "already_starting",
+    ]
 
 
 def test_a_line_of_the_log_has_the_weights_in_force_and_the_digest_of_what_was_decided_upon(tmp_path: Path) -> None:
-    at = autoscaler(tmp_path)
-    at.weights = {"resnet-00001": {"cpu": 1.0}}.__getitem__
-    at.decide(T0)
+    class Weighted(StandaloneContext):
+        def weights(self, revision: str) -> Mapping[str, float]:
+            return {"resnet-00001": {"cpu": 1.0}}[revision]
+
+    at = autoscaler(tmp_path, context=Weighted())
+    at.core.decide(T0)
     line = decode((tmp_path / "resnet.jsonl").read_bytes(), Decision)
-    seen = at.observation("resnet-00001")
+    seen = at.core.observation("resnet-00001")
     assert seen is not None
     assert (line.weights, line.digest) == ({"cpu": 1.0}, digest(seen))
     assert line.limits == ("initial_scale",)
-    assert "    weights in force: cpu 100 %" in at.explain("resnet")
+    assert "    weights in force: cpu 100 %" in at.core.explain("resnet")
 
 
 def test_every_decision_is_recorded_and_the_recording_replays() -> None:
     at = autoscaler()
     for second in range(5):
-        at.decide(T0 + second)
-    at.activated(activation(), T0 + 5)
+        at.core.decide(T0 + second)
+    at.core.activated(activation(), T0 + 5)
     faults: list[Fault] = []
     text = b"".join(asyncio.run(at.recorder.lines("resnet-00001"))).decode()
     played = again(list(read(text.splitlines(), faults)))
     assert (faults, played.compared, played.difference) == ([], 6, None)
-    at.forget("resnet-00001")
+    at.core.forget("resnet-00001")
     assert at.recorder.recorded("resnet") == ["resnet-00001"], "to be written by the next flush"
 
 
 def test_what_is_carried_out_instead_of_a_decision_is_shown_and_logged_and_not_recorded() -> None:
     at = autoscaler()
-    (own,) = at.decide(T0)
+    (own,) = at.core.decide(T0)
     kept = replace(own, desired=2, reasons=(*own.reasons, reason("rollout_awake")))
-    at.settled(own, kept)
-    assert [each.desired for each in at.decisions("resnet")] == [1, 2]
-    assert any(line.startswith("now, resnet-00001: 2 replicas") for line in at.explain("resnet"))
-    (again_own,) = at.decide(T0 + 1)
-    at.settled(again_own, replace(kept, at=T0 + 1))
-    assert len(at.decisions("resnet")) == 2, "nothing has changed"
-    (late,) = at.decide(T0 + 2)
-    at.settled(late, late)
-    assert [each.desired for each in at.decisions("resnet")] == [1, 2, 1], "what was decided is in force again"
-    (last,) = at.decide(T0 + 3)
-    at.activated(activation(), T0 + 3.1)
-    at.settled(last, replace(kept, at=T0 + 3))
-    assert any(line.startswith("now, resnet-00001: hold") for line in at.explain("resnet")), "older: void"
+    at.core.settled(own, kept)
+    assert [each.desired for each in at.core.decisions("resnet")] == [1, 2]
+    assert any(line.startswith("now, resnet-00001: 2 replicas") for line in at.core.explain("resnet"))
+    (again_own,) = at.core.decide(T0 + 1)
+    at.core.settled(again_own, replace(kept, at=T0 + 1))
+    assert len(at.core.decisions("resnet")) == 2, "nothing has changed"
+    (late,) = at.core.decide(T0 + 2)
+    at.core.settled(late, late)
+    assert [each.desired for each in at.core.decisions("resnet")] == [1, 2, 1], "what was decided is in force again"
+    (last,) = at.core.decide(T0 + 3)
+    at.core.activated(activation(), T0 + 3.1)
+    at.core.settled(last, replace(kept, at=T0 + 3))
+    assert any(line.startswith("now, resnet-00001: hold") for line in at.core.explain("resnet")), "older: void"
     faults: list[Fault] = []
     text = b"".join(asyncio.run(at.recorder.lines("resnet-00001"))).decode()
     played = again(list(read(text.splitlines(), faults)))
@@ -273,7 +269,7 @@ def test_what_is_carried_out_instead_of_a_decision_is_shown_and_logged_and_not_r
 def test_a_full_disk_stops_the_log_and_not_the_decisions(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("not a directory")
     at = autoscaler(tmp_path / "file")
-    (decision,) = at.decide(T0)
+    (decision,) = at.core.decide(T0)
     assert decision.desired == 1
     faults = at.faults()
     assert str(faults["log"]).startswith("decision log: ")
@@ -283,7 +279,7 @@ def test_a_full_disk_stops_the_log_and_not_the_decisions(tmp_path: Path) -> None
 def test_the_log_is_bounded(tmp_path: Path) -> None:
     log = DecisionLog(tmp_path, max_bytes=2000)
     at = autoscaler()
-    (decision,) = at.decide(T0)
+    (decision,) = at.core.decide(T0)
     for _ in range(100):
         log.write(decision)
     sizes = {path.name: path.stat().st_size for path in tmp_path.iterdir()}
@@ -295,63 +291,21 @@ def test_the_log_is_bounded(tmp_path: Path) -> None:
     assert DecisionLog(None).read("resnet", 2) == []
 
 
-def test_groups_follow_the_order_of_rooms_and_keep_replicas_on_accelerators_that_went_away() -> None:
-    statuses = [
-        Status("a", ReplicaState.READY, accelerator="old"),
-        Status("b", ReplicaState.READY),
-        Status("c", ReplicaState.STARTING),
-        Status("d", ReplicaState.DRAINING),
-        Status("e", ReplicaState.FAILED),
-    ]
-    groups = fleet_groups({"cpu": statuses[1:], "old": statuses[:1]}, ROOMS["resnet-00001"])
-    assert [(g.accelerator, g.ready, g.starting, g.draining, g.room) for g in groups] == [
-        ("cpu", ("b",), 1, 1, 3),
-        ("old", ("a",), 0, 0, -1),
-    ]
-
-
-def test_a_fleet_is_the_very_same_object_until_something_of_it_changes() -> None:
-    """What is known of its groups is then not looked up again (``Meter.rows``)."""
-    at, other = autoscaler(), revision(name="other")
-    at.apply(other)
-    there = [Status(A, ReplicaState.READY)]
-    rooms = {**ROOMS, other.id: ROOMS["resnet-00001"]}
-    told = []
-    for replicas in (there, list(there), [*there, Status("resnet-00001-bbbbb", ReplicaState.STARTING)]):
-        at.fleet(replicas, rooms)
-        told.append(at.groups("resnet-00001"))
-    assert told[0] is told[1]
-    assert [group.starting for group in told[2]] == [1]
-    before = at.groups(other.id)
-    at.fleet_of("resnet-00001", [Status(A, ReplicaState.DRAINING)], ROOMS["resnet-00001"])
-    assert [group.draining for group in at.groups("resnet-00001")] == [1]
-    assert at.groups(other.id) is before
-
-
-def test_a_deployed_function_comes_back_after_a_restart_without_a_start() -> None:
-    at = Autoscaler(ManualClock(T0))
-    at.apply(revision(scaling=Scaling(initial_scale=3)), fresh=False)
-    at.fleet([], ROOMS)
-    (decision,) = at.decide(T0)
-    assert decision.desired == 0
-    assert repr(at).startswith("<Autoscaler <Decider 1 revisions>")
-
-
 def test_a_demand_that_cannot_be_read_costs_the_others_nothing() -> None:
     seen: list[GatewaySample] = []
-    at = Autoscaler(ManualClock(T0), gateway_seen=seen.append)
-    at.apply(revision())
-    at.fleet([], ROOMS)
+    at = LiveAutoscaler(ManualClock(T0), StandaloneContext(), gateway_seen=seen.append)
+    at.core.apply(revision())
+    at.core.fleet([], ROOMS)
     whole = decode(encode(gateway_sample(demand(waiting=4))), dict)
     whole["demands"] = [{"function": 7}, *whole["demands"]]
     at.sources({"g0": gives(whole)}, {})
     asyncio.run(at.sample())
     assert at.faults()["unreadable"] == 1
     assert [each.waiting for each in seen[0].demands] == [4]
-    assert at.decide(T0)[0].observed["waiting"] == 4.0
+    assert at.core.decide(T0)[0].observed["waiting"] == 4.0
 
 
-def tell(at: Autoscaler, replicas: Sequence[Status], queued: int = 0) -> None:
+def tell(at: LiveAutoscaler, replicas: Sequence[Status], queued: int = 0) -> None:
     """One round of samples, of a world that is idle but for what is queued at each replica."""
     at.sources(
         {"g0": gives(gateway_sample(demand()))},
@@ -361,78 +315,56 @@ def tell(at: Autoscaler, replicas: Sequence[Status], queued: int = 0) -> None:
 
 
 def test_one_limit_over_all_functions_is_shared_and_place_is_waited_for() -> None:
-    at = Autoscaler(ManualClock(T0), max_replicas=3)
+    at = LiveAutoscaler(ManualClock(T0), StandaloneContext(), max_replicas=3)
     names = ("resnet-00001", "bert-00001")
     for name in ("resnet", "bert"):
-        at.apply(revision(name=name, scaling=Scaling(min_scale=3)), fresh=False)
+        at.core.apply(revision(name=name, scaling=Scaling(min_scale=3)), fresh=False)
     rooms = {name: (AcceleratorRoom(accelerator="cpu", room=9),) for name in names}
     there = [Status(f"resnet-00001-{index}", ReplicaState.READY) for index in range(3)]
-    at.fleet(there, rooms)
-    at.decide(T0)
-    blind = {each.revision: each for each in at.decide(T0)}
+    at.core.fleet(there, rooms)
+    at.core.decide(T0)
+    blind = {each.revision: each for each in at.core.decide(T0)}
     assert (blind["resnet-00001"].desired, blind["bert-00001"].desired) == (None, 0), "nothing is taken away blindly"
     tell(at, there)
-    at.decide(T0)
-    first = {each.revision: each for each in at.decide(T0 + 1)}
+    at.core.decide(T0)
+    first = {each.revision: each for each in at.core.decide(T0 + 1)}
     assert (first["resnet-00001"].desired, codes(first["resnet-00001"])[-1]) == (2, "capped_by_total"), (
         "the odd one stays where it is"
     )
     assert first["bert-00001"].desired == 0, "its place is not free yet"
-    at.fleet(there[:2], rooms)
+    at.core.fleet(there[:2], rooms)
     tell(at, there[:2])
-    second = {each.revision: each for each in at.decide(T0 + 2)}
+    second = {each.revision: each for each in at.core.decide(T0 + 2)}
     assert [second[name].desired for name in names] == [2, 1]
 
 
 def test_in_one_limit_over_all_a_retired_revision_counts_with_what_it_still_has() -> None:
-    at = Autoscaler(ManualClock(T0), max_replicas=3)
-    at.is_carried_out = lambda revision: revision != "resnet-00001"
+    class Retired(StandaloneContext):
+        def is_carried_out(self, revision: str) -> bool:
+            return revision != "resnet-00001"
+
+    at = LiveAutoscaler(ManualClock(T0), Retired(), max_replicas=3)
     for name in ("bert", "resnet"):
-        at.apply(revision(name=name, scaling=Scaling(min_scale=3)), fresh=False)
+        at.core.apply(revision(name=name, scaling=Scaling(min_scale=3)), fresh=False)
     rooms = {name: (AcceleratorRoom(accelerator="cpu", room=9),) for name in ("bert-00001", "resnet-00001")}
     there = [Status("resnet-00001-0", ReplicaState.DRAINING)]
-    at.fleet(there, rooms)
+    at.core.fleet(there, rooms)
     tell(at, there)
-    at.decide(T0)
-    decided = {each.revision: each for each in at.decide(T0 + 1)}
+    at.core.decide(T0)
+    decided = {each.revision: each for each in at.core.decide(T0 + 1)}
     assert decided["bert-00001"].desired == 2, "its minimum takes nothing from those who stay"
 
 
 def test_in_one_limit_over_all_a_dry_run_takes_what_it_has_and_no_more() -> None:
-    at = Autoscaler(ManualClock(T0), max_replicas=3)
-    at.apply(revision(name="bert", scaling=Scaling(dry_run=True)), fresh=False)
-    at.apply(revision(name="resnet", scaling=Scaling(min_scale=3)), fresh=False)
+    at = LiveAutoscaler(ManualClock(T0), StandaloneContext(), max_replicas=3)
+    at.core.apply(revision(name="bert", scaling=Scaling(dry_run=True)), fresh=False)
+    at.core.apply(revision(name="resnet", scaling=Scaling(min_scale=3)), fresh=False)
     rooms = {name: (AcceleratorRoom(accelerator="cpu", room=9),) for name in ("bert-00001", "resnet-00001")}
     there = [Status("bert-00001-0", ReplicaState.READY, revision="bert-00001")]
-    at.fleet(there, rooms)
+    at.core.fleet(there, rooms)
     tell(at, there, queued=500)
-    at.decide(T0)
-    at.decide(T0 + 1)
-    decided = {each.revision: each for each in at.decide(T0 + 2)}
+    at.core.decide(T0)
+    at.core.decide(T0 + 1)
+    decided = {each.revision: each for each in at.core.decide(T0 + 2)}
     bert, resnet = decided["bert-00001"], decided["resnet-00001"]
     assert (bert.is_dry_run, bert.desired, resnet.desired) == (True, 10, 2)
-
-
-def test_the_wall_clock_counts_for_windows_of_time_only() -> None:
-    wall = [datetime(2026, 11, 20, 7, 59, tzinfo=UTC).timestamp()]
-    at = Autoscaler(ManualClock(T0), wall=lambda: wall[0])
-    at.apply(revision(scaling=Scaling(min_scale_windows="0 8 * * * | 1h | UTC | 2")), fresh=False)
-    at.fleet([], ROOMS)
-    assert at.decide(T0)[0].desired == 0
-    wall[0] += 60.0
-    (decision,) = at.decide(T0 + 1)
-    assert (decision.desired, codes(decision)[-1]) == (2, "window_minimum")
-    wall[0] -= 86_400.0 * 365
-    assert at.decide(T0 + 2)[0].at == T0 + 2, "a wall clock that jumps moves no other time"
-
-
-def test_windows_that_were_no_fault_when_they_were_deployed_state_nothing_and_the_others_count() -> None:
-    at = Autoscaler(ManualClock(T0))
-    for name, more in (("bert", ""), ("resnet", "; 0 0 * * * | 24h | UTC | 3")):
-        windows = f"0 8 * * * | 0 8 * * * | UTC | 2{more}"
-        at.apply(revision(name=name, scaling=Scaling(min_scale_windows=windows)), fresh=False)
-    at.fleet([], {each.id: ROOMS["resnet-00001"] for each in at.decider.revisions})
-    assert [each.desired for each in at.decide(T0)] == [0, 3]
-    assert "it is the start" in str(at.faults()["min-scale-windows of resnet-00001, left out"])
-    at.forget("resnet-00001")
-    assert list(at.faults()) == ["min-scale-windows of bert-00001, left out"]

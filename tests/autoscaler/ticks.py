@@ -19,9 +19,8 @@ from tidegate.autoscaler.measure.observation import FleetGroup, Observation
 from tidegate.function import ConcurrencyUnit, Function, GpuNeeds, Revision, Scaling, Server, ServerKind, Sla
 from tidegate.records.codec import encode
 from tidegate.records.decision import Decision
-from tidegate.records.gateway_sample import GatewaySample, GroupTraffic, RevisionDemand
+from tidegate.records.gateway_sample import GatewaySample, GroupTokens, GroupTraffic, RevisionDemand, TokensSeen
 from tidegate.records.replica_sample import AppSample, ReplicaSample
-from tidegate.records.tokens import GroupTokens, TokensSeen
 
 SHAPES = ("steady", "steps", "pulses", "night")
 

@@ -16,7 +16,7 @@ from benchmarks.autoscaling.timeline import (
     within,
 )
 from benchmarks.autoscaling.twitter import spans
-from tidegate.loadgen.clients.outcomes import Outcome
+from tidegate.loadgen.clients.outcomes import RequestOutcome
 
 
 def look(at_s: float, t4: int = 1, v100: int = 0, *, weight: float = 0.5, price: float = 0.0) -> Look:
@@ -26,8 +26,8 @@ def look(at_s: float, t4: int = 1, v100: int = 0, *, weight: float = 0.5, price:
     )
 
 
-def good(at_s: float, latency: float, inferences: int = 1, status: int | None = 200) -> Outcome:
-    return Outcome(at_s, latency, inferences, status)
+def good(at_s: float, latency: float, inferences: int = 1, status: int | None = 200) -> RequestOutcome:
+    return RequestOutcome(at_s, latency, inferences, status)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from benchmarks.laboratory.rows import Row, by_second, equal_share, start_s, tab
 from benchmarks.laboratory.setup import Setup
 from benchmarks.laboratory.twin import Machine, Twin, shots
 from tidegate.function import ConcurrencyUnit
-from tidegate.loadgen.clients.outcomes import Outcome
+from tidegate.loadgen.clients.outcomes import RequestOutcome
 from tidegate.loadgen.experiments.setups.worlds import latencies
 
 
@@ -135,6 +135,6 @@ def _rows(case: Case, simulated: Any, machine: Machine, slower: float) -> list[R
         live.looks.append(
             Look(at_s=second.at_s, ready=ready, present=ready, desired=None, weights={}, price_per_hour=0.0, waiting=0)
         )
-    live.outcomes += [Outcome(0.0, slower * each, 1, 200) for each in latencies(simulated)]
+    live.outcomes += [RequestOutcome(0.0, slower * each, 1, 200) for each in latencies(simulated)]
     rows = agree.rows(Setup(smoke=False, seed=1), case, live, simulated, machine)
     return [each for each in rows if isinstance(each, Row)]

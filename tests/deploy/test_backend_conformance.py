@@ -149,13 +149,13 @@ def test_whether_a_revision_failed_is_known_without_a_look_at_all_replicas(play:
 
     async def scenario(bench: Bench) -> None:
         await ready(bench, A)
-        backend, name = bench.backend, "_replicas"
-        kept = getattr(backend, name)
-        setattr(backend, name, Unwalked(kept))
+        holder, name = bench.replica_table()
+        kept = getattr(holder, name)
+        setattr(holder, name, Unwalked(kept))
         try:
-            assert backend.failure("resnet-00001") is None
+            assert bench.backend.failure("resnet-00001") is None
         finally:
-            setattr(backend, name, kept)
+            setattr(holder, name, kept)
 
     play(scenario)
 

@@ -1,4 +1,4 @@
-"""The example in docs/local-backend.md is what the parser accepts."""
+"""The example in docs/operate/local-backend.md is what the parser accepts."""
 
 import re
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 from tidegate.deploy.devices.declared import parse
 from tidegate.deploy.placement.ledger import AcceleratorKind
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "local-backend.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "operate" / "local-backend.md"
 
 
 def test_the_example_of_accelerators_can_be_used() -> None:

@@ -34,7 +34,7 @@ from tidegate.function import (
     ServerKind,
 )
 from tidegate.queue_proxy.settings import ProxySettings, read_settings
-from tidegate.records.cold_start_phases import ColdStartPhases
+from tidegate.records.replica_state import ColdStartPhases
 from tidegate.runtime import settings as runtime
 
 CPU = Accelerator(name="cpu-2core", kind=AcceleratorKind.CPU, count=1, memory_bytes=1 << 30, cores=2)

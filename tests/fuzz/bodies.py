@@ -10,7 +10,7 @@ from tidegate.wire.bodies.json_scan import Found, ObjectScan, read_object
 from tidegate.wire.bodies.multipart import FormScan
 from tidegate.wire.bodies.openai import KEYS, USAGE_BYTES, UsageFinder, asked_by
 from tidegate.wire.bodies.sse import EVENT_BYTES, EventStream
-from tidegate.wire.http1.head import Rejected
+from tidegate.wire.http1.fields import Rejected
 
 
 def _cut(data: bytes) -> tuple[bytes, list[bytes]]:

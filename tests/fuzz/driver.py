@@ -18,7 +18,7 @@ from tidegate.aio.proxy.http1_connection import ServerConn
 from tidegate.aio.proxy.server import Limits, ProxyServer
 from tidegate.aio.upstream.pool import Forwarded, UpstreamConn, UpstreamPool
 from tidegate.errors import DEADLINE, QUEUE_FULL, REPLICA_BROKE, Executed
-from tidegate.wire.http1.head import Rejected
+from tidegate.wire.http1.fields import Rejected
 from tidegate.wire.http1.server import H1Server
 from tidegate.wire.message_heads import AnyResponseHead
 

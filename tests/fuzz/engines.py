@@ -12,7 +12,9 @@ import h11
 from tests.fuzz.bytes_plan import Plan, cut
 from tidegate.wire.http1.chunked import ChunkDecoder, chunk, last_chunk
 from tidegate.wire.http1.client import H1Client
-from tidegate.wire.http1.head import HeadRules, Rejected, RequestHead, ResponseHead
+from tidegate.wire.http1.fields import Rejected
+from tidegate.wire.http1.request_head import HeadRules, RequestHead
+from tidegate.wire.http1.response_head import ResponseHead
 from tidegate.wire.http1.server import H1Server
 
 RULES = HeadRules(head_bytes=4096, headers=30, target_bytes=1024)

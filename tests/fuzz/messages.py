@@ -4,11 +4,17 @@ from typing import Any
 
 from tests.support.http2.grpc_client import framed
 from tidegate.gateway.routing.grpc_methods import peek, read_small
-from tidegate.wire.grpc import messages as protos
-from tidegate.wire.grpc.grpc import peek_infer
+from tidegate.wire.grpc.first_message import peek_infer
+from tidegate.wire.grpc.messages import (
+    FILES,
+    HEALTH_LIST_RESPONSE,
+    MODEL_INFER_REQUEST,
+    MODEL_READY_REQUEST,
+    REFLECTION_FILES,
+)
 from tidegate.wire.grpc.protobuf import Message, ProtobufError
 
-MESSAGES = [message for file in protos.FILES for message in file.messages]
+MESSAGES = [message for file in FILES for message in file.messages]
 
 
 INFER: dict[str, Any] = {
@@ -23,10 +29,10 @@ INFER: dict[str, Any] = {
 def message_seeds(*, with_choice: bool) -> list[bytes]:
     """Messages as clients send them; ``with_choice``: behind the byte by which :func:`messages` chooses."""
     made: list[tuple[Message, dict[str, Any]]] = [
-        (protos.MODEL_INFER_REQUEST, INFER),
-        (protos.MODEL_READY_REQUEST, {"name": "m", "version": "1"}),
-        (protos.HEALTH_LIST_RESPONSE, {"statuses": {"": {"status": 1}}}),
-        (protos.REFLECTION_FILES[0].messages[0], {"file_containing_symbol": "a.B"}),
+        (MODEL_INFER_REQUEST, INFER),
+        (MODEL_READY_REQUEST, {"name": "m", "version": "1"}),
+        (HEALTH_LIST_RESPONSE, {"statuses": {"": {"status": 1}}}),
+        (REFLECTION_FILES[0].messages[0], {"file_containing_symbol": "a.B"}),
     ]
     return [
         (bytes((MESSAGES.index(message),)) if with_choice else b"") + message.encode(fields) for message, fields in made
@@ -49,9 +55,9 @@ def calls(data: bytes) -> None:
     for coding in (None, b"gzip", b"deflate"):
         peek(data, coding, is_whole=True)
         peek(data, coding, is_whole=False)
-        read_small(data, coding, protos.MODEL_READY_REQUEST, is_whole=True)
+        read_small(data, coding, MODEL_READY_REQUEST, is_whole=True)
     try:
-        protos.MODEL_INFER_REQUEST.decode(data)
+        MODEL_INFER_REQUEST.decode(data)
     except ProtobufError:
         return  # what is found in it decides nothing: its server refuses it
     body = framed(data)

@@ -25,11 +25,11 @@ def ended(status: int = 200) -> tuple[Any, RequestState]:
         None, request("POST /v2/models/m/infer?key=secret HTTP/1.1\nhost: x\n\n"), b"12345", complete=True, now=100.0
     )
     ex.status, ex.first_byte, ex.ended, ex.bytes_out, ex.inferences = status, 100.375, 100.5, 77, 4
-    front = FunctionRouter(table(1).functions[0], FunctionState(0.0))
-    ticket = RequestState(Target(Call.WORK, front), b"my-id", b"")
-    ticket.counters = RevisionCounters("f", "f-00001")
-    ticket.replica, ticket.bound_at = "f-00001-aaaaa", 100.25
-    return ex, ticket
+    router = FunctionRouter(table(1).functions[0], FunctionState(0.0))
+    state = RequestState(Target(Call.WORK, router), b"my-id", b"")
+    state.counters = RevisionCounters("f", "f-00001")
+    state.replica, state.bound_at = "f-00001-aaaaa", 100.25
+    return ex, state
 
 
 def test_a_line_of_text_says_everything_but_the_query() -> None:
@@ -45,9 +45,9 @@ def test_a_line_of_text_says_everything_but_the_query() -> None:
 
 def test_json_says_the_same_and_null_for_what_did_not_happen() -> None:
     access = log(as_json=True)
-    ex, ticket = ended(499)
-    ticket.counters, ticket.replica, ex.first_byte = None, "", 0.0
-    access.ended(ex, ticket, "cancelled")
+    ex, state = ended(499)
+    state.counters, state.replica, ex.first_byte = None, "", 0.0
+    access.ended(ex, state, "cancelled")
     found = json.loads(access.take())
     assert found["time"] == "2023-11-14T22:15:00.500Z"
     assert (found["revision"], found["replica"], found["wait_ms"], found["first_byte_ms"]) == (None, None, None, None)

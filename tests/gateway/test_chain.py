@@ -9,8 +9,7 @@ from tests.support.worlds.gateway_chain import ONE, TWO, Door, table
 from tidegate.activator.commands import Link, Send
 from tidegate.flow.messages import Recall, Return, State, Welcome
 from tidegate.function import ConcurrencyUnit
-from tidegate.records.cold_start_phases import ColdStartPhases
-from tidegate.records.replica_state import ReplicaState
+from tidegate.records.replica_state import ColdStartPhases, ReplicaState
 from tidegate.records.route_table import FunctionRoute, RouteTable
 from tidegate.records.tenants import AccessRule
 
@@ -56,12 +55,12 @@ def test_at_zero_the_first_request_asks_for_activation_at_once_and_is_answered_w
     cold = door.arrive()
     assert (cold.log, door.activations()) == ([], [1])
     door.now = 100.2
-    door.chain.apply(table(2, ONE))
+    door.core.apply(table(2, ONE))
     assert [command.address for command in door.shell if isinstance(command, Link)] == ["10.0.0.1:1"]
     door.starting(ONE)
     door.now = 101.0
     phases = ColdStartPhases(decide_s=0.001, schedule_s=0.002, pull_s=0.0, load_s=0.7)
-    door.chain.heard(ONE.id, State(ReplicaState.READY, phases))
+    door.core.heard(ONE.id, State(ReplicaState.READY, phases))
     door.grant(ONE, 1)
     assert cold.log == ["to 10.0.0.1:1"]
     door.now = 101.05
@@ -79,9 +78,9 @@ def test_at_zero_the_first_request_asks_for_activation_at_once_and_is_answered_w
 
 def test_a_replica_that_was_ready_before_this_worker_came_is_no_cold_start() -> None:
     door = Door(table(1, ONE))
-    door.chain.linked(ONE.id)
-    door.chain.heard(ONE.id, Welcome("inc", 4, ConcurrencyUnit.REQUESTS))
-    door.chain.heard(ONE.id, State(ReplicaState.READY, ColdStartPhases(load_s=9.0)))
+    door.core.linked(ONE.id)
+    door.core.heard(ONE.id, Welcome("inc", 4, ConcurrencyUnit.REQUESTS))
+    door.core.heard(ONE.id, State(ReplicaState.READY, ColdStartPhases(load_s=9.0)))
     door.grant(ONE, 1)
     warm = door.arrive()
     warm.answered(100.0)
@@ -125,7 +124,7 @@ def test_a_deadline_bounds_waiting_and_the_model_never_sees_the_request() -> Non
     door.now = 100.6
     late.expires(100.6)
     assert (late.status, late.error["executed"], late.attempts) == (504, "false", 0)
-    door.chain.apply(table(2, ONE))
+    door.core.apply(table(2, ONE))
     door.ready(ONE, 1)
     assert late.attempts == 0
     assert (door.demand().expired, door.demand().waiting) == (1, 0)
@@ -135,7 +134,7 @@ def test_the_rooms_own_timer_expires_it_without_the_engine() -> None:
     door = Door(table(1))
     late = door.arrive("POST /v2/models/m/infer", "grpc-timeout: 200m")
     door.now = 100.21
-    door.chain.wake()
+    door.core.on_room_due()
     assert late.status == 504
     assert door.demand().expired == 1
 
@@ -257,7 +256,7 @@ def test_a_recalled_credit_does_not_wait_until_a_slow_client_has_read_a_long_ans
     slow = door.arrive()
     slow.answered(100.0, 200, f"tidegate-credit: {credit}", length=length, ends=False)
     door.shell.clear()
-    door.chain.heard(ONE.id, Recall((7,)))
+    door.core.heard(ONE.id, Recall((7,)))
     assert door.shell == [Send(ONE.id, Return((7,)))] * goes
     slow.ends(105.0)
     assert door.shell == [Send(ONE.id, Return((7,)))] * (credit == "keep")
@@ -322,7 +321,7 @@ def test_a_ready_function_is_asked_about_models_and_versions_it_does_not_declare
     door.ready(ONE, 1, 2)
     assert door.arrive("GET /functions/f/v2/models/undeclared/ready").log == ["to 10.0.0.1:1"]
     assert door.arrive("GET /v2/models/m/versions/2/ready").log == ["to 10.0.0.1:1"]
-    door.chain.apply(table(2, ONE, access=AccessRule(api_keys=True)))
+    door.core.apply(table(2, ONE, access=AccessRule(api_keys=True)))
     assert door.arrive("GET /v2/models/m/versions/2/ready").status == 200, (
         "health is everybody's, asking its server is not"
     )
@@ -332,12 +331,12 @@ def test_metadata_comes_from_the_last_copy_while_the_function_sleeps_else_it_wak
     door = Door(table(1))
     first = door.arrive("GET /v2/models/m")
     assert (first.log, door.activations()) == ([], [1]), "nothing known yet: it wakes"
-    door.chain.apply(table(2, ONE))
+    door.core.apply(table(2, ONE))
     door.ready(ONE, 1)
     first.answered(100.0)
     assert door.learnt == [("f-00001", "10.0.0.1:1", "/v2/models/m")]
-    door.chain.desk.copies.keep("f-00001", "/v2/models/m", b'{"name":"m"}')
-    door.chain.apply(table(3))
+    door.core.health.copies.keep("f-00001", "/v2/models/m", b'{"name":"m"}')
+    door.core.apply(table(3))
     door.shell.clear()
     asleep = door.arrive("GET /functions/f/v2/models/m")
     assert (asleep.status, asleep.answer, door.activations()) == (200, b'{"name":"m"}', [])
@@ -353,10 +352,10 @@ def test_unknown_names_get_404_and_are_counted_apart() -> None:
 def test_an_older_table_is_ignored_and_a_deleted_function_frees_who_waits() -> None:
     door = Door(table(5, epoch=3))
     waiting = door.arrive()
-    assert not door.chain.apply(table(9, epoch=2))
-    assert not door.chain.apply(table(4, epoch=3))
+    assert not door.core.apply(table(9, epoch=2))
+    assert not door.core.apply(table(4, epoch=3))
     assert waiting.log == []
-    assert door.chain.apply(RouteTable(epoch=3, number=6, workers=1))
+    assert door.core.apply(RouteTable(epoch=3, number=6, workers=1))
     assert waiting.status in (404, 503)
     assert door.arrive().status == 404
 
@@ -370,7 +369,7 @@ def test_a_function_without_traffic_says_so() -> None:
 
 def test_draining_the_front_door_is_not_ready_but_live() -> None:
     door = Door(table(1))
-    door.chain.entrance.is_draining = True
+    door.core.leave(is_draining=True)
     assert door.arrive("GET /v2/health/ready").status == 503
     assert door.arrive("GET /v2/health/live").status == 200
 

@@ -28,7 +28,7 @@ def test_the_first_signal_lets_a_worker_finish_whatever_it_was_told_before(order
         config = WorkerConfig(worker="g0", listen_fd=-1, admin="/a", table_file=str(tmp_path / "t"), token="secret")
         worker = GatewayWorker(config, incarnation="i", rng=random.Random(1))
         sweeper = LoopServices(asyncio.get_running_loop())
-        worker._server = server = ProxyServer(worker.chain, Limits(), sweeper)
+        worker._server = server = ProxyServer(worker.core.chain, Limits(), sweeper)
         server._empty.clear()  # A connection is busy.
         ORDERS[order](worker)
         worker._signalled()

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.golden.hetsev_levels import service_level, windowed_rates
 from tests.golden.vectors import IS_OWN, load
 from tests.loadgen.simulator.worlds import deployed as simulated
 from tests.loadgen.simulator.worlds import fixed
@@ -23,11 +24,11 @@ from tidegate.autoscaler.policies.kpa.policy import KnativeScaler
 from tidegate.autoscaler.policies.smif.rule import RuleGroup, RuleParameters, autoscale
 from tidegate.function import Routing
 from tidegate.loadgen.arrivals.pace import Ticker
-from tidegate.loadgen.metrics.cost import Accounting, Lease, memory_cost, monthly_cost
+from tidegate.loadgen.metrics.cost import Accounting, memory_cost, monthly_cost
 from tidegate.loadgen.metrics.elasticity import Point, elasticity
-from tidegate.loadgen.metrics.levels import service_level, windowed_rates
 from tidegate.loadgen.metrics.power import epc
 from tidegate.loadgen.metrics.usage import activity
+from tidegate.loadgen.simulator.lease import Lease
 from tidegate.loadgen.simulator.scenario import Callers, Scenario
 from tidegate.manifest.policy_parameters import Shrinking
 from tidegate.queue_proxy.metrics import Identity, ReplicaCounters
@@ -35,7 +36,7 @@ from tidegate.records.route_table import Spread
 from tidegate.traffic.size_cuts import BatchClass, CutGroup, Mode, route_cuts, split_throughput
 from tidegate.traffic.weights import GroupCapacity, split
 from tidegate.wire.bodies.v2 import batch_size
-from tidegate.wire.http1.head import HeadRules, RequestHead, parse_request
+from tidegate.wire.http1.request_head import HeadRules, RequestHead, parse_request
 
 CASES = load("papers.jsonl")
 IDENTITY = Identity(

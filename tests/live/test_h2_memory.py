@@ -196,7 +196,7 @@ def _reset_in_turn() -> Iterator[bytes]:
         frames = b""
         for _ in range(25):
             block = call_block("/corpus.Echo/Stuck")
-            frames += headers(number, "Stuck") + wire.window_update(number, wire.MOST)
+            frames += headers(number, "Stuck") + wire.window_update(number, wire.MAX_VALUE)
             frames += headers(number + 2, "Stuck", wire.END_STREAM) + data(number + 2, b"late")
             frames += headers(number + 4, "Stuck") + wire.frame_head(4 << 8 | wire.PRIORITY, 0, number + 4) + bytes(4)
             frames += headers(number + 6, "Stuck", wire.END_STREAM) + wire.headers(number + 6, block, 0, 16384)

@@ -425,7 +425,7 @@ def test_a_revive_that_is_obeyed_too_late_does_not_leave_it_serving() -> None:
 
     async def scenario(bench: LocalBench) -> None:
         await ready(bench)
-        replica = bench.local._replicas[A]
+        replica = bench.local._registry.present[A]
         assert replica.proxy is not None
         await bench.hold(A)
         await bench.backend.remove(A)
@@ -444,9 +444,9 @@ def test_a_revive_that_is_obeyed_too_late_does_not_leave_it_serving() -> None:
 def test_drained_that_is_read_after_the_revive_does_not_end_the_next_drain() -> None:
     async def scenario(bench: LocalBench) -> None:
         await ready(bench)
-        replica = bench.local._replicas[A]
-        bench.local._hear(replica, ProxyState(state=ReplicaState.DRAINED))
-        bench.local._hear(replica, ProxyState(state=ReplicaState.READY))
+        replica = bench.local._registry.present[A]
+        bench.local._lifecycle._on_reported(replica, ProxyState(state=ReplicaState.DRAINED))
+        bench.local._lifecycle._on_reported(replica, ProxyState(state=ReplicaState.READY))
         await bench.hold(A)
         await bench.backend.remove(A)
         await asyncio.sleep(0.2)

@@ -17,9 +17,9 @@ from tests.support.http.doors import Door
 from tests.support.http.echo import doors
 from tests.support.http2.grpc_client import framed
 from tests.support.http2.grpc_echo import DETAILS, Client, Echo, echo_server
+from tidegate.wire.http2.block_memory import RESPONSE, Blocks
 from tidegate.wire.http2.events import RESET
 from tidegate.wire.http2.frames import INTERNAL_ERROR
-from tidegate.wire.http2.header_blocks import RESPONSE, Blocks
 from tidegate.wire.http2.hpack import literal
 from tidegate.wire.http2.roles import H2Client
 

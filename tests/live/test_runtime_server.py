@@ -277,7 +277,7 @@ def test_a_handler_beside_modules_with_our_names(tmp_path: Path) -> None:
         (tmp_path / name / "__init__.py").write_text(f"WORD = '{name}'\n")
     (tmp_path / "handler.py").write_text(
         "import gateway, deploy, traffic, tests, control, handler_helper\n"
-        "from tidegate.runtime.protocols.errors import RequestError\n"
+        "from tidegate.runtime.errors import RequestError\n"
         "class Model:\n"
         "    def predict(self, inputs):\n"
         "        return [m.WORD for m in (gateway, deploy, traffic, tests, control, handler_helper)]\n"

@@ -89,7 +89,7 @@ def test_an_accelerator_has_one_profile_and_a_file_has_one_at_least() -> None:
 
 
 def test_the_example_in_the_docs_is_one() -> None:
-    page = (Path(__file__).resolve().parents[2] / "docs" / "simulator.md").read_text()
-    found = parse(page.split("```yaml\n")[1].split("```")[0], source="docs/simulator.md")
+    page = (Path(__file__).resolve().parents[2] / "docs" / "inside" / "simulator.md").read_text()
+    found = parse(page.split("```yaml\n")[1].split("```")[0], source="docs/inside/simulator.md")
     assert list(found) == ["t4", "v100"]
     assert all(f"`{row.key}`" in page or f"{row.key}:" in page for row in KEYS)

@@ -13,9 +13,9 @@ from tidegate.queue_proxy.chain import Sidecar
 from tidegate.queue_proxy.lifecycle import ReplicaLifecycle
 from tidegate.queue_proxy.metrics import Identity, ReplicaCounters, ReplicaLevels
 from tidegate.queue_proxy.settings import ProxySettings
-from tidegate.records.cold_start_phases import ColdStartPhases
-from tidegate.records.replica_state import ReplicaState
-from tidegate.wire.http2.header_blocks import REQUEST, Blocks, Reader
+from tidegate.records.replica_state import ColdStartPhases, ReplicaState
+from tidegate.wire.http2.block_memory import REQUEST, Blocks
+from tidegate.wire.http2.header_blocks import Reader
 from tidegate.wire.http2.heads import call_head, literals, request_drops
 from tidegate.wire.http2.hpack import literal
 from tidegate.wire.http2.tails import read_call_tail
@@ -52,24 +52,24 @@ class Replica:
         self.told: list[object] = []
         self.suspected: list[str] = []
         self.ledger = SlotLedger(incarnation="i", limit=limit, fifo_bound=1 << 30)
-        self.life = ReplicaLifecycle(limit=limit, phases=ColdStartPhases(), epoch=0)
-        self.measure = ReplicaCounters(
+        self.lifecycle = ReplicaLifecycle(limit=limit, phases=ColdStartPhases(), epoch=0)
+        self.counters = ReplicaCounters(
             Identity(function="f", revision="r", group="g", replica="x", incarnation="i"), self.now
         )
         self.sidecar = Sidecar(
             ProxySettings(function="f", timeout_s=10.0, **settings),
             token=TOKEN,
             ledger=self.ledger,
-            life=self.life,
-            measure=self.measure,
+            lifecycle=self.lifecycle,
+            counters=self.counters,
             pool=Pool("model"),  # type: ignore[arg-type]  # a stand-in
             clock=lambda: self.now,
             pump=self.pump,
             open_channel=lambda ex: ex.upgrade(lambda: None),  # type: ignore[arg-type,return-value]  # a stand-in
-            suspect=self.suspected.append,
+            check_model=self.suspected.append,
         )
         if ready:
-            self.life.model_ready(limit=limit, load_s=1.0, warm_s=None)
+            self.lifecycle.model_ready(limit=limit, load_s=1.0, warm_s=None)
             self.ledger.ready(self.now)
             self.pump()
 
@@ -82,7 +82,7 @@ class Replica:
                 elif isinstance(command, Reject):
                     self.sidecar.rejected(command.visit)
                 elif isinstance(command, StateIs):
-                    self.life.entered(command.state)
+                    self.lifecycle.entered(command.state)
                 elif isinstance(command, Send):
                     self.told.append(command.message)
 
@@ -125,7 +125,7 @@ def test_a_credit_runs_one_request_and_stays_with_the_worker() -> None:
     assert b"tidegate-credit: keep\r\n" in first.extra
     assert b"tidegate-timing: queue=0.000,model=50.000\r\n" in first.extra
     assert replica.on_credit(credit).log == ["proceed", "to model"], "the same number again"
-    assert (replica.measure.requests, replica.measure.inferences) == (1, 8)
+    assert (replica.counters.requests, replica.counters.inferences) == (1, 8)
 
 
 def test_a_credit_that_is_not_outstanding_never_reaches_the_model() -> None:
@@ -138,7 +138,7 @@ def test_a_credit_that_is_not_outstanding_never_reaches_the_model() -> None:
         assert b"tidegate-outcome: not-started\r\n" in stale.extra
     for nonsense in ("x", "-1", "9" * 40, "\xb2"):
         assert replica.arrive("tidegate-token: secret", f"tidegate-credit: {nonsense}").status == 409
-    assert replica.measure.requests == 0, "the worker sends it again: it is counted where it runs"
+    assert replica.counters.requests == 0, "the worker sends it again: it is counted where it runs"
 
 
 def test_without_the_token_control_fields_mean_nothing() -> None:
@@ -160,7 +160,7 @@ def test_strangers_wait_in_order_and_the_queue_is_ten_times_the_limit() -> None:
     waiting[0].client_leaves(100.0)
     waiting[5].client_leaves(100.0)
     assert [one.attempts for one in waiting[:3]] == [1, 1, 0]
-    assert (replica.measure.cancelled, replica.ledger.queued) == (2, 7)
+    assert (replica.counters.cancelled, replica.ledger.queued) == (2, 7)
 
 
 def test_work_past_its_deadline_is_never_started() -> None:
@@ -184,7 +184,7 @@ def test_a_deadline_while_the_model_runs_is_told_as_started() -> None:
     overrun.expires(100.31)
     assert (overrun.status, overrun.error["error"]["executed"]) == (504, "unknown")
     assert b"tidegate-outcome: started\r\n" in overrun.extra
-    assert replica.measure.in_flight == 0
+    assert replica.counters.in_flight == 0
 
 
 def test_only_what_was_answered_counts_as_served() -> None:
@@ -201,7 +201,7 @@ def test_only_what_was_answered_counts_as_served() -> None:
     cut.expires(100.31)
     served.answered(100.25)
     level = ReplicaLevels(state=ReplicaState.READY, limit=4, queued=0, phases=ColdStartPhases())
-    sample = replica.measure.sample(101.0, level)
+    sample = replica.counters.sample(101.0, level)
     assert (sample.requests, sample.inferences, sample.unanswered, sample.cancelled) == (3, 3, 2, 2)
     assert sum(count for _, count in sample.execution) == 3
 
@@ -228,7 +228,7 @@ def test_a_model_that_cannot_be_reached_did_not_start_it_one_that_breaks_off_did
     assert (broken.status, broken.attempts) == (502, 1)
     assert b"tidegate-outcome: started\r\n" in broken.extra
     assert replica.suspected == ["refused", "refused", "reset"]
-    assert replica.measure.failures == 2
+    assert replica.counters.failures == 2
 
 
 def test_what_was_sent_once_is_never_told_as_not_started() -> None:
@@ -266,16 +266,16 @@ def test_while_the_model_server_is_in_doubt_nothing_is_sent_and_nothing_is_lost(
     channel, _ = replica.channel()
     running, *others = list(channel.idle)
     broken = replica.on_credit(running)
-    replica.sidecar.doubt()
+    replica.sidecar.pause()
     broken.breaks_off(100.0, sent=True, why="reset")
     held = [replica.on_credit(credit, "tidegate-timeout-ms: 200") for credit in others]
     assert [one.attempts for one in held] == [0, 0, 0]
     held[0].client_leaves(100.0)
     held[1].expires(100.2)
     assert (held[1].status, held[1].error["error"]["executed"]) == (504, "false"), "the model never saw it"
-    replica.sidecar.trust()
+    replica.sidecar.resume()
     assert [one.attempts for one in held] == [0, 0, 1], "it lives: the rest goes on"
-    assert replica.measure.in_flight == 1
+    assert replica.counters.in_flight == 1
 
 
 def test_a_death_costs_what_ran_and_nothing_that_was_held() -> None:
@@ -283,23 +283,23 @@ def test_a_death_costs_what_ran_and_nothing_that_was_held() -> None:
     channel, _ = replica.channel()
     first, second = list(channel.idle)
     broken = replica.on_credit(first)
-    replica.sidecar.doubt()
+    replica.sidecar.pause()
     broken.breaks_off(100.0, sent=True, why="reset")
     held = replica.on_credit(second)
-    replica.life.model_failed("gone")
+    replica.lifecycle.model_failed("gone")
     replica.sidecar.model_failed("gone")
     assert (broken.status, held.status) == (502, 503)
     assert b"tidegate-outcome: started\r\n" in broken.extra
     assert b"tidegate-outcome: not-started\r\n" in held.extra
-    assert (held.attempts, replica.measure.in_flight) == (0, 0)
+    assert (held.attempts, replica.counters.in_flight) == (0, 0)
 
 
 def test_held_past_its_deadline_it_is_not_sent_when_the_doubt_ends() -> None:
     replica = Replica(limit=1)
-    replica.sidecar.doubt()
+    replica.sidecar.pause()
     late = replica.arrive("tidegate-timeout-ms: 100")
     replica.now = 100.2
-    replica.sidecar.trust()
+    replica.sidecar.resume()
     assert (late.status, late.attempts) == (504, 0)
 
 
@@ -309,7 +309,7 @@ def test_the_models_own_failure_is_answered() -> None:
     failed = replica.on_credit(credit)
     failed.answered(100.0, 503)
     assert b"tidegate-outcome: answered\r\n" in failed.extra
-    assert replica.measure.failures == 1
+    assert replica.counters.failures == 1
 
 
 def test_a_truncated_answer_is_a_failure_and_its_slot_comes_home() -> None:
@@ -318,7 +318,7 @@ def test_a_truncated_answer_is_a_failure_and_its_slot_comes_home() -> None:
     cut = replica.on_credit(credit)
     cut.truncated = True
     cut.answered(100.0, 200)
-    assert replica.measure.failures == 1
+    assert replica.counters.failures == 1
     assert credit not in channel.idle
 
 
@@ -326,7 +326,7 @@ def test_a_failed_start_tells_those_who_wait_and_those_who_come() -> None:
     replica = Replica(limit=1, ready=False)
     waiting = replica.arrive()
     assert (waiting.log, replica.ledger.queued) == ([], 1)
-    replica.life.model_failed("exited with code 3")
+    replica.lifecycle.model_failed("exited with code 3")
     replica.sidecar.model_failed("exited with code 3")
     later = replica.arrive("tidegate-token: secret")
     for refused in (waiting, later):
@@ -351,7 +351,7 @@ def test_a_drained_replica_takes_nothing() -> None:
     running.answered(100.0)
     assert waiting.log == ["to model"], "what it had accepted still runs"
     waiting.answered(100.0)
-    assert replica.life.state is ReplicaState.DRAINED
+    assert replica.lifecycle.state is ReplicaState.DRAINED
     assert replica.arrive().status == 503
     assert State(ReplicaState.DRAINED) not in replica.told, "nobody listens"
 
@@ -376,7 +376,7 @@ def test_knatives_probes_take_no_slot_and_are_not_counted(fields: tuple[str, ...
     replica.arrive()
     probe = replica.arrive(*fields, line="GET /")
     assert (probe.status, probe.answer) == (status, text)
-    assert replica.measure.requests == 0
+    assert replica.counters.requests == 0
 
 
 def test_a_probe_of_a_replica_that_is_not_ready_or_drains_is_503() -> None:
@@ -410,12 +410,12 @@ def test_a_call_that_imitates_a_gateways_fields_is_a_strangers(token: str) -> No
     _, credit = replica.channel()
     forged = replica.call(token, credit)
     assert forged.head.internal is not None and forged.head.internal.credit == b"%d" % credit
-    assert not forged.context.trusted
+    assert not forged.context.is_trusted
     assert forged.vouched == 0
     assert forged.context.credit is None, "the credit is still the worker's"
     forged.answered(100.0, 200)
     assert b"tidegate-" not in forged.extra
     real = replica.call("secret", credit)
-    assert (real.context.trusted, real.vouched, real.inferences) == (True, 1, 8)
+    assert (real.context.is_trusted, real.vouched, real.inferences) == (True, 1, 8)
     again = replica.call(token, credit)
-    assert not again.context.trusted, "that a gateway wrote the same before says nothing"
+    assert not again.context.is_trusted, "that a gateway wrote the same before says nothing"

@@ -5,8 +5,7 @@ import json
 import pytest
 
 from tidegate.queue_proxy.lifecycle import NotNowError, ReplicaLifecycle, StaleEpochError
-from tidegate.records.cold_start_phases import ColdStartPhases
-from tidegate.records.replica_state import ReplicaState
+from tidegate.records.replica_state import ColdStartPhases, ReplicaState
 
 
 def ready(*, epoch: int = 1) -> ReplicaLifecycle:

@@ -5,9 +5,8 @@ import pytest
 from tidegate.metrics import Exposition
 from tidegate.queue_proxy.metrics import Identity, ReplicaCounters, ReplicaLevels
 from tidegate.records import codec
-from tidegate.records.cold_start_phases import ColdStartPhases
 from tidegate.records.replica_sample import ReplicaSample
-from tidegate.records.replica_state import ReplicaState
+from tidegate.records.replica_state import ColdStartPhases, ReplicaState
 
 WHO = Identity(function="f", revision="f-00001", group="cpu", replica="f-00001-abcde", incarnation="i")
 LEVEL = ReplicaLevels(state=ReplicaState.READY, limit=4, queued=2, phases=ColdStartPhases(load_s=1.25))

@@ -277,5 +277,5 @@ def test_fill_is_exact_in_eighths() -> None:
 
 def test_only_triton_is_asked_for_its_configuration_and_once() -> None:
     meter = read((TEXTS / "triton.txt").read_bytes(), models=("resnet",))
-    assert (meter.model, meter.asks_for_config, meter.asks_for_config) == ("resnet", True, False)
-    assert not read((TEXTS / "tgi.txt").read_bytes()).asks_for_config
+    assert (meter.model, meter.needs_config, meter.needs_config) == ("resnet", True, False)
+    assert not read((TEXTS / "tgi.txt").read_bytes()).needs_config

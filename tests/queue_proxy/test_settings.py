@@ -6,7 +6,7 @@ from tidegate.aio.proxy.limits import Limits
 from tidegate.errors import InvalidInputError
 from tidegate.queue_proxy.live import client_limits
 from tidegate.queue_proxy.settings import read_settings
-from tidegate.records.cold_start_phases import ColdStartPhases
+from tidegate.records.replica_state import ColdStartPhases
 
 
 def test_knatives_environment_alone_is_enough() -> None:

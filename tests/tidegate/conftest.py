@@ -14,7 +14,7 @@ THERE = {f"/home/{name}": Found.FILE for name in FILES} | {
 
 
 @pytest.fixture
-def terms() -> ParseContext:
+def context() -> ParseContext:
     return ParseContext(
         base="/home",
         policies=("kpa", "smif"),

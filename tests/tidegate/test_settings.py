@@ -21,7 +21,7 @@ def test_without_a_file_the_defaults_hold() -> None:
 @pytest.mark.parametrize("row", SETTINGS, ids=lambda row: row.key)
 def test_a_default_in_the_table_is_the_default_of_the_record(row: Row) -> None:
     assert row.default is not None
-    assert row.kind.read(row.default) == reach(Settings(), row.lands)
+    assert row.kind.read(row.default) == reach(Settings(), row.field)
     section, _, key = row.key.partition(".")
     assert read(f'[{section}]\n{key} = "{row.default}"\n', source="s", base="/srv") == Settings()
     assert read("", source="s", base="/srv", flags={row.flag[2:]: row.default}) == Settings()
@@ -29,7 +29,7 @@ def test_a_default_in_the_table_is_the_default_of_the_record(row: Row) -> None:
 
 def test_every_field_of_the_record_has_a_row() -> None:
     fields = {f"{section}.{key}" for section in Settings.__slots__ for key in reach(Settings(), section).__slots__}
-    assert {row.lands for row in SETTINGS} == fields
+    assert {row.field for row in SETTINGS} == fields
 
 
 def test_the_example_of_the_reference_page_is_read() -> None:
@@ -106,5 +106,5 @@ def test_what_is_no_settings_file(text: str, told: str) -> None:
 def test_a_url_in_which_a_password_may_be_is_not_shown() -> None:
     url = "postgres://:SECRET@cache/0"
     for told in (faults(f'[store]\nurl = "{url}"'), faults("", store_url=url)):
-        assert "something else (not shown); allowed: embedded, redis://" in told[0]
+        assert "another value (not shown); allowed: embedded, redis://" in told[0]
         assert "SECRET" not in told[0]

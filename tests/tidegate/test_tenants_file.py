@@ -6,7 +6,7 @@ import pytest
 
 from tidegate.errors import InvalidInputError
 from tidegate.records.tenants import Limit, Quotas, Tenant, digest
-from tidegate.tenants_file import KEYS, TENANTS, parse
+from tidegate.tenants_file import MAX_KEYS, MAX_TENANTS, parse
 
 KEY = b"tg-a-key-of-a-tenant-0123456789"
 FILES = {"/home/keys/acme": KEY + b"\n", "/home/short": b"abc", "/home/two": b"a" * 20 + b" " + b"b" * 20}
@@ -83,17 +83,17 @@ def test_every_fault_is_told_and_no_key() -> None:
     quotas = ", ".join(("concurrency", *amounts, "tokens-per-minute", "tokens-per-second"))
     known = "functions, keys, name, priority, quotas, weight"
     assert found == [
-        f"line 3: tenants[0].keys[0]: got something else (not shown); allowed: {words}",
-        f"line 3: tenants[0].keys[1]: got something else (not shown); allowed: {words}",
+        f"line 3: tenants[0].keys[0]: got another value (not shown); allowed: {words}",
+        f"line 3: tenants[0].keys[1]: got another value (not shown); allowed: {words}",
         "line 3: tenants[0].keys[2]: got '/home/missing' (No such file); allowed: a file with a key",
-        f"line 3: tenants[0].keys[3]: got '/home/short' with something else (not shown); allowed: {one_key}",
-        f"line 3: tenants[0].keys[4]: got '/home/two' with something else (not shown); allowed: {one_key}",
-        f"line 3: tenants[0].keys[5]: got something else (not shown); allowed: {words}",
-        f"line 3: tenants[0].keys[6]: got something else (not shown); allowed: {words}",
+        f"line 3: tenants[0].keys[3]: got '/home/short' with other content (not shown); allowed: {one_key}",
+        f"line 3: tenants[0].keys[4]: got '/home/two' with other content (not shown); allowed: {one_key}",
+        f"line 3: tenants[0].keys[5]: got another value (not shown); allowed: {words}",
+        f"line 3: tenants[0].keys[6]: got another value (not shown); allowed: {words}",
         "line 4: tenants[0].weight: got '0'; allowed: a number, 0.01 to 1000",
         f"line 5: tenants[0].colour: got the unknown key 'colour'; allowed: {known}",
         "line 6: tenants[1].name: got 'acme'; allowed: each name once",
-        "line 9: tenants[2].keys[0]: got a key that 'acme' has; allowed: each key once",
+        "line 9: tenants[2].keys[0]: got a key of 'acme'; allowed: each key once",
         "line 10: tenants[2].functions: got 'Bad_Name'; allowed: the name of a function",
         "line 11: tenants[2].quotas.tokens-per-minute: got 'none'; allowed: a whole number, 1 to 1099511627776",
         f"line 11: tenants[2].quotas.requests-per-hour: got the unknown key 'requests-per-hour'; allowed: {quotas}"
@@ -112,8 +112,8 @@ def test_every_fault_is_told_and_no_key() -> None:
         ("- name: x", "a list"),
         ("tenants: x", "got 'x'; allowed: a list"),
         ("users: []", "tenants: got nothing"),
-        (f"tenants: [{', '.join('{}' for _ in range(TENANTS + 1))}]", f"at most {TENANTS}"),
-        (f"tenants: [{{name: a, keys: [{', '.join(['x'] * (KEYS + 1))}]}}]", f"at most {KEYS}"),
+        (f"tenants: [{', '.join('{}' for _ in range(MAX_TENANTS + 1))}]", f"at most {MAX_TENANTS}"),
+        (f"tenants: [{{name: a, keys: [{', '.join(['x'] * (MAX_KEYS + 1))}]}}]", f"at most {MAX_KEYS}"),
         ("tenants: [{name: a, functions: []}]", "1 to 1000 names"),
         ("tenants: [", "YAML"),
     ],
@@ -129,7 +129,7 @@ def test_no_tenants_are_fine() -> None:
 @pytest.mark.parametrize("keys", ["tg-SECRET-in-a-wrong-place", "{sha256: tg-SECRET-in-a-wrong-place}"])
 def test_keys_that_are_no_list_are_not_shown(keys: str) -> None:
     (told,) = faults(f"tenants: [{{name: a, keys: {keys}}}]")
-    assert told.startswith("line 1: tenants[0].keys: got no list (not shown); allowed: a list, each sha256:HEX or")
+    assert told.startswith("line 1: tenants[0].keys: got not a list (not shown); allowed: a list, each sha256:HEX or")
     assert read("tenants: [{name: a, keys: }]") == (Tenant(name="a"),)
 
 

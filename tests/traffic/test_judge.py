@@ -88,3 +88,34 @@ def test_the_test_never_divides_by_nothing() -> None:
             assert math.isfinite(judge(new, old, 0.0).evidence)
     assert judge(Tally(failed=1000), Tally(failed=100_000), BUDGET).verdict is not Verdict.BAD, "all of it is broken"
     assert EVIDENCE > 6.9
+
+
+def test_requests_are_the_sum_of_how_they_ended_and_late_ones_are_among_the_answered() -> None:
+    tally = Tally(answered=7, failed=3, refused=3, expired=5, late=2, overdue=6)
+    assert (tally.requests, tally.bad) == (24, 19)
+    assert tally.fraction == pytest.approx(19 / 24)
+    assert Tally().fraction == 0.0
+
+
+def test_a_little_evidence_that_it_is_worse_leaves_it_open_and_none_is_good() -> None:
+    little = judge(Tally(answered=19, failed=1), Tally(), BUDGET)
+    assert 0.0 < little.evidence < 1.0, "one bad request of 20, a budget of 2 %"
+    assert little.verdict is Verdict.OPEN
+    assert judge(Tally(answered=20), Tally(), BUDGET).verdict is Verdict.GOOD
+
+
+def test_twenty_requests_are_enough_and_nineteen_are_not() -> None:
+    assert judge(Tally(answered=ENOUGH - 1), HEALTHY, BUDGET).verdict is Verdict.FEW
+    assert judge(Tally(answered=ENOUGH), HEALTHY, BUDGET).verdict is Verdict.GOOD
+
+
+def test_the_formula_of_the_module_by_hand() -> None:
+    new, old = Tally(answered=95, failed=5), Tally(answered=180, failed=20)
+    found = judge(new, old, BUDGET)
+    allowed = (20 + 20 * BUDGET) / (200 + 20)
+    worse = 4 * allowed / (1 + 3 * allowed)
+    evidence = 5 * math.log(worse / allowed) + 95 * math.log((1 - worse) / (1 - allowed))
+    assert found.allowed == pytest.approx(allowed)
+    assert found.evidence == pytest.approx(evidence)
+    assert found.burn == pytest.approx(2.5)
+    assert found.old_burn == pytest.approx(5.0)

@@ -6,7 +6,7 @@ import random
 import pytest
 
 from tidegate.traffic.size_cuts import BatchClass, CutGroup, route_cuts
-from tidegate.traffic.sizing import BY_WEIGHTS, LOOK_S, SizedGroup, Sizing, cut, foreseen
+from tidegate.traffic.sizing import BY_HAND, BY_WEIGHTS, LOOK_S, Foreseen, SizedGroup, Sizing, cut, foreseen
 
 SIZES = (1, 64)
 
@@ -128,3 +128,23 @@ def test_what_is_foreseen_of_one_replica_is_the_pollaczek_khinchine_mean() -> No
     found = foreseen([group], [BatchClass(1, 5.0)], {"g": 1.0}, {})
     assert found.fullest == pytest.approx(0.5)
     assert found.mean_s == pytest.approx(0.1 + 0.5 * 0.1 / (2 * 0.5)), "constant times: half of M/M/1's wait"
+
+
+def test_above_85_percent_the_fullest_group_decides_and_below_it_the_mean_time() -> None:
+    def way(fullest: float, mean_s: float) -> Foreseen:
+        return Foreseen(fullest, mean_s)
+
+    assert way(0.5, 1.0).is_better(way(0.4, 2.0), 0.1), "both have room: the shorter time"
+    assert not way(0.4, 2.0).is_better(way(0.5, 1.0), 0.1)
+    assert way(0.5, 9.0).is_better(way(0.9, 1.0), 0.1), "one is full: the emptier one"
+    assert way(0.85, 1.0).is_better(way(0.85, 2.0), 0.1), "85 % is not full"
+    assert not way(0.9, 1.0).is_better(way(1.0, 1.0), 0.1), "exactly the gain is not more than it"
+    assert not way(0.5, 1.8).is_better(way(0.5, 2.0), 0.1)
+
+
+def test_a_choice_by_hand_holds_until_figures_are_looked_at() -> None:
+    sizing = Sizing()
+    sizing.settle("r", BY_HAND)
+    assert sizing.in_force("r") is BY_HAND
+    assert sizing.is_due("r", frozenset({"t4"}), 0.0), "it was made without figures"
+    assert sizing.is_due("r", frozenset(), 0.0)

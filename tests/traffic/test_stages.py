@@ -1,10 +1,11 @@
 """Rollouts as timelines, second by second."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
-from tidegate.records.rollout import Phase, Rollout, RolloutPlan
+from tidegate.records.rollout import Phase, Ramp, Rollout, RolloutPlan
 from tidegate.traffic.judge import Tally
 from tidegate.traffic.stages import Seen, advanced, aligned, begun, ended, paused, resumed
 
@@ -262,3 +263,16 @@ def test_a_shadow_has_copies_and_no_traffic_until_somebody_ends_it() -> None:
     assert world.rollout.shadow_percent == 0.0
     world.second()
     assert world.rollout.phase is Phase.ABORTED
+
+
+def test_a_resumed_ramp_goes_on_one_period_later() -> None:
+    ramp = Ramp(goal=100, parts=((1, 90), (2, 10)), began_at=0.0, step=10, period_s=4.0, next_at=8.0)
+    going = resumed(replace(paused(rollout(), 5.0), ramp=ramp), 101.0)
+    assert going.ramp is not None
+    assert (going.ramp.next_at, going.since, going.phase) == (105.0, 101.0, Phase.RUNNING)
+
+
+def test_a_new_step_begins_without_losses() -> None:
+    world = World()
+    world.run(lambda: world.rollout.step == 1)
+    assert world.rollout.losses == 0

@@ -267,3 +267,28 @@ def test_groups_that_come_and_go_do_not_use_up_the_moves() -> None:
     for second in range(20):
         weights.update("r", pair(0.5)[: 1 + second % 2], float(second))
     assert told(weights, [0.6], since=20.0) == pytest.approx([0.6])
+
+
+def test_what_is_left_of_a_hundred_goes_to_the_larger_remainder_then_capacity_then_the_earlier_group() -> None:
+    def percentages(*capacities: float) -> tuple[int, ...]:
+        found = split([GroupCapacity(str(index), mu, 1) for index, mu in enumerate(capacities)], 1.0)
+        assert found is not None
+        return found.weights_pct
+
+    assert percentages(1.0, 1.0, 1.0) == (34, 33, 33), "all alike: the earlier one"
+    assert percentages(1.0, 2.0) == (33, 67)
+    assert percentages(0.5, 1.5, 6.0) == (6, 19, 75), "remainders alike: the larger capacity"
+    assert percentages(1.5, 0.5, 6.0) == (19, 6, 75)
+    assert percentages(0.0, 1.0, 2.0) == (0, 33, 67)
+
+
+def test_a_revision_is_forgotten_alone() -> None:
+    rates = ServiceRates()
+    for revision in ("a", "b", "c"):
+        before = replica_sample(f"{revision}-x", limit=4)
+        after = replace(before, inferences=10, busy_s=1.0, in_flight_request_s=2.0)
+        rates.measured(before, after, "t4")
+    rates.forget("b")
+    known = [rates.mu_ips(revision, "t4") is not None for revision in "abc"]
+    assert known == [True, False, True]
+    assert [rates.company(revision, "t4") is not None for revision in "abc"] == known

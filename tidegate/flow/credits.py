@@ -23,10 +23,10 @@ class Channel:
         "need",
         "open",
         "sequence",
-        "short_told",
+        "short_sent",
         "silent",
+        "spent",
         "tail_at",
-        "turn",
         "typical",
         "want",
         "wants_since",
@@ -47,9 +47,9 @@ class Channel:
         self.tail_at = 0.0
         self.wants_since = 0.0
         """When its want rose from zero: its requests may come a moment after it."""
-        self.short_told = False
+        self.short_sent = False
         self.idle: dict[int, Credit] = {}
-        self.turn = 0
+        self.spent = 0
         """Cost of what it was granted while others waited, from its workers' wants: who has had less goes first."""
         self.typical = 1
         """Units of the last request: the size of credits that nobody asked for."""
@@ -76,7 +76,7 @@ class Channel:
         arrived = self.head_at
         if self.idle and want.amount > 1:
             arrived += (self.tail_at - arrived) * (want.amount - self.lacks) / (want.amount - 1)
-        return (want.priority, self.turn, arrived)
+        return (want.priority, self.spent, arrived)
 
 
 class Credit:

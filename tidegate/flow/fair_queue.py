@@ -22,7 +22,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 
 from tidegate.flow.ordered_queue import Item, OrderedQueue
 
-MOST_STEP: Final = 10**12
+MAX_STEP: Final = 10**12
 """What a want can tell: its numbers have at most 14 digits."""
 IDLE_ACCOUNTS: Final = 1024
 """Above so many accounts those of tenants that do not wait are looked through: where virtual time has passed them they
@@ -153,7 +153,7 @@ class FairQueue(Generic[T]):
         claim = item.claim
         assert claim is not None  # as of everything here
         weights = self._weights.get(item.key[0]) or claim.weight
-        return min(MOST_STEP, max(1, round(claim.cost / weights)))
+        return min(MAX_STEP, max(1, round(claim.cost / weights)))
 
     def charge(self, item: T) -> None:
         """An item that was removed is served: its tenant pays what it is expected to cost."""

@@ -17,9 +17,9 @@ from typing import Final, Generic, TypeVar
 from tidegate.histogram import BUCKETS, bucket_index, bucket_upper_micros
 from tidegate.records.route_table import Hedging
 
-LEAST: Final = 100
+MIN_OBSERVATIONS: Final = 100
 """Observations before a percentile means anything."""
-KEPT: Final = 2048
+MAX_OBSERVATIONS: Final = 2048
 """When so many are counted, all counts are halved: old ones fade."""
 REFRESH: Final = 32
 """Observations between two computations of the percentile."""
@@ -43,7 +43,7 @@ class Lateness(Generic[R]):
         """Works by this rule from now on; what was observed stays."""
         if rule != self._rule:
             self._rule = rule
-            self._delay_s = self._percentile() if self._total >= LEAST else None
+            self._delay_s = self._percentile() if self._total >= MIN_OBSERVATIONS else None
 
     @property
     def delay_s(self) -> float | None:
@@ -55,10 +55,10 @@ class Lateness(Generic[R]):
         self._counts[bucket_index(int(seconds * 1e6))] += 1
         self._total += 1
         self._since += 1
-        if self._total >= KEPT:
+        if self._total >= MAX_OBSERVATIONS:
             self._counts = [count >> 1 for count in self._counts]
             self._total = sum(self._counts)
-        if self._since >= REFRESH and self._total >= LEAST:
+        if self._since >= REFRESH and self._total >= MIN_OBSERVATIONS:
             self._since = 0
             self._delay_s = self._percentile()
 

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tidegate.flow.wants import Want, WantError, decode_want, encode_want
-from tidegate.records.cold_start_phases import ColdStartPhases, read_phases, write_phases
-from tidegate.records.replica_state import ConcurrencyUnit, ReplicaState
+from tidegate.records.replica_state import ColdStartPhases, ConcurrencyUnit, ReplicaState, read_phases, write_phases
 
 LINE_LIMIT: Final = 64 * 1024
 """Bytes of one line; a peer that sends more is cut off."""

@@ -13,7 +13,11 @@ go, the others are probed at once::
 When every replica that still serves fails, none can be ejected: the revision's *circuit* opens. One request a second
 is let through to see; all others are refused at once, untouched, until one is answered.
 
-A replica that *hangs* (:mod:`tidegate.flow.stalls`) is ejected in the same way, within the same bounds.
+A replica that *hangs* is ejected in the same way, within the same bounds. A server that is stopped or deadlocked keeps
+its connections open and answers nothing, so nothing fails before deadlines pass. Behind a limit its slots fill and late
+binding sends it no more; without a limit it keeps its share of the traffic. So :class:`Stalls` names the replicas
+without a limit that have had work for ``STALL_S`` and ended no request meanwhile; the host probes them. A replica with
+long requests looks alike: it passes the probe, and is probed again ``STALL_S`` later.
 
 Failures of requests that were under way together are one failure: a replica that dies with forty requests did not
 fail forty times in a row.
@@ -21,17 +25,22 @@ fail forty times in a row.
 Pure: ``now`` in seconds of one clock.
 """
 
+from collections.abc import Iterable
 from enum import Enum
 from typing import Final
 
 from tidegate.records.route_table import OutlierRules
 
-LONGEST: Final = 10.0
+MAX_FACTOR: Final = 10.0
 """An ejection lasts at most so many times the first one; after so long without another the next is a first one."""
 PROBE_AGAIN_S: Final = 1.0
 """Between two probes of one replica."""
 TRIAL_S: Final = 1.0
 """While the circuit is open one request is let through in so long. Our choice."""
+
+
+STALL_S: Final = 2.0
+"""Our choice: with the probe's own limit a replica that hangs is found in about four seconds."""
 
 
 class _Stage(Enum):
@@ -122,7 +131,7 @@ class Outliers:
             return
         suspect.streak = 0
         self.open_circuits.pop(suspect.revision, None)
-        if now >= suspect.returned_at + LONGEST * suspect.rules.ejection_s:
+        if now >= suspect.returned_at + MAX_FACTOR * suspect.rules.ejection_s:
             del self.suspects[replica]
 
     def reduced(self) -> set[str]:
@@ -203,8 +212,8 @@ class Outliers:
 
     def _eject(self, suspect: _Suspect, now: float) -> float:
         rules = suspect.rules
-        again = now < suspect.returned_at + LONGEST * rules.ejection_s
-        suspect.factor = min(2.0 * suspect.factor, LONGEST) if again else 1.0
+        again = now < suspect.returned_at + MAX_FACTOR * rules.ejection_s
+        suspect.factor = min(2.0 * suspect.factor, MAX_FACTOR) if again else 1.0
         suspect.stage = _Stage.EJECTED
         suspect.until = now + rules.ejection_s * suspect.factor
         self.ejections[suspect.revision] = self.ejections.get(suspect.revision, 0) + 1
@@ -221,3 +230,29 @@ class Outliers:
 
     def __repr__(self) -> str:
         return f"<Outliers {list(self.suspects.values())}, {len(self.open_circuits)} circuits open>"
+
+
+class Stalls:
+    """Since when replicas have ended nothing."""
+
+    __slots__ = ("_quiet",)
+
+    def __init__(self) -> None:
+        self._quiet: dict[str, tuple[float, float]] = {}
+        """By replica: when its last request ended, and since when nothing else is known of it, or it was asked."""
+
+    def look(self, now: float, working: Iterable[tuple[str, float]]) -> list[str]:
+        """Those that have to be asked now. ``working``: all that have work, and when a request there ended last."""
+        suspected, quiet = [], {}
+        for replica, ended_at in working:
+            known = self._quiet.get(replica)
+            since = known[1] if known is not None and known[0] == ended_at else now
+            if now - since >= STALL_S:
+                suspected.append(replica)
+                since = now
+            quiet[replica] = ended_at, since
+        self._quiet = quiet
+        return suspected
+
+    def __repr__(self) -> str:
+        return f"<Stalls {len(self._quiet)} replicas with work>"

@@ -29,8 +29,8 @@ from typing import Final
 
 REPORTS_PER_WINDOW: Final = 200
 """Our choice, within the two bounds below: what a share may be wrong by is what passes between two reports."""
-SHORTEST_S: Final = 0.05
-LONGEST_S: Final = 0.5
+MIN_REPORT_S: Final = 0.05
+MAX_REPORT_S: Final = 0.5
 AHEAD: Final = 3
 """Reports whose use is held in advance: one under way, one that may be late, one to spare."""
 FLOOR_PARTS: Final = 400
@@ -68,8 +68,8 @@ class Budget:
     def report_s(self) -> float:
         """Between two reports."""
         if self.is_bound:
-            return 2 * SHORTEST_S
-        return min(max(self.window_s / REPORTS_PER_WINDOW, SHORTEST_S), LONGEST_S)
+            return 2 * MIN_REPORT_S
+        return min(max(self.window_s / REPORTS_PER_WINDOW, MIN_REPORT_S), MAX_REPORT_S)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class QuotaReport:
     budget: Budget
     window: int
     used: int
@@ -102,7 +102,7 @@ class Report:
 
 
 @dataclass(frozen=True, slots=True)
-class Grant:
+class QuotaGrant:
     """What the pool says to a report, in the order of the reports."""
 
     ceiling: int
@@ -113,8 +113,8 @@ class Grant:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    grants: tuple[Grant, ...]
+class QuotaAnswer:
+    grants: tuple[QuotaGrant, ...]
     time_s: float
     """The pool's clock: all gateways cut windows by it."""
     members: int
@@ -134,28 +134,28 @@ class Reading:
     resets_in_s: float
 
 
-_UNTOLD: Final = (0, 0)
+_UNREPORTED: Final = (0, 0)
 
 
 class _Share:
     """One gateway's part of one window."""
 
-    __slots__ = ("answered_at", "asked", "ceiling", "free", "others", "pooled", "used")
+    __slots__ = ("answered_at", "ceiling", "free", "others", "pooled", "requested", "used")
 
     def __init__(self) -> None:
         self.used = 0
         self.ceiling = 0
-        self.asked = 0
+        self.requested = 0
         """What callers wait for."""
         self.free: int | None = None
         """Nobody's, by the last answer; None: no answer yet."""
         self.others = 0
-        self.pooled = _UNTOLD
+        self.pooled = _UNREPORTED
         """(used, ceiling) as the pool has them, by its last answer."""
         self.answered_at = -math.inf
 
     def __repr__(self) -> str:
-        return f"<_Share {self.used}/{self.ceiling}, asked {self.asked}, free {self.free}>"
+        return f"<_Share {self.used}/{self.ceiling}, asked {self.requested}, free {self.free}>"
 
 
 class _Key:
@@ -197,7 +197,7 @@ class Quotas:
         self._is_lost = False
         self._is_part = False
         self._taken_at = -math.inf
-        self._reported: tuple[Report, ...] = ()
+        self._reported: tuple[QuotaReport, ...] = ()
 
     @property
     def is_lost(self) -> bool:
@@ -229,7 +229,7 @@ class Quotas:
         is_fresh = share.free is not None and now - share.answered_at <= AHEAD * budget.report_s
         if self._is_lost or (is_fresh and share.used + amount > share.ceiling + (share.free or 0)):
             return Refused(self._resets_in_s(key, now))
-        share.asked += amount
+        share.requested += amount
         self._hurry(key, now)
         return Ask()
 
@@ -259,9 +259,9 @@ class Quotas:
         """When :meth:`take` is to be called; sooner where ``is_urgent`` says so."""
         return min(min((key.due_at for key in self._keys.values()), default=math.inf), self._taken_at + BEAT_S)
 
-    def take(self, now: float) -> tuple[Report, ...]:
+    def take(self, now: float) -> tuple[QuotaReport, ...]:
         """The reports that are due; next comes :meth:`answer` or :meth:`failed`. None: a beat."""
-        reports: list[Report] = []
+        reports: list[QuotaReport] = []
         due = [key for key in self._keys.values() if key.due_at <= now]
         due.sort(key=lambda key: key.due_at)  # those that a full exchange leaves out are the next one's first
         for key in due:
@@ -282,13 +282,13 @@ class Quotas:
         self._reported = tuple(reports)
         return self._reported
 
-    def answer(self, answer: Answer, now: float) -> None:
+    def answer(self, answer: QuotaAnswer, now: float) -> None:
         self._is_lost = False
         self._members = max(self._least, answer.members)
         self._set_clock(answer.time_s - now, now)
         if answer.is_new or answer.is_part != self._is_part:
             self._is_part = answer.is_part
-            self._tell_all(now)
+            self._report_all(now)
         for report, grant in zip(self._reported, answer.grants, strict=True):
             key = self._keys.get((report.budget.key, report.budget.window_s))
             share = None if key is None else key.shares.get(report.window)
@@ -306,20 +306,20 @@ class Quotas:
             for share in key.shares.values():
                 self._take_even_part(key, share)
 
-    def leave(self) -> tuple[Report, ...]:
+    def leave(self) -> tuple[QuotaReport, ...]:
         """The last reports: what was used, wanting nothing; what was held at the same time is given back."""
         return tuple(
-            Report(key.budget, window, 0 if key.budget.is_bound else share.used, 0)
+            QuotaReport(key.budget, window, 0 if key.budget.is_bound else share.used, 0)
             for key in self._keys.values()
             for window, share in key.shares.items()
         )
 
-    def _tell_all(self, now: float) -> None:
+    def _report_all(self, now: float) -> None:
         """Another pool answers, or one that has forgotten: it hears of every key, also those without news."""
         for key in self._keys.values():
             key.due_at = min(key.due_at, now)
             for share in key.shares.values():
-                share.pooled = _UNTOLD
+                share.pooled = _UNREPORTED
 
     def _set_clock(self, offset_s: float, now: float) -> None:
         is_jump = abs(offset_s - self._offset_s) > JUMP_S
@@ -378,9 +378,9 @@ class Quotas:
     def _is_quiet(self, key: _Key, now: float) -> bool:
         """Nothing is held, asked for or expected."""
         share = key.shares.get(key.window, _NOTHING)
-        is_kept = share.ceiling > share.used or share.asked > 0 or (key.budget.is_bound and share.used > 0)
-        is_told = share.pooled == (share.used, share.ceiling)
-        return is_told and not is_kept and self._hold(key, now) == 0 and key.rate * key.budget.report_s < 0.01
+        is_kept = share.ceiling > share.used or share.requested > 0 or (key.budget.is_bound and share.used > 0)
+        is_reported = share.pooled == (share.used, share.ceiling)
+        return is_reported and not is_kept and self._hold(key, now) == 0 and key.rate * key.budget.report_s < 0.01
 
     def _hold(self, key: _Key, now: float) -> int:
         """What to hold in advance."""
@@ -388,11 +388,11 @@ class Quotas:
         floor = min(key.last, key.budget.amount // FLOOR_PARTS) if now - key.last_at <= FLOOR_S else 0
         return min(max(ahead, floor), key.budget.amount // (4 * self._members))
 
-    def _reports_of(self, key: _Key, now: float) -> list[Report]:
+    def _reports_of(self, key: _Key, now: float) -> list[QuotaReport]:
         share = self._share(key, key.window)
         hold = key.want = self._hold(key, now)
-        report = Report(key.budget, key.window, share.used, hold + share.asked)
-        share.asked = 0
+        report = QuotaReport(key.budget, key.window, share.used, hold + share.requested)
+        share.requested = 0
         if not self._is_lost:  # given back from this moment on, so that nothing is spent twice
             kept = min(share.ceiling, report.used + report.want)
             if share.free is not None:
@@ -401,7 +401,7 @@ class Quotas:
         reports = [report]
         if hold and self._resets_in_s(key, now) < AHEAD * key.budget.report_s and not key.budget.is_bound:
             following = self._share(key, key.window + 1)
-            reports.append(Report(key.budget, key.window + 1, following.used, hold))
+            reports.append(QuotaReport(key.budget, key.window + 1, following.used, hold))
         return reports
 
     def __repr__(self) -> str:
@@ -420,12 +420,12 @@ class Pool:
         """(used, ceiling) by gateway."""
         self._forgot_at = -math.inf
 
-    def exchange(self, member: str, reports: Sequence[Report], now: float) -> Answer:
+    def exchange(self, member: str, reports: Sequence[QuotaReport], now: float) -> QuotaAnswer:
         is_new = self._meet(member, now)
         grants = tuple(self._grant(member, report) for report in reports)
-        return Answer(grants, now, len(self._seen), is_new=is_new)
+        return QuotaAnswer(grants, now, len(self._seen), is_new=is_new)
 
-    def note(self, member: str, reports: Sequence[Report], answer: Answer, part: Fraction) -> None:
+    def note(self, member: str, reports: Sequence[QuotaReport], answer: QuotaAnswer, part: Fraction) -> None:
         """What a larger pool has granted: this one may have to go on from there, with this part of what was free."""
         self._meet(member, answer.time_s)
         for report, grant in zip(reports, answer.grants, strict=True):
@@ -436,18 +436,18 @@ class Pool:
                 far = report.budget.amount - self._taken(entries) - int(grant.free * part)
                 entries[FAR] = (max(0, far),) * 2
 
-    def knows(self, report: Report) -> bool:
+    def knows(self, report: QuotaReport) -> bool:
         """Whether what gateways elsewhere have of its window was noted."""
         return FAR in self._entries_of(report)
 
-    def told(self) -> dict[str, list[Report]]:
+    def last_reports(self) -> dict[str, list[QuotaReport]]:
         """What each gateway that is there has told last, to be told to another pool."""
-        found: dict[str, list[Report]] = {}
+        found: dict[str, list[QuotaReport]] = {}
         for (key, window_s, window), entries in self._entries.items():
             budget = Budget(key, ENDLESS, window_s)
             for name, (used, ceiling) in entries.items():
                 if used and name in self._seen:
-                    found.setdefault(name, []).append(Report(budget, window, used, ceiling - used))
+                    found.setdefault(name, []).append(QuotaReport(budget, window, used, ceiling - used))
         return found
 
     def _taken(self, entries: Mapping[str, tuple[int, int]]) -> int:
@@ -463,10 +463,10 @@ class Pool:
             self._forget(now)
         return is_new
 
-    def _entries_of(self, report: Report) -> dict[str, tuple[int, int]]:
+    def _entries_of(self, report: QuotaReport) -> dict[str, tuple[int, int]]:
         return self._entries.setdefault((report.budget.key, report.budget.window_s, report.window), {})
 
-    def _grant(self, member: str, report: Report) -> Grant:
+    def _grant(self, member: str, report: QuotaReport) -> QuotaGrant:
         budget = report.budget
         entries = self._entries_of(report)
         taken = others = 0
@@ -482,7 +482,7 @@ class Pool:
         room = budget.amount - taken
         ceiling = max(report.used, min(report.used + report.want, room))
         entries[member] = (report.used, ceiling)
-        return Grant(ceiling, max(0, room - ceiling), others)
+        return QuotaGrant(ceiling, max(0, room - ceiling), others)
 
     def _forget(self, now: float) -> None:
         """Windows that ended more than a window ago; bounds that nobody uses."""

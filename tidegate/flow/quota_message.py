@@ -6,7 +6,7 @@ A window without end is ``null``: JSON has no infinity.
 import math
 from dataclasses import dataclass
 
-from tidegate.flow.quota import Answer, Budget, Grant, Report
+from tidegate.flow.quota import Budget, QuotaAnswer, QuotaGrant, QuotaReport
 from tidegate.records.codec import CodecError, decode, encode
 
 MEMBER_LENGTH = 128
@@ -37,9 +37,9 @@ class _Answer:
     is_new: bool = False
 
 
-def encode_exchange(member: str, reports: tuple[Report, ...]) -> bytes:
+def encode_exchange(member: str, reports: tuple[QuotaReport, ...]) -> bytes:
     """What a gateway tells."""
-    told = (
+    reported = (
         _Report(
             each.budget.key,
             each.budget.amount,
@@ -50,17 +50,17 @@ def encode_exchange(member: str, reports: tuple[Report, ...]) -> bytes:
         )
         for each in reports
     )
-    return encode(_Exchange(member, tuple(told)))
+    return encode(_Exchange(member, tuple(reported)))
 
 
-def decode_exchange(data: bytes) -> tuple[str, tuple[Report, ...]]:
+def decode_exchange(data: bytes) -> tuple[str, tuple[QuotaReport, ...]]:
     """The gateway and its reports. Raises CodecError."""
     found = decode(data, _Exchange)
     if not 0 < len(found.member) <= MEMBER_LENGTH:
         raise CodecError(f"a member's name has 1 to {MEMBER_LENGTH} characters")
     try:
         reports = tuple(
-            Report(
+            QuotaReport(
                 Budget(each.key, each.amount, math.inf if each.window_s is None else each.window_s),
                 each.window,
                 max(0, each.used),
@@ -73,16 +73,16 @@ def decode_exchange(data: bytes) -> tuple[str, tuple[Report, ...]]:
     return found.member, reports
 
 
-def encode_answer(answer: Answer) -> bytes:
+def encode_answer(answer: QuotaAnswer) -> bytes:
     """What the pool says to it."""
     grants = tuple((each.ceiling, each.free, each.others) for each in answer.grants)
     return encode(_Answer(grants, answer.time_s, answer.members, answer.is_part, answer.is_new))
 
 
-def decode_answer(data: bytes, reports: int) -> Answer:
+def decode_answer(data: bytes, reports: int) -> QuotaAnswer:
     """The answer to so many reports. Raises CodecError."""
     found = decode(data, _Answer)
     if len(found.grants) != reports:
         raise CodecError(f"{len(found.grants)} grants for {reports} reports")
-    grants = tuple(Grant(*grant) for grant in found.grants)
-    return Answer(grants, found.time_s, found.members, found.is_part, found.is_new)
+    grants = tuple(QuotaGrant(*grant) for grant in found.grants)
+    return QuotaAnswer(grants, found.time_s, found.members, found.is_part, found.is_new)

@@ -29,7 +29,7 @@ from collections.abc import Hashable
 from heapq import heapify, heappop, heapreplace
 from typing import Final
 
-from tidegate.flow.accounts import LOST_S, SlotAccounting, parts
+from tidegate.flow.accounting import LOST_S, SlotAccounting, parts
 from tidegate.flow.credits import (
     BUSY,
     IDLE,
@@ -52,8 +52,7 @@ from tidegate.flow.messages import (
     WorkerMessage,
 )
 from tidegate.flow.wants import Want
-from tidegate.records.cold_start_phases import ColdStartPhases
-from tidegate.records.replica_state import ConcurrencyUnit, ReplicaEvent, ReplicaState, advance
+from tidegate.records.replica_state import ColdStartPhases, ConcurrencyUnit, ReplicaEvent, ReplicaState, advance
 
 __all__ = ["Admit", "Channel", "Command", "Credit", "Reject", "Send", "SlotLedger", "StateIs", "Visit"]
 
@@ -80,7 +79,7 @@ class SlotLedger(SlotAccounting):
         self._counts_requests = unit is ConcurrencyUnit.REQUESTS
         self._phases: ColdStartPhases | None = None
         self._fifo_bound = fifo_bound
-        self._dealer = 0
+        self._deal_offset = 0
         """Who goes first among equals when slots are dealt next."""
         self._wake: float | None = None
 
@@ -183,14 +182,14 @@ class SlotLedger(SlotAccounting):
             units = 1
         visit = Visit(request, units, now)
         serving = self.state is not ReplicaState.STARTING
-        nobody_waits = not self._fifo and not (self._wanting and any(channel.lacks > 0 for channel in self._channels))
-        if serving and (self.limit == 0 or (nobody_waits and self._need(units) <= self.limit - self._charged)):
+        is_idle = not self._fifo and not (self._wanting and any(channel.lacks > 0 for channel in self._channels))
+        if serving and (self.limit == 0 or (is_idle and self._need(units) <= self.limit - self._charged)):
             self._admit(visit, now)
             return visit
         if len(self._fifo) >= self._fifo_bound:
             return None
-        if not self._fifo and self._fifo_turn < self._time:
-            self._fifo_turn = self._time
+        if not self._fifo and self._fifo_spent < self._virtual_time:
+            self._fifo_spent = self._virtual_time
         self._fifo.append(visit)
         self._settle(now)
         if visit.credit is not None:
@@ -245,7 +244,7 @@ class SlotLedger(SlotAccounting):
             return False
         if self._wanting or self._fifo:
             is_only = not self._fifo and len(self._channels) == 1 and channel.need == 1  # Any credit serves its head.
-            if not is_only and not self._deserves(channel, credit):
+            if not is_only and not self._may_keep(channel, credit):
                 return False
             if channel.want.cost and channel.lacks > 0:
                 self._charge(channel)
@@ -280,21 +279,21 @@ class SlotLedger(SlotAccounting):
     def ready(self, now: float, phases: ColdStartPhases | None = None) -> None:
         """The model answers: whoever waits gets slots."""
         self._phases = phases
-        self._turn(ReplicaEvent.MODEL_READY)
+        self._advance(ReplicaEvent.MODEL_READY)
         self._settle(now)
 
     def drain(self, now: float) -> None:
         """No new credits, idle ones are recalled; ``StateIs(DRAINED)`` follows when all is home and nothing runs."""
         if self.state not in (ReplicaState.STARTING, ReplicaState.READY):
             return
-        self._turn(ReplicaEvent.DRAIN_ORDERED)
+        self._advance(ReplicaEvent.DRAIN_ORDERED)
         self._settle(now)
 
     def revive(self, now: float) -> None:
         """Takes a drain back, also from drained."""
         if self.state not in (ReplicaState.DRAINING, ReplicaState.DRAINED):
             return
-        self._turn(ReplicaEvent.REVIVE_ORDERED)
+        self._advance(ReplicaEvent.REVIVE_ORDERED)
         self._settle(now)
 
     def resize(self, limit: int, now: float) -> None:
@@ -302,7 +301,7 @@ class SlotLedger(SlotAccounting):
         if limit == self.limit:
             return
         self.limit = limit
-        self._tell_all(Limit(limit))
+        self._broadcast(Limit(limit))
         for channel in self._channels:
             channel.need = self._need(channel.want.units)
         if limit == 0:
@@ -343,7 +342,7 @@ class SlotLedger(SlotAccounting):
             and (not self._wanting or (len(self._channels) == 1 and self._channels[0].need == 1))
         )
 
-    def _deserves(self, channel: Channel, credit: Credit) -> bool:
+    def _may_keep(self, channel: Channel, credit: Credit) -> bool:
         """Whether a credit stays with its channel although somebody waits.
 
         With fewer slots than wanting parties each answer sends its credit home, so that one slot serves all of them
@@ -375,7 +374,7 @@ class SlotLedger(SlotAccounting):
                 self._admit_first(now)
             self._recall(self._charged, now)
         if self.state is ReplicaState.DRAINING and not self._charged and not self._fifo:
-            self._turn(ReplicaEvent.LAST_WORK_ENDED)
+            self._advance(ReplicaEvent.LAST_WORK_ENDED)
         self._arm()
 
     def _settle_without_limit(self, now: float) -> None:
@@ -406,8 +405,8 @@ class SlotLedger(SlotAccounting):
         for channel, credits in granted.items():  # noqa: A001
             self._send_grant(channel, credits)
         for channel in passed:
-            if not channel.short_told and channel.lacks > 0:
-                channel.short_told = True
+            if not channel.short_sent and channel.lacks > 0:
+                channel.short_sent = True
                 self.out.append(Send(channel, Short(self.limit - self._charged)))
 
     def _recall(self, units: int, now: float) -> None:
@@ -436,22 +435,24 @@ class SlotLedger(SlotAccounting):
 
     def _deal(self, now: float) -> None:
         """Slots that nobody asked for: to the channel that holds fewest of those that are heard; ties rotate."""
-        hearing = [channel for channel in self._channels if not channel.silent]
-        if not hearing or self._charged >= self.limit:
+        responsive = [channel for channel in self._channels if not channel.silent]
+        if not responsive or self._charged >= self.limit:
             return
-        first = self._dealer % len(hearing)
-        self._dealer += 1
-        poorest = [(len(channel.idle), turn, channel) for turn, channel in enumerate(hearing[first:] + hearing[:first])]
-        heapify(poorest)
+        first = self._deal_offset % len(responsive)
+        self._deal_offset += 1
+        by_idle = [
+            (len(channel.idle), order, channel) for order, channel in enumerate(responsive[first:] + responsive[:first])
+        ]
+        heapify(by_idle)
         dealt: dict[Channel, list[Credit]] = {}
-        while poorest and self._charged < self.limit:
-            held, turn, channel = poorest[0]
+        while by_idle and self._charged < self.limit:
+            held, order, channel = by_idle[0]
             units = self._need(channel.typical)
             if units > self.limit - self._charged:
-                heappop(poorest)
+                heappop(by_idle)
                 continue
             dealt.setdefault(channel, []).append(self._issue(channel, units, now))
-            heapreplace(poorest, (held + 1, turn, channel))
+            heapreplace(by_idle, (held + 1, order, channel))
         for channel, credits in dealt.items():  # noqa: A001
             self._send_grant(channel, credits)
 
@@ -465,7 +466,7 @@ class SlotLedger(SlotAccounting):
 
     def _admit_first(self, now: float) -> None:
         visit = self._fifo.popleft()
-        self._fifo_turn += self._last_cost
+        self._fifo_spent += self._last_cost
         self._admit(visit, now)
         self.out.append(Admit(visit))
 
@@ -475,10 +476,10 @@ class SlotLedger(SlotAccounting):
             wake = min((self._first_due(channel) for channel in self._channels), default=wake)
         self._wake = None if wake == float("inf") else wake
 
-    def _turn(self, event: ReplicaEvent) -> None:
+    def _advance(self, event: ReplicaEvent) -> None:
         self.state = advance(self.state, event)
         self.out.append(StateIs(self.state))
-        self._tell_all(State(self.state, self._phases))
+        self._broadcast(State(self.state, self._phases))
         if self.state is ReplicaState.DRAINED:
             self.out.extend(Reject(visit) for visit in self._fifo)
             self._fifo.clear()

@@ -1,4 +1,4 @@
-"""Who may call a function, as its manifest says it under ``spec.access`` (docs/tenants.md)::
+"""The access rule of a function, from ``spec.access`` of its manifest (docs/use/tenants.md)::
 
 access:
   api-keys: true
@@ -24,8 +24,8 @@ from tidegate.schema.yaml_nodes import Scalar, Section
 
 
 class Algorithm(StrEnum):
-    """Signatures (RFC 7518, RFC 8037) that a public key can check; ``none`` and the symmetric ones are not among them,
-    so a public key can never be taken for a secret (RFC 8725, section 2.1)."""
+    """Signature algorithms (RFC 7518, RFC 8037) that a public key can verify. ``none`` and the symmetric ones are
+    excluded, so that a public key can never be taken for a secret (RFC 8725, section 2.1)."""
 
     RS256 = "RS256"
     RS384 = "RS384"
@@ -39,7 +39,7 @@ class Algorithm(StrEnum):
     EDDSA = "EdDSA"
 
 
-AUDIENCES: Final = 16
+MAX_AUDIENCES: Final = 16
 WORD: Final = Text(r"[!-~]{1,512}", "1 to 512 printable ASCII characters without blanks")
 CLAIM: Final = Text(r"[!-~]{1,128}", "the name of a claim, 1 to 128 printable ASCII characters")
 JWKS_WORDS: Final = (
@@ -51,65 +51,65 @@ ACCESS_ROWS: Final[tuple[Row, ...]] = (
     Row(
         key="api-keys",
         kind=YesNo(),
-        lands="api_keys",
+        field="api_keys",
         default="false",
-        sentence="Callers may prove themselves with an API key of the tenants' file.",
+        description="Callers may authenticate with an API key of the tenants' file.",
     ),
     Row(
         key="forward-credential",
         kind=YesNo(),
-        lands="forward_credential",
+        field="forward_credential",
         default="false",
-        sentence="The model server sees the key or token; otherwise it is taken out.",
+        description="Whether the key or token is passed to the model server; it is removed otherwise.",
     ),
 )
 JWT_ROWS: Final[tuple[Row, ...]] = (
-    Row(key="issuer", kind=WORD, lands="issuer", sentence="What `iss` of a token must be."),
+    Row(key="issuer", kind=WORD, field="issuer", description="Required `iss` of a token."),
     Row(
         key="tenant-claim",
         kind=CLAIM,
-        lands="tenant_claim",
-        default_words="none: every valid token may call, and no quota holds for it",
-        sentence="The claim whose text is the name of a tenant of the tenants' file.",
+        field="tenant_claim",
+        default_words="none: every valid token may call, without quotas",
+        description="Claim that contains the name of a tenant of the tenants' file.",
     ),
     Row(
         key="leeway",
         kind=Duration(0, 600),
-        lands="leeway_s",
+        field="leeway_s",
         default="1m",
-        sentence="By which the clocks of issuer and gateway may differ.",
+        description="Maximum difference between the clocks of issuer and gateway.",
     ),
 )
 
 
-def read_access(spec: Section, draft: FunctionBuilder) -> AccessRule | None:
-    """The rule of ``spec.access``; None: everybody may call. What is wrong becomes a fault."""
+def read_access(spec: Section, builder: FunctionBuilder) -> AccessRule | None:
+    """Returns the rule of ``spec.access``, or None if the function is public. Errors become faults."""
     section = spec.section("access")
     if section is None:
-        if (line := spec.empty("access")) is not None:  # what it was to say may have been lost: it opens nothing
-            told = "api-keys: true, jwt, or both; no such key for everybody"
-            spec.faults.say(spec.path("access"), "nothing", told, line)
+        if (line := spec.empty("access")) is not None:  # Its content may have been lost: it must not open the function.
+            allowed = "api-keys: true, jwt, or both; no such key for public access"
+            spec.faults.say(spec.path("access"), "nothing", allowed, line)
         return None
     values = _values(section, ACCESS_ROWS)
     inner = section.section("jwt")
-    jwt = None if inner is None else _jwt(inner, draft)
+    jwt = None if inner is None else _jwt(inner, builder)
     section.close()
     if inner is None and section.node.get("jwt") is None and not values.get("api_keys"):
-        section.faults.say(section.where, "nobody who may call", "api-keys: true, jwt, or both", section.node.line)
+        section.faults.say(section.where, "no way to authenticate", "api-keys: true, jwt, or both", section.node.line)
     return AccessRule(**values, jwt=jwt)
 
 
-def _jwt(section: Section, draft: FunctionBuilder) -> JwtRule | None:
+def _jwt(section: Section, builder: FunctionBuilder) -> JwtRule | None:
     values = _values(section, JWT_ROWS)
     if (line := section.empty("tenant-claim")) is not None:
         section.faults.say(section.path("tenant-claim"), "nothing", f"{CLAIM.allowed}, or no such key", line)
     values["audience"] = _words(section, "audience", WORD)
     algorithms = _words(section, "algorithms", Text("|".join(Algorithm), ", ".join(Algorithm)))
-    jwks = _jwks(section, draft)
+    jwks = _jwks(section, builder)
     section.close()
     for key in ("issuer", "audience", "jwks"):
         if section.node.get(key) is None:
-            section.faults.say(section.path(key), "nothing", "it must be given", section.node.line)
+            section.faults.say(section.path(key), "nothing", "a value", section.node.line)
     if jwks is None or not values["audience"] or "issuer" not in values:
         return None
     rule = JwtRule(jwks=jwks, **values)
@@ -123,38 +123,38 @@ def _values(section: Section, rows: tuple[Row, ...]) -> dict[str, Any]:
         if node is None:
             continue
         try:
-            values[row.lands] = row.kind.read(node.text)
+            values[row.field] = row.kind.read(node.text)
         except UnreadableError:
             section.faults.add(section.path(row.key), node, row.kind.allowed)
     return values
 
 
 def _words(section: Section, key: str, kind: Text) -> tuple[str, ...]:
-    """One word, or a list of them, each once."""
+    """Returns one word, or a list of unique words."""
     node = section.take(key)
     nodes = (node,) if isinstance(node, Scalar) else section.texts(key) or ()
-    if node is not None and not 1 <= len(nodes) <= AUDIENCES:
-        section.faults.say(section.path(key), f"{len(nodes)} entries", f"1 to {AUDIENCES}", section.node.line)
-    found = (section.text_of(section.path(key), each, kind) for each in nodes[:AUDIENCES])
+    if node is not None and not 1 <= len(nodes) <= MAX_AUDIENCES:
+        section.faults.say(section.path(key), f"{len(nodes)} entries", f"1 to {MAX_AUDIENCES}", section.node.line)
+    found = (section.text_of(section.path(key), each, kind) for each in nodes[:MAX_AUDIENCES])
     return tuple(dict.fromkeys(word for word in found if word is not None))
 
 
-def _jwks(section: Section, draft: FunctionBuilder) -> str | None:
-    """The URL, or the absolute path, of an issuer's keys."""
+def _jwks(section: Section, builder: FunctionBuilder) -> str | None:
+    """Returns the URL, or the absolute path, of an issuer's keys."""
     node = section.scalar("jwks")
     if node is None:
         return None
     origin = SourceLocation(section.path("jwks"), node.text, node.line)
     if "://" not in node.text:
-        return draft.place(node.text, origin, Found.FILE)
+        return builder.place(node.text, origin, Found.FILE)
     if is_usable(node.text):
         return node.text
-    section.faults.say(origin.where, "something else (not shown)", JWKS_WORDS, node.line)
+    section.faults.say(origin.where, "another value (not shown)", JWKS_WORDS, node.line)
     return None
 
 
 def is_usable(url: str) -> bool:
-    """Whether keys may be fetched from ``url``."""
+    """Returns whether keys may be fetched from ``url``."""
     if not accepts(WORD, url):
         return False
     try:

@@ -1,8 +1,8 @@
-"""The table of annotations under ``tidegate.dev/``: the SLA, SMIF's job annotations and what steers scaling.
+"""The table of annotations under ``tidegate.dev/``: the SLA, SMIF's job annotations, and scaling.
 
-Every row is also a flag of ``tidegate deploy`` (``latency`` -> ``--latency``) and a line of docs/annotations.md. A key
-may be written in camelCase too; SMIF's ``initialDesiredScale`` is an alias. A policy's parameters are written as
-``tidegate.dev/policy.NAME``; the KPA's have Knative's names and bounds (:data:`KPA_PARAMETERS`).
+Every row is also a flag of ``tidegate deploy`` (``latency`` -> ``--latency``) and a line of docs/use/annotations.md. A
+key may be written in camelCase too; SMIF's ``initialDesiredScale`` is an alias. A policy's parameters are written as
+``tidegate.dev/policy.NAME``; those of the KPA have Knative's names and bounds (:data:`KPA_PARAMETERS`).
 """
 
 from collections.abc import Callable, Mapping
@@ -12,8 +12,7 @@ from typing import Final
 from tidegate.function import ConcurrencyUnit, Quantization, TaskClass
 from tidegate.manifest.policy_parameters import HPA_PARAMETERS, SMIF_PARAMETERS
 from tidegate.manifest.routing import ROUTING
-from tidegate.records.cold_rules import COLD
-from tidegate.records.rollout import ROLLOUT
+from tidegate.records.cold_rules import ColdCalls
 from tidegate.schema import time_windows as schedule
 from tidegate.schema import units
 from tidegate.schema.rows import (
@@ -24,9 +23,11 @@ from tidegate.schema.rows import (
     Gigabytes,
     Number,
     Percent,
+    RisingPercents,
     Row,
     Text,
     Whole,
+    WholeSeconds,
     WordOr,
     YesNo,
     by_spelling,
@@ -42,6 +43,61 @@ MOUNTS: Final = Text(r"[ -~]{0,253}", "at most 253 printable ASCII characters")
 POLICY_NAME: Final = Text(NAME, "the name of a policy")
 
 _SLA, _SCALING, _BATCH, _WORK, _GPU = "SLA", "Scaling", "Batches", "Requests", "Model and GPU (SMIF)"
+_COLD, _ROLLOUT = "Cold starts", "Rollout"
+
+COLD: Final[tuple[Row, ...]] = (
+    Row(
+        key="heartbeat",
+        topic=_COLD,
+        kind=WordOr("off", Duration(0.5, 600)),
+        default="off",
+        field="cold.heartbeat_s",
+        description="Interval of comments on an event stream that waits for a cold start; the first opens it.",
+    ),
+    Row(
+        key="cold-calls",
+        topic=_COLD,
+        kind=Choice(ColdCalls),
+        default="wait",
+        field="cold.calls",
+        description="Whether other calls wait for a cold start, or get 202 and are sent again by the client.",
+    ),
+)
+
+ROLLOUT: Final[tuple[Row, ...]] = (
+    Row(
+        key="rollout-duration",
+        topic=_ROLLOUT,
+        kind=WholeSeconds(Duration(0, 7 * 86_400)),
+        default="0s",
+        field="rollout.duration_s",
+        description="Time over which all traffic moves to a new revision in steps, without checks; 0s: at once.",
+    ),
+    Row(
+        key="canary-steps",
+        topic=_ROLLOUT,
+        kind=RisingPercents(),
+        default="none",
+        field="rollout.canary_steps",
+        description="Percent of the traffic at each step of a canary; errors and SLA misses stop it.",
+    ),
+    Row(
+        key="canary-window",
+        topic=_ROLLOUT,
+        kind=Duration(1, 86_400),
+        default="30s",
+        field="rollout.canary_window_s",
+        description="Minimum time at each step of a canary.",
+    ),
+    Row(
+        key="shadow-percent",
+        topic=_ROLLOUT,
+        kind=Percent(0, 100),
+        default="0",
+        field="rollout.shadow_percent",
+        description="Share of requests copied to a new revision; clients get no response of it until it is promoted.",
+    ),
+)
 
 ANNOTATIONS: Final[tuple[Row, ...]] = (
     Row(
@@ -49,179 +105,179 @@ ANNOTATIONS: Final[tuple[Row, ...]] = (
         topic=_SLA,
         kind=WordOr("none", Duration(0.001, 3600, bare="ms")),
         default="none",
-        lands="sla.latency_s",
-        sentence="Target for the latency at the gateway, cold starts included; it ends no request.",
+        field="sla.latency_s",
+        description="Latency target at the gateway, cold starts included; no request is ended by it.",
     ),
     Row(
         key="percentile",
         topic=_SLA,
         kind=Percent(1, 99.999),
         default="98",
-        lands="sla.percentile",
-        sentence="Share of requests that must meet the latency target.",
+        field="sla.percentile",
+        description="Share of requests that must meet the latency target.",
     ),
     Row(
         key="target-ips",
         topic=_SLA,
         kind=WordOr("none", Number(0, 1e9, "inferences/s", above=True)),
         default="none",
-        lands="sla.target_ips",
-        sentence="Rate to provide for as long as there is traffic, whatever the measured load.",
+        field="sla.target_ips",
+        description="Minimum capacity while there is traffic, whatever the measured load.",
     ),
     Row(
         key="target-tps",
         topic=_SLA,
         kind=WordOr("none", Number(0, 1e12, "tokens/s", above=True)),
         default="none",
-        lands="sla.target_tps",
-        sentence="The same in tokens, of prompts and answers together, for functions that speak OpenAI's protocol.",
+        field="sla.target_tps",
+        description="As target-ips, in tokens of prompts and completions; for OpenAI's protocol.",
     ),
     Row(
         key="drop-after",
         topic=_SLA,
         kind=WordOr("none", Number(1, 1000, "times the latency target")),
         default="none",
-        lands="sla.drop_after",
-        sentence="Drops a request that has waited this many times the latency target; needs a latency.",
+        field="sla.drop_after",
+        description="Drops a request that has waited this many times the latency target; requires latency.",
     ),
     Row(
         key="policy",
         topic=_SCALING,
         kind=POLICY_NAME,
-        default_words="smif where a latency is given, unless parameters are kpa's; else kpa",
-        lands="scaling.policy",
-        sentence="Which policy decides how many replicas run.",
+        default_words="smif with a latency (unless parameters of kpa are given), else kpa",
+        field="scaling.policy",
+        description="Autoscaling policy.",
     ),
     Row(
         key="min-scale",
         topic=_SCALING,
         kind=Whole(0, INT32, "replicas"),
         default="0",
-        lands="scaling.min_scale",
-        sentence="Fewest replicas; 0 lets the function sleep.",
+        field="scaling.min_scale",
+        description="Minimum replicas; 0 allows scale to zero.",
     ),
     Row(
         key="min-scale-windows",
         topic=_SCALING,
         kind=Checked(lambda text: bool(schedule.scale_windows(text)), schedule.ALLOWED),
         default_words="none",
-        lands="scaling.min_scale_windows",
-        sentence="Windows of time with a minimum scale of their own: cron expressions in the time of a zone.",
+        field="scaling.min_scale_windows",
+        description="Time windows with their own minimum scale: cron expressions in a time zone.",
     ),
     Row(
         key="max-scale",
         topic=_SCALING,
         kind=Whole(0, INT32, "replicas"),
         default="0",
-        lands="scaling.max_scale",
-        sentence="Most replicas; 0: as many as the accelerators hold.",
+        field="scaling.max_scale",
+        description="Maximum replicas; 0: as many as fit on the accelerators.",
     ),
     Row(
         key="initial-scale",
         topic=_SCALING,
         kind=Whole(0, INT32, "replicas"),
         default="1",
-        default_words="1, or min-scale where that is more",
+        default_words="1, or min-scale if larger",
         aliases=("initialDesiredScale",),
-        lands="scaling.initial_scale",
-        sentence="Replicas to start with when a revision is deployed.",
+        field="scaling.initial_scale",
+        description="Replicas that a new revision starts with.",
     ),
     Row(
         key="scale-to-zero-after",
         topic=_SCALING,
         kind=Duration(0, 86_400),
         default="60s",
-        lands="scaling.scale_to_zero_after_s",
-        sentence="Time without a request after which the last replica is drained.",
+        field="scaling.scale_to_zero_after_s",
+        description="Idle time after which the last replica is drained.",
     ),
     Row(
         key="dry-run",
         topic=_SCALING,
         kind=YesNo(),
         default="false",
-        lands="scaling.dry_run",
-        sentence="Whether the policy's decisions are only logged and exported; the number of replicas then stays.",
+        field="scaling.dry_run",
+        description="Whether decisions are only logged and exported; the number of replicas then stays.",
     ),
     Row(
         key="batch-header",
         topic=_BATCH,
         kind=Text(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,64}", "a header name of 1 to 64 characters", lower=True),
         default="tidegate-batch-size",
-        lands="batch_rule.header",
-        sentence="Header in which a client says how many inferences its request carries.",
+        field="batch_rule.header",
+        description="Header that states the inferences of a request.",
     ),
     Row(
         key="bytes-per-item",
         topic=_BATCH,
         kind=WordOr("none", Number(0, 1e12, "bytes", above=True)),
         default="none",
-        lands="batch_rule.bytes_per_item",
-        sentence="Body bytes of one inference, to tell the batch from content-length where the header is missing.",
+        field="batch_rule.bytes_per_item",
+        description="Body bytes of one inference, to derive the batch from content-length without the header.",
     ),
     Row(
         key="batch-overhead-bytes",
         topic=_BATCH,
         kind=Number(0, 1e12, "bytes"),
         default="0",
-        lands="batch_rule.overhead_bytes",
-        sentence="Body bytes that do not depend on the batch, taken off before dividing by bytes-per-item.",
+        field="batch_rule.overhead_bytes",
+        description="Body bytes that do not depend on the batch; subtracted before the division by bytes-per-item.",
     ),
     Row(
         key="max-batch",
         topic=_BATCH,
         kind=Whole(1, 1_000_000, "inferences"),
         default="1024",
-        lands="batch_rule.max_batch",
-        sentence="Most inferences in one request; one that states more is refused with 413.",
+        field="batch_rule.max_batch",
+        description="Maximum inferences of one request; more are refused with 413.",
     ),
     Row(
         key="task-class",
         topic=_WORK,
         kind=Choice(TaskClass),
         default="latency-critical",
-        lands="task_class",
-        sentence="Whether somebody waits for each answer, or only the rate counts.",
+        field="task_class",
+        description="Whether the latency of each response counts, or only the throughput.",
     ),
     Row(
         key="concurrency",
         topic=_WORK,
         kind=CONCURRENCY,
         default="auto",
-        lands="concurrency",
-        sentence="Slots of one replica; 0: no limit; auto: what the server declares, else 4.",
+        field="concurrency",
+        description="Slots of one replica; 0: no limit; auto: as the server declares, else 4.",
     ),
     Row(
         key="concurrency-unit",
         topic=_WORK,
         kind=Choice(ConcurrencyUnit),
         default="requests",
-        lands="concurrency_unit",
-        sentence="What a slot counts.",
+        field="concurrency_unit",
+        description="Unit of a slot: a request or an inference.",
     ),
     Row(
         key="timeout",
         topic=_WORK,
         kind=TIMEOUT,
         default="5m",
-        lands="timeout_s",
-        sentence="Upper bound of any request's deadline, and the deadline of those that name none.",
+        field="timeout_s",
+        description="Maximum deadline of a request, and the deadline of requests without one.",
     ),
     Row(
         key="idempotent",
         topic=_WORK,
         kind=YesNo(),
         default="false",
-        lands="idempotent",
-        sentence="Whether running a request twice does no harm, so that it may be sent again after a replica broke.",
+        field="idempotent",
+        description="Whether a request may run twice: it is then retried after a replica has failed in the middle.",
     ),
     Row(
         key="user-metrics",
         topic=_WORK,
         kind=YesNo(),
         default="false",
-        default_words="false, or true where spec.metrics is given",
-        lands="user_metrics",
-        sentence="Whether the model server's own metrics are read.",
+        default_words="false, or true with spec.metrics",
+        field="user_metrics",
+        description="Whether the model server's own metrics are scraped.",
     ),
     *ROUTING,
     *COLD,
@@ -231,77 +287,77 @@ ANNOTATIONS: Final[tuple[Row, ...]] = (
         topic=_GPU,
         kind=MOUNTS,
         default="",
-        lands="volume_mounts",
-        sentence="Volumes for the model server's Pod; Kubernetes only.",
+        field="volume_mounts",
+        description="Volumes of the model server's Pod; Kubernetes only.",
     ),
     Row(
         key="gpu-model",
         topic=_GPU,
         kind=WordOr("none", Text(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}", "the name of an accelerator or its model")),
         default="none",
-        lands="gpu.model",
-        sentence="GPU model that it needs; none: any.",
+        field="gpu.model",
+        description="Required GPU model; none: any.",
     ),
     Row(
         key="dnn-model",
         topic=_GPU,
         kind=WordOr("none", Text(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}", "a name of letters, digits, dots, dashes")),
         default="none",
-        lands="dnn.name",
-        sentence="Name in the model repository; required with a GPU or the repository.",
+        field="dnn.name",
+        description="Name in the model repository; required with a GPU or a model repository.",
     ),
     Row(
         key="dnn-quantization",
         topic=_GPU,
         kind=Choice(Quantization),
         default="fp32",
-        lands="dnn.quantization",
-        sentence="Which stored form of the model is taken.",
+        field="dnn.quantization",
+        description="Stored form of the model to load.",
     ),
     Row(
         key="infer-batch-size",
         topic=_GPU,
         kind=Whole(1, 1_000_000, "inferences"),
         default="1",
-        lands="dnn.batch_size",
-        sentence="Batch for which the stored model was built, and that traffic is planned with.",
+        field="dnn.batch_size",
+        description="Batch that the stored model was built for; capacity is planned with it.",
     ),
     Row(
         key="gpu-mem-limit",
         topic=_GPU,
         kind=WordOr("none", Gigabytes(0.001, 100_000)),
         default="none",
-        lands="gpu.memory_gb",
-        sentence="GPU memory of one replica; required with a GPU or the repository.",
+        field="gpu.memory_gb",
+        description="GPU memory of one replica; required with a GPU or a model repository.",
     ),
     Row(
         key="mps-on",
         topic=_GPU,
         kind=YesNo(),
         default="false",
-        lands="gpu.mps",
-        sentence="Whether replicas share a GPU through MPS.",
+        field="gpu.mps",
+        description="Whether replicas share a GPU through MPS.",
     ),
     Row(
         key="gpu-core-percentage",
         topic=_GPU,
         kind=Percent(1, 100, whole=True),
         default="100",
-        lands="gpu.core_percentage",
-        sentence="Share of a GPU's processors for one replica; below 100 needs mps-on.",
+        field="gpu.core_percentage",
+        description="Share of a GPU's processors for one replica; below 100 requires mps-on.",
     ),
     Row(
         key="gpu-count",
         topic=_GPU,
         kind=Whole(1, 1024, "GPUs"),
         default="1",
-        lands="gpu.count",
-        sentence="GPUs of one replica, all on one machine.",
+        field="gpu.count",
+        description="GPUs of one replica, all on one machine.",
     ),
 )
 
 ANNOTATION: Final[Mapping[str, Row]] = MappingProxyType(by_spelling(ANNOTATIONS))
-"""Rows by every spelling of their keys, without the prefix."""
+"""Row by every spelling of its key, without the prefix."""
 
 
 # --- parameters of policies ------------------------------------------------------------------------------------------
@@ -335,33 +391,33 @@ def _one_of(*words: str) -> Checked:
     return Checked(lambda text: text in words, ", ".join(words))
 
 
-def _parameter(key: str, kind: Checked, default: str | None, sentence: str, default_words: str = "") -> Row:
-    lands = f"scaling.parameters.{key}"
-    return Row(key=key, kind=kind, lands=lands, sentence=sentence, default=default, default_words=default_words)
+def _parameter(key: str, kind: Checked, default: str | None, description: str, default_words: str = "") -> Row:
+    field = f"scaling.parameters.{key}"
+    return Row(key=key, kind=kind, field=field, description=description, default=default, default_words=default_words)
 
 
 KPA_PARAMETERS: Final[tuple[Row, ...]] = (
     _parameter(
-        "metric", _one_of("concurrency", "rps"), "concurrency", "What is averaged: requests present, or arrivals."
+        "metric", _one_of("concurrency", "rps"), "concurrency", "Averaged quantity: requests present, or arrivals."
     ),
     _parameter(
         "target",
         Checked(_at_least(0.01), "a number, 0.01 or more"),
         None,
-        "What one replica is meant to carry.",
+        "Load that one replica should carry.",
         default_words="the concurrency limit, or 100 without one (rps: 200)",
     ),
     _parameter(
         "target-utilization-percentage",
         Checked(_between(1, 100), "a number, 1 to 100", "%"),
         "70",
-        "Share of the target that is aimed at.",
+        "Share of the target to plan for.",
     ),
     _parameter(
         "container-concurrency-target-percentage",
         Checked(lambda text: 0 < units.go_float(text) <= 100, "a number above 0, at most 100", "%"),
         "70",
-        "The same for metric concurrency only; a value up to 1 is a fraction.",
+        "As target-utilization-percentage, for metric concurrency only; a value up to 1 is a fraction.",
     ),
     _parameter(
         "container-concurrency-target-default",
@@ -379,69 +435,69 @@ KPA_PARAMETERS: Final[tuple[Row, ...]] = (
         "target-burst-capacity",
         Checked(_at_least(0, also=-1), "-1, or a number of 0 or more"),
         "211",
-        "Burst in requests that must always fit; -1: any.",
+        "Burst of requests that must always fit; -1: any burst.",
     ),
     _parameter(
         "window",
         Checked(_lasting(6, 3600, whole_seconds=True), "a duration of whole seconds, 6s to 1h (90s, 1m30s)"),
         "60s",
-        "The stable window over which the metric is averaged.",
+        "Stable window over which the metric is averaged.",
     ),
     _parameter(
         "panic-window-percentage",
         Checked(_between(1, 100), "a number, 1 to 100", "%"),
         "10",
-        "The panic window as a share of the stable one.",
+        "Panic window as a share of the stable window.",
     ),
     _parameter(
         "panic-threshold-percentage",
         Checked(_between(110, 1000), "a number, 110 to 1000", "%"),
         "200",
-        "Panic begins when replicas wanted reach this share of those ready.",
+        "Panic starts when the desired replicas reach this share of the ready ones.",
     ),
     _parameter(
         "activation-scale",
         Checked(lambda text: units.go_int(text) >= 2, f"a whole number, 2 to {INT32}"),
         None,
-        "Replicas that a function gets when it wakes; within min-scale and max-scale.",
+        "Replicas after scaling from zero; within min-scale and max-scale.",
         default_words="none",
     ),
     _parameter(
         "scale-down-delay",
         Checked(_lasting(0, 3600, whole_seconds=True), "a duration of whole seconds, 0s to 1h"),
         "0s",
-        "A function shrinks only to the largest size wanted within this time.",
+        "Scale-in goes only to the largest size desired within this time.",
     ),
     _parameter(
         "scale-to-zero-pod-retention-period",
         Checked(_lasting(0, 3600, whole_seconds=False), "a duration, 0s to 1h"),
         "0s",
-        "The last replica stays at least this long after it could go.",
+        "Minimum time that the last replica is kept after it could be removed.",
     ),
     _parameter(
         "zero-protocol",
         _one_of("tidegate", "knative"),
         "tidegate",
-        "Whether an idle function goes to zero after scale-to-zero-after, or by Knative's own steps on its averages.",
+        "Whether an idle function scales to zero after scale-to-zero-after, or by Knative's steps on its averages.",
     ),
     _parameter(
         "metric-aggregation-algorithm",
         _one_of("linear", "weighted-exponential", "weightedExponential"),
         "linear",
-        "How samples of a window are averaged.",
+        "Average over the samples of a window.",
     ),
     _parameter(
-        "max-scale-up-rate", Checked(_above(1), "a number above 1"), "1000", "Most growth of one decision, as a factor."
+        "max-scale-up-rate", Checked(_above(1), "a number above 1"), "1000", "Maximum growth per decision, as a factor."
     ),
     _parameter(
         "max-scale-down-rate",
         Checked(_above(1), "a number above 1"),
         "2",
-        "Most shrinking of one decision, as a factor.",
+        "Maximum scale-in per decision, as a factor.",
     ),
 )
 
 PARAMETERS: Final[Mapping[str, tuple[Row, ...]]] = MappingProxyType(
     {"kpa": KPA_PARAMETERS, "smif": SMIF_PARAMETERS, "hpa": HPA_PARAMETERS}
 )
-"""Parameters of the policies that have documented ones here."""
+"""Documented parameters by policy."""

@@ -1,7 +1,7 @@
 """Knative ``Service`` manifests (``serving.knative.dev/v1``), accepted as they are.
 
-A container with a ``command`` is a command server here, one with only an image runs on Kubernetes. Whatever cannot
-be honoured is a fault where the function would not work without it, else a note; nothing is dropped in silence.
+A container with a ``command`` becomes a command server here; one with only an image runs on Kubernetes. A key that
+cannot be honoured is a fault if the function would not work without it, else a note; nothing is dropped silently.
 """
 
 import math
@@ -28,7 +28,7 @@ DEFAULT_DEADLINE_S: Final = 600.0
 """Knative's time for a revision to become ready."""
 DEFAULT_TIMEOUT_S: Final = 300.0
 
-# Written by the cluster into what it shows; no effect when read back.
+# Keys that the cluster adds to exported manifests; no effect when read back.
 _EXPORTED: Final = (
     "uid",
     "resourceVersion",
@@ -39,7 +39,7 @@ _EXPORTED: Final = (
     "ownerReferences",
     "finalizers",
 )
-# Known to Knative, without effect here.
+# Keys known to Knative that have no effect here.
 _POD_NOTED: Final = (
     "serviceAccountName",
     "imagePullSecrets",
@@ -75,7 +75,7 @@ _PROBE_NOTED: Final = (
     "successThreshold",
     "failureThreshold",
 )
-# What a server would not work without.
+# Keys without which a server would not work.
 _POD_REFUSED: Final = {"volumes": "no volumes: put files beside the manifest", "initContainers": "one container"}
 _CONTAINER_REFUSED: Final = {
     "volumeMounts": "no volumes: put files beside the manifest",
@@ -83,33 +83,36 @@ _CONTAINER_REFUSED: Final = {
 }
 
 CONTAINER_CONCURRENCY: Final = Row(
-    key="containerConcurrency", kind=Whole(0, 1000), lands="concurrency", sentence="Slots of one replica; 0: no limit."
+    key="containerConcurrency",
+    kind=Whole(0, 1000),
+    field="concurrency",
+    description="Slots of one replica; 0: no limit.",
 )
 TIMEOUT_SECONDS: Final = Whole(0, 600, "s")
 HPA_KEYS: Final = frozenset(row.key for row in HPA_PARAMETERS)
-"""Annotations that mean something to policy hpa as well."""
+"""Annotations that also have a meaning for policy hpa."""
 
 
-def read_service(root: Section, draft: FunctionBuilder) -> Function | None:
-    """The function of a Service; None, with faults, where there is none."""
+def read_service(root: Section, builder: FunctionBuilder) -> Function | None:
+    """Returns the function of a Service. Adds faults and returns None if it is invalid."""
     metadata = root.section("metadata")
-    name = None if metadata is None else _metadata(metadata, draft)
+    name = None if metadata is None else _metadata(metadata, builder)
     spec = _must(root, "spec")
     template = None if spec is None else _must(spec, "template")
-    server = None if template is None else _template(template, draft)
+    server = None if template is None else _template(template, builder)
     if spec is not None:
-        _traffic(spec, draft)
+        _traffic(spec, builder)
         spec.close()
     if metadata is None and root.node.get("metadata") is None:
-        draft.faults.say("metadata", "nothing", "a mapping with at least a name", root.node.line)
-    _noted(root, ("status",), draft)
+        builder.faults.say("metadata", "nothing", "a mapping with at least a name", root.node.line)
+    _noted(root, ("status",), builder)
     root.close()
-    function = draft.finish(name or "nameless", server or Server(kind=ServerKind.COMMAND))
+    function = builder.finish(name or "nameless", server or Server(kind=ServerKind.COMMAND))
     return None if name is None or server is None else function
 
 
 def _must(section: Section, key: str) -> Section | None:
-    """The section under ``key``, which must be there."""
+    """Returns the section under ``key``, which is required."""
     if section.node.get(key) is None:
         section.take(key)
         section.faults.say(section.path(key), "nothing", "a mapping", section.node.line)
@@ -117,143 +120,144 @@ def _must(section: Section, key: str) -> Section | None:
     return section.section(key)
 
 
-def _noted(section: Section, keys: tuple[str, ...], draft: FunctionBuilder) -> None:
+def _noted(section: Section, keys: tuple[str, ...], builder: FunctionBuilder) -> None:
     for key in keys:
         node = section.take(key)
         if node is not None:
-            draft.note(section.path(key), "has no effect here", node.line)
+            builder.note(section.path(key), "has no effect here", node.line)
 
 
-def _refused(section: Section, keys: Mapping[str, str], draft: FunctionBuilder) -> None:
+def _refused(section: Section, keys: Mapping[str, str], builder: FunctionBuilder) -> None:
     for key, allowed in keys.items():
         node = section.take(key)
         if node is not None:
-            draft.faults.add(section.path(key), node, allowed)
+            builder.faults.add(section.path(key), node, allowed)
 
 
 # --- metadata and annotations ----------------------------------------------------------------------------------------
 
 
-def _metadata(metadata: Section, draft: FunctionBuilder) -> str | None:
+def _metadata(metadata: Section, builder: FunctionBuilder) -> str | None:
     name = metadata.text("name", NAME_KIND)
     if metadata.node.get("name") is None:
-        draft.faults.say(metadata.path("name"), "nothing", NAME_KIND.allowed, metadata.node.line)
+        builder.faults.say(metadata.path("name"), "nothing", NAME_KIND.allowed, metadata.node.line)
     annotations = metadata.section("annotations")
     for pair in () if annotations is None else annotations.node.pairs:
         where = f"{metadata.path('annotations')}.{shown_key(pair.key)}"
         if pair.key.startswith((rules.AUTOSCALING, PREFIX)):
-            draft.faults.say(where, "an annotation of the Service", "under spec.template.metadata", pair.line)
+            builder.faults.say(where, "an annotation of the Service", "under spec.template.metadata", pair.line)
         else:
-            _rollout(pair, where, draft)
-    _noted(metadata, ("namespace", "labels", *_EXPORTED), draft)
+            _rollout(pair, where, builder)
+    _noted(metadata, ("namespace", "labels", *_EXPORTED), builder)
     metadata.close()
     return name
 
 
-def _rollout(pair: Pair, where: str, draft: FunctionBuilder) -> None:
-    """A rollout's duration, as Knative reads it; every other annotation has no effect here."""
+def _rollout(pair: Pair, where: str, builder: FunctionBuilder) -> None:
+    """Reads the duration of a rollout as Knative does; every other annotation has no effect here."""
     if pair.key not in ROLLOUT_DURATIONS:
-        draft.note(where, "has no effect here", pair.line)
+        builder.note(where, "has no effect here", pair.line)
         return
-    seconds = _seconds(pair, where, draft)
+    seconds = _seconds(pair, where, builder)
     if seconds is not None and isinstance(pair.value, Scalar):
-        draft.put("rollout.duration_s", float(seconds), SourceLocation(where, pair.value.text, pair.line))
+        builder.put("rollout.duration_s", float(seconds), SourceLocation(where, pair.value.text, pair.line))
 
 
-def _seconds(pair: Pair, where: str, draft: FunctionBuilder) -> int | None:
+def _seconds(pair: Pair, where: str, builder: FunctionBuilder) -> int | None:
     if isinstance(pair.value, Scalar):
         try:
             return rules.seconds(pair.value.text)
         except UnreadableError:
             pass
-    draft.faults.add(where, pair.value, "a duration of whole seconds, 0s or more (90s, 1m30s)")
+    builder.faults.add(where, pair.value, "a duration of whole seconds, 0s or more (90s, 1m30s)")
     return None
 
 
-def _template(template: Section, draft: FunctionBuilder) -> Server | None:
+def _template(template: Section, builder: FunctionBuilder) -> Server | None:
     metadata = template.section("metadata")
     if metadata is not None:
         annotations = metadata.section("annotations")
         if annotations is not None:
-            _annotations(annotations, draft)
-        _noted(metadata, ("name", "namespace", "labels", *_EXPORTED), draft)
+            _annotations(annotations, builder)
+        _noted(metadata, ("name", "namespace", "labels", *_EXPORTED), builder)
         metadata.close()
-    draft.values.setdefault("readiness.start_timeout_s", DEFAULT_DEADLINE_S)
+    builder.values.setdefault("readiness.start_timeout_s", DEFAULT_DEADLINE_S)
     spec = _must(template, "spec")
-    server = None if spec is None else _pod(spec, draft)
+    server = None if spec is None else _pod(spec, builder)
     template.close()
-    if not draft.given("scaling.policy"):
-        draft.put("scaling.policy", "kpa", SourceLocation(KNATIVE_KIND, "kpa"))
+    if not builder.given("scaling.policy"):
+        builder.put("scaling.policy", "kpa", SourceLocation(KNATIVE_KIND, "kpa"))
     return server
 
 
-def _annotations(annotations: Section, draft: FunctionBuilder) -> None:
+def _annotations(annotations: Section, builder: FunctionBuilder) -> None:
     spelt: dict[str, str] = {}
     scaling: dict[str, Scalar] = {}
     for pair in annotations.node.pairs:
         where = annotations.path(shown_key(pair.key))
         if pair.key.startswith(PREFIX):
-            draft.annotation(pair, where, spelt)
+            builder.annotation(pair, where, spelt)
         elif pair.key.startswith(rules.AUTOSCALING):
             if isinstance(pair.value, Scalar):
                 scaling[pair.key.removeprefix(rules.AUTOSCALING)] = pair.value
             else:
-                draft.faults.add(where, pair.value, "one value")
+                builder.faults.add(where, pair.value, "one value")
         elif pair.key == PROGRESS_DEADLINE:
-            deadline = _seconds(pair, where, draft)
-            draft.values["readiness.start_timeout_s"] = float(deadline or DEFAULT_DEADLINE_S)
+            deadline = _seconds(pair, where, builder)
+            builder.values["readiness.start_timeout_s"] = float(deadline or DEFAULT_DEADLINE_S)
         else:
-            draft.note(where, "has no effect here", pair.line)
-    _scaling(annotations, scaling, draft)
+            builder.note(where, "has no effect here", pair.line)
+    _scaling(annotations, scaling, builder)
 
 
-def _scaling(annotations: Section, scaling: Mapping[str, Scalar], draft: FunctionBuilder) -> None:
-    """What ``autoscaling.knative.dev/`` says, checked as Knative checks it."""
+def _scaling(annotations: Section, scaling: Mapping[str, Scalar], builder: FunctionBuilder) -> None:
+    """Reads the annotations under ``autoscaling.knative.dev/``, checked as Knative checks them."""
     for key, node in scaling.items():
         where = annotations.path(rules.AUTOSCALING + shown_key(key))
         dashed = rules.SPELLINGS.get(key)
         if dashed is None:
-            draft.note(where, f"is unknown and has no effect{nearest(key, rules.SPELLINGS)}", node.line)
+            builder.note(where, f"is unknown and has no effect{nearest(key, rules.SPELLINGS)}", node.line)
         elif dashed != key and dashed in scaling:
-            draft.note(where, f"has no effect: {dashed} is given as well", node.line)
+            builder.note(where, f"has no effect: {dashed} is given as well", node.line)
     texts = rules.chosen({key: node.text for key, node in scaling.items()})
     wrong = rules.faults(texts)
     for key, text in texts.items():
         spelling = key if key in scaling else next(s for s in scaling if rules.SPELLINGS.get(s) == key)
         origin = SourceLocation(annotations.path(rules.AUTOSCALING + spelling), text, scaling[spelling].line)
         if key in wrong:
-            draft.fault(origin, wrong[key])
+            builder.fault(origin, wrong[key])
         else:
-            _land(key, origin, draft)
+            _land(key, origin, builder)
 
 
-def _land(key: str, origin: SourceLocation, draft: FunctionBuilder) -> None:
-    """Puts one valid annotation where it belongs in the function."""
+def _land(key: str, origin: SourceLocation, builder: FunctionBuilder) -> None:
+    """Puts one valid annotation into its field of the function."""
     row = rules.ROW[key]
     if key == "class":
         policy = {rules.KPA_CLASS: "kpa", rules.HPA_CLASS: "hpa"}.get(origin.text, origin.text)
-        draft.put(row.lands, policy, origin)
+        builder.put(row.field, policy, origin)
     elif key == "initial-scale":
-        draft.put(row.lands, _initial(origin, draft), origin)
+        builder.put(row.field, _initial(origin, builder), origin)
     elif key in ("min-scale", "max-scale"):
-        draft.put(row.lands, go_int(origin.text), origin)
+        builder.put(row.field, go_int(origin.text), origin)
     elif key == "metric-aggregation-algorithm" and not row.accepts(origin.text):
-        draft.note(origin.where, "is unknown; the average is linear", origin.line)
-    elif draft.values.get("scaling.policy") == "hpa" and key not in HPA_KEYS:
-        draft.note(origin.where, "has no effect with Knative's class hpa", origin.line)
+        builder.note(origin.where, "is unknown; the average is linear", origin.line)
+    elif builder.values.get("scaling.policy") == "hpa" and key not in HPA_KEYS:
+        builder.note(origin.where, "has no effect with Knative's class hpa", origin.line)
     else:
-        draft.parameters.setdefault(key, origin)
+        builder.parameters.setdefault(key, origin)
 
 
-def _initial(origin: SourceLocation, draft: FunctionBuilder) -> int:
-    """Knative starts with the larger of initial-scale and min-scale; here max-scale holds from the start.
+def _initial(origin: SourceLocation, builder: FunctionBuilder) -> int:
+    """Returns the initial scale. Knative starts with the larger of initial-scale and min-scale; here max-scale holds
+    from the start.
 
-    The rows put min-scale and max-scale before this one, so they stand in the draft by now.
+    The rows of min-scale and max-scale come before this one, so the builder has their values by now.
     """
-    value = max(go_int(origin.text), draft.whole("scaling.min_scale", 0))
-    high = draft.whole("scaling.max_scale", 0)
+    value = max(go_int(origin.text), builder.whole("scaling.min_scale", 0))
+    high = builder.whole("scaling.max_scale", 0)
     if high and value > high:
-        draft.note(origin.where, f"is above max-scale, which holds from the start: {high}", origin.line)
+        builder.note(origin.where, f"is above max-scale, which holds from the start: {high}", origin.line)
         return high
     return value
 
@@ -261,63 +265,63 @@ def _initial(origin: SourceLocation, draft: FunctionBuilder) -> int:
 # --- the revision's spec ---------------------------------------------------------------------------------------------
 
 
-def _pod(spec: Section, draft: FunctionBuilder) -> Server | None:
+def _pod(spec: Section, builder: FunctionBuilder) -> Server | None:
     where = spec.path("containerConcurrency")
-    draft.scalar(CONTAINER_CONCURRENCY, spec.take("containerConcurrency"), where)
-    if not draft.given("concurrency"):
-        draft.values["concurrency"] = 0
+    builder.scalar(CONTAINER_CONCURRENCY, spec.take("containerConcurrency"), where)
+    if not builder.given("concurrency"):
+        builder.values["concurrency"] = 0
     timeout = spec.scalar("timeoutSeconds")
     if timeout is not None:
         seconds = spec.text_of(spec.path("timeoutSeconds"), timeout, TIMEOUT_SECONDS)
         origin = SourceLocation(spec.path("timeoutSeconds"), timeout.text, timeout.line)
-        draft.put("timeout_s", float(seconds or 0) or DEFAULT_TIMEOUT_S, origin)
-    _noted(spec, _POD_NOTED, draft)
-    _refused(spec, _POD_REFUSED, draft)
+        builder.put("timeout_s", float(seconds or 0) or DEFAULT_TIMEOUT_S, origin)
+    _noted(spec, _POD_NOTED, builder)
+    _refused(spec, _POD_REFUSED, builder)
     containers = spec.items("containers")
     spec.close()
     where = f"{spec.path('containers')}[0]"
     if containers is None or len(containers) != 1:
         found = "nothing" if containers is None else f"{len(containers)} containers"
-        draft.faults.say(spec.path("containers"), found, "one container", spec.node.line)
+        builder.faults.say(spec.path("containers"), found, "one container", spec.node.line)
         return None
-    container = Section.of(containers[0], where, draft.faults)
-    return None if container is None else _container(container, draft)
+    container = Section.of(containers[0], where, builder.faults)
+    return None if container is None else _container(container, builder)
 
 
-def _container(container: Section, draft: FunctionBuilder) -> Server | None:
+def _container(container: Section, builder: FunctionBuilder) -> Server | None:
     container.take("name")
-    port = _port(container, draft)
-    env = _env(container, draft)
-    server = _server(container, env, draft)
-    _listen(container, port, server, draft)
-    _workdir(container, server, draft)
-    _probe(container, port, draft)
-    _resources(container, draft)
-    _noted(container, _CONTAINER_NOTED, draft)
-    _refused(container, _CONTAINER_REFUSED, draft)
+    port = _port(container, builder)
+    env = _env(container, builder)
+    server = _server(container, env, builder)
+    _listen(container, port, server, builder)
+    _workdir(container, server, builder)
+    _probe(container, port, builder)
+    _resources(container, builder)
+    _noted(container, _CONTAINER_NOTED, builder)
+    _refused(container, _CONTAINER_REFUSED, builder)
     container.close()
     return server
 
 
-def _server(container: Section, env: Mapping[str, str], draft: FunctionBuilder) -> Server | None:
+def _server(container: Section, env: Mapping[str, str], builder: FunctionBuilder) -> Server | None:
     image, command, args = container.text("image", IMAGE), container.texts("command"), container.texts("args")
     variables = {**env, "PORT": "{port}"}
     argv = tuple(expand(node.text, variables) for node in (*(command or ()), *(args or ())))
-    if any(draft.has_nul(container.path("command"), node) for node in (*(command or ()), *(args or ()))):
+    if any(builder.has_nul(container.path("command"), node) for node in (*(command or ()), *(args or ()))):
         return None
-    if draft.terms.images and image is not None:
+    if builder.context.images and image is not None:
         return Server(kind=ServerKind.IMAGE, target=image, argv=argv)
     if command:
         node = container.take("image")
         if node is not None:
-            draft.note(container.path("image"), "is not used: the command runs on this machine", node.line)
+            builder.note(container.path("image"), "is not used: the command runs on this machine", node.line)
         return Server(kind=ServerKind.COMMAND, argv=argv)
-    if container.node.get("image") is not None or draft.terms.images:
+    if container.node.get("image") is not None or builder.context.images:
         node = container.take("image") or container.node
-        told = "a command beside the image: images run on Kubernetes only" if not draft.terms.images else IMAGE.allowed
-        draft.faults.add(container.path("image"), node, told)
+        on_machine = "a command beside the image: images run on Kubernetes only"
+        builder.faults.add(container.path("image"), node, IMAGE.allowed if builder.context.images else on_machine)
     else:
-        draft.faults.say(
+        builder.faults.say(
             container.path("command"), "nothing", "a command (or, on Kubernetes, an image)", container.node.line
         )
     return None
@@ -327,107 +331,111 @@ _REFERENCE: Final = re.compile(r"\$(?:(\$)|\(([^()]*)\))")
 
 
 def expand(text: str, variables: Mapping[str, str]) -> str:
-    """Kubernetes' references in commands and variables: ``$(NAME)`` of a known name; ``$$`` is one ``$``."""
+    """Expands Kubernetes' references in commands and variables: ``$(NAME)`` of a known name; ``$$`` is one ``$``."""
     return _REFERENCE.sub(lambda found: "$" if found[1] else variables.get(found[2], found[0]), text)
 
 
-def _env(container: Section, draft: FunctionBuilder) -> dict[str, str]:
+def _env(container: Section, builder: FunctionBuilder) -> dict[str, str]:
     env: dict[str, str] = {}
     for index, node in enumerate(container.items("env") or ()):
-        item = Section.of(node, f"{container.path('env')}[{index}]", draft.faults)
+        item = Section.of(node, f"{container.path('env')}[{index}]", builder.faults)
         if item is None:
             continue
         name, value = item.text("name", VARIABLE), item.scalar("value")
-        _refused(item, {"valueFrom": "a value: there are no secrets or config maps here"}, draft)
+        _refused(item, {"valueFrom": "a value: there are no secrets or config maps here"}, builder)
         item.close()
         if item.node.get("name") is None:
-            draft.faults.say(item.path("name"), "nothing", VARIABLE.allowed, item.node.line)
+            builder.faults.say(item.path("name"), "nothing", VARIABLE.allowed, item.node.line)
         elif name in env:
-            draft.faults.say(item.path("name"), shown(name or ""), "each name once", item.node.line)
-        elif name is not None and not (value is not None and draft.has_nul(item.path("value"), value)):
+            builder.faults.say(item.path("name"), shown(name or ""), "each name once", item.node.line)
+        elif name is not None and not (value is not None and builder.has_nul(item.path("value"), value)):
             env[name] = expand(value.text, env) if value is not None else ""
             if value is not None and "$(PORT)" in env[name]:
-                draft.faults.add(item.path("value"), value, "no reference to PORT, which is known to the command only")
-    draft.values["env"] = env
+                builder.faults.add(item.path("value"), value, "no reference to PORT, which only the command knows")
+    builder.values["env"] = env
     return env
 
 
-def _port(container: Section, draft: FunctionBuilder) -> int | None:
-    """The container's port; its name says the protocol."""
+def _port(container: Section, builder: FunctionBuilder) -> int | None:
+    """Returns the container's port; the port's name states the protocol."""
     ports = container.items("ports") or ()
-    draft.values["protocol"] = Protocol.HTTP
+    builder.values["protocol"] = Protocol.HTTP
     if len(ports) > 1:
-        draft.faults.say(container.path("ports"), f"{len(ports)} ports", "one port", ports[1].line)
-    item = Section.of(ports[0], f"{container.path('ports')}[0]", draft.faults) if ports else None
+        builder.faults.say(container.path("ports"), f"{len(ports)} ports", "one port", ports[1].line)
+    item = Section.of(ports[0], f"{container.path('ports')}[0]", builder.faults) if ports else None
     if item is None:
         return None
     name, port = item.scalar("name"), item.text("containerPort", Whole(1, 65535))
     if name is not None and name.text not in ("", "http1", "h2c", "user-port"):
-        draft.faults.add(item.path("name"), name, "http1, h2c")
+        builder.faults.add(item.path("name"), name, "http1, h2c")
     if name is not None and name.text == "h2c":
-        draft.values["protocol"] = Protocol.GRPC
+        builder.values["protocol"] = Protocol.GRPC
     transport = item.scalar("protocol")
     if transport is not None and transport.text != "TCP":
-        draft.faults.add(item.path("protocol"), transport, "TCP")
+        builder.faults.add(item.path("protocol"), transport, "TCP")
     item.close()
     return None if port is None else int(port)
 
 
-def _listen(container: Section, port: int | None, server: Server | None, draft: FunctionBuilder) -> None:
-    """A Knative server listens on ``$PORT``; here that is another port for each replica on one machine."""
+def _listen(container: Section, port: int | None, server: Server | None, builder: FunctionBuilder) -> None:
+    """Sets the port of an image, or a note. A Knative server listens on ``$PORT``; here each replica on one machine has
+    another port."""
     if server is None or port is None:
         return
     is_written = any(re.search(rf"(?<![0-9]){port}(?![0-9])", word) for word in server.argv)
     if server.kind is ServerKind.IMAGE or is_written:
-        draft.values["port"] = port
+        builder.values["port"] = port
     if server.kind is ServerKind.COMMAND:
-        told = (
-            f"its command says {port}: one replica per machine; write $(PORT) to run several"
+        message = (
+            f"the command contains {port}: one replica per machine; write $(PORT) to run several"
             if is_written
-            else "each replica gets a free port as PORT, as with Knative, but another one than this"
+            else "each replica gets a free port as PORT, as in Knative, but not this one"
         )
         node = container.take("ports")
-        draft.note(container.path("ports"), told, None if node is None else node.line)
+        builder.note(container.path("ports"), message, None if node is None else node.line)
 
 
-def _workdir(container: Section, server: Server | None, draft: FunctionBuilder) -> None:
+def _workdir(container: Section, server: Server | None, builder: FunctionBuilder) -> None:
     node = container.scalar("workingDir")
-    draft.values["workdir"] = draft.terms.base
+    builder.values["workdir"] = builder.context.base
     if node is None:
         return
     if server is not None and server.kind is ServerKind.IMAGE:
-        draft.values["workdir"] = node.text
+        builder.values["workdir"] = node.text
     else:
-        del draft.values["workdir"]
+        del builder.values["workdir"]
         where = container.path("workingDir")
-        draft.path("workdir", node.text, SourceLocation(where, node.text, node.line), Found.FOLDER)
+        builder.path("workdir", node.text, SourceLocation(where, node.text, node.line), Found.FOLDER)
 
 
-def _probe(container: Section, port: int | None, draft: FunctionBuilder) -> None:
-    """Readiness: a GET of a path, or that the port accepts, which also stands for what cannot be probed from here."""
-    draft.values["readiness.path"] = None
+def _probe(container: Section, port: int | None, builder: FunctionBuilder) -> None:
+    """Reads the readiness probe: a GET of a path, or an accepted connection, which also replaces probes that cannot run
+    here."""
+    builder.values["readiness.path"] = None
     probe = container.section("readinessProbe")
     if probe is None:
         return
     get, tcp = probe.section("httpGet"), probe.section("tcpSocket")
     if get is not None:
         path = get.text("path", PROBE_PATH)
-        draft.values["readiness.path"] = f"/{(path or '/').removeprefix('/')}"
+        builder.values["readiness.path"] = f"/{(path or '/').removeprefix('/')}"
         _probed_port(get, port)
         scheme = get.scalar("scheme")
         if scheme is not None and scheme.text not in ("", "HTTP"):
-            draft.faults.add(get.path("scheme"), scheme, "HTTP")
-        _noted(get, ("host", "httpHeaders"), draft)
+            builder.faults.add(get.path("scheme"), scheme, "HTTP")
+        _noted(get, ("host", "httpHeaders"), builder)
         get.close()
     if tcp is not None:
         _probed_port(tcp, port)
-        _noted(tcp, ("host",), draft)
+        _noted(tcp, ("host",), builder)
         tcp.close()
     for key in ("exec", "grpc"):
         node = probe.take(key)
         if node is not None:
-            draft.note(probe.path(key), "is not run here: ready when the port accepts", node.line)
-    _noted(probe, _PROBE_NOTED, draft)
+            builder.note(
+                probe.path(key), "is not run here: the server is ready when its port accepts connections", node.line
+            )
+    _noted(probe, _PROBE_NOTED, builder)
     probe.close()
 
 
@@ -454,8 +462,8 @@ _QUANTITY: Final[Kind] = _Quantity()
 _GPUS: Final = "nvidia.com/gpu"
 
 
-def _resources(container: Section, draft: FunctionBuilder) -> None:
-    """Memory, whole processors and GPUs of the limits; a request counts where memory has no limit."""
+def _resources(container: Section, builder: FunctionBuilder) -> None:
+    """Reads memory, whole processors and GPUs of the limits; a request counts if memory has no limit."""
     resources = container.section("resources")
     if resources is None:
         return
@@ -469,40 +477,45 @@ def _resources(container: Section, draft: FunctionBuilder) -> None:
             if text is not None and (section is limits or key == "memory"):
                 amounts[key] = int(text)
             if text is not None and key == _GPUS and section is limits and int(text) > 1:
-                draft.note(section.path(key), f"is kept, but has no effect: {UNSERVED['gpu.count']}", section.node.line)
+                builder.note(
+                    section.path(key), f"is kept, but has no effect: {UNSERVED['gpu.count']}", section.node.line
+                )
         if section is requests:
-            _noted(section, ("cpu", _GPUS), draft)
-        _noted(section, ("ephemeral-storage",), draft)
+            _noted(section, ("cpu", _GPUS), builder)
+        _noted(section, ("ephemeral-storage",), builder)
         section.close()
-    _noted(resources, ("claims",), draft)
+    _noted(resources, ("claims",), builder)
     resources.close()
-    if _GPUS in amounts and draft.terms.accelerators is not None:
-        _place_on_gpus(limits or resources, draft.terms.accelerators, draft)
-    lands = {"memory": "resources.memory_bytes", "cpu": "resources.threads", _GPUS: "gpu.count"}
-    draft.values |= {lands[key]: amount for key, amount in amounts.items() if not draft.given(lands[key])}
+    if _GPUS in amounts and builder.context.accelerators is not None:
+        _place_on_gpus(limits or resources, builder.context.accelerators, builder)
+    field = {"memory": "resources.memory_bytes", "cpu": "resources.threads", _GPUS: "gpu.count"}
+    builder.values |= {field[key]: amount for key, amount in amounts.items() if not builder.given(field[key])}
 
 
-def _place_on_gpus(limits: Section, accelerators: Mapping[str, str], draft: FunctionBuilder) -> None:
-    """What asks for a GPU gets one where there is any: a CPU kind, cheaper, would else be taken first."""
+def _place_on_gpus(limits: Section, accelerators: Mapping[str, str], builder: FunctionBuilder) -> None:
+    """Places a function that requests a GPU on GPUs only, if there are any: a cheaper CPU kind would be taken first
+    otherwise."""
     gpus = tuple(sorted(name for name, kind in accelerators.items() if kind != "cpu"))
     if gpus:
-        draft.values["accelerators"] = gpus
+        builder.values["accelerators"] = gpus
     else:
-        draft.note(
-            limits.path(_GPUS), "has no effect: there is no GPU here, it runs on what there is", limits.node.line
+        builder.note(
+            limits.path(_GPUS),
+            "has no effect: there is no GPU here; the function runs on the other accelerators",
+            limits.node.line,
         )
 
 
-def _traffic(spec: Section, draft: FunctionBuilder) -> None:
-    """All traffic to the latest revision, which is what a new revision gets here."""
+def _traffic(spec: Section, builder: FunctionBuilder) -> None:
+    """Checks that all traffic goes to the latest revision, as it does here for a new revision."""
     targets = spec.items("traffic")
     for index, node in enumerate(targets or ()):
-        target = Section.of(node, f"{spec.path('traffic')}[{index}]", draft.faults)
+        target = Section.of(node, f"{spec.path('traffic')}[{index}]", builder.faults)
         if target is None:
             continue
         latest, percent = target.scalar("latestRevision"), target.scalar("percent")
-        _noted(target, ("tag", "url"), draft)
-        _refused(target, {"revisionName": "latestRevision: true", "configurationName": "latestRevision: true"}, draft)
+        _noted(target, ("tag", "url"), builder)
+        _refused(target, {"revisionName": "latestRevision: true", "configurationName": "latestRevision: true"}, builder)
         target.close()
         _is_all(target, "latestRevision", latest, ("true",))
         _is_all(target, "percent", percent, ("100",) if len(targets or ()) == 1 else ("0", "100"))
@@ -510,5 +523,4 @@ def _traffic(spec: Section, draft: FunctionBuilder) -> None:
 
 def _is_all(target: Section, key: str, node: Node | None, allowed: tuple[str, ...]) -> None:
     if isinstance(node, Scalar) and node.text not in allowed:
-        told = f"{allowed[-1]}: all traffic goes to the latest revision"
-        target.faults.add(target.path(key), node, told)
+        target.faults.add(target.path(key), node, f"{allowed[-1]}: all traffic goes to the latest revision")

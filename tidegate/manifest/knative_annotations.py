@@ -1,7 +1,7 @@
-"""The annotations of a Knative revision (``autoscaling.knative.dev/``): what is valid, and what it means here.
+"""The annotations of a Knative revision (``autoscaling.knative.dev/``): their validity, and their meaning here.
 
-Validity is Knative's own, class by class; what is valid there is accepted here. Each key may also be written in
-camelCase; where both stand, the one with dashes counts.
+Validity is Knative's own, class by class; a value that is valid there is accepted here. Each key may also be written in
+camelCase; if both spellings are present, the one with dashes counts.
 """
 
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ _CLUSTER_ONLY: Final = frozenset(
         "zero-protocol",
     }
 )
-"""Parameters that are settings of the cluster in Knative, or ours, not annotations."""
+"""Parameters that are cluster settings in Knative, or Tidegate's own, and not annotations."""
 
 
 def _class_is_right(text: str) -> bool:
@@ -38,24 +38,24 @@ ROWS: Final[tuple[Row, ...]] = (
     Row(
         key="class",
         kind=Checked(_class_is_right, f"{KPA_CLASS}, {HPA_CLASS}"),
-        lands="scaling.policy",
+        field="scaling.policy",
         default=KPA_CLASS,
-        sentence="Which autoscaler: policy kpa or hpa here.",
+        description="Autoscaler: policy kpa or hpa here.",
     ),
-    Row(key="min-scale", kind=_SCALE, lands="scaling.min_scale", default="0", sentence="Fewest replicas."),
+    Row(key="min-scale", kind=_SCALE, field="scaling.min_scale", default="0", description="Minimum replicas."),
     Row(
         key="max-scale",
         kind=_SCALE,
-        lands="scaling.max_scale",
+        field="scaling.max_scale",
         default="0",
-        sentence="Most replicas; 0: no limit but the accelerators'.",
+        description="Maximum replicas; 0: no limit but the accelerators'.",
     ),
     Row(
         key="initial-scale",
         kind=_SCALE,
-        lands="scaling.initial_scale",
+        field="scaling.initial_scale",
         default="1",
-        sentence="Replicas to start a revision with; at least min-scale.",
+        description="Replicas that a revision starts with; at least min-scale.",
     ),
     *(row for row in KPA_PARAMETERS if row.key not in _CLUSTER_ONLY),
 )
@@ -64,7 +64,8 @@ SPELLINGS: Final = {spelling: row.key for row in ROWS for spelling in (row.key, 
 
 
 def chosen(annotations: Mapping[str, str]) -> dict[str, str]:
-    """Texts by key with dashes; ``annotations`` without prefix, keys that Knative does not know left out."""
+    """Returns the texts by key with dashes. ``annotations`` are without prefix; keys unknown to Knative are left
+    out."""
     found: dict[str, str] = {}
     for key in ROW:
         text = annotations.get(key, annotations.get(camel(key)))
@@ -80,7 +81,8 @@ def faults(
     max_scale_limit: int = 0,
     pod_autoscaler_class: str = KPA_CLASS,
 ) -> dict[str, str]:
-    """What Knative refuses: key to what is allowed. ``annotations``: as :func:`chosen` gives them.
+    """Returns the annotations that Knative refuses: key to allowed values. ``annotations`` are as :func:`chosen`
+    returns them.
 
     The keyword arguments are the cluster's settings of the same names; 0: no limit.
     """
@@ -123,7 +125,7 @@ def _int(text: str) -> int:
 
 
 def seconds(text: str) -> int:
-    """Whole seconds of a Go duration, 0 or more; raises UnreadableError."""
+    """Reads a Go duration of whole seconds, 0 or more; raises UnreadableError."""
     nanoseconds = units.go_duration_ns(text)
     if nanoseconds < 0 or nanoseconds % 10**9:
         raise UnreadableError(text)

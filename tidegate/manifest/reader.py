@@ -1,8 +1,8 @@
-"""From the text of a manifest to functions: every fault of the text at once, or frozen :class:`Function` values.
+"""Parses the text of a manifest into functions: all faults of the text at once, or frozen :class:`Function` values.
 
-A text may hold several documents, each a Tidegate ``Function`` or a Knative ``Service``
-(:mod:`tidegate.manifest.knative`). Keys are closed at every level. Paths become absolute, seen from the folder of the
-manifest, and must exist.
+A text may contain several documents, each a Tidegate ``Function`` or a Knative ``Service``
+(:mod:`tidegate.manifest.knative`). Unknown keys are faults at every level. Relative paths start from the folder of the
+manifest, become absolute, and must exist.
 """
 
 from collections.abc import Collection, Mapping
@@ -26,13 +26,12 @@ from tidegate.manifest.spec import (
     SPEC,
     VARIABLE,
 )
-from tidegate.schema.disk import Disk
-from tidegate.schema.files import Files, Found, absolute
+from tidegate.schema.files import Disk, Files, Found, absolute
 from tidegate.schema.rows import Kind
 from tidegate.schema.yaml_nodes import Faults, ListNode, Node, Pair, Scalar, Section, load, nearest, shown, shown_key
 
 SOCKET_PATH_BYTES: Final = 100
-"""Length of a unix socket's path that every system takes."""
+"""Length of a unix socket's path that every system supports."""
 
 _GROUPS: Final = tuple(dict.fromkeys(row.key.partition(".")[0] for row in SPEC if "." in row.key))
 
@@ -54,11 +53,12 @@ def parse(
     files: Files | None = None,
     flags: Mapping[str, str] | None = None,
 ) -> list[Function]:
-    """The functions of a text, in its order. Raises InvalidInputError with every fault.
+    """Returns the functions of a text, in its order. Raises InvalidInputError with every fault.
 
-    ``source`` names the text in messages; the other arguments are those of :class:`tidegate.manifest.builder.Terms`.
+    ``source`` names the text in messages; the other arguments are those of
+    :class:`tidegate.manifest.builder.ParseContext`.
     """
-    terms = ParseContext(
+    context = ParseContext(
         base=base,
         policies=policies,
         accelerators=accelerators,
@@ -66,18 +66,18 @@ def parse(
         files=files or Disk(),
         flags=flags or {},
     )
-    return list(read(text, source=source, terms=terms).functions)
+    return list(read(text, source=source, context=context).functions)
 
 
-def read(text: str, *, source: str, terms: ParseContext) -> Parsed:
-    """As :func:`parse`, with warnings: what was understood but has no effect here."""
+def read(text: str, *, source: str, context: ParseContext) -> Parsed:
+    """Parses as :func:`parse`, and returns warnings as well: valid keys that have no effect here."""
     faults = Faults(source)
     notes: list[Note] = []
     documents = load(text, faults)
     if not documents and not faults:
         faults.say("document", "nothing", f"a document of kind {KIND} ({API_VERSION})")
-    drafts = [FunctionBuilder(terms, faults, notes) for _ in documents]
-    found = [_document(node, draft, faults) for node, draft in zip(documents, drafts, strict=True)]
+    builders = [FunctionBuilder(context, faults, notes) for _ in documents]
+    found = [_document(node, builder, faults) for node, builder in zip(documents, builders, strict=True)]
     functions = [(function, node.line) for node, function in zip(documents, found, strict=True) if function is not None]
     _check_names(functions, faults)
     faults.raise_any()
@@ -87,7 +87,7 @@ def read(text: str, *, source: str, terms: ParseContext) -> Parsed:
     )
 
 
-def _document(node: Node, draft: FunctionBuilder, faults: Faults) -> Function | None:
+def _document(node: Node, builder: FunctionBuilder, faults: Faults) -> Function | None:
     root = Section.of(node, "document", faults)
     if root is None:
         return None
@@ -95,64 +95,64 @@ def _document(node: Node, draft: FunctionBuilder, faults: Faults) -> Function | 
     version, kind = root.scalar("apiVersion"), root.scalar("kind")
     written = (version.text if version else "", kind.text if kind else "")
     if written == (API_VERSION, KIND):
-        return _function(root, draft)
+        return _function(root, builder)
     if written == (KNATIVE_API_VERSION, KNATIVE_KIND):
-        return read_service(root, draft)
-    told = f"{API_VERSION} {KIND}, or {KNATIVE_API_VERSION} {KNATIVE_KIND}"
-    faults.say("apiVersion and kind", f"{shown(written[0])} {shown(written[1])}", told, node.line)
+        return read_service(root, builder)
+    allowed = f"{API_VERSION} {KIND}, or {KNATIVE_API_VERSION} {KNATIVE_KIND}"
+    faults.say("apiVersion and kind", f"{shown(written[0])} {shown(written[1])}", allowed, node.line)
     return None
 
 
 def _check_names(found: list[tuple[Function, int]], faults: Faults) -> None:
-    """Functions of one text (each with its line) have names of their own, and so have their models."""
+    """Checks that the functions of one text (each with its line) have unique names, and their models as well."""
     names: set[str] = set()
     owners: dict[str, str] = {}
     for function, line in found:
         if function.name in names:
-            faults.say("metadata.name", shown(function.name), "each name once in a text", line)
+            faults.say("metadata.name", shown(function.name), "each name once in a manifest", line)
             continue
         names.add(function.name)
         for model in function.models:
             if owners.setdefault(model, function.name) != function.name:
-                told = f"models that no other function answers to; {owners[model]} does"
-                faults.say("spec.models", shown(model), told, line)
+                allowed = f"models of no other function; {owners[model]} has it"
+                faults.say("spec.models", shown(model), allowed, line)
 
 
-def _function(root: Section, draft: FunctionBuilder) -> Function | None:
-    name = _metadata(root, draft)
+def _function(root: Section, builder: FunctionBuilder) -> Function | None:
+    name = _metadata(root, builder)
     spec = root.section("spec")
     server = None
     if spec is not None:
-        server = _spec(spec, draft)
+        server = _spec(spec, builder)
         spec.close(_misplaced)
     elif root.node.get("spec") is None:
-        draft.faults.say("spec", "nothing", "a mapping with at least a server", root.node.line)
+        builder.faults.say("spec", "nothing", "a mapping with at least a server", root.node.line)
     root.close()
     if name is None or server is None:
-        # What is missing has been said; the checks across keys can still say theirs.
-        draft.finish(name or "nameless", server or Server(kind=ServerKind.COMMAND))
+        # Missing parts have been reported; the checks across keys still report theirs.
+        builder.finish(name or "nameless", server or Server(kind=ServerKind.COMMAND))
         return None
-    return draft.finish(name, server)
+    return builder.finish(name, server)
 
 
 def _misplaced(key: str) -> str | None:
-    """A better word for a key that exists elsewhere."""
+    """Returns a better hint for a key that exists elsewhere, or None."""
     row = ANNOTATION.get(key)
     return None if row is None else f"the annotation {PREFIX}{row.key} instead"
 
 
-def _metadata(root: Section, draft: FunctionBuilder) -> str | None:
+def _metadata(root: Section, builder: FunctionBuilder) -> str | None:
     metadata = root.section("metadata")
     if metadata is None:
         if root.node.get("metadata") is None:
-            draft.faults.say("metadata", "nothing", "a mapping with at least a name", root.node.line)
+            builder.faults.say("metadata", "nothing", "a mapping with at least a name", root.node.line)
         return None
     name = metadata.text("name", NAME_KIND)
     if metadata.node.get("name") is None:
-        draft.faults.say("metadata.name", "nothing", NAME_KIND.allowed, metadata.node.line)
+        builder.faults.say("metadata.name", "nothing", NAME_KIND.allowed, metadata.node.line)
     annotations = metadata.section("annotations")
     if annotations is not None:
-        draft.annotations(annotations.node, "metadata.annotations")
+        builder.annotations(annotations.node, "metadata.annotations")
     metadata.close()
     return name
 
@@ -160,88 +160,88 @@ def _metadata(root: Section, draft: FunctionBuilder) -> str | None:
 # --- spec ------------------------------------------------------------------------------------------------------------
 
 
-def _spec(spec: Section, draft: FunctionBuilder) -> Server | None:
+def _spec(spec: Section, builder: FunctionBuilder) -> Server | None:
     for row in SPEC:
         if "." not in row.key:
-            draft.scalar(row, spec.take(row.key), spec.path(row.key))
+            builder.scalar(row, spec.take(row.key), spec.path(row.key))
     groups = {name: spec.section(name) for name in _GROUPS}
     for name, group in groups.items():
         if group is not None:
-            _group(name, group, draft)
-    _metrics(draft, groups["metrics"] is not None, spec)
-    server = _server(spec, draft)
-    _places(spec, draft, server)
-    _listening(spec, draft)
-    _lists(spec, draft)
-    _environment(spec, draft)
-    _readiness(draft)
+            _group(name, group, builder)
+    _metrics(builder, groups["metrics"] is not None, spec)
+    server = _server(spec, builder)
+    _places(spec, builder, server)
+    _listening(spec, builder)
+    _lists(spec, builder)
+    _environment(spec, builder)
+    _readiness(builder)
     return server
 
 
-def _group(name: str, group: Section, draft: FunctionBuilder) -> None:
+def _group(name: str, group: Section, builder: FunctionBuilder) -> None:
     for row in SPEC:
         head, _, key = row.key.partition(".")
         if head == name:
-            draft.scalar(row, group.take(key), group.path(key))
+            builder.scalar(row, group.take(key), group.path(key))
     group.close()
 
 
-def _metrics(draft: FunctionBuilder, is_given: bool, spec: Section) -> None:
-    """The metrics endpoint is one value: there when the section is, or when user-metrics asks for it."""
-    path, port = draft.values.pop("metrics.path", "/metrics"), draft.values.pop("metrics.port", None)
-    wanted = draft.values.get("user_metrics", is_given)
+def _metrics(builder: FunctionBuilder, is_given: bool, spec: Section) -> None:
+    """Builds the metrics endpoint, which is one value: present with the section, or if user-metrics requires it."""
+    path, port = builder.values.pop("metrics.path", "/metrics"), builder.values.pop("metrics.port", None)
+    wanted = builder.values.get("user_metrics", is_given)
     if is_given and not wanted:
-        draft.fault(draft.origins["user_metrics"], f"true, or no {spec.path('metrics')}")
+        builder.fault(builder.origins["user_metrics"], f"true, or no {spec.path('metrics')}")
     if wanted:
         assert isinstance(path, str) and (port is None or isinstance(port, int))
         origin = SourceLocation(spec.path("metrics"), "", spec.node.line)
-        draft.origins.setdefault("user_metrics", draft.origins.get("metrics.path", origin))
-        draft.values["metrics"] = MetricsEndpoint(path=path, port=port)
-        draft.values["user_metrics"] = True
+        builder.origins.setdefault("user_metrics", builder.origins.get("metrics.path", origin))
+        builder.values["metrics"] = MetricsEndpoint(path=path, port=port)
+        builder.values["user_metrics"] = True
 
 
-def _server(spec: Section, draft: FunctionBuilder) -> Server | None:
+def _server(spec: Section, builder: FunctionBuilder) -> Server | None:
     server = spec.section("server")
     if server is None:
         if spec.node.get("server") is None:
-            told = "a mapping with one of model, handler, command, image"
-            draft.faults.say(spec.path("server"), "nothing", told, spec.node.line)
+            allowed = "a mapping with one of model, handler, command, image"
+            builder.faults.say(spec.path("server"), "nothing", allowed, spec.node.line)
         return None
     kinds = [kind for kind in ServerKind if server.take(kind.value) is not None]
     server.close()
     if len(kinds) != 1:
-        told = f"exactly one of {', '.join(ServerKind)}"
-        draft.faults.say(server.where, " and ".join(kinds) or "nothing", told, server.node.line)
+        allowed = f"exactly one of {', '.join(ServerKind)}"
+        builder.faults.say(server.where, " and ".join(kinds) or "nothing", allowed, server.node.line)
         return None
     if kinds[0] is ServerKind.COMMAND:
-        return _command(server, draft)
+        return _command(server, builder)
     node = server.scalar(kinds[0].value)
     if node is None:
         return None
     origin = SourceLocation(server.path(kinds[0].value), node.text, node.line)
-    target = _target(kinds[0], server, node, origin, draft)
+    target = _target(kinds[0], server, node, origin, builder)
     return None if target is None else Server(kind=kinds[0], target=target)
 
 
 def _target(
-    kind: ServerKind, server: Section, node: Scalar, origin: SourceLocation, draft: FunctionBuilder
+    kind: ServerKind, server: Section, node: Scalar, origin: SourceLocation, builder: FunctionBuilder
 ) -> str | None:
     if kind is ServerKind.MODEL:
-        return draft.place(node.text, origin, Found.FILE)
+        return builder.place(node.text, origin, Found.FILE)
     if kind is ServerKind.HANDLER:
         written = server.text_of(origin.where, node, HANDLER)
         if written is None:
             return None
         file, _, name = written.rpartition(":")
-        place = draft.place(file, SourceLocation(origin.where, file, origin.line), Found.FILE)
+        place = builder.place(file, SourceLocation(origin.where, file, origin.line), Found.FILE)
         return None if place is None else f"{place}:{name}"
-    if not draft.terms.images:
-        draft.fault(origin, "model, handler or command: images run on Kubernetes only")
+    if not builder.context.images:
+        builder.fault(origin, "model, handler or command: images run on Kubernetes only")
         return None
     return server.text_of(origin.where, node, IMAGE)
 
 
-def _command(server: Section, draft: FunctionBuilder) -> Server | None:
+def _command(server: Section, builder: FunctionBuilder) -> Server | None:
     where = server.path("command")
     if isinstance(node := server.take("command"), Scalar):
         server.faults.add(where, node, "a list of words ([python, server.py, --port, '{port}'])")
@@ -252,61 +252,65 @@ def _command(server: Section, draft: FunctionBuilder) -> Server | None:
     if not words or not words[0].text:
         server.faults.say(where, "nothing to run", "a program, then its arguments", node.line)
         return None
-    if any(draft.has_nul(where, word) for word in words):
+    if any(builder.has_nul(where, word) for word in words):
         return None
     return Server(kind=ServerKind.COMMAND, argv=tuple(word.text for word in words))
 
 
-def _places(spec: Section, draft: FunctionBuilder, server: Server | None) -> None:
-    """Folder, interpreter and warm-up file; and keys that only the shipped runtime has."""
+def _places(spec: Section, builder: FunctionBuilder, server: Server | None) -> None:
+    """Reads folder, interpreter and warm-up file, and checks keys that only the shipped runtime supports."""
     wanted = {"workdir": Found.FOLDER, "python": Found.FILE, "warmup": Found.FILE}
     for key, found in wanted.items():
         node = spec.scalar(key)
         if node is not None:
-            draft.path(key, node.text, SourceLocation(spec.path(key), node.text, node.line), found)
-    draft.values.setdefault("workdir", draft.terms.base)
+            builder.path(key, node.text, SourceLocation(spec.path(key), node.text, node.line), found)
+    builder.values.setdefault("workdir", builder.context.base)
     if server is not None and server.kind in (ServerKind.COMMAND, ServerKind.IMAGE):
-        for lands in ("python", "batching.max_size", "batching.delay_s"):
-            if draft.given(lands):
-                draft.fault(draft.origins[lands], "only with a model or handler, which the shipped runtime serves")
-        if draft.given("warmup") and draft.values.get("protocol") is Protocol.GRPC:
-            draft.fault(draft.origins["warmup"], "with protocol: grpc only for a model or handler (REST)")
+        for field in ("python", "batching.max_size", "batching.delay_s"):
+            if builder.given(field):
+                builder.fault(
+                    builder.origins[field], "no such key without a model or handler (served by the shipped runtime)"
+                )
+        if builder.given("warmup") and builder.values.get("protocol") is Protocol.GRPC:
+            builder.fault(
+                builder.origins["warmup"], "no such key with protocol: grpc, except for a model or handler (REST)"
+            )
 
 
-def _listening(spec: Section, draft: FunctionBuilder) -> None:
+def _listening(spec: Section, builder: FunctionBuilder) -> None:
     node = spec.scalar("socket")
     if node is None:
         return
     origin = SourceLocation(spec.path("socket"), node.text, node.line)
-    place = absolute(draft.terms.base, node.text)
-    if draft.given("port"):
-        draft.fault(origin, "either port or socket")
+    place = absolute(builder.context.base, node.text)
+    if builder.given("port"):
+        builder.fault(origin, "either port or socket")
     elif not node.text or not node.text.isprintable() or len(place.encode()) > SOCKET_PATH_BYTES:
-        draft.fault(origin, f"the path of a unix socket, at most {SOCKET_PATH_BYTES} bytes once absolute")
+        builder.fault(origin, f"the path of a unix socket, at most {SOCKET_PATH_BYTES} bytes once absolute")
     else:
-        draft.put("socket", place, origin)
+        builder.put("socket", place, origin)
 
 
-def _lists(spec: Section, draft: FunctionBuilder) -> None:
+def _lists(spec: Section, builder: FunctionBuilder) -> None:
     models = _names(spec, "models", MODEL_NAME)
     if models:
-        draft.values["models"] = tuple(node.text for node in models)
-    draft.values["routing.matches"] = read_matches(spec)
-    draft.values["access"] = read_access(spec, draft)
+        builder.values["models"] = tuple(node.text for node in models)
+    builder.values["routing.matches"] = read_matches(spec)
+    builder.values["access"] = read_access(spec, builder)
     kinds = _names(spec, "accelerators", ACCELERATOR)
     if not kinds:
         return
     names = tuple(node.text for node in kinds)
-    draft.put("accelerators", names, SourceLocation(spec.path("accelerators"), ", ".join(names), kinds[0].line))
-    there = draft.terms.accelerators
+    builder.put("accelerators", names, SourceLocation(spec.path("accelerators"), ", ".join(names), kinds[0].line))
+    there = builder.context.accelerators
     for node in () if there is None else kinds:
         if there is not None and node.text not in there:
-            told = f"{', '.join(sorted(there)) or 'none: there are no accelerators'}{nearest(node.text, there)}"
-            draft.faults.add(spec.path("accelerators"), node, told)
+            allowed = f"{', '.join(sorted(there)) or 'none: there are no accelerators'}{nearest(node.text, there)}"
+            builder.faults.add(spec.path("accelerators"), node, allowed)
 
 
 def _names(spec: Section, key: str, kind: Kind) -> list[Scalar]:
-    """A list of names, each once; empty: absent."""
+    """Returns a list of unique names; empty if the key is absent."""
     nodes = spec.texts(key)
     found: dict[str, Scalar] = {}
     for node in nodes or ():
@@ -320,20 +324,20 @@ def _names(spec: Section, key: str, kind: Kind) -> list[Scalar]:
     return list(found.values())
 
 
-def _environment(spec: Section, draft: FunctionBuilder) -> None:
+def _environment(spec: Section, builder: FunctionBuilder) -> None:
     env: dict[str, str] = {}
     for pair, node in spec.pairs("env"):
-        if _is_variable(spec, "env", pair) and not draft.has_nul(spec.path("env"), node):
+        if _is_variable(spec, "env", pair) and not builder.has_nul(spec.path("env"), node):
             env[pair.key] = node.text
     secrets: dict[str, str] = {}
     for pair, node in spec.pairs("secrets"):
         where = f"{spec.path('secrets')}.{shown_key(pair.key)}"
-        place = draft.place(node.text, SourceLocation(where, node.text, node.line), Found.FILE)
+        place = builder.place(node.text, SourceLocation(where, node.text, node.line), Found.FILE)
         if pair.key in env:
-            draft.faults.say(where, "a variable that env gives as well", "either env or secrets", pair.line)
+            builder.faults.say(where, "a variable that env sets as well", "either env or secrets", pair.line)
         elif _is_variable(spec, "secrets", pair) and place is not None:
             secrets[pair.key] = place
-    draft.values |= {"env": env, "secrets": secrets}
+    builder.values |= {"env": env, "secrets": secrets}
 
 
 def _is_variable(spec: Section, key: str, pair: Pair) -> bool:
@@ -341,7 +345,7 @@ def _is_variable(spec: Section, key: str, pair: Pair) -> bool:
     return spec.text_of(where, Scalar(pair.key, pair.line), VARIABLE) is not None
 
 
-def _readiness(draft: FunctionBuilder) -> None:
-    protocol = draft.values.get("protocol", Protocol.V2)
+def _readiness(builder: FunctionBuilder) -> None:
+    protocol = builder.values.get("protocol", Protocol.V2)
     assert isinstance(protocol, Protocol)
-    draft.values.setdefault("readiness.path", DEFAULT_READINESS[protocol])
+    builder.values.setdefault("readiness.path", DEFAULT_READINESS[protocol])

@@ -1,4 +1,4 @@
-"""The reference pages that come from tables: ``python -m tidegate.manifest.reference docs`` writes them."""
+"""The reference pages that are generated from tables: ``python -m tidegate.manifest.reference docs`` writes them."""
 
 import sys
 from collections.abc import Iterable
@@ -8,7 +8,7 @@ from typing import Final
 from tidegate.manifest import knative_annotations
 from tidegate.manifest.annotations import ANNOTATIONS, KPA_PARAMETERS, PARAMETER_PREFIX, PREFIX
 from tidegate.manifest.policy_parameters import HPA_PARAMETERS, SMIF_PARAMETERS
-from tidegate.manifest.routing import FIELDS, MATCHES
+from tidegate.manifest.routing import MAX_MATCH_FIELDS, MAX_MATCHES
 from tidegate.manifest.spec import SPEC
 from tidegate.schema.rows import Row
 from tidegate.settings import SETTINGS
@@ -58,27 +58,27 @@ _UNIT_WORDS: Final = {"s": ("duration",), "%": ("percent",), "GB": ("gigabytes",
 
 
 def pages() -> dict[str, str]:
-    """Name of each page and its text."""
-    return {"annotations.md": annotations_page(), "settings.md": settings_page()}
+    """Returns the text of each page by file name."""
+    return {"use/annotations.md": annotations_page(), "use/settings.md": settings_page()}
 
 
 def annotations_page() -> str:
-    """Annotations, parameters, plain values of ``spec``, and what is read of Knative."""
+    """Returns the page of annotations, parameters, plain values of ``spec``, and supported Knative annotations."""
     parts = [
         _MADE.format(source="tidegate/manifest/annotations.py, spec.py, routing.py and knative_annotations.py"),
         "# Annotations\n",
-        f"What a function promises and how it is scaled, written under `{PREFIX}` in `metadata.annotations`. Each is"
-        " also a flag of `tidegate deploy` (`--latency 200ms`), which wins over the manifest. A key may be written in"
-        " camelCase as well. Values are texts; a number needs no quotes. Nothing unknown is accepted, and every fault"
-        " of a file is told at once, with its line and what is allowed.\n",
+        f"The SLA of a function and its scaling, written under `{PREFIX}` in `metadata.annotations`. Each annotation is"
+        " also a flag of `tidegate deploy` (`--latency 200ms`), which overrides the manifest. A key may be written in"
+        " camelCase as well. Values are texts; a number needs no quotes. Unknown keys are refused. All faults of a file"
+        " are reported at once, each with its line and the allowed values.\n",
         _EXAMPLE,
     ]
     for topic in dict.fromkeys(row.topic for row in ANNOTATIONS):
         parts += [f"## {topic}\n", table(row for row in ANNOTATIONS if row.topic == topic)]
     parts += [
-        "A GPU that is named in `accelerators` or described by a `gpu-` or `mps-on` annotation makes `dnn-model` and"
-        " `gpu-mem-limit` required; `dnn-quantization` makes `dnn-model` required. `min-scale` must not exceed"
-        " `max-scale`, and `initial-scale` must lie between them.\n",
+        "`dnn-model` and `gpu-mem-limit` are required with a GPU in `accelerators` and with any `gpu-` or `mps-on`"
+        " annotation; `dnn-quantization` requires `dnn-model`. `min-scale` must not exceed `max-scale`, and"
+        " `initial-scale` must lie between them.\n",
         "## Parameters of policy kpa\n",
         f"Written as `{PREFIX}{PARAMETER_PREFIX}NAME`, with Knative's names, bounds and durations (`1m30s`).\n",
         table(KPA_PARAMETERS),
@@ -88,30 +88,32 @@ def annotations_page() -> str:
         "## Parameters of policy hpa\n",
         table(HPA_PARAMETERS),
         "## Plain values of `spec`\n",
-        "Besides `server` (exactly one of `model`, `handler`, `command`, `image`), `models`, `accelerators`, `match`,"
-        " `access` ([tenants.md](tenants.md)), `env`, `secrets`, `socket`, `warmup`, `workdir` and `python`. Relative"
-        " paths start from the manifest's folder. What is an annotation as well is given in one of the two places.\n",
+        "In addition to `server` (exactly one of `model`, `handler`, `command`, `image`): `models`, `accelerators`,"
+        " `match`, `access` ([tenants.md](tenants.md)), `env`, `secrets`, `socket`, `warmup`, `workdir` and `python`."
+        " Relative paths start from the folder of the manifest. A value that is also an annotation is given in one of"
+        " the two places.\n",
         table(SPEC),
-        f"`match` lists up to {MATCHES} further ways to name the function. Within an entry all that is given must fit:"
-        f" `host` (a name without port), `path-prefix` (whole segments; it is not stripped) and up to {FIELDS}"
-        " `headers`, each with its exact value, or null for any.\n",
+        f"`match` lists up to {MAX_MATCHES} further ways to address the function. All conditions of an entry must hold:"
+        " `host` (a name without port), `path-prefix` (whole segments; it is not stripped) and up to"
+        f" {MAX_MATCH_FIELDS} `headers`, each with its exact value, or null for any value.\n",
         MATCH_EXAMPLE,
         "## Knative manifests\n",
         "A `Service` of `serving.knative.dev/v1` is deployed as it is, with these annotations of its template"
         f" (`{knative_annotations.AUTOSCALING}NAME`); `{PREFIX}` annotations may stand beside them. A container with a"
-        " `command` runs on this machine, one with only an image on Kubernetes. What has no effect here is told.\n",
+        " `command` runs on this machine, one with only an image on Kubernetes. Keys without effect here are reported"
+        " as warnings.\n",
         table(knative_annotations.ROWS),
     ]
     return "\n".join(parts)
 
 
 def settings_page() -> str:
-    """Keys of ``tidegate.toml``."""
+    """Returns the page of the keys of ``tidegate.toml``."""
     parts = [
         _MADE.format(source="tidegate/settings.py"),
         "# Settings\n",
-        "Keys of `tidegate.toml` (or of the file given with `--config`); each is also a flag of `tidegate up`, which"
-        " wins over the file. Sizes are bytes or carry a unit (`16Ki`), durations carry one (`75s`).\n",
+        "Keys of `tidegate.toml` (or of the file given with `--config`). Each is also a flag of `tidegate up`, which"
+        " overrides the file. Sizes are bytes or have a unit (`16Ki`); durations have a unit (`75s`).\n",
         f"```toml\n{SETTINGS_EXAMPLE}```\n",
     ]
     for section in dict.fromkeys(row.key.partition(".")[0] for row in SETTINGS):
@@ -121,12 +123,12 @@ def settings_page() -> str:
 
 
 def table(rows: Iterable[Row], *, flags: bool = False) -> str:
-    """A Markdown table, one line per row."""
+    """Returns a Markdown table, one line per row."""
     lines = ["| key | default | allowed | meaning |", "|---|---|---|---|"]
     for row in rows:
         key = row.key.partition(".")[2] if flags else row.key
         names = [f"`{key}`", *(f"`{alias}`" for alias in row.aliases), *([f"`{row.flag}`"] if flags else [])]
-        cells = (", ".join(names), _default(row), _allowed(row), row.sentence)
+        cells = (", ".join(names), _default(row), _allowed(row), row.description)
         lines.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
     return "\n".join(lines) + "\n"
 
@@ -140,7 +142,7 @@ def _default(row: Row) -> str:
 
 
 def _allowed(row: Row) -> str:
-    """What is allowed, with the unit where the words do not name it."""
+    """Returns the allowed values, with the unit if the words do not name it."""
     allowed, unit = row.kind.allowed, row.kind.unit
     is_said = not unit or unit in allowed or any(word in allowed for word in _UNIT_WORDS.get(unit, ()))
     return allowed if is_said else f"{allowed} ({unit})"

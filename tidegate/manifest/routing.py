@@ -1,7 +1,7 @@
-"""The table of what a manifest says about the way of a request: which replica, who goes first, what is sent again.
+"""The table of routing in a manifest: choice of the replica, order of waiting requests, retries.
 
-Each row is an annotation, and so a flag of ``tidegate deploy`` (``queue-order``), and a plain value of ``spec`` as well
-(``queue.order``); given in both places it is a fault. ``match`` is a list of mappings and stands in ``spec`` alone.
+Each row is an annotation, and so a flag of ``tidegate deploy`` (``queue-order``), and also a plain value of ``spec``
+(``queue.order``). A value in both places is a fault. ``match`` is a list of mappings and exists in ``spec`` only.
 """
 
 from collections.abc import Iterator, Mapping
@@ -15,10 +15,10 @@ from tidegate.schema.units import UnreadableError
 from tidegate.schema.yaml_nodes import Scalar, Section, shown, shown_key
 
 TOPIC: Final = "Routing"
-MATCHES: Final = 64
-"""Most entries of ``match``. Our choice."""
-FIELDS: Final = 16
-"""Most header fields of one entry. Our choice."""
+MAX_MATCHES: Final = 64
+"""Maximum entries of ``match``. Our choice."""
+MAX_MATCH_FIELDS: Final = 16
+"""Maximum header fields of one entry. Our choice."""
 
 _TOKEN: Final = r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,64}"
 FIELD_NAME: Final = Text(_TOKEN, "a header name of 1 to 64 characters", lower=True)
@@ -38,7 +38,7 @@ _HASHED: Final = ("client", "session", "prompt", "prefix", "model")
 
 @dataclass(frozen=True, slots=True)
 class HashOn:
-    """One of ``_HASHED``, ``header:NAME`` (kept in lower case) or ``cookie:NAME``."""
+    """A property to hash: one of ``_HASHED``, ``header:NAME`` (kept in lower case) or ``cookie:NAME``."""
 
     unit: str = ""
 
@@ -58,7 +58,7 @@ class HashOn:
 
 @dataclass(frozen=True, slots=True)
 class HedgeAfter:
-    """``p95``: a percentile of recent latencies; or a duration."""
+    """The delay of a hedge: ``p95`` for a percentile of recent latencies, or a duration."""
 
     low_s: float
     high_s: float
@@ -77,13 +77,13 @@ class HedgeAfter:
 
 @dataclass(frozen=True, slots=True)
 class GroupWeights:
-    """``learnt``, ``equal`` (no names), or ``v100=65,t4=35``."""
+    """Weights of groups: ``learnt``, ``equal`` (no names), or ``v100=65,t4=35``."""
 
     unit: str = ""
 
     @property
     def allowed(self) -> str:
-        return "learnt, equal, or NAME=NUMBER,... with numbers of 0 or more, one above 0, each accelerator once"
+        return "learnt, equal, or NAME=NUMBER,... (numbers of 0 or more, at least one above 0, each accelerator once)"
 
     def read(self, text: str) -> Mapping[str, float] | None:
         if text in ("learnt", "equal"):
@@ -102,105 +102,105 @@ ROUTING: Final[tuple[Row, ...]] = (
         topic=TOPIC,
         kind=Choice(Spread),
         default="most-free",
-        lands="routing.spread",
-        sentence="How a replica is chosen among those of a group that have a free slot.",
+        field="routing.spread",
+        description="Choice among the replicas of a group that have a free slot.",
     ),
     Row(
         key="hash-on",
         topic=TOPIC,
         kind=HashOn(),
         default="client",
-        lands="routing.hash_on",
-        sentence="What requests must have in common to prefer one replica; needs spread hash.",
+        field="routing.hash_on",
+        description="Property of a request that is hashed to choose its replica; requires spread hash.",
     ),
     Row(
         key="queue-order",
         topic=TOPIC,
         kind=Choice(QueueOrder),
         default="arrival",
-        lands="routing.queue_order",
-        sentence="Who goes first among waiting requests of one priority.",
+        field="routing.queue_order",
+        description="Order of waiting requests of one priority.",
     ),
     Row(
         key="binding",
         topic=TOPIC,
         kind=Choice(Binding),
         default="late",
-        lands="routing.binding",
-        sentence="Whether a request takes the first slot that frees, or its group is fixed at arrival by weight.",
+        field="routing.binding",
+        description="Whether a request takes the first free slot, or gets its group at arrival by weight.",
     ),
     Row(
         key="size-routing",
         topic=TOPIC,
         kind=Choice(SizeRouting),
         default="auto",
-        lands="routing.size_routing",
-        sentence="Whether larger requests go to stronger groups, where the figures say that it helps.",
+        field="routing.size_routing",
+        description="Whether larger requests go to stronger groups where measurements show a benefit.",
     ),
     Row(
         key="group-weights",
         topic=TOPIC,
         kind=GroupWeights(),
         default="learnt",
-        lands="routing.group_weights",
-        sentence="Split of a revision's inferences over its groups: by their service rates, equal, or by hand.",
+        field="routing.group_weights",
+        description="Split of a revision's inferences over its groups: by service rate, equal, or explicit.",
     ),
     Row(
         key="priority",
         topic=TOPIC,
         kind=Whole(0, 9),
         default="5",
-        lands="routing.priority",
-        sentence="Class of requests without a tidegate-priority header: 0 goes first, 9 last.",
+        field="routing.priority",
+        description="Priority of requests without a tidegate-priority header: 0 (first) to 9 (last).",
     ),
     Row(
         key="retry-budget",
         topic=TOPIC,
         kind=Percent(0, 100),
         default="20",
-        lands="routing.retry_percent",
-        sentence="Retries and hedges together, as a share of the recent requests.",
+        field="routing.retry_percent",
+        description="Maximum retries and hedges together, as a share of the recent requests.",
     ),
     Row(
         key="hedge-after",
         topic=TOPIC,
         kind=WordOr("off", HedgeAfter(0.001, 3600)),
         default="off",
-        lands="routing.hedging",
-        sentence="When a late request is sent to a second replica too, the first answer counts; needs idempotent.",
+        field="routing.hedging",
+        description="Delay until a request goes to a second replica too; the first response wins; requires idempotent.",
     ),
     Row(
         key="outlier-failures",
         topic=TOPIC,
         kind=Whole(0, 1000, "failures"),
         default="5",
-        lands="routing.outlier.failures",
-        sentence="Failures in a row after which a replica gets no work for a while; 0: never.",
+        field="routing.outlier.failures",
+        description="Consecutive failures after which a replica is ejected; 0: never.",
     ),
     Row(
         key="outlier-ejection",
         topic=TOPIC,
         kind=Duration(0.1, 3600),
         default="10s",
-        lands="routing.outlier.ejection_s",
-        sentence="How long it gets none the first time; doubled each further time, up to ten times as long.",
+        field="routing.outlier.ejection_s",
+        description="Duration of the first ejection; doubled with each further one, up to ten times as long.",
     ),
     Row(
         key="outlier-max-percent",
         topic=TOPIC,
         kind=Percent(0, 100, whole=True),
         default="50",
-        lands="routing.outlier.max_percent",
-        sentence="Share of a revision's ready replicas that may be without work at once; never all.",
+        field="routing.outlier.max_percent",
+        description="Maximum share of a revision's ready replicas that is ejected at once; never all.",
     ),
 )
 
 _SECTIONS: Final = ("queue", "outlier")
-"""Sections of ``spec`` in which rows stand: ``queue-order`` is ``queue.order`` there."""
+"""Sections of ``spec`` that contain rows: ``queue-order`` is ``queue.order`` there."""
 
 
 def spec_rows() -> tuple[Row, ...]:
-    """The rows as plain values of ``spec``."""
+    """Returns the rows as plain values of ``spec``."""
     return tuple(replace(row, key=_spec_key(row.key), topic="") for row in ROUTING)
 
 
@@ -213,15 +213,15 @@ def _spec_key(key: str) -> str:
 
 
 def read_matches(spec: Section) -> tuple[RouteMatch, ...]:
-    """The entries of ``spec.match``; () where there is none. What is wrong becomes a fault, entry by entry."""
+    """Returns the entries of ``spec.match``, or () without any. Errors become faults, entry by entry."""
     nodes = spec.items("match")
     if nodes is None:
         return ()
     where = spec.path("match")
-    if not 1 <= len(nodes) <= MATCHES:
+    if not 1 <= len(nodes) <= MAX_MATCHES:
         line = nodes[0].line if nodes else spec.node.line
-        spec.faults.say(where, f"{len(nodes)} entries", f"1 to {MATCHES} entries, or no such key", line)
-    sections = (Section.of(node, f"{where}[{index}]", spec.faults) for index, node in enumerate(nodes[:MATCHES]))
+        spec.faults.say(where, f"{len(nodes)} entries", f"1 to {MAX_MATCHES} entries, or no such key", line)
+    sections = (Section.of(node, f"{where}[{index}]", spec.faults) for index, node in enumerate(nodes[:MAX_MATCHES]))
     return tuple(_match(section) for section in sections if section is not None)
 
 
@@ -239,13 +239,13 @@ def _match(section: Section) -> RouteMatch:
 
 
 def _fields(headers: Section) -> Iterator[HeaderMatch]:
-    """``NAME: VALUE`` each, or ``NAME:`` for any value."""
+    """Yields the header conditions: ``NAME: VALUE``, or ``NAME:`` for any value."""
     pairs = headers.node.pairs
-    if not 1 <= len(pairs) <= FIELDS:
-        told = f"1 to {FIELDS} fields, or no such key"
-        headers.faults.say(headers.where, f"{len(pairs)} fields", told, headers.node.line)
+    if not 1 <= len(pairs) <= MAX_MATCH_FIELDS:
+        allowed = f"1 to {MAX_MATCH_FIELDS} fields, or no such key"
+        headers.faults.say(headers.where, f"{len(pairs)} fields", allowed, headers.node.line)
     names: set[str] = set()
-    for pair in pairs[:FIELDS]:
+    for pair in pairs[:MAX_MATCH_FIELDS]:
         where = headers.path(shown_key(pair.key))
         name = headers.text_of(where, Scalar(pair.key, pair.line), FIELD_NAME)
         if name is None:

@@ -1,1 +1,1 @@
-"""Frozen records that cross a process border, and their codec."""
+"""Frozen records that cross a process border or are kept, as JSON by ``tidegate.records.codec``."""

@@ -1,4 +1,4 @@
-"""Records to JSON and back, checked: one codec for everything that crosses a process or is kept."""
+"""Encodes records as JSON and decodes them with checks: one codec for everything that crosses a process or is kept."""
 
 from typing import TypeVar
 
@@ -8,16 +8,17 @@ T = TypeVar("T")
 
 
 class CodecError(ValueError):
-    """The bytes are not a valid record of the type; the message says where and why."""
+    """The bytes are not a valid record of the type; the message states the place and the reason."""
 
 
 def encode(record: object) -> bytes:
-    """Compact JSON of a dataclass, enum, mapping, sequence or plain value."""
+    """Returns a dataclass, enum, mapping, sequence or plain value as compact JSON."""
     return msgspec.json.encode(record)
 
 
 def decode(data: bytes | str, kind: type[T]) -> T:
-    """The record of ``kind`` that ``data`` describes; unknown keys are ignored (an older reader meets a newer writer).
+    """Returns the record of ``kind`` that ``data`` describes. Unknown keys are ignored (an older reader meets a newer
+    writer).
 
     Raises CodecError with the path of the fault.
     """
@@ -28,10 +29,11 @@ def decode(data: bytes | str, kind: type[T]) -> T:
 
 
 class Lines:
-    """Whole lines out of the pieces of a stream of JSON lines (newline-delimited JSON).
+    """Splits a stream of JSON lines (newline-delimited JSON), received in pieces, into whole lines.
 
-    A line ends at a line feed and nowhere else. ``str.splitlines``, and with it ``iter_lines`` of httpx, also ends one
-    at U+0085, U+2028 and five others, all of which stand unescaped inside JSON strings (RFC 8259, section 7).
+    A line ends at a line feed and nowhere else. ``str.splitlines``, and with it ``iter_lines`` of httpx, also ends a
+    line at U+0085, U+2028 and five other characters, all of which occur unescaped inside JSON strings (RFC 8259,
+    section 7).
     """
 
     __slots__ = ("_rest",)
@@ -40,7 +42,7 @@ class Lines:
         self._rest = b""
 
     def push(self, piece: bytes) -> list[bytes]:
-        """The lines that ``piece`` completes, without their line feeds; empty lines are left out."""
+        """Returns the lines that ``piece`` completes, without their line feeds; empty lines are left out."""
         *whole, self._rest = (self._rest + piece).split(b"\n")
         return [line for line in whole if line.strip()]
 

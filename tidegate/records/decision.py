@@ -1,4 +1,4 @@
-"""Decisions of the autoscaler and their reasons."""
+"""Decisions of the autoscaler with their reasons, as deploy, `tidegate explain` and replay read them."""
 
 from dataclasses import dataclass, field
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reason:
-    """Why a decision is what it is: a known word (``panic_enter``, ``capped_by_max``) and the numbers behind it."""
+    """A reason of a decision: a known code (``panic_enter``, ``capped_by_max``) and the numbers behind it."""
 
     code: str
     detail: str = ""
@@ -23,7 +23,7 @@ class GroupDecision:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """What the autoscaler wants for one revision at one moment. ``groups`` None: hold what is there."""
+    """The desired state of one revision at one moment. With ``groups`` None the present state is held."""
 
     function: str
     revision: str
@@ -32,16 +32,17 @@ class Decision:
     policy: str
     ready: int
     desired: int | None
-    """Replicas over all groups; None: hold."""
+    """Replicas over all groups. None to hold the present number."""
     groups: tuple[GroupDecision, ...] | None
     reasons: tuple[Reason, ...]
     observed: dict[str, float] = field(default_factory=dict)
-    """The figures decided upon, by metric name (``stable_concurrency``, ``lambda_ips``, ...)."""
+    """Figures that the decision was based on, by metric name (``stable_concurrency``, ``lambda_ips``, ...)."""
     weights: dict[str, float] = field(default_factory=dict)
-    """Fraction of the revision's inferences by accelerator at that moment; empty: none is ready."""
+    """Fraction of the revision's inferences by accelerator at that moment; empty if no group is ready."""
     digest: str = ""
-    """Of the observation decided upon, in hexadecimal; empty where it was not kept."""
+    """Digest of the observation that the decision was based on, in hexadecimal; empty if the observation was not
+    kept."""
     limits: tuple[str, ...] = ()
-    """Codes of the reasons that are limits which bit: without them the policy's wish would be carried out."""
+    """Codes of the reasons that are binding limits: without them the policy's recommendation would be carried out."""
     is_dry_run: bool = False
-    """True: logged and exported, never carried out."""
+    """True if the decision is logged and exported, but never carried out."""

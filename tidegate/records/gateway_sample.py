@@ -1,30 +1,71 @@
-"""Samples that a gateway worker sends, and activations."""
+"""Samples that a gateway worker sends to the control process every second, and activations.
+
+Samples and activations go up, route tables come down. Samples carry *cumulative* counters since the start of their
+process, so that a repeated or lost sample does no harm: the collector takes differences, drops repeats by ``sequence``
+and treats a new ``incarnation`` as a reset. No clock reading crosses a process: ``uptime_s`` is the sender's own
+monotonic time since its start, and its difference between two samples is the interval that they span.
+"""
 
 from dataclasses import dataclass, field
 
-from tidegate.records.cold_start_phases import ColdStartPhases
 from tidegate.records.replica_sample import SparseHistogram
+from tidegate.records.replica_state import ColdStartPhases
 from tidegate.records.tenants import TenantSeen
-from tidegate.records.tokens import TokensSeen
 
 # --- gateway -> autoscaler -----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupTraffic:
-    """Requests of one revision that one group answered, as the gateway saw them. Cumulative."""
+    """Requests of one revision that one group answered, as seen by the gateway. Cumulative."""
 
     group: str
     requests: int
     inferences: int
     failures: int
     latency: SparseHistogram = ()
-    """Head received -> last byte sent (streams: first byte), cold start included."""
+    """From the received head to the last byte sent (streams: first byte), cold start included."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupTokens:
+    """Tokens of the requests that one group answered. Cumulative."""
+
+    group: str
+    inferences: int
+    """Inferences of the counted requests."""
+    prompt: int
+    completion: int
+    streams: int = 0
+    """Streams with output."""
+    first_s: float = 0.0
+    """Sum over the streams: from sending to the replica to the first event with output."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokensSeen:
+    """Tokens of one revision. Cumulative."""
+
+    arrived: int = 0
+    """Expected tokens of the requests that arrived, refused and expired ones included: this is lambda in tokens."""
+    prompt: int = 0
+    completion: int = 0
+    cached: int = 0
+    """Tokens of prompts that the model server had in a cache."""
+    answers: int = 0
+    """Responses with counted tokens."""
+    estimated: int = 0
+    """Responses among them without reported usage: their figures are estimates."""
+    first: SparseHistogram = ()
+    """Streams: from the received head to the first event with output, cold start included."""
+    between: SparseHistogram = ()
+    """Streams: from one event with output to the next."""
+    groups: tuple[GroupTokens, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RevisionDemand:
-    """What one gateway worker knows of one revision. Counters are cumulative, waiting is the level now."""
+    """Demand for one revision at one gateway worker. Counters are cumulative, ``waiting`` is the present level."""
 
     function: str
     revision: str
@@ -49,37 +90,38 @@ class RevisionDemand:
     """Arrivals by inferences per request, recorded as if they were microseconds. Cumulative."""
     groups: tuple[GroupTraffic, ...] = ()
     shadow: "ShadowSeen | None" = None
-    """What copies of other revisions' requests showed, where this revision is a shadow."""
+    """Results of copied requests, if this revision is a shadow."""
     streaming: int = 0
-    """Event streams and tunnels that have begun, and go on: the level now."""
+    """Event streams and tunnels in progress: the present level."""
     tokens: TokensSeen | None = None
-    """None: the function's answers tell nothing of tokens."""
+    """None if the function's responses report no tokens."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShadowSeen:
-    """Copies of requests that a shadow revision answered beside the revision that the client got its answer from.
+    """Copies of requests that a shadow revision answered, compared with the responses that the clients received.
     Cumulative."""
 
     requests: int = 0
-    """Copies whose pair of answers was compared."""
+    """Copies with a compared pair of responses."""
     skipped: int = 0
     """Copies that were not sent or not compared: no free slot, a body too large to keep."""
     failed: int = 0
-    """The shadow answered 5xx or broke where the other did not."""
+    """The shadow answered 5xx or broke, and the serving revision did not."""
     status_differs: int = 0
-    """Another status; those that failed are not among them."""
+    """Different status, without the failed copies."""
     output_differs: int = 0
-    """Same status, other body."""
+    """Same status, different body."""
     latency: SparseHistogram = ()
-    """Of the shadow's answers: from the slot to the end (event streams: first byte). Copies that broke are left out."""
+    """Latency of the shadow's responses: from the slot to the end (event streams: first byte). Skipped copies are
+    excluded."""
     served_latency: SparseHistogram = ()
-    """Of the answers that the clients of the same requests got, in the same way: without their waiting."""
+    """Latency of the clients' responses to the same requests, measured in the same way: without the waiting time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColdStartSeen:
-    """The first answer that one replica gave through one gateway worker."""
+    """The first response of one replica through one gateway worker."""
 
     function: str
     revision: str
@@ -98,25 +140,41 @@ class GatewaySample:
     connections: int
     demands: tuple[RevisionDemand, ...] = ()
     cold_starts: tuple[ColdStartSeen, ...] = ()
-    """The last cold starts seen, newest last, at most 64; a reader drops the ones it knows by replica."""
+    """The last cold starts seen, newest last, at most 64; a reader drops the replicas that it knows."""
     certificate_fault: str | None = None
-    """Why the worker keeps an older certificate than the one in its files."""
+    """Reason why the worker keeps an older certificate than the one in its files."""
     is_last: bool = False
-    """The worker has retired and ends now."""
+    """True if the worker has retired and ends now."""
     tenants: tuple[TenantSeen, ...] = ()
-    """Those that have called."""
+    """Tenants that have called."""
     quotas_lost: bool = False
-    """Quotas are this worker's even part of them: it does not reach the others."""
+    """True if the worker cannot reach the others and grants its even share of the quotas."""
     unknown_keys: dict[str, int] = field(default_factory=dict)
-    """Tokens signed with a key that a key set does not have, by the set's source. Cumulative."""
+    """Tokens signed with a key that is missing in its key set, by the set's source. Cumulative."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Activation:
-    """Pushed by a gateway the moment a request waits for a revision without a ready replica; repeated while it does."""
+    """Sent by a gateway as soon as a request waits for a revision without a ready replica; repeated while this
+    holds."""
 
     function: str
     revision: str
     waiting: int
     waiting_inferences: int
     oldest_waiting_s: float
+
+
+def difference(latest: TokensSeen, before: TokensSeen) -> TokensSeen:
+    """Returns the increase between two reports of one worker, without the groups; a counter that ran backwards counts
+    as 0."""
+    figures = {name: max(0, getattr(latest, name) - getattr(before, name)) for name in _COUNTERS}
+    return TokensSeen(**figures, first=_more(latest.first, before.first), between=_more(latest.between, before.between))
+
+
+_COUNTERS = ("arrived", "prompt", "completion", "cached", "answers", "estimated")
+
+
+def _more(latest: SparseHistogram, before: SparseHistogram) -> SparseHistogram:
+    known = dict(before)
+    return tuple((index, count - known.get(index, 0)) for index, count in latest if count > known.get(index, 0))

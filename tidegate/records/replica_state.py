@@ -1,16 +1,19 @@
-"""The life of a replica, and what its slots count: one table (guides: slots, section 5).
+"""The life of a replica as a table of states, the unit of its slots, and the phases of its cold start.
 
-A replica starts, becomes ready, drains and stops. Draining can be taken back until the stop is *recorded* by the
-backend: a queue_proxy that has confirmed ``drained`` still obeys a revive before that.
+A replica starts, becomes ready, drains and stops. Draining can be revoked until the stop is *recorded* by the backend:
+a queue_proxy that has confirmed ``drained`` still obeys a revive before that.
+
+The phases of a cold start travel as a record and, in environment variables and slot channels, as a short text.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
 from enum import StrEnum
 from types import MappingProxyType
 
 
 class ConcurrencyUnit(StrEnum):
-    """What one slot counts."""
+    """The unit that one slot counts."""
 
     REQUESTS = "requests"
     INFERENCES = "inferences"
@@ -35,7 +38,7 @@ class ReplicaEvent(StrEnum):
 
 
 class IllegalTransitionError(Exception):
-    """The event does not belong to the state; both are named."""
+    """The event is not allowed in the state; the message names both."""
 
 
 _S, _E = ReplicaState, ReplicaEvent
@@ -59,8 +62,57 @@ TRANSITIONS: Mapping[tuple[ReplicaState, ReplicaEvent], ReplicaState] = MappingP
 
 
 def advance(state: ReplicaState, event: ReplicaEvent) -> ReplicaState:
-    """The next state; raises IllegalTransitionError for a pair outside the table."""
+    """Returns the next state; raises IllegalTransitionError for a pair outside the table."""
     following = TRANSITIONS.get((state, event))
     if following is None:
         raise IllegalTransitionError(f"a {state.value} replica cannot take {event.value}")
     return following
+
+
+# --- cold starts ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColdStartPhases:
+    """Durations of one replica's start in seconds. None if a phase was not reached yet."""
+
+    decide_s: float | None = None
+    """From the first waiting request seen by the control process to the decision."""
+    schedule_s: float | None = None
+    """From the decision to the spawned processes."""
+    pull_s: float | None = None
+    """Time to fetch the image or model; 0 if everything is local."""
+    load_s: float | None = None
+    """From the spawned process to the passed readiness probe of the model server."""
+    warm_s: float | None = None
+    """Duration of the warm-up request."""
+    first_response_s: float | None = None
+    """From ready to the first response byte, as seen by the gateway."""
+
+
+def known_phases(phases: ColdStartPhases) -> Iterator[tuple[str, float]]:
+    """Yields (name without unit, seconds) of the phases that were reached, in their order."""
+    for field in fields(phases):
+        seconds = getattr(phases, field.name)
+        if seconds is not None:
+            yield field.name.removesuffix("_s"), seconds
+
+
+def write_phases(phases: ColdStartPhases) -> str:
+    """Returns ``decide=0.0018,schedule=0.004``, in seconds to the microsecond; empty without any known phase."""
+    return ",".join(f"{name}={seconds:.6f}".rstrip("0").rstrip(".") for name, seconds in known_phases(phases))
+
+
+def read_phases(text: str) -> ColdStartPhases:
+    """Returns the phases of such a text; raises ValueError for an unknown name or an invalid number."""
+    values: dict[str, float] = {}
+    for part in text.split(",") if text else ():
+        name, _, seconds = part.partition("=")
+        key = f"{name.strip()}_s"
+        if key not in ColdStartPhases.__dataclass_fields__:
+            raise ValueError(f"no phase is called {name.strip()[:40]!r}")
+        value = float(seconds)
+        if not 0.0 <= value < float("inf"):
+            raise ValueError(f"no duration: {seconds[:40]!r}")
+        values[key] = value
+    return ColdStartPhases(**values)

@@ -1,42 +1,35 @@
-"""How a new revision gets its function's traffic: what a developer writes, and how far it has come. Records and rows.
+"""The rollout of a new revision: its plan as the developer wrote it, and its progress.
 
-``tidegate.traffic.stages`` decides, ``tidegate.control.rounds.rollouts`` carries out, the registry keeps the
+``tidegate.traffic.stages`` decides, ``tidegate.control.rounds.rollouts`` carries out, and the registry keeps the
 :class:`Rollout` of each function.
 """
 
-import itertools
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
-from tidegate.schema.rows import Duration, Percent, Row
-from tidegate.schema.units import UnreadableError
-
-TOPIC: Final = "Rollout"
-STEPS: Final = 20
-"""Most steps of a canary. Our choice."""
 KEPT_EVENTS: Final = 50
-"""What happened last in a rollout."""
+"""The latest events of a rollout that are kept."""
 
 
 class Strategy(StrEnum):
     DIRECT = "direct"
     """All traffic at once, when a replica is ready."""
     GRADUAL = "gradual"
-    """More and more over a time, whatever happens (Knative's rollout-duration)."""
+    """A growing share over a given time, without checks (Knative's rollout-duration)."""
     CANARY = "canary"
-    """Step by step; each step is judged by errors and SLA misses beside the revision that serves."""
+    """Step by step; each step is judged by errors and SLA misses in comparison with the serving revision."""
     SHADOW = "shadow"
-    """Copies of requests only; no client sees its answers."""
+    """Copies of requests only; no client sees its responses."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RolloutPlan:
-    """At most one of duration, steps and shadow is given; none: all at once."""
+    """At most one of duration, steps and shadow is given; without any, all traffic moves at once."""
 
     duration_s: float = 0.0
     canary_steps: tuple[float, ...] = ()
-    """Percent of the traffic, rising."""
+    """Rising percents of the traffic."""
     canary_window_s: float = 30.0
     shadow_percent: float = 0.0
 
@@ -50,7 +43,7 @@ class RolloutPlan:
 
 
 class Phase(StrEnum):
-    """Where a rollout is. The last four are ends."""
+    """The phase of a rollout. The last four are final."""
 
     STARTING = "starting"
     """No replica of the new revision has been ready yet."""
@@ -58,10 +51,10 @@ class Phase(StrEnum):
     PAUSED = "paused"
     PROMOTED = "promoted"
     TAKEN_BACK = "taken-back"
-    """Judged bad: the revision before has all traffic again."""
+    """Judged bad: the previous revision has all traffic again."""
     ABORTED = "aborted"
     SUPERSEDED = "superseded"
-    """Another deploy, rollout or split has taken its place."""
+    """Replaced by another deploy, rollout or split."""
 
 
 ENDS: Final = frozenset({Phase.PROMOTED, Phase.TAKEN_BACK, Phase.ABORTED, Phase.SUPERSEDED})
@@ -69,7 +62,7 @@ ENDS: Final = frozenset({Phase.PROMOTED, Phase.TAKEN_BACK, Phase.ABORTED, Phase.
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RolloutEvent:
-    """Something that happened in a rollout, with a known word and the figures behind it."""
+    """An event of a rollout, with a known code and the figures behind it."""
 
     at: float
     code: str
@@ -78,42 +71,42 @@ class RolloutEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ramp:
-    """State of a gradual rollout (``tidegate.traffic.ramp``): who has how much, the newest last."""
+    """State of a gradual rollout (``tidegate.traffic.ramp``): the share of each revision, the newest last."""
 
     goal: int
-    """Percent that all of them have together."""
+    """Percent of the traffic that all of them have together."""
     parts: tuple[tuple[int, int], ...]
     """(number of the revision, whole percent), oldest first."""
     began_at: float | None = None
-    """When the newest got its first percent; None: nothing is under way."""
+    """Time at which the newest got its first percent. None if no ramp is in progress."""
     step: int = 0
     period_s: float = 0.0
     next_at: float | None = None
-    """When the newest gets ``step`` more; None: not known before its route is in force."""
+    """Time at which the newest gets ``step`` more. None before its route is in force."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rollout:
-    """One revision on its way to its function's traffic."""
+    """The rollout of one revision."""
 
     candidate: int
     """Number of the new revision."""
     base: int
-    """Number of the one that serves meanwhile, and again if the new one is taken back."""
+    """Number of the revision that serves meanwhile, and again after a rollback."""
     plan: RolloutPlan
     began_at: float
     phase: Phase = Phase.STARTING
     step: int = 0
-    """Of a canary: index into the plan's steps."""
+    """Index into the plan's steps of a canary."""
     since: float = 0.0
-    """When the present window began."""
+    """Start of the present window."""
     unready_since: float | None = None
-    """Since when no replica of the candidate is ready, after one was."""
+    """Time since when no replica of the candidate is ready, after one was. None if one is ready."""
     losses: int = 0
-    """How often the candidate has lost its last ready replica at this step."""
+    """Number of times that the candidate has lost its last ready replica at this step."""
     ramp: Ramp | None = None
     verdict: str = ""
-    """What the last look at the figures says, in words."""
+    """Result of the last comparison of the figures, in words."""
     events: tuple[RolloutEvent, ...] = ()
 
     @property
@@ -126,7 +119,7 @@ class Rollout:
 
     @property
     def percent(self) -> float:
-        """The candidate's part of the requests now, while a replica of it is ready."""
+        """The candidate's percent of the requests now, while a replica of it is ready."""
         if self.is_over or self.phase is Phase.STARTING:
             return 0.0
         if self.ramp is not None:
@@ -139,84 +132,6 @@ class Rollout:
         return self.plan.shadow_percent if is_on else 0.0
 
     def noted(self, at: float, code: str, detail: str = "") -> "Rollout":
-        """With one more event."""
+        """Returns the rollout with one more event."""
         event = RolloutEvent(at=at, code=code, detail=detail)
         return replace(self, events=(*self.events, event)[-KEPT_EVENTS:])
-
-
-# --- what a developer writes -----------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Steps:
-    """``1,5,25,50``: percents, rising."""
-
-    unit: str = "%"
-
-    @property
-    def allowed(self) -> str:
-        return f"1 to {STEPS} rising percents above 0 and below 100 (1,5,25,50), or none"
-
-    def read(self, text: str) -> tuple[float, ...]:
-        if text.strip() == "none":
-            return ()
-        kind = Percent(0, 100)
-        steps = tuple(kind.read(part.strip()) for part in text.split(","))
-        rising = all(one < other for one, other in itertools.pairwise(steps))
-        if not rising or len(steps) > STEPS or not 0 < steps[0] <= steps[-1] < 100:
-            raise UnreadableError(text)
-        return steps
-
-
-@dataclass(frozen=True, slots=True)
-class WholeSeconds:
-    """A duration without a fraction of a second."""
-
-    kind: Duration
-    unit: str = "s"
-
-    @property
-    def allowed(self) -> str:
-        return f"{self.kind.allowed}, whole seconds"
-
-    def read(self, text: str) -> float:
-        value = self.kind.read(text)
-        if value != int(value):
-            raise UnreadableError(text)
-        return value
-
-
-ROLLOUT: Final[tuple[Row, ...]] = (
-    Row(
-        key="rollout-duration",
-        topic=TOPIC,
-        kind=WholeSeconds(Duration(0, 7 * 86_400)),
-        default="0s",
-        lands="rollout.duration_s",
-        sentence="Time over which a new revision gets all traffic, step by step, without a judgement; 0s: at once.",
-    ),
-    Row(
-        key="canary-steps",
-        topic=TOPIC,
-        kind=Steps(),
-        default="none",
-        lands="rollout.canary_steps",
-        sentence="Percent of the traffic that a new revision gets step by step while errors and SLA misses allow it.",
-    ),
-    Row(
-        key="canary-window",
-        topic=TOPIC,
-        kind=Duration(1, 86_400),
-        default="30s",
-        lands="rollout.canary_window_s",
-        sentence="Shortest time at each step of a canary.",
-    ),
-    Row(
-        key="shadow-percent",
-        topic=TOPIC,
-        kind=Percent(0, 100),
-        default="0",
-        lands="rollout.shadow_percent",
-        sentence="Share of the requests of which a new revision gets a copy; it serves nobody until it is promoted.",
-    ),
-)

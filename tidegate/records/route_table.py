@@ -1,4 +1,8 @@
-"""The route table: an immutable, versioned snapshot that gateways work from."""
+"""The route table: the immutable, versioned snapshot that the control process pushes to every gateway worker.
+
+Tables are ordered by (epoch, number); a gateway ignores an older one. A table lists replicas, ready or not: readiness
+reaches the gateway over the replica's slot channel.
+"""
 
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -6,11 +10,9 @@ from enum import StrEnum
 from tidegate.records.cold_rules import ColdRules
 from tidegate.records.tenants import AccessRule, KeySet, Tenant
 
-# --- control -> gateway --------------------------------------------------------------------------------------------
-
 
 class Spread(StrEnum):
-    """How a replica is chosen inside a group."""
+    """Choice of a replica inside a group."""
 
     MOST_FREE = "most-free"
     FIRST_AVAILABLE = "first-available"
@@ -18,69 +20,69 @@ class Spread(StrEnum):
     RANDOM = "random"
     POWER_OF_TWO = "power-of-two"
     HASH = "hash"
-    """Equal keys (``FunctionRoute.hash_on``) go to one replica while it is not much fuller than the others."""
+    """Equal keys (``FunctionRoute.hash_on``) go to one replica unless it is much fuller than the others."""
 
 
 class QueueOrder(StrEnum):
-    """Who goes first among waiting requests of one priority."""
+    """Order among waiting requests of one priority."""
 
     ARRIVAL = "arrival"
     DEADLINE = "deadline"
 
 
 class Binding(StrEnum):
-    """When a request's group is chosen."""
+    """Moment at which a request's group is chosen."""
 
     LATE = "late"
     """When a slot frees."""
     EARLY = "early"
-    """At arrival, by weight: it waits for that group alone."""
+    """At arrival, by weight: the request waits for that group alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeaderMatch:
-    """A field that a request must carry."""
+    """A header that a request must have."""
 
     name: str
     """In lower case."""
     value: str | None = None
-    """Exactly this value; None: any."""
+    """The exact value. None if any value matches."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RouteMatch:
-    """One way in which a request may name a function beside its host, prefix and models; all that is given must fit."""
+    """One way to address a function in addition to its host, prefix and models; all given conditions must hold."""
 
     host: str | None = None
     path_prefix: str | None = None
-    """Of whole path segments; not stripped."""
+    """A prefix of whole path segments; it is not stripped."""
     headers: tuple[HeaderMatch, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutlierRules:
-    """When a replica that fails where others do not gets no work for a while (outlier ejection)."""
+    """Outlier ejection: a replica that fails while others do not gets no work for a while."""
 
     failures: int = 5
-    """Failures in a row; 0: never ejected."""
+    """Consecutive failures; 0 disables ejection."""
     ejection_s: float = 10.0
-    """First ejection; doubled with each further one, at most ten times as long."""
+    """Duration of the first ejection; doubled with each further one, at most ten times as long."""
     max_percent: int = 50
-    """Of a revision's ready replicas may be out at once; one always may not."""
+    """Maximum percent of a revision's ready replicas that is ejected at once; one replica always stays."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hedging:
-    """A second copy of an idempotent request, sent elsewhere when the first is late; the first answer counts."""
+    """A second copy of a late idempotent request, sent to another replica; the first response wins."""
 
     percentile: float | None = 95.0
-    """After this percentile of the function's recent latencies; None: after ``after_s``."""
+    """Percentile of the function's recent latencies after which the copy is sent. None if ``after_s`` counts."""
     after_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaRoute:
-    """A replica that exists, ready or not: readiness comes by channel, never by table."""
+    """An existing replica, ready or not: readiness comes by channel, never by table."""
 
     id: str
     address: str
@@ -89,45 +91,45 @@ class ReplicaRoute:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupRoute:
-    """All replicas of a revision on one accelerator kind, with its share of the traffic."""
+    """All replicas of a revision on one accelerator kind, with the group's share of the traffic."""
 
     accelerator: str
     weight: float
-    """Fraction of the revision's inferences, 0..1; 0: no new work."""
+    """Fraction of the revision's inferences, 0..1; 0 for no new work."""
     mu_ips: float | None = None
-    """Service rate of the whole group; None: not yet learnt."""
+    """Service rate of the whole group. None if not yet learnt."""
     smallest: int = 1
-    """Fewest inferences of a request that it may serve."""
+    """Minimum inferences of a request for this group."""
     largest: int | None = None
-    """Most inferences of a request that it may serve; None: any number."""
+    """Maximum inferences of a request for this group. None without a limit."""
     replicas: tuple[ReplicaRoute, ...] = ()
 
 
 class FailureKind(StrEnum):
-    """Why a revision cannot be served, as clients are told (``tidegate.errors``)."""
+    """Kind of failure of a revision, as clients see it (``tidegate.errors``)."""
 
     START_FAILED = "start_failed"
     """Its server does not start: a retry alone does not help."""
     NOT_SERVABLE = "not_servable"
-    """Nowhere is room for it now: a retry later may help."""
+    """There is no capacity for it now: a retry later may help."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RevisionRoute:
     id: str
     percent: float
-    """Share of the function's requests, 0..100."""
+    """Percent of the function's requests, 0..100."""
     tags: tuple[str, ...] = ()
-    """Names by which a client asks for this revision whatever the percentages are."""
+    """Names by which a client selects this revision whatever the percentages are."""
     shadow_percent: float = 0.0
-    """Share of the function's other requests of which this revision gets a copy, whose answer no client sees."""
+    """Percent of the function's other requests that are copied to this revision; no client sees the responses."""
     unit_inferences: bool = False
-    """Slots count inferences instead of requests."""
+    """True if slots count inferences instead of requests."""
     limited: bool = True
-    """False: ``concurrency: 0``, no credits; weights alone decide."""
+    """False with ``concurrency: 0``: no credits; weights alone decide."""
     groups: tuple[GroupRoute, ...] = ()
     failure: str | None = None
-    """Why it cannot be served now; waiting requests get 503 with this text."""
+    """Reason why it cannot be served now; waiting requests get 503 with this text."""
     failure_kind: FailureKind = FailureKind.START_FAILED
 
 
@@ -150,23 +152,24 @@ class FunctionRoute:
     idempotent: bool = False
     spread: Spread = Spread.MOST_FREE
     hash_on: str = "client"
-    """What ``Spread.HASH`` looks at: ``client`` (its address), ``header:NAME``, ``cookie:NAME``, ``session`` (a field
-    of that purpose), ``prompt`` (how it begins), ``prefix`` (what replicas should remember of it) or ``model``."""
+    """Input of ``Spread.HASH``: ``client`` (its address), ``header:NAME``, ``cookie:NAME``, ``session`` (a header or
+    field for sessions), ``prompt`` (its beginning), ``prefix`` (the part that replicas may have cached) or
+    ``model``."""
     queue_order: QueueOrder = QueueOrder.ARRIVAL
     binding: Binding = Binding.LATE
     priority: int = 5
-    """Of requests that state none, 0 (first) to 9."""
+    """Priority of requests without one, 0 (first) to 9."""
     retry_percent: float = 20.0
     """Retry budget: retries and hedges together, in percent of the recent requests."""
     hedging: Hedging | None = None
     outlier: OutlierRules = OutlierRules()
     probe_path: str | None = None
-    """Asked of an ejected replica before it gets work again; None: a connection must be accepted."""
+    """Path that is probed on an ejected replica before it gets work again. None if an accepted connection suffices."""
     matches: tuple[RouteMatch, ...] = ()
     cold: ColdRules = field(default_factory=ColdRules)
     revisions: tuple[RevisionRoute, ...] = ()
     access: AccessRule | None = None
-    """Who may call it; None: everybody."""
+    """Access rule. None if the function is public."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,14 +179,14 @@ class RouteTable:
     epoch: int
     number: int
     workers: int
-    """Gateway workers over which bounds are split."""
+    """Number of gateway workers over which bounds are split."""
     domain: str = "localhost"
     default: str | None = None
-    """Function for requests that name none; None: 404."""
+    """Function of requests that name none. None if they get 404."""
     functions: tuple[FunctionRoute, ...] = ()
     tenants: tuple[Tenant, ...] = ()
     key_sets: tuple[KeySet, ...] = ()
-    """Those that some function's rule names."""
+    """Key sets that some function's rule names."""
 
     @property
     def version(self) -> tuple[int, int]:

@@ -1,7 +1,7 @@
-"""Tenants: who may call, with which weight and priority, and how much (docs/tenants.md). Frozen records.
+"""Tenants: their keys, weight, priority and quotas (docs/use/tenants.md). Frozen records.
 
-A key is known by its SHA-256 alone, in hexadecimal: what is kept, shipped and compared is never the key itself. Keys
-carry their own randomness (``tidegate tenant-key`` makes 256 bits), so a plain hash of them cannot be searched.
+A key is identified by its SHA-256 alone, in hexadecimal: the key itself is never kept, sent or compared. Keys carry
+their own randomness (``tidegate tenant-key`` makes 256 bits), so a plain hash of them cannot be searched.
 """
 
 import hashlib
@@ -16,9 +16,9 @@ MINUTE_S: Final = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quotas:
-    """Most of a tenant's work in each second and minute, over all its functions and all gateways; None: no limit.
+    """Maximum work of a tenant per second and minute, over all its functions and all gateways. None for no limit.
 
-    Names are what a person writes, with ``-``: ``tokens_per_minute`` is ``tokens-per-minute``.
+    Names are those of the file with ``_`` for ``-``: ``tokens_per_minute`` is ``tokens-per-minute``.
     """
 
     requests_per_second: int | None = None
@@ -28,10 +28,10 @@ class Quotas:
     tokens_per_second: int | None = None
     tokens_per_minute: int | None = None
     concurrency: int | None = None
-    """Requests at the same time, waiting ones included."""
+    """Concurrent requests, waiting ones included."""
 
     def limits(self) -> "Iterator[Limit]":
-        """Those that are given: what holds for the shortest time first."""
+        """Yields the given limits, for each unit the shortest window first."""
         for field in fields(self):
             amount = getattr(self, field.name)
             if amount is not None:
@@ -55,7 +55,7 @@ class Limit:
 
     @property
     def name(self) -> str:
-        """As a person writes it: ``tokens-per-minute``."""
+        """Name as in the tenants' file: ``tokens-per-minute``."""
         return self.unit if math.isinf(self.window_s) else f"{self.unit}-per-{self.window}"
 
     @property
@@ -71,64 +71,64 @@ class Tenant:
     keys: tuple[str, ...] = ()
     """SHA-256 of its API keys."""
     weight: float = 1.0
-    """Its part of a busy function, against other tenants' weights."""
+    """Share of a busy function, relative to other tenants' weights."""
     priority: int | None = None
-    """Best class that its requests may have, 0 (first) to 9; None: the function's."""
+    """Best priority that its requests may have, 0 (first) to 9. None for the function's."""
     functions: tuple[str, ...] = ()
-    """Those that it may call; empty: every one."""
+    """Functions that it may call; empty for all."""
     quotas: Quotas = Quotas()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JwtRule:
-    """Which JSON Web Tokens (RFC 7519) a function takes."""
+    """JSON Web Tokens (RFC 7519) that a function accepts."""
 
     jwks: str
-    """Where the issuer's keys are (RFC 7517): the absolute path of a file, or a URL."""
+    """Source of the issuer's keys (RFC 7517): the absolute path of a file, or a URL."""
     issuer: str
-    """``iss`` must be this."""
+    """Required ``iss``."""
     audience: tuple[str, ...]
-    """``aud`` must name one of these."""
+    """``aud`` must contain one of these."""
     algorithms: tuple[str, ...] = ("RS256", "ES256", "EdDSA")
     tenant_claim: str | None = None
-    """The claim that names the tenant; None: every valid token may call, and stands for no tenant."""
+    """Claim that names the tenant. None if every valid token may call, without a tenant."""
     leeway_s: float = 60.0
-    """By which the clocks of issuer and gateway may differ."""
+    """Maximum difference between the clocks of issuer and gateway."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccessRule:
-    """Who may call a function: with an API key of a tenant, with a token, or with either."""
+    """Authentication of a function's callers: an API key of a tenant, a token, or either."""
 
     api_keys: bool = False
     jwt: JwtRule | None = None
     forward_credential: bool = False
-    """Whether the model server sees what the caller proved itself with."""
+    """True if the caller's credential is passed to the model server."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeySet:
-    """An issuer's public keys. No ``keys``: they have not been read yet."""
+    """An issuer's public keys. ``keys`` is empty before they have been read."""
 
     source: str
     """``JwtRule.jwks``."""
     keys: tuple[str, ...] = ()
-    """Each a JSON Web Key."""
+    """JSON Web Keys, one text each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TenantSeen:
-    """What one gateway worker has counted of a tenant. Cumulative."""
+    """Usage of a tenant as counted by one gateway worker. Cumulative."""
 
     tenant: str
     requests: int
-    """Admitted; those that were refused are apart."""
+    """Admitted requests, without the refused ones."""
     inferences: int
     tokens: int
     refused: int
-    """For a quota that was spent."""
+    """Requests refused for a spent quota."""
 
 
 def digest(key: bytes) -> str:
-    """By what an API key is known."""
+    """Returns the digest that identifies an API key."""
     return hashlib.sha256(key).hexdigest()

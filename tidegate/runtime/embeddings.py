@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from tidegate.runtime.errors import RequestError
 from tidegate.runtime.protocols import v2 as protocol
-from tidegate.runtime.protocols.errors import RequestError
 from tidegate.runtime.protocols.tensors import BYTES, Tensor
 from tidegate.runtime.protocols.v2 import InferRequest, ModelSpec
 

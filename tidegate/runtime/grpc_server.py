@@ -12,14 +12,15 @@ from collections import deque
 from typing import Final, cast
 
 from tidegate.aio.loop.tasks import TaskOwner
+from tidegate.headers import TimeoutFieldError, read_timeout_s
+from tidegate.runtime.errors import RequestError
 from tidegate.runtime.grpc_service import CallError, GrpcService, Handler
 from tidegate.runtime.protocols.bodies import decompress
-from tidegate.runtime.protocols.errors import RequestError
-from tidegate.timeout import TimeoutFieldError, read_timeout_s
-from tidegate.wire.grpc import grpc
+from tidegate.wire.grpc.first_message import MESSAGE_HEAD
 from tidegate.wire.http2 import frames
+from tidegate.wire.http2 import grpc_fields as grpc
+from tidegate.wire.http2.block_memory import REQUEST, Block, Blocks
 from tidegate.wire.http2.events import BODY, HEAD, RESET, SENT, TRAILERS, Event
-from tidegate.wire.http2.header_blocks import REQUEST, Block, Blocks
 from tidegate.wire.http2.hpack import literal
 from tidegate.wire.http2.roles import H2Server
 from tidegate.wire.http2.streams import Stream
@@ -220,7 +221,7 @@ class Call:
         """Whole messages: whether compressed, and the bytes."""
         self._pieces: list[bytes] = []
         """The beginning of the next one."""
-        self._have, self._need = 0, grpc.MESSAGE_HEAD
+        self._have, self._need = 0, MESSAGE_HEAD
         self._unpassed = 0
         """Bytes that the client has no credit for yet."""
         self._is_whole = self._has_head = False
@@ -247,12 +248,12 @@ class Call:
     def _cut(self) -> None:
         data = b"".join(self._pieces)
         at = 0
-        self._need = grpc.MESSAGE_HEAD
-        while len(data) - at >= grpc.MESSAGE_HEAD:
-            start = at + grpc.MESSAGE_HEAD
+        self._need = MESSAGE_HEAD
+        while len(data) - at >= MESSAGE_HEAD:
+            start = at + MESSAGE_HEAD
             size = int.from_bytes(data[at + 1 : start], "big")
             if size > self._limit or len(data) - start < size:
-                self._need = grpc.MESSAGE_HEAD + size
+                self._need = MESSAGE_HEAD + size
                 break
             self._inbox.append((data[at], data[start : start + size]))
             at = start + size
@@ -269,8 +270,8 @@ class Call:
     async def receive(self) -> bytes | None:
         """See :class:`~tidegate.runtime.grpc_service.Stream`."""
         while not self._inbox:
-            if self._need - grpc.MESSAGE_HEAD > self._limit:
-                size = self._need - grpc.MESSAGE_HEAD
+            if self._need - MESSAGE_HEAD > self._limit:
+                size = self._need - MESSAGE_HEAD
                 raise CallError(grpc.RESOURCE_EXHAUSTED, f"a message of {size} bytes is larger than {self._limit}")
             if self._is_whole:
                 if self._pieces:

@@ -9,13 +9,15 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, Protocol
 
+from tidegate.runtime.errors import RequestError
 from tidegate.runtime.execute.model import Outputs
 from tidegate.runtime.protocols import grpc_messages as messages
-from tidegate.runtime.protocols.errors import RequestError
 from tidegate.runtime.protocols.v2 import InferRequest
 from tidegate.runtime.service import Phase, Refusal, Service, server_metadata, shortened, status_of
 from tidegate.wire.grpc import messages as protos
-from tidegate.wire.grpc.grpc import (
+from tidegate.wire.grpc.protobuf import Message, ProtobufError
+from tidegate.wire.grpc.reflection import Reflection
+from tidegate.wire.http2.grpc_fields import (
     ABORTED,
     DEADLINE_EXCEEDED,
     FAILED_PRECONDITION,
@@ -28,8 +30,6 @@ from tidegate.wire.grpc.grpc import (
     UNAVAILABLE,
     UNIMPLEMENTED,
 )
-from tidegate.wire.grpc.protobuf import Message, ProtobufError
-from tidegate.wire.grpc.reflection import Reflection
 
 STATUS_OF_HTTP: Final = {
     401: UNAUTHENTICATED,

@@ -1,19 +1,24 @@
 """The routes of OpenAI's API that a model of this server can answer: ``/v1/models``, ``/v1/embeddings``."""
 
-from typing import TYPE_CHECKING
-
 from tidegate.aio.admin.endpoint import Request, Response
 from tidegate.runtime import embeddings
+from tidegate.runtime.errors import RequestError
 from tidegate.runtime.protocols import v2 as protocol
 from tidegate.runtime.protocols.bodies import decompress
-from tidegate.runtime.protocols.errors import RequestError
-
-if TYPE_CHECKING:
-    from tidegate.runtime.service import Infer, Service
+from tidegate.runtime.service import Infer, Refusal, Service, shortened, status_of
 
 
-async def answer(service: "Service", request: Request, parts: list[str], body_bytes: int) -> Response:
-    """The answer to ``/v1/`` and these parts of a path. Raises RequestError and the service's Refusal."""
+async def answer(service: Service, request: Request, parts: list[str]) -> Response:
+    """Answers ``/v1/`` and these parts of a path. Raises nothing but cancellation."""
+    try:
+        return await _answer(service, request, parts)
+    except RequestError as error:
+        return _failure(status_of(error), shortened(error.message))
+    except Refusal as refusal:
+        return _failure(refusal.status, shortened(refusal.message))
+
+
+async def _answer(service: Service, request: Request, parts: list[str]) -> Response:
     match parts:
         case ["models"]:
             _only(request, "GET")
@@ -24,19 +29,19 @@ async def answer(service: "Service", request: Request, parts: list[str], body_by
             return _told(_model("/".join(name)))
         case ["embeddings"]:
             _only(request, "POST")
-            return await _embed(service, request, body_bytes)
+            return await _embed(service, request)
     raise RequestError(f"there is no {request.path[:200]} here", 404)
 
 
-async def _embed(service: "Service", request: Request, body_bytes: int) -> Response:
-    asked = embeddings.parse(decompress(request.body, request.headers.get("content-encoding"), body_bytes))
+async def _embed(service: Service, request: Request) -> Response:
+    asked = embeddings.parse(decompress(request.body, request.headers.get("content-encoding"), service.body_bytes))
     _check(service, asked.model)
     spec = service.spec_of(asked.model)
     made = embeddings.embedder(spec)
     if made is None:
         raise RequestError(f"model '{asked.model}' makes no embeddings of texts", 404)
 
-    async def work(infer: "Infer") -> Response:
+    async def work(infer: Infer) -> Response:
         # One after the other: others' requests run in between, and the model needs memory for one at a time.
         found = []
         for part in made.parts(asked, spec.max_rows):
@@ -47,7 +52,7 @@ async def _embed(service: "Service", request: Request, body_bytes: int) -> Respo
     return await service.run(asked.model, work)
 
 
-def _check(service: "Service", model: str) -> None:
+def _check(service: Service, model: str) -> None:
     if model not in service.names:
         raise RequestError(f"the model '{model[:200]}' does not exist; this server has {', '.join(service.names)}", 404)
 
@@ -65,7 +70,7 @@ def _told(document: object) -> Response:
     return Response(body=protocol.dump(document))
 
 
-def failure(status: int, message: str) -> Response:
+def _failure(status: int, message: str) -> Response:
     """OpenAI's error object."""
     kind = "invalid_request_error" if status < 500 else "server_error"
     code = "model_not_found" if status == 404 and "does not exist" in message else None

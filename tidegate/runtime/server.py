@@ -5,15 +5,15 @@ import signal
 import sys
 import time
 
-from tidegate.aio.admin.endpoint import serve_endpoint
+from tidegate.aio.admin.endpoint import Request, Response, serve_endpoint
 from tidegate.aio.loop.tasks import TaskOwner
+from tidegate.runtime.errors import LoadError, ModelError, RequestError
 from tidegate.runtime.execute.engine import Engine
 from tidegate.runtime.execute.model import Model
 from tidegate.runtime.execute.scheduler import Scheduler
 from tidegate.runtime.execute.worker import Worker
 from tidegate.runtime.listener import Listener
 from tidegate.runtime.metrics import Counters
-from tidegate.runtime.protocols.errors import LoadError, ModelError, RequestError
 from tidegate.runtime.service import Service
 from tidegate.runtime.settings import Settings
 
@@ -27,7 +27,7 @@ class Server:
         self._settings = settings
         self._counters = Counters()
         self._engine = Engine(model, worker)
-        self._service = Service(settings.names, self._counters, body_bytes=settings.body_bytes)
+        self._service = Service(settings.names, self._counters, body_bytes=settings.body_bytes, openai=_openai)
         self._listener = Listener(self._service, body_bytes=settings.body_bytes)
         self._owner = TaskOwner("runtime")
         self._end: asyncio.Event = asyncio.Event()
@@ -90,6 +90,12 @@ class Server:
         self._service.on_idle = idle.set
         if self._service.active:
             await idle.wait()
+
+
+async def _openai(service: Service, request: Request, parts: list[str]) -> Response:
+    from tidegate.runtime import openai  # A server that is called by V2 alone starts some ms faster without it.
+
+    return await openai.answer(service, request, parts)
 
 
 async def serve(settings: Settings, model: Model, worker: Worker) -> int:

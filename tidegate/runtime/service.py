@@ -1,6 +1,6 @@
 """The routes of the Open Inference Protocol V2, KServe's model list, Triton's metrics, and what Tidegate asks for.
 
-Those of OpenAI's API are in ``openai.py``.
+Those of OpenAI's API are in ``openai.py`` and are passed in.
 """
 
 import time
@@ -12,11 +12,11 @@ from typing import Any, TypeVar
 from urllib.parse import unquote
 
 from tidegate.aio.admin.endpoint import Request, Response
+from tidegate.runtime.errors import ModelError, RequestError
 from tidegate.runtime.execute.model import Inputs, Outputs
 from tidegate.runtime.metrics import CONTENT_TYPE, Counters, Reason
 from tidegate.runtime.protocols import v2 as protocol
 from tidegate.runtime.protocols.bodies import decompress
-from tidegate.runtime.protocols.errors import ModelError, RequestError
 from tidegate.runtime.protocols.v2 import VERSION, InferRequest, ModelSpec
 
 _MOST_TEXT = 1000
@@ -32,6 +32,8 @@ class Phase(StrEnum):
 Infer = Callable[[Inputs], Awaitable[Outputs]]
 """Runs one request. Raises RequestError, ModelError."""
 Answer = TypeVar("Answer")
+Routes = Callable[["Service", Request, list[str]], Awaitable[Response]]
+"""Answers the paths below a prefix, given the parts after it. Raises nothing but cancellation."""
 
 
 class Refusal(Exception):
@@ -47,7 +49,10 @@ class Refusal(Exception):
 class Service:
     """Answers HTTP requests for one model under its names. Lives on one event loop."""
 
-    def __init__(self, names: tuple[str, ...], counters: Counters, *, body_bytes: int) -> None:
+    def __init__(
+        self, names: tuple[str, ...], counters: Counters, *, body_bytes: int, openai: "Routes | None" = None
+    ) -> None:
+        """``openai`` answers the paths below ``/v1``; without it they do not exist."""
         self.phase = Phase.LOADING
         self.active = 0
         """Inference requests that have not been answered."""
@@ -57,8 +62,10 @@ class Service:
         """Called when ``phase`` changes."""
         self.names = names
         """Models that it answers to."""
+        self.body_bytes = body_bytes
+        """Largest body of a request, decompressed."""
         self._counters = counters
-        self._body_bytes = body_bytes
+        self._openai = openai
         self._spec: ModelSpec | None = None
         self._infer: Infer | None = None
         self._waiting: Callable[[], int] = lambda: 0
@@ -95,8 +102,8 @@ class Service:
                 return _get(request, {"models": list(self.names)})
             case ["v2", "models", name, *rest]:
                 return await self._model(request, name, rest)
-            case ["v1", *rest]:
-                return await self._openai(request, rest)
+            case ["v1", *rest] if self._openai is not None:
+                return await self._openai(self, request, rest)
             case ["health"]:
                 return self._readiness(request, {})
             case ["metrics"]:
@@ -106,16 +113,6 @@ class Service:
             case ["tidegate", "declared"]:
                 return _get(request, {"concurrency": self.spec_of(self.names[0]).concurrency})
         raise RequestError(f"there is no {request.path[:200]} here", 404)
-
-    async def _openai(self, request: Request, parts: list[str]) -> Response:
-        from tidegate.runtime import openai  # Not for who is asked in V2 alone: it would cost each start some ms.
-
-        try:
-            return await openai.answer(self, request, parts, self._body_bytes)
-        except RequestError as error:
-            return openai.failure(status_of(error), shortened(error.message))
-        except Refusal as refusal:
-            return openai.failure(refusal.status, shortened(refusal.message))
 
     async def _model(self, request: Request, name: str, rest: list[str]) -> Response:
         version = ""
@@ -206,7 +203,7 @@ class Service:
 
     async def _answer(self, request: Request, name: str) -> Response:
         def read() -> InferRequest:
-            body = decompress(request.body, request.headers.get("content-encoding"), self._body_bytes)
+            body = decompress(request.body, request.headers.get("content-encoding"), self.body_bytes)
             return protocol.parse_infer(body, request.headers.get(protocol.HEADER_LENGTH))
 
         def render(inference: InferRequest, outputs: Outputs) -> Response:

@@ -1,13 +1,20 @@
-"""What a reader of manifests may know of the disk: what lies at a path (:class:`tidegate.schema.disk.Disk`)."""
+"""The disk as a reader of manifests sees it: the kind of thing at a path, and the beginning of a small file.
 
+:class:`Files` is the protocol, :class:`Disk` the real disk, :class:`NamedFiles` a mapping in its place.
+"""
+
+import errno
+import os
 import posixpath
+import stat
 from collections.abc import Mapping
 from enum import StrEnum
+from pathlib import Path
 from typing import Protocol
 
 
 class Found(StrEnum):
-    """What lies at a path, in the words of a fault."""
+    """The kind of thing at a path, in the words of a fault."""
 
     FILE = "a file"
     FOLDER = "a folder"
@@ -18,12 +25,12 @@ class Found(StrEnum):
 
 class Files(Protocol):
     def look(self, path: str) -> Found:
-        """What lies at the absolute ``path``."""
+        """Returns the kind of thing at the absolute ``path``."""
         ...
 
 
 class NamedFiles:
-    """Files that are there because a mapping says so."""
+    """Files declared by a mapping."""
 
     def __init__(self, found: Mapping[str, Found]) -> None:
         self._found = dict(found)
@@ -33,5 +40,34 @@ class NamedFiles:
 
 
 def absolute(base: str, path: str) -> str:
-    """``path`` seen from the folder ``base``, without ``.`` and ``..``; symbolic links stay as they are."""
+    """Returns ``path`` relative to the folder ``base`` as an absolute path without ``.`` and ``..``; symbolic links
+    stay as they are."""
     return posixpath.normpath(posixpath.join(base, path))
+
+
+class Disk:
+    """The local disk."""
+
+    def look(self, path: str) -> Found:
+        place = Path(path)
+        try:
+            mode = place.stat().st_mode
+            if stat.S_ISDIR(mode):
+                return Found.FOLDER
+            if not stat.S_ISREG(mode):
+                return Found.OTHER
+            with place.open("rb"):
+                return Found.FILE
+        except PermissionError:
+            return Found.UNREADABLE
+        except (OSError, ValueError):
+            return Found.MISSING
+
+
+def read_start(path: str, most: int) -> bytes:
+    """Returns the first ``most`` bytes of a file. Raises OSError, also if it is not a regular file: reading never
+    blocks on a pipe."""
+    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise OSError(errno.EINVAL, "no plain file")
+        return file.read(most)

@@ -1,10 +1,11 @@
-"""Rows of the tables of annotations and settings, and the kinds of values that stand in them.
+"""Rows of the tables of annotations and settings, and the kinds of their values.
 
-A row says everything about one thing that a person can write: its key, the kind and bounds of its value, what holds
-without it, where it lands, and one sentence. Parsing, the text of faults, command-line flags and the reference pages
+A row states everything about one key that people can write: the kind and bounds of its value, the default, the field
+that it fills, and one sentence of description. Parsing, the text of faults, command-line flags and the reference pages
 come from the rows; there is no second list.
 """
 
+import itertools
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -18,22 +19,25 @@ from tidegate.schema.units import UnreadableError
 NAME: Final = r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?"
 """A DNS label."""
 
+MAX_PERCENTS: Final = 20
+"""Maximum length of a list of rising percents (steps of a canary). Our choice."""
+
 T = TypeVar("T")
 
 
 class Kind(Protocol):
-    """What can stand under a key: reads a text, and says in words what is allowed."""
+    """A kind of value: reads a text, and states the allowed values in words."""
 
     @property
     def allowed(self) -> str: ...
 
     @property
     def unit(self) -> str:
-        """Unit of the value once read; empty for those that have none."""
+        """Unit of the value once read; empty for a value without unit."""
         ...
 
     def read(self, text: str) -> Any:
-        """The value; raises UnreadableError."""
+        """Returns the value; raises UnreadableError."""
         ...
 
 
@@ -64,7 +68,7 @@ class Whole:
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """``above``: the lower bound itself is not allowed."""
+    """A number. With ``above`` the lower bound itself is not allowed."""
 
     low: float
     high: float | None = None
@@ -106,7 +110,7 @@ class Percent:
 
 @dataclass(frozen=True, slots=True)
 class Duration:
-    """Seconds. ``bare``: the unit of a number without one; None: a unit must be written."""
+    """A duration in seconds. ``bare`` is the unit of a number without one; with None a unit is required."""
 
     low_s: float
     high_s: float
@@ -190,13 +194,13 @@ class YesNo:
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A text of a given shape, said in words by ``allowed``."""
+    """A text of a given shape, which ``allowed`` states in words."""
 
     pattern: str
     allowed: str
     unit: str = ""
     lower: bool = False
-    """Upper and lower case mean the same; kept in lower case."""
+    """Case has no meaning; the value is kept in lower case."""
 
     def read(self, text: str) -> str:
         if not re.fullmatch(self.pattern, text):
@@ -225,7 +229,7 @@ class WordOr:
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """A text that stays as written once ``check`` has accepted it (parameters of policies)."""
+    """A text that is kept as written once ``check`` has accepted it (parameters of policies)."""
 
     check: Callable[[str], bool]
     """May raise UnreadableError as well as return False."""
@@ -239,8 +243,47 @@ class Checked:
 
 
 @dataclass(frozen=True, slots=True)
+class RisingPercents:
+    """Rising percents: ``1,5,25,50``."""
+
+    unit: str = "%"
+
+    @property
+    def allowed(self) -> str:
+        return f"1 to {MAX_PERCENTS} rising percents above 0 and below 100 (1,5,25,50), or none"
+
+    def read(self, text: str) -> tuple[float, ...]:
+        if text.strip() == "none":
+            return ()
+        kind = Percent(0, 100)
+        steps = tuple(kind.read(part.strip()) for part in text.split(","))
+        rising = all(one < other for one, other in itertools.pairwise(steps))
+        if not rising or len(steps) > MAX_PERCENTS or not 0 < steps[0] <= steps[-1] < 100:
+            raise UnreadableError(text)
+        return steps
+
+
+@dataclass(frozen=True, slots=True)
+class WholeSeconds:
+    """A duration without a fraction of a second."""
+
+    kind: Duration
+    unit: str = "s"
+
+    @property
+    def allowed(self) -> str:
+        return f"{self.kind.allowed}, whole seconds"
+
+    def read(self, text: str) -> float:
+        value = self.kind.read(text)
+        if value != int(value):
+            raise UnreadableError(text)
+        return value
+
+
+@dataclass(frozen=True, slots=True)
 class Address:
-    """Where to listen."""
+    """An address to listen on."""
 
     host: str
     port: int
@@ -289,36 +332,36 @@ class Networks:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One thing that can be written. ``default``: as one would write it; None: nothing holds without it."""
+    """One key that people can write. ``default`` is the text of the default value, or None without a default."""
 
     key: str
     kind: Kind
-    lands: str
+    field: str
     """Path of the field that it fills, from the record's root: ``sla.latency_s``."""
-    sentence: str
+    description: str
     default: str | None = None
     default_words: str = ""
-    """Where the default depends on other keys: how, in words."""
+    """The default in words, if it depends on other keys."""
     aliases: tuple[str, ...] = ()
     topic: str = ""
 
     @property
     def flag(self) -> str:
-        """Its name on the command line."""
+        """The name on the command line."""
         return "--" + self.key.replace(".", "-")
 
     def accepts(self, text: str) -> bool:
-        """Whether ``text`` may be written as its value."""
+        """Returns whether ``text`` is an allowed value."""
         return accepts(self.kind, text)
 
     @property
     def spellings(self) -> tuple[str, ...]:
-        """Every way to write the key; the first is the one to use."""
+        """All spellings of the key; the first is the preferred one."""
         return tuple(dict.fromkeys((self.key, camel(self.key), *self.aliases)))
 
 
 def accepts(kind: Kind, text: str) -> bool:
-    """Whether ``text`` is of the kind."""
+    """Returns whether ``text`` is of the kind."""
     try:
         kind.read(text)
     except UnreadableError:
@@ -327,7 +370,7 @@ def accepts(kind: Kind, text: str) -> bool:
 
 
 def camel(key: str) -> str:
-    """``min-scale`` -> ``minScale``."""
+    """Returns the camelCase spelling: ``min-scale`` -> ``minScale``."""
     first, *others = key.split("-")
     return first + "".join(word.capitalize() for word in others)
 
@@ -337,7 +380,7 @@ def by_spelling(rows: tuple[Row, ...]) -> dict[str, Row]:
 
 
 def assemble(start: T, values: Mapping[str, object]) -> T:
-    """A copy of the record ``start`` with the fields at the dotted paths replaced."""
+    """Returns a copy of the record ``start`` with the fields at the dotted paths replaced."""
     changes: dict[str, Any] = {}
     inner: dict[str, dict[str, object]] = {}
     for path, value in values.items():
@@ -352,7 +395,7 @@ def assemble(start: T, values: Mapping[str, object]) -> T:
 
 
 def reach(record: object, path: str) -> Any:
-    """The field at a dotted path."""
+    """Returns the field at a dotted path."""
     for name in path.split("."):
         record = getattr(record, name)
     return record

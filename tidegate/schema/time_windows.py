@@ -1,10 +1,10 @@
-"""Windows of time in which a function has a minimum scale: ``START | END or DURATION | ZONE | REPLICAS; ...``.
+"""Time windows in which a function has a minimum scale: ``START | END or DURATION | ZONE | REPLICAS; ...``.
 
 START and END are cron expressions of five fields (minute, hour, day of the month, month, day of the week) with ``*``,
 numbers, ranges, lists and steps; months and days of the week also by their English names of three letters. As in cron,
-where day of the month and day of the week are both restricted one of them is enough. A window with an END is open from
-the last START to the next END, one with a duration for that long after each START. Times are those of the zone's wall
-clock: a time that the clock skips counts as the end of the gap, one that comes twice counts the first time.
+if day of the month and day of the week are both restricted, one match suffices. A window with an END is open from the
+last START to the next END, a window with a duration for that long after each START. Times are those of the zone's wall
+clock: a time that the clock skips counts as the end of the gap, and a time that occurs twice counts the first time.
 
 Pure: the wall clock's time is an argument.
 """
@@ -21,10 +21,10 @@ from tidegate.schema.units import UnreadableError, UnreadablePartsError, duratio
 
 T = TypeVar("T")
 
-MOST_WINDOWS: Final = 16
+MAX_WINDOWS: Final = 16
 LOOK_BACK_DAYS: Final = 366
-"""A START that has not come for so long has not come."""
-LONGEST_S: Final = 31 * 86_400.0
+"""A START is searched this many days back. Without one in that time the window is closed."""
+MAX_WINDOW_S: Final = 31 * 86_400.0
 ALLOWED: Final = (
     "START | END or DURATION | ZONE | REPLICAS, several separated by `;` "
     "(0 8 * * mon-fri | 0 18 * * mon-fri | Europe/Berlin | 3)"
@@ -47,24 +47,24 @@ _FIELDS: Final[tuple[tuple[int, int, Mapping[str, int]], ...]] = (
 
 @dataclass(frozen=True, slots=True)
 class Cron:
-    """Moments of a wall clock."""
+    """A cron expression: moments of a wall clock."""
 
     minutes: tuple[int, ...]
     hours: tuple[int, ...]
     days: frozenset[int]
     months: frozenset[int]
     weekdays: frozenset[int]
-    """0: Sunday."""
+    """0 is Sunday."""
     is_either: bool
-    """Day of the month and of the week are both restricted: one is enough."""
+    """True if day of the month and day of the week are both restricted: one match suffices."""
 
     def has(self, day: date) -> bool:
-        """Whether there are moments on that day."""
+        """Returns whether the day contains moments."""
         in_month, in_week = day.day in self.days, day.isoweekday() % 7 in self.weekdays
         return day.month in self.months and (in_month or in_week if self.is_either else in_month and in_week)
 
     def last(self, now: float, zone: ZoneInfo, back_days: int) -> float | None:
-        """The newest moment up to ``now`` (Unix seconds); None: none within ``back_days``."""
+        """Returns the latest moment up to ``now`` (Unix seconds), or None without one within ``back_days``."""
         today = datetime.fromtimestamp(now, zone).date()
         for back in range(back_days + 1):
             day = today - timedelta(days=back)
@@ -79,11 +79,11 @@ class Cron:
 
 
 def _moment(local: datetime) -> float:
-    """Unix seconds of a time of the wall clock; of one that it skips, of the gap's end."""
+    """Returns the Unix seconds of a wall-clock time; for a skipped time those of the end of the gap."""
     moment, other = local.timestamp(), local.replace(fold=1).timestamp()
     if moment <= other:
         return moment
-    low, high = int(other), int(moment)  # the gap's end is between them
+    low, high = int(other), int(moment)  # The end of the gap lies between them.
     while high - low > 1:
         middle = (low + high) // 2
         if datetime.fromtimestamp(middle, local.tzinfo).utcoffset() == local.utcoffset():
@@ -97,12 +97,12 @@ def _moment(local: datetime) -> float:
 class ScaleWindow:
     start: Cron
     end: Cron | float
-    """Or how long it lasts, in seconds."""
+    """The end as a cron expression, or the duration in seconds."""
     zone: str
     replicas: int
 
     def is_open(self, now: float) -> bool:
-        """Whether the window is open at ``now``, Unix seconds of the wall clock."""
+        """Returns whether the window is open at ``now``, Unix seconds of the wall clock."""
         zone = ZoneInfo(self.zone)
         if isinstance(self.end, float):
             began = self.start.last(now, zone, int(self.end // 86_400) + 1)
@@ -112,18 +112,18 @@ class ScaleWindow:
 
 
 def least_scale(windows: Sequence[ScaleWindow], now: float) -> int:
-    """The largest minimum of the windows that are open at ``now``; 0 without one."""
+    """Returns the largest minimum of the windows that are open at ``now``; 0 without an open one."""
     return _least(tuple(windows), int(now // 60)) if windows else 0
 
 
 @lru_cache(maxsize=8192)
 def _least(windows: tuple[ScaleWindow, ...], minute: int) -> int:
-    """Nothing changes within a minute."""
+    """Cached per minute: nothing changes within a minute."""
     return max((window.replicas for window in windows if window.is_open(60.0 * minute)), default=0)
 
 
 def cron(text: str) -> Cron:
-    """Raises UnreadableError; of a day that no month has, too."""
+    """Parses a cron expression. Raises UnreadableError, also for a day that no month has."""
     parts = text.lower().split()
     if len(parts) != len(_FIELDS):
         raise UnreadableError(text)
@@ -132,7 +132,7 @@ def cron(text: str) -> Cron:
     )
     is_either = not parts[2].startswith("*") and not parts[4].startswith("*")
     if not is_either and min(days) > max(_MONTH_DAYS[month - 1] for month in months):
-        raise UnreadableError(text)  # never comes
+        raise UnreadableError(text)  # A date that no calendar has.
     return Cron(
         minutes=tuple(sorted(minutes)),
         hours=tuple(sorted(hours)),
@@ -169,7 +169,7 @@ def _number(text: str, names: Mapping[str, int]) -> int:
 
 @lru_cache(maxsize=1024)
 def scale_windows(text: str) -> tuple[ScaleWindow, ...]:
-    """Raises UnreadablePartsError with every part that cannot be read."""
+    """Parses the windows. Raises UnreadablePartsError with every unreadable part."""
     found, faults = _windows(text)
     if faults:
         raise UnreadablePartsError(faults)
@@ -177,19 +177,19 @@ def scale_windows(text: str) -> tuple[ScaleWindow, ...]:
 
 
 def readable_windows(text: str) -> tuple[tuple[ScaleWindow, ...], str]:
-    """The windows that can be read, and what of the others cannot; empty: nothing."""
+    """Returns the readable windows, and a text on the unreadable ones (empty without any)."""
     try:
         return scale_windows(text), ""
     except UnreadablePartsError:
-        return _windows(text)  # not kept: a zone may be there tomorrow
+        return _windows(text)  # Not cached: a zone may be installed later.
 
 
 def _windows(text: str) -> tuple[tuple[ScaleWindow, ...], str]:
     texts = [each for each in text.split(";") if each.strip()]
     faults: list[str] = []
     found = [_window(each, faults) for each in texts]
-    if len(texts) > MOST_WINDOWS:
-        faults.append(f"{len(texts)} windows, at most {MOST_WINDOWS}")
+    if len(texts) > MAX_WINDOWS:
+        faults.append(f"{len(texts)} windows, at most {MAX_WINDOWS}")
     return tuple(window for window in found if window is not None), "; ".join(faults)
 
 
@@ -220,7 +220,7 @@ def _end(text: str) -> Cron | float:
     if len(text.split()) > 1:
         return cron(text)
     lasts_s = duration(text)
-    if not 60.0 <= lasts_s <= LONGEST_S:
+    if not 60.0 <= lasts_s <= MAX_WINDOW_S:
         raise UnreadableError(text)
     return lasts_s
 

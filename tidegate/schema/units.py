@@ -1,10 +1,10 @@
 """Numbers with units as people write them, read strictly: ``200ms``, ``256Mi``, ``98%``.
 
-ASCII only, and nothing of the generosity of ``int()`` and ``float()``: no sign, no underscore, no exponent, no
-``nan``, no digits of other scripts, no blanks. Arithmetic is decimal, so ``0.1s`` is exactly ``100ms``.
+ASCII only, and without the leniency of ``int()`` and ``float()``: no sign, no underscore, no exponent, no ``nan``, no
+digits of other scripts, no blanks. Arithmetic is decimal, so ``0.1s`` is exactly ``100ms``.
 
-The second half reads what Knative and Kubernetes accept (Go's durations and numbers, resource quantities), because a
-manifest that is valid there is meant to be valid here.
+The second half reads the formats of Knative and Kubernetes (Go's durations and numbers, resource quantities): a
+manifest that is valid there is valid here.
 """
 
 import re
@@ -48,29 +48,29 @@ BYTES: Final = {
 
 
 class UnreadableError(ValueError):
-    """The text is not of the kind that was asked for."""
+    """The text is not of the requested kind."""
 
 
 class UnreadablePartsError(UnreadableError):
-    """The same of a text of several parts: it names those that cannot be read."""
+    """Parts of a text are not of the requested kind; the message names them."""
 
 
 def whole(text: str) -> int:
-    """``12`` -> 12; at most 18 digits, no leading zeros."""
+    """Reads ``12`` as 12; at most 18 digits, no leading zeros."""
     if not _WHOLE.fullmatch(text):
         raise UnreadableError(text)
     return int(text)
 
 
 def number(text: str) -> float:
-    """``0.25`` -> 0.25; digits with an optional fraction."""
+    """Reads ``0.25`` as 0.25; digits with an optional fraction."""
     if not _NUMBER.fullmatch(text):
         raise UnreadableError(text)
     return float(text)
 
 
 def duration(text: str, *, bare: str | None = None) -> float:
-    """``200ms`` -> 0.2 seconds. A number without unit is read in the unit ``bare``, or refused."""
+    """Reads ``200ms`` as 0.2 seconds. A number without unit is read in the unit ``bare``, or refused."""
     amount, unit = _split(text)
     scale = SECONDS.get(unit or bare or "")
     if scale is None:
@@ -79,7 +79,7 @@ def duration(text: str, *, bare: str | None = None) -> float:
 
 
 def size(text: str, *, bare: str = "B") -> int:
-    """``256Mi`` -> 268435456 bytes, ``4GB`` -> 4000000000; the result must be a whole number of bytes."""
+    """Reads ``256Mi`` as 268435456 bytes and ``4GB`` as 4000000000; the result must be a whole number of bytes."""
     amount, unit = _split(text)
     scale = BYTES.get(unit or bare)
     if scale is None or amount * scale != int(amount * scale):
@@ -88,7 +88,7 @@ def size(text: str, *, bare: str = "B") -> int:
 
 
 def gigabytes(text: str) -> float:
-    """``16`` and ``16GB`` -> 16.0 (10^9 bytes each), ``16Gi`` -> 17.179869184."""
+    """Reads ``16`` and ``16GB`` as 16.0 (10^9 bytes each), ``16Gi`` as 17.179869184."""
     amount, unit = _split(text)
     scale = BYTES.get(unit or "GB")
     if scale is None:
@@ -97,12 +97,12 @@ def gigabytes(text: str) -> float:
 
 
 def percent(text: str) -> float:
-    """``98`` and ``98%`` -> 98.0."""
+    """Reads ``98`` and ``98%`` as 98.0."""
     return number(text.removesuffix("%"))
 
 
 def yes_or_no(text: str) -> bool:
-    """``true`` or ``false``, nothing else."""
+    """Reads ``true`` or ``false``, and nothing else."""
     if text not in ("true", "false"):
         raise UnreadableError(text)
     return text == "true"
@@ -119,7 +119,7 @@ def _split(text: str) -> tuple[Decimal, str]:
 
 
 def plain(value: float) -> str:
-    """A number without exponent: ``0.25``, ``98``, ``1000000``."""
+    """Returns a number without exponent: ``0.25``, ``98``, ``1000000``."""
     return _plain(Decimal(repr(value)))
 
 
@@ -129,7 +129,7 @@ def _plain(exact: Decimal) -> str:
 
 
 def show_duration(seconds: float) -> str:
-    """The shortest way to write it that :func:`duration` reads back exactly: ``90s``, ``2m``, ``200ms``."""
+    """Returns the shortest text that :func:`duration` reads back exactly: ``90s``, ``2m``, ``200ms``."""
     exact = Decimal(repr(seconds))
     if exact and exact < 1:
         return _plain(exact / SECONDS["ms"]) + "ms"
@@ -138,7 +138,7 @@ def show_duration(seconds: float) -> str:
 
 
 def show_size(count: int) -> str:
-    """``268435456`` -> ``256Mi``; a count that no binary unit divides stays as it is."""
+    """Returns ``256Mi`` for 268435456; a count that no binary unit divides stays as it is."""
     for unit in ("Ti", "Gi", "Mi", "Ki"):
         if count and count % BYTES[unit] == 0:
             return f"{count // BYTES[unit]}{unit}"
@@ -182,7 +182,7 @@ _QUANTITY_SCALE: Final = {
 
 
 def go_duration_ns(text: str) -> int:
-    """Nanoseconds of a Go duration: ``1m5s``, ``1500ms``, ``-1s``; a bare number is refused, except ``0``."""
+    """Reads a Go duration in nanoseconds: ``1m5s``, ``1500ms``, ``-1s``; a bare number is refused, except ``0``."""
     found = _GO_DURATION.fullmatch(text)
     if found is None:
         raise UnreadableError(text)
@@ -197,21 +197,21 @@ def _go_digits(amount: str) -> str:
 
 
 def go_float(text: str) -> float:
-    """A decimal number as Go reads it (``1e3``, ``-.5``), without ``NaN`` and ``Inf``, which mean nothing here."""
+    """Reads a decimal number as Go does (``1e3``, ``-.5``), without ``NaN`` and ``Inf``, which have no meaning here."""
     if not _GO_FLOAT.fullmatch(text):
         raise UnreadableError(text)
     return float(text)
 
 
 def go_int(text: str) -> int:
-    """A signed 32-bit number as Go reads it: ``+3`` and ``007`` are numbers there."""
+    """Reads a signed 32-bit number as Go does: ``+3`` and ``007`` are numbers there."""
     if not _GO_INT.fullmatch(text) or not -(2**31) <= int(text) < 2**31:
         raise UnreadableError(text)
     return int(text)
 
 
 def quantity(text: str) -> Fraction:
-    """A Kubernetes resource quantity: ``500m``, ``2``, ``1.5Gi``, ``1e3``."""
+    """Reads a Kubernetes resource quantity: ``500m``, ``2``, ``1.5Gi``, ``1e3``."""
     found = _QUANTITY.fullmatch(text)
     if found is None:
         raise UnreadableError(text)

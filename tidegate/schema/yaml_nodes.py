@@ -1,8 +1,8 @@
-"""A YAML text as a tree that knows its lines, so that every fault can point at one.
+"""A YAML text as a tree of nodes with line numbers, so that every fault can name its line.
 
-Scalars stay text as written (``on`` is two letters, ``0644`` four digits): what a text means is decided by the key it
-stands under, not by YAML. Key order and duplicates are seen, tags and merge keys are refused, aliases are followed
-within a budget of nodes, so a document that would expand for ever stays harmless.
+Scalars stay text as written (``on`` is two letters, ``0644`` four digits): the key decides the meaning of a text, not
+YAML. Key order and duplicates are preserved. Tags and merge keys are refused. Aliases are resolved within a budget of
+nodes, so that a document of exponential expansion does no harm.
 """
 
 import difflib
@@ -17,14 +17,14 @@ from tidegate.schema.rows import Kind
 from tidegate.schema.units import UnreadableError
 
 MAX_BYTES: Final = 256 * 1024
-"""Size of a document; a manifest is a page, not a data set."""
+"""Maximum size of a document; a manifest is a page, not a data set."""
 MAX_NODES: Final = 20_000
-"""Nodes after aliases are followed."""
+"""Maximum nodes with aliases resolved."""
 MAX_DEPTH: Final = 24
 MAX_FAULTS: Final = 100
-"""Faults told about one text; beyond, only that there are more."""
+"""Maximum faults reported about one text; above it only the number of further ones is reported."""
 MAX_SHOWN: Final = 80
-"""Characters of a value shown in a fault."""
+"""Maximum characters of a value in a fault."""
 
 _NULLS: Final = frozenset({"", "~", "null", "Null", "NULL"})
 _CORE_TAGS: Final = frozenset(
@@ -34,7 +34,7 @@ _CORE_TAGS: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Scalar:
-    """A text, with the line it starts on; ``is_null``: nothing was written (``key:`` or ``~``)."""
+    """A text and the line it starts on; ``is_null`` if nothing was written (``key:`` or ``~``)."""
 
     text: str
     line: int
@@ -60,7 +60,7 @@ class MapNode:
     line: int
 
     def get(self, key: str) -> "Node | None":
-        """The value of ``key``; None: absent, or written without a value."""
+        """Returns the value of ``key``, or None if it is absent or written without a value."""
         for pair in self.pairs:
             if pair.key == key:
                 return None if isinstance(pair.value, Scalar) and pair.value.is_null else pair.value
@@ -71,7 +71,7 @@ Node = Scalar | ListNode | MapNode
 
 
 def shown(value: "Node | str") -> str:
-    """How a fault quotes what was written: shortened, with control characters escaped."""
+    """Returns a value as a fault quotes it: shortened, with control characters escaped."""
     if isinstance(value, ListNode):
         return "a list"
     if isinstance(value, MapNode):
@@ -85,7 +85,7 @@ def shown(value: "Node | str") -> str:
 
 
 class Faults:
-    """Every fault found in one text, in the order of discovery; told together at the end."""
+    """All faults found in one text, in the order of discovery; reported together at the end."""
 
     def __init__(self, source: str) -> None:
         self.source = source
@@ -96,24 +96,24 @@ class Faults:
         return len(self._found) + self._more
 
     def add(self, where: str, value: "Node | str", allowed: str, line: int | None = None) -> None:
-        """``value`` is quoted as written; the line is the node's own unless another is given."""
+        """Adds a fault. ``value`` is quoted as written; the line is the node's own unless another is given."""
         if line is None and not isinstance(value, str):
             line = value.line
         self.say(where, shown(value), allowed, line)
 
     def say(self, where: str, got: str, allowed: str, line: int | None = None) -> None:
-        """As :meth:`add`, with ``got`` in words."""
+        """Adds a fault with ``got`` in words."""
         if len(self._found) < MAX_FAULTS:
             self._found.append(Fault(where, got, allowed, line))
         else:
             self._more += 1
 
     def error(self) -> InvalidInputError:
-        """All of them in the order of lines; those without a line (flags) first."""
-        told = sorted(self._found, key=lambda fault: fault.line or 0)
+        """Returns all faults as one error, in the order of lines; faults without a line (flags) come first."""
+        ordered = sorted(self._found, key=lambda fault: fault.line or 0)
         if self._more:
-            told.append(Fault("and more", f"{self._more} further faults", "correct these first"))
-        return InvalidInputError(self.source, told)
+            ordered.append(Fault("and more", f"{self._more} further faults", "correct these first"))
+        return InvalidInputError(self.source, ordered)
 
     def raise_any(self) -> None:
         if self._found:
@@ -121,13 +121,13 @@ class Faults:
 
 
 def nearest(word: str, known: Collection[str]) -> str:
-    """`` (did you mean `latency`?)``, or nothing when no known word is near."""
+    """Returns `` (did you mean `latency`?)``, or an empty text if no known word is similar."""
     found = difflib.get_close_matches(word[:64], sorted(known), n=1, cutoff=0.6)
     return f" (did you mean `{found[0]}`?)" if found else ""
 
 
 class Section:
-    """A mapping that is read key by key; what was not asked for is a fault when it is closed."""
+    """A mapping that is read key by key; keys that were not read are faults when it is closed."""
 
     def __init__(self, node: MapNode, where: str, faults: Faults) -> None:
         self.node = node
@@ -137,7 +137,7 @@ class Section:
 
     @classmethod
     def of(cls, node: Node | None, where: str, faults: Faults) -> "Section | None":
-        """A section of ``node``; a fault and None when it is something other than a mapping."""
+        """Returns a section of ``node``. Adds a fault and returns None if it is something other than a mapping."""
         if node is None:
             return None
         if not isinstance(node, MapNode):
@@ -149,12 +149,12 @@ class Section:
         return f"{self.where}.{key}" if self.where else key
 
     def take(self, key: str) -> Node | None:
-        """The node under ``key``, which is thereby known."""
+        """Returns the node under ``key``, and marks the key as known."""
         self._known.add(key)
         return self.node.get(key)
 
     def empty(self, key: str) -> int | None:
-        """The line of ``key`` if it is written without a value; None: it has one, or is absent."""
+        """Returns the line of ``key`` if it is written without a value, else None."""
         for pair in self.node.pairs:
             if pair.key == key and isinstance(pair.value, Scalar) and pair.value.is_null:
                 return pair.line
@@ -164,7 +164,7 @@ class Section:
         return Section.of(self.take(key), self.path(key), self.faults)
 
     def scalar(self, key: str) -> Scalar | None:
-        """The text under ``key``; a fault when a list or mapping stands there."""
+        """Returns the text under ``key``; a list or mapping there is a fault."""
         node = self.take(key)
         if node is not None and not isinstance(node, Scalar):
             self.faults.add(self.path(key), node, "one value")
@@ -172,7 +172,7 @@ class Section:
         return node
 
     def text(self, key: str, kind: Kind) -> str | None:
-        """The text under ``key`` as ``kind`` reads it; None: absent, or a fault."""
+        """Returns the text under ``key`` as ``kind`` reads it, or None if it is absent or a fault."""
         node = self.scalar(key)
         return None if node is None else self.text_of(self.path(key), node, kind)
 
@@ -184,7 +184,7 @@ class Section:
             return None
 
     def items(self, key: str) -> tuple[Node, ...] | None:
-        """The items of the list under ``key``; None: absent (or a fault)."""
+        """Returns the items of the list under ``key``, or None if it is absent or a fault."""
         node = self.take(key)
         if node is None:
             return None
@@ -194,7 +194,7 @@ class Section:
         return node.items
 
     def texts(self, key: str) -> tuple[Scalar, ...] | None:
-        """The items of a list of plain values; items of another kind are faults."""
+        """Returns the items of a list of plain values; other items are faults."""
         found = self.items(key)
         if found is None:
             return None
@@ -207,28 +207,31 @@ class Section:
         return tuple(texts)
 
     def pairs(self, key: str) -> Iterator[tuple[Pair, Scalar]]:
-        """The pairs of a mapping of plain values under ``key``; others are faults."""
+        """Yields the pairs of a mapping of plain values under ``key``; other pairs are faults."""
         section = self.section(key)
         for pair in () if section is None else section.node.pairs:
             if isinstance(pair.value, Scalar) and not pair.value.is_null:
                 yield pair, pair.value
             else:
-                self.faults.add(f"{self.path(key)}.{shown_key(pair.key)}", pair.value, 'one value (write "" for none)')
+                self.faults.add(
+                    f"{self.path(key)}.{shown_key(pair.key)}", pair.value, 'one value ("" for an empty one)'
+                )
 
     def rest(self) -> Iterator[Pair]:
-        """Pairs that nobody asked for, in order."""
+        """Yields the pairs that were not read, in order."""
         return (pair for pair in self.node.pairs if pair.key not in self._known)
 
     def close(self, hint: Callable[[str], str | None] = lambda key: None) -> None:
-        """Unknown keys become faults; ``hint`` may say something better about one than the list of known keys."""
+        """Adds a fault for each unknown key; ``hint`` may return a better text for a key than the list of known
+        keys."""
         for pair in self.rest():
             where = self.path(shown_key(pair.key))
-            told = hint(pair.key) or ", ".join(sorted(self._known)) + nearest(pair.key, self._known)
-            self.faults.say(where, f"the unknown key {shown(pair.key)}", told, pair.line)
+            allowed = hint(pair.key) or ", ".join(sorted(self._known)) + nearest(pair.key, self._known)
+            self.faults.say(where, f"the unknown key {shown(pair.key)}", allowed, pair.line)
 
 
 def shown_key(key: str) -> str:
-    """A key as part of a path in a fault."""
+    """Returns a key as part of a path in a fault."""
     return key if len(key) <= MAX_SHOWN and key.isprintable() else shown(key)
 
 
@@ -236,7 +239,7 @@ def shown_key(key: str) -> str:
 
 
 def load(text: str, faults: Faults) -> tuple[Node, ...]:
-    """The documents of a YAML text, empty ones left out. What is wrong with the text itself is added to ``faults``."""
+    """Returns the documents of a YAML text without empty ones. Errors in the text itself are added to ``faults``."""
     if len(text) > MAX_BYTES or len(text.encode("utf-8", "surrogatepass")) > MAX_BYTES:
         faults.say("document", f"{len(text)} characters", f"at most {MAX_BYTES} bytes")
         return ()
@@ -246,23 +249,23 @@ def load(text: str, faults: Faults) -> tuple[Node, ...]:
         faults.say("document", str(error), error.allowed, error.line)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        problem = " ".join(str(error.problem or error.context or "it cannot be read").split())
+        problem = " ".join(str(error.problem or error.context or "unreadable").split())
         faults.say("document", problem, "YAML", None if mark is None else mark.line + 1)
     except yaml.YAMLError as error:
         faults.say("document", " ".join(str(error).split()), "YAML")
     except (ValueError, OverflowError) as error:
-        # PyYAML lets two of its own slips through: an escape beyond Unicode and a version number of 5000 digits.
+        # PyYAML leaks two errors of its own: for an escape beyond Unicode and for a version number of 5000 digits.
         faults.say("document", str(error), "YAML")
     return ()
 
 
 def dump(value: object) -> str:
-    """Plain data as YAML in the order given; :func:`load` reads it back."""
+    """Returns plain data as YAML in the given order; :func:`load` reads it back."""
     return yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=120)
 
 
 class _RefusedError(Exception):
-    """Well-formed so far, but deeper or larger than a manifest can be, or an alias of nothing."""
+    """A text that is well-formed so far, but too deep or too large for a manifest, or an alias without anchor."""
 
     def __init__(self, problem: str, allowed: str, line: int) -> None:
         self.allowed = allowed
@@ -271,7 +274,7 @@ class _RefusedError(Exception):
 
 
 def _line(event: yaml.Event) -> int:
-    """Counted from 1."""
+    """Returns the line, counted from 1."""
     return 0 if event.start_mark is None else event.start_mark.line + 1
 
 
@@ -322,7 +325,7 @@ class _Reader:
     def spend(self, count: int, event: yaml.Event) -> None:
         self.nodes += count
         if self.nodes > MAX_NODES:
-            raise _RefusedError("more values", f"at most {MAX_NODES}, aliases followed", _line(event))
+            raise _RefusedError("more values", f"at most {MAX_NODES}, with aliases resolved", _line(event))
 
     def alias(self, event: yaml.AliasEvent) -> Node:
         found = self.anchors.get(str(event.anchor))
@@ -352,9 +355,9 @@ class _Reader:
             value = self.node(next(self.events), below)
             line = _line(event)
             if not isinstance(key, Scalar) or key.is_null or key.text == "<<":
-                self.faults.add(_where(path), key, "a key that is a text (merge keys are not read)", line)
+                self.faults.add(_where(path), key, "a key that is a text (merge keys are not supported)", line)
             elif key.text in seen:
-                self.faults.say(_where(below), "the same key again", f"once (it stands on line {seen[key.text]})", line)
+                self.faults.say(_where(below), "the same key again", f"once (line {seen[key.text]} has it)", line)
             else:
                 seen[key.text] = line
                 yield Pair(key.text, line, value)

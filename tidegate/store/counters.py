@@ -12,7 +12,18 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from tidegate.clock import Clock
-from tidegate.flow.quota import BATCH, Answer, Ask, Budget, Pool, Quotas, Reading, Refused, Report, Reservation
+from tidegate.flow.quota import (
+    BATCH,
+    Ask,
+    Budget,
+    Pool,
+    QuotaAnswer,
+    QuotaReport,
+    Quotas,
+    Reading,
+    Refused,
+    Reservation,
+)
 from tidegate.store.records import StoreError
 
 ASK_S: Final = 0.5
@@ -39,7 +50,7 @@ class Asking:
 
 
 class SharedPool(Protocol):
-    async def exchange(self, member: str, reports: Sequence[Report]) -> Answer:
+    async def exchange(self, member: str, reports: Sequence[QuotaReport]) -> QuotaAnswer:
         """Takes the figures of the gateway ``member`` and grants. Raises StoreError."""
         ...
 
@@ -56,7 +67,7 @@ class EmbeddedPool:
         self._clock = clock
         self._pool = Pool()
 
-    async def exchange(self, member: str, reports: Sequence[Report]) -> Answer:
+    async def exchange(self, member: str, reports: Sequence[QuotaReport]) -> QuotaAnswer:
         return self._pool.exchange(member, reports, self._clock.now())
 
     async def close(self) -> None:

@@ -65,7 +65,7 @@ class EmbeddedStore:
         check_key(key)
         check_value(value)
         record = await self._write(lambda: _put(self._connection, key, value, expect))
-        self._tell(Change(key, record.version, record))
+        self._notify(Change(key, record.version, record))
         return record
 
     async def delete(self, key: str, *, expect: int | None = None) -> bool:
@@ -73,7 +73,7 @@ class EmbeddedStore:
         version = await self._write(lambda: _delete(self._connection, key, expect))
         if version is None:
             return False
-        self._tell(Change(key, version, None))
+        self._notify(Change(key, version, None))
         return True
 
     async def list(self, prefix: str = "") -> tuple[Record, ...]:
@@ -84,7 +84,7 @@ class EmbeddedStore:
         self._watches.add(watch)
         try:
             for record in await self.list(prefix):
-                watch.tell(Change(record.key, record.version, record))
+                watch.notify(Change(record.key, record.version, record))
             while not self._closed or watch.has_news:
                 for change in await watch.news():
                     yield change
@@ -117,10 +117,10 @@ class EmbeddedStore:
         self._fault = None
         return result
 
-    def _tell(self, change: Change) -> None:
+    def _notify(self, change: Change) -> None:
         for watch in self._watches:
             if change.key.startswith(watch.prefix):
-                watch.tell(change)
+                watch.notify(change)
 
     def __repr__(self) -> str:
         return f"<EmbeddedStore {self._path}, {len(self._watches)} watches, fault {self._fault}>"
@@ -132,17 +132,17 @@ class _Watch:
     def __init__(self, prefix: str) -> None:
         self.prefix = prefix
         self._news: dict[str, Change] = {}
-        self._told: dict[str, int] = {}
+        self._delivered: dict[str, int] = {}
         self._wake = asyncio.Event()
 
     @property
     def has_news(self) -> bool:
         return bool(self._news)
 
-    def tell(self, change: Change) -> None:
-        if change.version <= self._told.get(change.key, 0):
+    def notify(self, change: Change) -> None:
+        if change.version <= self._delivered.get(change.key, 0):
             return
-        self._told[change.key] = change.version
+        self._delivered[change.key] = change.version
         self._news.pop(change.key, None)
         self._news[change.key] = change
         self._wake.set()

@@ -13,7 +13,7 @@ from fractions import Fraction
 from typing import Final
 
 from tidegate.clock import Clock
-from tidegate.flow.quota import BATCH, GONE_S, Answer, Pool, Report
+from tidegate.flow.quota import BATCH, GONE_S, Pool, QuotaAnswer, QuotaReport
 from tidegate.store.counters import SharedPool
 from tidegate.store.records import StoreError
 
@@ -37,7 +37,7 @@ class FallbackPool:
         self._again_at = 0.0
         self.fault: str | None = None
 
-    async def exchange(self, member: str, reports: Sequence[Report]) -> Answer:
+    async def exchange(self, member: str, reports: Sequence[QuotaReport]) -> QuotaAnswer:
         """Never raises: what the common pool does not answer is answered from the part."""
         now = self._clock.now()
         is_known = member in self._seen and now - self._seen[member] <= GONE_S
@@ -46,7 +46,7 @@ class FallbackPool:
         if self.fault is None or now >= self._again_at:
             self._again_at = now + AGAIN_S
             try:
-                answer = await self._ask(member, reports, is_known=is_known)
+                answer = await self._exchange_common(member, reports, is_known=is_known)
             except StoreError as error:
                 self.fault = str(error)
             else:
@@ -59,20 +59,20 @@ class FallbackPool:
         answer = self._own.exchange(member, own, self._clock.now() + self._offset_s)
         return replace(answer, is_part=True)
 
-    async def _ask(self, member: str, reports: Sequence[Report], *, is_known: bool) -> Answer:
+    async def _exchange_common(self, member: str, reports: Sequence[QuotaReport], *, is_known: bool) -> QuotaAnswer:
         """The common pool's answer. One that was away, or has forgotten a gateway, is told of all of them before: else
         it would grant what the others have spent."""
         if self.fault is not None:
-            await self._tell()
+            await self._replay_reports()
         answer = await self._common.exchange(member, reports)
         if answer.is_new and is_known:
-            await self._tell()
+            await self._replay_reports()
             answer = replace(await self._common.exchange(member, reports), is_new=True)
         return answer
 
-    async def _tell(self) -> None:
+    async def _replay_reports(self) -> None:
         """What all gateways here have told last."""
-        for member, reports in self._own.told().items():
+        for member, reports in self._own.last_reports().items():
             for start in range(0, len(reports), BATCH):
                 await self._common.exchange(member, reports[start : start + BATCH])
 
@@ -85,7 +85,7 @@ class FallbackPool:
         here = len(self._seen)
         return Fraction(here, max(self._members, here))
 
-    def _part(self, report: Report) -> Report:
+    def _part(self, report: QuotaReport) -> QuotaReport:
         """At least 1, else a budget below the number of gateways would be none."""
         budget = report.budget
         amount = min(budget.amount, max(1, int(budget.amount * self._share)))

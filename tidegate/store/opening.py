@@ -1,4 +1,7 @@
-"""The store that ``store.url`` names. Redis's library is imported only where the setting asks for it."""
+"""Opens the store that ``store.url`` names. Redis's library is imported only where the setting asks for it.
+
+A file of its own: gateway workers import ``tidegate.store.records`` and must not reach Redis's library.
+"""
 
 from pathlib import Path
 from typing import Final

@@ -216,7 +216,7 @@ class _Position:
     def __init__(self, prefix: str, keys: tuple[str, str, str]) -> None:
         self._prefix = prefix
         self._keys = keys
-        self._told: dict[str, int] = {}
+        self._delivered: dict[str, int] = {}
         self.id = "0-0"
 
     async def everything(self, link: RedisLink) -> list[Record]:
@@ -227,20 +227,20 @@ class _Position:
         """What has changed since the last call, by version: the newest state of each key."""
         last, is_whole, *found = await link.script(_SINCE, self._keys, [self._prefix, self.id])
         changes: list[Change] = []
-        gone = set(self._told) if is_whole else set[str]()
+        gone = set(self._delivered) if is_whole else set[str]()
         for name, number, is_there, value in found:
             key, version = name.decode(), int(number)
             gone.discard(key)
-            if is_there and self._told.get(key) != version:
+            if is_there and self._delivered.get(key) != version:
                 changes.append(Change(key, version, Record(key, value, version)))
-            elif not is_there and key in self._told:
+            elif not is_there and key in self._delivered:
                 changes.append(Change(key, version, None))
         latest = int(last.split(b"-")[0])
-        changes += [Change(key, max(latest, self._told[key] + 1), None) for key in gone]
+        changes += [Change(key, max(latest, self._delivered[key] + 1), None) for key in gone]
         for change in changes:
             if change.record is None:
-                del self._told[change.key]
+                del self._delivered[change.key]
             else:
-                self._told[change.key] = change.version
+                self._delivered[change.key] = change.version
         self.id = last.decode()
         return sorted(changes, key=lambda change: change.version)

@@ -7,7 +7,7 @@ expire by themselves. The arithmetic is that of :class:`tidegate.flow.quota.Pool
 from collections.abc import Sequence
 from typing import Final
 
-from tidegate.flow.quota import GONE_S, Answer, Grant, Report
+from tidegate.flow.quota import GONE_S, QuotaAnswer, QuotaGrant, QuotaReport
 from tidegate.store.redis_link import RedisLink, Script
 
 CALL_S: Final = 0.25
@@ -64,7 +64,7 @@ class RedisPool:
         """Raises InvalidInputError for a URL that is none."""
         self._link = RedisLink(url, call_s=CALL_S)
 
-    async def exchange(self, member: str, reports: Sequence[Report]) -> Answer:
+    async def exchange(self, member: str, reports: Sequence[QuotaReport]) -> QuotaAnswer:
         arguments: list[str | bytes | int] = [member, str(GONE_S)]
         for report in reports:
             budget = report.budget
@@ -72,7 +72,7 @@ class RedisPool:
             arguments += [budget.amount, report.used, report.want, int(kept_s * 1000) + 1, int(budget.is_bound)]
         keys = [_MEMBERS, *(_name(report) for report in reports)]
         time, members, grants, is_new = await self._link.script(_EXCHANGE, keys, arguments)
-        return Answer(tuple(Grant(*grant) for grant in grants), float(time), members, is_new=bool(is_new))
+        return QuotaAnswer(tuple(QuotaGrant(*grant) for grant in grants), float(time), members, is_new=bool(is_new))
 
     async def close(self) -> None:
         await self._link.close()
@@ -81,5 +81,5 @@ class RedisPool:
         return f"<RedisPool {self._link!r}>"
 
 
-def _name(report: Report) -> str:
+def _name(report: QuotaReport) -> str:
     return f"tidegate:quota:{report.budget.window_s:g}:{report.window}:{report.budget.key}"

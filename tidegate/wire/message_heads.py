@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from tidegate.wire.http1.head import Internal
+    from tidegate.wire.http1.request_head import Internal
 
 
 class _AnyHead(Protocol):

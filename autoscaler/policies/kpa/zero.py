@@ -2,7 +2,8 @@
 
 The exact protocol, case by case (``tests/golden``), as pure functions. Policy ``kpa`` takes its conditions and times
 from here with ``policy.zero-protocol: knative``; otherwise ``tidegate.autoscaler.decisions.limits`` decides, since
-nothing has to be switched over before a revision of ours may go to zero (docs/autoscaling.md lists the differences).
+nothing has to be switched over before a revision of ours may go to zero (differences:
+docs/inside/autoscaling.md).
 
 A revision is *activating* while too few replicas are ready for the first time or again, *active* while it serves, and
 *inactive* once it is not wanted: requests then go through the waiting room (Knative's activator), which must be known

@@ -11,7 +11,7 @@ it knows then is little, which its bounds say. A load that falls can wait for th
 
 Whoever looks every second for days sees everything that chance can do: three standard deviations come every few
 minutes, and the tail of a Poisson count is longer than that of a normal one. A replica is therefore started for a load
-that is :attr:`Load.sure`: by ``SURE`` standard deviations of the square root of a count (whose spread is 1/2 whatever
+that is :attr:`Load.sure`: by ``SURE_SIGMAS`` standard deviations of the square root of a count (whose spread is 1/2 whatever
 the rate), in any of the last ``SPANS_S`` or over the memory. A constant load is expected to be more than that by a
 seventh less than once in some weeks.
 
@@ -39,7 +39,7 @@ CERTAIN = 3.0
 BATCH_SPREAD = 1.5
 """Mean square of a batch over the square of its mean, assumed for batches above one: between equal ones (1) and
 exponential ones (2)."""
-SURE = 4.5
+SURE_SIGMAS = 4.5
 """So many standard deviations of the root of a count lie below what a replica is started for."""
 SPANS_S = (3, 5, 10)
 """Newest seconds that are looked at for it: few for a jump, more for a small rise."""
@@ -109,7 +109,7 @@ class LoadEstimate:
 
     def _follow(self, recent: float, per_event: float, elapsed_s: float) -> None:
         off = recent - self._steady
-        if abs(off) > SURE * _error(self._steady, per_event, WINDOW_S):
+        if abs(off) > SURE_SIGMAS * _error(self._steady, per_event, WINDOW_S):
             self._steady, self._steady_s = recent, WINDOW_S
         else:
             self._steady_s = min(self._steady_s + elapsed_s, STEADY_S)
@@ -143,5 +143,5 @@ def _error(rate: float, per_event: float, span_s: float) -> float:
 
 def _at_least(rate: float, span_s: float, per_event: float) -> float:
     """What the load is surely, of which ``rate`` was seen over ``span_s``."""
-    root = math.sqrt(rate * span_s / per_event) - SURE / 2.0
+    root = math.sqrt(rate * span_s / per_event) - SURE_SIGMAS / 2.0
     return root**2 * per_event / span_s if root > 0.0 else 0.0

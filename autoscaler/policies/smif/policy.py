@@ -13,7 +13,7 @@ Where it departs from the rule, and why:
   busy, or its execution times alone miss the target) the load decides alone.
 - The low watermark counts from the tail of the execution times: execution alone would else forbid shrinking.
 - A replica goes only if the ready ones that stay carry the load with N/(N-1) times the present share each, inside the
-  target; and not back to a utilisation at which the target was missed before (``SCAR_S``, doubled when it was true).
+  target; and not back to a utilisation at which the target was missed before (``MISS_MEMORY_S``, doubled when it was true).
 - Missing data: hold. A restart begins with no memory of calm, so nothing shrinks for a cool-down.
 - Service rates come, in this order, from what was learnt at the limit, a told profile, the slots and the execution
   time (at most what the gain of more company so far lets expect), the best yield seen, the mean of the other groups;
@@ -30,7 +30,7 @@ import msgspec
 
 from tidegate.autoscaler.decisions.groups import order_of_price, row
 from tidegate.autoscaler.decisions.reasons import figure, reason
-from tidegate.autoscaler.measure.observation import ALONE, GroupObservation, Observation
+from tidegate.autoscaler.measure.observation import UNLOADED, GroupObservation, Observation
 from tidegate.autoscaler.policies.contract import PolicyRow, Recommendation
 from tidegate.autoscaler.policies.smif.load import NO_LOAD, STEADY_S, Load, LoadEstimate
 from tidegate.autoscaler.policies.smif.rule import Flag, RuleParameters, RuleResult, autoscale, ceil
@@ -43,7 +43,7 @@ from tidegate.records.decision import Reason
 SETTLE_S = 40.0
 """So long after a change of ready replicas the percentile is of before: the latency window, and the answers to what had
 waited."""
-SURE = 2.0
+MISS_SIGMAS = 2.0
 """Late answers count as a miss from so many standard deviations above those that the SLA allows."""
 SAFE = 0.8
 """Part of the target that a smaller fleet is expected to need at most."""
@@ -57,8 +57,8 @@ TAIL_S = 65.0
 """So long after a change of the concurrency limit the tail of execution times is of before: its window, and what had
 begun."""
 STANDING_S = 15.0
-"""A backlog of ``LARGE`` that has stood for so long asks for one replica more; a larger one sooner, in proportion."""
-LARGE = 2.0
+"""A backlog of ``LARGE_BACKLOG`` that has stood for so long asks for one replica more; a larger one sooner, in proportion."""
+LARGE_BACKLOG = 2.0
 """So many times what is served within the target."""
 DRAIN_S = 10.0
 """Time in which a backlog is to be worked off."""
@@ -181,7 +181,7 @@ class SmifPolicy:
         self._judge(kinds, feasible, load, fed, observation, now, reasons)
         result = autoscale(self._slo_s, kinds, self._parameters, 0.0)
         counts = self._after_checks(kinds, result, load, now, reasons)
-        return self._wish(observation, kinds, counts, result, load, reasons)
+        return self._recommendation(observation, kinds, counts, result, load, reasons)
 
     # --- what is known
 
@@ -223,7 +223,7 @@ class SmifPolicy:
                 existing,
                 ready,
                 MANY if room is None else existing + group.draining + room,
-                group.alone_s,
+                group.unloaded_s,
             )
             if name in first_s:
                 kind.execution_s, kind.is_stream = first_s[name], True
@@ -241,7 +241,7 @@ class SmifPolicy:
             return execution_s if known is None else known.held(now, execution_s)
         if known is None:
             known = self._slowness[group.accelerator] = SlowGroupHold()
-        is_guess = not kind.is_stream and (group.floor_s or 0.0) > self._slo_s
+        is_guess = not kind.is_stream and (group.min_execution_s or 0.0) > self._slo_s
         return known.update(now, execution_s, self._slo_s, is_guess=is_guess)
 
     def _steady_mu(self, name: str, mu: float, how: str) -> float:
@@ -254,12 +254,12 @@ class SmifPolicy:
 
     def _mu(self, group: GroupObservation) -> tuple[float, str]:
         """(service rate of one replica, where it comes from); 0: not known."""
-        told = group.mu_ips or 0.0
-        if told > 0.0 and group.is_mu_learnt:
-            return told, "learnt"
+        given = group.mu_ips or 0.0
+        if given > 0.0 and group.is_mu_learnt:
+            return given, "learnt"
         bound = group.mu_bound_ips or 0.0
-        if told > INFORMATIVE * bound:
-            return told, "profile"
+        if given > INFORMATIVE * bound:
+            return given, "profile"
         slots = (group.limit or 0) / group.execution_s if group.execution_s else 0.0
         if self._function.concurrency_unit is not ConcurrencyUnit.INFERENCES:
             slots *= group.mean_batch or 1.0
@@ -298,17 +298,17 @@ class SmifPolicy:
         return Load(*(max(floor, value + extra) for value in (load.mid, load.low, load.high, sure, load.steady)))
 
     def _note_standing(self, observation: Observation, kinds: Sequence[_Kind], now: float) -> None:
-        """A backlog of ``LARGE`` times what is served within the target that stands, while nothing starts and nothing
+        """A backlog of ``LARGE_BACKLOG`` times what is served within the target that stands, while nothing starts and nothing
         has just become ready, is no chance: whatever the arrivals say, the size is too small. What is in the replicas
         counts as what waits for them does: requests may queue inside the model server. What execution alone takes
         beyond the target is no backlog."""
         present = max(float(observation.waiting_inferences), observation.concurrency_inferences)
         in_time = 0.0
         for kind in kinds:
-            alone_s = (kind.group.alone_s if kind.is_stream else kind.execution_s) or 0.0
-            in_time += kind.ready * kind.mu_ips * (alone_s if alone_s > self._slo_s else self._slo_s)
+            unloaded_s = (kind.group.unloaded_s if kind.is_stream else kind.execution_s) or 0.0
+            in_time += kind.ready * kind.mu_ips * (unloaded_s if unloaded_s > self._slo_s else self._slo_s)
         self._backlog = present / in_time if in_time > 0.0 else 0.0
-        if self._backlog < LARGE or observation.starting or self._settled_at - SETTLE_S >= now:
+        if self._backlog < LARGE_BACKLOG or observation.starting or self._settled_at - SETTLE_S >= now:
             self._standing_since = None
         elif self._standing_since is None:
             self._standing_since = now
@@ -327,7 +327,10 @@ class SmifPolicy:
         carried = sum([rho * kind.mu_ips * kind.replicas for kind in feasible])
         if carried <= 0.0:
             return load.mid
-        if self._standing_since is not None and now - self._standing_since >= STANDING_S * LARGE / self._backlog:
+        if (
+            self._standing_since is not None
+            and now - self._standing_since >= STANDING_S * LARGE_BACKLOG / self._backlog
+        ):
             existing = sum(kind.replicas for kind in feasible)
             return max(load.mid, carried * (existing + 1) / existing)
         if load.sure > carried:
@@ -354,7 +357,7 @@ class SmifPolicy:
     ) -> None:
         """Gives each kind its part of the load, the percentile as far as it counts, and its time below the mark."""
         left, rho, cooldown_s = fed, self._parameters.rho, self._parameters.cooldown_s
-        slo_s, calms = self._slo_s, self._calm
+        slo_s, timers = self._slo_s, self._calm
         for kind in feasible:
             carried = rho * kind.mu_ips * kind.replicas
             kind.load_ips = carried if carried < left else left
@@ -375,13 +378,13 @@ class SmifPolicy:
             if not group.starting and (kind.latency_s is None or kind.latency_s < slo_s):
                 kind.wanted = ceil(kind.load_ips / (rho * kind.mu_ips))
             if kind.wanted >= kind.replicas:
-                calms.pop(group.accelerator, None)
+                timers.pop(group.accelerator, None)
                 continue
-            calm = calms.get(group.accelerator)
-            if calm is None:
-                calm = calms[group.accelerator] = ScaleInTimer()
-            kind.below_for_s = calm.below_for_s(now, kind.wanted)
-            kind.least = calm.most_wanted(now, cooldown_s)
+            timer = timers.get(group.accelerator)
+            if timer is None:
+                timer = timers[group.accelerator] = ScaleInTimer()
+            kind.below_for_s = timer.below_for_s(now, kind.wanted)
+            kind.least = timer.max_wanted(now, cooldown_s)
 
     def _counted_latency(
         self,
@@ -400,12 +403,16 @@ class SmifPolicy:
             known = self._late[name] = LateShare()
         late_share = known.update(now, group.answers, group.late)
         if latency_s <= slo_s:
-            tail_s = min(slo_s, group.tail_s or group.floor_s or 0.0)
+            tail_s = min(slo_s, group.tail_s or group.min_execution_s or 0.0)
             mark = self._parameters.down_watermark
             is_calm = latency_s <= tail_s + mark * (slo_s - tail_s)
             return min(latency_s, mark * slo_s) if is_calm else slo_s
         allowed = group.answers * (1.0 - self._q)
-        if late_share <= 1.0 - self._q or group.late < LATE_ANSWERS or group.late < allowed + SURE * math.sqrt(allowed):
+        if (
+            late_share <= 1.0 - self._q
+            or group.late < LATE_ANSWERS
+            or group.late < allowed + MISS_SIGMAS * math.sqrt(allowed)
+        ):
             return slo_s
         missed = f"{name}: {figure(latency_s * 1e3)} ms, target {figure(slo_s * 1e3)} ms"
         if self._is_hopeless(kind, now):
@@ -421,7 +428,7 @@ class SmifPolicy:
         group = kind.group
         if group.busy < IDLE_SHARE * group.ready or kind.is_too_slow:
             return True
-        if kind.is_stream or group.company > ALONE or group.tail_s is None or group.tail_s <= self._slo_s:
+        if kind.is_stream or group.occupancy > UNLOADED or group.tail_s is None or group.tail_s <= self._slo_s:
             return False
         limit = self._limits.get(group.accelerator)
         changed_at = None if limit is None else limit[1]
@@ -434,14 +441,14 @@ class SmifPolicy:
     ) -> list[int]:
         """The rule's counts, smaller ones only where those that stay carry the load inside the target. The most
         expensive go first."""
-        asked = result.replicas
-        counts = [count if count > kind.replicas else kind.replicas for kind, count in zip(kinds, asked, strict=True)]
-        if tuple(counts) == asked:
+        ruled = result.replicas
+        counts = [count if count > kind.replicas else kind.replicas for kind, count in zip(kinds, ruled, strict=True)]
+        if tuple(counts) == ruled:
             return counts
         is_guess = any(kind.replicas and kind.how != "learnt" for kind in kinds)
         has_quick = any(kind.ready and not kind.is_too_slow for kind in kinds)
         for index in reversed(range(len(kinds))):
-            wanted, present = asked[index], kinds[index].replicas
+            wanted, present = ruled[index], kinds[index].replicas
             if wanted >= present or kinds[index].least >= present:
                 continue
             wanted = max(wanted, kinds[index].least)
@@ -508,7 +515,7 @@ class SmifPolicy:
                 counts[ready] = 1
                 if p.scale_to_zero and p.zero_grace_s - idle_s < WORTH_A_START_S and not kinds[parked].replicas:
                     counts[parked] = 0
-        return self._wish(observation, kinds, counts, result, NO_LOAD, [])
+        return self._recommendation(observation, kinds, counts, result, NO_LOAD, [])
 
     def _by_concurrency(self, observation: Observation, reasons: list[Reason]) -> Recommendation:
         """Before anything was served: what waits and runs against slots. What gathered while the first replica started
@@ -523,7 +530,7 @@ class SmifPolicy:
         desired = max(1, min(wanted, most), observation.existing)
         return Recommendation(desired=desired, reasons=tuple(reasons), observed={"concurrency": present})
 
-    def _wish(
+    def _recommendation(
         self,
         observation: Observation,
         kinds: Sequence[_Kind],
@@ -532,7 +539,7 @@ class SmifPolicy:
         load: Load,
         reasons: list[Reason],
     ) -> Recommendation:
-        told = [reason(flag.value) for flag in dict.fromkeys(result.flags)]
+        stated = [reason(flag.value) for flag in dict.fromkeys(result.flags)]
         by_name, observed = {}, {"load_ips": load.mid, "utilization": _utilization(load.mid, kinds)}
         for kind, count in zip(kinds, counts, strict=True):
             name = kind.group.accelerator
@@ -540,13 +547,13 @@ class SmifPolicy:
             observed["mu_ips_" + name] = kind.mu_ips
         if load.mid > 0.0:
             rates = ", ".join([f"{kind.group.accelerator} {figure(kind.mu_ips)} ({kind.how})" for kind in kinds])
-            asked = sum([kind.wanted for kind in kinds])
-            fewer = f", which alone asks for {asked}" if asked < sum(counts) else ""
+            ruled = sum([kind.wanted for kind in kinds])
+            fewer = f", which alone asks for {ruled}" if ruled < sum(counts) else ""
             seen = f"{figure(load.mid)} inferences/s, {figure(load.low)} to {figure(load.high)}{fewer}"
-            told.insert(0, reason("sla_load", f"{seen}; a replica: {rates}"))
+            stated.insert(0, reason("sla_load", f"{seen}; a replica: {rates}"))
         share = self._function.gpu.core_percentage
         groups = tuple([row(each.accelerator, by_name[each.accelerator], share) for each in observation.groups])
-        return Recommendation(desired=sum(counts), groups=groups, reasons=(*told, *reasons), observed=observed)
+        return Recommendation(desired=sum(counts), groups=groups, reasons=(*stated, *reasons), observed=observed)
 
     def __repr__(self) -> str:
         return f"<SmifPolicy {self._function.name} {self._estimate!r} {self._scars!r}>"

@@ -161,7 +161,7 @@ def _place(
     flags: list[Flag],
 ) -> float:
     """Puts the overflow on feasible groups in order of cost; returns what found no room."""
-    is_told = Flag.HETERO_UP in flags
+    is_flagged = Flag.HETERO_UP in flags
     for index, group in enumerate(groups):
         if spill <= TIE:
             break
@@ -173,7 +173,7 @@ def _place(
             continue
         needs[index] += added
         spill -= added * usable
-        if not is_told:
+        if not is_flagged:
             flags.append(Flag.HETERO_UP)
-            is_told = True
+            is_flagged = True
     return spill

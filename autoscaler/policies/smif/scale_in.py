@@ -6,16 +6,16 @@ from functools import lru_cache
 
 from tidegate.autoscaler.measure.observation import GroupObservation
 
-SCAR_S = 6 * 3600.0
+MISS_MEMORY_S = 6 * 3600.0
 """How long a miss of the target at some utilisation forbids to go back there."""
-LONGEST_SCAR_S = 86_400.0
+MAX_MISS_MEMORY_S = 86_400.0
 SLOW_S = 300.0
 """So long a kind that was too slow must have been quick enough, the first time."""
 LATE_MEMORY_S = 180.0
 """Memory of the late share."""
 NEAR = 0.95
 """From this part of the utilisation of a miss on a size counts as the same."""
-MOST_SERVERS = 500
+MAX_SERVERS = 500
 """Erlang's formula changes little beyond."""
 LOAD_RELATED = 0.25
 """A miss at a lower utilisation was not for want of replicas."""
@@ -32,7 +32,7 @@ class MissMemory:
     def __init__(self) -> None:
         self.utilization = 0.0
         self._until = 0.0
-        self._lasts_s = SCAR_S
+        self._lasts_s = MISS_MEMORY_S
 
     def missed(self, now: float, utilization: float) -> None:
         """The target was missed at ``utilization``, with the ready replicas as they were for a whole window."""
@@ -40,7 +40,7 @@ class MissMemory:
             return
         is_known = self.utilization > 0.0
         if is_known and now >= self._until and utilization >= NEAR * self.utilization:
-            self._lasts_s = min(2.0 * self._lasts_s, LONGEST_SCAR_S)
+            self._lasts_s = min(2.0 * self._lasts_s, MAX_MISS_MEMORY_S)
         if not is_known or now >= self._until:
             self.utilization = utilization
         self.utilization = min(self.utilization, utilization)
@@ -72,8 +72,8 @@ class SlowGroupHold:
         is_held = self._until is not None and now < self._until
         if execution_s > slo_s:
             if self._until is not None and not is_held:
-                is_soon = now - self._until < LONGEST_SCAR_S
-                self._lasts_s = min(2.0 * self._lasts_s, LONGEST_SCAR_S) if is_soon else SLOW_S
+                is_soon = now - self._until < MAX_MISS_MEMORY_S
+                self._lasts_s = min(2.0 * self._lasts_s, MAX_MISS_MEMORY_S) if is_soon else SLOW_S
             self._seen_s = execution_s
         elif not is_held:
             return execution_s
@@ -133,7 +133,7 @@ class ScaleInTimer:
             self._since = now
         return max(0.0, now - self._since)
 
-    def most_wanted(self, now: float, window_s: float) -> int:
+    def max_wanted(self, now: float, window_s: float) -> int:
         """The most of the last ``window_s`` seconds; 0 while nothing is remembered."""
         while self._wanted and self._wanted[0][0] < now - window_s:
             self._wanted.popleft()
@@ -146,7 +146,7 @@ class ScaleInTimer:
 @lru_cache(maxsize=4096)
 def erlang_c(servers: int, utilization: float) -> float:
     """Probability that a request must wait, by Erlang's formula, for ``servers`` slots used at ``utilization`` < 1."""
-    servers = min(servers, MOST_SERVERS)
+    servers = min(servers, MAX_SERVERS)
     offered, blocked = servers * utilization, 1.0
     for count in range(1, servers + 1):
         blocked = offered * blocked / (count + offered * blocked)
@@ -178,7 +178,7 @@ def predicted_s(group: GroupObservation, q: float, before: float, after: float, 
     requests share a replica their execution times grow with the company they get, at most as those of a shared
     processor, 1 / (1 - u). Infinite when the rest cannot carry the load.
     """
-    mean_s = group.execution_s or group.floor_s or 0.0
+    mean_s = group.execution_s or group.min_execution_s or 0.0
     tail_s = max(mean_s, group.tail_s or 0.0)
     if after >= 1.0:
         return math.inf

@@ -1,16 +1,16 @@
-"""What the demo writes down while it runs, and what it says about it at the end. No clock, no sockets."""
+"""Records of a demo run and its verdict. No clock, no sockets."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from tidegate.loadgen.clients.outcomes import Outcome
+from tidegate.loadgen.clients.outcomes import RequestOutcome
 
 SLICE_S = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
-    """One look at the function's status, ``at_s`` seconds after the load began (negative: before)."""
+    """One reading of the function's status, ``at_s`` seconds after the load began (negative: before)."""
 
     at_s: float
     ready: int
@@ -26,22 +26,22 @@ class Look:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class DemoVerdict:
     passed: bool
     text: str
 
 
 @dataclass(slots=True)
 class Records:
-    """All outcomes and looks. ``sent``: requests of the schedule so far."""
+    """All outcomes and status readings. ``sent`` counts the requests of the schedule so far."""
 
     latency_s: float
     percentile: float
-    outcomes: list[Outcome] = field(default_factory=list)
+    outcomes: list[RequestOutcome] = field(default_factory=list)
     looks: list[Look] = field(default_factory=list)
 
-    def recent(self, now_s: float, window_s: float = 5.0) -> list[Outcome]:
-        """Outcomes that became known in the last seconds."""
+    def recent(self, now_s: float, window_s: float = 5.0) -> list[RequestOutcome]:
+        """Returns the outcomes of the last ``window_s`` seconds."""
         found = []
         for outcome in reversed(self.outcomes):
             if outcome.at_s + outcome.latency_s < now_s - window_s - 10.0:
@@ -51,21 +51,21 @@ class Records:
         return found
 
     @property
-    def lost(self) -> list[Outcome]:
+    def lost(self) -> list[RequestOutcome]:
         return [outcome for outcome in self.outcomes if not outcome.is_good]
 
     @property
     def within_sla(self) -> float | None:
-        """Share of the good answers within the latency target."""
+        """Returns the share of successful answers within the latency target; None without any."""
         good = [outcome for outcome in self.outcomes if outcome.is_good]
         return sum(outcome.latency_s <= self.latency_s for outcome in good) / len(good) if good else None
 
     def most(self) -> int:
-        """Replicas that were ready at once."""
+        """Returns the largest number of replicas that were ready at one time."""
         return max((look.ready for look in self.looks), default=0)
 
-    def verdict(self, first_was_good: bool) -> Verdict:
-        """Passed: nothing was lost, and the function went from zero to several replicas and back to zero."""
+    def verdict(self, first_was_good: bool) -> DemoVerdict:
+        """Passes if no request was lost and the function went from zero to several replicas and back to zero."""
         faults = []
         if not first_was_good:
             faults.append("the first request was not answered")
@@ -81,9 +81,11 @@ class Records:
         if not self.looks or self.looks[-1].present != 0:
             faults.append("it did not return to zero replicas")
         if faults:
-            return Verdict(passed=False, text="Failed: " + "; ".join(faults) + ".")
+            return DemoVerdict(passed=False, text="Failed: " + "; ".join(faults) + ".")
         total = len(self.outcomes) + 1
-        return Verdict(passed=True, text=f"Passed: none of {total} requests lost; 0 -> {self.most()} -> 0 replicas.")
+        return DemoVerdict(
+            passed=True, text=f"Passed: none of {total} requests lost; 0 -> {self.most()} -> 0 replicas."
+        )
 
 
 def quantile(values: Sequence[float], q: float) -> float | None:
@@ -94,9 +96,9 @@ def quantile(values: Sequence[float], q: float) -> float | None:
     return ordered[min(len(ordered) - 1, max(0, -(-int(q * len(ordered) * 1_000_000) // 1_000_000) - 1))]
 
 
-def by_second(outcomes: Sequence[Outcome], length_s: float) -> list[list[Outcome]]:
-    """Outcomes by the second in which they were sent."""
-    slices: list[list[Outcome]] = [[] for _ in range(int(length_s / SLICE_S) + 1)]
+def by_second(outcomes: Sequence[RequestOutcome], length_s: float) -> list[list[RequestOutcome]]:
+    """Groups outcomes by the second in which their request was sent."""
+    slices: list[list[RequestOutcome]] = [[] for _ in range(int(length_s / SLICE_S) + 1)]
     for outcome in outcomes:
         if 0 <= outcome.at_s < length_s:
             slices[int(outcome.at_s / SLICE_S)].append(outcome)

@@ -1,4 +1,4 @@
-"""The demo at work: a deployment of its own, the first request, the load, the way back to zero."""
+"""Runs ``tidegate demo``: a separate deployment, the first request, the load, the way back to zero."""
 
 import asyncio
 import contextlib
@@ -24,25 +24,28 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from tidegate.control.cli.demo.records import Look, Records
-    from tidegate.control.cli.demo.report import Report
     from tidegate.control.sdk import Tidegate
     from tidegate.control.views.views import ColdStartView
     from tidegate.loadgen.clients.outcomes import Shot
+    from tidegate.loadgen.reports.demo_page import DemoReport
 
 NAME: Final = "magika"
 PATH: Final = f"/v2/models/{NAME}/infer"
 SEED: Final = 20
 BUSY_AT_PEAK: Final = 0.9
-"""Replicas' worth of work at the peak: above the 70% that the policy aims at, so that one replica is not enough,
-and little enough for two cores that also run the gateway, the control process and this client."""
-MOST_PER_S: Final = 300.0
-"""Requests per second that the client sends at most, however fast the model is."""
+"""Load at the peak, in replicas' worth of work.
+
+Above the 70% utilisation that the policy aims at, so that one replica is not enough. Low enough for two cores that also
+run the gateway, the control process and this client.
+"""
+MAX_PER_S: Final = 300.0
+"""Upper bound of requests per second that the client sends, however fast the model is."""
 LOOK_EVERY_S: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Script:
-    """How long everything takes."""
+class DemoScript:
+    """Durations of the phases of a demo."""
 
     load_s: float
     window: str
@@ -50,30 +53,30 @@ class Script:
     zero_within_s: float
 
 
-FULL: Final = Script(load_s=120.0, window="12s", sleep_after="8s", zero_within_s=60.0)
-FAST: Final = Script(load_s=20.0, window="6s", sleep_after="3s", zero_within_s=40.0)
+FULL: Final = DemoScript(load_s=120.0, window="12s", sleep_after="8s", zero_within_s=60.0)
+FAST: Final = DemoScript(load_s=20.0, window="6s", sleep_after="3s", zero_within_s=40.0)
 
 
 class DemoError(TidegateError):
-    """The demo cannot be run here; the message says what is missing."""
+    """The demo cannot run here; the message names what is missing."""
 
 
-def run(script: Script) -> "Result":
-    """The whole demo; nothing of it is left running."""
+def run(script: DemoScript) -> "DemoResult":
+    """Runs the whole demo and stops everything that it started."""
     with tempfile.TemporaryDirectory(prefix="tidegate-demo-") as folder, own_deployment(Path(folder)) as tidegate:
         return asyncio.run(Demo(tidegate, Path(folder), script).run())
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
-    report: "Report"
+class DemoResult:
+    report: "DemoReport"
     summary: dict[str, Any]
 
 
 class Demo:
-    """One run over a deployment that is up and empty."""
+    """One run against a deployment that is up and has no functions."""
 
-    def __init__(self, tidegate: "Tidegate", folder: Path, script: Script) -> None:
+    def __init__(self, tidegate: "Tidegate", folder: Path, script: DemoScript) -> None:
         from tidegate.control.cli.demo.records import Records
 
         self._tidegate = tidegate
@@ -88,7 +91,7 @@ class Demo:
         self._answer = ""
         self._start = 0.0
 
-    async def run(self) -> Result:
+    async def run(self) -> DemoResult:
         await self._deploy()
         await self._first_request()
         cold = await self._cold_start()
@@ -130,7 +133,7 @@ class Demo:
         say(f"the first request: {self._answer}")
 
     async def _cold_start(self) -> "ColdStartView":
-        """The record of the first start, complete once the gateway has been asked."""
+        """Returns the record of the first cold start, once it is complete: the gateway has been polled by then."""
         for _ in range(50):
             starts = await asyncio.to_thread(self._tidegate.cold_starts, NAME)
             if starts and starts[0].phases.first_response_s is not None:
@@ -142,7 +145,7 @@ class Demo:
         return starts[0]
 
     async def _plan_load(self) -> "list[Shot]":
-        """As much load as takes more than one replica on this machine, from what one request costs the model."""
+        """Plans a load that needs more than one replica on this machine, from the measured cost of one request."""
         from tidegate.loadgen.arrivals.processes import poisson, ramp
         from tidegate.loadgen.clients.call import Request
 
@@ -154,7 +157,7 @@ class Demo:
         cost_s = sorted(costs)[len(costs) // 4]  # what disturbs it only adds
         bodies = [self._sized_body() for _ in range(300)]
         mean = sum(size for _, size in bodies) / len(bodies)
-        peak = min(MOST_PER_S, BUSY_AT_PEAK / (cost_s * mean))
+        peak = min(MAX_PER_S, BUSY_AT_PEAK / (cost_s * mean))
         length_s = self._script.load_s
         times = poisson(ramp(length_s, peak * 0.05, peak), length_s, peak, self._rng)
         say(
@@ -198,7 +201,7 @@ class Demo:
         at = self._records.looks[-1]
         say(f"{at.present} replicas {at.at_s - self._script.load_s:.0f} s after the last request")
 
-    async def _conclude(self, cold: "ColdStartView") -> Result:
+    async def _conclude(self, cold: "ColdStartView") -> DemoResult:
         explained = await asyncio.to_thread(self._tidegate.explain, NAME, last=40)
         return conclude(self._records, self._first_good, self._answer, cold, explained.text, self._script.load_s)
 
@@ -226,7 +229,7 @@ class Demo:
         await asyncio.wait((sending,), timeout=LOOK_EVERY_S)
 
     def _shift(self, start: float) -> None:
-        """The load begins now: time counts from here, earlier looks get negative times."""
+        """Sets the start of the load as time zero; earlier readings get negative times."""
         from dataclasses import replace
 
         moved = start - self._start
@@ -270,7 +273,7 @@ class Demo:
 
     @contextlib.asynccontextmanager
     async def _asking(self) -> "AsyncIterator[Callable[[bytes], Awaitable[tuple[Response, float]]]]":
-        """Sends one request after the other, outside any schedule: (answer, seconds that it took) of each."""
+        """Sends single requests, outside any schedule, and returns (answer, seconds it took) for each."""
         import httpx
 
         async with httpx.AsyncClient(base_url=self._tidegate.gateway, timeout=60.0, trust_env=False) as client:
@@ -286,9 +289,9 @@ class Demo:
             yield ask
 
     def _real_files(self) -> list[tuple[str, list[int]]]:
-        """Files of this source tree that the model can judge, each as a row of its input."""
+        """Returns files of this source tree that the model can classify, each as one row of its input."""
         root = example_folder().parent.parent
-        paths = [root / "README.md", *sorted(root.glob("*/*.py"))[:60], *sorted(root.glob("docs/*.md"))]
+        paths = [root / "README.md", *sorted(root.glob("*/*.py"))[:60], *sorted(root.glob("docs/**/*.md"))]
         rows = []
         for path in paths:
             row = self._example.features_of(path.read_bytes(), self._layout) if path.is_file() else None
@@ -308,10 +311,10 @@ class Demo:
 
 def conclude(
     records: "Records", first_good: bool, answer: str, cold: "ColdStartView", explained: str, load_s: float
-) -> Result:
-    """Report and summary of what was recorded."""
+) -> DemoResult:
+    """Builds the report and the summary from the records."""
     from tidegate.control.cli.demo.records import by_second, quantile
-    from tidegate.control.cli.demo.report import Report
+    from tidegate.loadgen.reports.demo_page import DemoReport
     from tidegate.loadgen.reports.plot import COLOURS, Plot, Series
 
     verdict = records.verdict(first_good)
@@ -361,7 +364,7 @@ def conclude(
         ("target", f"{name} within {seconds(records.latency_s)}; {within:.2%} within" if within is not None else "-"),
         ("replicas", f"0, then up to {records.most()}, then {records.looks[-1].present}"),
     )
-    report = Report(
+    report = DemoReport(
         title=f"Tidegate demo: {NAME}",
         passed=verdict.passed,
         verdict=verdict.text,
@@ -382,11 +385,11 @@ def conclude(
         "most_replicas": records.most(),
         "cold_start": cold,
     }
-    return Result(report, summary)
+    return DemoResult(report, summary)
 
 
 def phases_of(cold: "ColdStartView") -> tuple[tuple[str, str], ...]:
-    """A cold start as people read it."""
+    """Returns a cold start as (phase, duration) texts."""
     phases = cold.phases
     until_ready = sum(value or 0.0 for value in (phases.decide_s, phases.schedule_s, phases.load_s, phases.warm_s))
     return (
@@ -399,7 +402,7 @@ def phases_of(cold: "ColdStartView") -> tuple[tuple[str, str], ...]:
 
 
 def model_s(timing: str, latency_s: float) -> float:
-    """What the model server took, from ``Server-Timing``; all of the latency where it is not said."""
+    """Returns the model server's time from ``Server-Timing``; the whole latency if the header does not contain it."""
     for part in timing.split(","):
         name, _, value = part.strip().partition(";dur=")
         if name == "model" and value:
@@ -408,7 +411,7 @@ def model_s(timing: str, latency_s: float) -> float:
 
 
 def example_folder() -> Path:
-    """``examples/magika`` of the source tree. Raises DemoError."""
+    """Returns ``examples/magika`` of the source tree. Raises DemoError if it is missing."""
     folder = Path(__file__).resolve().parents[3] / "examples" / "magika"
     if not (folder / "prepare.py").is_file():
         raise DemoError("the demo needs the source tree (examples/magika): clone the repository and run `make demo`")
@@ -416,7 +419,7 @@ def example_folder() -> Path:
 
 
 def load_example() -> ModuleType:
-    """The example's own code: what its model wants to see of a file, and what its answers mean."""
+    """Imports the example's own code: feature extraction and the meaning of the model's outputs."""
     path = example_folder() / "prepare.py"
     spec = importlib.util.spec_from_file_location("tidegate_demo_example", path)
     if spec is None or spec.loader is None:
@@ -433,7 +436,7 @@ def load_example() -> ModuleType:
 
 @contextlib.contextmanager
 def own_deployment(folder: Path) -> Iterator["Tidegate"]:
-    """A deployment of its own on free ports, ended in any case."""
+    """Starts a deployment of its own on free ports; ends it in any case."""
     from tidegate.control.sdk import Tidegate
     from tidegate.control.state.directory import StateDirectory
 

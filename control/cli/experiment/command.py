@@ -1,4 +1,4 @@
-"""``experiment``: published results run once more on the simulator, against what was printed."""
+"""``tidegate experiment``: published results repeated in the simulator and compared with the printed figures."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,26 +11,26 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from tidegate.loadgen.experiments.definition import Experiment
-    from tidegate.loadgen.experiments.run import Report
+    from tidegate.loadgen.experiments.run import ExperimentReport
 
 
 def experiment(
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="NAME", help="Which ones (--list tells), or all.", show_default=False),
+        typer.Argument(metavar="NAME", help="Experiments (see --list), or all.", show_default=False),
     ] = None,
-    list_: Annotated[bool, typer.Option("--list", help="Tell which there are, and run none.")] = False,
+    list_: Annotated[bool, typer.Option("--list", help="List the experiments and run none.")] = False,
     definition: Annotated[
-        list[Path] | None, typer.Option(metavar="FILE", help="An experiment of one's own, in TOML (repeatable).")
+        list[Path] | None, typer.Option(metavar="FILE", help="Your own experiment, in TOML (repeatable).")
     ] = None,
-    seeds: Annotated[str | None, typer.Option(help="So many instead of each one's own number.")] = None,
+    seeds: Annotated[str | None, typer.Option(help="Number of seeds (default: each experiment's own).")] = None,
     jobs: Annotated[str, typer.Option(help="Processes that run seeds at once; the results are the same.")] = "1",
     report: Annotated[Path | None, typer.Option(metavar="FILE", help="Write an HTML report with plots.")] = None,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown instead of text.")] = False,
     json: JsonOption = False,
 ) -> None:
-    """Hold published figures against what the simulator gives, with plots."""
-    from tidegate.control.cli.experiment.plan import plan_of
+    """Compare published figures with the simulator's, with plots."""
+    from tidegate.loadgen.plans.experiment import plan_of
 
     plan = plan_of(tuple(names or ()), tuple(definition or ()), seeds=seeds, jobs=jobs, report=report, is_list=list_)
     if list_:
@@ -63,7 +63,7 @@ def _list(experiments: "Iterable[Experiment]", *, json: bool) -> None:
         print(f"{each.name:6} {each.title} ({each.source})")
 
 
-def _write(made: "Report", report: Path) -> None:
+def _write(made: "ExperimentReport", report: Path) -> None:
     from tidegate.loadgen.experiments.report import html
 
     write_file(report, html(made))

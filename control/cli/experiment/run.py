@@ -1,4 +1,4 @@
-"""``tidegate experiment`` at work: progress on a terminal, results as they come, Ctrl-C."""
+"""Runs ``tidegate experiment``: progress on a terminal, results as they arrive, Ctrl-C."""
 
 import sys
 from collections.abc import Iterator
@@ -7,11 +7,11 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING
 
 from tidegate.control.cli.common import interruptible, say
-from tidegate.control.cli.experiment.plan import Plan
-from tidegate.loadgen.experiments import report as told
+from tidegate.loadgen.experiments import report as reports
 from tidegate.loadgen.experiments import run as running
 from tidegate.loadgen.experiments.definition import Experiment
-from tidegate.loadgen.experiments.judge import Result
+from tidegate.loadgen.experiments.judge import Judgement
+from tidegate.loadgen.plans.experiment import ExperimentPlan
 from tidegate.records.codec import encode
 
 if TYPE_CHECKING:
@@ -19,21 +19,21 @@ if TYPE_CHECKING:
 
 
 class Printed(Enum):
-    """What goes to standard output for each experiment."""
+    """Format of each experiment's result on standard output."""
 
     TEXT = auto()
     MARKDOWN = auto()
     JSON = auto()
 
 
-def run(plan: Plan, printed: Printed) -> running.Report:
-    """The experiments; results are printed as soon as one is there. SIGTERM ends them as Ctrl-C does."""
+def run(plan: ExperimentPlan, printed: Printed) -> running.ExperimentReport:
+    """Runs the experiments and prints each result when it is there. SIGTERM ends the run as Ctrl-C does."""
     with interruptible(), _progress(plan) as shown:
         report = running.run(plan.experiments, _Listener(printed, shown), seeds=plan.seeds, jobs=plan.jobs)
     if report.is_partial:
-        say(told.partial(report))
+        say(reports.partial(report))
     if printed is Printed.TEXT:
-        print(told.summary(report.results))
+        print(reports.summary(report.results))
     return report
 
 
@@ -47,7 +47,7 @@ class _Listener:
             (task,) = self._shown.task_ids
             self._shown.update(task, advance=1, description=f"{experiment.name}, seed {seed}")
 
-    def result(self, result: Result) -> None:
+    def result(self, result: Judgement) -> None:
         if self._shown is not None:
             # Its line is rubbed out, so that both may go to the same terminal.
             self._shown.stop()
@@ -55,15 +55,15 @@ class _Listener:
         if self._shown is not None:
             self._shown.start()
 
-    def _text(self, result: Result) -> str:
+    def _text(self, result: Judgement) -> str:
         if self._printed is Printed.JSON:
-            return encode(told.record(result)).decode()
-        return told.markdown(result) if self._printed is Printed.MARKDOWN else told.text(result)
+            return encode(reports.record(result)).decode()
+        return reports.markdown(result) if self._printed is Printed.MARKDOWN else reports.text(result)
 
 
 @contextmanager
-def _progress(plan: Plan) -> "Iterator[Progress | None]":
-    """A bar on standard error, where that is a terminal."""
+def _progress(plan: ExperimentPlan) -> "Iterator[Progress | None]":
+    """Shows a progress bar on standard error if that is a terminal."""
     if not sys.stderr.isatty():
         yield None
         return

@@ -1,4 +1,4 @@
-"""``load``: requests to a function or a URL, by a schedule or in a loop, and a report of what came of them."""
+"""``tidegate load``: sends requests to a function or a URL, by a schedule or in a loop, and reports the results."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -25,56 +25,60 @@ if TYPE_CHECKING:
 def load(
     target: Annotated[str, typer.Argument(metavar="URL_OR_FUNCTION", help="http://..., grpc://HOST:PORT, or a name.")],
     rate: Annotated[str | None, typer.Option(help="Open loop: requests/s.")] = None,
-    span: Annotated[str | None, typer.Option("--for", help="How long, such as 30s.")] = None,
-    arrivals: Annotated[str, typer.Option(help="Of open loops: poisson, uniform or even.")] = "poisson",
+    span: Annotated[str | None, typer.Option("--for", help="Duration, such as 30s.")] = None,
+    arrivals: Annotated[str, typer.Option(help="Arrivals of open loops: poisson, uniform or even.")] = "poisson",
     trace: Annotated[Path | None, typer.Option(help="Open loop from a trace: FILE or sample:NAME.")] = None,
-    scale: Annotated[str, typer.Option(help="Times the trace's rate, or a paper's share of it.")] = "1",
-    first: Annotated[str | None, typer.Option("--from", help="From there on in the trace.")] = None,
-    last: Annotated[str | None, typer.Option("--to", help="Up to there in the trace.")] = None,
+    scale: Annotated[str, typer.Option(help="Factor on the trace's rate, or the share used by a paper.")] = "1",
+    first: Annotated[str | None, typer.Option("--from", help="Start offset in the trace.")] = None,
+    last: Annotated[str | None, typer.Option("--to", help="End offset in the trace.")] = None,
     shape: Annotated[
         str | None,
-        typer.Option(help="Open loop: a rate that changes (docs/load.md).", metavar="SHAPE"),
+        typer.Option(help="Open loop: a rate that changes (docs/use/load.md).", metavar="SHAPE"),
     ] = None,
-    callers: Annotated[str | None, typer.Option(help="Closed loop: so many callers, one request each.")] = None,
+    callers: Annotated[
+        str | None, typer.Option(help="Closed loop: number of callers, one request each at a time.")
+    ] = None,
     phase: Annotated[
         list[str] | None,
-        typer.Option(metavar="START:N:WORKERS:RATE", help="Closed loop paced as hey does it (repeatable)."),
+        typer.Option(metavar="START:N:WORKERS:RATE", help="Closed loop paced like the tool hey (repeatable)."),
     ] = None,
-    concurrency: Annotated[str | None, typer.Option(help="Closed loop: so many requests at once.")] = None,
+    concurrency: Annotated[str | None, typer.Option(help="Closed loop: requests in flight at once.")] = None,
     batches: Annotated[
-        str | None, typer.Option(metavar="SIZE:WEIGHT,...", help="Inferences of a request, such as 1:0.5,8:0.5.")
+        str | None, typer.Option(metavar="SIZE:WEIGHT,...", help="Inferences per request, such as 1:0.5,8:0.5.")
     ] = None,
     protocol: Annotated[
-        str | None, typer.Option(help="http, v2, openai or grpc (default: the function's, or by the URL).")
+        str | None, typer.Option(help="http, v2, openai or grpc (default: from the function or the URL).")
     ] = None,
-    model: Annotated[str | None, typer.Option(help="Model that requests name.")] = None,
+    model: Annotated[str | None, typer.Option(help="Model named in the requests.")] = None,
     path: Annotated[str | None, typer.Option(help="Path of the requests, or of the gRPC call.")] = None,
-    method: Annotated[str | None, typer.Option(help="Of plain HTTP (default: GET, or POST with a body).")] = None,
-    body: Annotated[Path | None, typer.Option(metavar="FILE", help="Body of every request, as it is.")] = None,
+    method: Annotated[str | None, typer.Option(help="HTTP method (default: GET, or POST with a body).")] = None,
+    body: Annotated[Path | None, typer.Option(metavar="FILE", help="File with the body of every request.")] = None,
     header: Annotated[
         list[str] | None, typer.Option("--header", "-H", metavar="NAME: VALUE", help="A header (repeatable).")
     ] = None,
     batch_header: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Header in which requests say how many inferences they carry.")
+        str | None, typer.Option(metavar="NAME", help="Header that carries each request's batch size.")
     ] = None,
-    prompt_words: Annotated[str, typer.Option(help="OpenAI: words of the prompt.")] = "32",
-    tokens: Annotated[str, typer.Option(help="OpenAI: tokens of the answer, at most.")] = "32",
-    stream: Annotated[bool, typer.Option("--stream", help="gRPC: ModelStreamInfer.")] = False,
-    timeout: Annotated[str, typer.Option(help="Of one request.")] = "60s",
-    connections: Annotated[str, typer.Option(help="Requests on their way at once, at most (open loop).")] = "1024",
-    seed: Annotated[str, typer.Option(help="Of everything that is drawn.")] = "1",
-    sla: Annotated[str | None, typer.Option(metavar="LATENCY@PERCENT", help="Such as 200ms@98.")] = None,
+    prompt_words: Annotated[str, typer.Option(help="OpenAI: words in the prompt.")] = "32",
+    tokens: Annotated[str, typer.Option(help="OpenAI: maximum tokens of the answer.")] = "32",
+    stream: Annotated[bool, typer.Option("--stream", help="gRPC: use ModelStreamInfer.")] = False,
+    timeout: Annotated[str, typer.Option(help="Timeout of one request.")] = "60s",
+    connections: Annotated[str, typer.Option(help="Maximum requests in flight (open loop).")] = "1024",
+    seed: Annotated[str, typer.Option(help="Seed of all random draws.")] = "1",
+    sla: Annotated[
+        str | None, typer.Option(metavar="LATENCY@PERCENT", help="SLA to compare with, such as 200ms@98.")
+    ] = None,
     report: Annotated[Path | None, typer.Option(metavar="FILE", help="Write an HTML report with plots.")] = None,
-    csv: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a row for each second.")] = None,
+    csv: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a CSV row for each second.")] = None,
     state: StateOption = None,
     json: JsonOption = False,
 ) -> None:
     """Send load to a function or a URL, and report latencies, rates and failures."""
-    from tidegate.control.cli.load.plan import Options, plan_of
     from tidegate.control.cli.load.run import run
     from tidegate.control.cli.load.target import of_function, of_url
+    from tidegate.loadgen.plans.load import LoadOptions, plan_of
 
-    options = Options(
+    options = LoadOptions(
         target=target,
         rate=rate,
         span=span,
@@ -134,7 +138,7 @@ def _write(made: "LoadReport", report: Path | None, csv: Path | None, json: bool
     if csv is not None:
         write_file(csv, text.csv(made))
     if report is not None:
-        from tidegate.control.cli.load.report import render
+        from tidegate.loadgen.reports.load_page import render
 
         write_file(report, render(made))
         say(f"report: {report.absolute()}")

@@ -1,4 +1,4 @@
-"""``tidegate load`` at work: the client that a target needs, its requests, the run itself, Ctrl-C."""
+"""Runs ``tidegate load``: the client for the target, its requests, the run itself, Ctrl-C."""
 
 import asyncio
 import contextlib
@@ -16,20 +16,20 @@ from tidegate import clock
 from tidegate.aio.loop import run as fast
 from tidegate.aio.loop.services import LoopServices
 from tidegate.control.cli.common import say
-from tidegate.control.cli.load.plan import Options, Plan
 from tidegate.control.cli.load.target import Target
 from tidegate.errors import Fault, InvalidInputError, TidegateError
 from tidegate.loadgen.arrivals.arrival import Arrival
 from tidegate.loadgen.clients import bodies
 from tidegate.loadgen.clients.call import Request
-from tidegate.loadgen.clients.client import Client
+from tidegate.loadgen.clients.client import LoadClient
 from tidegate.loadgen.clients.grpc_calls import V2, GrpcCalls, framed
 from tidegate.loadgen.clients.http_calls import HttpCalls
-from tidegate.loadgen.clients.runs import Run
+from tidegate.loadgen.clients.runs import LoadRun
+from tidegate.loadgen.plans.load import LoadOptions, LoadPlan
 from tidegate.loadgen.progress import Progress
 from tidegate.loadgen.reports.record import About, LoadReport, report_of
 from tidegate.loadgen.reports.tally import Tally
-from tidegate.wire.grpc.grpc import MESSAGE_HEAD
+from tidegate.wire.grpc.first_message import MESSAGE_HEAD
 from tidegate.wire.grpc.messages import MODEL_METADATA_REQUEST, MODEL_METADATA_RESPONSE
 from tidegate.wire.grpc.protobuf import ProtobufError
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 REDRAW_S: Final = 0.5
 LINE_S: Final = 5.0
 OTHER_FILES: Final = 64
-"""That are open beside the connections."""
+"""Open files beside the connections."""
 Draw = Callable[[Arrival], Request]
 
 
@@ -47,15 +47,15 @@ class LoadError(TidegateError):
     """The load cannot be sent; the message says why."""
 
 
-def run(options: Options, plan: Plan, target: Target, *, is_silent: bool) -> LoadReport:
-    """The whole load. Raises LoadError where it cannot begin."""
+def run(options: LoadOptions, plan: LoadPlan, target: Target, *, is_silent: bool) -> LoadReport:
+    """Sends the whole load. Raises LoadError if it cannot begin."""
     _allow_connections(_most(plan))
     fast.keep_memory()
     with asyncio.Runner(loop_factory=fast.loop_factory()) as runner:
         return runner.run(_run(options, plan, target, is_silent))
 
 
-async def _run(options: Options, plan: Plan, target: Target, is_silent: bool) -> LoadReport:
+async def _run(options: LoadOptions, plan: LoadPlan, target: Target, is_silent: bool) -> LoadReport:
     sweeper = LoopServices(asyncio.get_running_loop())
     try:
         draw = await _drawer(plan, target, sweeper)
@@ -68,10 +68,10 @@ async def _run(options: Options, plan: Plan, target: Target, is_silent: bool) ->
         sweeper.close()
 
 
-async def _drive(plan: Plan, target: Target, client: Client, draw: Draw, is_silent: bool) -> LoadReport:
+async def _drive(plan: LoadPlan, target: Target, client: LoadClient, draw: Draw, is_silent: bool) -> LoadReport:
     sla = plan.sla or target.sla
     tally = Tally(None if sla is None else sla[0])
-    load = Run(client, lambda call: tally.add(call, load.began))
+    load = LoadRun(client, lambda call: tally.add(call, load.began))
     rng = random.Random(plan.seed)
     began, wall, cpu = datetime.fromtimestamp(clock.wall(), UTC), time.monotonic(), time.process_time()
     with _interruptible(load):
@@ -102,8 +102,8 @@ async def _drive(plan: Plan, target: Target, client: Client, draw: Draw, is_sile
 
 
 @contextlib.contextmanager
-def _interruptible(run: Run) -> Iterator[None]:
-    """Ctrl-C and SIGTERM end the run, and its report is made."""
+def _interruptible(run: LoadRun) -> Iterator[None]:
+    """Ends the run on Ctrl-C and SIGTERM; the report is still made."""
     loop = asyncio.get_running_loop()
     signals = (signal.SIGINT, signal.SIGTERM)
     for each in signals:
@@ -115,13 +115,14 @@ def _interruptible(run: Run) -> Iterator[None]:
             loop.remove_signal_handler(each)
 
 
-def _most(plan: Plan) -> int:
-    """Requests on their way at once."""
+def _most(plan: LoadPlan) -> int:
+    """Returns the largest number of requests in flight."""
     return plan.connections if plan.workers is None else len(plan.workers())
 
 
 def _allow_connections(most: int) -> None:
-    """A connection is an open file. Raises InvalidInputError where so many are not allowed here."""
+    """Raises this process's limit of open files to ``most`` connections. Raises InvalidInputError if the system does
+    not allow that."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = most + OTHER_FILES
     if hard != resource.RLIM_INFINITY and wanted > hard:
@@ -134,7 +135,7 @@ def _allow_connections(most: int) -> None:
 # --- client and requests ----------------------------------------------------------------------------------------------
 
 
-def _client(options: Options, plan: Plan, target: Target, sweeper: LoopServices) -> Client:
+def _client(options: LoadOptions, plan: LoadPlan, target: Target, sweeper: LoopServices) -> LoadClient:
     most = _most(plan)
     if target.protocol == "grpc":
         return GrpcCalls(
@@ -168,8 +169,8 @@ def _client(options: Options, plan: Plan, target: Target, sweeper: LoopServices)
     )
 
 
-async def _drawer(plan: Plan, target: Target, sweeper: LoopServices) -> Draw:
-    """What makes requests of arrivals."""
+async def _drawer(plan: LoadPlan, target: Target, sweeper: LoopServices) -> Draw:
+    """Returns a function that makes a request from an arrival."""
     batch = None if plan.batches is None else plan.batches.drawer(random.Random(plan.seed + 1))
     make = await _maker(plan, target, sweeper)
 
@@ -178,12 +179,12 @@ async def _drawer(plan: Plan, target: Target, sweeper: LoopServices) -> Draw:
         return Request(make(arrival, inferences), inferences)
 
     if plan.batches is not None:
-        for size in plan.batches.sizes:  # What cannot be made is told before anything is sent.
+        for size in plan.batches.sizes:  # Sizes that cannot be made are faults before anything is sent.
             _made(functools.partial(make, Arrival(0.0), size))
     return draw
 
 
-async def _maker(plan: Plan, target: Target, sweeper: LoopServices) -> Callable[[Arrival, int], bytes]:
+async def _maker(plan: LoadPlan, target: Target, sweeper: LoopServices) -> Callable[[Arrival, int], bytes]:
     if plan.body is not None or target.protocol == "http":
         body = plan.body or b""
         sent = framed(body) if target.protocol == "grpc" else body
@@ -212,8 +213,8 @@ def _made(make: Callable[[], Any]) -> Any:
         raise LoadError(str(error)) from error
 
 
-async def _metadata_over_http(plan: Plan, target: Target) -> dict[str, Any]:
-    """What the model says of its inputs; a function that sleeps is woken by the question."""
+async def _metadata_over_http(plan: LoadPlan, target: Target) -> dict[str, Any]:
+    """Reads the model's metadata. The request wakes a function that sleeps at zero."""
     import httpx
 
     scheme = "http" if target.tls is None else "https"
@@ -226,13 +227,13 @@ async def _metadata_over_http(plan: Plan, target: Target) -> dict[str, Any]:
     if not answer.is_success:
         raise LoadError(f"no metadata from {url}: status {answer.status_code}; --body FILE needs none")
     try:
-        told = answer.json()
+        metadata = answer.json()
     except ValueError as error:
         raise LoadError(f"no metadata from {url}: the answer is no JSON") from error
-    return told if isinstance(told, dict) else {}
+    return metadata if isinstance(metadata, dict) else {}
 
 
-async def _metadata_over_grpc(plan: Plan, target: Target, sweeper: LoopServices) -> dict[str, Any]:
+async def _metadata_over_grpc(plan: LoadPlan, target: Target, sweeper: LoopServices) -> dict[str, Any]:
     answer = bytearray()
     client = GrpcCalls(
         target.address,
@@ -246,7 +247,7 @@ async def _metadata_over_grpc(plan: Plan, target: Target, sweeper: LoopServices)
         clock=time.monotonic,
     )
     codes: list[str] = []
-    run = Run(client, lambda call: codes.append(call.error or call.code or ""))
+    run = LoadRun(client, lambda call: codes.append(call.error or call.code or ""))
     await run.open_loop([(0.0, Request(framed(MODEL_METADATA_REQUEST.encode({"name": target.model}))))])
     await client.close()
     if codes != ["OK"]:
@@ -260,8 +261,8 @@ async def _metadata_over_grpc(plan: Plan, target: Target, sweeper: LoopServices)
 # --- progress ---------------------------------------------------------------------------------------------------------
 
 
-async def _show(progress: Progress, run: Run, began: float) -> None:
-    """On standard error: a table that changes, or a line now and then where it is no terminal."""
+async def _show(progress: Progress, run: LoadRun, began: float) -> None:
+    """Shows progress on standard error: a live table, or a line at intervals if it is no terminal."""
     if not sys.stderr.isatty():
         while True:
             await asyncio.sleep(LINE_S)

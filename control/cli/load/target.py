@@ -1,11 +1,11 @@
-"""Whom ``tidegate load`` sends to: a URL, or a function of the running deployment by its name."""
+"""Target of ``tidegate load``: a URL, or a function of the running deployment by name."""
 
 import ssl
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
-from tidegate.control.cli.load.plan import Options, Plan
+from tidegate.loadgen.plans.load import LoadOptions, LoadPlan
 from tidegate.schema.yaml_nodes import Faults
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ _PORTS: Final = {"http": 80, "https": 443, "grpc": 80}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """``path`` is what requests ask for; ``sla`` (seconds, percent) is what the function promises."""
+    """``path`` is the request path; ``sla`` (seconds, percent) is the function's SLA."""
 
     text: str
     protocol: str
@@ -32,12 +32,12 @@ class Target:
 
     @property
     def address(self) -> str:
-        """``host:port``."""
+        """Returns ``host:port``."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-def of_url(options: Options, plan: Plan) -> Target:
-    """A target by its URL: ``http://``, ``https://`` or ``grpc://`` (cleartext). Raises InvalidInputError."""
+def of_url(options: LoadOptions, plan: LoadPlan) -> Target:
+    """Returns the target of a URL: ``http://``, ``https://`` or ``grpc://`` (cleartext). Raises InvalidInputError."""
     faults = Faults("load")
     parts = urlsplit(options.target)
     try:
@@ -55,13 +55,13 @@ def of_url(options: Options, plan: Plan) -> Target:
     path = options.path or (parts.path + (f"?{parts.query}" if parts.query else ""))
     model = options.model or _model_in(path)
     if protocol == "v2" and not (path.startswith("/") and _model_in(path)):
-        faults.add("TARGET", options.target, "of V2 a URL that ends in /v2/models/NAME/infer")
+        faults.add("TARGET", options.target, "a URL that ends in /v2/models/NAME/infer for protocol v2")
     if protocol == "openai":
         path = path if len(path) > 1 else "/v1/chat/completions"
     if protocol == "grpc":
         path = _call(options, path, faults)
     if not model and plan.body is None and protocol in ("openai", "grpc"):
-        faults.say("--model", "nothing", "the name of the model, or the whole of a request with --body FILE")
+        faults.say("--model", "nothing", "the name of the model, or a complete request with --body FILE")
     _check(options, plan, protocol, path, faults)
     faults.raise_any()
     return Target(
@@ -76,8 +76,8 @@ def of_url(options: Options, plan: Plan) -> Target:
     )
 
 
-def of_function(options: Options, plan: Plan, tidegate: "Tidegate") -> Target:
-    """A function through the front door. Raises InvalidInputError, and what the SDK raises."""
+def of_function(options: LoadOptions, plan: LoadPlan, tidegate: "Tidegate") -> Target:
+    """Returns the target of a function, through the front door. Raises InvalidInputError and the errors of the SDK."""
     view = tidegate.function(options.target)
     parts = urlsplit(tidegate.gateway)
     is_tls = parts.scheme == "https"
@@ -87,7 +87,7 @@ def of_function(options: Options, plan: Plan, tidegate: "Tidegate") -> Target:
     path = options.path or {"v2": f"/v2/models/{model}/infer", "openai": "/v1/chat/completions"}.get(protocol, "/")
     if protocol == "grpc":
         if is_tls:
-            faults.say("--protocol", "grpc behind TLS", "another protocol: gRPC is driven in cleartext")
+            faults.say("--protocol", "grpc behind TLS", "another protocol: gRPC is sent in cleartext only")
         path = _call(options, "" if path == "/" else path, faults)
     _check(options, plan, protocol, path, faults)
     faults.raise_any()
@@ -106,35 +106,40 @@ def of_function(options: Options, plan: Plan, tidegate: "Tidegate") -> Target:
     )
 
 
-def _check(options: Options, plan: Plan, protocol: str, path: str, faults: Faults) -> None:
-    """What does not go with a protocol."""
+def _check(options: LoadOptions, plan: LoadPlan, protocol: str, path: str, faults: Faults) -> None:
+    """Adds a fault for each option that the protocol does not support."""
     if path and not path.startswith("/"):
         faults.add("--path", path, "a path that begins with /")
     if options.method is not None and not (options.method.isalpha() and options.method.isupper()):
         faults.add("--method", options.method, "a method in capitals, such as GET")
     if options.method is not None and protocol != "http":
-        faults.add("--method", options.method, "with --protocol http only: the other protocols have their own")
+        faults.add("--method", options.method, "only with --protocol http: the other protocols define their method")
     if options.method == "CONNECT":
-        faults.add("--method", options.method, "a method that asks the server itself")
+        faults.add("--method", options.method, "a method that the server answers itself")
     if options.stream and protocol != "grpc":
-        faults.say("--stream", f"with {protocol}", "with gRPC only; OpenAI's calls stream by themselves")
+        faults.say("--stream", f"with {protocol}", "only with gRPC; OpenAI calls stream by themselves")
     if plan.batches is not None and protocol in ("http", "openai") and options.batch_header is None:
-        faults.say("--batches", f"with {protocol}", "v2 and grpc, whose bodies are made; with others --batch-header")
+        faults.say(
+            "--batches",
+            f"with {protocol}",
+            "v2 or grpc, whose bodies are generated; with other protocols use --batch-header",
+        )
     if options.batch_header is not None and protocol == "grpc":
-        faults.say("--batch-header", "with grpc", "another protocol: the message says its batch")
+        faults.say("--batch-header", "with grpc", "another protocol: a gRPC message contains its batch size")
 
 
-def _call(options: Options, path: str, faults: Faults) -> str:
-    """The path of a gRPC call: V2's, unless another one is named together with its message."""
+def _call(options: LoadOptions, path: str, faults: Faults) -> str:
+    """Returns the path of a gRPC call: the V2 inference method, unless another one is given together with its
+    message."""
     if len(path) > 1 and options.path is not None and options.body is None:
-        faults.add("--path", path, "together with --body FILE, the message as it is")
+        faults.add("--path", path, "together with --body FILE, which holds the message")
     if options.path is not None:
         return options.path
     return V2_STREAM if options.stream else V2_INFER
 
 
 def _model_in(path: str) -> str:
-    """Of ``.../v2/models/NAME/infer``."""
+    """Returns NAME of ``.../v2/models/NAME/infer``."""
     _, found, rest = path.partition("/v2/models/")
     name, _, verb = rest.partition("/")
     return name if found and verb.split("?")[0].endswith("infer") else ""

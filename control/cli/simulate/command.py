@@ -1,4 +1,4 @@
-"""``simulate``: what a policy would have done to that load, on hardware that need not be here."""
+"""``tidegate simulate``: the decisions of a policy for a load, on hardware that need not be here."""
 
 from pathlib import Path
 from typing import Annotated
@@ -12,49 +12,50 @@ def simulate(
     function: Annotated[Path, typer.Option(metavar="FILE", help="Manifest of the function, as for deploy.")],
     accelerators: Annotated[Path, typer.Option(metavar="FILE", help="Its hardware, as for up.")],
     profile: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Service times where they are not emulated (docs/simulator.md).")
+        Path | None,
+        typer.Option(metavar="FILE", help="Service times where they are not emulated (docs/inside/simulator.md)."),
     ] = None,
     policy: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="Decide by this policy instead (repeatable: compares them)."),
+        typer.Option(metavar="NAME", help="Decide by this policy (repeatable: compares them)."),
     ] = None,
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="A setting instead, as for replay (repeatable)."),
+        typer.Option("--set", metavar="KEY=VALUE", help="Override a setting, as for replay (repeatable)."),
     ] = None,
     trace: Annotated[Path | None, typer.Option(help="Load from a trace: FILE or sample:NAME.")] = None,
-    scale: Annotated[str, typer.Option(help="Times the trace's rate, or a paper's share of it.")] = "1",
-    first: Annotated[str | None, typer.Option("--from", help="From there on in the trace.")] = None,
-    last: Annotated[str | None, typer.Option("--to", help="Up to there in the trace.")] = None,
-    rate: Annotated[str | None, typer.Option(help="Load of so many requests/s.")] = None,
-    shape: Annotated[str | None, typer.Option(metavar="SHAPE", help="Load of a shape (docs/load.md).")] = None,
+    scale: Annotated[str, typer.Option(help="Factor on the trace's rate, or the share used by a paper.")] = "1",
+    first: Annotated[str | None, typer.Option("--from", help="Start offset in the trace.")] = None,
+    last: Annotated[str | None, typer.Option("--to", help="End offset in the trace.")] = None,
+    rate: Annotated[str | None, typer.Option(help="Open loop: requests/s.")] = None,
+    shape: Annotated[str | None, typer.Option(metavar="SHAPE", help="Load of a shape (docs/use/load.md).")] = None,
     span: Annotated[str | None, typer.Option("--for", help="How long the load lasts, such as 30m.")] = None,
-    arrivals: Annotated[str, typer.Option(help="Of open loops: poisson, uniform or even.")] = "poisson",
-    callers: Annotated[str | None, typer.Option(help="Closed loop: so many callers.")] = None,
+    arrivals: Annotated[str, typer.Option(help="Arrivals of open loops: poisson, uniform or even.")] = "poisson",
+    callers: Annotated[str | None, typer.Option(help="Closed loop: number of callers.")] = None,
     phase: Annotated[
-        list[str] | None, typer.Option(metavar="START:N:WORKERS:RATE", help="Closed loop paced as hey does it.")
+        list[str] | None, typer.Option(metavar="START:N:WORKERS:RATE", help="Closed loop paced like the tool hey.")
     ] = None,
-    batches: Annotated[str | None, typer.Option(metavar="SIZE:WEIGHT,...", help="Inferences of a request.")] = None,
+    batches: Annotated[str | None, typer.Option(metavar="SIZE:WEIGHT,...", help="Inferences per request.")] = None,
     duration: Annotated[
         str | None, typer.Option(help="Simulated time (default: until all requests have ended).")
     ] = None,
     ready: Annotated[str, typer.Option(help="Replicas ready at the beginning, on the cheapest accelerator.")] = "0",
-    seed: Annotated[str, typer.Option(help="Of everything that is drawn.")] = "1",
+    seed: Annotated[str, typer.Option(help="Seed of all random draws.")] = "1",
     no_bound: Annotated[
-        bool, typer.Option("--no-bound", help="Leave out what the load costs at least (docs/bound.md).")
+        bool, typer.Option("--no-bound", help="Skip the lower bound of the cost (docs/inside/bound.md).")
     ] = False,
     log: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the decision log, as JSON lines.")] = None,
     report: Annotated[Path | None, typer.Option(metavar="FILE", help="Write an HTML report with plots.")] = None,
-    csv: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a row for each second.")] = None,
+    csv: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a CSV row for each second.")] = None,
     json: JsonOption = False,
 ) -> None:
     """Simulate a function under a load: the product's own decisions on virtual hardware."""
-    from tidegate.control.cli.simulate.plan import Options, plan_of
     from tidegate.control.cli.simulate.run import run
+    from tidegate.loadgen.plans.simulation import SimulationOptions, plan_of
     from tidegate.loadgen.reports import simulation
 
     plan = plan_of(
-        Options(
+        SimulationOptions(
             function=function,
             accelerators=accelerators,
             profile=profile,

@@ -1,4 +1,4 @@
-"""``tidegate simulate`` at work: one run for each policy, its files, the bound, Ctrl-C."""
+"""Runs ``tidegate simulate``: one run for each policy, its files, the bound, Ctrl-C."""
 
 import contextlib
 import signal
@@ -10,15 +10,15 @@ from pathlib import Path
 from typing import IO, Final
 
 from tidegate.control.cli.common import interruptible
-from tidegate.control.cli.simulate.plan import Plan
 from tidegate.function import Function
-from tidegate.loadgen.metrics.cost import Lease
-from tidegate.loadgen.metrics.summary import Summary
+from tidegate.loadgen.metrics.summary import RunSummary
+from tidegate.loadgen.plans.simulation import SimulationPlan
 from tidegate.loadgen.reports.simulation import CSV_HEAD, BoundFigures, PolicyRun, SimulationReport, csv_row, run_of
-from tidegate.loadgen.reports.timeline import Slot, Timeline
+from tidegate.loadgen.reports.timeline import Timeline, TimelineSlot
 from tidegate.loadgen.simulator.counters import Ended
 from tidegate.loadgen.simulator.devices import Busy
-from tidegate.loadgen.simulator.result import Second, Sink, Start
+from tidegate.loadgen.simulator.lease import Lease
+from tidegate.loadgen.simulator.result import FunctionSecond, Sink, Start
 from tidegate.loadgen.simulator.simulation import Simulation
 from tidegate.records.codec import encode
 from tidegate.records.decision import Decision
@@ -28,14 +28,14 @@ REDRAW_S: Final = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """The report, and what it is drawn from: of each policy, in the same order."""
+    """The report and the data it is drawn from, one entry per policy in the same order."""
 
     report: SimulationReport
     timelines: tuple[Timeline, ...]
 
 
 class Stop:
-    """Whether somebody wants it to end now."""
+    """A flag that requests the end of the run."""
 
     def __init__(self) -> None:
         self.is_asked = False
@@ -45,7 +45,7 @@ class Stop:
 
     @contextlib.contextmanager
     def by_signals(self) -> Iterator[None]:
-        """Ctrl-C and SIGTERM ask, meanwhile."""
+        """Sets the flag on Ctrl-C and SIGTERM while the block runs."""
         before = {each: signal.signal(each, self.ask) for each in (signal.SIGINT, signal.SIGTERM)}
         try:
             yield
@@ -54,8 +54,8 @@ class Stop:
                 signal.signal(each, handler)
 
 
-def run(plan: Plan, *, has_bound: bool, log: Path | None, csv: Path | None, is_silent: bool) -> Made:
-    """Simulates every policy. Raises OSError where a file cannot be written."""
+def run(plan: SimulationPlan, *, has_bound: bool, log: Path | None, csv: Path | None, is_silent: bool) -> Made:
+    """Simulates every policy. Raises OSError if a file cannot be written."""
     stop = Stop()
     runs: list[tuple[str, dict[str, float], Timeline, bool]] = []
     with stop.by_signals(), contextlib.ExitStack() as files:
@@ -72,7 +72,7 @@ def run(plan: Plan, *, has_bound: bool, log: Path | None, csv: Path | None, is_s
 
 
 def _report(
-    plan: Plan,
+    plan: SimulationPlan,
     runs: Sequence[tuple[str, dict[str, float], Timeline, bool]],
     bound: BoundFigures | None,
     note: str | None,
@@ -97,20 +97,20 @@ def _report(
 
 
 def _simulate(
-    plan: Plan, function: Function, stop: Stop, log: IO[bytes] | None, csv: IO[str] | None, *, is_silent: bool
+    plan: SimulationPlan, function: Function, stop: Stop, log: IO[bytes] | None, csv: IO[str] | None, *, is_silent: bool
 ) -> tuple[str, dict[str, float], Timeline, bool]:
-    """(policy, figures, timeline, whether it was cut short)."""
+    """Returns (policy, figures, timeline, whether it was cut short)."""
     policy = function.scaling.policy
-    told: Callable[[Slot], None] | None = None
+    on_second: Callable[[TimelineSlot], None] | None = None
     if csv is not None:
         file = csv
 
-        def told(second: Slot) -> None:
+        def on_second(second: TimelineSlot) -> None:
             file.write(csv_row(policy, second) + "\n")
 
-    timeline = Timeline(function.sla.latency_s, told)
+    timeline = Timeline(function.sla.latency_s, on_second)
     scenario = plan.scenario(function)
-    summary = Summary(scenario, power=timeline.power if plan.has_power else None)
+    summary = RunSummary(scenario, power=timeline.power if plan.has_power else None)
     with _shown(plan, policy, is_silent) as show:
         sinks = _Sinks((summary, timeline), stop, log, show)
         simulation = Simulation(scenario, sinks)
@@ -121,7 +121,7 @@ def _simulate(
 
 
 class _Sinks:
-    """Passes everything on to several sinks and the log; ends the run when it is asked to."""
+    """Passes everything on to several sinks and the log; ends the run when that is requested."""
 
     def __init__(self, sinks: Sequence[Sink], stop: Stop, log: IO[bytes] | None, show: Callable[[float], None]) -> None:
         self._sinks = sinks
@@ -152,7 +152,7 @@ class _Sinks:
         for each in self._sinks:
             each.lease(lease)
 
-    def second(self, second: Second) -> None:
+    def second(self, second: FunctionSecond) -> None:
         for each in self._sinks:
             each.second(second)
         self._show(second.at_s)
@@ -160,11 +160,11 @@ class _Sinks:
             self.end()
 
 
-def _bound(plan: Plan, stop: Stop) -> tuple[BoundFigures | None, str | None]:
-    """Ctrl-C and SIGTERM leave it out, and the report without it is partial."""
+def _bound(plan: SimulationPlan, stop: Stop) -> tuple[BoundFigures | None, str | None]:
+    """Returns the bound. Ctrl-C and SIGTERM skip it, and the report is partial without it."""
     try:
         with interruptible():
-            from tidegate.control.cli.simulate.bound import bound_of
+            from tidegate.loadgen.plans.bound import bound_of
 
             return bound_of(plan)
     except KeyboardInterrupt:
@@ -176,8 +176,8 @@ def _bound(plan: Plan, stop: Stop) -> tuple[BoundFigures | None, str | None]:
 
 
 @contextlib.contextmanager
-def _shown(plan: Plan, policy: str, is_silent: bool) -> Iterator[Callable[[float], None]]:
-    """A bar on a terminal's standard error; nothing elsewhere."""
+def _shown(plan: SimulationPlan, policy: str, is_silent: bool) -> Iterator[Callable[[float], None]]:
+    """Shows a progress bar on standard error if that is a terminal."""
     if is_silent or not sys.stderr.isatty():
         yield lambda at_s: None
         return

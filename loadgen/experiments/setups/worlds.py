@@ -1,4 +1,4 @@
-"""Small scenarios: the parts that experiments (and the simulator's tests) put together."""
+"""Small scenarios shared by experiments and the simulator's tests."""
 
 import random
 from collections.abc import Iterator, Mapping
@@ -10,13 +10,14 @@ from tidegate.loadgen.arrivals import processes as arrivals
 from tidegate.loadgen.arrivals.arrival import Arrival
 from tidegate.loadgen.simulator.devices import Kind
 from tidegate.loadgen.simulator.profiles import ColdStart, Line, ServiceProfile
-from tidegate.loadgen.simulator.result import Everything, Result
+from tidegate.loadgen.simulator.result import Everything, SimulationResult
 from tidegate.loadgen.simulator.scenario import Deployed, Scenario
 from tidegate.loadgen.simulator.simulation import Simulation
 
 
 def kind(name: str = "t4", count: int = 4, price: float = 0.5, **rules: Any) -> Kind:
-    """``count`` devices with MPS, at ``price`` dollars an hour each; ``rules``: how they are shared (:class:`Kind`)."""
+    """Returns a kind with ``count`` devices with MPS, at ``price`` dollars an hour each; ``rules``: fields of
+    :class:`Kind`."""
     accelerator = Accelerator(
         name=name, kind=AcceleratorKind.NVIDIA, count=count, memory_bytes=16_000_000_000, price_per_hour=price, mps=True
     )
@@ -34,7 +35,7 @@ def scaling(policy: str = "kpa", **bounds: Any) -> Scaling:
 
 
 def fixed(seconds: float, **rules: Any) -> ServiceProfile:
-    """The same time for any batch."""
+    """Returns a profile with the same time for any batch."""
     return ServiceProfile(times=Line(base_s=seconds), **rules)
 
 
@@ -45,7 +46,8 @@ def deployed(
     ready: Mapping[str, int] | None = None,
     start: ColdStart | None = None,
 ) -> Deployed:
-    """A function with its profile by accelerator; one profile alone is that of ``t4``, where one replica is ready."""
+    """Returns a function with its profile by accelerator; a single profile is that of ``t4``, where one replica is
+    ready."""
     chosen = fixed(0.01) if profile is None else profile
     profiles = {"t4": chosen} if isinstance(chosen, ServiceProfile) else chosen
     return Deployed(
@@ -57,15 +59,15 @@ def deployed(
 
 
 def poisson(rate: float, duration_s: float, seed: int) -> Iterator[Arrival]:
-    """Requests of one inference at ``rate`` a second, for so long."""
+    """Yields requests of one inference at ``rate`` per second for ``duration_s``."""
     return (Arrival(at_s) for at_s in arrivals.poisson(lambda _: rate, duration_s, rate, random.Random(seed)))
 
 
-def run(scenario: Scenario, duration_s: float | None = None) -> tuple[Result, Everything]:
+def run(scenario: Scenario, duration_s: float | None = None) -> tuple[SimulationResult, Everything]:
     sink = Everything()
     return Simulation(scenario, sink).run(duration_s), sink
 
 
 def latencies(sink: Everything) -> list[float]:
-    """Seconds from arrival to answer, of the answered requests in order of their ends."""
+    """Returns the latencies of answered requests, in order of their ends."""
     return [at - request[2] for request, _, at, _, _, end in sink.ended if end == "answered"]

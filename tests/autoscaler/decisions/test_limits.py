@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.worlds.autoscaling import group, observation
 from tidegate.autoscaler.decisions.groups import spread
-from tidegate.autoscaler.decisions.limits import LimitContext, bounded, kept_in_dry_run, within_total
+from tidegate.autoscaler.decisions.limits import LimitContext, bounded, dry_run_floor, within_total
 from tidegate.autoscaler.decisions.reasons import SENTENCES, figure, reason
 from tidegate.autoscaler.measure.observation import GroupObservation, Observation
 from tidegate.function import Scaling
@@ -143,7 +143,7 @@ def test_what_is_rolled_out_is_kept_ready_though_nobody_asks() -> None:
     assert decide(0, asleep, idle_s=600.0) == (1, ["rollout_awake"])
     assert decide(None, asleep, idle_s=600.0) == (1, ["rollout_awake"])
     assert decide(None, observation(group(ready=1), is_rolled_out=True)) == (None, [])
-    dry, (why,) = kept_in_dry_run(0, asleep, Scaling(dry_run=True), LimitContext(idle_s=600.0), 0)
+    dry, (why,) = dry_run_floor(0, asleep, Scaling(dry_run=True), LimitContext(idle_s=600.0), 0)
     assert (dry, why.code) == (1, "dry_run_start")
 
 

@@ -8,9 +8,9 @@ import pytest
 
 from tests.support.worlds.autoscaling import T0, demand, function, gateway_sample, replica_sample, revision
 from tidegate.autoscaler.measure.collector import PART, Collector
-from tidegate.autoscaler.measure.measurements import TURNS
+from tidegate.autoscaler.measure.measurements import PHASES
 from tidegate.autoscaler.measure.observation import FleetGroup, Observation
-from tidegate.autoscaler.measure.sources import PATIENCE
+from tidegate.autoscaler.measure.sources import RESET_AFTER
 from tidegate.function import Revision
 from tidegate.histogram import bucket_index
 from tidegate.records.gateway_sample import GroupTraffic, RevisionDemand
@@ -213,21 +213,21 @@ def test_a_counter_that_runs_backwards_is_a_fault_and_for_long_a_new_start() -> 
     c = collector()
     pull(c, 1)
     pull(c, 2, arrivals=100)
-    for second in range(3, 3 + PATIENCE):
+    for second in range(3, 3 + RESET_AFTER):
         pull(c, second, arrivals=5)
-    assert c.faults == {"backwards": PATIENCE}
-    pull(c, 3 + PATIENCE, arrivals=9)
-    assert look(c, T0 + 3 + PATIENCE).rps == 4.0
+    assert c.faults == {"backwards": RESET_AFTER}
+    pull(c, 3 + RESET_AFTER, arrivals=9)
+    assert look(c, T0 + 3 + RESET_AFTER).rps == 4.0
 
 
 def test_a_source_that_stopped_counting_is_heard_again() -> None:
     c = collector(A)
     pull(c, 50)
     c.replica(replica_sample(A, sequence=50, uptime_s=50.0), T0 + 50)
-    for second in range(51, 51 + PATIENCE):
+    for second in range(51, 51 + RESET_AFTER):
         c.gateway(gateway_sample(demand(waiting=2), sequence=second - 50, uptime_s=60.0), T0 + second)
         c.replica(replica_sample(A, sequence=second - 50, uptime_s=60.0), T0 + second)
-    last = 51 + PATIENCE
+    last = 51 + RESET_AFTER
     c.gateway(gateway_sample(demand(waiting=3), sequence=9, uptime_s=61.0), T0 + last)
     c.replica(replica_sample(A, sequence=9, uptime_s=61.0, limit=5), T0 + last)
     seen = look(c, T0 + last, A)
@@ -268,10 +268,10 @@ def test_a_rounding_error_is_not_a_step_back() -> None:
 def test_a_replica_that_runs_backwards_for_long_starts_anew() -> None:
     c = collector(A)
     c.replica(replica_sample(A, requests=100, uptime_s=51.0), T0 + 1)
-    for second in range(2, 2 + PATIENCE):
+    for second in range(2, 2 + RESET_AFTER):
         told = replica_sample(A, sequence=second, uptime_s=50.0 + second, requests=3, in_flight=2)
         assert not c.replica(told, T0 + second)
-    last = 2 + PATIENCE
+    last = 2 + RESET_AFTER
     assert look(c, T0 + last, A).concurrency == 2.0, "what is in flight now, since nothing else is known"
     assert c.replica(replica_sample(A, sequence=last, uptime_s=50.0 + last, requests=5), T0 + last)
     assert look(c, T0 + last, A).groups[0].rps == 2.0
@@ -382,7 +382,7 @@ def test_memory_is_bounded_by_what_exists() -> None:
     for number in range(200):
         groups = (GroupTraffic(group=f"x{number}", requests=1, inferences=1, failures=0, latency=((5, number + 1),)),)
         pull(c, number + 1, arrivals=number, groups=groups)
-    assert len(c._meters[REVISION.id].groups) <= 64
+    assert len(c._revisions[REVISION.id].groups) <= 64
     c.gateway(replace(gateway_sample(demand("ghost-00001", arrivals=1)), sequence=900, uptime_s=900.0), T0 + 900)
     assert not c.replica(replica_sample("ghost-00001-aaaaa"), T0 + 900)
     c.forget(REVISION.id)
@@ -443,14 +443,14 @@ def test_a_group_tells_what_it_learnt_and_how_late_it_answers() -> None:
     assert seen.is_mu_learnt
     assert seen.mu_ips == pytest.approx(10.0)
     assert seen.tail_s == pytest.approx(0.1, rel=0.13)
-    assert seen.floor_s == pytest.approx(0.1)
+    assert seen.min_execution_s == pytest.approx(0.1)
     assert seen.answers == pytest.approx(5 * seen.late)
     assert seen.latency_s == pytest.approx(1.0, rel=0.13)
     assert c.mu_ips("resnet-00001", "cpu") == pytest.approx(10.0)
     assert c.mu_ips("resnet-00001", "gpu") is None
 
 
-@pytest.mark.parametrize("full_from", range(15, 15 + TURNS))
+@pytest.mark.parametrize("full_from", range(15, 15 + PHASES))
 def test_a_limit_that_is_reached_is_told_in_that_second(full_from: int) -> None:
     """One of two slots is busy for a while, which is a bound of the rate; then both are."""
     c = collector(A)
@@ -474,7 +474,7 @@ def test_the_groups_of_a_fifth_of_the_revisions_are_looked_at_in_each_second(ser
     """Ten answers a second of each of ten revisions: what is told of their groups moves every fifth second, of two of
     them in each, and is never older than that; what is told of the revisions themselves is of now. ``serves``: replicas
     tell of their work too, so that the groups have a service rate."""
-    revisions = [Revision(function(f"f{number}"), 1) for number in range(2 * TURNS)]
+    revisions = [Revision(function(f"f{number}"), 1) for number in range(2 * PHASES)]
     names = {each.id: f"{each.id}-aaaaa" for each in revisions}
     c = Collector()
     c.expect(["g0"], names.values())
@@ -504,9 +504,9 @@ def test_the_groups_of_a_fifth_of_the_revisions_are_looked_at_in_each_second(ser
         answers = {name: observation.groups[0].answers for name, observation in seen.items()}
         moved.append(sum(answers[name] != told[name] for name in told))
         told = answers
-        assert all(done - 10 * (TURNS - 1) <= count <= done for count in answers.values())
+        assert all(done - 10 * (PHASES - 1) <= count <= done for count in answers.values())
         assert all(observation.within_sla == 1.0 for observation in seen.values())
-    assert moved[TURNS:] == [2] * (24 - TURNS)
+    assert moved[PHASES:] == [2] * (24 - PHASES)
 
 
 def test_the_rate_told_is_that_of_the_present_mix_not_of_the_last_batch() -> None:

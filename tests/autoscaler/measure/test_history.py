@@ -4,19 +4,30 @@ import sys
 
 import pytest
 
-from tidegate.autoscaler.measure.history import APP, COARSE, FINE, METRICS, RING_BYTES, STEP, UNITS, History, Line, Ring
+from tidegate.autoscaler.measure.history import (
+    APP,
+    COARSE,
+    FINE,
+    METRICS,
+    RING_BYTES,
+    STEP,
+    UNITS,
+    History,
+    Ring,
+    SeriesLine,
+)
 from tidegate.autoscaler.policies.hpa import OF_DEVICES
 
 T0 = 1_700_000_010.0  # a multiple of 30
 
 
-def only(history: History, now: float, **asked: object) -> Line:
+def only(history: History, now: float, **asked: object) -> SeriesLine:
     terms = {"since_s": 10.0, "step_s": 1.0, "metric": "rps", "group": None} | asked
     (line,) = history.query("f", now, **terms).lines  # type: ignore[arg-type]
     return line
 
 
-def values(line: Line) -> list[float | None]:
+def values(line: SeriesLine) -> list[float | None]:
     return [value for _, value in line.points]
 
 
@@ -31,7 +42,7 @@ def fed(seconds: int, every: int = 1) -> tuple[History, float]:
 def test_every_second_of_the_last_ones() -> None:
     history, now = fed(20)
     line = only(history, now + 0.9, since_s=5)
-    assert line == Line("rps", None, "requests/s", tuple((int(T0) + n, n + 1.0) for n in range(15, 20)))
+    assert line == SeriesLine("rps", None, "requests/s", tuple((int(T0) + n, n + 1.0) for n in range(15, 20)))
 
 
 def test_steps_are_means_on_round_times() -> None:

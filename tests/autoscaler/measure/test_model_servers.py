@@ -73,7 +73,7 @@ def test_counters_become_means_of_the_last_seconds_and_levels_means_of_replicas(
         {"request-s": 0.05, "queue-s": 0.02, "compute-s": 0.03, "server-batch": 8.0}
         | {"pending": 3.0, "gpu-utilization": 80.0, "gpu-memory": 70.0}
     )
-    assert found.floor_s == pytest.approx(0.03)
+    assert found.min_execution_s == pytest.approx(0.03)
     assert found.queue_s == pytest.approx(0.01 + 0.02)
     assert found.execution_s == pytest.approx(0.06)
 
@@ -89,7 +89,7 @@ def test_stale_figures_leave_what_the_queue_proxy_saw() -> None:
     stale = app(3, up=False, pending=None)
     found = world.next(one=stale, other=stale)
     assert found.metrics == {"gpu-memory": 70.0}
-    assert found.floor_s != pytest.approx(0.03)
+    assert found.min_execution_s != pytest.approx(0.03)
     assert found.queue_s == pytest.approx(0.01)
 
 

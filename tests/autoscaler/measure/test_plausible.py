@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from tests.support.worlds.autoscaling import T0, activation, group, observation, revision
-from tidegate.autoscaler import policies
 from tidegate.autoscaler.decider import Decider
 from tidegate.autoscaler.decisions.explain import explain, explain_now, logged
 from tidegate.autoscaler.measure.collector import Collector
 from tidegate.autoscaler.measure.observation import FleetGroup, GroupObservation, Observation
+from tidegate.autoscaler.policies import registry
 from tidegate.autoscaler.replay.changes import unrecorded
 from tidegate.autoscaler.replay.player import again, instead
 from tidegate.autoscaler.replay.recorder import Recorder
@@ -47,7 +47,7 @@ GROUP = st.fixed_dictionaries(
                 "mu_expected_ips",
                 "mean_batch",
                 "execution_s",
-                "floor_s",
+                "min_execution_s",
                 "tail_s",
                 "latency_s",
             ),
@@ -91,7 +91,7 @@ def spec_of(policy: str, low: int, high: int) -> Revision:
     return revision(scaling=scaling)
 
 
-@pytest.mark.parametrize("policy", policies.names())
+@pytest.mark.parametrize("policy", registry.names())
 @given(st.lists(STEP, max_size=10), st.integers(0, 2), st.booleans())
 @example([{"passed": 1.0, "groups": [{"ready": 1, "starting": 0, "room": 1}], "lambda_ips": math.inf}], 0, False)
 @settings(max_examples=60, deadline=None)
@@ -121,8 +121,8 @@ def test_no_figure_and_no_clock_stops_a_decision(
         copy.restore(spec, decider.snapshot(spec.id))
 
 
-@pytest.mark.parametrize("policy", policies.names())
-@given(st.lists(STEP, min_size=1, max_size=10), st.sampled_from(policies.names()))
+@pytest.mark.parametrize("policy", registry.names())
+@given(st.lists(STEP, min_size=1, max_size=10), st.sampled_from(registry.names()))
 @settings(max_examples=40, deadline=None)
 def test_what_the_collector_lets_through_replays_bit_for_bit(
     policy: str, steps: list[dict[str, Any]], other: str

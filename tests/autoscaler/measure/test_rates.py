@@ -7,7 +7,7 @@ import pytest
 
 from tests.autoscaler.queueing import Kind, QueueWorld, batched, fixed
 from tests.support.worlds.autoscaling import T0, revision
-from tidegate.autoscaler.measure.rates import FEW_UNANSWERED, MAX_CELLS, GroupRates, LearntCell, Work
+from tidegate.autoscaler.measure.rates import MAX_CELLS, MAX_UNANSWERED, GroupRates, LearntCell, Work
 
 
 def work(requests: float, busy_s: float, *, batch: float = 1.0, occupancy: float = 1.0) -> Work:
@@ -41,7 +41,7 @@ def test_below_the_limit_the_rate_is_only_a_lower_bound() -> None:
     assert exact is not None
     assert exact.is_at_limit
     assert exact.mu_ips == pytest.approx(32.0), "the lower occupancy does not pull it down"
-    assert rates.floor_s(1.0) == pytest.approx(0.1), "execution time on an empty replica"
+    assert rates.min_execution_s(1.0) == pytest.approx(0.1), "execution time on an empty replica"
 
 
 def test_waiting_requests_say_that_every_slot_is_taken() -> None:
@@ -88,7 +88,7 @@ def test_garbage_and_idle_intervals_teach_nothing() -> None:
     served(rates, 3, Work(5, 5, 1.0, 5e-324, 1.0, 1.0), limit=1)
     served(rates, 3, Work(5, 5, 5e-324, 1.0, 1.0, 1.0), limit=1)
     assert rates.rate(1.0) is None
-    assert rates.floor_s(None) is None
+    assert rates.min_execution_s(None) is None
 
 
 def test_cells_are_bounded() -> None:
@@ -122,7 +122,7 @@ def test_within_ten_percent_of_the_profile_after_two_hundred_requests() -> None:
     """Service times from half to one and a half of the profile's, the first ones ten times as slow (cold)."""
     served_so_far = [0]
 
-    def cold_first(chance: random.Random, _batch: int, _company: int) -> float:
+    def cold_first(chance: random.Random, _batch: int, _occupancy_gain: int) -> float:
         served_so_far[0] += 1
         return 1.0 if served_so_far[0] <= 5 else chance.uniform(0.05, 0.15)
 
@@ -325,7 +325,7 @@ def crowd(rates: GroupRates, seconds: int, answered: float, left: float, *, occu
     """Seconds of eight slots, in which as many requests as ``left`` ended without an answer."""
     each = Work(answered, answered, 1.0, occupancy, occupancy, 0.1 * answered)
     for second in range(seconds):
-        rates.served(T0 + 1000 + second, each, limit=8, is_crowded=False, given_up=(left, left))
+        rates.served(T0 + 1000 + second, each, limit=8, is_crowded=False, unanswered=(left, left))
 
 
 @pytest.mark.parametrize(
@@ -354,8 +354,8 @@ def test_a_rate_does_not_sink_by_chance_while_much_is_given_up(share: float) -> 
         ended = sum(chance.random() < 0.1 for _ in range(200))
         left = sum(chance.random() < share for _ in range(ended))
         each = Work(ended - left, ended - left, 1.0, 8.0, 8.0, 0.4 * (ended - left))
-        given_up = (float(left), float(left)) if left > FEW_UNANSWERED * (ended - left) else None
-        rates.served(T0 + 100 + second, each, limit=8, is_crowded=False, given_up=given_up)
+        unanswered = (float(left), float(left)) if left > MAX_UNANSWERED * (ended - left) else None
+        rates.served(T0 + 100 + second, each, limit=8, is_crowded=False, unanswered=unanswered)
     rate = rates.rate(1.0)
     assert rate is not None
     assert 0.75 * 20.0 < rate.mu_ips < 1.15 * 20.0
@@ -381,7 +381,7 @@ def test_what_leaves_with_little_company_is_no_plateau() -> None:
     rate = rates.rate(1.0)
     assert rate is not None
     assert not rate.is_at_limit
-    assert rates.floor_s(1.0) == pytest.approx(1.0 / 30.0, rel=0.05)
+    assert rates.min_execution_s(1.0) == pytest.approx(1.0 / 30.0, rel=0.05)
 
 
 def test_what_was_learnt_outlives_the_process_and_gives_way_to_what_is_seen() -> None:
@@ -393,7 +393,7 @@ def test_what_was_learnt_outlives_the_process_and_gives_way_to_what_is_seen() ->
     assert before is not None
     assert before.is_at_limit
     assert before.mu_ips == pytest.approx(20.0)
-    assert later.floor_s(1.0) == pytest.approx(0.05)
+    assert later.min_execution_s(1.0) == pytest.approx(0.05)
     served(later, 30, work(10, 1.0), limit=1)
     after = later.rate(1.0)
     assert after is not None

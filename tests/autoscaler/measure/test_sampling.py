@@ -8,9 +8,10 @@ import pytest
 
 from tests.autoscaler.test_live import Status, gives
 from tests.support.worlds.autoscaling import T0, codes, demand, gateway_sample, replica_sample, revision
-from tidegate.autoscaler.live import Autoscaler
+from tidegate.autoscaler.autoscaler import StandaloneContext
+from tidegate.autoscaler.live import LiveAutoscaler
 from tidegate.autoscaler.measure.observation import AcceleratorRoom, Observation
-from tidegate.autoscaler.measure.sampling import asked, sample_size, turn
+from tidegate.autoscaler.measure.sampling import round_robin, sample_size, to_sample
 from tidegate.clock import ManualClock
 from tidegate.records.decision import Decision
 from tidegate.records.replica_state import ReplicaState
@@ -19,15 +20,15 @@ from tidegate.records.replica_state import ReplicaState
 @pytest.mark.parametrize(("count", "size"), [(0, 0), (1, 1), (3, 3), (4, 4), (10, 7), (100, 14), (1000, 16)])
 def test_as_many_as_a_mean_at_95_percent_needs(count: int, size: int) -> None:
     assert sample_size(count) == size
-    assert len(turn([str(each) for each in range(count)], 5)) == size
+    assert len(round_robin([str(each) for each in range(count)], 5)) == size
 
 
 def test_everybody_has_a_turn_and_is_asked_in_the_second_before_too() -> None:
     names = [str(each) for each in range(100)]
-    seen = Counter(name for tick in range(100) for name in turn(names, tick))
+    seen = Counter(name for tick in range(100) for name in round_robin(names, tick))
     assert set(seen) == set(names)
     assert max(seen.values()) - min(seen.values()) <= 1
-    assert all(set(turn(names, tick + 1)) <= asked(names, tick) for tick in range(50))
+    assert all(set(round_robin(names, tick + 1)) <= to_sample(names, tick) for tick in range(50))
 
 
 class Crowd:
@@ -35,23 +36,23 @@ class Crowd:
 
     def __init__(self, count: int = 50) -> None:
         self.clock = ManualClock(T0)
-        self.at = Autoscaler(self.clock)
-        self.at.apply(revision(), fresh=False, ready=count)
+        self.at = LiveAutoscaler(self.clock, StandaloneContext())
+        self.at.core.apply(revision(), fresh=False, ready=count)
         self.names = [f"resnet-00001-{index:05d}" for index in range(count)]
         self.slow: set[str] = set()
-        self.asked: Counter[str] = Counter()
+        self.to_sample: Counter[str] = Counter()
         self.second = 0
 
     def next(self) -> tuple[Observation, Decision]:
         self.second += 1
         self.clock.advance(1.0)
         room = {"resnet-00001": (AcceleratorRoom(accelerator="cpu", room=9),)}
-        self.at.fleet([Status(name, ReplicaState.READY) for name in self.names], room)
+        self.at.core.fleet([Status(name, ReplicaState.READY) for name in self.names], room)
         gateway = gateway_sample(demand(), sequence=self.second, uptime_s=float(self.second))
         self.at.sources({"g0": gives(gateway)}, {name: self._tells(name) for name in self.names})
         asyncio.run(self.at.sample())
-        (decision,) = self.at.decide(self.clock.now())
-        seen = self.at.observation("resnet-00001")
+        (decision,) = self.at.core.decide(self.clock.now())
+        seen = self.at.core.observation("resnet-00001")
         assert seen is not None
         return seen, decision
 
@@ -71,7 +72,7 @@ class Crowd:
         )
 
         async def fetch() -> bytes:
-            self.asked[name] += 1
+            self.to_sample[name] += 1
             return await gives(sample)()
 
         return fetch
@@ -81,7 +82,7 @@ def test_some_are_asked_each_second_and_speak_for_all_that_are_ready() -> None:
     crowd = Crowd()
     for _ in range(4):
         seen, _ = crowd.next()
-    before = sum(crowd.asked.values())
+    before = sum(crowd.to_sample.values())
     for _ in range(20):
         seen, _ = crowd.next()
         (group,) = seen.groups
@@ -90,15 +91,15 @@ def test_some_are_asked_each_second_and_speak_for_all_that_are_ready() -> None:
         assert seen.concurrency == pytest.approx(100.0)
         assert group.ips == pytest.approx(500.0)
         assert (seen.complete, seen.age_s) == (True, 0.0)
-    assert sum(crowd.asked.values()) - before == 20 * 2 * sample_size(50)
-    assert set(crowd.asked) == set(crowd.names)
+    assert sum(crowd.to_sample.values()) - before == 20 * 2 * sample_size(50)
+    assert set(crowd.to_sample) == set(crowd.names)
 
 
 def test_a_small_group_is_asked_whole() -> None:
     crowd = Crowd(3)
     for _ in range(3):
         crowd.next()
-    assert set(crowd.asked.values()) == {3}
+    assert set(crowd.to_sample.values()) == {3}
 
 
 def test_samples_that_differ_by_more_than_two_are_an_alarm() -> None:

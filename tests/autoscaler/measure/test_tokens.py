@@ -12,8 +12,7 @@ from tidegate.autoscaler.measure.collector import Collector
 from tidegate.autoscaler.measure.observation import FleetGroup, Observation
 from tidegate.autoscaler.measure.tokens import MAX_GROUPS, SLOTS, TokenMeter
 from tidegate.records.codec import decode, encode
-from tidegate.records.gateway_sample import GroupTraffic
-from tidegate.records.tokens import GroupTokens, TokensSeen
+from tidegate.records.gateway_sample import GroupTokens, GroupTraffic, TokensSeen
 
 REVISION = revision()
 A = "resnet-00001-aaaaa"

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from tests.support.worlds.autoscaling import T0, function, group, observation
-from tidegate.autoscaler import policies
 from tidegate.autoscaler.measure.observation import Observation
+from tidegate.autoscaler.policies import registry
 from tidegate.autoscaler.policies.hpa import HpaParameters, HpaPolicy, HpaScaler, RollingUtilization, mean_metric
 from tidegate.function import Scaling
 from tidegate.manifest.policy_parameters import Shrinking
@@ -22,7 +22,7 @@ def busy(share: float, ready: int = 1, **values: Any) -> Observation:
 
 
 def test_it_is_registered() -> None:
-    assert isinstance(policies.build(function(scaling=Scaling(policy="hpa")), T0, 1), HpaPolicy)
+    assert isinstance(registry.build(function(scaling=Scaling(policy="hpa")), T0, 1), HpaPolicy)
 
 
 def test_twice_the_target_doubles_and_the_tolerance_keeps() -> None:
@@ -106,10 +106,10 @@ def test_the_built_in_metrics() -> None:
 )
 def test_a_metric_that_nobody_tells_is_warned_of_at_deploy(metric: str, told: str) -> None:
     deployed = function(scaling=Scaling(policy="hpa", parameters={"metric": metric}))
-    assert told in " ".join(policies.row("hpa").warnings(deployed))
-    assert bool(policies.row("hpa").warnings(deployed)) is bool(told)
-    assert not policies.row("hpa").warnings(replace(deployed, user_metrics=True)) or metric == "qpu-memory"
-    assert not policies.row("kpa").warnings(deployed)
+    assert told in " ".join(registry.row("hpa").warnings(deployed))
+    assert bool(registry.row("hpa").warnings(deployed)) is bool(told)
+    assert not registry.row("hpa").warnings(replace(deployed, user_metrics=True)) or metric == "qpu-memory"
+    assert not registry.row("kpa").warnings(deployed)
 
 
 def test_both_ways_to_shrink() -> None:

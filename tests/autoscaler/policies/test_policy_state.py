@@ -7,9 +7,9 @@ from collections import deque
 import pytest
 
 from tests.support.worlds.autoscaling import T0, function, group, observation, revision
-from tidegate.autoscaler import policies
 from tidegate.autoscaler.decider import Decider
 from tidegate.autoscaler.measure.observation import Observation
+from tidegate.autoscaler.policies import registry
 from tidegate.autoscaler.policies.policy_state import Plain, StateError, restored, snapshot
 from tidegate.autoscaler.policies.smif.scale_in import ScaleInTimer
 from tidegate.function import Scaling
@@ -23,7 +23,7 @@ def at(second: int) -> Observation:
     groups = (
         group(
             "cpu", ready=ready, sampled=ready, limit=1, concurrency=load / 9.0, rps=load, ips=load, busy=0.7 * ready,
-            mu_ips=11.0, is_mu_learnt=True, execution_s=0.09, floor_s=0.08, tail_s=0.1,
+            mu_ips=11.0, is_mu_learnt=True, execution_s=0.09, min_execution_s=0.08, tail_s=0.1,
             latency_s=0.4 if is_late else 0.1, answers=300, late=100 if is_late else 0,
         ),
         group("gpu", ready=1, sampled=1, mu_ips=40.0, price_per_hour=3.0),
@@ -35,7 +35,7 @@ def at(second: int) -> Observation:
     )
 
 
-@pytest.mark.parametrize("policy", policies.names())
+@pytest.mark.parametrize("policy", registry.names())
 @pytest.mark.parametrize(
     "parameters", [{}, {"metric-aggregation-algorithm": "weighted-exponential", "zero-protocol": "knative"}]
 )

@@ -17,11 +17,11 @@ from tests.support.worlds.autoscaling import (
     replica_sample,
     revision,
 )
-from tidegate.autoscaler import policies
 from tidegate.autoscaler.decider import Decider
 from tidegate.autoscaler.decisions.limits import LimitContext, bounded
 from tidegate.autoscaler.measure.collector import Collector
 from tidegate.autoscaler.measure.observation import FleetGroup
+from tidegate.autoscaler.policies import registry
 from tidegate.autoscaler.policies.kpa.parameters import KpaParameters
 from tidegate.autoscaler.policies.kpa.policy import KnativeScaler
 from tidegate.autoscaler.policies.kpa.windows import LinearWindow
@@ -84,7 +84,7 @@ STEP = st.fixed_dictionaries(
 )
 
 
-@pytest.mark.parametrize("policy", policies.names())
+@pytest.mark.parametrize("policy", registry.names())
 @given(st.lists(STEP, max_size=12), st.integers(0, 3), st.integers(0, 3))
 @settings(max_examples=100, deadline=None)
 def test_bad_samples_never_stop_the_loop(policy: str, steps: list[dict[str, Any]], low: int, more: int) -> None:

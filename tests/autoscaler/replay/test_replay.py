@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.worlds.autoscaling import T0, revision
 from tests.support.worlds.recorded import SECONDS, recording
-from tidegate.autoscaler import policies
+from tidegate.autoscaler.policies import registry
 from tidegate.autoscaler.replay import report
 from tidegate.autoscaler.replay.changes import changed
 from tidegate.autoscaler.replay.player import again, instead
@@ -21,7 +21,7 @@ def parsed(text: str) -> list[tuple[int, Line]]:
     return lines
 
 
-@pytest.fixture(params=policies.names())
+@pytest.fixture(params=registry.names())
 def policy(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 

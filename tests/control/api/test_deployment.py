@@ -114,7 +114,7 @@ def test_explain_names_the_emulated_accelerators_that_a_function_may_use(tmp_pat
     )
 
     async def tell(desk: Desk) -> None:
-        desk.world.backend.equip((CPU, t4))
+        desk.world.backend.set_accelerators((CPU, t4))
         await desk.deploy()
         assert "from a profile: t4" in (await desk.get("/functions/echo/explain")).json()["text"]
         await desk.deploy(MANIFEST + "  accelerators: [cpu]\n")
@@ -139,7 +139,7 @@ def test_explain_says_why_what_was_decided_does_not_come(tmp_path: Path) -> None
 
 def test_explain_says_that_there_is_no_place(tmp_path: Path) -> None:
     async def tell(desk: Desk) -> None:
-        desk.world.backend.equip((replace(CPU, count=1),))
+        desk.world.backend.set_accelerators((replace(CPU, count=1),))
         await desk.deploy(
             MANIFEST.replace("name: echo", "name: first").replace("{tidegate", "{tidegate.dev/min-scale: 1, tidegate")
         )

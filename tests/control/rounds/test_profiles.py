@@ -8,7 +8,8 @@ from random import Random
 from typing import Any
 
 from tests.support.worlds.autoscaling import T0, replica_sample
-from tidegate.autoscaler.live import Autoscaler
+from tidegate.autoscaler.autoscaler import StandaloneContext
+from tidegate.autoscaler.live import LiveAutoscaler
 from tidegate.autoscaler.measure.rates import LearntCell
 from tidegate.clock import ManualClock
 from tidegate.control.rounds.profiles import KEPT_EVERY_S, LearnedProfiles
@@ -39,7 +40,7 @@ class Desk:
 
     def __init__(self, store: EmbeddedStore, now: float = T0) -> None:
         self.clock = ManualClock(now)
-        self.autoscaler = Autoscaler(self.clock)
+        self.autoscaler = LiveAutoscaler(self.clock, StandaloneContext()).core
         self.backend = FakeBackend([T4], self.clock, Random(1))
         self.learning = LearnedProfiles(
             autoscaler=self.autoscaler, backend=self.backend, clock=self.clock, store=store, epoch=7

@@ -7,15 +7,15 @@ import pytest
 
 from tests.support.worlds.autoscaling import demand
 from tests.support.worlds.control_world import World, function, in_world
-from tidegate.autoscaler.measure.history import Line
+from tidegate.autoscaler.measure.history import SeriesLine
 from tidegate.control.rounds.recording import in_use
 from tidegate.deploy.backend import ReplicaStatus
 from tidegate.function import Scaling
+from tidegate.records.gateway_sample import GroupTokens, TokensSeen
 from tidegate.records.replica_state import ReplicaState
-from tidegate.records.tokens import GroupTokens, TokensSeen
 
 
-def line(world: World, metric: str, group: str | None = None) -> Line:
+def line(world: World, metric: str, group: str | None = None) -> SeriesLine:
     answer = world.round.history.query("echo", world.clock.now(), since_s=5.0, metric=metric, group=None)
     return next(line for line in answer.lines if line.group == group)
 

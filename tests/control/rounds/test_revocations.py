@@ -64,7 +64,7 @@ def test_a_barred_kind_is_tried_again_when_the_other_is_full_or_gone(tmp_path: P
         if full:
             await world.deploy(function("other", scaling=Scaling(min_scale=3), accelerators=("cpu-big",)))
         else:
-            world.backend.equip([CPU])
+            world.backend.set_accelerators([CPU])
         world.activate("echo-00001")
         await world.advance(3.0)
         there = {each.accelerator for each in world.replicas(ReplicaState.READY) if each.function == "echo"}

@@ -19,9 +19,8 @@ from tidegate.deploy.backend import ReplicaStatus
 from tidegate.deploy.fake import FakeBackend
 from tidegate.deploy.placement.ledger import WHOLE, Room
 from tidegate.function import Revision, Scaling
-from tidegate.records.cold_start_phases import ColdStartPhases
 from tidegate.records.gateway_sample import ColdStartSeen, GatewaySample
-from tidegate.records.replica_state import ReplicaState
+from tidegate.records.replica_state import ColdStartPhases, ReplicaState
 from tidegate.records.route_table import FailureKind
 
 READY, STARTING, DRAINING = ReplicaState.READY, ReplicaState.STARTING, ReplicaState.DRAINING

@@ -32,7 +32,7 @@ def shown(world: World) -> dict[str, GroupView]:
 
 def test_what_is_decided_for_each_accelerator_is_carried_out_and_shown(tmp_path: Path) -> None:
     async def tell(world: World) -> None:
-        world.backend.equip([T4, V100])
+        world.backend.set_accelerators([T4, V100])
         await world.deploy(function(scaling=Scaling(min_scale=3)))
         await world.advance(3.0)
         (decision,) = (each.decision for each in world.round.tracked("echo"))
@@ -58,11 +58,11 @@ def test_what_is_decided_for_each_accelerator_is_carried_out_and_shown(tmp_path:
 
 def test_replicas_leave_an_accelerator_that_is_gone_when_others_are_ready(tmp_path: Path) -> None:
     async def tell(world: World) -> None:
-        world.backend.equip([T4, V100])
+        world.backend.set_accelerators([T4, V100])
         await world.deploy(function(scaling=Scaling(min_scale=2, max_scale=2)))
         await world.advance(3.0)
         assert present(world) == {"t4": 2}
-        world.backend.equip([V100])
+        world.backend.set_accelerators([V100])
         ready = []
         for _ in range(6):
             await world.second()
@@ -77,10 +77,10 @@ def test_replicas_leave_an_accelerator_that_is_gone_when_others_are_ready(tmp_pa
 
 def test_a_smaller_accelerator_keeps_what_fits(tmp_path: Path) -> None:
     async def tell(world: World) -> None:
-        world.backend.equip([V100])
+        world.backend.set_accelerators([V100])
         await world.deploy(function(scaling=Scaling(min_scale=4, max_scale=4)))
         await world.advance(3.0)
-        world.backend.equip([replace(V100, count=1)])
+        world.backend.set_accelerators([replace(V100, count=1)])
         await world.advance(3.0)
         assert present(world) == {"v100": 1}
         reasons = {each.code for each in world.view().revisions[0].reasons}

@@ -9,8 +9,8 @@ from prometheus_client import CollectorRegistry, generate_latest
 from tidegate.control.state.faults import Faults
 from tidegate.control.watch import cold_starts as coldstarts
 from tidegate.control.watch.cold_starts import ColdStarts
-from tidegate.records.cold_start_phases import ColdStartPhases
 from tidegate.records.gateway_sample import ColdStartSeen
+from tidegate.records.replica_state import ColdStartPhases
 
 
 @pytest.fixture

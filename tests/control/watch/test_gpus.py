@@ -95,7 +95,6 @@ def test_the_round_tells_policies_and_shows_the_minute(tmp_path: Path) -> None:
     async def tell(world: World) -> None:
         driver = Driver()
         world.round.gpus = Gpus(driver.read)
-        world.round.autoscaler.device_metrics = world.round.gpus.metrics
         await world.deploy(function(scaling=Scaling(min_scale=1)))
         for _ in range(4):
             await world.advance(1.0)

@@ -6,7 +6,7 @@ import pytest
 
 from tidegate.control.watch.tokens import TokenMeter
 from tidegate.histogram import Histogram
-from tidegate.records.tokens import TokensSeen, difference
+from tidegate.records.gateway_sample import TokensSeen, difference
 
 
 def times(*seconds: float) -> tuple[tuple[int, int], ...]:

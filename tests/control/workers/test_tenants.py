@@ -12,7 +12,7 @@ from tidegate.control.state.faults import Faults
 from tidegate.control.workers.quotas import QuotaPool, open_pool
 from tidegate.control.workers.tenants import Tenancy, differences, tenants_of
 from tidegate.errors import InvalidInputError
-from tidegate.flow.quota import Answer, Budget, Report
+from tidegate.flow.quota import Budget, QuotaAnswer, QuotaReport
 from tidegate.gateway.access.quota_pool import SocketPool
 from tidegate.records.gateway_sample import GatewaySample
 from tidegate.records.tenants import Quotas, Tenant, TenantSeen, digest
@@ -92,7 +92,7 @@ class MovingPool(EmbeddedPool):
 
     is_away = False
 
-    async def exchange(self, member: str, reports: Sequence[Report]) -> Answer:
+    async def exchange(self, member: str, reports: Sequence[QuotaReport]) -> QuotaAnswer:
         if self.is_away:
             raise StoreFaultError("redis://example: gone")
         return await super().exchange(member, reports)
@@ -110,8 +110,8 @@ def test_workers_reach_the_pool_over_its_socket(tmp_path: Path) -> None:
         await served.open()
         one, two = SocketPool(served.address), SocketPool(served.address)
         window = int(LiveClock().now() / 60.0)
-        first = await one.exchange("g0", [Report(budget, window, 0, 70)])
-        second = await two.exchange("g1", [Report(budget, window, 10, 70)])
+        first = await one.exchange("g0", [QuotaReport(budget, window, 0, 70)])
+        second = await two.exchange("g1", [QuotaReport(budget, window, 10, 70)])
         assert (first.grants[0].ceiling, second.grants[0].ceiling, second.members) == (70, 30, 2)
         common.is_away = True
         assert (await one.exchange("g0", [])).is_part

@@ -98,6 +98,6 @@ def test_bounds(entry: str) -> None:
 
 def test_every_key_has_a_sentence_and_its_default_can_be_read() -> None:
     for row in (*KEYS, *PROFILE_KEYS):
-        assert row.sentence.endswith(".")
+        assert row.description.endswith(".")
         if row.default is not None:
             assert row.accepts(row.default)

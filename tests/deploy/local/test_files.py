@@ -11,7 +11,7 @@ from tidegate.deploy.local import sockets
 from tidegate.deploy.local.checks import problems
 from tidegate.deploy.local.logs import open_log, prune, tail, trim
 from tidegate.deploy.local.processes import Exit, SpawnError
-from tidegate.deploy.local.replica import read_secrets, story
+from tidegate.deploy.local.replica import failure_text, read_secrets
 from tidegate.function import Function, Server, ServerKind
 
 
@@ -58,9 +58,10 @@ def test_a_long_name_becomes_a_short_socket() -> None:
 
 def test_a_story_ends_with_what_the_server_said() -> None:
     assert (
-        story("it died", ["a", "b"], "wrong port") == "it died; wrong port\nlast output of the model server:\n  a\n  b"
+        failure_text("it died", ["a", "b"], "wrong port")
+        == "it died; wrong port\nlast output of the model server:\n  a\n  b"
     )
-    assert story("it died", []) == "it died\nthe model server wrote nothing"
+    assert failure_text("it died", []) == "it died\nthe model server wrote nothing"
 
 
 def test_ways_to_end_in_words() -> None:

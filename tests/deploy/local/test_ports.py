@@ -1,4 +1,4 @@
-"""Fixed ports: who insists on one is learnt from how its server fails."""
+"""Fixed ports: who is_required on one is learnt from how its server fails."""
 
 from dataclasses import replace
 
@@ -31,12 +31,12 @@ def fixed(*words: str) -> Function:
 )
 def test_a_server_that_fails_for_its_port_insists_on_it(words: str) -> None:
     ports = FixedPorts()
-    assert not ports.insists(fixed())
+    assert not ports.is_required(fixed())
     assert ports.has_failed_for_it(fixed(), 41000, ["starting", words])
-    assert ports.insists(fixed())
-    assert not ports.insists(replace(fixed(), name="other"))
-    assert not ports.insists(replace(fixed(), port=9001))
-    assert not ports.insists(fixed("--port", "{port}")), "another command is asked anew"
+    assert ports.is_required(fixed())
+    assert not ports.is_required(replace(fixed(), name="other"))
+    assert not ports.is_required(replace(fixed(), port=9001))
+    assert not ports.is_required(fixed("--port", "{port}")), "another command is asked anew"
 
 
 def test_other_failures_teach_nothing() -> None:
@@ -47,7 +47,7 @@ def test_other_failures_teach_nothing() -> None:
     assert not ports.has_failed_for_it(replace(fixed(), port=None), 41000, WORDS)
     for other in ("address ('0.0.0.0', 8002): address", "listen tcp 0.0.0.0:8002: address", "port 8002: address"):
         assert not ports.has_failed_for_it(fixed(), 41000, [f"12:00:59 [Errno 98] {other} already in use"])
-    assert not ports.insists(fixed())
+    assert not ports.is_required(fixed())
     assert is_replaceable(fixed("{port}"))
     assert not is_replaceable(fixed())
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tidegate.deploy.local.cpu_quota import Quotas
+from tidegate.deploy.local.cpu_quota import CpuQuotas
 from tidegate.deploy.placement.ledger import Accelerator, AcceleratorKind
 
 HALF = Accelerator(name="half", kind=AcceleratorKind.CPU, count=1, memory_bytes=1, cores=1, quota=50.0)
@@ -42,7 +42,7 @@ def _kernel(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_version_1_takes_a_quota_and_a_period(tmp_path: Path) -> None:
     (tmp_path / "cpu/mine").mkdir(parents=True)
     proc = machine(tmp_path, "cgroup ROOT/cpu cgroup rw,cpu,cpuacct 0 0\n", "4:cpu,cpuacct:/mine\n0::/\n")
-    quotas = Quotas(tmp_path, never, proc)
+    quotas = CpuQuotas(tmp_path, never, proc)
     assert quotas.why is None
     quotas.hold("echo-00001-abcde", 42, replace(HALF, cores=2, quota=25.0))
     (group,) = (tmp_path / "cpu/mine").glob("*echo-00001-abcde")
@@ -57,7 +57,7 @@ def test_version_1_takes_a_quota_and_a_period(tmp_path: Path) -> None:
 def test_version_2_makes_siblings_of_the_own_group(tmp_path: Path) -> None:
     (tmp_path / "unified/slice/own").mkdir(parents=True)
     proc = machine(tmp_path, "cgroup2 ROOT/unified cgroup2 rw 0 0\n", "0::/slice/own\n")
-    quotas = Quotas(tmp_path, never, proc)
+    quotas = CpuQuotas(tmp_path, never, proc)
     quotas.hold("r1", 42, replace(HALF, quota=2.0))
     (group,) = (tmp_path / "unified/slice").glob("tidegate-*r1")
     assert (group / "cpu.max").read_text() == "1000 10000", "the kernel's least is 1 ms"
@@ -65,14 +65,14 @@ def test_version_2_makes_siblings_of_the_own_group(tmp_path: Path) -> None:
 
 def test_where_there_is_none_it_is_said_why(tmp_path: Path) -> None:
     said: list[str] = []
-    nowhere = Quotas(tmp_path, said.append, tmp_path / "absent")
+    nowhere = CpuQuotas(tmp_path, said.append, tmp_path / "absent")
     for replica in ("r1", "r2"):
         nowhere.hold(replica, 42, HALF)
     nowhere.hold("r3", 42, replace(HALF, quota=100.0))
     assert said == ["replicas on half get their whole cores, not 50 % of them: this system has no cgroups"], "once"
     nowhere.sweep()
     (tmp_path / "cpu").mkdir()
-    plain = Quotas(tmp_path, never, machine(tmp_path, "cgroup ROOT/cpu cgroup rw,cpu 0 0\n", "1:cpu:/\n"))
+    plain = CpuQuotas(tmp_path, never, machine(tmp_path, "cgroup ROOT/cpu cgroup rw,cpu 0 0\n", "1:cpu:/\n"))
     assert plain.why is not None
     assert "does not hand on" in plain.why
     assert list((tmp_path / "cpu").iterdir()) == [], "the probe is gone"
@@ -81,7 +81,7 @@ def test_where_there_is_none_it_is_said_why(tmp_path: Path) -> None:
 def test_empty_groups_are_swept_away_but_those_that_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     proc = machine(tmp_path, "cgroup ROOT/cpu cgroup rw,cpu 0 0\n", "1:cpu:/\n")
     (tmp_path / "cpu").mkdir()
-    quotas = Quotas(tmp_path, never, proc)
+    quotas = CpuQuotas(tmp_path, never, proc)
     monkeypatch.setattr(quotas, "_parent", tmp_path / "cpu")
     for name in ("r1", "r2"):
         (tmp_path / "cpu" / f"{quotas._prefix}{name}").mkdir()

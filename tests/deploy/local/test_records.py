@@ -4,9 +4,8 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-from tidegate.deploy.local.adoption import pair_up
 from tidegate.deploy.local.records import ProcessKind, ProcessRecord, RecordStore, ReplicaDetails, Unreadable
-from tidegate.deploy.local.recovery import sort_traces
+from tidegate.deploy.local.recovery import pair_up, sort_traces
 from tidegate.deploy.placement.ledger import Assignment
 from tidegate.function import Function, Revision, Server, ServerKind
 

@@ -87,10 +87,10 @@ def test_cores_that_are_declared_but_not_there_are_shared_evenly() -> None:
 def test_cores_within_a_unit_change_in_place() -> None:
     ledger = Ledger.of([CPU2], host_cores=(0, 1))
     ledger.assign("a", "cpu-2core", Demand())
-    assert ledger.recore("a", 1).cores == (0,)
-    assert ledger.recore("a", 2).cores == (0, 1)
+    assert ledger.reassign_cores("a", 1).cores == (0,)
+    assert ledger.reassign_cores("a", 2).cores == (0, 1)
     with pytest.raises(NoRoomError, match="cannot have 3 cores; a unit has 2"):
-        ledger.recore("a", 3)
+        ledger.reassign_cores("a", 3)
     assert ledger.held["a"].cores == (0, 1), "a refusal changes nothing"
 
 
@@ -176,11 +176,11 @@ class LedgerMachine(RuleBasedStateMachine):
             self.ledger.release(data.draw(st.sampled_from(sorted(self.ledger.held))))
 
     @rule(data=st.data(), count=st.integers(0, 4))
-    def recore(self, data: st.DataObject, count: int) -> None:
+    def reassign_cores(self, data: st.DataObject, count: int) -> None:
         if self.ledger.held:
             name = data.draw(st.sampled_from(sorted(self.ledger.held)))
             with contextlib.suppress(NoRoomError):
-                self.ledger.recore(name, count)
+                self.ledger.reassign_cores(name, count)
 
     @invariant()
     def no_unit_is_over_committed(self) -> None:
@@ -270,21 +270,21 @@ class SumsMachine(RuleBasedStateMachine):
                 self.ledger.restore(self.name(), data.draw(st.sampled_from(self.gone)))
 
     @rule(data=st.data(), count=st.integers(0, 3))
-    def recore(self, data: st.DataObject, count: int) -> None:
+    def reassign_cores(self, data: st.DataObject, count: int) -> None:
         if self.ledger.held:
             with contextlib.suppress(NoRoomError):
-                self.ledger.recore(data.draw(st.sampled_from(sorted(self.ledger.held))), count)
+                self.ledger.reassign_cores(data.draw(st.sampled_from(sorted(self.ledger.held))), count)
 
     @rule(
         counts=st.lists(st.integers(0, 4), min_size=len(KINDS), max_size=len(KINDS)),
         smaller=st.booleans(),
         cores=st.integers(0, 5),
     )
-    def equip(self, counts: list[int], smaller: bool, cores: int) -> None:
+    def set_accelerators(self, counts: list[int], smaller: bool, cores: int) -> None:
         kinds = [replace(kind, count=count) for kind, count in zip(KINDS, counts, strict=True) if count]
         if smaller:
             kinds = [replace(kind, memory_bytes=kind.memory_bytes // 2) for kind in kinds]
-        self.ledger.equip(kinds, range(cores))
+        self.ledger.set_accelerators(kinds, range(cores))
 
     @invariant()
     def the_kept_sums_are_those_made_anew(self) -> None:
@@ -339,7 +339,7 @@ def test_the_work_of_an_answer_does_not_grow_with_what_is_held(monkeypatch: pyte
         ledger.assign(f"r{index}", CPU.name, Demand())
         ledger.assign(f"g{index}", T4.name, Demand(share=40))
     for index in range(0, 600, 7):
-        ledger.recore(f"r{index}", 1)
+        ledger.reassign_cores(f"r{index}", 1)
         ledger.release(f"g{index}")
     assert ledger.room(CPU.name, Demand()) == Room(free=400, total=1000)
     assert ledger.room(T4.name, Demand(share=40)) == Room(free=1486, total=2000)
@@ -367,7 +367,7 @@ def test_fewer_units_leave_too_many_replicas_until_some_give_back_theirs() -> No
     ledger = Ledger.of([CARD])
     for index in range(CARD.count):
         ledger.assign(f"r{index}", CARD.name, Demand())
-    ledger.equip([replace(CARD, count=CARD.count - 1)], ())
+    ledger.set_accelerators([replace(CARD, count=CARD.count - 1)], ())
     assert ledger.room(CARD.name, Demand()) == Room(free=-1, total=CARD.count - 1)
     assert ledger.describe(CARD.name) == f"{CARD.count} of {CARD.count - 1} units in use"
     with pytest.raises(NoRoomError):
@@ -376,7 +376,7 @@ def test_fewer_units_leave_too_many_replicas_until_some_give_back_theirs() -> No
     assert ledger.room(CARD.name, Demand()).free == 0, "a place is free, and one replica holds a place that is gone"
     ledger.release(f"r{CARD.count - 1}")
     assert ledger.room(CARD.name, Demand()).free == 1
-    ledger.equip([replace(CARD, count=CARD.count + 2)], ())
+    ledger.set_accelerators([replace(CARD, count=CARD.count + 2)], ())
     assert ledger.room(CARD.name, Demand()).free == 4
 
 
@@ -384,7 +384,7 @@ def test_a_kind_that_is_gone_stays_without_units_until_it_is_given_back() -> Non
     ledger = Ledger.of([CARD])
     ledger.assign("r0", CARD.name, Demand())
     other = replace(CARD, name="other")
-    ledger.equip([other], ())
+    ledger.set_accelerators([other], ())
     assert [(each.name, each.count) for each in ledger.accelerators.values()] == [("other", CARD.count), (CARD.name, 0)]
     assert candidates(ledger.accelerators.values(), function()) == (other,)
     ledger.release("r0")

@@ -11,8 +11,8 @@ from tests.support.worlds.fake_exchange import FakeExchange, request
 from tests.support.worlds.gateway_chain import ONE, TWO, Door, table
 from tidegate import metrics
 from tidegate.flow.quota import Budget
-from tidegate.gateway.counting.counters import Ending
-from tidegate.gateway.counting.tenant_accounts import MOST_WAITING
+from tidegate.gateway.counting.outcomes import Ending
+from tidegate.gateway.counting.tenant_accounts import MAX_WAITING
 from tidegate.gateway.routing.openai_body import WAITED_BYTES
 from tidegate.records.route_table import Hedging, ReplicaRoute, RouteTable
 from tidegate.records.tenants import AccessRule, JwtRule, KeySet, Quotas, Tenant, digest
@@ -60,7 +60,7 @@ def arrivals(found: Door) -> int:
 
 def exposed(found: Door) -> str:
     into = metrics.Exposition()
-    found.chain.gate.expose(into, "g0")
+    found.core.access_control.expose(into, "g0")
     return into.render().decode()
 
 
@@ -112,7 +112,7 @@ def test_a_tenant_calls_the_functions_that_it_may() -> None:
     found = door(acme(functions=("g",)))
     asked = found.arrive("POST /v2/models/m/infer", WITH_KEY)
     assert (asked.log, asked.error["code"]) == (["answer 403"], "not_allowed")
-    found.chain.apply(closed(acme(functions=("g", "f")), number=2))
+    found.core.apply(closed(acme(functions=("g", "f")), number=2))
     assert found.arrive("POST /v2/models/m/infer", WITH_KEY).log == ["to 10.0.0.1:1"]
 
 
@@ -125,7 +125,7 @@ def test_health_is_everybodys_and_metadata_is_not() -> None:
 
 def test_a_key_that_was_taken_back_opens_nothing_from_the_next_table_on() -> None:
     found = door()
-    found.chain.apply(closed(Tenant(name="acme", keys=(digest(OTHER.encode()),)), number=2))
+    found.core.apply(closed(Tenant(name="acme", keys=(digest(OTHER.encode()),)), number=2))
     assert found.arrive("POST /v2/models/m/infer", WITH_KEY).log == ["answer 401"]
     assert found.arrive("POST /v2/models/m/infer", WITH_OTHER).log == ["to 10.0.0.1:1"]
 
@@ -163,8 +163,8 @@ def test_a_key_that_the_issuer_does_not_show_yet_is_counted_and_taken_once_it_do
     later = Issuer().ec("e2")
     field = f"x-api-key: {later.sign('e2', claims(NOW))}"
     assert found.arrive("POST /v2/models/m/infer", field).log == ["answer 401"]
-    assert found.chain.gate.unknown_keys == {"keys": 1}
-    found.chain.apply(closed(number=2, access=AccessRule(jwt=TOKENS), keys=later))
+    assert found.core.access_control.unknown_keys == {"keys": 1}
+    found.core.apply(closed(number=2, access=AccessRule(jwt=TOKENS), keys=later))
     assert found.arrive("POST /v2/models/m/infer", field).log == ["to 10.0.0.1:1"]
 
 
@@ -178,9 +178,9 @@ AT_ONCE = Budget("acme/concurrency", 3)
 def test_a_quota_is_reserved_and_settled_with_what_was_used() -> None:
     found = door(acme(quotas=Quotas(requests_per_minute=2, inferences_per_second=20, concurrency=3)))
     first = found.arrive("POST /v2/models/m/infer", WITH_KEY, body=BODY)
-    assert found.till.taken == {PER_MINUTE: 1, INFERENCES: 8, AT_ONCE: 1}
+    assert found.quota_counters.taken == {PER_MINUTE: 1, INFERENCES: 8, AT_ONCE: 1}
     first.answered(100.1)
-    assert +found.till.taken == {PER_MINUTE: 1, INFERENCES: 8}, "its place is free, the rest is used"
+    assert +found.quota_counters.taken == {PER_MINUTE: 1, INFERENCES: 8}, "its place is free, the rest is used"
     found.arrive("POST /v2/models/m/infer", WITH_KEY).answered(100.2)
     refused = found.arrive("POST /v2/models/m/infer", WITH_KEY)
     assert refused.log == ["answer 429"]
@@ -188,11 +188,11 @@ def test_a_quota_is_reserved_and_settled_with_what_was_used() -> None:
     assert "2 requests per minute" in refused.answer.decode()
     assert b"retry-after: 13\r\n" in refused.extra
     assert b"x-ratelimit-limit-requests: 2\r\nx-ratelimit-remaining-requests: 0\r\n" in refused.extra
-    assert +found.till.taken == {PER_MINUTE: 2, INFERENCES: 9}, "what was refused has taken nothing"
+    assert +found.quota_counters.taken == {PER_MINUTE: 2, INFERENCES: 9}, "what was refused has taken nothing"
     assert found.demand().arrivals == 2, "what a quota refuses needs no replica"
     assert 'tenant_refused_requests_total{tenant="acme",quota="requests-per-minute"} 1' in exposed(found)
     assert 'tidegate_gateway_tenant_inferences_total{tenant="acme"} 9' in exposed(found)
-    (seen,) = found.chain.gate.seen()
+    (seen,) = found.core.access_control.seen()
     assert (seen.tenant, seen.requests, seen.inferences, seen.refused) == ("acme", 2, 9, 1)
 
 
@@ -215,10 +215,10 @@ def test_a_guess_of_how_long_an_answer_will_be_takes_all_of_a_quota_at_most() ->
 
     asked = ask(100)
     assert asked.log == ["to 10.0.0.1:1"]
-    assert found.till.taken == {budget: 200}
+    assert found.quota_counters.taken == {budget: 200}
     told = b'{"usage":{"prompt_tokens":40,"completion_tokens":5}}'
     asked.answered(100.1, 200, "content-type: application/json", "tidegate-credit: keep", body=told)
-    assert found.till.taken == {budget: 45}
+    assert found.quota_counters.taken == {budget: 45}
     refused = ask(4000)
     assert "less than this request needs" in refused.answer.decode(), "its prompt alone is too large"
 
@@ -232,34 +232,34 @@ def waits() -> tuple[Door, FakeExchange]:
     found = Door(closed(quota_of_ten()))
     asked = found.arrive("POST /v2/models/m/infer", WITH_KEY)
     assert asked.log == []
-    assert sum(found.till.taken.values()) == 2
+    assert sum(found.quota_counters.taken.values()) == 2
     return found, asked
 
 
 def test_a_client_that_leaves_before_its_turn_gets_all_back() -> None:
     found, asked = waits()
     asked.client_leaves(100.5)
-    assert not +found.till.taken
+    assert not +found.quota_counters.taken
 
 
 def test_a_deadline_in_the_waiting_room_gives_all_back() -> None:
     found, asked = waits()
     asked.expires(111.0)
     assert asked.log == ["answer 504"]
-    assert not +found.till.taken
+    assert not +found.quota_counters.taken
 
 
 def test_a_room_that_is_full_gives_all_back() -> None:
     found = Door(closed(quota_of_ten(), queue_requests=0))
     assert found.arrive("POST /v2/models/m/infer", WITH_KEY).error["code"] == "queue_full"
-    assert not +found.till.taken
+    assert not +found.quota_counters.taken
 
 
 def test_what_a_replica_had_counts_however_it_ended() -> None:
     found = door(quota_of_ten())
     found.arrive("POST /v2/models/m/infer", WITH_KEY).client_leaves(100.1)
     found.arrive("POST /v2/models/m/infer", WITH_KEY).answered(100.2, 500)
-    assert +found.till.taken == {Budget("acme/requests", 10, 60): 2}
+    assert +found.quota_counters.taken == {Budget("acme/requests", 10, 60): 2}
 
 
 def test_tenants_have_budgets_of_their_own() -> None:
@@ -277,7 +277,7 @@ def test_tenants_have_budgets_of_their_own() -> None:
 def test_new_terms_hold_from_the_next_table_on_and_counts_go_on() -> None:
     found = door(acme(quotas=Quotas(requests_per_minute=1)))
     assert found.arrive("POST /v2/models/m/infer", WITH_KEY).log == ["to 10.0.0.1:1"]
-    found.chain.apply(closed(acme(weight=3.0, quotas=Quotas(requests_per_minute=5)), number=2))
+    found.core.apply(closed(acme(weight=3.0, quotas=Quotas(requests_per_minute=5)), number=2))
     asked = found.arrive("POST /v2/models/m/infer", WITH_KEY)
     assert asked.context.tenant.weight == 3.0
     assert 'tenant_requests_total{tenant="acme"} 2' in exposed(found)
@@ -292,12 +292,12 @@ def test_a_request_with_two_copies_is_charged_once(winner: str) -> None:
     found.ready(TWO, 2)
     first = found.arrive("POST /v2/models/m/infer", WITH_KEY, body=BODY)
     found.now = 100.06
-    found.chain.late()
+    found.core.on_hedges_due()
     second = first.twin
     assert second is not None
     (first if winner == "first" else second).answered(100.1)
-    assert +found.till.taken == {Budget("acme/requests", 10, 60): 1, Budget("acme/inferences", 20, 1): 8}
-    (seen,) = found.chain.gate.seen()
+    assert +found.quota_counters.taken == {Budget("acme/requests", 10, 60): 1, Budget("acme/inferences", 20, 1): 8}
+    (seen,) = found.core.access_control.seen()
     assert (seen.requests, seen.inferences) == (1, 8)
 
 
@@ -307,7 +307,7 @@ def test_a_request_with_two_copies_is_charged_once(winner: str) -> None:
 def asking() -> tuple[Door, FakeExchange]:
     """A request that waits to hear of its quota."""
     found = door(quota_of_ten())
-    found.till.knows = False
+    found.quota_counters.knows = False
     asked = found.arrive("POST /v2/models/m/infer", WITH_KEY)
     assert asked.log == []
     assert len(found.asked) == 1
@@ -317,12 +317,12 @@ def asking() -> tuple[Door, FakeExchange]:
 def test_a_request_goes_on_when_the_pool_has_granted_it() -> None:
     found, asked = asking()
     wanted, _, answered = found.asked[0]
-    answered(found.till.answer(wanted))
+    answered(found.quota_counters.answer(wanted))
     assert asked.log == ["to 10.0.0.1:1"]
     asked.answered(100.1)
-    assert +found.till.taken == {Budget("acme/requests", 10, 60): 1}
+    assert +found.quota_counters.taken == {Budget("acme/requests", 10, 60): 1}
     assert found.demand().arrivals == 1, "it is counted once"
-    assert found.chain.gate.waiting == 0
+    assert found.core.access_control.waiting == 0
 
 
 def test_a_request_is_refused_when_the_pool_refuses() -> None:
@@ -341,35 +341,35 @@ def test_who_has_gone_meanwhile_gets_back_what_the_pool_granted(end: str) -> Non
     else:
         asked.client_leaves(100.2)
     wanted, _, answered = found.asked[0]
-    answered(found.till.answer(wanted))
-    assert not +found.till.taken
-    assert found.chain.gate.waiting == 0
+    answered(found.quota_counters.answer(wanted))
+    assert not +found.quota_counters.taken
+    assert found.core.access_control.waiting == 0
 
 
 @pytest.mark.parametrize("granted", [True, False])
 def test_a_faulty_rest_of_a_body_ends_a_request_that_waits_for_the_pool(granted: bool) -> None:
     found = door(quota_of_ten(), protocol="openai")
-    found.till.knows = False
+    found.quota_counters.knows = False
     first = b'{"model":"m","input":"' + b"x" * WAITED_BYTES
     head = request(
         f"POST /v1/completions HTTP/1.1\r\nHost: a\r\n{WITH_KEY}\r\ncontent-length: {len(first) + 99}\r\n\r\n"
     )
     asked = FakeExchange(found.chain, head, first, complete=False, now=found.now).start()
-    ticket = asked.context
+    state = asked.context
     asked.body_comes(first + b'","model":"other"', complete=False)
-    assert (asked.log, ticket.ending) == (["proceed", "answer 400"], Ending.CANCELLED)
+    assert (asked.log, state.ending) == (["proceed", "answer 400"], Ending.CANCELLED)
     wanted, _, answered = found.asked[0]
-    answered(found.till.answer(wanted) if granted else Short(1, 0.1))
+    answered(found.quota_counters.answer(wanted) if granted else Short(1, 0.1))
     assert asked.log == ["proceed", "answer 400"]
-    assert not +found.till.taken
-    assert found.chain.room._fleet.replicas[ONE.id].in_flight == 0
-    assert (arrivals(found), found.chain.gate.waiting) == (0, 0)
+    assert not +found.quota_counters.taken
+    assert found.core.room._fleet.replicas[ONE.id].in_flight == 0
+    assert (arrivals(found), found.core.access_control.waiting) == (0, 0)
 
 
 def test_those_who_wait_for_the_pool_are_bounded() -> None:
     found = door(quota_of_ten())
-    found.till.knows = False
-    found.chain.gate.waiting = MOST_WAITING
+    found.quota_counters.knows = False
+    found.core.access_control.waiting = MAX_WAITING
     asked = found.arrive("POST /v2/models/m/infer", WITH_KEY)
     assert asked.log == ["answer 429"]
     assert b"retry-after: 1\r\n" in asked.extra

@@ -12,8 +12,7 @@ from tidegate.gateway.answers.cold_answers import ACCEPT_AFTER_S
 from tidegate.gateway.answers.cold_starts import KEPT_TIMES, START_S, ColdStarts
 from tidegate.gateway.counting.counters import Report
 from tidegate.records.cold_rules import ColdCalls, ColdRules
-from tidegate.records.cold_start_phases import ColdStartPhases
-from tidegate.records.replica_state import ReplicaState
+from tidegate.records.replica_state import ColdStartPhases, ReplicaState
 from tidegate.records.route_table import RouteTable
 
 PHASES = ColdStartPhases(decide_s=0.1, schedule_s=0.2, load_s=3.0)
@@ -31,7 +30,7 @@ def ask(at: Door, document: dict[str, Any], *fields: str, line: str = "POST /v1/
 
 def later(at: Door, seconds: float) -> None:
     at.now += seconds
-    at.chain.sweep(at.now)
+    at.core.sweep(at.now)
 
 
 def test_a_stream_is_opened_after_the_first_interval_and_told_the_phase_until_its_answer_begins() -> None:
@@ -43,11 +42,11 @@ def test_a_stream_is_opened_after_the_first_interval_and_told_the_phase_until_it
     assert cold.log == ["stream begins"]
     assert cold.extra == b"x-request-id: r-1\r\n"
     assert json.loads(cold.failure_event)["error"]["code"] == "replica_failed"
-    at.chain.apply(table(2, ONE, cold=BOTH, protocol="openai"))
+    at.core.apply(table(2, ONE, cold=BOTH, protocol="openai"))
     later(at, 2.0)
     at.starting(ONE)
     later(at, 2.0)
-    at.chain.heard(ONE.id, State(ReplicaState.READY, PHASES))
+    at.core.heard(ONE.id, State(ReplicaState.READY, PHASES))
     later(at, 2.0)
     at.grant(ONE, 1)
     later(at, 2.0)
@@ -62,7 +61,7 @@ def test_a_stream_is_opened_after_the_first_interval_and_told_the_phase_until_it
     cold.answered(at.now, 200, "content-type: text/event-stream", length=None, ends=False)
     later(at, 2.0)
     assert len(cold.comments) == 5
-    assert repr(at.chain.cold_answers) == "<ColdAnswers 0 wait, 0 wanted>"
+    assert repr(at.core.cold_answers) == "<ColdAnswers 0 wait, 0 wanted>"
 
 
 @pytest.mark.parametrize(
@@ -107,7 +106,7 @@ def test_anthropics_clients_get_failures_as_events_of_that_name() -> None:
 
 def test_who_waits_for_a_slot_of_an_awake_function_is_told_nothing() -> None:
     at = door()
-    at.chain.apply(table(2, ONE, cold=BOTH, protocol="openai"))
+    at.core.apply(table(2, ONE, cold=BOTH, protocol="openai"))
     first = ask(at, UNARY)
     at.ready(ONE, 1)
     assert first.log == ["to 10.0.0.1:1"]
@@ -116,7 +115,7 @@ def test_who_waits_for_a_slot_of_an_awake_function_is_told_nothing() -> None:
     assert [one.log for one in waiting] == [[], []]
     slow = door()
     started = ask(slow, STREAM)
-    slow.chain.apply(table(2, ONE, cold=BOTH, protocol="openai"))
+    slow.core.apply(table(2, ONE, cold=BOTH, protocol="openai"))
     slow.ready(ONE)
     later(slow, 2.0)
     assert started.log == [], "the start was over before the first comment was due"
@@ -148,10 +147,10 @@ def test_another_call_is_answered_202_and_its_function_wakes() -> None:
     later(at, 0.1)
     later(at, 1.0)
     assert at.activations() == [1, 1, 1], "the start is wanted on: there may have been no place for it"
-    at.chain.apply(table(2, ONE, cold=BOTH, protocol="openai"))
+    at.core.apply(table(2, ONE, cold=BOTH, protocol="openai"))
     at.ready(ONE)
     later(at, 1.0)
-    assert (len(at.activations()), repr(at.chain.cold_answers)) == (3, "<ColdAnswers 0 wait, 0 wanted>")
+    assert (len(at.activations()), repr(at.core.cold_answers)) == (3, "<ColdAnswers 0 wait, 0 wanted>")
 
 
 def test_a_start_is_asked_for_once_a_second() -> None:
@@ -173,9 +172,9 @@ def test_a_start_is_not_wanted_for_ever_nor_when_its_revision_has_gone() -> None
     assert len(at.activations()) == 1 + 59
     ask(at, UNARY)
     later(at, ACCEPT_AFTER_S)
-    at.chain.apply(RouteTable(epoch=1, number=2, workers=1))
+    at.core.apply(RouteTable(epoch=1, number=2, workers=1))
     later(at, 1.0)
-    assert (len(at.activations()), repr(at.chain.cold_answers)) == (61, "<ColdAnswers 0 wait, 0 wanted>")
+    assert (len(at.activations()), repr(at.core.cold_answers)) == (61, "<ColdAnswers 0 wait, 0 wanted>")
 
 
 def test_where_the_status_stands() -> None:
@@ -213,7 +212,7 @@ def test_a_body_that_comes_apart_from_its_head_is_looked_at_when_it_is_there() -
     assert (stream.log, unary.log) == ([], ["answer 202"])
     later(at, 1.75)
     assert (stream.log, late.log) == (["stream begins"], [])
-    at.chain.apply(table(2, ONE, cold=BOTH, protocol="openai", queue_requests=3))
+    at.core.apply(table(2, ONE, cold=BOTH, protocol="openai", queue_requests=3))
     at.ready(ONE, 1, 2)
     late.body_comes(b"{}")
     later(at, 9.0)
@@ -224,13 +223,13 @@ def test_the_last_start_tells_when_to_come_back() -> None:
     cold = ColdStarts(Report("g", "i", 0.0))
     assert cold.retry_after_s("f", 0.0) == START_S
     cold.apply({"r": ("f", "f-00001")})
-    cold.told("r", ReplicaState.STARTING, None, 1.0)
-    cold.told("r", ReplicaState.READY, PHASES, 2.0)
+    cold.reported("r", ReplicaState.STARTING, None, 1.0)
+    cold.reported("r", ReplicaState.READY, PHASES, 2.0)
     assert [cold.retry_after_s("f", waited) for waited in (0.0, 0.5, 30.0)] == [4, 3, 1]
     for number in range(KEPT_TIMES):
         cold.apply({f"r{number}": (f"g{number}", "g-00001")})
-        cold.told(f"r{number}", ReplicaState.STARTING, None, 1.0)
-        cold.told(f"r{number}", ReplicaState.READY, PHASES, 2.0)
+        cold.reported(f"r{number}", ReplicaState.STARTING, None, 1.0)
+        cold.reported(f"r{number}", ReplicaState.READY, PHASES, 2.0)
     assert cold.retry_after_s("f", 0.0) == START_S, "forgotten: as many others have started since"
 
 
@@ -239,21 +238,21 @@ def test_who_has_left_or_was_refused_is_told_nothing_more() -> None:
     gone, refused = ask(at, STREAM), ask(at, STREAM)
     later(at, 2.0)
     gone.client_leaves(at.now)
-    at.chain.apply(table(2, cold=BOTH, protocol="openai", revision={"failure": "no such file"}))
+    at.core.apply(table(2, cold=BOTH, protocol="openai", revision={"failure": "no such file"}))
     later(at, 2.0)
     assert (gone.log, refused.log) == (["stream begins", "gone"], ["stream begins", "answer 503"])
     assert len(gone.comments) == len(refused.comments) == 1
-    assert repr(at.chain.cold_answers) == "<ColdAnswers 0 wait, 0 wanted>"
+    assert repr(at.core.cold_answers) == "<ColdAnswers 0 wait, 0 wanted>"
 
 
 def test_answers_say_how_long_a_start_was_waited_for() -> None:
     at = door(ColdRules())
     cold = ask(at, UNARY)
     at.now += 0.5
-    at.chain.apply(table(2, ONE, protocol="openai"))
+    at.core.apply(table(2, ONE, protocol="openai"))
     at.starting(ONE)
     at.now += 1.0
-    at.chain.heard(ONE.id, State(ReplicaState.READY, PHASES))
+    at.core.heard(ONE.id, State(ReplicaState.READY, PHASES))
     at.grant(ONE, 1)
     cold.answered(at.now + 0.1, 200, "tidegate-credit: keep")
     assert b"tidegate-cold-start-ms: 1500.000\r\n" in cold.extra
@@ -267,6 +266,6 @@ def test_questions_for_the_status_listen_to_the_replicas_and_wake_nobody() -> No
     status = ask(at, {}, line="GET /openai/v1/models/m")
     assert json.loads(status.answer)["status"] == "starting"
     assert at.activations() == []
-    at.chain.linked(ONE.id)
+    at.core.linked(ONE.id)
     at.ready(ONE, 1)
     assert json.loads(ask(at, {}, line="GET /v1/models/m").answer)["status"] == "ready"

@@ -12,7 +12,8 @@ from tests.support.worlds.gateway_chain import ONE, TWO, Door, table
 from tidegate.records.route_table import GroupRoute, HeaderMatch, RouteMatch, RouteTable
 from tidegate.records.tenants import AccessRule
 from tidegate.wire.grpc import messages as protos
-from tidegate.wire.grpc.grpc import (
+from tidegate.wire.grpc.protobuf import Message
+from tidegate.wire.http2.grpc_fields import (
     DEADLINE_EXCEEDED,
     INVALID_ARGUMENT,
     NOT_FOUND,
@@ -22,7 +23,6 @@ from tidegate.wire.grpc.grpc import (
     UNAVAILABLE,
     UNIMPLEMENTED,
 )
-from tidegate.wire.grpc.protobuf import Message
 
 SERVICE = "/inference.GRPCInferenceService"
 HEALTH = "/grpc.health.v1.Health"
@@ -240,15 +240,15 @@ def test_metadata_comes_from_the_last_copy_while_the_function_sleeps_else_it_wak
     door = Door(table(1))
     first = named_rpc(door, "ModelMetadata", name="m")
     assert (first.log, door.activations()) == ([], [1]), "nothing known yet: it wakes"
-    door.chain.apply(table(2, ONE))
+    door.core.apply(table(2, ONE))
     door.ready(ONE, 1)
     assert first.log == FORWARDED
     first.answered(door.now)
     assert door.learnt == [("f-00001", "10.0.0.1:1", "/v2/models/m")]
     tensor = {"name": "x", "datatype": "FP32", "shape": [-1, 2]}
     copy = {"name": "m", "versions": ["1"], "platform": "p", "inputs": [tensor], "outputs": [], "extra": 1}
-    door.chain.desk.copies.keep("f-00001", "/v2/models/m", json.dumps(copy).encode())
-    door.chain.apply(table(3))
+    door.core.health.copies.keep("f-00001", "/v2/models/m", json.dumps(copy).encode())
+    door.core.apply(table(3))
     door.shell.clear()
     told = only(named_rpc(door, "ModelMetadata", name="m"), protos.MODEL_METADATA_RESPONSE)
     assert told == {"name": "m", "versions": ["1"], "platform": "p", "inputs": [tensor]}
@@ -258,14 +258,14 @@ def test_metadata_comes_from_the_last_copy_while_the_function_sleeps_else_it_wak
 @pytest.mark.parametrize("copy", [b"no json", b"[]", b'{"name": 1}', b'{"name": "m", "inputs": [{}]}'])
 def test_a_copy_that_is_no_metadata_is_not_used(copy: bytes) -> None:
     door = Door(table(1))
-    door.chain.desk.copies.keep("f-00001", "/v2/models/m", copy)
+    door.core.health.copies.keep("f-00001", "/v2/models/m", copy)
     assert named_rpc(door, "ModelMetadata", name="m").code is None
     assert door.activations() == [1]
 
 
 def test_who_may_not_call_a_function_is_told_nothing_of_its_model() -> None:
     door = Door(table(1, access=AccessRule(api_keys=True)))
-    door.chain.desk.copies.keep("f-00001", "/v2/models/m", b'{"name": "m"}')
+    door.core.health.copies.keep("f-00001", "/v2/models/m", b'{"name": "m"}')
     told = named_rpc(door, "ModelMetadata", name="m")
     assert (told.code, told.messages) == (UNAUTHENTICATED, [])
     assert call(door, INFER, infer()).code == UNAUTHENTICATED
@@ -322,16 +322,16 @@ def test_health_is_watched_while_the_table_changes_and_until_the_worker_leaves()
     gone.client_leaves(door.now)
     assert (states(watch), states(later)) == ([protos.SERVING], [protos.SERVICE_UNKNOWN])
     assert watch.deadline == float("inf")
-    door.chain.apply(table(2))
+    door.core.apply(table(2))
     assert states(watch) == [protos.SERVING], "nothing new is not told"
-    door.chain.apply(table(3, revision={"failure": "broken"}))
-    door.chain.apply(RouteTable(epoch=1, number=4, workers=1))
+    door.core.apply(table(3, revision={"failure": "broken"}))
+    door.core.apply(RouteTable(epoch=1, number=4, workers=1))
     assert states(watch) == [protos.SERVING, protos.NOT_SERVING, protos.SERVICE_UNKNOWN]
     assert states(gone) == [protos.SERVING]
-    door.chain.calls.leave(is_draining=True)
+    door.core.grpc.leave(is_draining=True)
     assert (watch.code, later.code) == (UNAVAILABLE, UNAVAILABLE)
     assert only(check(door, ""), protos.HEALTH_RESPONSE) == {"status": protos.NOT_SERVING}
-    assert repr(door.chain.calls.watches) == "<Watches 0 open>"
+    assert repr(door.core.grpc.watches) == "<Watches 0 open>"
 
 
 METHOD = protos.REFLECTION_FILES[0].services[0].methods[0]
@@ -351,7 +351,7 @@ def test_reflection_of_the_front_door_is_answered_question_after_question() -> N
     assert made.code == OK
     services = METHOD.response.decode(made.messages[0])["list_services_response"]["service"]
     assert {"name": "inference.GRPCInferenceService"} in services
-    assert repr(door.chain.calls.watches) == "<Watches 0 open>"
+    assert repr(door.core.grpc.watches) == "<Watches 0 open>"
 
 
 def test_a_client_that_does_not_read_is_asked_for_no_more_questions() -> None:

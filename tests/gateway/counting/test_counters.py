@@ -6,12 +6,13 @@ import pytest
 
 from tidegate.activator.room import RoomCounts
 from tidegate.flow.outliers import Outliers
-from tidegate.gateway.counting.counters import KEPT_COLD_STARTS, Ending, Report
+from tidegate.gateway.counting.counters import KEPT_COLD_STARTS, Report
+from tidegate.gateway.counting.outcomes import Ending
 from tidegate.histogram import bucket_index, quantile
 from tidegate.metrics import Exposition
 from tidegate.records import codec
-from tidegate.records.cold_start_phases import ColdStartPhases, known_phases
 from tidegate.records.gateway_sample import ColdStartSeen, GatewaySample
+from tidegate.records.replica_state import ColdStartPhases, known_phases
 from tidegate.records.route_table import OutlierRules
 
 

@@ -14,8 +14,8 @@ from tidegate.gateway.counting.token_metrics import Call
 from tidegate.gateway.counting.tokens import Tokens
 from tidegate.histogram import quantile
 from tidegate.metrics import Exposition
+from tidegate.records.gateway_sample import GroupTokens, TokensSeen
 from tidegate.records.route_table import Hedging
-from tidegate.records.tokens import GroupTokens, TokensSeen
 
 JSON, SSE = "content-type: application/json", "content-type: text/event-stream; charset=utf-8"
 CHAT = "POST /functions/f/v1/chat/completions"
@@ -106,7 +106,7 @@ def test_a_request_is_sized_before_it_is_routed() -> None:
 def test_what_answers_report_corrects_the_estimates_over_route_tables_too() -> None:
     door = open_door()
     for number in range(2, 102):
-        door.chain.apply(table(number, ONE, TWO, protocol="openai", models=("m",)))
+        door.core.apply(table(number, ONE, TWO, protocol="openai", models=("m",)))
         usage = {"prompt_tokens": 84, "completion_tokens": 30}
         ask(door).answered(door.now, 200, JSON, "tidegate-credit: keep", body=json.dumps({"usage": usage}).encode())
     found = tokens(ask(door))
@@ -141,8 +141,8 @@ def test_bodies_that_are_not_there_yet_or_are_none(
     asked = door.arrive(CHAT, *fields, body=b"x" * 100_000, complete=False)
     asked.body, asked.body_complete = body, complete
     asked.context.tokens = None
-    front = asked.context.target.front
-    door.chain._tokens.admit(asked, asked.context, front.tokens, front.route)  # type: ignore[arg-type]  # a stand-in
+    router = asked.context.target.router
+    door.chain._tokens.estimate(asked, asked.context, router.tokens, router.route)  # type: ignore[arg-type]  # a stand-in
     if complete:
         estimate = -(-len(body) // 4)
     assert tokens(asked).prompt_estimate == estimate
@@ -163,8 +163,8 @@ def test_a_length_that_is_only_claimed_is_believed_up_to_a_million_tokens() -> N
     door = open_door()
     asked = door.arrive(CHAT, "content-type: application/json", body=b"x" * (8 << 20), complete=False)
     asked.body, asked.context.tokens = b'{"messages":[', None
-    front = asked.context.target.front
-    door.chain._tokens.admit(asked, asked.context, front.tokens, front.route)  # type: ignore[arg-type]  # a stand-in
+    router = asked.context.target.router
+    door.chain._tokens.estimate(asked, asked.context, router.tokens, router.route)  # type: ignore[arg-type]  # a stand-in
     assert tokens(asked).prompt_estimate == 1 << 20
 
 
@@ -178,8 +178,8 @@ def test_other_protocols_and_methods_have_none() -> None:
     assert door.arrive("GET /functions/f/v1/files").context.tokens is None
     call = ask(door)
     call.context.tokens, call.is_rpc = None, True
-    front = call.context.target.front
-    door.chain._tokens.admit(call, call.context, front.tokens, front.route)  # type: ignore[arg-type]  # a stand-in
+    router = call.context.target.router
+    door.chain._tokens.estimate(call, call.context, router.tokens, router.route)  # type: ignore[arg-type]  # a stand-in
     assert call.context.tokens is None
 
 
@@ -416,7 +416,7 @@ def test_of_two_copies_the_one_that_answers_has_the_tokens() -> None:
     asked = ask(door, stream=True)
     told = ended(asked)
     door.now += 0.05
-    door.chain.late()
+    door.core.on_hedges_due()
     twin = asked.twin
     twin.answered(door.now, 200, SSE, "tidegate-credit: keep", length=None, ends=False)
     assert asked.status == 499

@@ -28,7 +28,7 @@ def door(*replicas: ReplicaRoute, credits_each: int = 1, **settings: Any) -> Doo
     opened.arrive().client_leaves(opened.now)
     for replica in replicas:
         opened.ready(replica, *range(1, credits_each + 1))
-    opened.chain.settle()
+    opened.core.settle()
     return opened
 
 
@@ -45,7 +45,7 @@ def metric(opened: Door, name: str) -> float:
         table=(1, 1),
         connections=0,
         waiting=lambda _: None,
-        outliers=opened.chain.resilience.outliers,
+        outliers=opened.core.resilience.outliers,
         log_lines_dropped=0,
     )
     assert list(steps)
@@ -86,7 +86,7 @@ def test_when_every_replica_fails_second_copies_stay_within_the_budget() -> None
             if not one.ended and place(one) == one.log[-1]:
                 one.breaks_off(opened.now, sent=True)
         opened.now += 0.5
-        opened.chain.wake()
+        opened.core.on_room_due()
         for replica in (ONE, TWO):
             opened.ready(replica, *range(1, 1001))
     assert {(ex.status, ex.error["executed"]) for ex in asked} == {(502, "unknown")}
@@ -138,12 +138,12 @@ def test_a_replica_that_breaks_every_request_gets_none_until_a_probe_succeeds() 
         assert place(other) == "to 10.0.0.2:1"
         other.answered(opened.now, 200, *KEEP)
     opened.now = 105.5
-    opened.chain.sweep(opened.now)
+    opened.core.sweep(opened.now)
     assert opened.probes == [(ONE.id, "/health")]
-    opened.chain.probed(ONE.id, ok=False)
+    opened.core.probed(ONE.id, ok=False)
     opened.now += 1.0
-    opened.chain.sweep(opened.now)
-    opened.chain.probed(ONE.id, ok=True)
+    opened.core.sweep(opened.now)
+    opened.core.probed(ONE.id, ok=True)
     assert len(opened.probes) == 2
     opened.grant(ONE, 20, 21)
     well = opened.arrive()
@@ -159,7 +159,7 @@ def test_answers_of_the_model_and_work_that_was_given_back_do_not_eject(outcome:
         asked = opened.arrive()
         asked.answered(opened.now, 503, f"tidegate-outcome: {outcome}")
         opened.now += 10.0
-        opened.chain.wake()
+        opened.core.on_room_due()
         opened.grant(ONE, int(opened.now * 10))
         if not asked.ended:
             asked.answered(opened.now, 200, *KEEP)
@@ -188,10 +188,10 @@ def unlimited(*replicas: ReplicaRoute, **settings: Any) -> Door:
     opened = Door(table(1, *replicas, revision={"limited": False}, **{"probe_path": "/health", **settings}))
     opened.arrive().client_leaves(opened.now)
     for replica in replicas:
-        opened.chain.linked(replica.id)
-        opened.chain.heard(replica.id, Welcome("inc", 0, ConcurrencyUnit.REQUESTS))
-        opened.chain.heard(replica.id, State(ReplicaState.READY))
-    opened.chain.settle()
+        opened.core.linked(replica.id)
+        opened.core.heard(replica.id, Welcome("inc", 0, ConcurrencyUnit.REQUESTS))
+        opened.core.heard(replica.id, State(ReplicaState.READY))
+    opened.core.settle()
     return opened
 
 
@@ -205,7 +205,7 @@ def served(opened: Door, seconds: float, *, hanging: ReplicaRoute) -> list[str]:
         for one in asked:
             if place(one) != f"to {hanging.address}":
                 one.answered(opened.now, 200, *KEEP)
-        opened.chain.sweep(opened.now)
+        opened.core.sweep(opened.now)
     return places
 
 
@@ -214,12 +214,12 @@ def test_a_replica_without_a_limit_that_hangs_gets_no_work_until_it_is_well_agai
     assert set(served(opened, 1.0, hanging=ONE)) == {"to 10.0.0.1:1", "to 10.0.0.2:1"}
     served(opened, 2.0, hanging=ONE)
     assert opened.probes == [(ONE.id, "/health")], "it has ended nothing; the other one has"
-    opened.chain.probed(ONE.id, ok=False)
+    opened.core.probed(ONE.id, ok=False)
     assert metric(opened, "ejected_replicas") == 1
     assert set(served(opened, 9.0, hanging=ONE)) == {"to 10.0.0.2:1"}
     served(opened, 2.0, hanging=TWO)
     assert opened.probes[1:] == [(ONE.id, "/health")], "its time is over"
-    opened.chain.probed(ONE.id, ok=True)
+    opened.core.probed(ONE.id, ok=True)
     assert "to 10.0.0.1:1" in served(opened, 1.0, hanging=TWO)
 
 
@@ -228,9 +228,9 @@ def test_a_replica_that_is_only_busy_keeps_its_work() -> None:
     opened.arrive()
     for _ in range(20):
         opened.now += 0.5
-        opened.chain.sweep(opened.now)
+        opened.core.sweep(opened.now)
         for replica, _path in opened.probes:
-            opened.chain.probed(replica, ok=True)
+            opened.core.probed(replica, ok=True)
     assert len(opened.probes) in (4, 5)
     assert metric(opened, "ejections_total") == 0
 
@@ -238,7 +238,7 @@ def test_a_replica_that_is_only_busy_keeps_its_work() -> None:
 def test_the_last_replica_that_serves_is_kept_even_if_it_hangs() -> None:
     opened = unlimited(ONE)
     served(opened, 4.0, hanging=ONE)
-    opened.chain.probed(ONE.id, ok=False)
+    opened.core.probed(ONE.id, ok=False)
     assert metric(opened, "ejected_replicas") == 0
     assert opened.arrive().log == ["to 10.0.0.1:1"]
 
@@ -279,7 +279,7 @@ def test_when_the_last_replica_is_gone_requests_wait_for_the_next() -> None:
     opened = door(ONE, credits_each=9, outlier=OutlierRules(failures=1))
     broken(opened, 1)
     assert opened.arrive().status == 503
-    opened.chain.unlinked(ONE.id)
+    opened.core.unlinked(ONE.id)
     waiting = opened.arrive()
     assert waiting.log == []
     opened.ready(ONE, 50)
@@ -291,19 +291,19 @@ def test_when_the_replicas_that_were_left_go_one_that_is_ejected_is_asked_at_onc
     settings: dict[str, Any] = {"outlier": OutlierRules(failures=1), "probe_path": "/health", "queue_requests": 100}
     opened = door(ONE, TWO, credits_each=9, spread=Spread.FIRST_AVAILABLE, **settings)
     broken(opened, 1)
-    opened.chain.sweep(opened.now)
+    opened.core.sweep(opened.now)
     assert (metric(opened, "ejected_replicas"), opened.probes) == (1, [])
     if end == "scaled in":
-        opened.chain.apply(table(2, ONE, **settings))
+        opened.core.apply(table(2, ONE, **settings))
     elif end == "channel broke":
-        opened.chain.unlinked(TWO.id)
+        opened.core.unlinked(TWO.id)
     else:
-        opened.chain.heard(TWO.id, State(ReplicaState.DRAINING))
+        opened.core.heard(TWO.id, State(ReplicaState.DRAINING))
     waiting = opened.arrive()
     opened.now += 0.25
-    opened.chain.sweep(opened.now)
+    opened.core.sweep(opened.now)
     assert opened.probes == [(ONE.id, "/health")]
-    opened.chain.probed(ONE.id, ok=True)
+    opened.core.probed(ONE.id, ok=True)
     opened.grant(ONE, 20)
     assert waiting.log == ["to 10.0.0.1:1"]
 
@@ -311,10 +311,10 @@ def test_when_the_replicas_that_were_left_go_one_that_is_ejected_is_asked_at_onc
 def test_a_failure_of_a_replica_that_left_the_table_is_nobodys() -> None:
     opened = door(ONE, TWO, outlier=OutlierRules(failures=1), spread=Spread.FIRST_AVAILABLE)
     asked = opened.arrive()
-    opened.chain.apply(table(2, TWO, queue_requests=100, outlier=OutlierRules(failures=1)))
+    opened.core.apply(table(2, TWO, queue_requests=100, outlier=OutlierRules(failures=1)))
     asked.breaks_off(opened.now, sent=True)
     opened.now += 3600.0
-    opened.chain.sweep(opened.now)
+    opened.core.sweep(opened.now)
     assert (metric(opened, "ejections_total"), opened.probes) == (0, [])
 
 
@@ -333,7 +333,7 @@ def was_copied(ex: FakeExchange) -> bool:
 def late(opened: Door, seconds: float = 0.05) -> None:
     """Time passes without an answer."""
     opened.now += seconds
-    opened.chain.late()
+    opened.core.on_hedges_due()
 
 
 def test_a_late_request_gets_a_second_copy_and_the_first_answer_counts() -> None:
@@ -386,13 +386,13 @@ def test_a_copy_takes_a_slot_that_those_who_wait_may_not_use() -> None:
     opened = Door(replace(routes, functions=(replace(route, revisions=(revision,)),)))
     opened.arrive().client_leaves(opened.now)
     for replica in (ONE, TWO, third):
-        opened.chain.linked(replica.id)
-        opened.chain.heard(replica.id, Welcome("inc", 16, ConcurrencyUnit.INFERENCES))
-        opened.chain.heard(replica.id, State(ReplicaState.READY))
-    opened.chain.heard(ONE.id, Grant(((1, 8),)))
+        opened.core.linked(replica.id)
+        opened.core.heard(replica.id, Welcome("inc", 16, ConcurrencyUnit.INFERENCES))
+        opened.core.heard(replica.id, State(ReplicaState.READY))
+    opened.core.heard(ONE.id, Grant(((1, 8),)))
     asked = opened.arrive("POST /v2/models/m/infer", "tidegate-batch-size: 2")
     waits = opened.arrive("POST /v2/models/m/infer", "tidegate-batch-size: 16")
-    opened.chain.heard(TWO.id, Grant(((1, 8),)))
+    opened.core.heard(TWO.id, Grant(((1, 8),)))
     late(opened)
     assert (asked.log, asked.twin.log, waits.log) == (["to 10.0.0.1:1"], ["to 10.0.0.2:1"], [])
     assert metric(opened, "hedges_total") == 1
@@ -475,14 +475,14 @@ def test_the_percentile_is_learnt_from_first_copies_also_from_those_that_lost() 
         asked.answered(opened.now, 200, *KEEP)
     slow, copies = opened.arrive(), 0
     opened.now += 0.012
-    opened.chain.late()
+    opened.core.on_hedges_due()
     assert slow.twin.log == ["to 10.0.0.2:1"], "the percentile is about 10 ms"
     slow.twin.answered(opened.now, 200, *KEEP)
     opened.grant(ONE, 1000)
     for number in range(400):
         asked = opened.arrive()
         opened.now += 0.010 if number % 2 else 0.012
-        opened.chain.late()
+        opened.core.on_hedges_due()
         if was_copied(asked):
             copies += 1
             opened.now += 0.001
@@ -504,7 +504,7 @@ def test_a_stated_priority_goes_first_and_the_functions_own_is_the_default() -> 
     late_class = opened.arrive("POST /v2/models/m/infer", "tidegate-priority: 9")
     for _ in range(3):
         running.answered(opened.now, 200, *KEEP)
-        opened.chain.settle()
+        opened.core.settle()
         running = next(ex for ex in (urgent, usual, late_class) if ex.log and not ex.ended)
         assert running is (urgent, usual, late_class)[_]
     assert b"tidegate-priority" not in urgent.head.fields

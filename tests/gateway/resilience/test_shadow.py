@@ -29,7 +29,7 @@ def open_door(slots: int = 1, **settings: Any) -> Door:
     door = Door(shadowed(**settings))
     door.ready(ONE, *range(1, 9))
     door.arrive().answered(door.now, 200, "tidegate-credit: keep")
-    door.chain.settle()
+    door.core.settle()
     door.ready(DARK, *range(101, 101 + slots))
     return door
 
@@ -45,7 +45,7 @@ def answered(door: Door, body: bytes = b"{}", status: int = 200, **more: Any) ->
     asked = door.arrive(**more)
     door.now += 0.010
     asked.answered(door.now, status, "tidegate-credit: keep", body=body)
-    door.chain.settle()
+    door.core.settle()
     return asked
 
 
@@ -54,7 +54,7 @@ def test_a_copy_goes_out_behind_the_clients_answer_and_is_compared() -> None:
     asked = door.arrive(body=b'{"inputs":[{"shape":[4]}]}')
     asked.answered(door.now + 0.050, 200, "tidegate-credit: keep", body=b"same")
     assert asked.shadow.log == [], "nothing is sent before the end of the loop turn"
-    door.chain.settle()
+    door.core.settle()
     assert (asked.log, asked.shadow.log) == (["to 10.0.0.1:1"], ["to 10.0.0.9:1"])
     for line in (
         b"tidegate-shadow: true\r\n",
@@ -76,7 +76,7 @@ def test_copies_are_no_arrivals_and_no_answers_of_the_shadow() -> None:
     answered(door).shadow.answered(door.now, 200, "tidegate-credit: keep", body=b"{}")
     (dark,) = [demand for demand in door.report.demands(lambda _: None) if demand.revision == "f-00002"]
     assert (dark.arrivals, dark.answered, dark.failed, dark.within_sla, dark.groups) == (0, 0, 0, 0, ())
-    counts = door.chain.room.counts("f-00002", door.now)
+    counts = door.core.room.counts("f-00002", door.now)
     assert counts is not None
     assert (counts.arrivals, counts.waiting, counts.cancelled) == (0, 0, 0)
 
@@ -100,7 +100,7 @@ def test_what_differs(
     door = open_door()
     asked = door.arrive()
     asked.answered(door.now, real[0], "tidegate-credit: keep", body=real[1], ends=not is_dark_first)
-    door.chain.settle()
+    door.core.settle()
     asked.shadow.answered(door.now, dark[0], "tidegate-outcome: answered", body=dark[1])
     if is_dark_first:
         assert seen(door).requests == 0, "the client's answer may yet break off"
@@ -113,7 +113,7 @@ def test_event_streams_are_compared_by_status_and_timed_to_their_first_byte() ->
     door = open_door()
     asked = door.arrive()
     asked.answered(door.now, 200, "content-type: text/event-stream", length=None, body=b"data: 1", ends=False)
-    door.chain.settle()
+    door.core.settle()
     dark = asked.shadow
     dark.answered(door.now + 0.001, 200, "content-type: text/event-stream", length=None, body=b"data: 2", ends=False)
     dark.ends(door.now + 60.0)
@@ -137,18 +137,18 @@ def test_without_a_free_slot_nothing_is_sent_and_nobody_is_woken() -> None:
 
 def test_a_copy_does_not_overtake_requests_that_wait_for_the_shadows_revision() -> None:
     door = Door(shadowed())
-    (route,) = door.chain.table.functions
+    (route,) = door.core.table.functions
     first, dark = route.revisions
     routes = replace(
-        door.chain.table, number=2, functions=(replace(route, revisions=(first, replace(dark, tags=("dark",)))),)
+        door.core.table, number=2, functions=(replace(route, revisions=(first, replace(dark, tags=("dark",)))),)
     )
-    assert door.chain.apply(routes)
+    assert door.core.apply(routes)
     door.ready(ONE, *range(1, 9))
     waits = door.arrive("POST /v2/models/m/infer", "tidegate-tag: dark")
     asked = door.arrive()
     door.ready(DARK)
     asked.answered(door.now)
-    door.chain.settle()
+    door.core.settle()
     assert (waits.log, asked.shadow.log) == ([], [])
     door.grant(DARK, 101)
     assert waits.log == ["to 10.0.0.9:1"]
@@ -175,7 +175,7 @@ def test_a_request_without_a_whole_answer_is_not_compared() -> None:
     left, cut, none = door.arrive(), door.arrive(), door.arrive()
     for asked in (left, cut):
         asked.answered(door.now, 200, "tidegate-credit: keep", ends=False)
-    door.chain.settle()
+    door.core.settle()
     left.client_leaves(door.now)
     cut.ends(door.now, truncated=True)
     none.client_leaves(door.now)
@@ -187,10 +187,10 @@ def test_copies_end_with_their_deadline() -> None:
     door = open_door(slots=2)
     silent, slow = answered(door), door.arrive()
     slow.answered(door.now, 200, "content-type: text/event-stream", length=None, ends=False)
-    door.chain.settle()
+    door.core.settle()
     slow.shadow.answered(door.now, 200, "content-type: text/event-stream", length=None, ends=False)
     door.now += 10.5
-    door.chain.sweep(door.now)
+    door.core.sweep(door.now)
     assert (silent.shadow.log[-1], slow.shadow.log[-1]) == ("gone", "gone")
     slow.ends(door.now)
     found = seen(door)
@@ -218,18 +218,18 @@ def test_only_so_many_copies_are_on_their_way() -> None:
     assert seen(door).skipped == 7
     for one in asked:
         one.answered(door.now)
-    door.chain.settle()
-    assert repr(door.chain.shadows) == "<Shadows 0 to come, 0 on their way, 0 bytes>"
+    door.core.settle()
+    assert repr(door.core.shadows) == "<Shadows 0 to come, 0 on their way, 0 bytes>"
 
 
 def test_everything_is_given_back() -> None:
     door = open_door(slots=3)
     one, other, third = (answered(door) for _ in range(3))
-    assert repr(door.chain.shadows).startswith("<Shadows 0 to come, 3 on their way, ")
+    assert repr(door.core.shadows).startswith("<Shadows 0 to come, 3 on their way, ")
     one.shadow.answered(door.now, 200, body=b"{}")
     other.shadow.breaks_off(door.now, sent=True)
     third.shadow.client_gone()
-    assert repr(door.chain.shadows) == "<Shadows 0 to come, 0 on their way, 0 bytes>"
+    assert repr(door.core.shadows) == "<Shadows 0 to come, 0 on their way, 0 bytes>"
 
 
 def test_a_retried_request_is_copied_once() -> None:
@@ -238,11 +238,11 @@ def test_a_retried_request_is_copied_once() -> None:
     asked.answered(door.now, 409, "tidegate-outcome: not-started")
     door.grant(ONE, 50)
     asked.answered(door.now, 200, body=b"{}")
-    door.chain.settle()
+    door.core.settle()
     assert asked.log == ["to 10.0.0.1:1", "to 10.0.0.1:1", "taken back"]
     asked.shadow.answered(door.now, 200, body=b"{}")
     assert (seen(door).requests, seen(door).skipped) == (1, 1)
-    assert repr(door.chain.shadows).endswith("0 bytes>"), "its body counted once"
+    assert repr(door.core.shadows).endswith("0 bytes>"), "its body counted once"
 
 
 def test_the_second_copy_of_a_late_request_is_the_one_to_compare_when_it_wins() -> None:
@@ -251,14 +251,14 @@ def test_the_second_copy_of_a_late_request_is_the_one_to_compare_when_it_wins() 
     door.ready(ONE, 1, 2)
     door.ready(TWO, 11, 12)
     door.arrive().answered(door.now, 200, "tidegate-credit: keep")
-    door.chain.settle()
+    door.core.settle()
     door.ready(DARK, 101)
     late = door.arrive()
     door.now += 0.2
-    door.chain.late()
+    door.core.on_hedges_due()
     twin = late.twin
     twin.answered(door.now, 200, "tidegate-credit: keep", body=b"a")
-    door.chain.settle()
+    door.core.settle()
     assert (late.log[-1], twin.shadow.log) == ("gone", ["to 10.0.0.9:1"])
     twin.shadow.answered(door.now, 200, body=b"a")
     assert (seen(door).requests, seen(door).output_differs) == (1, 0)

@@ -25,7 +25,7 @@ ROUTE: dict[str, Any] = {
 }
 
 
-def front(*revisions: RevisionRoute, **settings: Any) -> FunctionRouter:
+def router(*revisions: RevisionRoute, **settings: Any) -> FunctionRouter:
     return FunctionRouter(FunctionRoute(revisions=revisions, **(ROUTE | settings)), FunctionState(0.0))
 
 
@@ -34,14 +34,14 @@ def revision(number: int, percent: float, failure: str | None = None) -> Revisio
 
 
 def test_requests_go_to_revisions_by_their_percent() -> None:
-    split = front(revision(1, 90.0), revision(2, 0.0), revision(3, 10.0))
+    split = router(revision(1, 90.0), revision(2, 0.0), revision(3, 10.0))
     drawn = [split.revision() for _ in range(1000)]
     assert (drawn.count("f-00001"), drawn.count("f-00002"), drawn.count("f-00003")) == (900, 0, 100)
 
 
 @pytest.mark.parametrize("percent", [1.0, 5.0, 10.0, 33.0, 50.0])
 def test_any_few_hundred_requests_have_the_shares_also_every_second_or_third_of_them(percent: float) -> None:
-    split = front(revision(1, 100.0 - percent), revision(2, percent))
+    split = router(revision(1, 100.0 - percent), revision(2, percent))
     drawn = [split.revision() == "f-00002" for _ in range(3000)]
     for stride in (1, 2, 3):
         for first in range(0, 3000 - 300 * stride, 97):
@@ -69,7 +69,7 @@ def test_shadows_get_their_percent_of_all_requests_and_of_each_revision() -> Non
 
 def test_a_tag_is_a_front_with_one_revision() -> None:
     blue = RevisionRoute(id="f-00002", percent=0.0, tags=("blue", "next"))
-    split = front(revision(1, 100.0), blue)
+    split = router(revision(1, 100.0), blue)
     assert sorted(split.tagged) == [b"blue", b"next"]
     tagged = split.tagged[b"blue"]
     assert (tagged.revision(), tagged.is_tag, split.is_tag) == ("f-00002", True, False)
@@ -77,8 +77,8 @@ def test_a_tag_is_a_front_with_one_revision() -> None:
 
 
 def test_one_revision_takes_all_and_none_is_said() -> None:
-    assert front(revision(4, 3.0)).revision() == "f-00004"
-    assert front(revision(4, 0.0)).revision() is None
+    assert router(revision(4, 3.0)).revision() == "f-00004"
+    assert router(revision(4, 0.0)).revision() is None
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_one_revision_takes_all_and_none_is_said() -> None:
 )
 def test_size_by_header_then_shape_then_length(fields: str, body: bytes, inferences: int) -> None:
     head = request(f"POST /v2/models/m/infer HTTP/1.1\nhost: x\n{fields}\n")
-    assert front(revision(1, 100.0)).inferences(head, body) == inferences
+    assert router(revision(1, 100.0)).inferences(head, body) == inferences
 
 
 @pytest.mark.parametrize(
@@ -111,12 +111,12 @@ def test_size_by_header_then_shape_then_length(fields: str, body: bytes, inferen
 )
 def test_the_body_is_waited_for_only_where_it_tells_more(fields: str, protocol: str, told: bool) -> None:
     head = request(f"POST /v2/models/m/infer HTTP/1.1\nhost: x\n{fields}\n")
-    assert front(revision(1, 100.0), protocol=protocol).tells_size_in_body(head, b"") is told
+    assert router(revision(1, 100.0), protocol=protocol).tells_size_in_body(head, b"") is told
 
 
 def test_more_of_the_body_is_waited_for_until_the_shape_is_there_or_would_be() -> None:
     head = request("POST /v2/models/m/infer HTTP/1.1\nhost: x\ncontent-length: 9000\n\n")
-    whole = front(revision(1, 100.0))
+    whole = router(revision(1, 100.0))
     assert whole.tells_size_in_body(head, b'{"inputs":[{"na')
     assert not whole.tells_size_in_body(head, b'{"inputs":[{"shape":[4]')
     assert not whole.tells_size_in_body(head, b" " * 4096)
@@ -125,22 +125,22 @@ def test_more_of_the_body_is_waited_for_until_the_shape_is_there_or_would_be() -
 def test_the_beginning_of_a_prompt_is_waited_for_where_it_decides_about_the_replica() -> None:
     head = request("POST /generate HTTP/1.1\nhost: x\ncontent-length: 90000\n\n")
     for word, looked_at in (("prefix", True), ("prompt", True), ("model", True), ("session", False)):
-        by = front(revision(1, 100.0), protocol="http", spread=Spread.HASH, hash_on=word)
+        by = router(revision(1, 100.0), protocol="http", spread=Spread.HASH, hash_on=word)
         assert by.tells_size_in_body(head, b" " * 4096) is looked_at
         assert not by.tells_size_in_body(head, b" " * 16_384)
         assert not by.tells_size_in_body(request("GET / HTTP/1.1\nhost: x\n\n"), b"")
-    assert not front(revision(1, 100.0), protocol="http", hash_on="prefix").tells_size_in_body(head, b"")
+    assert not router(revision(1, 100.0), protocol="http", hash_on="prefix").tells_size_in_body(head, b"")
 
 
 def test_it_has_failed_when_every_revision_that_takes_traffic_has() -> None:
-    assert front(revision(1, 50.0, "no memory"), revision(2, 50.0)).failure is None
-    assert front(revision(1, 100.0, "no memory"), revision(2, 0.0)).failure == "no memory"
-    assert front(revision(1, 0.0, "no memory")).failure is None
+    assert router(revision(1, 50.0, "no memory"), revision(2, 50.0)).failure is None
+    assert router(revision(1, 100.0, "no memory"), revision(2, 0.0)).failure == "no memory"
+    assert router(revision(1, 0.0, "no memory")).failure is None
 
 
 def test_only_the_hash_spread_looks_at_all() -> None:
-    assert front(hash_on="header:x").hash_key is None
-    assert front(hash_on="header:x", spread=Spread.HASH).hash_key is not None
+    assert router(hash_on="header:x").hash_key is None
+    assert router(hash_on="header:x", spread=Spread.HASH).hash_key is not None
 
 
 @pytest.mark.parametrize(
@@ -155,13 +155,13 @@ def test_only_the_hash_spread_looks_at_all() -> None:
     ],
 )
 def test_a_plain_function_asks_nothing_of_a_request_but_its_size(settings: dict[str, Any], plain: bool) -> None:
-    asked = front(RevisionRoute(id="f-00001", percent=100.0, tags=("blue",)), **settings)
+    asked = router(RevisionRoute(id="f-00001", percent=100.0, tags=("blue",)), **settings)
     assert asked.is_plain is plain
     assert asked.tagged[b"blue"].is_plain is plain
 
 
 def test_header_lines_of_a_size_are_made_once() -> None:
-    whole = front(revision(1, 100.0))
+    whole = router(revision(1, 100.0))
     assert whole.lines(3) == b"tidegate-timeout-ms: 10000\r\ntidegate-batch-size: 3\r\n"
     assert whole.lines(3) is whole.lines(3)
     assert whole.lines_with(3, 0.0001).startswith(b"tidegate-timeout-ms: 1\r\n"), "never 0: that would be no time left"

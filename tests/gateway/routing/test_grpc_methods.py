@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.support.http2.grpc_client import framed
 from tidegate.gateway.routing.grpc_methods import METHODS, SMALL_BYTES, Kind, Unreadable, inflated, peek, read_small
 from tidegate.wire.grpc import messages as protos
-from tidegate.wire.grpc.grpc import Infer
+from tidegate.wire.grpc.first_message import Infer
 
 REQUEST = protos.MODEL_INFER_REQUEST.encode(
     {

@@ -39,7 +39,7 @@ def test_a_tag_chooses_the_revision_and_wakes_it_from_zero(host: str, field: str
     door.ready(ONE, 1)
     asked = ask(door, host, *([field] if field else []))
     assert (asked.log, door.activations()) == ([], [1]), "it waits for its own revision, though another is ready"
-    assert door.chain.apply(tagged(2, BLUE))
+    assert door.core.apply(tagged(2, BLUE))
     door.ready(BLUE, 7)
     assert asked.log == ["to 10.0.0.9:1"]
     assert b"tag" not in asked.head.fields.lower(), "the field goes no further"
@@ -90,9 +90,9 @@ def test_who_waits_for_a_tag_is_served_by_its_revision_or_told_never_by_another(
     door = Door(tagged(queue_requests=10))
     door.ready(ONE, 1, 2)
     asked = ask(door, "blue-f.localhost")
-    assert door.chain.apply(tagged(2, queue_requests=10))
+    assert door.core.apply(tagged(2, queue_requests=10))
     assert asked.log == [], "another revision has a free slot"
-    assert door.chain.apply(table(3, ONE, queue_requests=10))
+    assert door.core.apply(table(3, ONE, queue_requests=10))
     assert asked.log == ["answer 503"]
     assert (asked.error["code"], asked.error["executed"]) == ("not_servable", "false")
 
@@ -110,7 +110,7 @@ def test_a_candidate_without_replicas_has_its_part_wait_and_is_woken_whatever_is
         else:
             waiting += 1
     assert waiting == pytest.approx(10, abs=1), "never bent by what is free"
-    counts = door.chain.room.counts("f-00002", door.now)
+    counts = door.core.room.counts("f-00002", door.now)
     assert counts is not None
     assert counts.waiting == waiting
     assert door.activations() == [1]

@@ -10,9 +10,8 @@ from tests.gateway.routing.test_match import BERT, WEB, look, matcher, route
 from tidegate.gateway.answers.cold_starts import ColdStarts
 from tidegate.gateway.counting.counters import Report
 from tidegate.gateway.routing.match import Call, Matcher
-from tidegate.gateway.routing.openai_paths import cut, model_list, model_object, teller
-from tidegate.records.cold_start_phases import ColdStartPhases
-from tidegate.records.replica_state import ReplicaState
+from tidegate.gateway.routing.openai_paths import error_format_for, model_list, model_object, prefix_length
+from tidegate.records.replica_state import ColdStartPhases, ReplicaState
 from tidegate.records.route_table import GroupRoute, ReplicaRoute, RevisionRoute
 from tidegate.wire.bodies.openai import anthropic_error, openai_error
 
@@ -40,7 +39,7 @@ def revision_of(name: str, *replicas: str, failure: str | None = None) -> Revisi
     ],
 )
 def test_which_paths_are_on_the_surface(path: str, bytes_cut: int | None) -> None:
-    assert cut(path.encode()) == bytes_cut
+    assert prefix_length(path.encode()) == bytes_cut
 
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/embeddings", "/v1/audio/transcriptions", "/v1/whatever"])
@@ -49,9 +48,14 @@ def test_which_paths_are_on_the_surface(path: str, bytes_cut: int | None) -> Non
 def test_these_requests_are_named_by_their_body(path: str, prefix: str, by: Matcher) -> None:
     found = look(prefix + path, by=by)
     assert (found.route, found.named_in_body, found.strip, found.call) == (None, True, len(prefix), Call.WORK)
-    assert found.tell is openai_error
+    assert found.error_format is openai_error
     named = by.of_model(found, "llama-lora")
-    assert (named.route, named.model, named.strip, named.tell) == (LLAMA, "llama-lora", len(prefix), openai_error)
+    assert (named.route, named.model, named.strip, named.error_format) == (
+        LLAMA,
+        "llama-lora",
+        len(prefix),
+        openai_error,
+    )
     assert by.of_model(found, "unheard").route is None, "never silently the default"
     assert by.of_model(found, None).route is (LLAMA if by is WITH_DEFAULT else None)
 
@@ -61,7 +65,7 @@ def test_who_names_a_function_by_host_or_prefix_goes_there_whatever_the_body_say
     by_prefix = look("/functions/llama/v1/chat/completions", by=BOTH)
     assert (by_host.route, by_host.named_in_body, by_host.strip) == (BERT, False, 0)
     assert (by_prefix.route, by_prefix.named_in_body, by_prefix.strip) == (LLAMA, False, 16)
-    assert by_host.tell is openai_error
+    assert by_host.error_format is openai_error
 
 
 def test_a_server_that_speaks_openai_never_sees_the_prefix_and_others_see_what_was_sent() -> None:
@@ -103,7 +107,12 @@ def test_questions_about_models_need_no_replica(path: str, call: Call, model: st
 def test_unknown_models_in_a_path() -> None:
     for path in ("/v1/models/unheard", "/openai/v1/models/unheard"):
         missing = look(path, method="GET", by=BOTH)
-        assert (missing.route, missing.is_found, missing.named, missing.tell) == (None, False, "unheard", openai_error)
+        assert (missing.route, missing.is_found, missing.named, missing.error_format) == (
+            None,
+            False,
+            "unheard",
+            openai_error,
+        )
     assert look("/v1/models/unheard", method="GET", by=WITH_DEFAULT).route is LLAMA, "it may serve what it does not say"
     assert look("/openai/v1/models/unheard", method="GET", by=WITH_DEFAULT).route is None
 
@@ -111,10 +120,10 @@ def test_unknown_models_in_a_path() -> None:
 def test_v1_predictions_are_kserves_as_they_ever_were() -> None:
     for by in (BOTH, WITH_DEFAULT):
         found = look("/v1/models/bert:predict", by=by)
-        assert (found.route, found.call, found.tell, found.named_in_body) == (BERT, Call.WORK, None, False)
+        assert (found.route, found.call, found.error_format, found.named_in_body) == (BERT, Call.WORK, None, False)
     assert look("/openai/v1/models/bert:predict", by=BOTH).strip == 0
     unknown = look("/openai/v1/models/llama3:70b", method="GET", by=BOTH)
-    assert (unknown.route, unknown.named, unknown.tell) == (None, "llama3:70b", openai_error)
+    assert (unknown.route, unknown.named, unknown.error_format) == (None, "llama3:70b", openai_error)
 
 
 def test_a_function_that_is_named_tells_of_its_own_models_while_it_is_awake() -> None:
@@ -134,7 +143,7 @@ def told(answer: tuple[int, bytes]) -> dict[str, Any]:
 
 def test_lists_read_as_openais_and_as_v1s() -> None:
     cold = ColdStarts(Report("g", "i", 0.0))
-    listed = told(model_list((BERT, LLAMA, route("later", models=("bert",))), cold))
+    listed = told(model_list((BERT, LLAMA, route("later", models=("bert",))), cold.status))
     assert (listed["object"], listed["models"]) == ("list", ["bert", "llama-lora", "llama3:8b", "meta/llama-3"])
     assert [(one["id"], one["object"], one["function"]) for one in listed["data"]] == [
         ("bert", "model", "bert"),
@@ -142,23 +151,23 @@ def test_lists_read_as_openais_and_as_v1s() -> None:
         ("llama3:8b", "model", "llama"),
         ("meta/llama-3", "model", "llama"),
     ]
-    one = told(model_object("llama-lora", LLAMA, cold))
+    one = told(model_object("llama-lora", LLAMA, cold.status))
     assert (one["id"], one["name"], one["created"], one["owned_by"]) == ("llama-lora", "llama-lora", 0, "tidegate")
-    status, body = model_object("unheard", LLAMA, cold)
+    status, body = model_object("unheard", LLAMA, cold.status)
     assert (status, json.loads(body)["error"]["code"]) == (404, "model_not_found")
 
 
 def test_the_status_of_a_model_is_that_of_its_function() -> None:
     cold = ColdStarts(Report("g", "i", 0.0))
-    sleeping = told(model_object("llama-lora", LLAMA, cold))
+    sleeping = told(model_object("llama-lora", LLAMA, cold.status))
     assert (sleeping["status"], sleeping["ready"]) == ("asleep", True)
     starting = replace(LLAMA, revisions=(revision_of("llama", "r1"),))
-    assert told(model_object("llama-lora", starting, cold))["status"] == "starting"
+    assert told(model_object("llama-lora", starting, cold.status))["status"] == "starting"
     cold.apply({"r1": ("llama", "llama-00001")})
-    cold.told("r1", ReplicaState.READY, ColdStartPhases(), 1.0)
-    assert told(model_object("llama-lora", starting, cold))["status"] == "ready"
+    cold.reported("r1", ReplicaState.READY, ColdStartPhases(), 1.0)
+    assert told(model_object("llama-lora", starting, cold.status))["status"] == "ready"
     broken = replace(LLAMA, revisions=(revision_of("llama", failure="no such file"),))
-    failed = told(model_object("llama-lora", broken, cold))
+    failed = told(model_object("llama-lora", broken, cold.status))
     assert (failed["status"], failed["ready"]) == ("failed", False)
 
 
@@ -179,4 +188,4 @@ def test_the_status_of_a_model_is_that_of_its_function() -> None:
     ],
 )
 def test_failures_are_told_as_the_path_says(path: str, tell: object) -> None:
-    assert teller(path.encode()) is tell
+    assert error_format_for(path.encode()) is tell

@@ -5,9 +5,9 @@ from itertools import pairwise
 
 import pytest
 
+from tests.golden.hetsev_levels import windowed_rates
 from tidegate.loadgen.arrivals.processes import even, mmpp, poisson
 from tidegate.loadgen.arrivals.shapes import constant, diurnal, fluctuating, production, spike, steps, waves
-from tidegate.loadgen.metrics.levels import windowed_rates
 
 
 def test_steps_follow_one_another_and_end() -> None:

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.golden.hetsev_levels import windowed_rates
 from tidegate.loadgen.arrivals import shapes
 from tidegate.loadgen.arrivals.arrival import Arrival
 from tidegate.loadgen.arrivals.shapes import Load
 from tidegate.loadgen.arrivals.workloads import LANGUAGE, OLTUNES, THEMIS, THESIS, oltunes
-from tidegate.loadgen.metrics.levels import windowed_rates
 from tidegate.loadgen.traces.changes import Placement
 from tidegate.loadgen.traces.files import open_trace
 

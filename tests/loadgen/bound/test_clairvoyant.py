@@ -14,7 +14,7 @@ from tidegate.errors import InvalidInputError
 from tidegate.function import Sla
 from tidegate.loadgen.arrivals.arrival import Arrival
 from tidegate.loadgen.bound.clairvoyant import Bound, Group, clairvoyant
-from tidegate.loadgen.metrics.summary import Summary
+from tidegate.loadgen.metrics.summary import RunSummary
 from tidegate.loadgen.simulator.profiles import Line, ServiceProfile, Table
 from tidegate.loadgen.simulator.scenario import Scenario
 from tidegate.loadgen.simulator.simulation import Simulation
@@ -102,7 +102,7 @@ def test_a_fleet_that_never_changes_is_near_the_bound_on_a_steady_load(
         arrivals=[Arrival(at_s) for at_s, _ in arrivals],
         keeps_scale=True,
     )
-    summary = Summary(scenario)
+    summary = RunSummary(scenario)
     figures = summary.figures(Simulation(scenario, summary).run(duration_s))
     limits = bound(arrivals, [group(start_s=start_s)], duration_s=duration_s)
     assert figures["violations_share"] < 0.01

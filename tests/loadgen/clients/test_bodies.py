@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tidegate.loadgen.clients.bodies import MOST_KEPT, Kept, chat, inputs_of, v2_body, v2_json, v2_message
+from tidegate.loadgen.clients.bodies import MAX_KEPT, Kept, chat, inputs_of, v2_body, v2_json, v2_message
 from tidegate.wire.grpc.messages import MODEL_INFER_REQUEST
 
 
@@ -86,4 +86,4 @@ def test_bodies_are_made_once_and_a_bounded_number_is_kept() -> None:
     kept = Kept(make)
     for size in (*range(100), *range(100)):
         assert kept(size) == b"%d" % size
-    assert made == [*range(100), *range(MOST_KEPT, 100)]
+    assert made == [*range(100), *range(MAX_KEPT, 100)]

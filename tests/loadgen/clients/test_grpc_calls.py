@@ -9,7 +9,7 @@ from tests.support.models.load_servers import GrpcScript, Script, ServedLoop, fi
 from tidegate.aio.loop.services import LoopServices
 from tidegate.loadgen.clients.call import Call, Request
 from tidegate.loadgen.clients.grpc_calls import GrpcCalls, framed
-from tidegate.loadgen.clients.runs import Run
+from tidegate.loadgen.clients.runs import LoadRun
 
 
 def called(
@@ -32,7 +32,7 @@ def called(
             on_data=heard.extend,
             **options,  # type: ignore[arg-type]  # is_stream
         )
-        await Run(client, ended.append).open_loop((0.0, Request(framed(b"hello"))) for _ in range(count))
+        await LoadRun(client, ended.append).open_loop((0.0, Request(framed(b"hello"))) for _ in range(count))
         await client.close()
         sweeper.close()
         await asyncio.sleep(0.1)

@@ -8,7 +8,7 @@ import pytest
 from tests.support.models.load_servers import Script, ServedLoop, fixed
 from tidegate.loadgen.clients.call import Call, Request
 from tidegate.loadgen.clients.http_calls import HttpCalls
-from tidegate.loadgen.clients.runs import Run
+from tidegate.loadgen.clients.runs import LoadRun
 from tidegate.loadgen.reports.record import About, report_of
 from tidegate.loadgen.reports.tally import Tally
 from tidegate.loadgen.reports.text import facts, rows
@@ -35,7 +35,7 @@ def called(
     async def drive() -> None:
         given = {"most": 100, "timeout_s": 5.0, "clock": loop.time} | options
         client = HttpCalls("localhost", 80, "/infer?x=1", fields=[("x-own", "1")], **given)  # type: ignore[arg-type]
-        run = Run(client, ended.append)
+        run = LoadRun(client, ended.append)
         await run.open_loop((at_s, Request(b"{}", 4)) for at_s in times)
         await client.close()
         await asyncio.sleep(0.1)

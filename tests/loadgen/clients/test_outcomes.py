@@ -7,16 +7,16 @@ import pytest
 
 from tests.support.models.load_servers import Piece, ServedLoop, fixed
 from tidegate.loadgen.clients.call import Request
-from tidegate.loadgen.clients.outcomes import Outcome, posts
-from tidegate.loadgen.clients.runs import Run
+from tidegate.loadgen.clients.outcomes import RequestOutcome, posts
+from tidegate.loadgen.clients.runs import LoadRun
 from tidegate.loadgen.clients.workers import callers
 
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
 FULL = b'HTTP/1.1 429 Too Many Requests\r\ncontent-length: 33\r\n\r\n{"error": {"code": "queue_full"}}'
 
 
-def driven(drive: Callable[[Run], Awaitable[None]], *pieces: Piece) -> tuple[list[Outcome], ServedLoop]:
-    outcomes: list[Outcome] = []
+def driven(drive: Callable[[LoadRun], Awaitable[None]], *pieces: Piece) -> tuple[list[RequestOutcome], ServedLoop]:
+    outcomes: list[RequestOutcome] = []
     loop = ServedLoop(fixed(*pieces), 0)
 
     async def whole() -> None:

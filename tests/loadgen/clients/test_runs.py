@@ -7,17 +7,17 @@ from typing import Any
 import pytest
 
 from tests.support.worlds.virtual_loop import run_virtual
-from tidegate.loadgen.arrivals.pace import Phase
+from tidegate.loadgen.arrivals.pace import LoadPhase
 from tidegate.loadgen.clients.call import Call, Request
-from tidegate.loadgen.clients.client import Client
-from tidegate.loadgen.clients.runs import FAILED_PAUSE_S, Run
+from tidegate.loadgen.clients.client import LoadClient
+from tidegate.loadgen.clients.runs import FAILED_PAUSE_S, LoadRun
 from tidegate.loadgen.clients.workers import Caller, PacedWorker, callers, paced
 from tidegate.loadgen.reports.tally import Tally
 
 REQUEST = Request(b"{}")
 
 
-class Scripted(Client):
+class Scripted(LoadClient):
     """Answers the n-th call after ``took(n)`` seconds; None: never, a failure at once where it is negative."""
 
     def __init__(self, took: Callable[[int], float], *, most: int = 1000, timeout_s: float = 1e9) -> None:
@@ -47,12 +47,12 @@ class Scripted(Client):
 
 
 def driven(
-    took: Callable[[int], float], drive: Callable[[Run], Coroutine[Any, Any, None]], **options: Any
-) -> tuple[Scripted, Tally, Run]:
-    async def all_of_it() -> tuple[Scripted, Tally, Run]:
+    took: Callable[[int], float], drive: Callable[[LoadRun], Coroutine[Any, Any, None]], **options: Any
+) -> tuple[Scripted, Tally, LoadRun]:
+    async def all_of_it() -> tuple[Scripted, Tally, LoadRun]:
         client = Scripted(took, **options)
         tally = Tally(target_s=0.5)
-        run = Run(client, lambda call: tally.add(call, run.began))
+        run = LoadRun(client, lambda call: tally.add(call, run.began))
         await drive(run)
         left = run.unfinished
         await client.close()
@@ -91,7 +91,7 @@ def test_what_is_due_at_once_is_sent_in_bursts_and_all_of_it() -> None:
 
 @pytest.mark.parametrize("most", [1000, 1])
 def test_a_stopped_open_loop_ends_now_and_says_what_was_on_its_way(most: int) -> None:
-    async def drive(run: Run) -> None:
+    async def drive(run: LoadRun) -> None:
         asyncio.get_running_loop().call_later(2.75, run.stop)
         await run.open_loop(every(1.0, 1000))
         assert asyncio.get_running_loop().time() == pytest.approx(2.75)
@@ -115,7 +115,7 @@ def test_a_closed_loop_keeps_its_number_of_requests_on_their_way() -> None:
     levels: list[int] = []
     owners: list[int] = []
 
-    async def drive(run: Run) -> None:
+    async def drive(run: LoadRun) -> None:
         async def watch() -> None:
             for _ in range(1000):
                 await asyncio.sleep(0.0096)
@@ -139,7 +139,7 @@ def test_a_caller_without_an_answer_pauses() -> None:
 
 
 def test_a_stopped_closed_loop_ends_now() -> None:
-    async def drive(run: Run) -> None:
+    async def drive(run: LoadRun) -> None:
         asyncio.get_running_loop().call_later(3.0, run.stop)
         await run.closed_loop([PacedWorker(0.0, 100, 1.0), PacedWorker(50.0, 100, 1.0)], lambda: REQUEST)
         assert asyncio.get_running_loop().time() == pytest.approx(3.0)
@@ -159,7 +159,7 @@ def test_hey_paces_by_a_ticker_of_one_slot() -> None:
 
 
 def test_phases_have_their_own_workers_from_their_start_on() -> None:
-    phases = [Phase(0.0, 10, 4, 1.0), Phase(60.0, 3, 1, 2.0)]
+    phases = [LoadPhase(0.0, 10, 4, 1.0), LoadPhase(60.0, 3, 1, 2.0)]
     client, tally, _ = driven(lambda number: 0.0, lambda run: run.closed_loop(paced(phases), lambda: REQUEST))
     assert tally.good == 13
     assert [at_s for at_s in client.sends if at_s > 50.0] == pytest.approx([60.5, 61.0, 61.5])

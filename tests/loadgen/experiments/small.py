@@ -3,8 +3,8 @@
 from typing import Any
 
 from tidegate.loadgen.experiments.definition import Experiment, parse
-from tidegate.loadgen.experiments.judge import Result
-from tidegate.loadgen.experiments.outcome import Outcome
+from tidegate.loadgen.experiments.judge import Judgement
+from tidegate.loadgen.experiments.outcome import ExperimentOutcome
 
 PARAMETERS = """
 [parameters]
@@ -71,8 +71,8 @@ def small(**changes: str) -> Experiment:
     return parse(text, "small.toml")
 
 
-def outcome(**figures: float) -> Outcome:
-    return Outcome(figures=figures)
+def outcome(**figures: float) -> ExperimentOutcome:
+    return ExperimentOutcome(figures=figures)
 
 
 class Heard:
@@ -87,5 +87,5 @@ class Heard:
         if (experiment.name, seed) == self._interrupt_after:
             raise KeyboardInterrupt
 
-    def result(self, result: Result) -> None:
+    def result(self, result: Judgement) -> None:
         self.told.append(result)

@@ -9,7 +9,7 @@ import pytest
 from tests.loadgen.experiments.small import small
 from tidegate.loadgen.experiments.definition import Check
 from tidegate.loadgen.experiments.judge import Figure, judge
-from tidegate.loadgen.experiments.outcome import Outcome
+from tidegate.loadgen.experiments.outcome import ExperimentOutcome
 from tidegate.loadgen.experiments.report import (
     bound,
     html,
@@ -22,11 +22,11 @@ from tidegate.loadgen.experiments.report import (
     summary,
     text,
 )
-from tidegate.loadgen.experiments.run import Report
+from tidegate.loadgen.experiments.run import ExperimentReport
 
 CURVES = {"Ready [replicas]: a": [(0.0, 1.0), (9.0, 2.0)], "Ready [replicas]: <b>": [(0.0, 1.0)]}
-FIRST = Outcome(figures={"kpa_total_s": 2.0, "hpa_mean_s": 0.1, "late_mean_s": 0.05}, series=CURVES)
-SECOND = Outcome(figures={"kpa_total_s": 5.0, "hpa_mean_s": 0.1, "late_mean_s": 0.06})
+FIRST = ExperimentOutcome(figures={"kpa_total_s": 2.0, "hpa_mean_s": 0.1, "late_mean_s": 0.05}, series=CURVES)
+SECOND = ExperimentOutcome(figures={"kpa_total_s": 5.0, "hpa_mean_s": 0.1, "late_mean_s": 0.06})
 RESULT = judge(small(), {1: FIRST, 2: SECOND})
 
 
@@ -94,7 +94,7 @@ def test_curves_of_one_plot_stand_together() -> None:
 
 
 def test_the_page_is_one_file_that_is_well_formed() -> None:
-    told = html(Report(results=(RESULT,)))
+    told = html(ExperimentReport(results=(RESULT,)))
     assert not re.search(r"(src|href)=|https?://|<script", told)
     body = ElementTree.fromstring(told[told.index("<body>") : told.index("</html>")])
     cells = ["".join(cell.itertext()) for cell in body.iter("td")]
@@ -107,8 +107,8 @@ def test_the_page_is_one_file_that_is_well_formed() -> None:
 
 
 def test_a_partial_page_says_so() -> None:
-    report = Report(results=(replace(RESULT, is_partial=True),), not_run=("b", "c"))
+    report = ExperimentReport(results=(replace(RESULT, is_partial=True),), not_run=("b", "c"))
     assert partial(report) == "Interrupted, this report is partial: small has 2 seeds only; not run: b, c"
     assert partial(report) in html(report)
     assert "2 seeds, interrupted" in text(report.results[0])
-    assert html(Report(results=(), not_run=("a",))).endswith("</html>\n")
+    assert html(ExperimentReport(results=(), not_run=("a",))).endswith("</html>\n")

@@ -4,7 +4,7 @@ import pytest
 
 from tests.loadgen.experiments.small import Heard, small
 from tidegate.errors import InvalidInputError
-from tidegate.loadgen.experiments.judge import Result
+from tidegate.loadgen.experiments.judge import Judgement
 from tidegate.loadgen.experiments.report import record
 from tidegate.loadgen.experiments.run import run
 from tidegate.records.codec import encode
@@ -38,7 +38,7 @@ def test_an_interruption_keeps_what_is_finished() -> None:
     assert (a.experiment.name, a.seeds, a.is_partial) == ("a", (1, 2), False)
     assert (b.experiment.name, b.seeds, b.is_partial) == ("b", (1,), True)
     assert report.not_run == ("c",) and report.is_partial
-    assert [each for each in heard.told if isinstance(each, Result)] == [a, b]
+    assert [each for each in heard.told if isinstance(each, Judgement)] == [a, b]
 
 
 def test_an_interruption_before_anything_is_finished_leaves_nothing() -> None:

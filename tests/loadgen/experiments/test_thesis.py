@@ -11,8 +11,8 @@ from tidegate.loadgen.experiments.definition import catalogue
 from tidegate.loadgen.experiments.outcome import ExperimentError
 from tidegate.loadgen.experiments.report import markdown
 from tidegate.loadgen.experiments.run import run
-from tidegate.loadgen.experiments.setups.thesis.runs import SAMPLING_S, Run, measured
-from tidegate.loadgen.experiments.setups.thesis.systems import Cluster, Hpa, Kpa, Phase, System
+from tidegate.loadgen.experiments.setups.thesis.runs import SAMPLING_S, ThesisRun, measured
+from tidegate.loadgen.experiments.setups.thesis.systems import Cluster, Hpa, Kpa, System, SystemPhase
 
 CLUSTER = Cluster(devices=4, service_s=0.05, hop_s=0.0, first_s=0.0, idle_s=60)
 KPA = Kpa(target=1, utilization=0.7, start_s=5)
@@ -28,10 +28,10 @@ HPA = Hpa(
     crowd=4,
     crowded_s=0.1,
 )
-BUSY = (Phase(start_s=0, requests=2400, workers=4, rate=20),)
+BUSY = (SystemPhase(start_s=0, requests=2400, workers=4, rate=20),)
 
 
-def one(system: System, phases: tuple[Phase, ...] = BUSY, seed: int = 1, hpa: Hpa = HPA) -> Run:
+def one(system: System, phases: tuple[SystemPhase, ...] = BUSY, seed: int = 1, hpa: Hpa = HPA) -> ThesisRun:
     return measured(system, phases, CLUSTER, KPA, hpa, seed)
 
 
@@ -62,14 +62,17 @@ def test_a_threshold_that_is_reached_adds_replicas_period_by_period() -> None:
 
 
 def test_replicas_are_held_for_the_cool_down_through_a_quiet_phase() -> None:
-    phases = (*BUSY, Phase(start_s=70, requests=300, workers=1, rate=10))
+    phases = (*BUSY, SystemPhase(start_s=70, requests=300, workers=1, rate=10))
     found = one(System.HPA, phases)
     assert found.fewest_wanted(70, 100) == 4
     assert one(System.KPA, phases).fewest_wanted(70, 100) < 4
 
 
 def test_phases_start_on_schedule_and_overlap_where_the_system_is_slow() -> None:
-    phases = (Phase(start_s=0, requests=400, workers=4, rate=20), Phase(start_s=5, requests=20, workers=1, rate=10))
+    phases = (
+        SystemPhase(start_s=0, requests=400, workers=4, rate=20),
+        SystemPhase(start_s=5, requests=20, workers=1, rate=10),
+    )
     first, second = one(System.HPA, phases).phases
     assert (first.requests, second.requests) == (400, 20)
     assert first.total_s > 5.0 + second.total_s, "the second one ends within the first"
@@ -90,7 +93,7 @@ def test_supply_is_sampled_in_the_middle_of_each_period() -> None:
 def test_a_request_that_waits_longer_than_the_timeout_ends_the_run() -> None:
     slow = replace(CLUSTER, devices=1, service_s=301.0, idle_s=0.0)
     with pytest.raises(ExperimentError, match=r"a request that was sent at .* s was not answered: "):
-        measured(System.LATE, (Phase(start_s=0, requests=2, workers=2, rate=20),), slow, KPA, HPA, 1)
+        measured(System.LATE, (SystemPhase(start_s=0, requests=2, workers=2, rate=20),), slow, KPA, HPA, 1)
 
 
 @pytest.mark.parametrize("name", ["th1", "th2", "th3", "th4"])
@@ -106,6 +109,6 @@ def test_all_experiments_hold_and_the_page_shows_what_they_give() -> None:
     """Two minutes of processor time."""
     report = run(list(catalogue().values()), Heard(), jobs=2)
     assert report.holds, [(each.experiment.name, each.verdicts) for each in report.results if not each.holds]
-    page = (Path(__file__).resolve().parents[3] / "docs/experiments.md").read_text(encoding="utf-8")
+    page = (Path(__file__).resolve().parents[3] / "docs/inside/experiments.md").read_text(encoding="utf-8")
     missing = [each.experiment.name for each in report.results if markdown(each) not in page]
-    assert not missing, "docs/experiments.md is stale: see how it is written, on its top"
+    assert not missing, "docs/inside/experiments.md is stale: see how it is written, on its top"

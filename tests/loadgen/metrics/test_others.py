@@ -2,10 +2,11 @@
 
 import pytest
 
+from tests.golden.hetsev_levels import service_level, violations
 from tidegate.loadgen.arrivals.pace import Ticker
-from tidegate.loadgen.metrics.cost import Accounting, Lease, inferences_per_dollar, memory_cost
-from tidegate.loadgen.metrics.levels import service_level, violations
+from tidegate.loadgen.metrics.cost import Accounting, inferences_per_dollar, memory_cost
 from tidegate.loadgen.metrics.usage import activity, variation
+from tidegate.loadgen.simulator.lease import Lease
 
 
 def test_devices_that_are_used_alike_vary_by_nothing() -> None:

@@ -18,7 +18,7 @@ def test_a_unit_draws_between_idle_and_its_tdp() -> None:
 
 def test_samples_tell_what_all_units_draw_and_which_of_them_work() -> None:
     samples: list[PowerSample] = []
-    meter = PowerMeter(TDP_W, told=samples.append)
+    meter = PowerMeter(TDP_W, on_sample=samples.append)
     meter.busy([("a100", 0, 0.0, 1.0)])
     meter.advance(1.0)
     assert samples == []
@@ -35,7 +35,7 @@ def test_samples_tell_what_all_units_draw_and_which_of_them_work() -> None:
 @given(st.lists(st.tuples(st.floats(0.0, 3.0), st.floats(0.0, 3.0)), max_size=10))
 def test_the_samples_add_up_to_the_work(steps: list[tuple[float, float]]) -> None:
     samples: list[PowerSample] = []
-    meter, now, busy_s = PowerMeter({("a100", 0): 250.0}, told=samples.append), 0.0, 0.0
+    meter, now, busy_s = PowerMeter({("a100", 0): 250.0}, on_sample=samples.append), 0.0, 0.0
     for idle_s, work_s in steps:
         now += idle_s
         meter.busy([("a100", 0, now, now + work_s)])

@@ -5,17 +5,17 @@ from collections.abc import Mapping
 
 import pytest
 
+from tests.golden.hetsev_levels import violations
 from tests.loadgen.simulator.worlds import deployed, fixed, function, kind, poisson, scaling
 from tidegate.deploy.placement.ledger import Accelerator, AcceleratorKind
 from tidegate.function import GpuNeeds, QueueBounds, Resources, Sla
 from tidegate.loadgen.arrivals.arrival import Arrival
-from tidegate.loadgen.metrics.cost import Lease
-from tidegate.loadgen.metrics.levels import violations
-from tidegate.loadgen.metrics.summary import Summary
+from tidegate.loadgen.metrics.summary import RunSummary
 from tidegate.loadgen.metrics.usage import variation
 from tidegate.loadgen.simulator.devices import Kind, Sharing
+from tidegate.loadgen.simulator.lease import Lease
 from tidegate.loadgen.simulator.profiles import ColdStart
-from tidegate.loadgen.simulator.result import Everything, Result, Second, Start
+from tidegate.loadgen.simulator.result import Everything, FunctionSecond, SimulationResult, Start
 from tidegate.loadgen.simulator.scenario import Callers, Crash, Scenario
 from tidegate.loadgen.simulator.simulation import Simulation
 
@@ -31,8 +31,8 @@ GPU = Accelerator(
 )
 
 
-def summed(scenario: Scenario, duration_s: float | None = None) -> tuple[Mapping[str, float], Result]:
-    summary = Summary(scenario)
+def summed(scenario: Scenario, duration_s: float | None = None) -> tuple[Mapping[str, float], SimulationResult]:
+    summary = RunSummary(scenario)
     result = Simulation(scenario, summary).run(duration_s)
     return summary.figures(result), result
 
@@ -179,7 +179,7 @@ def test_core_seconds_follow_a_replica_that_gets_other_cores() -> None:
         functions=(deployed({"cpu": fixed(0.1)}, of=function(resources=Resources(threads=1)), ready={"cpu": 1}),),
         keeps_scale=True,
     )
-    summary = Summary(scenario)
+    summary = RunSummary(scenario)
     simulation = Simulation(scenario, summary)
     simulation.kernel.at(4.0, lambda now, name: simulation.fleet.resize(name, 3), "f-00001-cpu-0")
     result = simulation.run(10.0)
@@ -211,7 +211,7 @@ def test_several_functions_are_told_apart_and_together() -> None:
         arrivals=[Arrival(1.0, function="one"), Arrival(2.0, function="two"), Arrival(3.0, function="two")],
         keeps_scale=True,
     )
-    summary = Summary(scenario)
+    summary = RunSummary(scenario)
     result = Simulation(scenario, summary).run()
     assert summary.figures(result)["violations_share"] == pytest.approx(1 / 3)
     assert summary.of_function("one", result)["violations_share"] == 1.0
@@ -225,14 +225,14 @@ def size_after(hours: int) -> int:
         kinds=(kind(),), functions=(deployed(of=function(timeout_s=10.0, sla=Sla(latency_s=1.0)), ready={}),)
     )
     (revision,) = [each.revision.id for each in scenario.functions]
-    summary = Summary(scenario)
+    summary = RunSummary(scenario)
     for at_s in range(0, 3600 * hours, 10):
         name = f"replica-{at_s}"
         summary.start(Start(name, "f", "t4", at_s, at_s + 0.5))
         summary.busy([("t4", 0, at_s + 0.5, at_s + 0.75)])
         summary.requests([((at_s, revision, float(at_s), 1, None), at_s + 0.5, at_s + 0.75, "t4", name, "answered")])
         summary.lease(Lease(accelerator="t4", used_gb=1.0, start_s=at_s, end_s=at_s + 1.0, function="f"))
-        summary.second(Second(at_s + 1.0, "f", wanted=0, ready=0, starting=0, draining=0, waiting=0))
+        summary.second(FunctionSecond(at_s + 1.0, "f", wanted=0, ready=0, starting=0, draining=0, waiting=0))
     held = kept(summary)
     assert summary.figures()["cold_start_requests"] == 360 * hours
     return held

@@ -6,7 +6,7 @@ from tidegate.loadgen.clients.call import Call, Request
 from tidegate.loadgen.progress import Progress
 from tidegate.loadgen.reports import text
 from tidegate.loadgen.reports.record import About, LoadReport, report_of
-from tidegate.loadgen.reports.tally import MOST_KINDS, MOST_SLOTS, OTHER, Tally
+from tidegate.loadgen.reports.tally import MAX_KINDS, MAX_SLOTS, OTHER, Tally
 
 BEGAN = 100.0
 
@@ -91,18 +91,18 @@ def test_what_leaves_late_makes_the_client_the_bottleneck() -> None:
 
 
 def test_time_is_kept_in_a_bounded_number_of_slots() -> None:
-    tally = tallied(*(call(float(second), 0.1) for second in range(3 * MOST_SLOTS)))
+    tally = tallied(*(call(float(second), 0.1) for second in range(3 * MAX_SLOTS)))
     assert tally.slot_s == 4.0
-    assert len(tally.slots) == 3 * MOST_SLOTS // 4
+    assert len(tally.slots) == 3 * MAX_SLOTS // 4
     assert {slot.good for slot in tally.slots} == {4}
     assert {slot.latency.total for slot in tally.slots} == {4}
     assert {each.answered_per_s for each in report(tally).seconds} == {1.0}
 
 
 def test_kinds_of_failures_are_bounded() -> None:
-    tally = tallied(*(call(0.0, 0.1, code="500", error=f"kind{number}") for number in range(2 * MOST_KINDS)))
-    assert len(tally.errors) == MOST_KINDS + 1
-    assert tally.errors[OTHER] == MOST_KINDS
+    tally = tallied(*(call(0.0, 0.1, code="500", error=f"kind{number}") for number in range(2 * MAX_KINDS)))
+    assert len(tally.errors) == MAX_KINDS + 1
+    assert tally.errors[OTHER] == MAX_KINDS
 
 
 def test_streams_have_their_own_tables() -> None:

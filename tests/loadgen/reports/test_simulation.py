@@ -13,17 +13,19 @@ from tidegate.loadgen.reports.simulation import (
     text,
     value,
 )
-from tidegate.loadgen.reports.timeline import MOST_SLOTS, Slot, Timeline
+from tidegate.loadgen.reports.timeline import MAX_SLOTS, Timeline, TimelineSlot
 from tidegate.loadgen.simulator.counters import Ended
-from tidegate.loadgen.simulator.result import Second
+from tidegate.loadgen.simulator.result import FunctionSecond
 
 
 def ended(arrived_s: float, at_s: float, how: str = "answered") -> Ended:
     return (0, "f-1", arrived_s, 1, None), arrived_s, at_s, "t4", "r", how
 
 
-def second(at_s: float, ready: int = 1, waiting: int = 0) -> Second:
-    return Second(at_s=at_s, function="f", wanted=ready + 1, ready=ready, starting=1, draining=0, waiting=waiting)
+def second(at_s: float, ready: int = 1, waiting: int = 0) -> FunctionSecond:
+    return FunctionSecond(
+        at_s=at_s, function="f", wanted=ready + 1, ready=ready, starting=1, draining=0, waiting=waiting
+    )
 
 
 def timeline(seconds: int) -> Timeline:
@@ -52,14 +54,14 @@ def test_a_second_is_told_when_it_is_over() -> None:
 
 
 def test_slots_become_wider_and_lose_nothing() -> None:
-    made = timeline(3 * MOST_SLOTS)
+    made = timeline(3 * MAX_SLOTS)
     assert made.slot_s == 4
-    assert len(made.slots) <= MOST_SLOTS
-    assert sum(slot.ended for slot in made.slots) == 6 * MOST_SLOTS
-    assert sum(slot.broken for slot in made.slots) == 3 * MOST_SLOTS
+    assert len(made.slots) <= MAX_SLOTS
+    assert sum(slot.ended for slot in made.slots) == 6 * MAX_SLOTS
+    assert sum(slot.broken for slot in made.slots) == 3 * MAX_SLOTS
     assert [slot.at_s for slot in made.slots[:3]] == [0.0, 4.0, 8.0]
     assert {slot.seconds for slot in made.slots} == {4}
-    assert made.slots[-1].waiting == 3 * MOST_SLOTS - 1
+    assert made.slots[-1].waiting == 3 * MAX_SLOTS - 1
     assert made.most_ready == 2
 
 
@@ -145,4 +147,4 @@ def test_a_figure_is_shown_in_the_unit_of_its_name(name: str, figure: float | No
 
 
 def test_a_slot_without_answers_has_no_latency() -> None:
-    assert csv_row("kpa", Slot(5.0)) == "kpa,5,0,0,0,0,0,0,0,0,,,0,"
+    assert csv_row("kpa", TimelineSlot(5.0)) == "kpa,5,0,0,0,0,0,0,0,0,,,0,"

@@ -12,7 +12,8 @@ import pytest
 
 from tests.loadgen.simulator.test_simulation import START
 from tests.loadgen.simulator.worlds import deployed, fixed, function, kind, poisson, scaling
-from tidegate.autoscaler.live import Autoscaler
+from tidegate.autoscaler.autoscaler import StandaloneContext
+from tidegate.autoscaler.live import LiveAutoscaler
 from tidegate.clock import ManualClock
 from tidegate.function import Sla
 from tidegate.loadgen.arrivals.arrival import Arrival
@@ -73,12 +74,22 @@ def recorded(scenario: Scenario, seconds: float, monkeypatch: pytest.MonkeyPatch
     return rounds, [encode(each) for each in sink.decisions]
 
 
+class Weighted(StandaloneContext):
+    """The weights that were in force."""
+
+    def __init__(self) -> None:
+        self.now: Mapping[str, float] = {}
+
+    def weights(self, revision: str) -> Mapping[str, float]:
+        return self.now
+
+
 async def live(of: Scenario, rounds: list[Round], directory: Path) -> dict[str, int | str]:
     """The same rounds through the live shell, as the control process calls it; its faults."""
-    clock = ManualClock()
-    at = Autoscaler(clock, directory)
+    clock, context = ManualClock(), Weighted()
+    at = LiveAutoscaler(clock, context, directory)
     (one,) = of.functions
-    at.apply(one.revision, fresh=not one.ready, ready=sum(one.ready.values()))
+    at.core.apply(one.revision, fresh=not one.ready, ready=sum(one.ready.values()))
 
     def gives(samples: Mapping[str, bytes], name: str) -> Callable[[], Awaitable[bytes]]:
         async def fetch() -> bytes:
@@ -88,14 +99,14 @@ async def live(of: Scenario, rounds: list[Round], directory: Path) -> dict[str, 
 
     for each in rounds:
         clock.advance(each.at - clock.now())
-        at.weights = partial(lambda weights, revision: weights, each.weights)
-        at.fleet(*each.fleet)
+        context.now = each.weights
+        at.core.fleet(*each.fleet)
         if each.call == "activated":
-            at.activated(each.argument, each.at)
+            at.core.activated(each.argument, each.at)
             continue
         at.sources({"g0": gives(each.samples, "g0")}, {name: gives(each.samples, name) for name in each.there})
         await at.sample()
-        at.decide(each.at)
+        at.core.decide(each.at)
     at.close()
     return at.faults()
 

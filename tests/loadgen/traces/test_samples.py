@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.worlds.synthetic_traces import bursts
 from tidegate.errors import InvalidInputError
 from tidegate.loadgen.traces import files
 from tidegate.loadgen.traces.files import SAMPLES, open_trace
 from tidegate.loadgen.traces.formats import Format
-from tidegate.loadgen.traces.synthetic import bursts
 
 FOLDER = Path(files.__file__).parent / "samples"
 

@@ -23,7 +23,7 @@ from h2.events import (
 from h2.exceptions import ProtocolError, StreamClosedError, StreamIDTooLowError
 from h2.settings import SettingCodes
 
-from tidegate.timeout import TimeoutFieldError, read_timeout_s
+from tidegate.headers import TimeoutFieldError, read_timeout_s
 
 PROBE = "/corpus.Echo/Probe"
 MOST_BYTES = 4 << 20

@@ -7,9 +7,10 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from tidegate.wire.grpc import grpc
+from tidegate.wire.grpc.first_message import MESSAGE_HEAD
+from tidegate.wire.http2 import grpc_fields as grpc
+from tidegate.wire.http2.block_memory import RESPONSE, Block, Blocks
 from tidegate.wire.http2.events import BODY, HEAD, RESET, TRAILERS
-from tidegate.wire.http2.header_blocks import RESPONSE, Block, Blocks
 from tidegate.wire.http2.hpack import literal
 from tidegate.wire.http2.roles import H2Client
 from tidegate.wire.http2.streams import Stream
@@ -38,7 +39,7 @@ class ClientCall:
     @property
     def messages(self) -> list[bytes]:
         found, at = [], 0
-        while len(self.body) - at >= grpc.MESSAGE_HEAD:
+        while len(self.body) - at >= MESSAGE_HEAD:
             size = int.from_bytes(self.body[at + 1 : at + 5], "big")
             found.append(self.body[at + 5 : at + 5 + size])
             at += 5 + size

@@ -5,10 +5,10 @@ It has no sockets: :meth:`Proxy.from_client` and :meth:`Proxy.from_upstream` tak
 
 from collections.abc import Callable
 
+from tidegate.wire.http2.block_memory import REQUEST, RESPONSE, Block, Blocks
 from tidegate.wire.http2.engine import Engine
 from tidegate.wire.http2.events import BODY, FAILED, HEAD, RESET, SENT, TRAILERS, Event
 from tidegate.wire.http2.frames import CANCEL
-from tidegate.wire.http2.header_blocks import REQUEST, RESPONSE, Block, Blocks
 from tidegate.wire.http2.roles import H2Client, H2Server
 from tidegate.wire.http2.streams import Stream
 

@@ -27,7 +27,7 @@ from tidegate.deploy.local.replica import Places
 from tidegate.deploy.local.sockets import choose_port
 from tidegate.deploy.placement.ledger import Accelerator, AcceleratorKind
 from tidegate.function import Function, Readiness, Resources, Revision, Server, ServerKind
-from tidegate.records.cold_start_phases import ColdStartPhases
+from tidegate.records.replica_state import ColdStartPhases
 
 SUPPORT = Path(__file__).resolve().parents[1] / "models"
 MODEL = str(SUPPORT / "backend_model.py")
@@ -74,6 +74,10 @@ class Bench(Protocol):
     seen: list[ReplicaStatus]
     """Every status that ``watch`` told, in order."""
 
+    def replica_table(self) -> tuple[object, str]:
+        """The object and its attribute that hold the backend's replicas by id."""
+        ...
+
     def broken(self) -> Revision:
         """A revision whose server dies at its start."""
         ...
@@ -102,6 +106,9 @@ class FakeBench:
         self.backend: Backend = self.fake
         self.seen: list[ReplicaStatus] = []
         self.fake.watch(self.seen.append)
+
+    def replica_table(self) -> tuple[object, str]:
+        return self.fake, "_replicas"
 
     def broken(self) -> Revision:
         self.fake.break_starts("broken-00001", "the model server exited with status 1: no weights", 1000)
@@ -164,7 +171,7 @@ class LocalBench:
             host_cores=sorted(os.sched_getaffinity(0)),
             clock=self.clock,
             rng=random.Random(1),
-            complain=self.complaints.append,
+            warn=self.complaints.append,
         )
         self.backend: Backend = self.local
         self.seen: list[ReplicaStatus] = []
@@ -178,6 +185,9 @@ class LocalBench:
 
     async def start(self, *revisions: Revision) -> None:
         await self.local.start({each.id: each for each in revisions}, await self.table.recover())
+
+    def replica_table(self) -> tuple[object, str]:
+        return self.local._registry, "present"
 
     def broken(self) -> Revision:
         return revision("broken", arguments=("--die-at-start", "no weights"))

@@ -7,8 +7,8 @@ from typing import Any
 from tests.support.worlds.h2_world import ANSWER, block, status
 from tests.support.worlds.virtual_loop import VirtualLoop
 from tidegate.wire.http2 import frames as wire
+from tidegate.wire.http2.block_memory import REQUEST, Blocks
 from tidegate.wire.http2.events import BODY
-from tidegate.wire.http2.header_blocks import REQUEST, Blocks
 from tidegate.wire.http2.roles import H2Server
 
 Piece = tuple[float, bytes | None]

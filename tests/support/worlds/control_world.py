@@ -11,7 +11,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 
 from tests.support.worlds.autoscaling import demand, gateway_sample, replica_sample
-from tidegate.autoscaler.live import Autoscaler
+from tidegate.autoscaler.live import LiveAutoscaler
 from tidegate.clock import ManualClock
 from tidegate.control.api.describe import function as describe
 from tidegate.control.rounds.round import Round
@@ -137,8 +137,9 @@ class World:
         self.round = Round(
             registry=registry,
             backend=backend,
-            autoscaler=Autoscaler(
+            autoscaler=lambda context: LiveAutoscaler(
                 clock,
+                context,
                 folder,
                 gateway_seen=lambda sample: self.round.gateway_seen(sample),
                 replica_seen=lambda sample: self.round.replica_seen(sample),

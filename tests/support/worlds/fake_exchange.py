@@ -7,7 +7,8 @@ from typing import Any
 from tidegate.errors import ErrorKind, Executed, error_body
 from tidegate.headers import SLOT_CHANNEL_PROTOCOL
 from tidegate.wire.http1.client import H1Client
-from tidegate.wire.http1.head import HeadRules, RequestHead, ResponseHead
+from tidegate.wire.http1.request_head import HeadRules, RequestHead
+from tidegate.wire.http1.response_head import ResponseHead
 from tidegate.wire.http1.server import H1Server
 
 CLIENT_GONE = 499
@@ -189,10 +190,10 @@ class FakeExchange:
             return None
         self.shadow = FakeExchange(app, self.head, self.body, complete=True, now=now)
         self.shadow.inferences = self.inferences
-        self.shadow.overhear(ear)
+        self.shadow.tap_response(ear)
         return self.shadow
 
-    def overhear(self, ear: Callable[[bytes], object]) -> None:
+    def tap_response(self, ear: Callable[[bytes], object]) -> None:
         self.ear = ear
 
     def begin_stream(self, extra: bytes, name: bytes, failure: bytes) -> "FakeExchange":
@@ -206,7 +207,7 @@ class FakeExchange:
     def send_comment(self, comment: bytes) -> None:
         self.comments.append(comment.decode())
 
-    def hand_over(self, copy: "FakeExchange") -> None:
+    def swap_clients(self, copy: "FakeExchange") -> None:
         """The copy has the client now."""
         copy.log.append("took over")
         self.client_gone()

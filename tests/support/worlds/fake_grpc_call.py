@@ -8,8 +8,9 @@ from tests.support.worlds.fake_exchange import FakeExchange
 from tests.support.worlds.gateway_chain import Door
 from tidegate.aio.proxy.grpc_call import LocalReply
 from tidegate.errors import ErrorKind, Executed
-from tidegate.wire.grpc import grpc
-from tidegate.wire.http2.header_blocks import REQUEST, Blocks, Reader
+from tidegate.wire.http2 import grpc_fields as grpc
+from tidegate.wire.http2.block_memory import REQUEST, Blocks
+from tidegate.wire.http2.header_blocks import Reader
 from tidegate.wire.http2.heads import CallHead, request_drops
 from tidegate.wire.http2.hpack import literal
 

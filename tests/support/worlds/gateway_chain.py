@@ -9,14 +9,13 @@ from tidegate.activator.commands import Activate, Command
 from tidegate.activator.room import WaitingRoom
 from tidegate.flow.messages import Grant, State, Welcome
 from tidegate.function import ConcurrencyUnit
-from tidegate.gateway.access.control import Answered
+from tidegate.gateway.access.quota_pool import Decided
 from tidegate.gateway.access_log import AccessLog
-from tidegate.gateway.chain import Chain
+from tidegate.gateway.core import GatewayCore
 from tidegate.gateway.counting.counters import Report
-from tidegate.gateway.effects import ChainEffects
-from tidegate.records.cold_start_phases import ColdStartPhases
+from tidegate.gateway.effects import ChainEffects, ExchangeTools, Quotas, RoomHost, Time, Upstreams
 from tidegate.records.gateway_sample import RevisionDemand
-from tidegate.records.replica_state import ReplicaState
+from tidegate.records.replica_state import ColdStartPhases, ReplicaState
 from tidegate.records.route_table import FunctionRoute, GroupRoute, ReplicaRoute, RevisionRoute, RouteTable
 from tidegate.store.counters import Asking, Wanted
 
@@ -50,42 +49,46 @@ class Door:
     """A chain, its room and its clock."""
 
     def __init__(
-        self, first: RouteTable, *, access: AccessLog | None = None, till: FakeQuotaCounters | None = None
+        self, first: RouteTable, *, access: AccessLog | None = None, quota_counters: FakeQuotaCounters | None = None
     ) -> None:
         self.now = 100.0
         self.shell: list[Command] = []
         self.learnt: list[tuple[str, str, str]] = []
         self.alarms: list[float] = []
         self.probes: list[tuple[str, str | None]] = []
-        self.till = till or FakeQuotaCounters()
-        self.asked: list[tuple[Wanted, Asking, Answered]] = []
-        """Questions about quotas that nobody has answered."""
+        self.quota_counters = quota_counters or FakeQuotaCounters()
+        self.asked: list[tuple[Wanted, Asking, Decided]] = []
+        """Questions to the quota pool that are not answered yet."""
         self.report = Report("g0", "i", self.now)
-        self.chain = Chain(
+        self.core = GatewayCore(
             room=WaitingRoom(rng=random.Random(1)),
             report=self.report,
             token="secret",
             rng=random.Random(2),
-            host=ChainEffects(
-                clock=lambda: self.now,
-                pool_of=lambda address: Pool(address),  # type: ignore[arg-type,return-value]  # a stand-in
-                shell=self.shell.append,
-                after=lambda: None,
-                learn=lambda *known: self.learnt.append(known),
-                copy=lambda first: first.second_copy(),  # type: ignore[attr-defined]  # a stand-in
-                hand_over=lambda first, copy: first.hand_over(copy),  # type: ignore[attr-defined]  # as above
-                shadow_copy=lambda first, app, now, ear: first.shadow_copy(app, now, ear),  # type: ignore[attr-defined]  # as above
-                overhear=lambda first, ear: first.overhear(ear),  # type: ignore[attr-defined]  # as above
-                begin_stream=lambda ex, extra, name, failure: ex.begin_stream(extra, name, failure),  # type: ignore[attr-defined]  # as above
-                alarm=self.alarms.append,
-                probe=lambda replica, address, path: self.probes.append((replica, path)),
-                wall=lambda: self.now,
-                till=lambda: self.till,
-                ask=lambda wanted, asking, answered: self.asked.append((wanted, asking, answered)),
+            effects=ChainEffects(
+                time=Time(clock=lambda: self.now, wall=lambda: self.now, alarm=self.alarms.append),
+                room=RoomHost(run=self.shell.append, reschedule=lambda: None),
+                upstreams=Upstreams(
+                    pool_of=lambda address: Pool(address),  # type: ignore[arg-type,return-value]  # a stand-in
+                    fetch_metadata=lambda *known: self.learnt.append(known),
+                    probe=lambda replica, address, path: self.probes.append((replica, path)),
+                ),
+                exchanges=ExchangeTools(
+                    second_copy=lambda first: first.second_copy(),  # type: ignore[attr-defined]  # a stand-in
+                    swap_clients=lambda first, copy: first.swap_clients(copy),  # type: ignore[attr-defined]  # as above
+                    shadow_copy=lambda first, app, now, tap: first.shadow_copy(app, now, tap),  # type: ignore[attr-defined]  # as above
+                    tap_response=lambda first, tap: first.tap_response(tap),  # type: ignore[attr-defined]  # as above
+                    begin_stream=lambda ex, extra, name, failure: ex.begin_stream(extra, name, failure),  # type: ignore[attr-defined]  # as above
+                ),
+                quotas=Quotas(
+                    open_counters=lambda: self.quota_counters,
+                    ask_pool=lambda wanted, asking, decided: self.asked.append((wanted, asking, decided)),
+                ),
             ),
-            access=access,
+            access_log=access,
         )
-        assert self.chain.apply(first)
+        self.chain = self.core.chain
+        assert self.core.apply(first)
 
     def arrive(
         self, line: str = "POST /v2/models/m/infer", *fields: str, body: bytes = b"{}", complete: bool = True
@@ -97,24 +100,24 @@ class Door:
     def ready(self, replica: ReplicaRoute, *credits: int, phases: ColdStartPhases | None = None) -> None:  # noqa: A002
         """The replica says that it is ready and grants credits."""
         self.starting(replica)
-        self.chain.heard(replica.id, State(ReplicaState.READY, phases))
+        self.core.heard(replica.id, State(ReplicaState.READY, phases))
         self.grant(replica, *credits)
 
     def starting(self, replica: ReplicaRoute) -> None:
-        self.chain.linked(replica.id)
-        self.chain.heard(replica.id, Welcome("inc", 4, ConcurrencyUnit.REQUESTS))
-        self.chain.heard(replica.id, State(ReplicaState.STARTING))
+        self.core.linked(replica.id)
+        self.core.heard(replica.id, Welcome("inc", 4, ConcurrencyUnit.REQUESTS))
+        self.core.heard(replica.id, State(ReplicaState.STARTING))
 
     def grant(self, replica: ReplicaRoute, *credits: int) -> None:  # noqa: A002
         if credits:
-            self.chain.heard(replica.id, Grant(tuple((credit, 1) for credit in credits)))
+            self.core.heard(replica.id, Grant(tuple((credit, 1) for credit in credits)))
 
     def demand(self) -> RevisionDemand:
         sample = self.report.sample(
             self.now,
-            table=self.chain.table.version,
+            table=self.core.table.version,
             connections=0,
-            demands=self.report.demands(lambda revision: self.chain.room.counts(revision, self.now)),
+            demands=self.report.demands(lambda revision: self.core.room.counts(revision, self.now)),
         )
         (demand,) = sample.demands
         return demand

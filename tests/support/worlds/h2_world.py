@@ -13,8 +13,8 @@ from tidegate.aio.proxy.server import Limits, ProxyServer
 from tidegate.aio.upstream.http2 import H2Pool, H2Upstream
 from tidegate.aio.upstream.pool import UpstreamPool
 from tidegate.wire.http2 import frames as wire
+from tidegate.wire.http2.block_memory import REQUEST, RESPONSE, Block, Blocks
 from tidegate.wire.http2.events import BODY, CLOSING, FAILED, HEAD, RESET, TRAILERS, Event
-from tidegate.wire.http2.header_blocks import REQUEST, RESPONSE, Block, Blocks
 from tidegate.wire.http2.hpack import literal
 from tidegate.wire.http2.roles import H2Client, H2Server
 from tidegate.wire.http2.streams import Stream

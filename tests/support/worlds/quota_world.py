@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from tidegate.flow.quota import Ask, Budget, Pool, Quotas, Refused, Report, Reservation
+from tidegate.flow.quota import Ask, Budget, Pool, QuotaReport, Quotas, Refused, Reservation
 
 TIMEOUT_S = 0.25
 
@@ -111,7 +111,7 @@ class QuotaWorld:
             there, back = (self.random.uniform(0.0005, 0.005) for _ in range(2))
             self.at(self.now + there, lambda: self._arrived(gateway, reports, back))
 
-    def _arrived(self, gateway: int, reports: tuple[Report, ...], back: float) -> None:
+    def _arrived(self, gateway: int, reports: tuple[QuotaReport, ...], back: float) -> None:
         answer = self.pool.exchange(str(gateway), reports, self.now)
 
         def answered() -> None:

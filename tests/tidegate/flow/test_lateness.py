@@ -2,7 +2,7 @@
 
 import pytest
 
-from tidegate.flow.lateness import KEPT, LEAST, Lateness
+from tidegate.flow.lateness import MAX_OBSERVATIONS, MIN_OBSERVATIONS, Lateness
 from tidegate.records.route_table import Hedging
 
 
@@ -14,7 +14,7 @@ def after(rule: Hedging) -> Lateness[str]:
 
 def test_nothing_is_late_before_a_hundred_were_seen() -> None:
     lateness = after(Hedging(percentile=95.0))
-    for _ in range(LEAST - 1):
+    for _ in range(MIN_OBSERVATIONS - 1):
         lateness.observed(0.010)
     assert lateness.sent("early", 0.0) is None
     lateness.observed(0.010)
@@ -35,9 +35,9 @@ def test_the_percentile_stands_where_the_slow_ones_begin() -> None:
 
 def test_old_times_fade() -> None:
     lateness = after(Hedging(percentile=50.0))
-    for _ in range(4 * KEPT):
+    for _ in range(4 * MAX_OBSERVATIONS):
         lateness.observed(0.1)
-    for _ in range(2 * KEPT):
+    for _ in range(2 * MAX_OBSERVATIONS):
         lateness.observed(0.4)
     assert lateness.delay_s == pytest.approx(0.4, rel=1 / 8)
 

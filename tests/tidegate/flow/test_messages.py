@@ -21,8 +21,7 @@ from tidegate.flow.messages import (
 )
 from tidegate.flow.wants import Want
 from tidegate.function import ConcurrencyUnit
-from tidegate.records.cold_start_phases import ColdStartPhases
-from tidegate.records.replica_state import ReplicaState
+from tidegate.records.replica_state import ColdStartPhases, ReplicaState
 
 
 @pytest.mark.parametrize(

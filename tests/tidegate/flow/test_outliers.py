@@ -2,7 +2,7 @@
 
 import pytest
 
-from tidegate.flow.outliers import PROBE_AGAIN_S, TRIAL_S, Outliers
+from tidegate.flow.outliers import PROBE_AGAIN_S, STALL_S, TRIAL_S, Outliers, Stalls
 from tidegate.records.route_table import OutlierRules
 
 RULES = OutlierRules(failures=3, ejection_s=10.0, max_percent=50)
@@ -213,3 +213,30 @@ def test_no_rules_no_ejection() -> None:
     world = Revision(ready=2, rules=OutlierRules(failures=0))
     assert world.fails("a", 50) is None
     assert not world.outliers.suspects
+
+
+# --- replicas that hang
+
+
+def test_a_replica_that_ends_nothing_is_asked_once_in_a_while() -> None:
+    stalls = Stalls()
+    asked = [second for second in range(10) if stalls.look(float(second), [("a", 0.0)])]
+    assert asked == [2, 4, 6, 8]
+    assert STALL_S == 2.0
+
+
+def test_a_request_that_ends_begins_the_time_anew() -> None:
+    stalls = Stalls()
+    assert not any(stalls.look(float(second), [("a", float(second))]) for second in range(10))
+    assert not stalls.look(10.0, [("a", 9.0)])
+    assert stalls.look(11.0, [("a", 9.0)]) == ["a"]
+
+
+def test_time_without_work_does_not_count_and_nobody_is_remembered() -> None:
+    stalls = Stalls()
+    stalls.look(0.0, [("a", 0.0), ("b", 0.0)])
+    assert "2 replicas" in repr(stalls)
+    assert not stalls.look(100.0, [])
+    assert "0 replicas" in repr(stalls)
+    assert not stalls.look(101.0, [("a", 0.0)]), "its work is new"
+    assert stalls.look(103.0, [("a", 0.0)]) == ["a"]

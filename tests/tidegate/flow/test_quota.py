@@ -7,7 +7,18 @@ from dataclasses import replace
 import pytest
 
 from tests.support.worlds.quota_world import TIMEOUT_S, QuotaWorld
-from tidegate.flow.quota import BATCH, Answer, Ask, Budget, Grant, Pool, Quotas, Refused, Report, Reservation
+from tidegate.flow.quota import (
+    BATCH,
+    Ask,
+    Budget,
+    Pool,
+    QuotaAnswer,
+    QuotaGrant,
+    QuotaReport,
+    Quotas,
+    Refused,
+    Reservation,
+)
 
 MINUTE = Budget("tenant", 6000, 60)
 RPM = Budget("rpm", 2400, 60)
@@ -84,9 +95,9 @@ def test_of_a_window_that_is_over_only_more_counts() -> None:
 
 def test_a_report_that_is_lost_or_comes_twice_changes_nothing() -> None:
     pool = Pool()
-    report = Report(MINUTE, 0, 100, 50)
+    report = QuotaReport(MINUTE, 0, 100, 50)
     assert pool.exchange("a", [report], 1.0).grants == pool.exchange("a", [report], 1.0).grants
-    assert pool.exchange("b", [Report(MINUTE, 0, 0, 9999)], 1.0).grants == (Grant(5850, 0, 100),)
+    assert pool.exchange("b", [QuotaReport(MINUTE, 0, 0, 9999)], 1.0).grants == (QuotaGrant(5850, 0, 100),)
 
 
 def test_a_pool_that_forgot_knows_all_after_one_report_of_each() -> None:
@@ -97,7 +108,7 @@ def test_a_pool_that_forgot_knows_all_after_one_report_of_each() -> None:
     for quotas, member in ((one, "a"), (other, "b")):
         quotas.reserve(MINUTE, 1, 3.0)
         exchange(quotas, pool, 3.0, member)
-    assert pool.exchange("c", [Report(MINUTE, 0, 0, 0)], 3.0).grants[0].others == 5902
+    assert pool.exchange("c", [QuotaReport(MINUTE, 0, 0, 0)], 3.0).grants[0].others == 5902
 
 
 def test_what_a_report_gives_back_is_not_spent_while_it_is_under_way() -> None:
@@ -107,7 +118,7 @@ def test_what_a_report_gives_back_is_not_spent_while_it_is_under_way() -> None:
     reports = quotas.take(3.0)
     assert isinstance(quotas.reserve(MINUTE, 4000, 3.0), Ask)
     pool.exchange("a", reports, 3.0)
-    assert pool.exchange("b", [Report(MINUTE, 0, 0, 6000)], 3.0).grants[0].ceiling > 4000
+    assert pool.exchange("b", [QuotaReport(MINUTE, 0, 0, 6000)], 3.0).grants[0].ceiling > 4000
 
 
 def test_what_a_report_gives_back_may_be_asked_for_at_once() -> None:
@@ -133,23 +144,23 @@ def test_windows_are_cut_by_the_clock_of_the_pool(skew_s: float) -> None:
 def test_the_share_of_a_gateway_that_is_gone() -> None:
     """What it has used counts on; what it held is free again."""
     pool = Pool()
-    pool.exchange("dead", [Report(MINUTE, 0, 1000, 500)], 1.0)
-    assert pool.exchange("b", [Report(MINUTE, 0, 0, 6000)], 2.0).grants[0].ceiling == 4500
-    answer = pool.exchange("b", [Report(MINUTE, 0, 0, 6000)], 7.0)
+    pool.exchange("dead", [QuotaReport(MINUTE, 0, 1000, 500)], 1.0)
+    assert pool.exchange("b", [QuotaReport(MINUTE, 0, 0, 6000)], 2.0).grants[0].ceiling == 4500
+    answer = pool.exchange("b", [QuotaReport(MINUTE, 0, 0, 6000)], 7.0)
     assert (answer.grants[0].ceiling, answer.members) == (5000, 1)
 
 
 def test_a_bound_gets_back_what_a_gateway_that_is_gone_held() -> None:
     pool, bound = Pool(), Budget("waiting", 100)
-    pool.exchange("dead", [Report(bound, 0, 60, 0)], 1.0)
-    assert pool.exchange("b", [Report(bound, 0, 0, 100)], 2.0).grants[0].ceiling == 40
-    assert pool.exchange("b", [Report(bound, 0, 0, 100)], 7.0).grants[0].ceiling == 100
+    pool.exchange("dead", [QuotaReport(bound, 0, 60, 0)], 1.0)
+    assert pool.exchange("b", [QuotaReport(bound, 0, 0, 100)], 2.0).grants[0].ceiling == 40
+    assert pool.exchange("b", [QuotaReport(bound, 0, 0, 100)], 7.0).grants[0].ceiling == 100
 
 
 def test_a_bound_of_a_gateway_that_is_gone_is_forgotten() -> None:
     """Also where nobody else ever has it: gateways that were killed do not pile up here."""
     pool = Pool()
-    pool.exchange("dead", [Report(Budget("waiting", 100), 0, 60, 0)], 1.0)
+    pool.exchange("dead", [QuotaReport(Budget("waiting", 100), 0, 60, 0)], 1.0)
     pool.exchange("b", (), 5.0)
     assert repr(pool) == "<Pool 1 windows, 2 gateways>"
     pool.exchange("b", (), 7.0)
@@ -173,7 +184,7 @@ def test_on_its_own_and_back() -> None:
     assert isinstance(quotas.reserve(MINUTE, 1, 60.0), Refused)
     exchange(quotas, pool, 61.0)
     assert isinstance(granted(quotas, pool, MINUTE, 4000, 61.0), Reservation)
-    assert pool.exchange("b", [Report(MINUTE, 1, 0, 6000)], 61.0).grants[0].ceiling <= 500
+    assert pool.exchange("b", [QuotaReport(MINUTE, 1, 0, 6000)], 61.0).grants[0].ceiling <= 500
 
 
 def test_a_budget_below_the_number_of_gateways_is_not_nothing() -> None:
@@ -200,7 +211,7 @@ def test_idle_keys_are_forgotten_and_their_shares_return() -> None:
 
 def test_windows_that_are_over_are_looked_for_once_a_second() -> None:
     pool = Pool()
-    pool.exchange("a", [Report(MINUTE, 0, 1, 0)], 119.5)
+    pool.exchange("a", [QuotaReport(MINUTE, 0, 1, 0)], 119.5)
     for now, left in ((120.4, "1 windows"), (120.5, "0 windows")):
         pool.exchange("a", [], now)
         assert left in repr(pool)
@@ -211,7 +222,7 @@ def test_many_keys_go_in_several_exchanges() -> None:
     for tenant in range(BATCH + 5):
         quotas.reserve(Budget(str(tenant), 10, 60), 1, 0.0)
     assert len(quotas.take(0.0)) == BATCH
-    quotas.answer(Answer(tuple(Grant(1, 9, 0) for _ in range(BATCH)), 0.0, 1), 0.0)
+    quotas.answer(QuotaAnswer(tuple(QuotaGrant(1, 9, 0) for _ in range(BATCH)), 0.0, 1), 0.0)
     assert quotas.next_wakeup() <= 0.0
     assert len(quotas.take(0.0)) == 5
 
@@ -227,7 +238,7 @@ def test_keys_that_a_full_exchange_leaves_out_come_first_in_the_next() -> None:
             quotas.reserve(budget, 1, now, is_again=exchange_number > 0)
         reports = quotas.take(now)
         heard |= {report.budget.key for report in reports}
-        quotas.answer(Answer(tuple(Grant(report.used, 1000, 0) for report in reports), now, 1), now)
+        quotas.answer(QuotaAnswer(tuple(QuotaGrant(report.used, 1000, 0) for report in reports), now, 1), now)
     assert len(heard) == len(budgets)
 
 
@@ -244,7 +255,7 @@ def test_a_pool_that_is_another_hears_also_of_keys_without_news(is_part: bool) -
         answer = pool.exchange("a", quotas.take(now), now)
         quotas.answer(replace(answer, is_part=is_part, is_new=answer.is_new and not is_part), now)
     assert now < 30.0
-    assert pool.exchange("b", [Report(Budget("small", 100, 60), 0, 0, 100)], now).grants[0].ceiling == 40
+    assert pool.exchange("b", [QuotaReport(Budget("small", 100, 60), 0, 0, 100)], now).grants[0].ceiling == 40
 
 
 @pytest.mark.parametrize("budget", [("a", -1, 60.0), ("a", 1, 0.0), ("a", 1, -1.0), ("a", 1, math.nan)])
@@ -333,7 +344,7 @@ def test_gateways_that_have_not_reported_yet_have_their_even_part_too() -> None:
     """The pool knows of one gateway; there are two, and the other one's first request comes when the pool is gone."""
     budget, quotas = Budget("k", 40, 1.0), Quotas(members=2)
     quotas.take(0.0)
-    quotas.answer(Answer((), 0.0, 1), 0.0)
+    quotas.answer(QuotaAnswer((), 0.0, 1), 0.0)
     quotas.failed()
     admitted = sum(isinstance(quotas.reserve(budget, 1, 0.5), Reservation) for _ in range(40))
     assert admitted == 20

@@ -9,8 +9,7 @@ from tidegate.flow.messages import Return, encode_message
 from tidegate.flow.slots import Admit, Channel, Credit, Reject, Send, SlotLedger, StateIs, Visit
 from tidegate.flow.wants import DEFAULT_PRIORITY, Want, encode_want, read_want
 from tidegate.function import ConcurrencyUnit
-from tidegate.records.cold_start_phases import ColdStartPhases
-from tidegate.records.replica_state import ReplicaState
+from tidegate.records.replica_state import ColdStartPhases, ReplicaState
 
 BASE = zlib.crc32(b"i1") << 20
 """Credits of incarnation ``i1`` are numbered from here; the tests say 1, 2, 3."""

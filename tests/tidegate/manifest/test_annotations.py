@@ -90,10 +90,10 @@ def manifest(annotations: dict[str, str]) -> str:
 
 
 @pytest.mark.parametrize("row", ANNOTATIONS, ids=lambda row: row.key)
-def test_an_annotation_lands_where_its_row_says(row: Row, terms: ParseContext) -> None:
+def test_an_annotation_lands_where_its_row_says(row: Row, context: ParseContext) -> None:
     text, value, beside = SAMPLES[row.key]
-    (function,) = read(manifest({row.key: text, **beside}), source="m", terms=terms).functions
-    assert reach(function, row.lands) == value != reach(PLAIN, row.lands)
+    (function,) = read(manifest({row.key: text, **beside}), source="m", context=context).functions
+    assert reach(function, row.field) == value != reach(PLAIN, row.field)
 
 
 WITH_DEFAULT = [row for row in (*ANNOTATIONS, *SPEC) if row.default is not None and not row.key.startswith("metrics.")]
@@ -102,12 +102,12 @@ WITH_DEFAULT = [row for row in (*ANNOTATIONS, *SPEC) if row.default is not None 
 @pytest.mark.parametrize("row", WITH_DEFAULT, ids=lambda row: row.key)
 def test_a_default_in_the_table_is_the_default_of_the_record(row: Row) -> None:
     assert row.default is not None
-    assert row.kind.read(row.default) == reach(PLAIN, row.lands)
+    assert row.kind.read(row.default) == reach(PLAIN, row.field)
 
 
 @pytest.mark.parametrize("row", (*ANNOTATIONS, *SPEC, *KPA_PARAMETERS), ids=lambda row: row.key)
 def test_every_row_is_fit_for_a_reference_page(row: Row) -> None:
-    assert row.sentence.endswith(".") and row.kind.allowed
+    assert row.description.endswith(".") and row.kind.allowed
     assert row.default is None or row.accepts(row.default)
     assert row.default is not None or row.default_words
 

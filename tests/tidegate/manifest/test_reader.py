@@ -45,26 +45,26 @@ def good(name: str) -> str:
     return (FOLDER / "good" / f"{name}.yaml").read_text(encoding="utf-8")
 
 
-def faults(text: str, terms: ParseContext) -> list[str]:
+def faults(text: str, context: ParseContext) -> list[str]:
     with pytest.raises(InvalidInputError) as raised:
-        read(text, source="manifest.yaml", terms=terms)
+        read(text, source="manifest.yaml", context=context)
     return [str(fault) for fault in raised.value.faults]
 
 
 @pytest.mark.parametrize("name", names("bad"))
-def test_a_bad_manifest_is_told_all_its_faults(name: str, terms: ParseContext) -> None:
+def test_a_bad_manifest_is_told_all_its_faults(name: str, context: ParseContext) -> None:
     text, *expected = (FOLDER / "bad" / f"{name}.yaml").read_text(encoding="utf-8").split(MARK)
     assert expected, "the file says what must be told"
-    assert faults(text, terms) == [line.removesuffix("\n") for line in expected]
+    assert faults(text, context) == [line.removesuffix("\n") for line in expected]
 
 
 @pytest.mark.parametrize("name", names("good"))
-def test_a_good_manifest_is_read(name: str, terms: ParseContext) -> None:
-    assert read(good(name), source=name, terms=terms).functions
+def test_a_good_manifest_is_read(name: str, context: ParseContext) -> None:
+    assert read(good(name), source=name, context=context).functions
 
 
-def test_the_smallest_manifest_gets_every_default(terms: ParseContext) -> None:
-    (function,) = read(good("smallest"), source="smallest", terms=terms).functions
+def test_the_smallest_manifest_gets_every_default(context: ParseContext) -> None:
+    (function,) = read(good("smallest"), source="smallest", context=context).functions
     assert function == Function(
         name="resnet",
         server=Server(kind=ServerKind.MODEL, target="/home/resnet50.onnx"),
@@ -73,8 +73,8 @@ def test_the_smallest_manifest_gets_every_default(terms: ParseContext) -> None:
     )
 
 
-def test_every_key_lands_in_the_function(terms: ParseContext) -> None:
-    assert read(good("everything"), source="everything", terms=terms).functions == (
+def test_every_key_lands_in_the_function(context: ParseContext) -> None:
+    assert read(good("everything"), source="everything", context=context).functions == (
         Function(
             name="resnet",
             server=Server(kind=ServerKind.HANDLER, target="/home/handler.py:Model"),
@@ -126,8 +126,8 @@ def test_every_key_lands_in_the_function(terms: ParseContext) -> None:
     )
 
 
-def test_what_is_kept_without_effect_is_told(terms: ParseContext) -> None:
-    parsed = read(good("everything"), source="everything", terms=terms)
+def test_what_is_kept_without_effect_is_told(context: ParseContext) -> None:
+    parsed = read(good("everything"), source="everything", context=context)
     here = "metadata.annotations.tidegate.dev"
     assert [str(note) for note in parsed.warnings] == [
         f"line 10: {here}/drop-after: is kept, but has no effect: no policy reads it",
@@ -136,41 +136,41 @@ def test_what_is_kept_without_effect_is_told(terms: ParseContext) -> None:
         f"line 26: {here}/dnn-quantization: is kept, but has no effect: there is no model repository",
         f"line 27: {here}/infer-batch-size: is kept, but has no effect: there is no model repository",
         f"line 31: {here}/gpu-count: is kept, but has no effect: a replica gets one GPU",
-        "line 32: metadata.annotations.example.com/owner: not Tidegate's; it has no effect here",
+        "line 32: metadata.annotations.example.com/owner: not an annotation of Tidegate; it has no effect here",
     ]
-    assert read(good("smallest") + "  metrics: {}\n", source="m", terms=terms).warnings == ()
+    assert read(good("smallest") + "  metrics: {}\n", source="m", context=context).warnings == ()
 
 
-def test_a_latency_makes_smif_the_policy_where_it_exists(terms: ParseContext) -> None:
-    (function,) = read(good("command"), source="command", terms=terms).functions
+def test_a_latency_makes_smif_the_policy_where_it_exists(context: ParseContext) -> None:
+    (function,) = read(good("command"), source="command", context=context).functions
     assert (function.sla.latency_s, function.scaling.policy) == (0.25, "smif")
-    (function,) = read(good("command"), source="command", terms=replace(terms, policies=("kpa",))).functions
+    (function,) = read(good("command"), source="command", context=replace(context, policies=("kpa",))).functions
     assert function.scaling.policy == "kpa"
 
 
-def test_what_a_server_is_ready_by_follows_its_protocol(terms: ParseContext) -> None:
+def test_what_a_server_is_ready_by_follows_its_protocol(context: ParseContext) -> None:
     for protocol, path in {"v2": "/v2/health/ready", "openai": "/health", "http": None, "grpc": None}.items():
         text = good("smallest") + f"  protocol: {protocol}\n"
-        (function,) = read(text, source="m", terms=terms).functions
+        (function,) = read(text, source="m", context=context).functions
         assert function.readiness.path == path
-    (function,) = read(good("smallest") + '  readiness: {path: ""}\n', source="m", terms=terms).functions
+    (function,) = read(good("smallest") + '  readiness: {path: ""}\n', source="m", context=context).functions
     assert function.readiness.path is None
 
 
-def test_a_grpc_server_that_is_not_ours_takes_no_warm_up(terms: ParseContext) -> None:
+def test_a_grpc_server_that_is_not_ours_takes_no_warm_up(context: ParseContext) -> None:
     ours = good("smallest") + "  protocol: grpc\n  warmup: warmup.json\n"
-    (function,) = read(ours, source="m", terms=terms).functions
+    (function,) = read(ours, source="m", context=context).functions
     assert function.warmup == "/home/warmup.json"
     theirs = re.sub(r"server: .*", "server: {command: [serve]}\n  port: 9000", ours)
-    (told,) = faults(theirs, terms)
+    (told,) = faults(theirs, context)
     assert "spec.warmup" in told
-    assert "with protocol: grpc only for a model or handler" in told
+    assert "no such key with protocol: grpc, except for a model or handler" in told
 
 
 @pytest.mark.parametrize("protocol", ["grpc", "http"])
 @pytest.mark.parametrize("key", ["hedge-after", "shadow-percent"])
 def test_a_function_of_grpc_alone_is_told_that_its_calls_get_no_second_copy(
-    terms: ParseContext, key: str, protocol: str
+    context: ParseContext, key: str, protocol: str
 ) -> None:
     text = f"""apiVersion: tidegate.dev/v1alpha1
 kind: Function
@@ -179,35 +179,35 @@ metadata:
   annotations: {{tidegate.dev/{key}: {"p95" if key == "hedge-after" else "10"}, tidegate.dev/idempotent: "true"}}
 spec: {{protocol: {protocol}, server: {{command: [serve]}}}}
 """
-    told = [str(note) for note in read(text, source="m", terms=terms).warnings]
+    told = [str(note) for note in read(text, source="m", context=context).warnings]
     wanted = [
         f"line 5: metadata.annotations.tidegate.dev/{key}: is kept, but has no effect: gRPC calls get no second copy"
     ]
     assert told == (wanted if protocol == "grpc" else [])
 
 
-def test_the_initial_scale_follows_the_minimum(terms: ParseContext) -> None:
+def test_the_initial_scale_follows_the_minimum(context: ParseContext) -> None:
     flags = {"min-scale": "3"}
-    (function,) = read(good("smallest"), source="m", terms=replace(terms, flags=flags)).functions
+    (function,) = read(good("smallest"), source="m", context=replace(context, flags=flags)).functions
     assert function.scaling.initial_scale == 3
 
 
-def test_user_metrics_without_an_endpoint_means_the_usual_one(terms: ParseContext) -> None:
+def test_user_metrics_without_an_endpoint_means_the_usual_one(context: ParseContext) -> None:
     flags = {"user-metrics": "true"}
-    (function,) = read(good("smallest"), source="m", terms=replace(terms, flags=flags)).functions
+    (function,) = read(good("smallest"), source="m", context=replace(context, flags=flags)).functions
     assert function.metrics == MetricsEndpoint()
-    (function,) = read(good("smallest") + "  metrics: {}\n", source="m", terms=terms).functions
+    (function,) = read(good("smallest") + "  metrics: {}\n", source="m", context=context).functions
     assert function.user_metrics
 
 
-def test_images_are_read_where_they_can_run(terms: ParseContext) -> None:
+def test_images_are_read_where_they_can_run(context: ParseContext) -> None:
     text = (FOLDER / "bad" / "image-on-this-machine.yaml").read_text(encoding="utf-8")
-    (function,) = read(text, source="m", terms=replace(terms, images=True)).functions
+    (function,) = read(text, source="m", context=replace(context, images=True)).functions
     assert function.server == Server(kind=ServerKind.IMAGE, target="registry/name:tag")
 
 
-def test_the_models_owner_is_asked_only_within_one_text(terms: ParseContext) -> None:
-    functions = read(good("two-documents"), source="m", terms=terms).functions
+def test_the_models_owner_is_asked_only_within_one_text(context: ParseContext) -> None:
+    functions = read(good("two-documents"), source="m", context=context).functions
     assert [function.name for function in functions] == ["one", "two"]
     assert functions[0].env == {"MODEL": "resnet50.onnx"}
 
@@ -215,10 +215,10 @@ def test_the_models_owner_is_asked_only_within_one_text(terms: ParseContext) -> 
 # --- policies and their parameters -----------------------------------------------------------------------------------
 
 
-def test_a_latency_means_the_sla_policy_unless_parameters_are_anothers(terms: ParseContext) -> None:
+def test_a_latency_means_the_sla_policy_unless_parameters_are_anothers(context: ParseContext) -> None:
     def policy(**annotations: str) -> str:
         keys = {key.replace("_", "-"): text for key, text in annotations.items()}
-        (function,) = read(good("smallest"), source="m", terms=replace(terms, flags=keys)).functions
+        (function,) = read(good("smallest"), source="m", context=replace(context, flags=keys)).functions
         return function.scaling.policy
 
     assert policy(latency="200ms") == "smif"
@@ -227,17 +227,19 @@ def test_a_latency_means_the_sla_policy_unless_parameters_are_anothers(terms: Pa
     assert policy() == "kpa"
 
 
-def test_a_rate_to_provide_is_told_to_have_no_effect_where_the_policy_ignores_it(terms: ParseContext) -> None:
+def test_a_rate_to_provide_is_told_to_have_no_effect_where_the_policy_ignores_it(context: ParseContext) -> None:
     flags = {"target-ips": "50", "latency": "200ms"}
     told = {
-        policy: [each.message for each in read(good("smallest"), source="m", terms=replace(terms, flags=more)).warnings]
+        policy: [
+            each.message for each in read(good("smallest"), source="m", context=replace(context, flags=more)).warnings
+        ]
         for policy, more in (("smif", flags), ("kpa", flags | {"policy": "kpa"}))
     }
     assert told == {"smif": [], "kpa": ["is kept, but has no effect: its policy does not read it"]}
 
 
-def test_parameters_of_the_kpa_keep_knatives_texts(terms: ParseContext) -> None:
-    (function,) = read(good("kpa-parameters"), source="m", terms=terms).functions
+def test_parameters_of_the_kpa_keep_knatives_texts(context: ParseContext) -> None:
+    (function,) = read(good("kpa-parameters"), source="m", context=context).functions
     assert function.scaling.parameters == {
         "metric": "concurrency",
         "target": "1e1",
@@ -253,8 +255,8 @@ def test_parameters_of_the_kpa_keep_knatives_texts(terms: ParseContext) -> None:
     }
 
 
-def test_a_policy_without_documented_parameters_has_none(terms: ParseContext) -> None:
-    own = replace(terms, policies={"tide"}, flags={"policy": "tide", "policy.activation-scale": "x"})
+def test_a_policy_without_documented_parameters_has_none(context: ParseContext) -> None:
+    own = replace(context, policies={"tide"}, flags={"policy": "tide", "policy.activation-scale": "x"})
     assert faults(good("smallest"), own) == [
         "--policy.activation-scale: got a parameter that tide does not have; allowed: none"
     ]
@@ -263,37 +265,37 @@ def test_a_policy_without_documented_parameters_has_none(terms: ParseContext) ->
 # --- flags -----------------------------------------------------------------------------------------------------------
 
 
-def test_flags_win_over_the_text(terms: ParseContext) -> None:
+def test_flags_win_over_the_text(context: ParseContext) -> None:
     flags = {"latency": "1s", "timeout": "5s", "policy": "kpa", "policy.target": "7"}
     text = good("everything").replace("policy: smif", "policy: smif\n    tidegate.dev/policy.target: '3'")
-    (function,) = read(text, source="m", terms=replace(terms, flags=flags)).functions
+    (function,) = read(text, source="m", context=replace(context, flags=flags)).functions
     assert (function.sla.latency_s, function.timeout_s) == (1.0, 5.0)
     assert (function.scaling.policy, function.scaling.parameters) == ("kpa", {"target": "7"})
 
 
-def test_a_wrong_flag_is_told_as_a_flag_and_once(terms: ParseContext) -> None:
+def test_a_wrong_flag_is_told_as_a_flag_and_once(context: ParseContext) -> None:
     """A manifest that was made from the flags repeats them; the fault is the flag's alone."""
     flags = {"latency": "fast", "drop-after": "3", "latencyy": "1s"}
     text = good("smallest").replace("name: resnet", "name: resnet\n  annotations: {tidegate.dev/latency: fast}")
-    told = faults(text, replace(terms, flags=flags))
+    told = faults(text, replace(context, flags=flags))
     assert told[0].startswith("--latency: got 'fast'; allowed: none, or a duration")
     assert told[1].startswith("--latencyy: got an unknown annotation 'latencyy'")
     assert len(told) == 2
 
 
-def test_weights_are_of_accelerators_that_the_function_may_use(terms: ParseContext) -> None:
-    here = replace(terms, accelerators={"t4": "nvidia", "cpu": "cpu"}, flags={"group-weights": "t4=1,v100=2"})
+def test_weights_are_of_accelerators_that_the_function_may_use(context: ParseContext) -> None:
+    here = replace(context, accelerators={"t4": "nvidia", "cpu": "cpu"}, flags={"group-weights": "t4=1,v100=2"})
     assert faults(good("smallest"), here) == [
-        "--group-weights: got 't4=1,v100=2'; allowed: accelerators that it may use (cpu, t4), not v100"
+        "--group-weights: got 't4=1,v100=2'; allowed: accelerators that the function may use (cpu, t4), not v100"
     ]
     for fine in (replace(here, accelerators=None), replace(here, flags={"group-weights": "equal"})):
-        assert read(good("smallest"), source="m", terms=fine).functions
+        assert read(good("smallest"), source="m", context=fine).functions
 
 
-def test_faults_of_all_documents_come_together(terms: ParseContext) -> None:
+def test_faults_of_all_documents_come_together(context: ParseContext) -> None:
     first, second = good("smallest"), good("smallest").replace("name: resnet", "name: other")
     text = first.replace("resnet50", "gone") + "---\n" + second.replace("model:", "modell:") + "  timeout: 0s\n"
-    assert [fault.partition(":")[0] for fault in faults(text, terms)] == ["line 6", "line 13", "line 13", "line 14"]
+    assert [fault.partition(":")[0] for fault in faults(text, context)] == ["line 6", "line 13", "line 13", "line 14"]
 
 
 # --- parse -----------------------------------------------------------------------------------------------------------

@@ -31,10 +31,10 @@ trees = st.recursive(
 FIXTURE = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 
 
-def check(text: str, terms: ParseContext) -> None:
+def check(text: str, context: ParseContext) -> None:
     for images in (False, True):
         try:
-            found = read(text, source="fuzz", terms=replace(terms, images=images))
+            found = read(text, source="fuzz", context=replace(context, images=images))
         except InvalidInputError as error:
             assert error.faults
             str(error).encode("utf-8")
@@ -51,30 +51,30 @@ def edited(seed: str, changes: list[tuple[int, int, str]]) -> str:
 
 @FIXTURE
 @given(seed=st.sampled_from(SEEDS), changes=edits)
-def test_edited_manifests(terms: ParseContext, seed: str, changes: list[tuple[int, int, str]]) -> None:
-    check(edited(seed, changes), terms)
+def test_edited_manifests(context: ParseContext, seed: str, changes: list[tuple[int, int, str]]) -> None:
+    check(edited(seed, changes), context)
 
 
 @FIXTURE
 @given(text=st.text(st.characters(codec=None), max_size=200))
-def test_any_text(terms: ParseContext, text: str) -> None:
-    check(text, terms)
+def test_any_text(context: ParseContext, text: str) -> None:
+    check(text, context)
 
 
 @FIXTURE
 @given(spec=trees, annotations=trees, kind=st.sampled_from(["Function", "Service"]))
 def test_any_tree_in_the_place_of_spec_and_annotations(
-    terms: ParseContext, spec: object, annotations: object, kind: str
+    context: ParseContext, spec: object, annotations: object, kind: str
 ) -> None:
     version = "tidegate.dev/v1alpha1" if kind == "Function" else "serving.knative.dev/v1"
     metadata = {"name": "resnet", "annotations": annotations}
     template = {"template": {"metadata": {"annotations": annotations}, "spec": spec}}
     tree = {"apiVersion": version, "kind": kind, "metadata": metadata, "spec": spec if kind == "Function" else template}
-    check(dump(tree), terms)
+    check(dump(tree), context)
 
 
 @pytest.mark.deep
 @settings(FIXTURE, max_examples=20_000)
 @given(seed=st.sampled_from(SEEDS), changes=edits)
-def test_edited_manifests_for_long(terms: ParseContext, seed: str, changes: list[tuple[int, int, str]]) -> None:
-    check(edited(seed, changes), terms)
+def test_edited_manifests_for_long(context: ParseContext, seed: str, changes: list[tuple[int, int, str]]) -> None:
+    check(edited(seed, changes), context)

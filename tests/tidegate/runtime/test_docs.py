@@ -1,4 +1,4 @@
-"""docs/runtime.md and README.md keep up with the code."""
+"""docs/use/runtime.md and README.md keep up with the code."""
 
 import re
 from pathlib import Path
@@ -9,7 +9,7 @@ from tidegate.runtime.execute.handler import HandlerModel
 from tidegate.runtime.protocols import v2 as protocol
 
 ROOT = Path(__file__).resolve().parents[3]
-TEXT = (ROOT / "docs" / "runtime.md").read_text()
+TEXT = (ROOT / "docs" / "use" / "runtime.md").read_text()
 
 
 def test_every_variable_is_documented_and_none_that_is_not_read() -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from tests.tidegate.runtime.test_service import SPEC
 from tidegate.aio.admin.endpoint import Request
+from tidegate.runtime import openai
 from tidegate.runtime.embeddings import MOST_TEXTS, embedder
 from tidegate.runtime.execute.model import Inputs, Outputs
 from tidegate.runtime.metrics import Counters
@@ -57,7 +58,7 @@ def ask(
     spec: ModelSpec = TEXTS,
     infer: Infer | None = None,
 ) -> tuple[int, Any]:
-    service = Service(("m", "org/n"), Counters(), body_bytes=1 << 20)
+    service = Service(("m", "org/n"), Counters(), body_bytes=1 << 20, openai=openai.answer)
     service.start(spec, infer or bounded(spec), lambda: 0)
     body = document if isinstance(document, bytes) else json.dumps(document).encode()
     headers = {"content-encoding": "gzip"} if body[:2] == b"\x1f\x8b" else {}

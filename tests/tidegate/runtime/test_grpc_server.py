@@ -11,16 +11,17 @@ from typing import Any
 import pytest
 
 from tests.support.http2.grpc_client import Client, framed
+from tidegate.runtime.errors import ModelError, RequestError
 from tidegate.runtime.execute.model import Inputs, Outputs
 from tidegate.runtime.grpc_server import STALLED_S, GrpcServer
 from tidegate.runtime.grpc_service import GrpcService
 from tidegate.runtime.metrics import Counters
-from tidegate.runtime.protocols.errors import ModelError, RequestError
 from tidegate.runtime.protocols.tensors import Tensor
 from tidegate.runtime.protocols.v2 import ModelSpec, TensorSpec
 from tidegate.runtime.service import Service
 from tidegate.wire.grpc import messages as protos
-from tidegate.wire.grpc.grpc import (
+from tidegate.wire.grpc.protobuf import Message
+from tidegate.wire.http2.grpc_fields import (
     DEADLINE_EXCEEDED,
     INTERNAL,
     INVALID_ARGUMENT,
@@ -30,7 +31,6 @@ from tidegate.wire.grpc.grpc import (
     UNAVAILABLE,
     UNIMPLEMENTED,
 )
-from tidegate.wire.grpc.protobuf import Message
 
 SPEC = ModelSpec(platform="test", inputs=(TensorSpec("x", "FP32", (-1,)),), outputs=(TensorSpec("y", "FP32", (-1,)),))
 INFER = "/inference.GRPCInferenceService/ModelInfer"
@@ -203,7 +203,7 @@ def test_a_stream_is_answered_in_order_and_a_bad_message_does_not_end_it() -> No
         assert [answer.get("error_message", "") for answer in told] == [
             "",
             "unknown model 'other'; this server has m, n",
-            "the request is no ModelInferRequest: inference.ModelInferRequest: the message breaks off",
+            "the request is no ModelInferRequest: inference.ModelInferRequest: the message is truncated",
             "",
         ]
         assert [answer["infer_response"].get("id") for answer in told] == ["a", "b", None, "c"]

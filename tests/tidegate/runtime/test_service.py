@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.aio.admin.endpoint import Request, Response
+from tidegate.runtime.errors import ModelError, RequestError
 from tidegate.runtime.execute.model import Inputs, Outputs
 from tidegate.runtime.metrics import Counters
-from tidegate.runtime.protocols.errors import ModelError, RequestError
 from tidegate.runtime.protocols.tensors import Tensor
 from tidegate.runtime.protocols.v2 import ModelSpec, TensorSpec
 from tidegate.runtime.service import Phase, Service

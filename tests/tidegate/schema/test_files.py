@@ -3,8 +3,7 @@
 import os
 from pathlib import Path
 
-from tidegate.schema.disk import Disk
-from tidegate.schema.files import Found, NamedFiles, absolute
+from tidegate.schema.files import Disk, Found, NamedFiles, absolute
 
 
 def test_the_disk_tells_files_from_folders_and_from_nothing(tmp_path: Path) -> None:

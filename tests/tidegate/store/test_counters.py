@@ -13,7 +13,7 @@ import pytest
 from tests.support.live.redis_server import RedisServer
 from tests.support.worlds.virtual_loop import run_virtual
 from tidegate.clock import LiveClock
-from tidegate.flow.quota import BATCH, Answer, Budget, Grant, Pool, Refused, Report, Reservation
+from tidegate.flow.quota import BATCH, Budget, Pool, QuotaAnswer, QuotaGrant, QuotaReport, Refused, Reservation
 from tidegate.store.counters import ASK_S, Asking, Counters, EmbeddedPool, SharedPool, Short
 from tidegate.store.records import StoreFaultError
 
@@ -47,7 +47,7 @@ def test_grants_are_those_of_the_arithmetic(open_pool: Callable[[], SharedPool])
             member = chance.choice("abcd")
             chosen = chance.sample([MINUTE, BOUND, Budget("large", 2**50, 3600)], chance.randint(0, 3))
             reports = [
-                Report(
+                QuotaReport(
                     budget,
                     int(now / budget.window_s),
                     chance.randint(0, budget.amount // 3),
@@ -128,7 +128,7 @@ class SlowPool:
     def __init__(self) -> None:
         self._pool = EmbeddedPool(_LoopClock())
 
-    async def exchange(self, member: str, reports: Sequence[Report]) -> Answer:
+    async def exchange(self, member: str, reports: Sequence[QuotaReport]) -> QuotaAnswer:
         await asyncio.sleep(0.15)
         return await self._pool.exchange(member, reports)
 
@@ -286,7 +286,7 @@ def test_fault_of_a_pool_that_is_not_there(redis_server: RedisServer) -> None:
             await pool.exchange("a", [])
         redis_server.start()
         await asyncio.sleep(0.1)
-        assert (await pool.exchange("a", [Report(BOUND, 0, 1, 2)])).grants == (Grant(3, 97, 0),)
+        assert (await pool.exchange("a", [QuotaReport(BOUND, 0, 1, 2)])).grants == (QuotaGrant(3, 97, 0),)
         await pool.close()
 
     asyncio.run(run())
@@ -322,7 +322,7 @@ def test_who_leaves_gives_back_all_that_it_holds_in_exchanges_of_the_usual_size(
     sizes = []
 
     class Heard(EmbeddedPool):
-        async def exchange(self, member: str, reports: Sequence[Report]) -> Answer:
+        async def exchange(self, member: str, reports: Sequence[QuotaReport]) -> QuotaAnswer:
             sizes.append(len(reports))
             return await super().exchange(member, reports)
 

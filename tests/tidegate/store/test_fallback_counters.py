@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Sequence
 
 from tidegate.clock import ManualClock
-from tidegate.flow.quota import GONE_S, Answer, Budget, Pool, Report
+from tidegate.flow.quota import GONE_S, Budget, Pool, QuotaAnswer, QuotaReport
 from tidegate.store.fallback_counters import AGAIN_S, FallbackPool
 from tidegate.store.records import StoreFaultError
 
@@ -21,7 +21,7 @@ class Common:
         self.is_away = False
         self.asked = 0
 
-    async def exchange(self, member: str, reports: Sequence[Report]) -> Answer:
+    async def exchange(self, member: str, reports: Sequence[QuotaReport]) -> QuotaAnswer:
         self.asked += 1
         if self.is_away:
             raise StoreFaultError("gone")
@@ -37,9 +37,9 @@ class World:
         self.common = Common(self.clock)
         self.pool = FallbackPool(self.common, self.clock)
 
-    def tell(self, member: str, used: int, want: int, budget: Budget = MINUTE) -> Answer:
+    def tell(self, member: str, used: int, want: int, budget: Budget = MINUTE) -> QuotaAnswer:
         window = 0 if budget.is_bound else int((self.clock.now() + AHEAD_S) / budget.window_s)
-        return asyncio.run(self.pool.exchange(member, [Report(budget, window, used, want)]))
+        return asyncio.run(self.pool.exchange(member, [QuotaReport(budget, window, used, want)]))
 
 
 def test_what_the_common_pool_answers_is_passed_on() -> None:
@@ -75,7 +75,9 @@ def test_a_common_pool_that_is_away_is_asked_now_and_then_and_told_all_when_it_i
     world.clock.advance(AGAIN_S)
     assert not world.tell("a", 45, 0).is_part
     assert (
-        world.common.pool.exchange("other", [Report(MINUTE, int(61_000.5 / 60), 0, 120)], 61_000.5).grants[0].ceiling
+        world.common.pool.exchange("other", [QuotaReport(MINUTE, int(61_000.5 / 60), 0, 120)], 61_000.5)
+        .grants[0]
+        .ceiling
         == 75
     ), "what was spent meanwhile counts"
 
@@ -95,7 +97,7 @@ def test_what_was_spent_before_an_outage_is_spent_whoever_asks_first() -> None:
     world = World()
     for member in ("a", "b"):
         world.tell(member, 0, 0)
-    far = Report(MINUTE, int((world.clock.now() + AHEAD_S) / 60), 70, 0)
+    far = QuotaReport(MINUTE, int((world.clock.now() + AHEAD_S) / 60), 70, 0)
     asyncio.run(world.common.exchange("far", [far]))
     world.tell("b", 20, 0)
     world.common.is_away = True

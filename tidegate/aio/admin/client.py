@@ -8,7 +8,7 @@ from typing import cast
 from tidegate.aio.loop.sockets import UNIX, host_port, is_unix
 from tidegate.wire.http1.client import Event, H1Client
 from tidegate.wire.http1.events import Data, Piece
-from tidegate.wire.http1.head import ResponseHead
+from tidegate.wire.http1.response_head import ResponseHead
 
 
 class FetchError(Exception):

@@ -15,7 +15,8 @@ from tidegate.aio.loop import sockets
 from tidegate.aio.loop.services import LoopServices
 from tidegate.aio.loop.tasks import Report, TaskOwner, report_to_stderr
 from tidegate.wire.http1.events import REASONS, Data
-from tidegate.wire.http1.head import HeadRules, Rejected, RequestHead
+from tidegate.wire.http1.fields import Rejected
+from tidegate.wire.http1.request_head import HeadRules, RequestHead
 from tidegate.wire.http1.server import Event, H1Server
 
 _IDLE_TIMEOUT_S = 75.0

@@ -6,7 +6,7 @@ import gc
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-from tidegate.wire.http1 import head
+from tidegate.wire.http1 import grammar
 
 T = TypeVar("T")
 
@@ -55,7 +55,7 @@ def run(main: Coroutine[Any, Any, T]) -> T:
 
     Raises RuntimeError when this interpreter's regex engine fails the self-test of the head grammar.
     """
-    head.self_test()
+    grammar.self_test()
     keep_memory()
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         loop = runner.get_loop()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from tidegate.aio.proxy.exchange import BodyBudget, Client, Exchange
 from tidegate.wire.http1.events import Piece
-from tidegate.wire.http1.head import RequestHead
+from tidegate.wire.http1.request_head import RequestHead
 
 if TYPE_CHECKING:
     from tidegate.aio.loop.outbox import Outbox
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from tidegate.aio.proxy.limits import Limits
     from tidegate.aio.proxy.tunnel import Tunnel
     from tidegate.aio.upstream.pool import UpstreamConn
-    from tidegate.wire.http1.head import HeadRules
+    from tidegate.wire.http1.request_head import HeadRules
     from tidegate.wire.http1.template import Templates
-    from tidegate.wire.http2.header_blocks import Blocks
+    from tidegate.wire.http2.block_memory import Blocks
     from tidegate.wire.http2.heads import CallHead
     from tidegate.wire.http2.roles import H2Server
 

@@ -13,7 +13,7 @@ from tidegate.aio.proxy.contract import Answer, ClientSide
 from tidegate.aio.proxy.exchange import BodyBudget, Exchange, ProxyApp
 from tidegate.aio.proxy.http1_exchange import HttpExchange, as_http
 from tidegate.wire.http1.events import Piece
-from tidegate.wire.http1.head import RequestHead
+from tidegate.wire.http1.request_head import RequestHead
 
 if TYPE_CHECKING:
     from tidegate.aio.upstream.pool import UpstreamConn

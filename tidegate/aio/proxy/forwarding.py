@@ -4,7 +4,7 @@ import random
 from binascii import hexlify
 from typing import TYPE_CHECKING, Final
 
-from tidegate.wire.http1.head import RequestHead
+from tidegate.wire.http1.request_head import RequestHead
 from tidegate.wire.http2.heads import literals
 from tidegate.wire.http2.hpack import literal_name
 

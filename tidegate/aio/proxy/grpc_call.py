@@ -27,9 +27,11 @@ from tidegate.aio.proxy.exchange import (
 )
 from tidegate.errors import ErrorKind, Executed
 from tidegate.headers import OUTCOME
-from tidegate.wire.grpc import grpc
+from tidegate.wire.grpc.first_message import MESSAGE_HEAD
+from tidegate.wire.http2 import grpc_fields as grpc
+from tidegate.wire.http2.block_memory import Block
 from tidegate.wire.http2.frames import CANCEL, ENHANCE_YOUR_CALM, REFUSED_STREAM
-from tidegate.wire.http2.header_blocks import LIST_BYTES, Block
+from tidegate.wire.http2.header_blocks import LIST_BYTES
 from tidegate.wire.http2.heads import CONTINUE, AnswerHead, CallHead, answer_head, literals, with_path
 from tidegate.wire.http2.limits import STREAM_WINDOW
 from tidegate.wire.http2.streams import Stream
@@ -44,7 +46,7 @@ CALL_KEPT_BYTES: Final = STREAM_WINDOW
 is sent once."""
 MESSAGE_CHARACTERS: Final = 1000
 """Limit of a grpc-message of ours."""
-LOCAL_BYTES: Final = STREAM_WINDOW - grpc.MESSAGE_HEAD
+LOCAL_BYTES: Final = STREAM_WINDOW - MESSAGE_HEAD
 """Largest message of a call that is answered here: no more arrives before the first bytes were taken."""
 _STATUS_OF_RESET: Final = {CANCEL: 408, ENHANCE_YOUR_CALM: 429, REFUSED_STREAM: 503}
 _BROKE_OFF: Final = b"%b: started\r\n" % OUTCOME
@@ -69,13 +71,13 @@ class LocalReply:
     def take(self) -> tuple[bool, bytes] | None:
         """Returns whether the next message is compressed, and the message. Returns None if it is not complete."""
         body = self._body
-        if len(body) < grpc.MESSAGE_HEAD:
+        if len(body) < MESSAGE_HEAD:
             return None
-        self.announced = int.from_bytes(body[1 : grpc.MESSAGE_HEAD], "big")
-        end = grpc.MESSAGE_HEAD + self.announced
+        self.announced = int.from_bytes(body[1:MESSAGE_HEAD], "big")
+        end = MESSAGE_HEAD + self.announced
         if len(body) < end or self.is_too_large:
             return None
-        found = body[0] != 0, bytes(body[grpc.MESSAGE_HEAD : end])
+        found = body[0] != 0, bytes(body[MESSAGE_HEAD:end])
         del body[:end]
         return found
 
@@ -224,7 +226,7 @@ class GrpcCall(Exchange):
             self.end(grpc.RESOURCE_EXHAUSTED, f"a message of {local.announced} bytes is larger than {LOCAL_BYTES}")
             return None
         if found is not None:
-            self._client.engine.passed(self._stream, len(found[1]) + grpc.MESSAGE_HEAD)
+            self._client.engine.passed(self._stream, len(found[1]) + MESSAGE_HEAD)
             self._client.touch()
         return found
 

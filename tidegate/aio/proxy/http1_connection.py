@@ -24,7 +24,8 @@ from tidegate.aio.proxy.http1_exchange import HttpExchange, as_http
 from tidegate.aio.proxy.tunnel import Tunnel, join
 from tidegate.aio.upstream.pool import FULL_READ_BYTES, READS_PER_TURN, UpstreamConn
 from tidegate.wire.http1.events import Data, Piece
-from tidegate.wire.http1.head import Rejected, RequestHead
+from tidegate.wire.http1.fields import Rejected
+from tidegate.wire.http1.request_head import RequestHead
 from tidegate.wire.http1.server import CHUNKED, CLOSED, LENGTH, UNTIL_CLOSE, WAIT, Event, H1Server
 from tidegate.wire.http2.frames import PREFACE
 

@@ -21,7 +21,8 @@ from tidegate.aio.proxy.exchange import (
 from tidegate.errors import ErrorKind, Executed, error_body
 from tidegate.wire.http1.chunked import chunk, last_chunk
 from tidegate.wire.http1.events import REASONS, Data, Piece
-from tidegate.wire.http1.head import RequestHead, ResponseHead
+from tidegate.wire.http1.request_head import RequestHead
+from tidegate.wire.http1.response_head import ResponseHead
 
 if TYPE_CHECKING:
     from tidegate.aio.proxy.limits import Limits

@@ -18,9 +18,9 @@ from tidegate.aio.proxy.forwarding import Forwarding
 from tidegate.aio.proxy.grpc_call import GrpcCall
 from tidegate.aio.proxy.http2_stream import RestStream
 from tidegate.aio.upstream.pool import FULL_READ_BYTES
+from tidegate.wire.http2.block_memory import Block
 from tidegate.wire.http2.events import BODY, FAILED, HEAD, PONG, RESET, SENT, TRAILERS, Event
 from tidegate.wire.http2.frames import CANCEL, NO_ERROR, PROTOCOL_ERROR
-from tidegate.wire.http2.header_blocks import Block
 from tidegate.wire.http2.heads import CallHead, call_head
 from tidegate.wire.http2.roles import H2Server
 from tidegate.wire.http2.streams import Stream

@@ -9,9 +9,10 @@ from tidegate.aio.proxy.exchange import SENT, BodyBudget, Exchange
 from tidegate.aio.proxy.http1_exchange import HttpExchange, as_http
 from tidegate.errors import BAD_REQUEST, TOO_LARGE, error_body
 from tidegate.wire.http1.events import Data, Piece
-from tidegate.wire.http1.head import Rejected, RequestHead
+from tidegate.wire.http1.fields import Rejected
+from tidegate.wire.http1.request_head import RequestHead
+from tidegate.wire.http2.block_memory import Block
 from tidegate.wire.http2.frames import INTERNAL_ERROR, PROTOCOL_ERROR
-from tidegate.wire.http2.header_blocks import Block
 from tidegate.wire.http2.hpack import literal
 from tidegate.wire.http2.streams import Stream
 from tidegate.wire.http2.to_http1 import answer_block, field_block, request_head, trailer_lines

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tidegate.errors import Fault, InvalidInputError
-from tidegate.wire.http1.head import HeadRules
+from tidegate.wire.http1.request_head import HeadRules
 
 LimitValue = int | float | str | list[str]
 

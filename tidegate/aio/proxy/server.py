@@ -14,7 +14,7 @@ from tidegate.aio.proxy.exchange import BodyBudget, ProxyApp
 from tidegate.aio.proxy.http1_connection import ServerConn
 from tidegate.aio.proxy.limits import Limits
 from tidegate.aio.proxy.tunnel import Tunnel
-from tidegate.wire.http1.head import HeadRules
+from tidegate.wire.http1.request_head import HeadRules
 from tidegate.wire.http1.template import Templates
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from tidegate.aio.proxy.contract import Connection, FirstConnection
     from tidegate.aio.proxy.http2_connection import H2Conn
-    from tidegate.wire.http2.header_blocks import Blocks
+    from tidegate.wire.http2.block_memory import Blocks
 
 __all__ = ["Limits", "ProxyServer", "ServerConn", "serve_proxy"]
 
@@ -133,7 +133,7 @@ class ProxyServer:
         """What the HTTP/2 connections of such peers remember together; made when the first comes."""
         found = self._blocks.get(trusted)
         if found is None:
-            from tidegate.wire.http2.header_blocks import REQUEST, Blocks
+            from tidegate.wire.http2.block_memory import REQUEST, Blocks
             from tidegate.wire.http2.heads import request_drops
             from tidegate.wire.http2.tails import read_call_tail
 

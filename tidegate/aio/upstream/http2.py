@@ -13,9 +13,9 @@ from typing import Final, Protocol, cast
 from tidegate.aio.loop.services import LoopServices
 from tidegate.aio.loop.sockets import UNIX, host_port, is_unix
 from tidegate.aio.loop.tasks import TaskOwner
+from tidegate.wire.http2.block_memory import RESPONSE, Block, Blocks
 from tidegate.wire.http2.events import BODY, CLOSING, FAILED, HEAD, RESET, SENT, SETTINGS, TRAILERS, Event
 from tidegate.wire.http2.frames import CANCEL
-from tidegate.wire.http2.header_blocks import RESPONSE, Block, Blocks
 from tidegate.wire.http2.heads import drops_internal
 from tidegate.wire.http2.roles import H2Client
 from tidegate.wire.http2.streams import Stream

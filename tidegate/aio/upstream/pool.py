@@ -11,8 +11,9 @@ from tidegate.aio.loop.splice import GLIMPSED_BYTES, LEAST_BYTES, MOST_BYTES, Gl
 from tidegate.aio.loop.tasks import TaskOwner
 from tidegate.wire.http1.client import CHUNKED, LENGTH, Event, H1Client
 from tidegate.wire.http1.events import Data, Piece
-from tidegate.wire.http1.head import RequestHead, ResponseHead
+from tidegate.wire.http1.request_head import RequestHead
 from tidegate.wire.http1.response_cache import ResponseHeads
+from tidegate.wire.http1.response_head import ResponseHead
 
 if TYPE_CHECKING:
     from tidegate.aio.upstream.http2 import H2Pool, H2Upstream

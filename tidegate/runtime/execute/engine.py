@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from tidegate.runtime.errors import ModelError, RequestError
 from tidegate.runtime.execute.model import Inputs, Model, Outputs
 from tidegate.runtime.execute.worker import Worker
-from tidegate.runtime.protocols.errors import ModelError, RequestError
 from tidegate.runtime.protocols.tensors import BYTES, ITEM_SIZES, Tensor
 from tidegate.runtime.protocols.v2 import ModelSpec
 

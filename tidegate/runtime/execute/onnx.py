@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tidegate.runtime.errors import LoadError, ModelError, RequestError
 from tidegate.runtime.execute.model import Inputs, zeros
 from tidegate.runtime.protocols.arrays import Arrays, NumpyArrays, PlainArrays
-from tidegate.runtime.protocols.errors import LoadError, ModelError, RequestError
 from tidegate.runtime.protocols.v2 import ModelSpec, TensorSpec, busy_with
 
 _DATATYPES = {

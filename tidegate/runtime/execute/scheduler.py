@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from tidegate.aio.loop.tasks import TaskOwner
+from tidegate.runtime.errors import ModelError, RequestError
 from tidegate.runtime.execute.batcher import Batch, Batcher, Item
 from tidegate.runtime.execute.engine import Execution, NotBatchable
 from tidegate.runtime.execute.model import Inputs, Outputs
 from tidegate.runtime.metrics import Counters
-from tidegate.runtime.protocols.errors import ModelError, RequestError
 
 
 class Runs(Protocol):

@@ -7,8 +7,8 @@ from array import array
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+from tidegate.runtime.errors import ModelError
 from tidegate.runtime.protocols import tensors
-from tidegate.runtime.protocols.errors import ModelError
 from tidegate.runtime.protocols.tensors import BYTES, MAX_RANK, Tensor
 
 _NUMPY_NAMES = {

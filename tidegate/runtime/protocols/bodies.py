@@ -2,7 +2,7 @@
 
 import zlib
 
-from tidegate.runtime.protocols.errors import RequestError
+from tidegate.runtime.errors import RequestError
 
 _WINDOW_BITS = {"gzip": 31, "deflate": 15}
 """For zlib: 31 expects a gzip header, 15 a zlib one (RFC 9110 section 8.4.1)."""

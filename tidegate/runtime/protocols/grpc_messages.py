@@ -10,9 +10,9 @@ from array import array
 from collections.abc import Mapping
 from typing import Any, Final
 
+from tidegate.runtime.errors import RequestError
 from tidegate.runtime.protocols import tensors
 from tidegate.runtime.protocols import v2 as protocol
-from tidegate.runtime.protocols.errors import RequestError
 from tidegate.runtime.protocols.tensors import BYTES, Tensor
 from tidegate.runtime.protocols.v2 import VERSION, InferRequest, OutputRequest
 from tidegate.wire.grpc.messages import MODEL_INFER_REQUEST

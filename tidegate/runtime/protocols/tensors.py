@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
-from tidegate.runtime.protocols.errors import RequestError
+from tidegate.runtime.errors import RequestError
 
 ITEM_SIZES: dict[str, int] = {
     "BOOL": 1,

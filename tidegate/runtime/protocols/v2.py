@@ -13,8 +13,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from tidegate.runtime.errors import RequestError
 from tidegate.runtime.protocols import tensors
-from tidegate.runtime.protocols.errors import RequestError
 from tidegate.runtime.protocols.tensors import MAX_RANK, Tensor
 
 HEADER_LENGTH = "inference-header-content-length"

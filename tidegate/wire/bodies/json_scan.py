@@ -1,19 +1,19 @@
-"""The top-level members of a JSON object, without building the rest of it.
+"""The top-level members of a JSON object, read without building the rest of it.
 
-:class:`ObjectScan` reads the outline of a body as it arrives: which keys stand on its first level, where their values
-begin and end. Strings and whatever is nested are stepped over with ``find`` and regular expressions, so that text
-inside a prompt is never taken for a member, wherever it stands and however it is escaped. Between two pieces it keeps
-a few KB at most, the work is linear in the bytes and nothing recurses. :func:`read_object` says the same of a body that
-is there as a whole, in a fraction of the time.
+:class:`ObjectScan` reads the outline of a body as it arrives: the keys on its first level, and the start and end of
+their values. Strings and nested values are skipped with ``find`` and regular expressions, so that text inside a prompt
+is never taken for a member, at any place and in any escaping. Between two pieces it keeps a few KB at most, the work is
+linear in the bytes, and there is no recursion. :func:`read_object` returns the same for a whole body, in a fraction of
+the time.
 
-What is checked: UTF-8 everywhere; one object with nothing but white space around it; members, commas and colons on the
-first level; brackets and strings that are closed; that no key that is looked for stands twice. What is not: the inside
-of values that nobody looks for (``[1,}]``, a control character in a prompt); the model server refuses those. A byte
-order mark and the other encodings of Unicode are refused.
+Checked are: UTF-8 everywhere; one object with only white space around it; members, commas and colons on the first
+level; closed brackets and strings; no wanted key twice. Not checked is the inside of other values (``[1,}]``, a control
+character in a prompt): the model server refuses those. A byte order mark and the other encodings of Unicode are
+refused.
 
 A value in ``chosen`` may be used before the end, but it is final only when :meth:`ObjectScan.end` has found no fault:
-until then the key may stand once more. Whoever forwards earlier must go on feeding, and on
-:class:`~tidegate.wire.http1.head.Bad` break the transfer off before the last byte has left.
+until then the key may occur a second time. A caller that forwards earlier must go on feeding, and must abort the
+transfer before its last byte on :class:`~tidegate.wire.http1.fields.Rejected`.
 """
 
 import codecs
@@ -24,24 +24,24 @@ from typing import Final, cast
 
 import msgspec
 
-from tidegate.wire.http1.head import Rejected
+from tidegate.wire.http1.fields import Rejected
 
 VALUE_BYTES: Final = 4096
-"""Of a value that is looked for, as it is written."""
+"""Maximum size of a wanted value, as written."""
 BINARY_BYTES: Final = 4096
-"""A longer string that begins as base64 (an image, a sound) counts as so many bytes of prompt. Our choice: as much as
+"""A longer string that begins as base64 (an image, a sound) counts as this many bytes of prompt. Our choice: as much as
 some hundred tokens, whatever the picture's size."""
 
 MAX_DEPTH: Final = 1000
-"""Bodies that a scan finds deeper are refused: each level is a step here, and a recursion in most model servers. The
-decoder of whole bodies has a limit of its own, of this order."""
+"""Maximum depth of a body in a scan: each level is a step here, and a recursion in most model servers. The decoder of
+whole bodies has a limit of its own, of this order."""
 MAX_MEMBERS: Final = 1000
-"""On the first level."""
+"""Maximum members on the first level."""
 _FRONT: Final = 128
-"""What a string must begin with to be taken for base64 or a URL: letters, digits and their marks, no space."""
+"""Length of the beginning that makes a string base64 or a URL: letters, digits and their marks, no space."""
 _SHORT: Final = 64
 _SLICE: Final = 65536
-"""At most so many bytes for one match that repeats a group: each round takes some memory until it ends."""
+"""Maximum bytes for one match that repeats a group: each round takes some memory until it ends."""
 _ESCAPED_SLICE: Final = 1024
 _START, _KEY, _COLON, _VALUE, _SCALAR, _STRING, _NESTED, _NEXT, _END = range(9)
 _QUOTE, _BACKSLASH, _BRACKET = b'"\\['
@@ -50,7 +50,7 @@ _OPENING, _CLOSING = frozenset(b"[{"), frozenset(b"]}")
 
 
 def _compiled(pattern: bytes) -> Callable[..., re.Match[bytes]]:
-    """Of a pattern that matches everywhere, if only the empty string."""
+    """Returns the match function of a pattern that matches everywhere, if only the empty string."""
     return cast("Callable[..., re.Match[bytes]]", re.compile(pattern, re.DOTALL).match)
 
 
@@ -62,15 +62,15 @@ _space = _compiled(rb"[ \t\r\n]*+")
 _scalar = _compiled(rb"[-+.0-9A-Za-z]*+")
 _escapes = _compiled(rb'[^"\\]*+(?:\\.[^"\\]*+)*')
 _flat = _compiled(_FLAT)
-"""What is neither a bracket nor a string that is long or has escapes."""
+"""Matches anything except brackets and strings that are long or have escapes."""
 _leaves = _compiled(rb"%b(?:[\[{]%b[\]}]%b)*" % (_ESCAPED, _ESCAPED, _ESCAPED))
-"""The same with containers that hold nothing else, and strings with a few escapes: where they hold JSON, or lines, the
-short ones are full of them."""
+"""Matches the same, and containers of nothing else, and strings with a few escapes: in nested JSON or in text with
+lines the short strings are full of escapes."""
 _member = re.compile(
     rb'[ \t\r\n]*+"([^"\\]{0,%d}+)"[ \t\r\n]*+:[ \t\r\n]*+'
     rb'(?:("[^"\\]{0,256}+"|[-+.0-9A-Za-z]{1,64}+)[ \t\r\n]*+([,}]))?' % _SHORT
 ).match
-"""A key without escapes, its colon, and a short value with what follows it."""
+"""A key without escapes, its colon, and a short value with the byte behind it."""
 _is_binary = re.compile(_BINARY).match
 _has_binary = re.compile(b'"' + _BINARY).search
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
@@ -78,7 +78,7 @@ _elements = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 
 class Extent:
-    """Where the value of a measured key lies, and how large it is."""
+    """Place and size of the value of a measured key."""
 
     __slots__ = ("items", "size", "start")
 
@@ -86,19 +86,19 @@ class Extent:
         self.start = start
         """Offset of its first byte in the body."""
         self.size = 0
-        """Its bytes, of which long strings of base64 count ``BINARY_BYTES`` at most."""
+        """Bytes of the value; long strings of base64 count ``BINARY_BYTES`` at most."""
         self.items = 0
-        """Of a counted key: strings and containers on the first level of an array; 0 for one of numbers and whatever is
-        no array."""
+        """For a counted key: strings and containers on the first level of an array; 0 for an array of numbers and for
+        other values."""
 
     def __repr__(self) -> str:
         return f"<Extent at {self.start}, {self.size} bytes, {self.items} items>"
 
 
 class Keys:
-    """Which keys are looked for: ``chosen`` for their values as written, ``measured`` for their extents, of which the
-    items are counted as well if they are ``counted``. What differs from one of ``exact`` by capitals alone is refused:
-    servers written in Go would take it for the same."""
+    """Wanted keys: ``chosen`` for their values as written, ``measured`` for their extents, with counted items if they
+    are in ``counted`` as well. A key that differs from one of ``exact`` by case alone is refused: servers written in Go
+    would take it for the same."""
 
     __slots__ = ("chosen", "counted", "exact", "longest", "measured")
 
@@ -114,11 +114,11 @@ class Keys:
         self.counted = frozenset(counted)
         self.exact = frozenset(exact)
         self.longest = 6 * max(map(len, (*self.chosen, *self.measured))) + 2
-        """Bytes of the longest key where each of its letters is an escape, with its quotes."""
+        """Bytes of the longest key with each of its letters as an escape, with its quotes."""
 
 
 class Found:
-    """What a body has of the keys."""
+    """The wanted keys of a body."""
 
     __slots__ = ("chosen", "extents")
 
@@ -132,7 +132,7 @@ class Found:
 
 
 def read_object(body: bytes, keys: Keys) -> Found | Rejected:
-    """What :class:`ObjectScan` finds in a body that is complete."""
+    """Returns the result of :class:`ObjectScan` for a whole body."""
     found = _read_compact(body, keys)
     if found is not None:
         return found
@@ -142,12 +142,12 @@ def read_object(body: bytes, keys: Keys) -> Found | Rejected:
 
 
 def _read_compact(body: bytes, keys: Keys) -> Found | None:
-    """The same by msgspec for bodies as most clients write them; None: the scan must tell.
+    """Reads a body in the form of most clients with msgspec. Returns None if the scan must decide.
 
-    The decoder keeps the last of equal keys. That there are none is seen from the length: keys, values and the
-    punctuation between them, written without spaces, add up to the body only if it has nothing else. With a space after
-    each colon and comma that sum would prove nothing (a second member may be as long as the spaces that are not there),
-    so the members are written again and compared.
+    The decoder keeps the last of equal keys. The length shows that there are none: keys, values and the punctuation
+    between them, written without spaces, add up to the body only if it has nothing else. With a space after each colon
+    and comma that sum would prove nothing (a second member may be as long as the missing spaces), so the members are
+    written again and compared.
     """
     try:
         members = _members(body)
@@ -186,15 +186,15 @@ def _read_compact(body: bytes, keys: Keys) -> Found | None:
 
 
 def _items(value: msgspec.Raw) -> int:
-    """Strings and containers in an array."""
+    """Returns the number of strings and containers in an array."""
     return sum(memoryview(item)[0] in _ITEM for item in _elements(value))
 
 
 class ObjectScan:
     """Bytes in, members out: ``feed`` every piece, then ``end``.
 
-    START -> KEY -> COLON -> VALUE -> SCALAR, STRING or NESTED -> NEXT -> KEY ... -> END; keys, and strings in what is
-    nested, are STRING too. The first fault is the verdict for good.
+    START -> KEY -> COLON -> VALUE -> SCALAR, STRING or NESTED -> NEXT -> KEY ... -> END; keys, and strings in nested
+    values, are STRING too. The first fault is final.
     """
 
     __slots__ = (
@@ -222,31 +222,31 @@ class ObjectScan:
     def __init__(self, keys: Keys) -> None:
         self._keys = keys
         self.found = Found()
-        """So far."""
+        """The wanted keys so far."""
         self.steps = 0
-        """Rounds of Python so far: what bounds the time of hostile bodies is that there are few of them."""
+        """Iterations in Python so far: their small number bounds the time of hostile bodies."""
         self._state = _START
         self._bad: Rejected | None = None
         self._offset = 0
         self._cut = b""
-        """The first bytes of a character whose others have not come."""
+        """The first bytes of an incomplete character."""
         self._name: str | None = None
-        """The chosen key whose value is read; None: the value is not kept."""
+        """The chosen key of the present value; None if the value is not kept."""
         self._kept: bytes | None = None
-        """What earlier pieces had of the key or chosen value that is read; None: not kept."""
+        """The part of the present key or chosen value in earlier pieces; None if it is not kept."""
         self._mark = 0
-        """Where it begins or goes on in the piece."""
+        """Position in the piece where the kept text begins or goes on."""
         self._extent: Extent | None = None
         self._is_key = self._is_first = self._counts = self._escaped = False
         self._depth = self._members = self._string = 0
-        """Bytes of the long string that is read, in earlier pieces."""
+        """Bytes of the present long string in earlier pieces."""
         self._front = b""
 
     def __repr__(self) -> str:
         return f"<ObjectScan {self._offset} bytes, {self._bad or self.found}>"
 
     def feed(self, data: bytes) -> Rejected | None:
-        """Reads the next piece; the verdict if there is one already."""
+        """Reads the next piece; returns the verdict if there is one already."""
         if self._bad is not None or not data:
             return self._bad
         if (self._cut or not data.isascii()) and not self._is_utf8(data):
@@ -279,7 +279,7 @@ class ObjectScan:
         self._offset += size
 
     def end(self) -> Rejected | None:
-        """The body is complete: the verdict."""
+        """Ends the body and returns the verdict."""
         if self._bad is None and self._state != _END:
             return self._refuse("is empty" if self._state == _START else "ends before its JSON object does")
         return self._bad
@@ -287,7 +287,7 @@ class ObjectScan:
     # --- members ----------------------------------------------------------------------------------------------------
 
     def _whole_member(self, match: re.Match[bytes]) -> int:
-        """A key, and its value if that is short."""
+        """Reads a key, and its value if that is short."""
         self._is_first = False
         key, value, after = match.groups()
         self._open_value(key)
@@ -303,7 +303,7 @@ class ObjectScan:
         return match.end()
 
     def _between(self, data: bytes, at: int) -> int:
-        """White space, then the one byte that may stand here."""
+        """Reads white space, then the one byte that may follow here."""
         at = _space(data, at).end()
         if at == len(data):
             return at
@@ -329,7 +329,7 @@ class ObjectScan:
         return at + 1
 
     def _open_value(self, key: bytes) -> None:
-        """The key is known: what to do with its value."""
+        """Decides how to treat the value of a key."""
         name = key.decode("utf-8", "replace")
         self._name = self._extent = None
         self._counts = False
@@ -364,19 +364,19 @@ class ObjectScan:
         return at
 
     def _begin_string(self, at: int) -> None:
-        """A key or a value on the first level, whose quote stands at ``at``."""
+        """Begins a key or a value on the first level, with the quote at ``at``."""
         self._kept, self._mark = (b"" if self._is_key or self._name is not None else None), at
         self._depth = self._string = 0
         self._state = _STRING
 
     def _drop(self) -> None:
-        """What was kept is longer than anything that is looked for."""
+        """Drops kept text that is longer than any wanted key or value."""
         self._kept = None
         if not self._is_key:
             self._refuse(f"has more than {VALUE_BYTES} bytes in {self._name!r}")
 
     def _take(self, data: bytes, end: int) -> bytes | None:
-        """What was kept, up to ``end``; None: nothing."""
+        """Returns the kept text up to ``end``, or None without any."""
         if self._kept is None:
             return None
         taken = self._kept + data[self._mark : end]
@@ -415,7 +415,7 @@ class ObjectScan:
         return end
 
     def _in_string(self, data: bytes, at: int) -> int:
-        """The rest of a string whose beginning was in this piece or an earlier one."""
+        """Reads the rest of a string that began in this piece or an earlier one."""
         quote = self._string_end(data, at)
         if self._depth:
             self._measure(data, at, quote if quote >= 0 else len(data))
@@ -431,7 +431,7 @@ class ObjectScan:
         return quote + 1
 
     def _nested(self, data: bytes, at: int) -> int:
-        """Steps over brackets and strings until the first level is reached again or the piece ends."""
+        """Skips brackets and strings until the first level is reached again or the piece ends."""
         depth, size = self._depth, len(data)
         extent = self._extent if self._counts else None
         while True:
@@ -476,7 +476,7 @@ class ObjectScan:
                 at = end  # The slice ended here.
 
     def _string_end(self, data: bytes, at: int) -> int:
-        """Where the closing quote of a string stands of which ``at`` is inside; -1: in a later piece."""
+        """Returns the position of the closing quote of the string around ``at``; -1 if it is in a later piece."""
         size = len(data)
         if self._escaped:
             self._escaped = False
@@ -487,7 +487,7 @@ class ObjectScan:
             last = quote if quote >= 0 else size
             if last == at or data[last - 1] != _BACKSLASH:
                 return quote
-            if last - at >= _SHORT:  # A run of backslashes: an odd one escapes what follows it.
+            if last - at >= _SHORT:  # A run of backslashes: an odd number escapes the next byte.
                 run = last - at - len(data[at:last].rstrip(b"\\"))
                 if quote < 0:
                     self._escaped = run % 2 == 1
@@ -495,7 +495,7 @@ class ObjectScan:
                 if run % 2 == 0:
                     return quote
                 at = quote + 1
-            else:  # Escapes stand close together.
+            else:  # Escapes are dense.
                 at = _escapes(data, at, at + _ESCAPED_SLICE).end()
                 if at == size:
                     return -1
@@ -504,7 +504,7 @@ class ObjectScan:
                     return -1
 
     def _measure(self, data: bytes, at: int, end: int) -> None:
-        """Part of a long string in what is nested."""
+        """Measures a part of a long string in a nested value."""
         if not self._string:
             self._front = b""
         if len(self._front) < _FRONT:

@@ -1,12 +1,12 @@
-"""Fields of a multipart/form-data body (RFC 7578), found as it arrives; files are passed over.
+"""Fields of a multipart/form-data body (RFC 7578), found as it arrives; files are skipped.
 
 Audio and image calls name their model in a form. :class:`FormScan` reads delimiters, part heads and the values of
-chosen fields; of the rest it keeps what may be the beginning of a delimiter. What servers read differently is
-refused: a chosen field that stands twice, as a file, under two names or in another charset; text before the first
+chosen fields; of the rest it keeps only a possible beginning of a delimiter. Forms that servers read differently are
+refused: a chosen field that occurs twice, as a file, under two names or in another charset; text before the first
 delimiter or beside one; a delimiter behind half a line end, or behind none of its own; parts without a head, and heads
-that HTTP would not have.
+that HTTP would not allow.
 
-The delimiter is looked for with ``find``, so the work is linear; a part costs a few steps, and there are at most
+Delimiters are searched with ``find``, so the work is linear; a part costs a few steps, and there are at most
 ``MAX_PARTS`` of them.
 """
 
@@ -14,13 +14,13 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
-from tidegate.wire.http1.head import Rejected
+from tidegate.wire.http1.fields import Rejected
 
 MAX_PARTS: Final = 256
 HEAD_BYTES: Final = 4096
-"""Of one part."""
+"""Maximum size of the head of one part."""
 VALUE_BYTES: Final = 1024
-"""Of a chosen field."""
+"""Maximum size of a chosen field."""
 
 _START, _AFTER, _HEAD, _BODY, _END = range(5)
 _is_boundary = re.compile(rb"[0-9A-Za-z'()+_,./:=? -]{0,69}[0-9A-Za-z'()+_,./:=?-]").fullmatch
@@ -29,8 +29,8 @@ _disposition = re.compile(rb"(?:^|\r\n)content-disposition[ \t]*:([^\r\n]*)", re
 _parameters = re.compile(rb";[ \t]*([^= \t;]+)[ \t]*=[ \t]*(\"(?:[^\"\\]|\\.)*\"|[^ \t;\"]*)[ \t]*").findall
 _is_head = re.compile(rb"(?:[!-9;-~]++:[\t -~\x80-\xff]*+(?:\r\n|\Z))+").fullmatch
 _STATED: Final = rb";[^0-9a-z_;=]*+%b(?![0-9a-z_])[^;=]*+=([^;]*+)"
-"""What some parser may take for a parameter of this name, if it knows RFC 2231 (``name*0="mo"; name*1="del"``) or ends
-a quoted string elsewhere."""
+"""Anything that some parser may take for a parameter of this name, if it knows RFC 2231 (``name*0="mo"; name*1="del"``)
+or ends a quoted string elsewhere."""
 _marks = re.compile(rb"[^0-9A-Za-z_]+").sub
 _names = re.compile(_STATED % b"name", re.IGNORECASE).findall
 _boundaries = re.compile(_STATED % b"boundary", re.IGNORECASE).findall
@@ -42,7 +42,8 @@ _encoded = re.compile(
 
 
 def boundary_of(content_type: bytes) -> bytes | None:
-    """The boundary that a Content-Type field of this kind names; None: it is of another kind, or names none or two."""
+    """Returns the boundary in a Content-Type field of this kind. Returns None if it is of another kind, or has no
+    boundary or two."""
     kind, _, rest = content_type.partition(b";")
     if kind.strip(b" \t").lower() != b"multipart/form-data":
         return None
@@ -67,30 +68,30 @@ class FormScan:
         """Chosen fields found so far."""
         self._state = _START
         self._held = b""
-        """What is not read yet."""
+        """Unread bytes."""
         self._name: str | None = None
-        """The chosen field whose value is read."""
+        """The chosen field of the present value."""
         self._parts = self._inside = 0
-        """Parts; and delimiters inside lines, which are none."""
+        """Number of parts, and number of delimiters inside lines, which do not count."""
         self._bad: Rejected | None = None
 
     def __repr__(self) -> str:
         return f"<FormScan {self._parts} parts, {self._bad or self.fields}>"
 
     def feed(self, data: bytes) -> Rejected | None:
-        """Reads the next piece; the verdict if there is one already."""
+        """Reads the next piece; returns the verdict if there is one already."""
         if self._bad is None and self._state != _END:
             self._held = self._read(self._held + data)
         return self._bad
 
     def end(self) -> Rejected | None:
-        """The body is complete: the verdict."""
+        """Ends the body and returns the verdict."""
         if self._bad is None and self._state != _END and (self._state != _AFTER or self._held != b"--"):
             self._refuse("ends before its last boundary")
         return self._bad
 
     def _read(self, data: bytes) -> bytes:
-        """What is left for the next piece."""
+        """Returns the unread bytes for the next piece."""
         at = 0
         while self._bad is None and self._state != _END:
             state = self._state
@@ -108,13 +109,13 @@ class FormScan:
         if self._bad is not None or self._state == _END:
             return b""
         if self._state == _BODY and self._name is None:
-            # Nobody wants these bytes: only a beginning of the delimiter matters, and the two before it.
+            # These bytes are not wanted: only a beginning of the delimiter matters, and the two bytes before it.
             return data[max(at, len(data) - len(self._delimiter) - 1) :]
         return data[at:]
 
     def _first(self, data: bytes) -> int | None:
-        """The first delimiter, at most behind an empty line. A preamble, which no client writes, has lines: whoever
-        ends them by line feeds alone finds other delimiters in there."""
+        """Finds the first delimiter, at most behind an empty line. A preamble, which no client writes, has lines: a
+        parser that ends them by line feeds alone finds other delimiters in it."""
         at = 2 if data.startswith(b"\r\n") else 0
         front = data[at : at + len(self._delimiter)]
         if front == self._delimiter:
@@ -125,7 +126,7 @@ class FormScan:
         return None
 
     def _after(self, data: bytes, at: int) -> int | None:
-        """Behind a delimiter: the end of the line, or of the form."""
+        """Reads the end of the line behind a delimiter, or the end of the form."""
         mark = data[at : at + 4]
         if mark == b"--\r\n":
             self._state = _END
@@ -172,10 +173,10 @@ class FormScan:
         try:
             self.fields[name] = value.decode()
         except UnicodeDecodeError:
-            self._refuse(f"has no UTF-8 in {name!r}")
+            self._refuse(f"is not UTF-8 in {name!r}")
 
     def _field(self, head: bytes) -> str | None:
-        """The part's name if it is chosen."""
+        """Returns the part's name if it is chosen."""
         lines = _disposition(head)
         parameters = [(key.lower(), value) for line in lines for key, value in _parameters(line)]
         names = [value for key, value in parameters if key == b"name"]

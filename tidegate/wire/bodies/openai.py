@@ -1,12 +1,12 @@
-"""What the gateway must know of OpenAI's and Anthropic's calls: what a request asks for, what its answer used.
+"""OpenAI's and Anthropic's calls as far as the gateway needs them: parameters of a request, and tokens that a response
+reports.
 
 A request's figures come from the top level of its JSON body (:mod:`tidegate.wire.bodies.json_scan`): the model that
-routes it, whether it streams, how many tokens it may make, how large its prompt is. What has the wrong type is
-refused, as the servers do, because some of them would read ``"max_tokens": "5"`` as a number that nobody here has
-counted.
+routes it, whether it streams, its maximum tokens, the size of its prompt. Values of a wrong type are refused, as the
+servers do, because some of them would read ``"max_tokens": "5"`` as a number that was not counted here.
 
-An answer's figures are in its ``usage``, in a JSON body as in an event stream. The key with its quotes cannot stand in
-a string (its own quotes would be escaped there), so it is found with ``find``, without parsing what the model wrote.
+A response's figures are in its ``usage``, in a JSON body as in an event stream. The key with its quotes cannot occur in
+a string (its own quotes would be escaped there), so it is found with ``find``, without parsing the model's output.
 """
 
 import json
@@ -16,7 +16,7 @@ from typing import Any, Final, TypeGuard
 
 from tidegate.errors import MODEL_NOT_FOUND, ErrorKind, Executed
 from tidegate.wire.bodies.json_scan import Found, Keys, ObjectScan, read_object
-from tidegate.wire.http1.head import Rejected
+from tidegate.wire.http1.fields import Rejected
 
 KEYS: Final = Keys(
     chosen=(
@@ -27,20 +27,20 @@ KEYS: Final = Keys(
     exact=("model",),
 )  # fmt: skip
 FORM_FIELDS: Final = ("model", "stream", "user")
-"""Of the calls that send forms (audio, images)."""
+"""Fields of the calls that send forms (audio, images)."""
 _PROMPTS: Final = ("messages", "prompt", "input", "documents")
-"""Where a prompt that grows from turn to turn stands."""
-_MOST_TOKENS: Final = 1 << 31
-MOST_REPORTED: Final = 1 << 26
-"""Tokens that a prompt or an answer may be reported to have: the last bucket of OpenTelemetry's, some times the largest
-context of any model. More is the largest number of some type, or -1 in an unsigned one."""
+"""Keys of a prompt that grows from turn to turn."""
+_MAX_TOKENS: Final = 1 << 31
+MAX_REPORTED: Final = 1 << 26
+"""Maximum tokens that a prompt or a completion may be reported to have: the last bucket of OpenTelemetry's, some times
+the largest context of any model. A larger value is the largest number of some type, or -1 in an unsigned one."""
 _BATCHED: Final = (b"/embeddings", b"/rerank", b"/completions")
 USAGE_BYTES: Final = 2048
-"""Kept of a usage record."""
+"""Maximum kept bytes of a usage record."""
 
 
 class Asked:
-    """What a request asks for."""
+    """The parameters of a request."""
 
     __slots__ = (
         "include_usage", "inputs", "max_tokens", "model", "prompt_bytes", "prompt_start", "stream", "user",
@@ -50,19 +50,20 @@ class Asked:
         self.model: str | None = None
         self.stream = False
         self.include_usage = False
-        """The last event of the stream is to say what it used."""
+        """True if the last event of the stream must report the usage."""
         self.max_tokens: int | None = None
-        """The most that one answer may have; None: the server's own limit."""
+        """Maximum tokens of one completion. None for the server's own limit."""
         self.user: str | None = None
         self.prompt_bytes = 0
-        """Of messages and whatever else the model reads, as JSON; images and sounds count some KB each."""
+        """Bytes of messages and of all other model input, as JSON; images and sounds count some KB each."""
         self.prompt_start: int | None = None
-        """Where in the body the part of the prompt begins that grows from turn to turn."""
+        """Position in the body of the part of the prompt that grows from turn to turn."""
         self.inputs = 1
         """Texts, token lists or documents in a list."""
 
     def inferences(self, path: bytes) -> int:
-        """A list is a batch where each of its items is answered for itself; elsewhere it is a conversation."""
+        """Returns the number of inferences. A list is a batch if each of its items is answered separately; otherwise it
+        is a conversation."""
         return self.inputs if path.endswith(_BATCHED) and not path.endswith(b"/chat/completions") else 1
 
     def __repr__(self) -> str:
@@ -70,7 +71,7 @@ class Asked:
 
 
 class RequestReader:
-    """A body that comes in pieces: ``feed`` each, then ``end``."""
+    """Reads a body that comes in pieces: ``feed`` each, then ``end``."""
 
     __slots__ = ("_scan",)
 
@@ -91,20 +92,20 @@ class RequestReader:
 
 
 def read_request(body: bytes) -> Asked | Rejected:
-    """The same of a body that is complete."""
+    """Reads a whole body."""
     found = read_object(body, KEYS)
     return found if type(found) is Rejected else asked_by(found)
 
 
 def asked_by(found: Found) -> Asked | Rejected:
-    """The types of what was found."""
+    """Checks the types of the found values."""
     asked = Asked()
     for key, value in found.chosen.items():
         if value == b"null":
             continue
-        bad = _READ[key](asked, key, value)
-        if bad is not None:
-            return bad
+        rejected = _READ[key](asked, key, value)
+        if rejected is not None:
+            return rejected
     extents = found.extents
     for extent in extents.values():
         asked.prompt_bytes += extent.size
@@ -141,10 +142,10 @@ def _read_stream(asked: Asked, key: str, value: bytes) -> Rejected | None:
 
 
 def _read_tokens(asked: Asked, key: str, value: bytes) -> Rejected | None:
-    if value == b"-1":  # No limit, say clients of llama.cpp and LM Studio; other servers refuse it themselves.
+    if value == b"-1":  # Clients of llama.cpp and LM Studio mean no limit; other servers refuse it themselves.
         return None
-    if _number(value) is None or int(value) > _MOST_TOKENS:
-        return Rejected(400, f"{key!r} must be a whole number from 0 to {_MOST_TOKENS}")
+    if _number(value) is None or int(value) > _MAX_TOKENS:
+        return Rejected(400, f"{key!r} must be a whole number from 0 to {_MAX_TOKENS}")
     asked.max_tokens = max(asked.max_tokens or 0, int(value))
     return None
 
@@ -185,7 +186,7 @@ def _text(key: str, value: bytes) -> str | Rejected:
     try:
         read = json.loads(value)
         if type(read) is str:
-            read.encode()  # Half a surrogate pair is no text.
+            read.encode()  # Half a surrogate pair is not a text.
             return read
     except ValueError:
         pass
@@ -195,7 +196,7 @@ def _text(key: str, value: bytes) -> str | Rejected:
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     members = dict(pairs)
     if len(members) != len(pairs):
-        raise ValueError("a key stands twice")
+        raise ValueError("a key occurs twice")
     return members
 
 
@@ -203,31 +204,32 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 class TokenEstimate:
-    """Tokens of a prompt by its bytes, for one model: the ratio of what answers have reported, newer ones more.
+    """Estimates the tokens of a prompt by its bytes, for one model: a ratio of the reported figures, newer ones
+    weighted more.
 
-    A ratio of sums, so that estimates are right in total, which is what quotas add up. Begins with four bytes a token,
-    as English text has with common tokenizers, weighing as much as one request of 4 KB.
+    It is a ratio of sums, so that estimates are right in total, which is what quotas add up. It begins with four bytes
+    a token, as English text has with common tokenizers, with the weight of one request of 4 KB.
     """
 
     __slots__ = ("_bytes", "_tokens")
 
     KEPT: Final = 0.98
-    """Of what was known before, at each report: some fifty reports count. Our choice."""
+    """Weight of the previous sums at each report: some fifty reports count. Our choice."""
     BESIDE: Final = 8192
-    """Tokens of a prompt that no bytes of its text stand for (a template, pictures): our choice. Text has at most one
-    token per byte, so that a report of more says nothing of other texts."""
+    """Tokens of a prompt without bytes of text (a template, pictures): our choice. Text has at most one token per byte,
+    so that a report of more carries no information on other texts."""
 
     def __init__(self) -> None:
         self._bytes = 4096.0
         self._tokens = 1024.0
 
     def of(self, prompt_bytes: int) -> int:
-        """Tokens, at least 1."""
+        """Returns the estimated tokens, at least 1."""
         return max(1, ceil(prompt_bytes * self._tokens / self._bytes))
 
     def learn(self, prompt_bytes: int, tokens: int) -> None:
-        """A request with so many bytes was reported to have so many tokens."""
-        if prompt_bytes > 0 and 0 < tokens <= _MOST_TOKENS:
+        """Learns the reported tokens of a prompt with this many bytes."""
+        if prompt_bytes > 0 and 0 < tokens <= _MAX_TOKENS:
             self._bytes = self._bytes * self.KEPT + prompt_bytes
             self._tokens = self._tokens * self.KEPT + min(tokens, prompt_bytes + self.BESIDE)
 
@@ -236,27 +238,27 @@ class TokenEstimate:
 
 
 class Usage:
-    """Tokens that an answer reports."""
+    """Tokens that a response reports."""
 
     __slots__ = ("cached_tokens", "completion_tokens", "prompt_tokens")
 
     def __init__(self, prompt_tokens: int, completion_tokens: int, cached_tokens: int) -> None:
         self.prompt_tokens = prompt_tokens
-        """All of the prompt, those from a cache too."""
+        """All tokens of the prompt, including those from a cache."""
         self.completion_tokens = completion_tokens
         self.cached_tokens = cached_tokens
-        """Of the prompt, those that a cache had."""
+        """Tokens of the prompt that a cache had."""
 
     def __repr__(self) -> str:
         return f"<Usage {self.prompt_tokens} ({self.cached_tokens} cached) + {self.completion_tokens} tokens>"
 
 
 class UsageFinder:
-    """The ``usage`` of an answer as it passes: ``feed`` each piece of the body, then ask for :meth:`usage`.
+    """Finds the ``usage`` of a response as it passes: ``feed`` each piece of the body, then call :meth:`usage`.
 
-    The last record with figures counts; for the prompt or the answer, if it is silent on it, the first one: streams of
-    Anthropic tell the prompt at their beginning, the answer at their end. Kept are the beginnings of these two, and of
-    the one that is read: what follows may have the key without figures (a tool's schema).
+    The last record with figures counts; if it lacks the prompt or the completion, the first record counts for it:
+    streams of Anthropic report the prompt at their beginning, the completion at their end. Kept are the beginnings of
+    these two records, and of the present one: later text may contain the key without figures (a tool's schema).
     """
 
     __slots__ = ("_first", "_last", "_open", "_tail")
@@ -278,14 +280,14 @@ class UsageFinder:
                 self._open = text[begin : begin + USAGE_BYTES]
 
     def _close(self) -> None:
-        """The record that was read is over: it counts if it has figures."""
+        """Ends the present record: it counts if it has figures."""
         if b'_tokens"' in self._open and _has_figures(_record(self._open)):
             self._first = self._first or self._last
             self._last = self._open
         self._open = b""
 
     def usage(self) -> Usage | None:
-        """What was reported so far; None: nothing, or nothing that is known."""
+        """Returns the reported tokens so far, or None without any known figures."""
         opened, closed = _record(self._open), _record(self._last)
         has_opened = _has_figures(opened)
         last = opened if has_opened else closed
@@ -320,17 +322,18 @@ def _record(text: bytes) -> dict[str, Any]:
 
 
 def _has_figures(record: dict[str, Any]) -> bool:
-    """Some figure, and none that cannot be one: a server that says -1 or "7" has reported nothing."""
-    told = [value for key in _FIGURES if (value := record.get(key)) is not None]
-    return all(map(_is_count, told)) and (bool(told) or _is_count(record.get("total_tokens")))
+    """Returns whether there is a figure, and no impossible one: a server that reports -1 or "7" has reported
+    nothing."""
+    figures = [value for key in _FIGURES if (value := record.get(key)) is not None]
+    return all(map(_is_count, figures)) and (bool(figures) or _is_count(record.get("total_tokens")))
 
 
 def _is_count(value: object) -> TypeGuard[int]:
-    return type(value) is int and 0 <= value <= MOST_REPORTED
+    return type(value) is int and 0 <= value <= MAX_REPORTED
 
 
 def _figure(record: dict[str, Any], *keys: str) -> int | None:
-    """Of the first of the keys that has one."""
+    """Returns the value of the first of the keys that has one."""
     for key in keys:
         value = record.get(key)
         if _is_count(value):
@@ -339,10 +342,10 @@ def _figure(record: dict[str, Any], *keys: str) -> int | None:
 
 
 def _prompt(record: dict[str, Any]) -> tuple[int, int]:
-    """Tokens of the prompt, and how many of them a cache had.
+    """Returns the tokens of the prompt, and how many of them a cache had.
 
-    OpenAI counts these among the prompt's, and tells them as details; Anthropic tells them beside its
-    ``input_tokens``. LiteLLM tells OpenAI's figures and Anthropic's names for the cache.
+    OpenAI counts the cached ones among the prompt's, and reports them as details; Anthropic reports them in addition to
+    its ``input_tokens``. LiteLLM reports OpenAI's figures with Anthropic's names for the cache.
     """
     details = record.get("prompt_tokens_details") or record.get("input_tokens_details")
     read = _figure(record, "cache_read_input_tokens") or 0
@@ -351,7 +354,7 @@ def _prompt(record: dict[str, Any]) -> tuple[int, int]:
         fresh = _figure(record, "input_tokens")
         if fresh is not None:
             return fresh + read + (_figure(record, "cache_creation_input_tokens") or 0), read
-        if all(record.get(key) is None for key in _FIGURES):  # Rerankers and embedders that tell nothing else.
+        if all(record.get(key) is None for key in _FIGURES):  # Rerankers and embedders that report nothing else.
             return _figure(record, "total_tokens") or 0, 0
     cached = _figure(details, "cached_tokens") if type(details) is dict else None
     return prompt or _figure(record, "input_tokens") or 0, cached or read
@@ -374,7 +377,7 @@ _ANTHROPIC_TYPES = {
 def openai_error(
     kind: ErrorKind, message: str, *, function: str | None, request_id: str | None, executed: Executed
 ) -> bytes:
-    """A failure in OpenAI's shape; the keys of Tidegate's own stand beside theirs."""
+    """Returns a failure in OpenAI's shape; Tidegate's own keys are added."""
     about_model = kind is MODEL_NOT_FOUND
     kinds = {} if about_model else _OPENAI_TYPES
     error = {
@@ -393,7 +396,7 @@ def openai_error(
 def anthropic_error(
     kind: ErrorKind, message: str, *, function: str | None, request_id: str | None, executed: Executed
 ) -> bytes:
-    """A failure in Anthropic's shape; the keys of Tidegate's own stand beside theirs."""
+    """Returns a failure in Anthropic's shape; Tidegate's own keys are added."""
     error = {
         "type": _ANTHROPIC_TYPES.get(kind.status) or ("invalid_request_error" if kind.status < 500 else "api_error"),
         "message": message,

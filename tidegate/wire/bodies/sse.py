@@ -1,22 +1,22 @@
-"""Events of an event stream as it passes (WHATWG HTML, section 9.2.6), seen and not held.
+"""Events of an event stream as it passes (WHATWG HTML, section 9.2.6), read without holding them.
 
-Nothing is delayed: a caller gives each piece on and shows it to :class:`EventStream`, which says what events that piece
-has completed. The time of the first and between two events is the caller's to take, from the moment of the piece.
+There is no delay: a caller forwards each piece and feeds it to :class:`EventStream`, which returns the events that the
+piece has completed. The caller takes the time of the first event and between two events, from the moment of the piece.
 """
 
 import re
 from typing import Final
 
 EVENT_BYTES: Final = 4096
-"""Kept of one event; of a longer one only its beginning is told."""
+"""Maximum kept bytes of one event; of a longer one only its beginning is returned."""
 DONE: Final = b"[DONE]"
-"""How OpenAI's streams end."""
+"""The end of OpenAI's streams."""
 
 _EOL = rb"(?:\r\n|\n|\r(?=[^\n]))"
 _MARK = b"\xef\xbb\xbf"
 """A stream may begin with a byte order mark."""
 _TAIL = 3
-"""Bytes in which a blank line may have begun."""
+"""Bytes that may contain the beginning of a blank line."""
 _blank_lines = re.compile(_EOL + _EOL).finditer
 _output = re.compile(
     rb'"(?:content|text|delta|thinking|partial_json|arguments|reasoning(?:_content)?|refusal)"\s*+:\s*+"[^"]'
@@ -30,14 +30,14 @@ class EventStream:
 
     def __init__(self) -> None:
         self._front = b""
-        """The beginning of the event that is not complete."""
+        """The beginning of the incomplete event."""
         self._tail = b""
         """Its last bytes."""
         self.done = False
-        """``[DONE]`` was there."""
+        """True after ``[DONE]``."""
 
     def feed(self, data: bytes) -> list[bytes]:
-        """The data of each event that ends in this piece; comments and ``[DONE]`` have none."""
+        """Returns the data of each event that ends in this piece; comments and ``[DONE]`` have none."""
         if not self._tail and data[-2:] == b"\n\n" and data.find(b"\n\n") == len(data) - 2 and b"\r" not in data:
             blocks = [data[:EVENT_BYTES]]  # One event, as servers write them.
         else:
@@ -67,7 +67,7 @@ class EventStream:
 
 
 def _content(block: bytes) -> bytes | None:
-    """The event's data lines, joined; None: it has none."""
+    """Returns the event's data lines, joined, or None without any."""
     line = block.rstrip(b"\n")
     if line[:6] == b"data: " and b"\n" not in line and b"\r" not in line:
         return line[6:]
@@ -77,6 +77,6 @@ def _content(block: bytes) -> bytes | None:
 
 
 def has_output(event: bytes) -> bool:
-    """Whether an event of an OpenAI or Anthropic stream carries some text that the model has written: the first of a
-    stream often names only the role."""
+    """Returns whether an event of an OpenAI or Anthropic stream contains generated text: the first of a stream often
+    contains only the role."""
     return _output(event) is not None

@@ -1,33 +1,41 @@
-"""Tokens of a call: an estimate of its prompt before it is routed, and what its answer shows of them as it passes.
+"""Tokens of a call: an estimate of its prompt before it is routed, and the tokens of its response as it passes.
 
-How many tokens a text has is up to the model's tokenizer, which is not here. Tokens per byte of a language differ
-little, though, and answers report what it was: so the ratio is learnt, for each class of scripts by itself, because a
-function's callers may write English and Chinese.
+The number of tokens of a text depends on the model's tokenizer, which is not available here. Tokens per byte of a
+language differ little, though, and responses report the true number. So the ratio is learnt, for each class of scripts
+separately, because a function's callers may write English and Chinese.
 
-A stream is heard and not held: :class:`StreamReader` is shown each piece after it has gone on. What it counts does not
-depend on how the stream was cut into pieces.
+A stream is read and not held: :class:`StreamReader` is fed each piece after it was forwarded. Its counts do not depend
+on how the stream was split into pieces.
 """
 
 import re
+import zlib
 from typing import Final
 
 from tidegate.wire.bodies.openai import TokenEstimate, Usage, UsageFinder
 from tidegate.wire.bodies.sse import DONE, EVENT_BYTES, EventStream, has_output
 
 SAMPLE_BYTES: Final = 4096
-"""Of a prompt are looked at to tell its script."""
+"""Bytes of a prompt that decide about its script."""
 PLAIN, ESCAPED, ALPHABETIC, WIDE = range(4)
 """Scripts: mostly ASCII; ASCII with most of the text as ``\\uXXXX``; two bytes a character (Greek, Cyrillic, Hebrew,
 Arabic); three and more (Chinese, Japanese, Korean, the scripts of India, Thai, emoji)."""
 _SHARE: Final = 3
-"""From a third of its bytes on a prompt is of another script: keys and punctuation are ASCII anyway. Our choice."""
+"""A prompt with a third or more of its bytes in another script belongs to it: keys and punctuation are ASCII anyway.
+Our choice."""
 _ASCII: Final = bytes(range(128))
 _LEADS_OF_TWO: Final = bytes(range(0xC2, 0xE0))
 _ESCAPE_BYTES: Final = 6
 
+CODINGS: Final = frozenset({b"gzip", b"x-gzip", b"deflate"})
+SLICE_BYTES: Final = 64 * 1024
+MAX_UNPACKED_BYTES: Final = 4 << 20
+"""Maximum unpacked size of one piece: text packs twentyfold, a piece is some 64 KB. Larger ones are read no further."""
+_ZLIB_OR_GZIP: Final = 32 + zlib.MAX_WBITS
+
 
 def script(sample: bytes) -> int:
-    """The class of scripts of a text, by its first bytes; a character that is cut off does not matter."""
+    """Returns the class of scripts of a text, by its first bytes; a truncated character does not matter."""
     if sample.isascii():
         if b"\\" not in sample:
             return PLAIN
@@ -41,10 +49,11 @@ def script(sample: bytes) -> int:
 
 
 class PromptEstimate:
-    """Tokens of prompts by their bytes and scripts, for one function; right in total (:class:`TokenEstimate`).
+    """Estimates the tokens of prompts by their bytes and scripts, for one function; right in total
+    (:class:`TokenEstimate`).
 
-    Each class begins with four bytes a token, in UTF-8: about what common tokenizers make of English, half a token for
-    a Cyrillic letter, three quarters of one for a Chinese character. An escaped character is six bytes and counts
+    Each class begins with four bytes a token, in UTF-8: about the ratio of common tokenizers on English, half a token
+    for a Cyrillic letter, three quarters of one for a Chinese character. An escaped character is six bytes and counts
     three.
     """
 
@@ -54,11 +63,11 @@ class PromptEstimate:
         self._ratios = tuple(TokenEstimate() for _ in range(4))
 
     def of(self, prompt_bytes: int, written: int) -> int:
-        """Tokens of a prompt in the script ``written``, at least 1."""
+        """Returns the estimated tokens of a prompt in the script ``written``, at least 1."""
         return self._ratios[written].of(_weight(prompt_bytes, written))
 
     def learn(self, prompt_bytes: int, written: int, tokens: int) -> None:
-        """A prompt was reported to have so many tokens."""
+        """Learns the reported tokens of a prompt."""
         self._ratios[written].learn(_weight(prompt_bytes, written), tokens)
 
     def __repr__(self) -> str:
@@ -70,29 +79,31 @@ def _weight(prompt_bytes: int, written: int) -> int:
 
 
 class AnswerLength:
-    """Tokens that answers of one kind of call have had, newer ones counting more; begins with ``FIRST``."""
+    """Mean tokens of the responses to one kind of call, newer ones weighted more; begins with ``FIRST``."""
 
     __slots__ = ("_answers", "_tokens")
 
     FIRST: Final = 256.0
-    """Expected of the first answer: our choice, a short paragraph or two."""
+    """Expected tokens of the first response: our choice, a short paragraph or two."""
     KEPT: Final = 0.98
     """As in :class:`TokenEstimate`."""
-    LONGEST: Final = 1 << 17
-    """A longer one counts as this long: what models write at most, so that one that says more does not tell of all."""
+    MAX_TOKENS: Final = 1 << 17
+    """A longer response counts as this long: about the maximum output of a model, so that a single false report does
+    not distort the mean."""
 
     def __init__(self, first: float = FIRST) -> None:
         self._tokens = first
         self._answers = 1.0
 
     def expected(self, most: int | None) -> int:
-        """Tokens of the next answer, which may have ``most``; None: the request sets no limit."""
+        """Returns the expected tokens of the next response, which may have ``most``; None if the request sets no
+        limit."""
         mean = round(self._tokens / self._answers)
         return mean if most is None or mean < most else most
 
     def learn(self, tokens: int) -> None:
-        """An answer that ended has had so many."""
-        self._tokens = self._tokens * self.KEPT + min(tokens, self.LONGEST)
+        """Learns the tokens of a response that ended."""
+        self._tokens = self._tokens * self.KEPT + min(tokens, self.MAX_TOKENS)
         self._answers = self._answers * self.KEPT + 1.0
 
     def __repr__(self) -> str:
@@ -106,8 +117,8 @@ _ends = re.compile(rb'"type"\s*+:\s*+"(?:message_stop|response\.(?:completed|inc
 
 
 def is_output(event: bytes) -> bool:
-    """Whether an event brings text that the model has just written. Events of the Responses API that tell the whole
-    text again (``response.output_text.done``, ``response.completed``) do not."""
+    """Returns whether an event contains newly generated text. Events of the Responses API that repeat the whole text
+    (``response.output_text.done``, ``response.completed``) do not."""
     at = event.find(b'"content":"')
     if (at < 0 or event[at + 11 : at + 12] in (b'"', b"")) and not has_output(event):
         return False
@@ -117,11 +128,11 @@ def is_output(event: bytes) -> bool:
 _LINE_FEED: Final = 10
 _NO_WORD: Final = b'"\n'
 _APART: Final = b"\n" * 16
-"""Shown to the finder between two pieces that do not follow each other, so that no record is read across them."""
+"""Fed to the finder between two pieces that are not adjacent, so that no record is read across them."""
 
 
 class StreamReader:
-    """Counts the events of an answer that bring output, and finds its usage and its end."""
+    """Counts the events of a response that contain output, and finds its usage and its end."""
 
     __slots__ = ("_events", "_is_between", "_missed", "_usage", "is_done", "outputs")
 
@@ -129,18 +140,18 @@ class StreamReader:
         self._events = EventStream()
         self._usage = UsageFinder()
         self._is_between = True
-        """The next piece begins an event."""
+        """True if the next piece begins an event."""
         self._missed = False
-        """The last pieces had no usage, and the finder was not shown them."""
+        """True if the last pieces had no usage and were not fed to the finder."""
         self.outputs = 0
         """Events with output so far."""
         self.is_done = False
-        """The event was there with which an answer of its protocol ends."""
+        """True after the event that ends a response in its protocol."""
 
     def feed(self, data: bytes) -> int:
-        """The next piece of the body; how many events with output it has completed."""
+        """Reads the next piece of the body; returns the number of events with output that it has completed."""
         if self._is_between and data[:6] == b"data: " and data.find(b"\n") == len(data) - 2 <= EVENT_BYTES:
-            # Nearly all are one event of one line with a word: what follows would say the same of it.
+            # Nearly all are one event of one line with a word: the general way below has the same result.
             at = data.find(b'"content":"')
             if (
                 at > 0
@@ -173,8 +184,8 @@ class StreamReader:
         return found
 
     def _whole(self, data: bytes) -> list[bytes] | None:
-        """The events of a piece in which all begin and end and have one line of data each, as servers write them, all
-        with a line that names them or none; None: it is no such piece."""
+        """Returns the events of a piece in the usual form of servers: all begin and end in it and have one line of data
+        each, all with a line that names them or all without. Returns None for other pieces."""
         if data[-2:] != b"\n\n" or b"\r" in data:
             return None
         if data[:7] == b"event: ":
@@ -196,7 +207,7 @@ class StreamReader:
         self._usage.feed(data)
 
     def usage(self) -> Usage | None:
-        """What was reported so far; None: nothing."""
+        """Returns the reported tokens so far, or None without any."""
         return self._usage.usage()
 
     def __repr__(self) -> str:
@@ -204,13 +215,14 @@ class StreamReader:
 
 
 def _has_null_usage(data: bytes) -> bool:
-    """Whether each ``usage`` of some events is null, as it is in all but the last one of a stream that will tell it."""
+    """Returns whether each ``usage`` of some events is null, as it is in all but the last event of a stream that will
+    report it."""
     return data.count(b'"usage"') == data.count(b'"usage":null')
 
 
 def _named(blocks: list[bytes]) -> list[bytes] | None:
-    """The data of events, each a line ``event: ...`` and one with it, as in Anthropic's streams and those of the
-    Responses API; None: some are otherwise."""
+    """Returns the data of events with a line ``event: ...`` and one with data each, as in Anthropic's streams and those
+    of the Responses API. Returns None if some differ."""
     events = []
     for block in blocks:
         name, _, event = block[:EVENT_BYTES].partition(b"\ndata: ")
@@ -221,13 +233,13 @@ def _named(blocks: list[bytes]) -> list[bytes] | None:
 
 
 class BodyReader:
-    """The same of an answer that is one JSON body: it has its usage, and no events."""
+    """The reader of a response that is one JSON body: it has its usage, and no events."""
 
     __slots__ = ("_usage",)
 
     outputs: Final = 0
     is_done: Final = False
-    """Its length tells."""
+    """The length of the body states the end."""
 
     def __init__(self) -> None:
         self._usage = UsageFinder()
@@ -241,3 +253,48 @@ class BodyReader:
 
     def __repr__(self) -> str:
         return f"<BodyReader {self._usage!r}>"
+
+
+class CodedReader:
+    """Unpacks a response with ``content-encoding: gzip`` or ``deflate`` (RFC 9110, section 8.4.1) and feeds it to
+    ``reader``. From malformed bytes on nothing more is counted."""
+
+    __slots__ = ("_inflate", "_is_over", "_reader")
+
+    def __init__(self, reader: StreamReader | BodyReader) -> None:
+        self._reader = reader
+        self._inflate = zlib.decompressobj(_ZLIB_OR_GZIP)
+        self._is_over = False
+
+    @property
+    def outputs(self) -> int:
+        """Events with output so far, of the reader."""
+        return self._reader.outputs
+
+    @property
+    def is_done(self) -> bool:
+        """End of the response, of the reader."""
+        return self._reader.is_done
+
+    def feed(self, data: bytes) -> int:
+        """Reads the next piece; returns the number of events with output that it has completed."""
+        found, left = 0, MAX_UNPACKED_BYTES
+        while data and not self._is_over:
+            try:
+                piece = self._inflate.decompress(data, SLICE_BYTES)
+            except zlib.error:
+                self._is_over = True
+                break
+            left -= len(piece)
+            data = self._inflate.unconsumed_tail
+            self._is_over = self._inflate.eof or left < 0
+            if piece:
+                found += self._reader.feed(piece)
+        return found
+
+    def usage(self) -> Usage | None:
+        """Returns the reported tokens so far, or None without any."""
+        return self._reader.usage()
+
+    def __repr__(self) -> str:
+        return f"<CodedReader of {self._reader!r}>"

@@ -1,4 +1,4 @@
-"""How many inferences a request carries (SMIF S4), without parsing JSON."""
+"""The number of inferences in a request (SMIF S4), without parsing JSON."""
 
 import math
 import re
@@ -7,7 +7,7 @@ from tidegate.headers import BATCH_SIZE, INTERNAL_PREFIX
 from tidegate.wire.message_heads import AnyRequestHead
 
 SEARCHED_BYTES = 4096
-"""The shape stands near the front of a V2 request; the tensor's data follows it."""
+"""Searched bytes: the shape is near the front of a V2 request, and the tensor's data follows it."""
 _JSON_LENGTH = b"inference-header-content-length"
 _shape = re.compile(rb'"shape"[ \t\r\n]*+:[ \t\r\n]*+\[[ \t\r\n]*+([0-9]{1,9})[ \t\r\n]*+[],]').search
 
@@ -15,9 +15,9 @@ _shape = re.compile(rb'"shape"[ \t\r\n]*+:[ \t\r\n]*+\[[ \t\r\n]*+([0-9]{1,9})[ 
 class BatchSizer:
     """One function's rule for the inferences in a request, within 1..max_batch.
 
-    Order: batch header (name in lower case), first dimension of the first V2 ``"shape"`` in the first 4 KB of the
-    body, length class (``(content length - overhead) / bytes per item``, halves up), 1. A malformed value is
-    passed over, it never rejects the request.
+    Order: batch header (name in lower case), first dimension of the first V2 ``"shape"`` in the first 4 KB of the body,
+    length class (``(content length - overhead) / bytes per item``, halves up), 1. A malformed value is skipped, it
+    never rejects the request.
     """
 
     __slots__ = ("_bytes_per_item", "_header", "_is_ours", "_max_batch", "_overhead_bytes")
@@ -31,14 +31,14 @@ class BatchSizer:
     ) -> None:
         self._header = header
         self._is_ours = header.startswith(INTERNAL_PREFIX)
-        """A plain head does not have it."""
+        """True if a plain head cannot have the header."""
         self._bytes_per_item = bytes_per_item
         self._overhead_bytes = overhead_bytes
         self._max_batch = max_batch
 
     def of(self, head: AnyRequestHead, body: bytes) -> int:
-        """Inferences of a request whose body begins with ``body``."""
-        if head.plain and self._is_ours:  # The same in one step, for most requests.
+        """Returns the inferences of a request; ``body`` is the beginning of its body."""
+        if head.plain and self._is_ours:  # The same result in one step, for most requests.
             match = _shape(body, 0, SEARCHED_BYTES) if body else None
             if match is not None and 0 < (count := int(match[1])) <= self._max_batch:
                 return count
@@ -59,7 +59,7 @@ def batch_size(
     overhead_bytes: float = 0.0,
     max_batch: int = 1024,
 ) -> int:
-    """As :meth:`BatchSizer.of`, for a rule that is used once."""
+    """Returns :meth:`BatchSizer.of` for a rule that is used once."""
     return _count(head, body, header, bytes_per_item, overhead_bytes, max_batch)
 
 
@@ -75,22 +75,22 @@ def _count(
 
 
 def estimated_batch(length: int, per_item: float, overhead_bytes: float, limit: int) -> int:
-    """The batch of a body of so many bytes, 1 to ``limit``: halves up."""
+    """Returns the batch of a body of ``length`` bytes, 1 to ``limit``: halves up."""
     return max(1, min(limit, math.floor((length - overhead_bytes) / per_item + 0.5)))
 
 
 def stated_batch(head: AnyRequestHead, body: bytes, header: bytes = BATCH_SIZE) -> int:
-    """The batch that the request itself states, in its header or its first V2 shape; 0: it states none."""
+    """Returns the batch that the request itself states, in its header or its first V2 shape; 0 without one."""
     value = head.get(header)
     count = _positive(value) if value is not None else 0
     return count if count or not body else shape_batch(body, head.get(_JSON_LENGTH))
 
 
 def shape_batch(body: bytes, json_length: bytes | None = None) -> int:
-    """First dimension of the first ``"shape": [n, ...]``; 0: none there.
+    """Returns the first dimension of the first ``"shape": [n, ...]``; 0 without one.
 
-    ``json_length``: value of Inference-Header-Content-Length; binary tensors follow the JSON part, and a tensor's
-    bytes may look like anything.
+    ``json_length``: value of Inference-Header-Content-Length; binary tensors follow the JSON part, and a tensor's bytes
+    may look like anything.
     """
     end = SEARCHED_BYTES
     if json_length is not None:
@@ -100,7 +100,7 @@ def shape_batch(body: bytes, json_length: bytes | None = None) -> int:
 
 
 def _positive(value: bytes) -> int:
-    """ASCII digits as a number, very many of them as 10**18; 0 for anything else."""
+    """Returns ASCII digits as a number, very many of them as 10**18; 0 for anything else."""
     if not value.isdigit():
         return 0
     value = value.lstrip(b"0")

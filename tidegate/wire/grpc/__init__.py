@@ -1,1 +1,1 @@
-"""gRPC over HTTP/2, protocol buffers and server reflection, without IO."""
+"""gRPC messages, protocol buffers and server reflection, without IO."""

@@ -1,8 +1,8 @@
-"""The gRPC services that Tidegate speaks itself, as tables: Open Inference Protocol V2, health, reflection.
+"""Tables of the gRPC services that Tidegate implements: Open Inference Protocol V2, health, reflection.
 
 Numbers and names are those of the public protocols: ``inference`` of the Open Inference Protocol with Triton's
 ``ModelStreamInfer``, ``grpc.health.v1`` and ``grpc.reflection.v1`` with its older twin ``v1alpha``. Other methods of
-these services are passed on where there is somebody to pass them to; their messages are not needed for that.
+these services are forwarded if there is an upstream; their messages are not needed for that.
 """
 
 from collections.abc import Iterator
@@ -39,7 +39,7 @@ class Method(NamedTuple):
 
 class Service(NamedTuple):
     name: str
-    """With its package."""
+    """Full name, with its package."""
     methods: tuple[Method, ...]
 
 
@@ -52,7 +52,7 @@ class File(NamedTuple):
     services: tuple[Service, ...]
 
     def symbols(self) -> Iterator[str]:
-        """Every full name that is declared here."""
+        """Yields every full name that is declared in the file."""
         for service in self.services:
             yield service.name
             yield from (f"{service.name}.{method.name}" for method in service.methods)
@@ -66,7 +66,7 @@ class File(NamedTuple):
 
 
 def _strings(name: str, *fields: str) -> Message:
-    """A message of strings, numbered in order."""
+    """Returns a message of strings, numbered in order."""
     return Message(name, *(Field(number, field, STRING) for number, field in enumerate(fields, 1)))
 
 
@@ -128,7 +128,7 @@ CONTENTS: Final = Message(
 
 
 def _with_parameters(name: str, number: int, *fields: Field, nested: tuple[Message, ...] = ()) -> Message:
-    """A message with a map ``parameters`` as the field of this number."""
+    """Returns a message with a map ``parameters`` as the field of this number."""
     entry = map_entry(name, "parameters", Field(1, "key", STRING), Field(2, "value", MESSAGE, PARAMETER))
     parameters = Field(number, "parameters", MESSAGE, entry, repeated=True)
     ordered = sorted((*fields, parameters), key=lambda field: field.number)
@@ -278,4 +278,4 @@ def _reflection(version: str) -> File:
 
 REFLECTION_FILES: Final = (_reflection("v1"), _reflection("v1alpha"))
 FILES: Final = (INFERENCE_FILE, HEALTH_FILE, *REFLECTION_FILES)
-"""What a server of ours tells when it is asked for its services."""
+"""Files that a server of Tidegate reports to reflection."""

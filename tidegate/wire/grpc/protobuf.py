@@ -1,12 +1,12 @@
-"""Protocol buffers from tables: messages to dictionaries and back, and the descriptors that reflection tells.
+"""Protocol buffers from tables: messages to dictionaries and back, and the descriptors for reflection.
 
-A few small messages of public protocols are all that Tidegate reads and writes itself, so a table of fields per message
-(``protos.py``) is enough; there is no compiler, no generated code and no dependency. The wire format is that of
-https://protobuf.dev/programming-guides/encoding/: unknown fields are skipped, of a scalar that comes twice the last
-counts, numbers of a repeated field may be packed or not. What is absent is absent in the dictionary too.
+Tidegate itself reads and writes only a few small messages of public protocols, so a table of fields per message
+(``messages.py``) suffices; there is no compiler, no generated code and no dependency. The wire format is that of
+https://protobuf.dev/programming-guides/encoding/: unknown fields are skipped, the last value of a repeated scalar
+counts, numbers of a repeated field may be packed or not. An absent field is absent in the dictionary too.
 
 ``string`` is text, ``bytes`` a memoryview of the message, a map a dictionary, repeated ``float`` and ``double`` are
-arrays: tensors are long. A ``oneof`` has a key of its own, whose value is the name of the field that is set.
+arrays: tensors are long. A ``oneof`` has a key of its own, with the name of the set field as its value.
 """
 
 import struct
@@ -25,7 +25,7 @@ _FLOAT_WIRES: Final = {_FIXED64: 8, _FIXED32: 4}
 
 
 class ProtobufError(ValueError):
-    """Bytes that are no message of the type they should be."""
+    """The bytes are not a message of the expected type."""
 
 
 class Enum(NamedTuple):
@@ -45,11 +45,11 @@ class Field(NamedTuple):
     """The type of a MESSAGE or ENUM field."""
     repeated: bool = False
     oneof: str = ""
-    """Of the fields that share this name at most one is set."""
+    """At most one of the fields with the same non-empty ``oneof`` is set."""
 
 
 class Message:
-    """The table of one message. ``nested``: types that are declared inside it."""
+    """The table of one message. ``nested`` are the types declared inside it."""
 
     __slots__ = ("by_number", "enums", "fields", "is_map_entry", "name", "names", "nested")
 
@@ -71,16 +71,16 @@ class Message:
         self.is_map_entry = is_map_entry
 
     def decode(self, data: bytes) -> dict[str, Any]:
-        """The fields in ``data`` by name. Raises ProtobufError."""
+        """Returns the fields in ``data`` by name. Raises ProtobufError."""
         try:
             return _decode(self, data, memoryview(data), 0, len(data))
         except IndexError:
-            raise ProtobufError(f"{self.name}: the message breaks off") from None
+            raise ProtobufError(f"{self.name}: the message is truncated") from None
         except UnicodeDecodeError:
             raise ProtobufError(f"{self.name}: a string is not UTF-8") from None
 
     def encode(self, values: Mapping[str, Any]) -> bytes:
-        """The message with these fields; defaults are left out but in a ``oneof``."""
+        """Returns the message with these fields; defaults are left out, except in a ``oneof``."""
         return b"".join(_encode(self, values))
 
     def __repr__(self) -> str:
@@ -88,7 +88,7 @@ class Message:
 
 
 def map_entry(owner: str, name: str, key: Field, value: Field) -> Message:
-    """The type behind ``map<..> name`` of the message ``owner``."""
+    """Returns the type behind ``map<..> name`` of the message ``owner``."""
     title = "".join(part.capitalize() for part in name.split("_"))
     return Message(f"{owner}.{title}Entry", key, value, is_map_entry=True)
 
@@ -97,7 +97,8 @@ def map_entry(owner: str, name: str, key: Field, value: Field) -> Message:
 
 
 def varint(data: bytes, at: int) -> tuple[int, int]:
-    """Its value, and where it ends. Raises IndexError where the data ends in it, ProtobufError beyond 64 bits."""
+    """Returns the value of a varint and the position behind it. Raises IndexError if the data ends inside,
+    ProtobufError beyond 64 bits."""
     value = shift = 0
     while True:
         byte = data[at]
@@ -124,9 +125,9 @@ def _decode(message: Message, data: bytes, view: memoryview, at: int, end: int) 
         elif wire in _FLOAT_WIRES:
             start, at = at, at + _FLOAT_WIRES[wire]
         else:
-            raise ProtobufError(f"{message.name}: {wire} is no wire type")
+            raise ProtobufError(f"{message.name}: {wire} is not a wire type")
         if at > end:
-            raise ProtobufError(f"{message.name}: the message breaks off")
+            raise ProtobufError(f"{message.name}: the message is truncated")
         field = by_number.get(tag >> 3)
         if field is None:
             continue
@@ -140,7 +141,7 @@ def _decode(message: Message, data: bytes, view: memoryview, at: int, end: int) 
 
 
 def _take(values: dict[str, Any], field: Field, data: bytes, view: memoryview, start: int, end: int) -> None:
-    """One value of its own."""
+    """Adds one value that is not packed."""
     kind = field.kind
     value: Any
     if kind == BYTES:
@@ -181,14 +182,14 @@ def _take_packed(values: dict[str, Any], field: Field, data: bytes, start: int, 
     if kind in _FLOATS:
         packer, code = _FLOATS[kind]
         if (end - start) % packer.size:
-            raise ProtobufError(f"{field.name}: packed numbers break off")
+            raise ProtobufError(f"{field.name}: packed numbers are truncated")
         values.setdefault(field.name, array(code)).frombytes(data[start:end])
         return
     if kind in (STRING, BYTES, MESSAGE):
         raise ProtobufError(f"{field.name} cannot be packed")
     numbers = values.setdefault(field.name, [])
     piece = data[start:end]
-    if piece.isascii():  # every byte is a number of its own
+    if piece.isascii():  # Every byte is a number of its own.
         numbers.extend(piece if kind != BOOL else map(bool, piece))
         return
     at, size = 0, len(piece)
@@ -198,7 +199,7 @@ def _take_packed(values: dict[str, Any], field: Field, data: bytes, start: int, 
 
 
 def _number(kind: int, value: int) -> int | bool:
-    """What the 64 bits of a varint mean."""
+    """Interprets the 64 bits of a varint."""
     if kind == UINT64:
         return value
     if kind == BOOL:
@@ -221,7 +222,7 @@ def _message(field: Field) -> Message:
 
 
 def write_varint(value: int) -> bytes:
-    """``value`` as a varint; negative ones as 64 bits."""
+    """Returns ``value`` as a varint; negative ones as 64 bits."""
     if 0 <= value < 128:
         return bytes((value,))
     value &= 0xFFFFFFFFFFFFFFFF

@@ -1,20 +1,20 @@
-"""Server reflection: what services there are, told in answers to a client that asks (grpc.reflection.v1, v1alpha).
+"""Server reflection: the list of services and their descriptors (grpc.reflection.v1, v1alpha).
 
-A client (grpcurl, a generic grpcio client) lists the services and fetches the descriptors of what it wants to call. The
-descriptors are made from the tables that the messages are read with, so they cannot differ.
+A client (grpcurl, a generic grpcio client) lists the services and fetches the descriptors of those that it wants to
+call. The descriptors are made from the tables that the messages are read with, so they cannot differ.
 """
 
 from collections.abc import Sequence
 from functools import cache
 from typing import Any, Final
 
-from tidegate.wire.grpc.grpc import INVALID_ARGUMENT, NOT_FOUND
 from tidegate.wire.grpc.messages import FILES, REFLECTION_FILES, File, Service
 from tidegate.wire.grpc.protobuf import BOOL, INT32, MESSAGE, STRING, Enum, Field, Message
+from tidegate.wire.http2.grpc_fields import INVALID_ARGUMENT, NOT_FOUND
 
 _OPTIONAL, _REPEATED = 1, 3
 
-# descriptor.proto, as far as our files need it. Its scalars have presence, so they stand in oneofs of their own here.
+# descriptor.proto, as far as the files need it. Its scalars have presence, so each is in a oneof of its own here.
 _P: Final = "google.protobuf."
 _ENUM_VALUE: Final = Message(
     _P + "EnumValueDescriptorProto", Field(1, "name", STRING), Field(2, "number", INT32, oneof="_number")
@@ -52,7 +52,7 @@ def _nested(of: Message) -> Field:
 
 
 _MESSAGE: Final = _descriptor(_nested(_descriptor(_nested(_descriptor()))))
-"""Three levels: a message, a type inside it, and that one's map entries."""
+"""Three levels: a message, a type inside it, and the map entries of that type."""
 _METHOD: Final = Message(
     _P + "MethodDescriptorProto",
     Field(1, "name", STRING),
@@ -76,7 +76,7 @@ _FILE: Final = Message(
 
 @cache
 def descriptor(file: File) -> bytes:
-    """The serialized FileDescriptorProto."""
+    """Returns the serialized FileDescriptorProto."""
     return _FILE.encode(
         {
             "name": file.name,
@@ -89,17 +89,18 @@ def descriptor(file: File) -> bytes:
 
 
 class Reflection:
-    """Answers the questions of one server's clients."""
+    """Answers reflection requests of one server's clients."""
 
     def __init__(self, services: Sequence[str] | None = None) -> None:
-        """``services``: full names; None: all of ``protos.FILES``."""
+        """``services`` are full names; None stands for all of ``messages.FILES``."""
         known = [service.name for file in FILES for service in file.services]
         self._services = sorted(known if services is None else services)
         self._by_name = {file.name: file for file in FILES}
         self._by_symbol = {symbol: file for file in FILES for symbol in file.symbols()}
 
     def answer(self, service: str, question: bytes) -> bytes:
-        """The response to one request of ``service``, a full name. Raises ProtobufError for what is none."""
+        """Returns the response to one request of ``service``, a full name. Raises ProtobufError for an invalid
+        request."""
         method = next(
             method
             for file in REFLECTION_FILES

@@ -1,11 +1,11 @@
-"""Chunked transfer coding (RFC 9112 section 7.1): a strict incremental decoder, and the encoder's two lines."""
+"""Chunked transfer coding (RFC 9112 section 7.1): a strict incremental decoder, and the two lines of the encoder."""
 
 from tidegate.headers import INTERNAL_PREFIX
 from tidegate.wire.http1 import grammar
-from tidegate.wire.http1.head import Rejected
+from tidegate.wire.http1.fields import Rejected
 
 LINE_BYTES = 256
-"""A chunk-size line with its extensions; extensions are dropped."""
+"""Maximum length of a chunk-size line with its extensions; extensions are dropped."""
 TRAILER_BYTES = 4096
 
 LAST_CHUNK = b"0\r\n\r\n"
@@ -23,13 +23,13 @@ _FORBIDDEN_TRAILERS = frozenset(
         b"x-forwarded-for", b"x-forwarded-host", b"x-forwarded-proto",
     }
 )  # fmt: skip
-"""Framing, routing, authentication and hop-by-hop fields have no place in trailers (RFC 9110 section 6.5.1)."""
+"""Framing, routing, authentication and hop-by-hop fields are not allowed in trailers (RFC 9110 section 6.5.1)."""
 
 
 class ChunkDecoder:
     """Bytes in, payload out.
 
-    SIZE -> DATA -> DATA_END -> SIZE ... -> TRAILER -> DONE; a fault ends it for good.
+    SIZE -> DATA -> DATA_END -> SIZE ... -> TRAILER -> DONE; a fault is final.
     """
 
     __slots__ = ("_held", "_left", "_state", "_trailer_size", "done", "is_chunk", "rest", "trailers")
@@ -41,13 +41,13 @@ class ChunkDecoder:
         self._trailer_size = 0
         self.done = self.is_chunk = False
         self.rest = b""
-        """What followed the end, once done."""
+        """Bytes behind the end of the body, once done."""
         self.trailers = b""
-        """Trailer lines that may pass, each with its CRLF."""
+        """Trailer lines that may be forwarded, each with its CRLF."""
 
     def feed(self, data: bytes) -> bytes | Rejected:
-        """The payload in ``data``. ``done`` and ``rest`` tell the end of the body, ``is_chunk`` that this was one whole
-        chunk without extensions."""
+        """Returns the payload in ``data``. Afterwards ``done`` and ``rest`` state the end of the body, and ``is_chunk``
+        states that ``data`` was one whole chunk without extensions."""
         if self._state == _SIZE and not self._held:
             match = _size_line(data)
             if match is not None:
@@ -94,14 +94,14 @@ class ChunkDecoder:
                 at += 2
                 self._state = _SIZE
             else:
-                bad = self._trailer(data, at)
-                if bad is not None:
-                    return bad
+                rejected = self._trailer(data, at)
+                if rejected is not None:
+                    return rejected
                 break
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def _trailer(self, data: bytes, at: int) -> Rejected | None:
-        """Trailer lines up to the empty one."""
+        """Reads trailer lines up to the empty one."""
         while True:
             end = data.find(b"\r\n", at) + 2
             if end == 1:
@@ -124,10 +124,10 @@ class ChunkDecoder:
 
 
 def chunk(data: bytes) -> bytes:
-    """``data`` (not empty) as one chunk."""
+    """Returns ``data`` (not empty) as one chunk."""
     return b"%x\r\n%b\r\n" % (len(data), data)
 
 
 def last_chunk(trailers: bytes = b"") -> bytes:
-    """The end of a chunked body."""
+    """Returns the end of a chunked body."""
     return b"0\r\n%b\r\n" % trailers if trailers else LAST_CHUNK

@@ -1,4 +1,4 @@
-"""The client's half of an HTTP/1.1 connection: requests in, bytes out; bytes in, events out.
+"""The client side of an HTTP/1.1 connection: requests in, bytes out; bytes in, events out.
 
 States::
 
@@ -9,9 +9,10 @@ States::
 
 from tidegate.wire.http1.chunked import ChunkDecoder
 from tidegate.wire.http1.events import VIEW_BYTES, Data, Piece
-from tidegate.wire.http1.head import Rejected, ResponseHead
+from tidegate.wire.http1.fields import Rejected
 from tidegate.wire.http1.partial import check_partial_response
 from tidegate.wire.http1.response_cache import ResponseHeads
+from tidegate.wire.http1.response_head import ResponseHead
 
 IDLE, HEAD, LENGTH, CHUNKED, UNTIL_EOF, DEAD = range(6)
 
@@ -35,25 +36,25 @@ class H1Client:
     )
 
     def __init__(self, heads: ResponseHeads | None = None) -> None:
-        """``heads``: shared by the connections to one upstream."""
+        """``heads`` is shared by the connections to one upstream."""
         self._heads = heads if heads is not None else ResponseHeads()
         self.state = IDLE
         self._buffer = b""
         self._method = b""
         self.left = 0
-        """Bytes of the body that are still to come; in LENGTH."""
+        """Remaining bytes of the body; in LENGTH only."""
         self._decoder: ChunkDecoder | None = None
         self.body: Piece = b""
-        """What of the body came with the head."""
+        """The part of the body that came with the head."""
         self.trailers = b""
-        """Trailer lines of the present answer that may pass."""
+        """Trailer lines of the present response that may be forwarded."""
         self.complete = False
-        """Whether the present answer has ended."""
+        """True if the present response has ended."""
         self.reusable = True
-        """Whether another request may follow, once ``complete``."""
+        """True if another request may follow, once ``complete``."""
 
     def request(self, method: bytes) -> None:
-        """A request of ``method`` is being sent; only in IDLE."""
+        """Notes that a request of ``method`` is being sent; only in IDLE."""
         if self.state != IDLE:
             raise RuntimeError(f"a request in state {self!r}")
         self._method = method
@@ -62,19 +63,19 @@ class H1Client:
         self.complete = False
 
     def receive(self, data: bytes) -> Event | None:
-        """What ``data`` means; None: nothing yet. After a 1xx head call :meth:`next`."""
+        """Returns the event in ``data``, or None if it completes none. After a 1xx head call :meth:`next`."""
         state = self.state
         if state == HEAD:
             if self._buffer:
                 data = self._buffer + data
                 self._buffer = b""
             else:
-                # Most answers under load: a head seen before, and all of its body with it.
+                # Most responses under load: a cached head, and all of the body with it.
                 end = data.find(b"\r\n\r\n") + 4
                 heads = self._heads
                 head = heads.known.get(data[:end])
                 if head is None:
-                    head = heads.of_ours(data, end)
+                    head = heads.of_queue_proxy(data, end)
                 else:
                     heads.hits += 1
                 if head is not None and end + (head.content_length or 0) == len(data) and self._method != b"HEAD":
@@ -99,9 +100,10 @@ class H1Client:
         return Rejected(502, "bytes without a request")
 
     def passed(self, size: int, *, surplus: bool) -> bool:
-        """``size`` bytes of the body went another way, at most :attr:`left`; only in LENGTH. True: its last ones.
+        """Notes that ``size`` bytes of the body, at most :attr:`left`, bypassed the engine; only in LENGTH. Returns
+        whether they were the last ones.
 
-        ``surplus``: more has come behind those.
+        ``surplus``: more bytes have arrived behind those.
         """
         self.left -= size
         if not self.left:
@@ -109,12 +111,13 @@ class H1Client:
         return not self.left
 
     def next(self) -> Event | None:
-        """What follows an interim answer."""
+        """Returns the event behind an interim response."""
         data, self._buffer = self._buffer, b""
         return self._head(data) if data else None
 
     def eof(self) -> Event | None:
-        """The upstream has ended the connection. ``Data(done)`` ends a body until EOF; Bad: it broke off."""
+        """Handles the end of the connection by the upstream. Returns ``Data(done)`` at the end of a body until EOF,
+        Rejected in the middle of a response."""
         state, self.state = self.state, DEAD
         self.reusable = False
         if state == UNTIL_EOF:
@@ -123,16 +126,16 @@ class H1Client:
         return None if state in (IDLE, DEAD) else Rejected(502, "the upstream closed the connection")
 
     def leftover(self) -> bytes:
-        """Bytes that followed a 101: they belong to the next protocol."""
+        """Returns the bytes behind a 101: they belong to the next protocol."""
         data, self._buffer = self._buffer, b""
         return data
 
     def _head(self, data: bytes) -> Event | None:
         head = self._heads.parse(data)
         if head is None:
-            bad = check_partial_response(data)
-            if bad is not None:
-                return self._dead(bad)
+            rejected = check_partial_response(data)
+            if rejected is not None:
+                return self._dead(rejected)
             self._buffer = data
             return None
         if type(head) is Rejected:
@@ -190,12 +193,12 @@ class H1Client:
         self.complete = True
         self.state = IDLE
         if surplus:
-            self._dead(Rejected(502, "bytes after the end of the answer"))
+            self._dead(Rejected(502, "bytes after the end of the response"))
 
-    def _dead(self, bad: Rejected) -> Rejected:
+    def _dead(self, rejected: Rejected) -> Rejected:
         self.state = DEAD
         self.reusable = False
-        return bad
+        return rejected
 
     def __repr__(self) -> str:
         return f"<H1Client {('IDLE', 'HEAD', 'LENGTH', 'CHUNKED', 'UNTIL_EOF', 'DEAD')[self.state]}>"

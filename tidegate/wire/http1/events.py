@@ -1,11 +1,12 @@
-"""What the engines report besides heads: few and coarse, a small complete message is one event."""
+"""Events of the engines besides heads: few and coarse. A small complete message is one event."""
 
 from typing import final
 
 Piece = bytes | memoryview
-"""Of a body."""
+"""A piece of a body."""
 VIEW_BYTES = 64 * 1024
-"""What came with a head and is at least so much is a view of the read: it is copied when it is written, not before."""
+"""A body piece that came with a head and has at least this many bytes is a view of the read: it is copied when it is
+written, not before."""
 
 
 @final
@@ -18,9 +19,9 @@ class Data:
         self.data = data
         self.done = done
         self.trailers = trailers
-        """Trailer lines that may pass, each with its CRLF."""
+        """Trailer lines that may be forwarded, each with its CRLF."""
         self.framed = framed
-        """The same as one chunk, where it came as one and may pass so; else b""."""
+        """The same bytes as one chunk, if they came as one and may be forwarded so; else b""."""
 
     def __repr__(self) -> str:
         return f"<Data {len(self.data)} bytes{', the end' if self.done else ''}>"

@@ -1,21 +1,22 @@
-"""Whether the beginning of a head may still become one: garbage is refused at once, not at the head's time limit."""
+"""Checks the beginning of a head that is not complete: garbage is refused at once, not at the head's time limit."""
 
 from tidegate.wire.http1 import grammar
-from tidegate.wire.http1.head import HeadRules, Rejected
+from tidegate.wire.http1.fields import Rejected
+from tidegate.wire.http1.request_head import HeadRules
 
 
 def check_partial(data: bytes, at: int, line: int, rules: HeadRules) -> Rejected | int:
-    """Whether ``data[at:]``, not yet a whole head, may still become one.
+    """Checks whether ``data[at:]``, not yet a whole head, may still become one.
 
-    ``line`` is where the first unchecked line begins (``at`` at first). Returns where the first unfinished line
-    begins, for the next call, or the refusal: garbage must not hang until the head timeout.
+    ``line`` is the start of the first unchecked line (``at`` at first). Returns the start of the first unfinished line,
+    for the next call, or the refusal: garbage must not hang until the head timeout.
     """
     while (end := data.find(b"\r\n", line)) >= 0:
         end += 2
         if line == at:
-            bad = _check_request_line(data[line:end], rules)
-            if bad is not None:
-                return bad
+            rejected = _check_request_line(data[line:end], rules)
+            if rejected is not None:
+                return rejected
         elif end - line == 2 or not grammar.FIELD_LINE.fullmatch(data, line, end):
             # An empty line here would have ended a head that matches.
             return Rejected(400, "malformed field")
@@ -45,7 +46,7 @@ def _check_request_line(line: bytes, rules: HeadRules) -> Rejected | None:
 
 
 def check_partial_response(data: bytes, head_bytes: int = 64 * 1024) -> Rejected | None:
-    """Whether ``data`` may still become a response head."""
+    """Returns None if ``data`` may still become a response head, else the refusal."""
     if len(data) > head_bytes:
         return Rejected(502, "response head too large")
     line, newline, rest = data.partition(b"\r\n")

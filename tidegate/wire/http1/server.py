@@ -1,4 +1,4 @@
-"""The server's half of an HTTP/1.1 connection: bytes in, events out; answers in, bytes out.
+"""The server side of an HTTP/1.1 connection: bytes in, events out; responses in, bytes out.
 
 States of one request after the other::
 
@@ -6,26 +6,28 @@ States of one request after the other::
       │             │                   │
       └── refused ──┴── too much held ──┴──> CLOSED
 
-One request at a time: bytes that follow it are held (64 KB at most) until :meth:`H1Server.next`. A head that comes
-with all of its body is one event.
+One request at a time: bytes that follow it are held (64 KB at most) until :meth:`H1Server.next`. A head that comes with
+all of its body is one event.
 """
 
 from tidegate.errors import BAD_REQUEST, TOO_LARGE, error_body
 from tidegate.wire.http1.chunked import ChunkDecoder, chunk, last_chunk
 from tidegate.wire.http1.events import REASONS, Data, Piece
-from tidegate.wire.http1.head import HeadRules, Rejected, RequestHead, parse_request
+from tidegate.wire.http1.fields import Rejected
 from tidegate.wire.http1.partial import check_partial
+from tidegate.wire.http1.request_head import HeadRules, RequestHead, parse_request
 from tidegate.wire.http1.template import Template, Templates
 
 HEAD, BODY, WAIT, CLOSED = range(4)
 NO_BODY, LENGTH, CHUNKED, UNTIL_CLOSE = range(4)
 
 HELD_BYTES = 64 * 1024
-"""Pipelined bytes kept; a client that sends more loses the connection after the running answer, or instead of a 101."""
-LESSONS = 8
-"""So many templates are made for one connection; more would cost more than they bring."""
+"""Maximum pipelined bytes. A client that sends more loses the connection after the present response, or instead of a
+101."""
+MAX_LESSONS = 8
+"""Maximum templates made for one connection; more would cost more than they save."""
 EMPTY_LINES = 4
-"""Leading empty lines that are skipped (old clients send one after a POST)."""
+"""Maximum leading empty lines that are skipped (old clients send one after a POST)."""
 
 Event = RequestHead | Data | Rejected
 
@@ -57,15 +59,15 @@ class H1Server:
     )
 
     def __init__(self, rules: HeadRules, body_bytes: int, templates: Templates | None = None) -> None:
-        """``templates``: shared by the connections with these rules."""
+        """``templates`` is shared by the connections with these rules."""
         self._rules = rules
         self._templates = templates if templates is not None else Templates()
         self._template: Template | None = None
-        self._lessons = LESSONS
+        self._lessons = MAX_LESSONS
         self._size = 0
-        """Of the last head that was read in full."""
+        """Size of the last head that was parsed in full."""
         self.body_bytes = body_bytes
-        """Limit of a body."""
+        """Maximum bytes of a body."""
         self.state = HEAD
         self._buffer = b""
         self._at = 0
@@ -75,29 +77,29 @@ class H1Server:
         self._decoder: ChunkDecoder | None = None
         self.head: RequestHead | None = None
         self.body = b""
-        """What of the body came with the head."""
+        """The part of the body that came with the head."""
         self.trailers = b""
         self.received = 0
-        """Body bytes of the present request."""
+        """Body bytes of the present request so far."""
         self.body_complete = True
         self.keep_alive = True
         self.coding = NO_BODY
-        """How the present answer is framed."""
+        """Framing of the present response."""
 
     @property
     def pending(self) -> int:
-        """Bytes that are held: an unfinished head, or what follows the present request."""
+        """Held bytes: an unfinished head, or bytes behind the present request."""
         return len(self._buffer) - self._at
 
     @property
     def is_chunked(self) -> bool:
-        """A body in chunks is being read."""
+        """True while a chunked body is being read."""
         return self._decoder is not None
 
     # --- requests ---------------------------------------------------------------------------------------------------
 
     def receive(self, data: bytes) -> Event | None:
-        """What ``data`` means; None: nothing yet."""
+        """Returns the event in ``data``, or None if it completes none."""
         state = self.state
         if state == HEAD:
             if self._buffer:
@@ -111,15 +113,15 @@ class H1Server:
         return None
 
     def rest(self) -> bool:
-        """Waits for the next request, after the answer has ended and if ``keep_alive``. True: bytes of it are there
-        already, see :meth:`next`."""
+        """Waits for the next request; call it after the response has ended and if ``keep_alive``. Returns whether bytes
+        of it have arrived already, see :meth:`next`."""
         self.state = HEAD
         self.body = b""
         self._line = self._skipped = 0
         return self._buffer != b""
 
     def next(self) -> Event | None:
-        """What is there of the next request, after :meth:`rest` or instead of it."""
+        """Returns the event in the bytes of the next request so far, after :meth:`rest` or instead of it."""
         if not self.rest():
             return None
         buffer, at = self._buffer, self._at
@@ -175,7 +177,8 @@ class H1Server:
         return head
 
     def _learn(self, data: bytes, at: int, head: RequestHead) -> None:
-        """Two heads of one size in a row: the next ones may be like them. A connection tries it a few times."""
+        """Makes a template after two heads of one size in a row: the next ones may be alike. A connection tries it a
+        few times."""
         size = head._end - at
         if size == self._size and self._lessons:
             self._lessons -= 1
@@ -194,7 +197,7 @@ class H1Server:
         return head
 
     def _partial(self, data: bytes, at: int) -> Event | None:
-        """Not a whole head: skip empty lines, refuse what can never become one, keep the rest."""
+        """Handles an incomplete head: skips empty lines, refuses bytes that can never become a head, keeps the rest."""
         while self._skipped < EMPTY_LINES and data.startswith(b"\r\n", at):
             at += 2
             self._skipped += 1
@@ -249,16 +252,16 @@ class H1Server:
         self.body_complete = True
 
     def _hold(self, data: bytes) -> None:
-        """Keeps bytes behind the present request. Never pauses reading: a vanished client would be invisible."""
+        """Keeps bytes behind the present request. Never pauses reading: a vanished client would go unnoticed."""
         self._buffer = self._buffer[self._at :] + data
         self._at = 0
         if len(self._buffer) > HELD_BYTES:
             self._buffer = b""
             self.keep_alive = False
-            self.state = CLOSED  # What follows has a hole.
+            self.state = CLOSED  # The bytes that follow have a gap.
 
     def leftover(self) -> bytes:
-        """Hands out the held bytes (after an upgrade they belong to the next protocol)."""
+        """Returns and removes the held bytes (after an upgrade they belong to the next protocol)."""
         data = self._buffer[self._at :]
         self._buffer, self._at = b"", 0
         return data
@@ -266,10 +269,10 @@ class H1Server:
     # --- answers ----------------------------------------------------------------------------------------------------
 
     def respond(self, status: int, reason: bytes, block: bytes, extra: bytes, length: int | None) -> bytes:
-        """The head of the final answer; :attr:`coding` tells how its body is framed.
+        """Returns the head of the final response, and sets :attr:`coding` to the framing of its body.
 
-        ``block``: fields with a CRLF before the first and after each, a ``content-length`` of ``length`` among them;
-        ``extra``: further lines, each with its CRLF. ``length`` None: unknown.
+        ``block``: fields with a CRLF before the first and after each, including a ``content-length`` of ``length``;
+        ``extra``: further lines, each with its CRLF. ``length`` None stands for an unknown length.
         """
         head = self.head
         if (
@@ -281,11 +284,11 @@ class H1Server:
             and head.version_minor
             and head.method != b"HEAD"
         ):
-            # Most answers: what follows comes to the same for them.
+            # Most responses: the general way below has the same result for them.
             self.coding = LENGTH
             return b"".join((b"HTTP/1.1 200 ", reason, block, extra, b"\r\n"))
         if not self.body_complete:
-            # The answer overtakes the request: what still comes must not be taken for the next one.
+            # The response overtakes the request: the rest of the request must not be taken for the next one.
             self.keep_alive = False
         if status < 200 or status == 204 or status == 304 or (head is not None and head.method == b"HEAD"):
             self.coding = NO_BODY
@@ -306,25 +309,26 @@ class H1Server:
         return b"HTTP/1.1 %d %b%b%b\r\n" % (status, reason, block, extra)
 
     def data(self, data: Piece) -> bytes:
-        """A piece of the answer's body, framed."""
+        """Returns a piece of the response body, framed."""
         if self.coding == CHUNKED:
             return chunk(bytes(data)) if data else b""
         return b"" if self.coding == NO_BODY else bytes(data)
 
     def end(self, trailers: bytes = b"") -> bytes:
-        """The end of the answer's body."""
+        """Returns the end of the response body."""
         return last_chunk(trailers) if self.coding == CHUNKED else b""
 
-    def refuse(self, bad: Rejected, extra: bytes = b"") -> bytes:
-        """A whole answer to what :meth:`receive` refused, shaped as all failures; the connection ends after it."""
+    def refuse(self, rejected: Rejected, extra: bytes = b"") -> bytes:
+        """Returns a whole response to bytes that :meth:`receive` refused, in the shape of all failures; the connection
+        ends after it."""
         self.state = CLOSED
         self.keep_alive = False
-        body = error_body(TOO_LARGE if bad.status == TOO_LARGE.status else BAD_REQUEST, bad.why)
+        body = error_body(TOO_LARGE if rejected.status == TOO_LARGE.status else BAD_REQUEST, rejected.why)
         return (
             b"HTTP/1.1 %d %b\r\ncontent-type: application/json\r\ncontent-length: %d\r\n%bconnection: close\r\n\r\n%b"
             % (
-                bad.status,
-                REASONS.get(bad.status, b"Error"),
+                rejected.status,
+                REASONS.get(rejected.status, b"Error"),
                 len(body),
                 extra,
                 body,
@@ -336,7 +340,7 @@ class H1Server:
 
 
 def _without_length(block: bytes) -> bytes:
-    """A 204 has no content-length (RFC 9110 section 8.6)."""
+    """Removes the content-length, which a 204 must not have (RFC 9110 section 8.6)."""
     lines = block[2:].split(b"\r\n")
     return b"\r\n" + b"".join(
         line + b"\r\n" for line in lines if line and not line.lower().startswith(b"content-length:")

@@ -1,37 +1,38 @@
-"""Heads that differ from an earlier one of their connection in nothing but values: the usual case under keep-alive.
+"""Templates of heads that differ from an earlier one in values only: the usual case under keep-alive.
 
-A client sends the same fields with every request, and ids, traces and lengths are as long as those before. Such a head
-is told by arithmetic on the whole of it as one number (its bytes, least significant first), without looking at a line::
+A client sends the same fields with every request, and ids, traces and lengths have the same length as before. Such a
+head is recognised by arithmetic on the whole of it as one number (its bytes, least significant first), without a look
+at a line::
 
-    number & fixed_mask == fixed      request line, Host, names, colons and line ends are what they were
-    number ^ fixed                    what remains: the values, every other byte zero
+    number & fixed_mask == fixed      request line, Host, names, colons and line ends are unchanged
+    number ^ fixed                    the remainder: the values, every other byte zero
 
 All values must be printable ASCII, or a line could end inside of one. With every byte below 0x80 no sum carries into
 its neighbour: ``byte + 0x60`` has the high bit for 0x20 and more, ``byte + 1`` for 0x7F alone.
 
-A template is made of a plain head (``plain.py``) and says of the next one exactly what the pattern would; a test
-compares.
+A template is made of a plain head (``plain.py``) and returns for the next one exactly what the pattern would; a test
+compares them.
 """
 
 import re
 from typing import Final, final
 
 from tidegate.headers import BATCH_SIZE, CREDIT, INTERNAL_PREFIX, TIMEOUT_MS, TOKEN, WANT
-from tidegate.wire.http1.head import Internal, RequestHead
 from tidegate.wire.http1.plain import TRACE
+from tidegate.wire.http1.request_head import Internal, RequestHead
 
 _LINE: Final = re.compile(rb"\r\n([^:\r]+):([^\r]*)")
 _FIXED: Final = frozenset({b"host", b"user-agent"})
-"""Their values mean something: they must not change."""
+"""Fields with values that must not change, because they have a meaning."""
 _OURS: Final = (TOKEN, TIMEOUT_MS, BATCH_SIZE, CREDIT, WANT)
 _SLOT_FIELDS: Final = frozenset({CREDIT, WANT})
 _trace = re.compile(TRACE).fullmatch
-_SHARED: Final = 256
+_MAX_TEMPLATES: Final = 256
 
 
 @final
 class Template:
-    """What heads like one head have in common."""
+    """The common parts of heads like one head."""
 
     __slots__ = (
         "_cuts",
@@ -49,7 +50,7 @@ class Template:
     )
 
     def __init__(self, data: bytes, at: int, head: RequestHead) -> None:
-        """``head`` was read at ``data[at]``, is plain and is forwarded as it came, or is a gateway's."""
+        """``head`` was read at ``data[at]``; it is plain and forwarded as received, or is a gateway's."""
         self.size = size = head._end - at
         text = data[at : at + size]
         self._head = head
@@ -75,10 +76,10 @@ class Template:
             if name not in _FIXED:
                 free[begin:end] = b"\x01" * (end - begin)
         self._ours = tuple(ours.get(name) for name in _OURS) if ours else None
-        """Where the values of a gateway's own fields stand; None for everybody else."""
+        """Places of the values of a gateway's own fields; None for all other peers."""
         cuts = (self._start, token_from, token_to, cut_from or token_to, cut_to or token_to, size - 2)
         self._cuts = slice(*cuts[:2]), slice(*cuts[2:4]), slice(*cuts[4:])
-        """Of a gateway's head: what stands around the line with the token, and the lines of credit and want."""
+        """For a gateway's head: the parts around the line with the token, and around the lines of credit and want."""
         self._one = one = int.from_bytes(free, "little")
         self._x60 = one * 0x60
         self._high = one * 0x80
@@ -87,11 +88,11 @@ class Template:
 
     @property
     def key(self) -> tuple[int, int]:
-        """Equal for templates that take the same heads."""
+        """Equal for templates that match the same heads."""
         return self._fixed, self._one
 
     def read(self, data: bytes, at: int) -> RequestHead | None:
-        """The head at ``data[at]``; None: it is not like the one before, or not whole."""
+        """Returns the head at ``data[at]``, or None if it is incomplete or differs from the template."""
         end = at + self.size
         number = int.from_bytes(data[at:end], "little")
         fixed = self._fixed
@@ -127,7 +128,8 @@ class Template:
         return head if self._ours is None else self._with_ours(head, data[at:end], self._ours)
 
     def _with_ours(self, head: RequestHead, text: bytes, spans: tuple[slice | None, ...]) -> RequestHead | None:
-        """A gateway's head: what its own fields say, and the block without those that the model server may not see."""
+        """Completes a gateway's head: its own fields, and the block without those that the model server may not see.
+        Returns None if a value is malformed."""
         token_at, timeout_at, batch_at, credit_at, want_at = spans
         if token_at is None or timeout_at is None or batch_at is None:
             return None
@@ -156,7 +158,7 @@ class Template:
 
 
 class Templates:
-    """The templates of one process by kind of peer: shared by its connections, a bounded number."""
+    """The templates of one process by kind of peer: a bounded number, shared by its connections."""
 
     __slots__ = ("_known",)
 
@@ -164,7 +166,7 @@ class Templates:
         self._known: dict[tuple[int, int], Template] = {}
 
     def learn(self, data: bytes, at: int, head: RequestHead) -> Template | None:
-        """A template for heads like this one; None: it is none that one could be made of."""
+        """Builds a template from this head. Returns None if the head does not qualify."""
         is_usual = head.plain and head._block is head._original
         is_ours = head.internal is not None and head._original.find(b"onnection: ") < 0
         if not (is_usual or is_ours) or head._values is not None:
@@ -172,7 +174,7 @@ class Templates:
         made = Template(data, at, head)
         known = self._known.get(made.key)
         if known is None:
-            if len(self._known) >= _SHARED:
+            if len(self._known) >= _MAX_TEMPLATES:
                 self._known.clear()
             self._known[made.key] = known = made
         return known

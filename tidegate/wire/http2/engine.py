@@ -1,22 +1,24 @@
-"""Both halves of an HTTP/2 connection (RFC 9113): bytes in, events out; commands in, bytes out.
+"""The shared half of both ends of an HTTP/2 connection (RFC 9113): bytes in, events out; commands in, bytes out.
 
-Events are described in ``h2_events``. What is to be sent collects in the engine; whoever touched it takes it once per
-turn with :meth:`Engine.take`.
+Events are described in ``events.py``. Bytes to send collect in the engine; its user takes them once per iteration of
+the event loop with :meth:`Engine.take`.
 
-A stream ends with its answer: a server that has answered before the request ended resets it with NO_ERROR (section
-8.1), at once or, where it lingers, after a time; and so does a client for what it has not sent yet. Malformed messages
-are never reported; of a message that turns malformed later, the rest is not, and a RESET is.
+A stream ends with its response: a server that has answered before the request ended resets it with NO_ERROR (section
+8.1), at once or, if it lingers, after a time. A client does the same for the part of the request that it has not sent
+yet. Malformed messages are never reported. If a message turns out malformed later, its rest is not reported, and a
+RESET is.
 
-Credit is returned for what :meth:`Engine.passed` was told, per stream; the window of the connection is opened wide and
-kept so, since what a connection may hold is bounded by its streams.
+Credit is returned for the bytes passed to :meth:`Engine.passed`, per stream. The window of the connection is opened
+wide and kept so, since the number of its streams bounds the bytes that a connection may hold.
 """
 
 from typing import Final
 
-from tidegate.wire.http2 import frames as wire
+from tidegate.wire.http2 import frames
+from tidegate.wire.http2.block_memory import Blocks
 from tidegate.wire.http2.events import BODY, CLOSING, FAILED, PONG, RESET, SETTINGS, TRAILERS, Event
-from tidegate.wire.http2.frames import END_STREAM, MOST, PADDED, frame_head, read_head, read_word
-from tidegate.wire.http2.header_blocks import Blocks, Reader
+from tidegate.wire.http2.frames import END_STREAM, MAX_VALUE, PADDED, frame_head, read_head, read_word
+from tidegate.wire.http2.header_blocks import Reader
 from tidegate.wire.http2.hpack import CompressionFault
 from tidegate.wire.http2.limits import (
     BLOCK_BYTES,
@@ -32,12 +34,12 @@ from tidegate.wire.http2.streams import BODY_DUE, ENDED, Stream
 
 _SETTINGS_BYTES: Final = 6 * 64
 _CONNECTION_CREDIT: Final = 1 << 30
-_PLAIN_MASK: Final = wire.END_HEADERS | PADDED | wire.HAS_PRIORITY
+_PLAIN_MASK: Final = frames.END_HEADERS | PADDED | frames.HAS_PRIORITY
 ANY, FIRST_SETTINGS, PREFACE, BLOCK = range(4)
-"""What must come next."""
+"""The expected next frame."""
 
 
-class Fault(Exception):
+class ConnectionFault(Exception):
     """The connection is lost: error code and reason."""
 
     def __init__(self, code: int, why: str) -> None:
@@ -46,7 +48,7 @@ class Fault(Exception):
 
 
 class Engine(Sender):
-    """What both roles share. Times are seconds of one steady clock."""
+    """The part that both roles share. Times are seconds of one monotonic clock."""
 
     __slots__ = (
         "_control",
@@ -75,26 +77,26 @@ class Engine(Sender):
     def __init__(self, blocks: Blocks, expects: int, start: bytes, windows: Windows | None) -> None:
         super().__init__(start)
         self.windows = windows if windows is not None else Windows()
-        """What makes windows wider."""
+        """Budget for wider windows."""
         self._reader = Reader(blocks)
         self.connection = Stream(0, 0, 0, None)
-        """Named by events that concern no stream."""
+        """The stream of events that concern no stream."""
         self.is_over = False
-        """It has failed."""
+        """True if the connection has failed."""
         self.is_closing = False
-        """The peer, or we, have sent GOAWAY: no new streams."""
-        self.peer_streams = MOST
-        """Streams that the peer allows at once."""
+        """True if either side has sent GOAWAY: no new streams."""
+        self.peer_streams = MAX_VALUE
+        """Maximum concurrent streams that the peer allows."""
         self._expects = expects
         self._control = Allowance(CONTROL_RATE, CONTROL_BURST)
         self._credited: dict[int, Stream] = {}
-        """Streams with bytes that waited for the credit that has come: it is used once all of a read is known, since a
-        peer may give it byte by byte."""
+        """Streams with bytes that waited for the received credit. The credit is used after the whole of a read, since a
+        peer may grant it byte by byte."""
         self._held: list[bytes] = []
         """An unfinished frame."""
         self._held_bytes = self._needed = 0
         self._data_left = 0
-        """Bytes missing of a DATA frame, whose beginning was reported."""
+        """Missing bytes of a DATA frame that has been reported in part."""
         self._data_stream = self.connection
         self._data_ends = False
         self._pieces: list[bytes] = []
@@ -102,20 +104,20 @@ class Engine(Sender):
         self._pieces_bytes = self._pieces_number = 0
         self._pieces_ends = False
         self._last = 0
-        """Number of the youngest stream."""
+        """Number of the latest stream."""
         self._taken = 0
-        """DATA bytes that the peer has no credit for yet."""
+        """DATA bytes for which the peer has not got credit yet."""
 
     @property
     def is_head_due(self) -> bool:
-        """The peer owes the rest of its preface, its first SETTINGS, or the rest of a header block or of any
-        frame but DATA: for the head's time limit, which the driver keeps."""
+        """True if the peer owes the rest of its preface, its first SETTINGS, or the rest of a header block or of any
+        frame except DATA: for the head's time limit, which the driver keeps."""
         return self._expects != ANY or bool(self._held)
 
     # --- frames in --------------------------------------------------------------------------------------------------
 
     def receive(self, data: bytes, now: float) -> list[Event]:
-        """What ``data`` means."""
+        """Returns the events in ``data``."""
         events: list[Event] = []
         if self.is_over:
             return events
@@ -131,29 +133,29 @@ class Engine(Sender):
             if self._credited:
                 credited, self._credited = self._credited, {}
                 self._release([stream for stream in credited.values() if stream.waiting], events)
-        except Fault as fault:
+        except ConnectionFault as fault:
             self._fail(fault.code, str(fault), events)
         except CompressionFault as fault:
-            self._fail(wire.COMPRESSION_ERROR, str(fault), events)
+            self._fail(frames.COMPRESSION_ERROR, str(fault), events)
         return events
 
     def _read(self, data: bytes, now: float, events: list[Event]) -> None:
         at = self._begin(data, now, events)
         size = len(data)
         streams = self.streams
-        while size - at >= wire.HEAD_BYTES:
+        while size - at >= frames.HEAD_BYTES:
             head, flags, number = read_head(data, at)
             kind = head & 255
-            number &= MOST
-            start = at + wire.HEAD_BYTES
+            number &= MAX_VALUE
+            start = at + frames.HEAD_BYTES
             at = start + (head >> 8)
             if at - start > FRAME_BYTES:
-                raise Fault(wire.FRAME_SIZE_ERROR, "frame too large")
+                raise ConnectionFault(frames.FRAME_SIZE_ERROR, "frame too large")
             if self._expects:
                 self._check(kind, flags, number)
             if at <= size:
-                # Most frames, written out: a whole head, and a whole piece of a body with no padding.
-                if kind == wire.HEADERS and flags & _PLAIN_MASK == wire.END_HEADERS and number:
+                # Most frames, inlined: a whole head, and a whole piece of a body without padding.
+                if kind == frames.HEADERS and flags & _PLAIN_MASK == frames.END_HEADERS and number:
                     if at - start <= BLOCK_BYTES:
                         self._block(number, data[start:at], flags & END_STREAM != 0, now, events)
                         continue
@@ -176,22 +178,22 @@ class Engine(Sender):
                             stream.receiving = ENDED
                             self._peer_ended(stream)
                         continue
-            if kind == wire.DATA and (at <= size or not flags & PADDED):
+            if kind == frames.DATA and (at <= size or not flags & PADDED):
                 self._data(number, flags, data, start, at, now, events)
                 if at > size:
                     return
             elif at > size:
-                at = start - wire.HEAD_BYTES
-                self._hold(data, at, wire.HEAD_BYTES + (head >> 8))
+                at = start - frames.HEAD_BYTES
+                self._hold(data, at, frames.HEAD_BYTES + (head >> 8))
                 return
-            elif kind == wire.HEADERS:
+            elif kind == frames.HEADERS:
                 self._headers(number, flags, data, start, at, now, events)
-            elif kind == wire.WINDOW_UPDATE:
+            elif kind == frames.WINDOW_UPDATE:
                 self._window_update(number, data[start:at], now, events)
             else:
                 self._rare(kind, number, flags, data[start:at], now, events)
         if at < size:
-            self._hold(data, at, wire.HEAD_BYTES)
+            self._hold(data, at, frames.HEAD_BYTES)
 
     def _hold(self, data: bytes, at: int, needed: int) -> None:
         self._held.append(data[at:])
@@ -199,7 +201,7 @@ class Engine(Sender):
         self._needed = needed
 
     def _begin(self, data: bytes, now: float, events: list[Event]) -> int:
-        """The preface, or the rest of a DATA frame; where frames begin."""
+        """Reads the preface, or the rest of a DATA frame; returns the start of the frames behind it."""
         if self._data_left:
             piece = data[: self._data_left]
             self._data_left -= len(piece)
@@ -207,29 +209,29 @@ class Engine(Sender):
             return len(piece)
         if self._expects != PREFACE:
             return 0
-        if not data.startswith(wire.PREFACE[: len(data)]):
-            raise Fault(wire.PROTOCOL_ERROR, "not HTTP/2")
-        if len(data) < len(wire.PREFACE):
-            self._hold(data, 0, len(wire.PREFACE))
+        if not data.startswith(frames.PREFACE[: len(data)]):
+            raise ConnectionFault(frames.PROTOCOL_ERROR, "not HTTP/2")
+        if len(data) < len(frames.PREFACE):
+            self._hold(data, 0, len(frames.PREFACE))
             return len(data)
         self._expects = FIRST_SETTINGS
-        return len(wire.PREFACE)
+        return len(frames.PREFACE)
 
     def _check(self, kind: int, flags: int, number: int) -> None:
         if self._expects == BLOCK:
-            if kind != wire.CONTINUATION or number != self._pieces_number:
-                raise Fault(wire.PROTOCOL_ERROR, "a header block without its end")
-        elif kind != wire.SETTINGS or flags & wire.ACK:
-            raise Fault(wire.PROTOCOL_ERROR, "the first frame is not SETTINGS")
+            if kind != frames.CONTINUATION or number != self._pieces_number:
+                raise ConnectionFault(frames.PROTOCOL_ERROR, "a header block without its end")
+        elif kind != frames.SETTINGS or flags & frames.ACK:
+            raise ConnectionFault(frames.PROTOCOL_ERROR, "the first frame is not SETTINGS")
 
     def _data(
         self, number: int, flags: int, data: bytes, start: int, end: int, now: float, events: list[Event]
     ) -> None:
-        """A DATA frame, whose payload is ``data[start:end]`` as far as it is there."""
+        """Handles a DATA frame with the payload ``data[start:end]`` as far as it has arrived."""
         length = end - start
         self._taken += length
         if self._taken >= _CONNECTION_CREDIT:
-            self._out.append(wire.window_update(0, self._taken))
+            self._out.append(frames.window_update(0, self._taken))
             self._taken = 0
         stream = self.streams.get(number)
         if stream is None or stream.receiving != BODY_DUE:
@@ -237,7 +239,7 @@ class Engine(Sender):
         else:
             stream.allowance -= length
             if stream.allowance < 0:
-                self._break(stream, wire.FLOW_CONTROL_ERROR, now, events)
+                self._break(stream, frames.FLOW_CONTROL_ERROR, now, events)
         ends = flags & END_STREAM != 0
         if flags & PADDED:
             start, end = _unpadded(data, start, end)
@@ -253,13 +255,15 @@ class Engine(Sender):
             self._body(stream, data[start:end], ends, now, events)
 
     def _stray_data(self, number: int, stream: Stream | None, now: float, events: list[Event]) -> Stream:
-        """DATA on a stream that takes none; to be read over."""
+        """Handles DATA on a stream that takes none; the data is skipped."""
         if stream is None:
             if self._is_idle(number):
-                raise Fault(wire.PROTOCOL_ERROR, "DATA on an idle stream")
+                raise ConnectionFault(frames.PROTOCOL_ERROR, "DATA on an idle stream")
             self._spend(now)
         else:
-            self._break(stream, wire.STREAM_CLOSED if stream.receiving == ENDED else wire.PROTOCOL_ERROR, now, events)
+            self._break(
+                stream, frames.STREAM_CLOSED if stream.receiving == ENDED else frames.PROTOCOL_ERROR, now, events
+            )
         return self.connection
 
     def _body(self, stream: Stream, piece: bytes, ends: bool, now: float, events: list[Event]) -> None:
@@ -268,7 +272,7 @@ class Engine(Sender):
         if stream.left >= 0:
             stream.left -= len(piece)
             if stream.left < 0 or (ends and stream.left):
-                self._break(stream, wire.PROTOCOL_ERROR, now, events)
+                self._break(stream, frames.PROTOCOL_ERROR, now, events)
                 return
         if not piece and not ends:
             return
@@ -282,15 +286,15 @@ class Engine(Sender):
         self, number: int, flags: int, data: bytes, start: int, end: int, now: float, events: list[Event]
     ) -> None:
         if not number:
-            raise Fault(wire.PROTOCOL_ERROR, "HEADERS on stream 0")
+            raise ConnectionFault(frames.PROTOCOL_ERROR, "HEADERS on stream 0")
         if flags & PADDED:
             start, end = _unpadded(data, start, end)
-        if flags & wire.HAS_PRIORITY:
+        if flags & frames.HAS_PRIORITY:
             start += 5
         if start > end:
-            raise Fault(wire.FRAME_SIZE_ERROR, "HEADERS too short")
+            raise ConnectionFault(frames.FRAME_SIZE_ERROR, "HEADERS too short")
         ends = flags & END_STREAM != 0
-        if flags & wire.END_HEADERS and end - start <= BLOCK_BYTES:
+        if flags & frames.END_HEADERS and end - start <= BLOCK_BYTES:
             self._block(number, data[start:end], ends, now, events)
             return
         self._expects = BLOCK
@@ -301,47 +305,47 @@ class Engine(Sender):
         self._pieces.append(piece)
         self._pieces_bytes += len(piece)
         if self._pieces_bytes > BLOCK_BYTES:
-            raise Fault(wire.ENHANCE_YOUR_CALM, "header block too large")
+            raise ConnectionFault(frames.ENHANCE_YOUR_CALM, "header block too large")
 
     def _rare(self, kind: int, number: int, flags: int, payload: bytes, now: float, events: list[Event]) -> None:
-        if kind == wire.RST_STREAM:
+        if kind == frames.RST_STREAM:
             self._reset(number, payload, now, events)
             return
         self._spend(now)
-        if kind == wire.PING:
+        if kind == frames.PING:
             self._ping(number, flags, payload, events)
-        elif kind == wire.SETTINGS:
+        elif kind == frames.SETTINGS:
             self._settings(number, flags, payload, events)
-        elif kind == wire.CONTINUATION:
+        elif kind == frames.CONTINUATION:
             if self._expects != BLOCK:
-                raise Fault(wire.PROTOCOL_ERROR, "CONTINUATION without HEADERS")
+                raise ConnectionFault(frames.PROTOCOL_ERROR, "CONTINUATION without HEADERS")
             self._piece(payload)
-            if flags & wire.END_HEADERS:
+            if flags & frames.END_HEADERS:
                 self._expects = ANY
                 block = b"".join(self._pieces)
                 self._pieces.clear()
                 self._block(number, block, self._pieces_ends, now, events)
-        elif kind == wire.PRIORITY:
+        elif kind == frames.PRIORITY:
             self._priority(number, payload, now, events)
-        elif kind == wire.GOAWAY:
+        elif kind == frames.GOAWAY:
             self._goaway(number, payload, events)
-        elif kind == wire.PUSH_PROMISE:
-            raise Fault(wire.PROTOCOL_ERROR, "PUSH_PROMISE")
+        elif kind == frames.PUSH_PROMISE:
+            raise ConnectionFault(frames.PROTOCOL_ERROR, "PUSH_PROMISE")
 
     def _priority(self, number: int, payload: bytes, now: float, events: list[Event]) -> None:
         if not number:
-            raise Fault(wire.PROTOCOL_ERROR, "PRIORITY on stream 0")
+            raise ConnectionFault(frames.PROTOCOL_ERROR, "PRIORITY on stream 0")
         if len(payload) != 5:
             stream = self.streams.get(number)
             if stream is None:
-                raise Fault(wire.FRAME_SIZE_ERROR, "PRIORITY of a wrong size")
-            self._break(stream, wire.FRAME_SIZE_ERROR, now, events)
+                raise ConnectionFault(frames.FRAME_SIZE_ERROR, "PRIORITY of a wrong size")
+            self._break(stream, frames.FRAME_SIZE_ERROR, now, events)
 
     def _reset(self, number: int, payload: bytes, now: float, events: list[Event]) -> None:
         if len(payload) != 4:
-            raise Fault(wire.FRAME_SIZE_ERROR, "RST_STREAM of a wrong size")
+            raise ConnectionFault(frames.FRAME_SIZE_ERROR, "RST_STREAM of a wrong size")
         if self._is_idle(number):
-            raise Fault(wire.PROTOCOL_ERROR, "RST_STREAM on an idle stream")
+            raise ConnectionFault(frames.PROTOCOL_ERROR, "RST_STREAM on an idle stream")
         self._count_reset(now)
         stream = self.streams.get(number)
         if stream is not None:
@@ -350,51 +354,51 @@ class Engine(Sender):
 
     def _goaway(self, number: int, payload: bytes, events: list[Event]) -> None:
         if number:
-            raise Fault(wire.PROTOCOL_ERROR, "GOAWAY on a stream")
+            raise ConnectionFault(frames.PROTOCOL_ERROR, "GOAWAY on a stream")
         if len(payload) < 8:
-            raise Fault(wire.FRAME_SIZE_ERROR, "GOAWAY too short")
-        self._peer_closes(read_word(payload)[0] & MOST, events)
+            raise ConnectionFault(frames.FRAME_SIZE_ERROR, "GOAWAY too short")
+        self._peer_closes(read_word(payload)[0] & MAX_VALUE, events)
         events.append((CLOSING, self.connection, read_word(payload, 4)[0], False))
 
     def _ping(self, number: int, flags: int, payload: bytes, events: list[Event]) -> None:
         if number:
-            raise Fault(wire.PROTOCOL_ERROR, "PING on a stream")
+            raise ConnectionFault(frames.PROTOCOL_ERROR, "PING on a stream")
         if len(payload) != 8:
-            raise Fault(wire.FRAME_SIZE_ERROR, "PING of a wrong size")
-        if flags & wire.ACK:
+            raise ConnectionFault(frames.FRAME_SIZE_ERROR, "PING of a wrong size")
+        if flags & frames.ACK:
             events.append((PONG, self.connection, payload, False))
         else:
-            self._out.append(wire.ping(payload, wire.ACK))
+            self._out.append(frames.ping(payload, frames.ACK))
 
     def _settings(self, number: int, flags: int, payload: bytes, events: list[Event]) -> None:
         if number:
-            raise Fault(wire.PROTOCOL_ERROR, "SETTINGS on a stream")
-        if len(payload) % 6 or (flags & wire.ACK and payload):
-            raise Fault(wire.FRAME_SIZE_ERROR, "SETTINGS of a wrong size")
-        if flags & wire.ACK:
+            raise ConnectionFault(frames.PROTOCOL_ERROR, "SETTINGS on a stream")
+        if len(payload) % 6 or (flags & frames.ACK and payload):
+            raise ConnectionFault(frames.FRAME_SIZE_ERROR, "SETTINGS of a wrong size")
+        if flags & frames.ACK:
             self._reader.limit = 0
             return
         if len(payload) > _SETTINGS_BYTES:
-            raise Fault(wire.ENHANCE_YOUR_CALM, "too many settings")
+            raise ConnectionFault(frames.ENHANCE_YOUR_CALM, "too many settings")
         self._expects = ANY
         window = self._initial_window
-        for name, value in wire.read_settings(payload):
-            if name == wire.HEADER_TABLE_SIZE:
+        for name, value in frames.read_settings(payload):
+            if name == frames.HEADER_TABLE_SIZE:
                 self._update_due = True
-            elif name == wire.ENABLE_PUSH:
+            elif name == frames.ENABLE_PUSH:
                 if value > self._push_allowed():
-                    raise Fault(wire.PROTOCOL_ERROR, "ENABLE_PUSH out of range")
-            elif name == wire.MAX_CONCURRENT_STREAMS:
+                    raise ConnectionFault(frames.PROTOCOL_ERROR, "ENABLE_PUSH out of range")
+            elif name == frames.MAX_CONCURRENT_STREAMS:
                 self.peer_streams = value
-            elif name == wire.INITIAL_WINDOW_SIZE:
-                if value > MOST:
-                    raise Fault(wire.FLOW_CONTROL_ERROR, "INITIAL_WINDOW_SIZE out of range")
+            elif name == frames.INITIAL_WINDOW_SIZE:
+                if value > MAX_VALUE:
+                    raise ConnectionFault(frames.FLOW_CONTROL_ERROR, "INITIAL_WINDOW_SIZE out of range")
                 window = value
-            elif name == wire.MAX_FRAME_SIZE:
-                if not wire.LEAST_FRAME_BYTES <= value <= wire.MOST_FRAME_BYTES:
-                    raise Fault(wire.PROTOCOL_ERROR, "MAX_FRAME_SIZE out of range")
+            elif name == frames.MAX_FRAME_SIZE:
+                if not frames.MIN_FRAME_BYTES <= value <= frames.MAX_FRAME_BYTES:
+                    raise ConnectionFault(frames.PROTOCOL_ERROR, "MAX_FRAME_SIZE out of range")
                 self._frame_bytes = value
-        self._out.append(frame_head(wire.SETTINGS, wire.ACK, 0))
+        self._out.append(frame_head(frames.SETTINGS, frames.ACK, 0))
         if window != self._initial_window:
             self._change_windows(window, events)
         events.append((SETTINGS, self.connection, 0, False))
@@ -406,38 +410,38 @@ class Engine(Sender):
         self._initial_window = window
         for stream in self.streams.values():
             stream.window += change
-            if stream.window > MOST:
-                raise Fault(wire.FLOW_CONTROL_ERROR, "window too large")
+            if stream.window > MAX_VALUE:
+                raise ConnectionFault(frames.FLOW_CONTROL_ERROR, "window too large")
         if change > 0:
             self._release(self._blocked.values(), events)
 
     def _window_update(self, number: int, payload: bytes, now: float, events: list[Event]) -> None:
         if len(payload) != 4:
-            raise Fault(wire.FRAME_SIZE_ERROR, "WINDOW_UPDATE of a wrong size")
-        increment = read_word(payload)[0] & MOST
+            raise ConnectionFault(frames.FRAME_SIZE_ERROR, "WINDOW_UPDATE of a wrong size")
+        increment = read_word(payload)[0] & MAX_VALUE
         if not number:
             was_spent = self._window <= 0
             self._window += increment
             if not increment:
-                raise Fault(wire.PROTOCOL_ERROR, "WINDOW_UPDATE of nothing")
-            if self._window > MOST:
-                raise Fault(wire.FLOW_CONTROL_ERROR, "window too large")
-            if was_spent and self._blocked:  # Who waits while there is credit waits for that of its own stream.
+                raise ConnectionFault(frames.PROTOCOL_ERROR, "WINDOW_UPDATE of nothing")
+            if self._window > MAX_VALUE:
+                raise ConnectionFault(frames.FLOW_CONTROL_ERROR, "window too large")
+            if was_spent and self._blocked:  # A stream that waits although there is credit waits for that of its own.
                 self._credited.update(self._blocked)
             return
         stream = self.streams.get(number)
         if stream is None:
             if self._is_idle(number):
-                raise Fault(wire.PROTOCOL_ERROR, "WINDOW_UPDATE on an idle stream")
+                raise ConnectionFault(frames.PROTOCOL_ERROR, "WINDOW_UPDATE on an idle stream")
             return
         stream.window += increment
-        if not increment or stream.window > MOST:
-            self._break(stream, wire.FLOW_CONTROL_ERROR if increment else wire.PROTOCOL_ERROR, now, events)
+        if not increment or stream.window > MAX_VALUE:
+            self._break(stream, frames.FLOW_CONTROL_ERROR if increment else frames.PROTOCOL_ERROR, now, events)
         elif stream.waiting:
             self._credited[number] = stream
 
     def passed(self, stream: Stream, size: int) -> None:
-        """So many body bytes of ``stream`` went on to where they go: the peer may send as many more."""
+        """Notes that ``size`` body bytes of ``stream`` were consumed: the peer may send as many more."""
         stream.owed += size
         if stream.owed >= stream.granted >> 1 and stream.receiving == BODY_DUE and stream.number:
             more = stream.owed
@@ -445,19 +449,19 @@ class Engine(Sender):
             for least, window in WIDER_WINDOWS:
                 if stream.passed >= least and stream.granted < window:
                     more += stream.widen(window, self.windows)
-            self._out.append(wire.window_update(stream.number, more))
+            self._out.append(frames.window_update(stream.number, more))
             stream.allowance += more
             stream.owed = 0
 
     # --- commands ---------------------------------------------------------------------------------------------------
 
-    def goaway(self, code: int = wire.NO_ERROR, why: bytes = b"") -> None:
-        """No more streams of the peer; those that are there go on."""
+    def goaway(self, code: int = frames.NO_ERROR, why: bytes = b"") -> None:
+        """Accepts no more streams of the peer; existing ones continue."""
         self.is_closing = True
-        self._out.append(wire.goaway(self._peer_last(), code, why))
+        self._out.append(frames.goaway(self._peer_last(), code, why))
 
     def end(self) -> None:
-        """The connection is gone, and its streams with it."""
+        """Ends all streams after the connection is lost."""
         self.is_over = True
         for stream in list(self.streams.values()):
             self._forget(stream)
@@ -466,7 +470,7 @@ class Engine(Sender):
 
     def _spend(self, now: float) -> None:
         if not self._control.take(now):
-            raise Fault(wire.ENHANCE_YOUR_CALM, "too many frames that carry nothing")
+            raise ConnectionFault(frames.ENHANCE_YOUR_CALM, "too many frames that carry nothing")
 
     def _break(self, stream: Stream, code: int, now: float, events: list[Event]) -> None:
         """Resets ``stream`` for a fault of the peer."""
@@ -482,11 +486,11 @@ class Engine(Sender):
     def _trailers(self, stream: Stream, block: bytes, ends: bool, now: float, events: list[Event]) -> None:
         found = self._reader.read(block, is_trailer=True)
         if stream.receiving == ENDED:
-            self._break(stream, wire.STREAM_CLOSED, now, events)
+            self._break(stream, frames.STREAM_CLOSED, now, events)
         elif found.is_large:
-            self._break(stream, wire.ENHANCE_YOUR_CALM, now, events)
+            self._break(stream, frames.ENHANCE_YOUR_CALM, now, events)
         elif found.fault or not ends or stream.left > 0:
-            self._break(stream, wire.PROTOCOL_ERROR, now, events)
+            self._break(stream, frames.PROTOCOL_ERROR, now, events)
         else:
             stream.receiving = ENDED
             events.append((TRAILERS, stream, found, True))
@@ -495,24 +499,24 @@ class Engine(Sender):
     # --- what the roles differ in -----------------------------------------------------------------------------------
 
     def _block(self, number: int, block: bytes, ends: bool, now: float, events: list[Event]) -> None:
-        """A whole header block."""
+        """Handles a whole header block."""
         raise NotImplementedError
 
     def _is_idle(self, number: int) -> bool:
-        """No stream of this number was there yet."""
+        """Returns whether there was no stream of this number yet."""
         return number > self._last or not number & 1
 
     def _peer_ended(self, stream: Stream) -> None:
-        """The peer's message has ended."""
+        """Notes the end of the peer's message."""
 
     def _count_reset(self, now: float) -> None:
-        """The peer has reset a stream, or made us do it."""
+        """Counts a reset by the peer, or one that it caused."""
 
     def _peer_closes(self, last: int, events: list[Event]) -> None:
-        """GOAWAY: the peer has not looked at our streams above ``last``, and will not."""
+        """Handles GOAWAY: the peer has not processed our streams above ``last``, and will not."""
 
     def _peer_last(self) -> int:
-        """Number of the peer's youngest stream that was looked at."""
+        """Number of the peer's latest stream that was processed."""
         return 0
 
     def _push_allowed(self) -> int:
@@ -525,10 +529,10 @@ class Engine(Sender):
 
 
 def _unpadded(data: bytes, start: int, end: int) -> tuple[int, int]:
-    """Where a padded payload begins and ends."""
+    """Returns the start and end of a padded payload."""
     if start == end:
-        raise Fault(wire.FRAME_SIZE_ERROR, "no room for the padding's length")
+        raise ConnectionFault(frames.FRAME_SIZE_ERROR, "no room for the padding's length")
     padding = data[start]
     if padding >= end - start:
-        raise Fault(wire.PROTOCOL_ERROR, "padding longer than the frame")
+        raise ConnectionFault(frames.PROTOCOL_ERROR, "padding longer than the frame")
     return start + 1, end - padding

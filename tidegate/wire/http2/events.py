@@ -1,7 +1,7 @@
-"""What an HTTP/2 engine reports.
+"""Events of an HTTP/2 engine.
 
-An event is ``(kind, stream, value, flag)``; what concerns the whole connection names :attr:`Engine.connection`, the
-stream with number 0:
+An event is ``(kind, stream, value, flag)``. Events of the whole connection have the stream :attr:`Engine.connection`,
+which has number 0:
 
 ======== ==================================== ===========================================
 kind     value                                flag
@@ -9,12 +9,12 @@ kind     value                                flag
 HEAD     the ``Block``                        the message has ended with it
 BODY     bytes                                the message has ended with them
 TRAILERS the ``Block``                        True
-RESET    error code                           True: we reset it for the peer's fault
-SENT     bytes that waited and have now gone  True: none of this stream waits any more
+RESET    error code                           True: the engine reset it for the peer's fault
+SENT     number of waiting bytes now sent     True: no more bytes of this stream wait
 SETTINGS 0                                    False
 PONG     the eight bytes                      False
 CLOSING  error code of the peer's GOAWAY      False
-FAILED   error code of our GOAWAY             False; nothing is heard or sent any more
+FAILED   error code of our GOAWAY             False; nothing is received or sent any more
 ======== ==================================== ===========================================
 """
 

@@ -1,4 +1,4 @@
-"""HTTP/2 frames (RFC 9113 sections 4, 6 and 7): numbers, and how a frame is written."""
+"""HTTP/2 frames (RFC 9113 sections 4, 6 and 7): their numbers, and functions that write them."""
 
 import struct
 from typing import Final
@@ -32,11 +32,11 @@ MAX_HEADER_LIST_SIZE: Final = 0x6
 
 PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 HEAD_BYTES: Final = 9
-"""Of a frame."""
-LEAST_FRAME_BYTES: Final = 16384
-MOST_FRAME_BYTES: Final = (1 << 24) - 1
+"""Size of a frame's head."""
+MIN_FRAME_BYTES: Final = 16384
+MAX_FRAME_BYTES: Final = (1 << 24) - 1
 DEFAULT_WINDOW: Final = 65535
-MOST: Final = (1 << 31) - 1
+MAX_VALUE: Final = (1 << 31) - 1
 """Largest window and stream id."""
 
 _head = struct.Struct(">IBI")
@@ -45,38 +45,38 @@ _setting = struct.Struct(">HI")
 frame_head = _head.pack
 """(length << 8 | type, flags, stream id) -> the nine bytes before a payload."""
 read_head = _head.unpack_from
-"""The same at a position; the id's highest bit is reserved, it must be masked."""
+"""Unpacks such a head at a position; the id's highest bit is reserved and must be masked."""
 read_word = _word.unpack_from
 read_settings = _setting.iter_unpack
 
 
 def settings(*values: tuple[int, int]) -> bytes:
-    """A SETTINGS frame."""
+    """Returns a SETTINGS frame."""
     return frame_head(6 * len(values) << 8 | SETTINGS, 0, 0) + b"".join(_setting.pack(*value) for value in values)
 
 
 def rst_stream(number: int, code: int) -> bytes:
-    """A RST_STREAM frame."""
+    """Returns a RST_STREAM frame."""
     return frame_head(4 << 8 | RST_STREAM, 0, number) + _word.pack(code)
 
 
 def window_update(number: int, increment: int) -> bytes:
-    """A WINDOW_UPDATE frame."""
+    """Returns a WINDOW_UPDATE frame."""
     return frame_head(4 << 8 | WINDOW_UPDATE, 0, number) + _word.pack(increment)
 
 
 def ping(payload: bytes, flags: int = 0) -> bytes:
-    """A PING frame of eight bytes."""
+    """Returns a PING frame of eight bytes."""
     return frame_head(8 << 8 | PING, flags, 0) + payload
 
 
 def goaway(last: int, code: int, why: bytes) -> bytes:
-    """A GOAWAY frame."""
+    """Returns a GOAWAY frame."""
     return frame_head(8 + len(why) << 8 | GOAWAY, 0, 0) + _word.pack(last) + _word.pack(code) + why
 
 
 def headers(number: int, block: bytes, flags: int, most: int) -> bytes:
-    """HEADERS, and CONTINUATION where the peer takes no frame of this size."""
+    """Returns HEADERS, followed by CONTINUATION if the peer does not accept a frame of this size."""
     if len(block) <= most:
         return frame_head(len(block) << 8 | HEADERS, flags | END_HEADERS, number) + block
     frames = [frame_head(most << 8 | HEADERS, flags, number), block[:most]]

@@ -1,7 +1,7 @@
-"""Heads of HTTP/2 messages as applications read them: the questions of ``wire.head``, asked of a header block.
+"""Heads of HTTP/2 messages as applications read them: the interface of ``wire.http1`` heads, over a header block.
 
-Each is made once per distinct block and kept on it (``Block.memo``), so that metadata which repeats costs a look-up. A
-head from which an application has dropped a field is not shared any further.
+Each head is made once per distinct block and kept on it (``Block.memo``), so that repeated metadata costs a look-up. A
+head from which an application has dropped a field is no longer shared.
 """
 
 from collections.abc import Callable
@@ -9,11 +9,12 @@ from functools import lru_cache
 from typing import Any, ClassVar, Final, final
 
 from tidegate import headers
-from tidegate.timeout import TimeoutFieldError, read_timeout_s
-from tidegate.wire.grpc import grpc
+from tidegate.headers import TimeoutFieldError, read_timeout_s
 from tidegate.wire.http1 import grammar
-from tidegate.wire.http1.head import Internal
-from tidegate.wire.http2.header_blocks import REQUEST, RESPONSE, Block, Blocks, Reader
+from tidegate.wire.http1.request_head import Internal
+from tidegate.wire.http2 import grpc_fields
+from tidegate.wire.http2.block_memory import REQUEST, RESPONSE, Block, Blocks
+from tidegate.wire.http2.header_blocks import Reader
 from tidegate.wire.http2.hpack import literal, literal_name
 from tidegate.wire.http2.tails import call_tail
 
@@ -36,14 +37,15 @@ _MEANINGFUL: Final = frozenset(
         headers.SHADOW,
     }
 )
-"""A call with none of them, and no ``grpc-timeout``, is plain."""
+"""A call with none of these fields, and no ``grpc-timeout``, is plain."""
 _LOOKED_FOR: Final = _MEANINGFUL | _FORWARDING
 CONTINUE: Final = literal(b":status", b"100")
 
 
 def request_drops(*, front_door: bool, trusted: bool) -> Callable[[bytes], bool]:
-    """Which fields of a request are not sent on, by name: those that we write anew, a stranger's forwarding fields, and
-    of ours all (``front_door``: the gateway adds its own) or those that are not for the model server."""
+    """Returns the predicate of the names of request fields that are not forwarded. These are the fields that the proxy
+    writes itself, an untrusted peer's forwarding fields, and of the ``tidegate-`` fields all (``front_door``: the
+    gateway adds its own) or those that are not for the model server."""
     dropped = _ALWAYS_WRITTEN_ANEW if trusted else _ALWAYS_WRITTEN_ANEW | _FORWARDING
     kept = frozenset[bytes]() if front_door else _MODEL_MAY_SEE
 
@@ -54,52 +56,53 @@ def request_drops(*, front_door: bool, trusted: bool) -> Callable[[bytes], bool]
 
 
 def drops_internal(name: bytes) -> bool:
-    """Which fields of an answer are not sent on: those between our own processes."""
+    """Returns whether a field of a response is not forwarded: those between Tidegate's processes."""
     return name.startswith(headers.INTERNAL_PREFIX)
 
 
 class _Head:
-    """Look-up and removal."""
+    """Look-up and removal of fields."""
 
     __slots__ = ("_fields", "_first", "_own", "_tail", "_text", "is_changed", "outgoing")
 
     _kind: ClassVar[int]
 
     def __init__(self, block: Block) -> None:
-        # What it needs of the block, not the block: that refers to the head, and a circle would wait for the collector.
+        # Parts of the block, not the block: it refers to the head, and a reference cycle would wait for the collector.
         self._first, self._own, self._fields, self._tail = block.first, block.own, block.fields, block.tail
         self.is_changed = False
-        """Something was dropped from it: it stands for no other call."""
+        """True if a field was dropped from it: it stands for no other call."""
         self._text: bytes | None = None
         self.outgoing = block.outgoing
-        """The fields to send on, as literals."""
+        """The fields to forward, as literals."""
 
     def get(self, name: bytes) -> bytes | None:
-        """Value of the first field ``name`` (in lower case), or None; also of fields that are not sent on."""
+        """Returns the value of the first field ``name`` (in lower case), or None; also of fields that are not
+        forwarded."""
         found = self._own.get(name)
         return found if found is not None or self._first is None else self._first.get(name)
 
     def control(self, name: bytes) -> bytes | None:
-        """As :meth:`get`, for ``tidegate-`` fields: their values mean the same in lower case."""
+        """Returns a field as :meth:`get`, for ``tidegate-`` fields: their values mean the same in lower case."""
         value = self.get(name)
         return None if value is None else value.lower()
 
     def mentions(self, text: bytes) -> bool:
-        """Whether ``text`` (in lower case) stands anywhere in the fields, each written as ``\\nname:value``."""
+        """Returns whether ``text`` (in lower case) occurs anywhere in the fields, each written as ``\\nname:value``."""
         if text[-1:] == b":" and text[:1] == b"\n":
-            return _Head.get(self, text[1:-1]) is not None  # No more than a name: nothing is written out for it.
+            return _Head.get(self, text[1:-1]) is not None  # Only a name: the fields need not be written out.
         found = self._text
         if found is None:
             self._text = found = b"".join([b"\n%b:%b" % pair for pair in self._pairs()]).lower()
         return found.find(text) >= 0
 
     def _pairs(self) -> list[tuple[bytes, bytes]]:
-        """Names and values of all fields."""
+        """Returns names and values of all fields."""
         pairs = [field[:2] for field in self._fields if field[0][:1] != b":"]
         return pairs if self._tail is None else [*pairs, *self._tail.items()]
 
     def drop(self, *names: bytes) -> None:
-        """Removes fields (names in lower case) from what is sent on."""
+        """Removes fields (names in lower case) from the forwarded ones."""
         if any(_Head.get(self, name) is not None for name in names):
             self.is_changed = True
             self.outgoing = without(self.outgoing, self._kind, names)
@@ -107,7 +110,7 @@ class _Head:
 
 @final
 class CallHead(_Head):
-    """The head of a call. Offers what ``wire.head.RequestHead`` does."""
+    """The head of a call. It has the interface of ``request_head.RequestHead``."""
 
     __slots__ = (
         "authority",
@@ -132,7 +135,7 @@ class CallHead(_Head):
     _kind = REQUEST
     version_minor: ClassVar[int] = 1
     chunked: ClassVar[bool] = True
-    """The length of its body is nowhere told."""
+    """The length of its body is never announced."""
     keep_alive: ClassVar[bool] = True
     upgrade: ClassVar[bytes | None] = None
 
@@ -146,19 +149,20 @@ class CallHead(_Head):
         self.content_length = block.content_length
         self.hides_internal = front_door
         self.memo: Any = None
-        """Of the application: what it found out about this head."""
+        """Belongs to the application: its results about this head."""
         trace = block.get(b"traceparent")
         self.traced = trace is not None and grammar.TRACEPARENT.fullmatch(trace) is not None
         if trace is not None and not self.traced:
             self.drop(b"traceparent")
         self.is_usual = block.lacks(_MEANINGFUL)
-        """None of its fields means something to us or to applications, but perhaps a ``grpc-timeout``."""
+        """True if none of its fields has a meaning for Tidegate or for applications, except perhaps a
+        ``grpc-timeout``."""
         timeout = block.get(b"grpc-timeout")
         self.has_timeout = timeout is not None
         self.plain = self.is_usual and timeout is None
         self.timeout_s: float | None = None
-        """What ``grpc-timeout`` says, where it is the only field that says something."""
-        self.is_inference = block.path in grpc.INFER_PATHS
+        """The value of ``grpc-timeout``, if that is the only field with a meaning."""
+        self.is_inference = block.path in grpc_fields.INFER_PATHS
         self.names_host = self.names_proto = self.expect_continue = False
         self.internal: Internal | None = None
         if timeout is not None and self.is_usual:
@@ -173,9 +177,9 @@ class CallHead(_Head):
             self.expect_continue = block.get(b"expect") == b"100-continue"
             self.internal = _internal(block)
 
-    def like(self, block: Block) -> "CallHead | None":
-        """The head of a call that begins as this one, with a trace, a deadline or metadata behind it; None: its fields
-        must be looked at together."""
+    def with_more(self, block: Block) -> "CallHead | None":
+        """Returns the head of a call that begins as this one, with a trace, a deadline or metadata behind it. Returns
+        None if its fields must be interpreted together."""
         own = block.own
         if not self.plain or self.is_changed or self.traced or not _LOOKED_FOR.isdisjoint(own):
             return None
@@ -205,8 +209,9 @@ class CallHead(_Head):
         head.expect_continue = False
         return head
 
-    def told(self, block: Block, tail: dict[bytes, bytes]) -> "CallHead | None":
-        """The head of a call that begins as this one and ends with a gateway's fields; None: as above."""
+    def with_gateway_fields(self, block: Block, tail: dict[bytes, bytes]) -> "CallHead | None":
+        """Returns the head of a call that begins as this one and ends with a gateway's fields. Returns None if its
+        fields must be interpreted together."""
         if not self.plain or self.is_changed or self.hides_internal:
             return None
         head = CallHead.__new__(CallHead)
@@ -242,7 +247,7 @@ class CallHead(_Head):
         return found if found is not None or self._first is None else self._first.get(name)
 
     def received_fields(self) -> bytes:
-        """All fields as header lines, each ``name: value CRLF``."""
+        """Returns all fields as header lines, each ``name: value CRLF``."""
         return b"".join([b"%b: %b\r\n" % pair for pair in self._pairs()])
 
     def __repr__(self) -> str:
@@ -251,37 +256,37 @@ class CallHead(_Head):
 
 @final
 class AnswerHead(_Head):
-    """The head of an answer to a call. Offers what ``wire.head.ResponseHead`` does."""
+    """The head of a response to a call. It has the interface of ``response_head.ResponseHead``."""
 
     __slots__ = ("content_length", "status")
 
     _kind = RESPONSE
 
     def __init__(self, block: Block, *, ends: bool) -> None:
-        """``ends``: the answer is this head and no more."""
+        """``ends``: the response consists of this head only."""
         super().__init__(block)
         self.content_length = block.content_length
         self.status = block.status
-        """As HTTP has it: of an answer that is nothing but a gRPC status, what that status means."""
+        """The HTTP status; for a response that is only a gRPC status, the HTTP status that stands for it."""
         if ends:
-            told = block.get(headers.STATUS)
-            if told is not None and told.isdigit() and len(told) == 3 and block.get(headers.OUTCOME) is not None:
-                self.status = int(told)
+            stated = block.get(headers.STATUS)
+            if stated is not None and stated.isdigit() and len(stated) == 3 and block.get(headers.OUTCOME) is not None:
+                self.status = int(stated)
             else:
-                self.status = grpc.ended_status(block.status, block.grpc_status)
+                self.status = grpc_fields.ended_status(block.status, block.grpc_status)
 
     def __repr__(self) -> str:
         return f"<AnswerHead {self.status}>"
 
 
 def call_head(block: Block, *, front_door: bool, trusted: bool) -> CallHead:
-    """The head of this block; equal blocks share it."""
+    """Returns the head of this block; equal blocks share it."""
     base, tail = block.base, block.tail
     if base is not None and base.is_call:
         like: CallHead | None = base.memo
         if like is None:
             like = call_head(base, front_door=front_door, trusted=trusted)
-        head = like.like(block) if tail is None else like.told(block, tail)
+        head = like.with_more(block) if tail is None else like.with_gateway_fields(block, tail)
         if head is not None:
             block.memo = head
             return head
@@ -290,7 +295,7 @@ def call_head(block: Block, *, front_door: bool, trusted: bool) -> CallHead:
 
 
 def answer_head(block: Block, ends: bool) -> AnswerHead:
-    """The head of this block; equal blocks share it."""
+    """Returns the head of this block; equal blocks share it."""
     memo: tuple[bool, AnswerHead] | None = block.memo
     if memo is not None and memo[0] is ends and not memo[1].is_changed:
         return memo[1]
@@ -300,29 +305,30 @@ def answer_head(block: Block, ends: bool) -> AnswerHead:
 
 
 def without(outgoing: bytes, kind: int, names: tuple[bytes, ...]) -> bytes:
-    """A block of literals without the fields ``names``."""
+    """Returns a block of literals without the fields ``names``."""
     return Reader(Blocks(kind, lambda name: name in names)).read(outgoing).outgoing
 
 
 def with_path(outgoing: bytes, path: bytes) -> bytes:
-    """A request's block of literals with another ``:path``."""
+    """Returns a request's block of literals with another ``:path``."""
     reader = Reader(Blocks(REQUEST, lambda name: name == b":path"))
     return literal(b":path", path) + reader.read(outgoing).outgoing
 
 
 def literals(lines: bytes) -> bytes:
-    """Header lines of ours (``b"name: value\\r\\n"``..., names in lower case) as fields to be appended to a block."""
+    """Converts Tidegate's header lines (``b"name: value\\r\\n"``..., names in lower case) into fields to be appended to
+    a block."""
     if lines.startswith(_TOKEN_LINE):
-        told = call_tail(lines)
-        if told is not None:
-            return told
+        stated = call_tail(lines)
+        if stated is not None:
+            return stated
     fields = []
     for line in lines.split(b"\r\n"):
         name, colon, value = line.partition(b": ")
         if colon:
             length = len(value)
             fields.append(
-                b"%b%c%b" % (_name(name), length, value) if length < 127 else literal(name, value)  # most are short
+                b"%b%c%b" % (_name(name), length, value) if length < 127 else literal(name, value)  # Most are short.
             )
     return b"".join(fields)
 
@@ -336,7 +342,7 @@ def _is_hidden(name: bytes) -> bool:
 
 
 def _internal(block: Block) -> Internal | None:
-    """A gateway's fields, where it wrote them in the usual way."""
+    """Returns a gateway's fields if they are in their usual form, else None."""
     token = block.get(headers.TOKEN)
     timeout = block.get(headers.TIMEOUT_MS)
     batch = block.get(headers.BATCH_SIZE)

@@ -1,14 +1,14 @@
-"""HPACK (RFC 7541) as pure functions: static table, integers, Huffman code, and how a field is written.
+"""HPACK (RFC 7541) as pure functions: static table, integers, Huffman code, and literals to write.
 
-We write no entry into a peer's dynamic table and use no Huffman code: what is written here means the same in every
-block. The dynamic table of what peers write is kept by ``h2_blocks.Reader``.
+Tidegate writes no entry into a peer's dynamic table and uses no Huffman code: its output means the same in every block.
+The dynamic table for input is kept by ``header_blocks.Reader``.
 """
 
 from typing import Any, Final
 
 
 class CompressionFault(Exception):
-    """A block that cannot be read: the connection is lost with it (RFC 9113 section 4.3)."""
+    """An unreadable block: the connection is lost with it (RFC 9113 section 4.3)."""
 
 
 _ROWS: Final = """
@@ -29,7 +29,7 @@ STATIC: Final[tuple[tuple[bytes, bytes], ...]] = (
         for words in (row.strip().encode().partition(b" ") for row in " ".join(_ROWS.split()).split("|"))
     ),
 )
-"""Name and value by index (RFC 7541 appendix A); index 0 is nobody's."""
+"""Name and value by index (RFC 7541 appendix A); index 0 is unused."""
 _INDEX: Final = {STATIC[index]: index for index in range(len(STATIC) - 1, 0, -1)}
 _NAME_INDEX: Final = {STATIC[index][0]: index for index in range(len(STATIC) - 1, 0, -1)}
 
@@ -43,13 +43,13 @@ _BITS: Final = """
 27 27 27 28 27 27 27 27 27 26 30
 """
 _LENGTHS: Final = tuple(int(bits) for bits in _BITS.split())
-"""Bits of the code of each byte, last of the end mark (RFC 7541 appendix B). The code is canonical: codes of one
-length are consecutive in the order of their symbols, so the lengths say all."""
+"""Bits of the code of each byte, the last one of the end mark (RFC 7541 appendix B). The code is canonical: codes of
+one length are consecutive in the order of their symbols, so the lengths define it."""
 _END: Final = 256
 
 
 def _tree() -> list[list[int]]:
-    """The code as a tree: the two followers of each inner node, ``~symbol`` for a leaf."""
+    """Returns the code as a tree: the two followers of each inner node, ``~symbol`` for a leaf."""
     nodes = [[0, 0]]
     code, length = 0, min(_LENGTHS)
     for symbol in sorted(range(len(_LENGTHS)), key=lambda symbol: (_LENGTHS[symbol], symbol)):
@@ -71,8 +71,8 @@ _TREE: Final = _tree()
 
 
 _Row = list[Any]
-"""What each byte leads to from one node of the tree: (the row of the node behind it, the bytes that were completed), or
-None until it is needed; then the node. A plain list is the fastest table that there is."""
+"""The transition of each byte from one node of the tree: (the row of the following node, the completed bytes), or None
+until it is needed; the last item is the node. A plain list is the fastest table."""
 _NODE: Final = 256
 _ROWS_OF: Final[dict[int, _Row]] = {}
 
@@ -103,7 +103,7 @@ _ROOT: Final = _row(0)
 
 
 def _padding_ends() -> frozenset[int]:
-    """Nodes at which a string may end: the beginning of the end mark, at most seven bits of it."""
+    """Returns the nodes at which a string may end: the beginning of the end mark, at most seven bits of it."""
     node, ends = 0, {0}
     for _ in range(7):
         node = _TREE[node][1]
@@ -115,14 +115,14 @@ _ENDS: Final = _padding_ends()
 
 
 def huffman(data: bytes) -> bytes:
-    """What ``data`` says in the Huffman code."""
+    """Decodes ``data`` from the Huffman code."""
     row = _ROOT
     done: list[bytes] = []
     add = done.append
     for byte in data:
         try:
             row, piece = row[byte]
-        except TypeError:  # the first time that it is needed
+        except TypeError:  # The first use of this entry.
             row, piece = _step(row, byte)
         add(piece)
     if row[_NODE] not in _ENDS:
@@ -131,7 +131,8 @@ def huffman(data: bytes) -> bytes:
 
 
 def integer(block: bytes, at: int, start: int) -> tuple[int, int]:
-    """The integer whose prefix was full (``start``), and where it ends. Raises IndexError at the block's end."""
+    """Returns the integer behind a full prefix (``start``), and the position behind it. Raises IndexError at the
+    block's end."""
     shift = 0
     while True:
         byte = block[at]
@@ -157,7 +158,7 @@ def _write_integer(value: int, prefix: int, first: int) -> bytes:
 
 
 def literal(name: bytes, value: bytes) -> bytes:
-    """One field as it may be appended to any block: static index, or literal that is not indexed."""
+    """Returns one field that may be appended to any block: static index, or literal without indexing."""
     index = _INDEX.get((name, value))
     if index is not None:
         return bytes((0x80 | index,))
@@ -165,7 +166,7 @@ def literal(name: bytes, value: bytes) -> bytes:
 
 
 def literal_name(name: bytes) -> bytes:
-    """The part of a literal before its value's length: for names that are written again and again."""
+    """Returns the part of a literal before its value's length: for names that are written repeatedly."""
     index = _NAME_INDEX.get(name)
     if index is not None:
         return _write_integer(index, 15, 0)

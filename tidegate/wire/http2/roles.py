@@ -2,12 +2,13 @@
 
 from typing import Any, Final
 
-from tidegate.wire.grpc.grpc import RESOURCE_EXHAUSTED, trailers_only
-from tidegate.wire.http2 import frames as wire
-from tidegate.wire.http2.engine import FIRST_SETTINGS, PREFACE, Engine, Fault
+from tidegate.wire.http2 import frames
+from tidegate.wire.http2.block_memory import Block, Blocks
+from tidegate.wire.http2.engine import FIRST_SETTINGS, PREFACE, ConnectionFault, Engine
 from tidegate.wire.http2.events import HEAD, RESET, Event
-from tidegate.wire.http2.frames import END_STREAM, MOST
-from tidegate.wire.http2.header_blocks import LIST_BYTES, Block, Blocks
+from tidegate.wire.http2.frames import END_STREAM, MAX_VALUE
+from tidegate.wire.http2.grpc_fields import RESOURCE_EXHAUSTED, trailers_only
+from tidegate.wire.http2.header_blocks import LIST_BYTES
 from tidegate.wire.http2.hpack import literal
 from tidegate.wire.http2.limits import (
     CONTROL_BURST,
@@ -35,23 +36,23 @@ class H2Server(Engine):
     __slots__ = ("_gone", "_resets", "_served")
 
     def __init__(self, blocks: Blocks, windows: Windows | None = None) -> None:
-        """``blocks``: of requests, shared by the connections of one listener; ``windows``: by all of a process."""
-        start = wire.settings(
-            (wire.HEADER_TABLE_SIZE, 0),
-            (wire.MAX_CONCURRENT_STREAMS, STREAMS),
-            (wire.INITIAL_WINDOW_SIZE, STREAM_WINDOW),
-            (wire.MAX_FRAME_SIZE, FRAME_BYTES),
-            (wire.MAX_HEADER_LIST_SIZE, LIST_BYTES),
+        """``blocks`` of requests are shared by the connections of one listener, ``windows`` by all of a process."""
+        start = frames.settings(
+            (frames.HEADER_TABLE_SIZE, 0),
+            (frames.MAX_CONCURRENT_STREAMS, STREAMS),
+            (frames.INITIAL_WINDOW_SIZE, STREAM_WINDOW),
+            (frames.MAX_FRAME_SIZE, FRAME_BYTES),
+            (frames.MAX_HEADER_LIST_SIZE, LIST_BYTES),
         )
         super().__init__(blocks, PREFACE, start, windows)
         self._resets = Allowance(RESET_RATE, RESET_BURST)
         self._gone: dict[int, None] = {}
-        """Streams that we have reset: what is on its way on them is read over."""
+        """Streams that the server has reset: data in flight on them is skipped."""
         self._served = 0
-        """Number of the youngest stream that was looked at."""
+        """Number of the latest stream that was processed."""
 
     def head(self, stream: Stream, block: bytes, ends: bool) -> None:
-        """The final head of an answer."""
+        """Sends the final head of a response."""
         if stream.sending == HEAD_DUE:
             stream.sending = BODY_DUE
             self._write_block(stream.number, block, END_STREAM if ends else 0)
@@ -59,20 +60,20 @@ class H2Server(Engine):
                 self._own_end(stream)
 
     def interim(self, stream: Stream, block: bytes) -> None:
-        """A head of status 1xx before the final one."""
+        """Sends a head of status 1xx before the final one."""
         if stream.sending == HEAD_DUE:
             self._write_block(stream.number, block, 0)
 
     def vouch(self) -> None:
-        """The peer is a proxy of ours, which keeps these limits towards each of its clients: all of them together may
-        reset and send more than one."""
+        """Raises the limits for a proxy of this deployment, which enforces them on each of its clients: all of them
+        together may reset and send more than one."""
         self._resets = Allowance(TRUSTED * RESET_RATE, TRUSTED * RESET_BURST)
         self._control = Allowance(TRUSTED * CONTROL_RATE, TRUSTED * CONTROL_BURST)
 
     def prepare_goaway(self) -> None:
-        """Says that GOAWAY will come (RFC 9113 section 6.8): a client that hears it opens no more streams, those that
-        are on their way are still served. A round trip later :meth:`goaway` follows."""
-        self._out.append(wire.goaway(MOST, wire.NO_ERROR, b""))
+        """Announces GOAWAY (RFC 9113 section 6.8): a client that receives it opens no more streams, and streams in
+        flight are still served. A round trip later :meth:`goaway` follows."""
+        self._out.append(frames.goaway(MAX_VALUE, frames.NO_ERROR, b""))
 
     def _block(self, number: int, block: bytes, ends: bool, now: float, events: list[Event]) -> None:
         stream = self.streams.get(number)
@@ -82,25 +83,25 @@ class H2Server(Engine):
         found = self._reader.read(block)
         if number <= self._last and number & 1:
             if number not in self._gone:
-                raise Fault(wire.STREAM_CLOSED, "HEADERS on a closed stream")
+                raise ConnectionFault(frames.STREAM_CLOSED, "HEADERS on a closed stream")
             return
         if not number & 1:
-            raise Fault(wire.PROTOCOL_ERROR, "a client's stream has an odd number")
+            raise ConnectionFault(frames.PROTOCOL_ERROR, "a client's stream has an odd number")
         self._last = number
         if self.is_closing:
             return
         self._served = number
         self._control.level += 1.0
         if len(self.streams) >= STREAMS:
-            self._refuse(number, wire.REFUSED_STREAM, now)
+            self._refuse(number, frames.REFUSED_STREAM, now)
         elif found.fault or (ends and found.content_length):
-            self._refuse(number, wire.PROTOCOL_ERROR, now)
+            self._refuse(number, frames.PROTOCOL_ERROR, now)
         elif found.is_large:
             self._write_block(number, _LARGE_CALL if found.is_call else _LARGE_ANSWER, END_STREAM)
             if ends:
                 self._remember(number)
             else:
-                self._refuse(number, wire.NO_ERROR, now)
+                self._refuse(number, frames.NO_ERROR, now)
         else:
             self._open(number, found, ends, events)
 
@@ -114,8 +115,8 @@ class H2Server(Engine):
         events.append((HEAD, stream, head, ends))
 
     def _refuse(self, number: int, code: int, now: float) -> None:
-        """Resets a stream that nobody has heard of."""
-        self._out.append(wire.rst_stream(number, code))
+        """Resets a stream that was not reported."""
+        self._out.append(frames.rst_stream(number, code))
         self._remember(number)
         self._count_reset(now)
 
@@ -133,10 +134,10 @@ class H2Server(Engine):
             del self.streams[stream.number]
             stream.drop()
         elif stream.left and not stream.lingers:
-            self.reset(stream, wire.NO_ERROR)
+            self.reset(stream, frames.NO_ERROR)
         else:
-            # It lingers, or all of the announced length is there and the flag that ends it is on its way: some clients
-            # send it apart, and take a reset before it for a failure.
+            # It lingers, or all of the announced length has arrived and only the end flag is in flight: some clients
+            # send it separately, and take a reset before it for a failure.
             stream.sending = ENDED
 
     def _peer_ended(self, stream: Stream) -> None:
@@ -145,7 +146,7 @@ class H2Server(Engine):
             stream.drop()
 
     def lingering(self, now: float, limit_s: float) -> list[Stream]:
-        """Streams that are answered and whose request still lacks its end, longer than ``limit_s``; as
+        """Returns the answered streams with a request that has lacked its end for longer than ``limit_s``; called as
         :meth:`stalled`."""
         found = []
         for stream in self.streams.values():
@@ -158,7 +159,7 @@ class H2Server(Engine):
 
     def _count_reset(self, now: float) -> None:
         if not self._resets.take(now):
-            raise Fault(wire.ENHANCE_YOUR_CALM, "too many resets")
+            raise ConnectionFault(frames.ENHANCE_YOUR_CALM, "too many resets")
 
     def _peer_last(self) -> int:
         return self._served
@@ -170,26 +171,26 @@ class H2Client(Engine):
     __slots__ = ()
 
     def __init__(self, blocks: Blocks, windows: Windows | None = None) -> None:
-        """``blocks``: of answers, shared by the connections to one upstream; ``windows``: by all of a process."""
-        start = wire.PREFACE + wire.settings(
-            (wire.HEADER_TABLE_SIZE, 0),
-            (wire.ENABLE_PUSH, 0),
-            (wire.INITIAL_WINDOW_SIZE, STREAM_WINDOW),
-            (wire.MAX_FRAME_SIZE, FRAME_BYTES),
-            (wire.MAX_HEADER_LIST_SIZE, LIST_BYTES),
+        """``blocks`` of responses are shared by the connections to one upstream, ``windows`` by all of a process."""
+        start = frames.PREFACE + frames.settings(
+            (frames.HEADER_TABLE_SIZE, 0),
+            (frames.ENABLE_PUSH, 0),
+            (frames.INITIAL_WINDOW_SIZE, STREAM_WINDOW),
+            (frames.MAX_FRAME_SIZE, FRAME_BYTES),
+            (frames.MAX_HEADER_LIST_SIZE, LIST_BYTES),
         )
         super().__init__(blocks, FIRST_SETTINGS, start, windows)
-        # What comes on streams that we have reset counts there, too: many clients cancel on one connection.
+        # Frames on streams that were reset count there, too: many clients cancel on one connection.
         self._control = Allowance(TRUSTED * CONTROL_RATE, TRUSTED * CONTROL_BURST)
         self._last = -1
 
     @property
     def can_open(self) -> bool:
-        """Whether the upstream takes one more request on this connection."""
-        return len(self.streams) < self.peer_streams and not self.is_closing and self._last < MOST - 1
+        """True if the upstream accepts one more request on this connection."""
+        return len(self.streams) < self.peer_streams and not self.is_closing and self._last < MAX_VALUE - 1
 
     def request(self, block: bytes, ends: bool, owner: Any, *, is_head: bool = False) -> Stream:
-        """Opens a stream for a request; only while :attr:`can_open`. ``is_head``: its answer has no body."""
+        """Opens a stream for a request; only while :attr:`can_open`. ``is_head``: its response has no body."""
         if not self.can_open:
             raise RuntimeError(f"a request on {self!r}")
         self._last = number = self._last + 2
@@ -206,7 +207,7 @@ class H2Client(Engine):
         stream = self.streams.get(number)
         if stream is None:
             if self._is_idle(number):
-                raise Fault(wire.PROTOCOL_ERROR, "HEADERS on an idle stream")
+                raise ConnectionFault(frames.PROTOCOL_ERROR, "HEADERS on an idle stream")
             self._spend(now)
             self._reader.read(block)
         elif stream.receiving == HEAD_DUE:
@@ -220,7 +221,7 @@ class H2Client(Engine):
         if stream.left == _BODILESS or status == 204 or status == 304:
             length = 0
         if head.fault or head.is_large or (ends and (length or status < 200)):
-            self._break(stream, wire.ENHANCE_YOUR_CALM if head.is_large else wire.PROTOCOL_ERROR, now, events)
+            self._break(stream, frames.ENHANCE_YOUR_CALM if head.is_large else frames.PROTOCOL_ERROR, now, events)
             return
         self._control.level += 1.0
         if status >= 200:
@@ -232,7 +233,7 @@ class H2Client(Engine):
 
     def _peer_ended(self, stream: Stream) -> None:
         if stream.sending != ENDED or stream.waiting:
-            self.reset(stream, wire.NO_ERROR)
+            self.reset(stream, frames.NO_ERROR)
         else:
             del self.streams[stream.number]
             stream.drop()
@@ -241,7 +242,7 @@ class H2Client(Engine):
         self.is_closing = True
         for stream in [stream for number, stream in self.streams.items() if number > last]:
             self._forget(stream)
-            events.append((RESET, stream, wire.REFUSED_STREAM, False))
+            events.append((RESET, stream, frames.REFUSED_STREAM, False))
 
     def _push_allowed(self) -> int:
         return 0

@@ -1,38 +1,38 @@
-"""What goes out on an HTTP/2 connection: frames within the peer's windows, and what waits for them."""
+"""The output of an HTTP/2 connection: frames within the peer's windows, and the bytes that wait for credit."""
 
 from collections.abc import Iterable
 from math import inf
 
-from tidegate.wire.http2 import frames as wire
+from tidegate.wire.http2 import frames
 from tidegate.wire.http2.events import SENT, Event
-from tidegate.wire.http2.frames import END_STREAM, MOST, frame_head
+from tidegate.wire.http2.frames import END_STREAM, MAX_VALUE, frame_head
 from tidegate.wire.http2.streams import BODY_DUE, ENDED, Stream
 
 
 class Sender:
-    """The outgoing half of both roles. Body bytes wait per stream, heads never."""
+    """The sending half of both roles. Body bytes wait per stream, heads never."""
 
     __slots__ = ("_blocked", "_frame_bytes", "_initial_window", "_out", "_update_due", "_window", "is_full", "streams")
 
     def __init__(self, start: bytes) -> None:
         self.streams: dict[int, Stream] = {}
-        """By number; those that are not over."""
+        """Open streams by number."""
         self.is_full = False
-        """The transport holds much that has not gone out: body bytes wait here, see :meth:`resume`."""
-        self._out = [start, wire.window_update(0, MOST - wire.DEFAULT_WINDOW)]
-        self._window = self._initial_window = wire.DEFAULT_WINDOW
-        self._frame_bytes = wire.LEAST_FRAME_BYTES
+        """True while the transport buffers much: body bytes wait here, see :meth:`resume`."""
+        self._out = [start, frames.window_update(0, MAX_VALUE - frames.DEFAULT_WINDOW)]
+        self._window = self._initial_window = frames.DEFAULT_WINDOW
+        self._frame_bytes = frames.MIN_FRAME_BYTES
         self._update_due = True
-        """The next block begins with a table size update."""
+        """True if the next block begins with a table size update."""
         self._blocked: dict[int, Stream] = {}
 
     @property
     def is_out_of_credit(self) -> bool:
-        """The peer has left no credit for the connection as a whole."""
+        """True if the peer has left no credit for the connection as a whole."""
         return self._window <= 0
 
     def take(self) -> bytes:
-        """What is to be sent now, b"" for nothing; it is the caller's from here on."""
+        """Returns the bytes to send now, b"" for none, and passes them to the caller."""
         out = self._out
         if not out:
             return b""
@@ -41,7 +41,8 @@ class Sender:
         return data
 
     def data(self, stream: Stream, data: bytes, ends: bool) -> int:
-        """A piece of a body; how much of it went out. The rest is kept, and SENT tells when it goes."""
+        """Sends a piece of a body; returns the number of bytes sent. The rest is kept, and SENT reports when it is
+        sent."""
         if stream.sending != BODY_DUE:
             return 0
         size = len(data)
@@ -69,7 +70,7 @@ class Sender:
         return self._drain(stream)
 
     def trailers(self, stream: Stream, block: bytes) -> None:
-        """The end of a message."""
+        """Sends the end of a message."""
         if stream.sending != BODY_DUE:
             return
         if stream.waiting:
@@ -80,30 +81,30 @@ class Sender:
         self._own_end(stream)
 
     def reset(self, stream: Stream, code: int) -> None:
-        """Ends a stream now; nothing happens if it is over."""
+        """Resets a stream now; does nothing if it is over."""
         if self.streams.get(stream.number) is stream:
-            self._out.append(wire.rst_stream(stream.number, code))
+            self._out.append(frames.rst_stream(stream.number, code))
             self._forget(stream)
 
     def ping(self, payload: bytes) -> None:
-        """Asks for a PONG with these eight bytes."""
-        self._out.append(wire.ping(payload))
+        """Requests a PONG with these eight bytes."""
+        self._out.append(frames.ping(payload))
 
     def pause(self) -> None:
-        """The transport is full: body bytes wait here from now on."""
+        """Notes that the transport is full: body bytes wait here from now on."""
         self.is_full = True
 
     def resume(self) -> list[Event]:
-        """The transport takes more; SENT events of what waited."""
+        """Continues after the transport has room; returns SENT events of the bytes that waited."""
         self.is_full = False
         events: list[Event] = []
         self._release(self._blocked.values(), events)
         return events
 
     def stalled(self, now: float, limit_s: float, rest_s: float = inf) -> list[Stream]:
-        """Streams whose bytes have waited for the peer's credit longer than ``limit_s``, without progress, or as the
-        rest of a message that has ended longer than ``rest_s``, however little by little they go. The times count from
-        the first call that finds them so: it is made regularly, by a sweeper."""
+        """Returns the streams with bytes that have waited for the peer's credit for longer than ``limit_s`` without
+        progress, or as the rest of an ended message for longer than ``rest_s``, with progress or not. The times count
+        from the first call that finds them so: a periodic service makes it."""
         found = []
         for stream in self._blocked.values():
             if stream.sending == ENDED and not stream.ended:
@@ -119,16 +120,16 @@ class Sender:
 
     def _write_block(self, number: int, block: bytes, flags: int) -> None:
         if self._update_due:
-            # A table of size 0 is what we use, whatever size the peer allows.
+            # This side uses a table of size 0, whatever size the peer allows.
             self._update_due = False
             block = b"\x20" + block
         if len(block) <= self._frame_bytes:
-            self._out += (frame_head(len(block) << 8 | wire.HEADERS, flags | wire.END_HEADERS, number), block)
+            self._out += (frame_head(len(block) << 8 | frames.HEADERS, flags | frames.END_HEADERS, number), block)
         else:
-            self._out.append(wire.headers(number, block, flags, self._frame_bytes))
+            self._out.append(frames.headers(number, block, flags, self._frame_bytes))
 
     def _release(self, streams: Iterable[Stream], events: list[Event]) -> None:
-        """Sends what waited, a frame of each stream after the other."""
+        """Sends waiting bytes, a frame of each stream in turn."""
         sent: dict[Stream, int] = {}
         turn = [stream for stream in streams if stream.window > 0]
         while turn:
@@ -141,12 +142,12 @@ class Sender:
                     sent[stream] = sent.get(stream, 0) + size
                     if stream.waiting:
                         again.append(stream)
-                        self._blocked[stream.number] = self._blocked.pop(stream.number)  # last in the next turn
+                        self._blocked[stream.number] = self._blocked.pop(stream.number)  # Last in the next round.
             turn = again
         events.extend((SENT, stream, size, not stream.waiting) for stream, size in sent.items())
 
     def _drain(self, stream: Stream, *, once: bool = False) -> int:
-        """Sends what waits as far as the windows allow, or one frame of it; how many bytes."""
+        """Sends waiting bytes as far as the windows allow, or one frame of them; returns their number."""
         sent = 0
         number = stream.number
         while stream.waiting and not self.is_full:
@@ -185,5 +186,5 @@ class Sender:
         stream.drop()
 
     def _own_end(self, stream: Stream) -> None:
-        """Our message has ended."""
+        """Notes the end of our message."""
         stream.sending = ENDED

@@ -1,6 +1,6 @@
-"""One HTTP/2 stream: how far each side is, its two windows, and what waits for credit.
+"""One HTTP/2 stream: the progress of each side, its two windows, and the bytes that wait for credit.
 
-RFC 9113's states, from what an engine knows of both directions (:attr:`Stream.state`)::
+RFC 9113's states, derived from both directions (:attr:`Stream.state`)::
 
     OPEN ──peer ended──> HALF_CLOSED_REMOTE ──we ended──> CLOSED
       │                                                     ▲
@@ -13,14 +13,14 @@ from typing import Any, Final, final
 from tidegate.wire.http2.limits import STREAM_WINDOW, Windows
 
 HEAD_DUE, BODY_DUE, ENDED = range(3)
-"""How far one direction of a stream is."""
+"""Progress of one direction of a stream."""
 OPEN, HALF_CLOSED_LOCAL, HALF_CLOSED_REMOTE, CLOSED = range(4)
 _JOINED_BYTES: Final = 4096
 
 
 @final
 class Stream:
-    """Of one connection; the engine changes it, the driver owns :attr:`owner`."""
+    """A stream of one connection; the engine changes it, the driver owns :attr:`owner`."""
 
     __slots__ = (
         "_at",
@@ -47,48 +47,49 @@ class Stream:
     def __init__(self, number: int, window: int, allowance: int, owner: Any) -> None:
         self.number = number
         self.owner = owner
-        """Of the driver: what this stream is part of."""
+        """Belongs to the driver: the object that this stream is part of."""
         self.receiving = BODY_DUE
         self.sending = BODY_DUE
         self.window = window
-        """Bytes that the peer takes; negative after it has lowered its initial window."""
+        """Bytes that the peer accepts; negative after it has lowered its initial window."""
         self.allowance = allowance
-        """Bytes that we take."""
+        """Bytes that we accept."""
         self.granted = allowance
-        """The window that we keep open: what it may have on its way or wait here."""
+        """The window that we keep open: the maximum of bytes in flight or waiting here."""
         self.lender: Windows | None = None
-        """Set while it has more than it began with."""
+        """The budget of wider windows, while it has more than its initial window."""
         self.passed = 0
-        """Bytes that the peer has got credit for again."""
+        """Bytes for which the peer has got credit again."""
         self.owed = 0
-        """Bytes passed on that the peer has no credit for yet."""
+        """Consumed bytes for which the peer has no credit yet."""
         self.left = -1
-        """Bytes missing of the announced content-length; negative: none announced."""
+        """Missing bytes of the announced content-length; negative without one."""
         self.lingers = False
-        """Of a server: answered early it is not reset at once, but read over until the peer ends it or its time is up.
-        Clients of HTTP that upload (curl 7.88) take a reset behind a whole answer for a failure."""
+        """For a server: a stream that is answered early is not reset at once; its data is skipped until the peer ends
+        it or its time is up. Clients of HTTP that upload (curl 7.88) take a reset behind a whole response for a
+        failure."""
         self.waiting = 0
         """Bytes that wait for credit."""
         self.closing = False
-        """The end of the stream waits behind them."""
+        """True if the end of the stream waits behind them."""
         self.tail: bytes | None = None
         """Trailers that wait behind them."""
         self.since = 0.0
-        """When it was first seen waiting without progress; 0: it is not."""
+        """Time when it was first seen waiting without progress; 0 otherwise."""
         self.ended = 0.0
-        """When it was first seen with all of our message here and some of it waiting; 0: it was not."""
+        """Time when it was first seen with all of our message here and some of it waiting; 0 otherwise."""
         self._pieces: deque[bytes] | None = None
         self._at = 0
 
     @property
     def state(self) -> int:
-        """As RFC 9113 section 5.1 calls it."""
+        """State in the words of RFC 9113 section 5.1."""
         if self.receiving == ENDED:
             return CLOSED if self.sending == ENDED else HALF_CLOSED_REMOTE
         return HALF_CLOSED_LOCAL if self.sending == ENDED else OPEN
 
     def wait(self, data: bytes) -> None:
-        """Keeps what has no credit, at least one byte. Small pieces are joined: each costs more than it carries."""
+        """Keeps bytes without credit, at least one. Small pieces are joined: each costs more than its content."""
         self.waiting += len(data)
         pieces = self._pieces
         if pieces is None:
@@ -99,7 +100,7 @@ class Stream:
             pieces.append(data)
 
     def take(self, most: int) -> bytes:
-        """The next bytes that waited, at least one and at most ``most``."""
+        """Returns the next waiting bytes, at least one and at most ``most``."""
         pieces = self._pieces
         if not pieces:
             raise RuntimeError(f"nothing waits on {self!r}")
@@ -114,7 +115,7 @@ class Stream:
         return taken
 
     def widen(self, window: int, windows: Windows) -> int:
-        """Makes the window wider, if enough is left for it; by how much."""
+        """Widens the window if the budget allows it; returns by how much."""
         more = window - self.granted
         if more > windows.left:
             return 0
@@ -124,7 +125,7 @@ class Stream:
         return more
 
     def drop(self) -> None:
-        """The stream is over: nothing waits, nothing more is sent or heard."""
+        """Ends the stream: no bytes wait, and nothing more is sent or received."""
         if self.lender is not None:
             self.lender.left += self.granted - STREAM_WINDOW
             self.lender = None

@@ -1,9 +1,9 @@
-"""What our own processes add to a header block, in one shape, so that it is written and read as a whole.
+"""Tails: the fields that Tidegate's processes append to a header block, in one shape, written and read as a whole.
 
-Fields of ours are new with each call: appended to metadata that repeats they would make every block a new one. A block
-that ends with such a tail is taken apart before it: what stands in front is known by its bytes, the tail is matched by
-one pattern. A representation ends by itself (RFC 7541 section 6): where both parts read to their ends, together they
-are what the block says, whoever wrote it. That a tail was found says nothing about its writer: only the token does.
+These fields are new with each call: appended to repeated metadata they would make every block unique. A block with such
+a tail is therefore split before it: the front is cached by its bytes, the tail is matched by one pattern. A
+representation is self-delimiting (RFC 7541 section 6): if both parts are read to their ends, together they are the
+fields of the block, whatever wrote it. The presence of a tail proves nothing about its writer: only the token does.
 """
 
 import re
@@ -15,22 +15,22 @@ from tidegate.wire.http1.grammar import TRACEPARENT
 from tidegate.wire.http2.hpack import literal, literal_name
 
 FIELDS: Final = 10
-"""No tail has more."""
+"""Maximum fields of a tail."""
 
 
 class Tail(NamedTuple):
     """The end of a block."""
 
     start: int
-    """Where it begins."""
+    """Position of its first byte."""
     fields: dict[bytes, bytes]
     """Values by name, in order."""
     outgoing: bytes
-    """Those that are sent on, as literals."""
+    """The forwarded fields, as literals."""
 
 
 ReadTail = Callable[[bytes], Tail | None]
-"""None: the block has no such tail."""
+"""Returns None if the block has no such tail."""
 
 _TRACE_NAME: Final = literal_name(b"traceparent") + b"\x37"
 _TRACE_BYTES: Final = len(_TRACE_NAME) + 0x37
@@ -73,8 +73,8 @@ _call_lines = re.compile(
 
 
 def call_tail(lines: bytes) -> bytes | None:
-    """A gateway's header lines for a queue_proxy as the middle of a tail (in front of it a trace may stand, behind it
-    a timeout and an expectation); None: they are others."""
+    """Returns a gateway's header lines for a queue_proxy as the middle of a tail; in front of it may be a trace, behind
+    it a timeout and an expectation. Returns None for other lines."""
     match = _call_lines(lines)
     if match is None:
         return None
@@ -93,7 +93,7 @@ def call_tail(lines: bytes) -> bytes | None:
 
 
 def read_call_tail(block: bytes) -> Tail | None:
-    """What a gateway adds to a call. Sent on: the trace, the time and the size, the id."""
+    """Reads the fields that a gateway adds to a call. Forwarded are the trace, the time and the size, and the id."""
     start = block.rfind(_TOKEN_NAME)
     if start < 0:
         return None

@@ -1,23 +1,24 @@
-"""A request of HTTP/2 as HTTP/1.1 writes it, and an answer of HTTP/1.1 as HTTP/2 does.
+"""Conversion of a request from HTTP/2 to HTTP/1.1, and of a response from HTTP/1.1 to HTTP/2.
 
-What becomes of the fields is written out and read again by the strict parser of ``wire.head``: nothing that would mean
-something else there (line breaks, framing, a second Host) passes (RFC 9113 section 10.3).
+The converted fields are written out and read again by the strict parser of ``http1.request_head``: bytes that would
+have another meaning there (line breaks, framing, a second Host) are refused (RFC 9113 section 10.3).
 """
 
-from tidegate.wire.http1.head import HeadRules, Rejected, RequestHead, parse_request
-from tidegate.wire.http2.header_blocks import Block
+from tidegate.wire.http1.fields import Rejected
+from tidegate.wire.http1.request_head import HeadRules, RequestHead, parse_request
+from tidegate.wire.http2.block_memory import Block
 from tidegate.wire.http2.hpack import literal
 
 _CONNECTION_FIELDS = frozenset((b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade"))
 
 
 def request_head(block: Block, ends: bool, rules: HeadRules) -> RequestHead | Rejected:
-    """The head of a request; ``ends``: it has no body."""
+    """Returns the head of a request; ``ends``: it has no body."""
     lines = [b"%b %b HTTP/1.1\r\nhost: %b\r\n" % (block.method, block.path, block.authority)]
     cookies = []
     for name, value, _, _, _ in block.fields:
         if name == b"cookie":
-            cookies.append(value)  # One field may come in pieces (RFC 9113 section 8.2.3).
+            cookies.append(value)  # One field may be split (RFC 9113 section 8.2.3).
         elif name[:1] != b":" and name != b"host":
             lines.append(b"%b: %b\r\n" % (name, value))
     if cookies:
@@ -33,12 +34,12 @@ def request_head(block: Block, ends: bool, rules: HeadRules) -> RequestHead | Re
 
 
 def answer_block(status: int, lines: bytes) -> bytes:
-    """The block of an answer's head; ``lines``: its fields as HTTP/1.1 has them, with CRLF between them."""
+    """Returns the block of a response head; ``lines`` are its HTTP/1.1 fields, with CRLF between them."""
     return literal(b":status", b"%d" % status) + field_block(lines)
 
 
 def field_block(lines: bytes) -> bytes:
-    """Fields or trailers of HTTP/1.1 as a block. Those that concern its connection are left out."""
+    """Returns fields or trailers of HTTP/1.1 as a block, without those of its connection."""
     fields = []
     for line in lines.split(b"\r\n"):
         name, colon, value = line.partition(b":")
@@ -49,7 +50,7 @@ def field_block(lines: bytes) -> bytes:
 
 
 def trailer_lines(block: Block) -> bytes:
-    """A request's trailers as HTTP/1.1 writes them; those that could mean something else are left out."""
+    """Returns a request's trailers as HTTP/1.1 lines, without those that could have another meaning there."""
     return b"".join(
         [
             b"%b: %b\r\n" % (name, value)
@@ -75,4 +76,4 @@ _NO_TRAILERS = _CONNECTION_FIELDS | {
     b"via",
     b"x-request-id",
 }
-"""RFC 9110 section 6.5.1: framing, routing, authentication, what the request means."""
+"""RFC 9110 section 6.5.1: framing, routing, authentication, and fields that change the meaning of a request."""

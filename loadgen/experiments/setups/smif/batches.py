@@ -1,4 +1,4 @@
-"""A larger batch is more work for a replica (table 1), and load that counting requests does not see (figure 5)."""
+"""Larger batches are more work for a replica (table 1), load that counting requests does not see (figure 5)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from itertools import pairwise
 from statistics import fmean
 
 from tidegate.function import Sla
-from tidegate.loadgen.experiments.outcome import Outcome
+from tidegate.loadgen.experiments.outcome import ExperimentOutcome
 from tidegate.loadgen.experiments.registry import setup
 from tidegate.loadgen.experiments.setups.worlds import deployed, function, kind, latencies, run, scaling
 from tidegate.loadgen.experiments.tables import Count, NotNegative, Positive, Share, Some
@@ -24,20 +24,20 @@ class Table1:
     callers: Count
     window_s: Positive
     batches: Some[Count]
-    """Rising."""
+    """Rising batch sizes."""
 
     @property
     def profile(self) -> ServiceProfile:
-        """One request at a time, as on one device."""
+        """Returns the profile: one request at a time, as on one device."""
         return ServiceProfile(times=Line(base_s=self.base_s, per_item_s=self.per_item_s), jitter=self.jitter, width=1)
 
 
 @setup(Table1)
-def table1(parameters: Table1, seed: int) -> Outcome:
-    """One replica under callers that send as soon as they have their answer, once for each batch size.
+def table1(parameters: Table1, seed: int) -> ExperimentOutcome:
+    """Runs one replica under callers that send as soon as they have their answer, once for each batch size.
 
-    The rate is that up to the last answer inside the window: at batch 128 the one that the window cuts off is a
-    twentieth of all.
+    The rate covers the time up to the last answer inside the window: at batch 128 the request that the window cuts off
+    is a twentieth of all.
     """
     figures: dict[str, float] = {}
     rates, times = [], []
@@ -53,7 +53,7 @@ def table1(parameters: Table1, seed: int) -> Outcome:
         }
     figures |= {"least_throughput_step": _least_step(rates), "least_latency_step": _least_step(times)}
     points = tuple(map(float, parameters.batches))
-    return Outcome(
+    return ExperimentOutcome(
         figures=figures,
         series={
             "throughput [inferences/s by batch size]: simulated": tuple(zip(points, rates, strict=True)),
@@ -74,20 +74,20 @@ def _one_replica(parameters: Table1, batch: int, seed: int) -> Everything:
 
 
 def _least_step(values: Sequence[float]) -> float:
-    """The smallest ratio of a value to the one before it: above 1, they rise. 1 where there is only one."""
+    """Returns the smallest ratio of a value to the one before it: above 1, they rise. 1 for a single value."""
     return min((after / before for before, after in pairwise(values)), default=1.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scaled(Table1):
-    """``window_s`` is the time that is measured, at the end of ``duration_s``."""
+    """Parameters. ``window_s`` is the measured time, at the end of ``duration_s``."""
 
     duration_s: Positive
     sla_factor: Positive
     """The latency target, in service times of the tested batch."""
     max_scale: Count
     start_s: NotNegative
-    """From a decision to a ready replica."""
+    """Seconds from a decision to a ready replica."""
 
     def __post_init__(self) -> None:
         if self.window_s > self.duration_s:
@@ -95,9 +95,9 @@ class Scaled(Table1):
 
 
 @setup(Scaled)
-def autoscaling(parameters: Scaled, seed: int) -> Outcome:
-    """The same callers under two policies, once for each batch size: Knative's, which counts requests in flight
-    (a container without a limit, a target of 100), and the SLA policy. Both begin with one replica."""
+def autoscaling(parameters: Scaled, seed: int) -> ExperimentOutcome:
+    """Runs the same callers under two policies, once for each batch size: Knative's, which counts requests in flight (a
+    container without a limit, a target of 100), and the SLA policy. Both begin with one replica."""
     figures: dict[str, float] = {}
     series = {}
     gains = []
@@ -116,11 +116,11 @@ def autoscaling(parameters: Scaled, seed: int) -> Outcome:
         figures[f"gain_{batch}"] = gains[-1]
     replicas = [figures[f"kpa_{batch}_replicas"] for batch in parameters.batches]
     figures |= {"least_gain": min(gains), "kpa_replicas_apart": max(replicas) - min(replicas)}
-    return Outcome(figures=figures, series=series)
+    return ExperimentOutcome(figures=figures, series=series)
 
 
 def scaled(parameters: Scaled, policy: str, batch: int, seed: int) -> Everything:
-    """One batch size under one policy."""
+    """Runs one batch size under one policy."""
     target_s = parameters.sla_factor * parameters.profile.nominal(batch)
     of = function(
         concurrency=0,

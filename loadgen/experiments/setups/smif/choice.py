@@ -1,7 +1,7 @@
 """Devices of very different speed (figure 2): the load goes to the cheapest group that meets the SLA.
 
-Two parts of the product say which one that is: the answer to a deploy, from declared profiles
-(``tidegate.autoscaler.profiles.admission``), and the SLA policy, which is told nothing and learns from what it serves.
+Two parts of the product decide that: the answer to a deploy, from declared profiles
+(``tidegate.autoscaler.profiles.admission``), and the SLA policy, which gets no profile and learns from served requests.
 """
 
 from dataclasses import dataclass, replace
@@ -10,7 +10,7 @@ from tidegate.autoscaler.profiles.admission import Kind as AdmissionKind
 from tidegate.autoscaler.profiles.admission import assess
 from tidegate.deploy.placement.ledger import Accelerator, AcceleratorKind, Profile, Room
 from tidegate.function import Function, Sla
-from tidegate.loadgen.experiments.outcome import Outcome
+from tidegate.loadgen.experiments.outcome import ExperimentOutcome
 from tidegate.loadgen.experiments.registry import setup
 from tidegate.loadgen.experiments.setups.worlds import deployed, fixed, function, kind, poisson, run, scaling
 from tidegate.loadgen.experiments.tables import Count, Positive, Share, Some, Word
@@ -22,7 +22,7 @@ class Device:
     name: Word
     price_per_hour: Positive
     seconds: dict[str, Positive]
-    """Of one inference, by model."""
+    """Seconds of one inference, by model."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,9 +32,9 @@ class Choice:
     """Devices of each kind."""
     models: Some[Word]
     room: Positive
-    """Latency targets are the times of the devices times this: those that are slower cannot meet them."""
+    """Factor on the devices' times that gives the latency targets: slower devices cannot meet them."""
     use: Share
-    """Load, as part of what one replica of the right group can do."""
+    """Load, as a share of the capacity of one replica of the right group."""
     jitter: Share
     duration_s: Positive
     settled_s: Positive
@@ -48,8 +48,8 @@ class Choice:
 
 
 @setup(Choice)
-def choice(parameters: Choice, seed: int) -> Outcome:
-    """Each model with each latency that one of the devices just meets."""
+def choice(parameters: Choice, seed: int) -> ExperimentOutcome:
+    """Runs each model with each latency that one of the devices just meets."""
     admitted, settled, late, cases = 0, 0.0, 0.0, 0
     for model in parameters.models:
         for target_s in sorted(parameters.room * each.seconds[model] for each in parameters.devices):
@@ -62,7 +62,7 @@ def choice(parameters: Choice, seed: int) -> Outcome:
             share, missed = _settled(parameters, model, target_s, right, seed)
             settled += share
             late += missed
-    return Outcome(
+    return ExperimentOutcome(
         figures={
             "cases": float(cases),
             "admission_right_share": admitted / cases,
@@ -77,7 +77,7 @@ def _function(target_s: float) -> Function:
 
 
 def _admission(parameters: Choice, model: str, target_s: float) -> str | None:
-    """The first kind that a deploy is told would meet the target, cheapest first."""
+    """Returns the first kind, cheapest first, that a deploy reports as meeting the target."""
     kinds = []
     for each in sorted(parameters.devices, key=lambda each: each.price_per_hour):
         accelerator = Accelerator(
@@ -94,7 +94,7 @@ def _admission(parameters: Choice, model: str, target_s: float) -> str | None:
 
 
 def _settled(parameters: Choice, model: str, target_s: float, right: Device, seed: int) -> tuple[float, float]:
-    """(part of the replica time at the end that is the right group's, part of the answers then that are late)."""
+    """Returns (share of the replica time at the end in the right group, share of the answers then that are late)."""
     profiles = {each.name: fixed(each.seconds[model], jitter=parameters.jitter) for each in parameters.devices}
     cheapest = min(parameters.devices, key=lambda each: each.price_per_hour).name
     scenario = Scenario(

@@ -1,7 +1,7 @@
-"""Two groups of different speed: what weights are worth (figure 6), and that the traffic manager finds them.
+"""Two groups of different speed: the value of weights (figure 6), and whether the traffic manager finds them.
 
-Each request goes to a group at its arrival, by weight (early binding), as the paper's service mesh does it: nothing but
-the weights decides, and a group that gets more than its part holds up all callers.
+Each request is bound to a group at its arrival, by weight (early binding), as in the paper's service mesh. Only the
+weights decide, and a group that gets more than its share delays all callers.
 """
 
 from collections.abc import Callable, Mapping
@@ -11,11 +11,11 @@ from typing import Annotated
 import msgspec
 
 from tidegate.function import Routing
-from tidegate.loadgen.experiments.outcome import Outcome
+from tidegate.loadgen.experiments.outcome import ExperimentOutcome
 from tidegate.loadgen.experiments.registry import setup
 from tidegate.loadgen.experiments.setups.worlds import deployed, fixed, function, kind
 from tidegate.loadgen.experiments.tables import Count, Positive, Share, Some
-from tidegate.loadgen.simulator.result import Everything, Second
+from tidegate.loadgen.simulator.result import Everything, FunctionSecond
 from tidegate.loadgen.simulator.scenario import Callers, Scenario
 from tidegate.loadgen.simulator.simulation import Simulation
 from tidegate.records.route_table import Binding
@@ -30,12 +30,12 @@ class Pair:
     fast_ips: Positive
     """Inferences per second of the V100."""
     slow_ips: Positive
-    """Of the T4."""
+    """Inferences per second of the T4."""
     jitter: Share
     duration_s: Positive
-    """The second half is measured."""
+    """Duration; the second half is measured."""
     fast_percent: Percent
-    """The V100's weight where it is not found."""
+    """The V100's weight in the run with fixed weights."""
 
     @property
     def sum_ips(self) -> float:
@@ -51,11 +51,11 @@ class Weighted(Pair):
     callers: Count
     share_low: Share
     share_high: Share
-    """The V100's share is found when it lies between these and stays there."""
+    """Upper end of the range in which the V100's share counts as found, once it stays there."""
 
 
 class _Weights(Everything):
-    """Keeps the weights that are in force at the end of each second, too."""
+    """A sink that also keeps the weights in force at the end of each second."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -63,14 +63,14 @@ class _Weights(Everything):
         self.weights: list[tuple[float, float]] = []
         """(second, weight of the V100)."""
 
-    def second(self, second: Second) -> None:
+    def second(self, second: FunctionSecond) -> None:
         super().second(second)
         self.weights.append((second.at_s, self.look().get(FAST, 0.0)))
 
 
 @setup(Weighted)
-def weights(parameters: Weighted, seed: int) -> Outcome:
-    """A saturating closed loop: even weights, those of the paper, and those that the traffic manager finds."""
+def weights(parameters: Weighted, seed: int) -> ExperimentOutcome:
+    """Runs a saturating closed loop with even weights, those of the paper, and those that the traffic manager finds."""
     load = Callers(function="f", callers=parameters.callers)
     even = loaded(parameters, load, seed, EVEN)
     given = loaded(parameters, load, seed, parameters.weighted)
@@ -78,7 +78,7 @@ def weights(parameters: Weighted, seed: int) -> Outcome:
     even_ips, given_ips, found_ips = (_rate(parameters, each) for each in (even, given, found))
     since = parameters.duration_s / 2.0
     late = [each[3] for each in found.ended if each[2] > since]
-    return Outcome(
+    return ExperimentOutcome(
         figures={
             "even_ips": even_ips,
             "weighted_ips": given_ips,
@@ -96,14 +96,14 @@ def weights(parameters: Weighted, seed: int) -> Outcome:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Widening(Pair):
     callers: Some[Count]
-    """Rising."""
+    """Rising numbers of callers."""
     rate_rps: Positive
-    """No caller sends more than so many requests per second."""
+    """Maximum requests per second of a caller."""
 
 
 @setup(Widening)
-def concurrency(parameters: Widening, seed: int) -> Outcome:
-    """What weights gain over even ones, at more and more callers."""
+def concurrency(parameters: Widening, seed: int) -> ExperimentOutcome:
+    """Measures the gain of weights over even ones, at more and more callers."""
     figures: dict[str, float] = {}
     curves: dict[str, list[tuple[float, float]]] = {"50:50": [], "weighted": []}
     gaps: list[float] = []
@@ -118,14 +118,14 @@ def concurrency(parameters: Widening, seed: int) -> Outcome:
         gaps.append(gap)
         curves["50:50"].append((float(callers), even))
         curves["weighted"].append((float(callers), given))
-    return Outcome(
+    return ExperimentOutcome(
         figures=figures | {"least_gap": min(gaps)},
         series={f"throughput [inferences/s by callers]: {name}": curve for name, curve in curves.items()},
     )
 
 
 def loaded(parameters: Pair, load: Callers, seed: int, weights: Mapping[str, float] | None) -> _Weights:
-    """One V100 and one T4 under a closed loop; ``weights`` None: the traffic manager's, even at first."""
+    """Runs one V100 and one T4 under a closed loop; ``weights`` None: those of the traffic manager, even at first."""
     profiles = {
         FAST: fixed(1.0 / parameters.fast_ips, jitter=parameters.jitter, width=1),
         SLOW: fixed(1.0 / parameters.slow_ips, jitter=parameters.jitter, width=1),
@@ -147,13 +147,14 @@ def loaded(parameters: Pair, load: Callers, seed: int, weights: Mapping[str, flo
 
 
 def _rate(parameters: Pair, sink: Everything) -> float:
-    """Inferences per second in the second half."""
+    """Returns inferences per second in the second half."""
     since = parameters.duration_s / 2.0
     return sum(each[2] > since and each[5] == "answered" for each in sink.ended) / (parameters.duration_s - since)
 
 
 def _converged_s(weights: list[tuple[float, float]], parameters: Weighted) -> float:
-    """From when on the weight lay where it should; the whole duration where it did not at the end."""
+    """Returns the time from which on the weight stayed in its range; the whole duration if it was outside at the
+    end."""
     since = parameters.duration_s
     for at_s, weight in reversed(weights):
         if not parameters.share_low <= weight <= parameters.share_high:

@@ -1,8 +1,8 @@
-"""Is one replica enough to know what a group carries? (section 4.4.1)
+"""Accuracy of a group's rate estimated from one sampled replica (section 4.4.1).
 
-A group serves Poisson arrivals. Each second the replica whose turn it is tells what it did in that second, times the
-number of replicas: the paper's estimate of one sampled replica. Beside it the same for as many as the product asks
-(``tidegate.autoscaler.measure.sampling``). Both are held against all that the group did, over windows.
+A group serves Poisson arrivals. Each second one replica in rotation reports its work of that second, times the number
+of replicas: the paper's estimate. Beside it runs the same for as many replicas as the product samples
+(``tidegate.autoscaler.measure.sampling``). Both are compared with all work of the group, over windows.
 """
 
 from collections import Counter
@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from tidegate.autoscaler.measure.sampling import sample_size, turn
+from tidegate.autoscaler.measure.sampling import round_robin, sample_size
 from tidegate.function import Routing
-from tidegate.loadgen.experiments.outcome import Outcome
+from tidegate.loadgen.experiments.outcome import ExperimentOutcome
 from tidegate.loadgen.experiments.registry import setup
 from tidegate.loadgen.experiments.setups.worlds import deployed, fixed, function, kind, poisson, run
 from tidegate.loadgen.experiments.tables import Count, Positive, Share, Some
@@ -25,16 +25,16 @@ class Sampled:
     sizes: Some[Count]
     """Replicas of the group."""
     rate_rps: Positive
-    """Of the whole group."""
+    """Requests per second of the whole group."""
     use: Share
-    """How busy its replicas are."""
+    """Utilisation of its replicas."""
     jitter: Share
     spread: Spread
     """How a replica is chosen."""
     duration_s: Positive
     window_s: Positive
     error: Positive
-    """Relative to what the group did: what counts as right."""
+    """Relative error up to which an estimate counts as right."""
 
     def __post_init__(self) -> None:
         if not 1.0 <= self.window_s <= self.duration_s:
@@ -42,8 +42,8 @@ class Sampled:
 
 
 @setup(Sampled)
-def sampling(parameters: Sampled, seed: int) -> Outcome:
-    """Share of the windows in which the estimate is right, over all sizes and at the worst of them."""
+def sampling(parameters: Sampled, seed: int) -> ExperimentOutcome:
+    """Returns the share of windows with a right estimate, over all sizes and at the worst of them."""
     figures: dict[str, float] = {}
     shares: dict[str, list[float]] = {"one": [], "asked": []}
     for size in parameters.sizes:
@@ -55,11 +55,11 @@ def sampling(parameters: Sampled, seed: int) -> Outcome:
     for name, found in shares.items():
         figures |= {f"{name}_right_share": fmean(found), f"{name}_worst_right_share": min(found)}
     points = [(float(size), figures[f"one_{size}_mean_error"]) for size in parameters.sizes]
-    return Outcome(figures=figures, series={"mean error [share by replicas]: one sampled": points})
+    return ExperimentOutcome(figures=figures, series={"mean error [share by replicas]: one sampled": points})
 
 
 def _served(parameters: Sampled, size: int, seed: int) -> tuple[Mapping[tuple[int, str], int], list[str]]:
-    """(requests that ended by second and replica, the replicas)."""
+    """Returns (requests that ended by second and replica, the replicas)."""
     of = function(concurrency=4, routing=Routing(spread=parameters.spread))
     service = fixed(parameters.use * size / parameters.rate_rps, jitter=parameters.jitter)
     scenario = Scenario(
@@ -78,7 +78,7 @@ def _served(parameters: Sampled, size: int, seed: int) -> tuple[Mapping[tuple[in
 def _errors(
     parameters: Sampled, served: Mapping[tuple[int, str], int], names: Sequence[str], count: int
 ) -> list[float]:
-    """Relative error of the estimate of ``count`` replicas in turns, by window."""
+    """Returns the relative error of the estimate from ``count`` replicas in rotation, by window."""
     seconds, errors = int(parameters.window_s), []
     for first in range(0, int(parameters.duration_s) - seconds + 1, seconds):
         window = range(first, first + seconds)
@@ -89,5 +89,5 @@ def _errors(
 
 
 def _asked(names: Sequence[str], second: int, count: int) -> Sequence[str]:
-    """Whose turn it is: one, or as many as the product asks."""
-    return (names[second % len(names)],) if count == 1 else turn(names, second)
+    """Returns the replicas sampled in a second: one, or as many as the product samples."""
+    return (names[second % len(names)],) if count == 1 else round_robin(names, second)

@@ -1,7 +1,7 @@
-"""Several replicas on one device: side by side by MPS, in turns, or one alone (figures 3 and 7).
+"""Several replicas on one device: side by side by MPS, time-sliced, or one alone (figures 3 and 7).
 
-How much more a device does with so many executions at once is the measurement itself and goes in as a profile; what
-comes out is what the product's slots, placement and waiting room leave of it.
+The work that a device does with that many executions at once is the paper's measurement and enters as a profile. The
+result is what the product's slots, placement and waiting room leave of it.
 """
 
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from typing import Annotated
 import msgspec
 
 from tidegate.function import GpuNeeds
-from tidegate.loadgen.experiments.outcome import Outcome
+from tidegate.loadgen.experiments.outcome import ExperimentOutcome
 from tidegate.loadgen.experiments.registry import setup
 from tidegate.loadgen.experiments.setups.worlds import deployed, fixed, function, kind, latencies, run
 from tidegate.loadgen.experiments.tables import Count, Positive, Share, Some
@@ -21,7 +21,7 @@ from tidegate.loadgen.simulator.scenario import Callers, Scenario
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gain:
-    """Work of ``replicas`` executions at once, in units of what one does alone."""
+    """Work of ``replicas`` executions at once, in units of a single one."""
 
     replicas: Annotated[int, msgspec.Meta(ge=2)]
     mps: Positive
@@ -47,8 +47,8 @@ class Sizes(Shared):
 
 
 @setup(Sizes)
-def sharing(parameters: Sizes, seed: int) -> Outcome:
-    """So many replicas on one device as each gain is of: by MPS, in turns, and one that has it to itself."""
+def sharing(parameters: Sizes, seed: int) -> ExperimentOutcome:
+    """Runs as many replicas on one device as each gain is for: by MPS, time-sliced, and one alone."""
     alone = throughput(parameters, parameters.service_s, 1, Sharing.EXCLUSIVE, seed)
     figures = {"exclusive_rps": alone}
     curves: dict[str, list[tuple[float, float]]] = {"MPS": [(1.0, alone)], "in turns": [(1.0, alone)]}
@@ -64,7 +64,7 @@ def sharing(parameters: Sizes, seed: int) -> Outcome:
         }
         curves["MPS"].append((float(replicas), together))
         curves["in turns"].append((float(replicas), turns))
-    return Outcome(
+    return ExperimentOutcome(
         figures=figures,
         series={f"throughput [requests/s by replicas]: {name}": curve for name, curve in curves.items()},
     )
@@ -74,22 +74,22 @@ def sharing(parameters: Sizes, seed: int) -> Outcome:
 class Models(Shared):
     replicas: Annotated[int, msgspec.Meta(ge=2, le=100)]
     service_s: Annotated[dict[str, Positive], msgspec.Meta(min_length=1)]
-    """Of one inference, by model."""
+    """Seconds of one inference, by model."""
 
 
 @setup(Models)
-def models(parameters: Models, seed: int) -> Outcome:
-    """Each model with so many replicas on one device, by MPS and in turns."""
+def models(parameters: Models, seed: int) -> ExperimentOutcome:
+    """Runs each model with that many replicas on one device, by MPS and time-sliced."""
     gains = {}
     for name, service_s in parameters.service_s.items():
         together = throughput(parameters, service_s, parameters.replicas, Sharing.MPS, seed)
         turns = throughput(parameters, service_s, parameters.replicas, Sharing.TIME_MULTIPLEXED, seed)
         gains[f"{name}_mps_over_turns"] = together / turns
-    return Outcome(figures=gains | {"least_mps_over_turns": min(gains.values())})
+    return ExperimentOutcome(figures=gains | {"least_mps_over_turns": min(gains.values())})
 
 
 def throughput(parameters: Shared, service_s: float, replicas: int, sharing: Sharing, seed: int) -> float:
-    """Requests per second of so many replicas on one device."""
+    """Returns requests per second of ``replicas`` replicas on one device."""
     of = function(gpu=GpuNeeds(mps=True, core_percentage=100 // replicas))
     scenario = Scenario(
         kinds=(kind(count=1, sharing=sharing, gain=parameters.table(sharing)),),

@@ -1,4 +1,4 @@
-"""One system under one load, and what was measured of it."""
+"""One system under one load, and its measurements."""
 
 import math
 import random
@@ -10,27 +10,27 @@ from statistics import fmean
 from typing import Final
 
 from tidegate.loadgen.experiments.outcome import ExperimentError
-from tidegate.loadgen.experiments.setups.thesis.systems import Cluster, Hpa, Kpa, Phase, System, scenario
+from tidegate.loadgen.experiments.setups.thesis.systems import Cluster, Hpa, Kpa, System, SystemPhase, scenario
 from tidegate.loadgen.experiments.setups.worlds import run
 from tidegate.loadgen.metrics.elasticity import Elasticity, Point, elasticity, workload_demand
 from tidegate.loadgen.metrics.usage import activity
-from tidegate.loadgen.simulator.result import Everything, Second
+from tidegate.loadgen.simulator.result import Everything, FunctionSecond
 
 SAMPLING_S: Final = 15.0
-"""Of the figures over time."""
+"""Sampling period of the figures over time."""
 PERCENTS: Final = (10, 25, 50, 75, 90, 95, 99)
 KEPT: Final = 128
-"""Runs that are remembered: several experiments look at the same ones."""
+"""Runs that are cached: several experiments read the same ones."""
 
 Curve = tuple[tuple[float, float], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Served:
-    """What became of a phase, or of all requests."""
+    """Results of a phase, or of all requests."""
 
     total_s: float
-    """From its start to its last answer."""
+    """Seconds from its start to its last answer."""
     requests: int
     mean_s: float
     percentiles_s: Mapping[int, float]
@@ -44,32 +44,35 @@ class Served:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
-    """Times count from the begin of the load."""
+class ThesisRun:
+    """Measurements of a run; times count from the beginning of the load."""
 
     whole: Served
     phases: tuple[Served, ...]
     own: Elasticity
-    """Against what the autoscaler asked for."""
+    """Elasticity against the autoscaler's desired count."""
     workload: Elasticity
-    """Against what the load needed."""
+    """Elasticity against the load's demand."""
     active: tuple[float, ...]
     """Percent of the time in which each device executed something, the busiest first."""
     wanted: Curve
-    """Replicas by the last decision."""
+    """Desired replicas by the last decision."""
     ready: Curve
     latency: Curve
-    """Mean of the requests that ended in each sampling period, at its end."""
+    """Mean latency of the requests that ended in each sampling period, at its end."""
 
     def fewest_wanted(self, start_s: float, end_s: float) -> float:
-        """From ``start_s`` up to ``end_s``, without it."""
+        """Minimum desired replicas in [``start_s``, ``end_s``)."""
         before = [value for at_s, value in self.wanted if at_s <= start_s][-1:]
         return min([*before, *(value for at_s, value in self.wanted if start_s < at_s < end_s)])
 
 
 @lru_cache(maxsize=KEPT)
-def measured(system: System, phases: tuple[Phase, ...], cluster: Cluster, kpa: Kpa, hpa: Hpa, seed: int) -> Run:
-    """The load begins after the idle time, at a moment of the utilisation autoscaler's period that the seed draws."""
+def measured(
+    system: System, phases: tuple[SystemPhase, ...], cluster: Cluster, kpa: Kpa, hpa: Hpa, seed: int
+) -> ThesisRun:
+    """Runs the system. The load begins after the idle time, at a phase of the utilisation autoscaler's period that the
+    seed draws."""
     begin_s = cluster.idle_s + random.Random(seed).uniform(0.0, hpa.period_s)
     _, sink = run(scenario(system, phases, cluster, kpa, hpa, begin_s, seed))
     served = _by_phase(sink, phases, begin_s)
@@ -85,7 +88,7 @@ def measured(system: System, phases: tuple[Phase, ...], cluster: Cluster, kpa: K
         rate = math.fsum(each for start_s, until_s, each in needs if start_s <= at_s < until_s)
         return workload_demand(rate, cluster.service_s, in_flight)
 
-    return Run(
+    return ThesisRun(
         whole=_served(every, 0.0),
         phases=tuple(_served(ended, phase.start_s) for phase, ended in zip(phases, served, strict=True)),
         own=elasticity([Point(at_s, row.wanted, row.ready) for at_s, _, row in supply.sampled()], end_s),
@@ -98,11 +101,11 @@ def measured(system: System, phases: tuple[Phase, ...], cluster: Cluster, kpa: K
 
 
 Ended = list[tuple[float, float]]
-"""(when a request ended, what it took), rising."""
+"""(end time of a request, its latency), rising."""
 
 
-def _by_phase(sink: Everything, phases: Sequence[Phase], begin_s: float) -> list[Ended]:
-    """Raises ExperimentError where a request was not answered."""
+def _by_phase(sink: Everything, phases: Sequence[SystemPhase], begin_s: float) -> list[Ended]:
+    """Returns the results by phase. Raises ExperimentError if a request was not answered."""
     phase_of = [index for index, phase in enumerate(phases) for _ in range(phase.workers)]
     found: list[Ended] = [[] for _ in phases]
     for (_, _, sent_s, _, caller), _, at_s, _, _, end in sink.ended:
@@ -139,16 +142,16 @@ def _active(sink: Everything, devices: int, begin_s: float, duration_s: float) -
 
 
 class _Supply:
-    """Replicas second by second, from the begin of the load to its end."""
+    """Replica counts second by second, from the beginning of the load to its end."""
 
-    def __init__(self, seconds: Sequence[Second], begin_s: float, end_s: float) -> None:
+    def __init__(self, seconds: Sequence[FunctionSecond], begin_s: float, end_s: float) -> None:
         self._rows = seconds
         self._times = [row.at_s - begin_s for row in seconds]
         self._end_s = end_s
 
-    def sampled(self) -> Iterator[tuple[float, float, Second]]:
-        """(start of a sampling period, its middle, what was there in the middle); our choice: the thesis does not say
-        where in a period it samples."""
+    def sampled(self) -> Iterator[tuple[float, float, FunctionSecond]]:
+        """Yields (start of a sampling period, its middle, the counts in the middle). Our choice: the thesis does not
+        say where in a period it samples."""
         for number in range(math.ceil(self._end_s / SAMPLING_S)):
             start_s = number * SAMPLING_S
             middle_s = start_s + SAMPLING_S / 2.0
@@ -160,11 +163,11 @@ class _Supply:
     def ready(self) -> Curve:
         return self._steps([row.ready for row in self._rows])
 
-    def _at(self, at_s: float) -> Second:
+    def _at(self, at_s: float) -> FunctionSecond:
         return self._rows[max(0, bisect_right(self._times, at_s) - 1)]
 
     def _steps(self, values: Sequence[int]) -> Curve:
-        """With both values where one becomes another."""
+        """Returns a curve with both values at each change."""
         found: list[tuple[float, float]] = []
         for at_s, value in zip(self._times, values, strict=True):
             if at_s < 0.0:

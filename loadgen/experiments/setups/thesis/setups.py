@@ -1,13 +1,13 @@
-"""What the experiments look at: each setup runs some systems under some loads and names the figures."""
+"""The setups of the thesis' experiments: each runs some systems under some loads and names the figures."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from tidegate.loadgen.experiments.outcome import Outcome
+from tidegate.loadgen.experiments.outcome import ExperimentOutcome
 from tidegate.loadgen.experiments.registry import setup
-from tidegate.loadgen.experiments.setups.thesis.runs import Curve, Run, Served, measured
-from tidegate.loadgen.experiments.setups.thesis.systems import Cluster, Hpa, Kpa, Percent, Phase, System
+from tidegate.loadgen.experiments.setups.thesis.runs import Curve, Served, ThesisRun, measured
+from tidegate.loadgen.experiments.setups.thesis.systems import Cluster, Hpa, Kpa, Percent, System, SystemPhase
 from tidegate.loadgen.experiments.tables import Positive, Some
 from tidegate.loadgen.metrics.cost import monthly_cost
 from tidegate.loadgen.metrics.elasticity import Elasticity
@@ -15,7 +15,7 @@ from tidegate.loadgen.metrics.elasticity import Elasticity
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    phases: Some[Phase]
+    phases: Some[SystemPhase]
     cluster: Cluster
     kpa: Kpa
     hpa: Hpa
@@ -23,20 +23,20 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Costs(Comparison):
-    """Of nodes that are booked for a whole run."""
+    """Parameters of nodes that are booked for a whole run."""
 
     node_price_per_hour: Positive
-    """Dollars."""
+    """In dollars."""
     printed_kpa_s: Positive
-    """What the source says that the run took."""
+    """Duration of the run as printed in the source."""
     printed_hpa_s: Positive
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lowered(Comparison):
-    """``phases`` is the variable load; the same system ``hpa`` once more with another threshold."""
+    """Parameters. ``phases`` is the variable load; the same system ``hpa`` runs once more with another threshold."""
 
-    constant: Some[Phase]
+    constant: Some[SystemPhase]
     lower_threshold: Percent
     node_price_per_hour: Positive
 
@@ -44,7 +44,7 @@ class Lowered(Comparison):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sweep(Comparison):
     thresholds: Some[Percent]
-    """Falling; each stands for the one of ``hpa``."""
+    """Falling thresholds, each in place of that of ``hpa``."""
 
     def __post_init__(self) -> None:
         if any(later >= earlier for earlier, later in pairwise(self.thresholds)):
@@ -52,8 +52,8 @@ class Sweep(Comparison):
 
 
 @setup(Comparison)
-def latency(given: Comparison, seed: int) -> Outcome:
-    """Times of requests and phases, of the three systems."""
+def latency(given: Comparison, seed: int) -> ExperimentOutcome:
+    """Measures times of requests and phases, for the three systems."""
     runs = {system: _run(given, system, seed) for system in System}
     figures: dict[str, float] = {}
     for system, found in runs.items():
@@ -64,23 +64,24 @@ def latency(given: Comparison, seed: int) -> Outcome:
     total_s = {system: found.whole.total_s for system, found in runs.items()}
     figures["hpa_over_kpa"] = total_s[System.HPA] / total_s[System.KPA]
     figures["kpa_over_late"] = total_s[System.KPA] / total_s[System.LATE]
-    return Outcome(figures=figures, series=_series(runs))
+    return ExperimentOutcome(figures=figures, series=_series(runs))
 
 
 @setup(Comparison)
-def provisioning(given: Comparison, seed: int) -> Outcome:
-    """How well supply followed demand, sampled every 15 s: the demand of the autoscaler, and that of the load."""
+def provisioning(given: Comparison, seed: int) -> ExperimentOutcome:
+    """Measures how well supply follows demand, sampled every 15 s: the demand of the autoscaler, and that of the
+    load."""
     runs = {system: _run(given, system, seed) for system in (System.KPA, System.HPA)}
     figures: dict[str, float] = {}
     for system, found in runs.items():
         figures |= _elasticity(system, found.own) | _elasticity(f"{system}_workload", found.workload)
         figures[f"{system}_short_s"] = found.own.tau_under / 100.0 * found.whole.total_s
-    return Outcome(figures=figures, series=_series(runs))
+    return ExperimentOutcome(figures=figures, series=_series(runs))
 
 
 @setup(Costs)
-def cost(given: Costs, seed: int) -> Outcome:
-    """Monthly costs of runs on every working day, and how busy the devices were."""
+def cost(given: Costs, seed: int) -> ExperimentOutcome:
+    """Computes monthly costs of runs on every working day, and the utilisation of the devices."""
     runs = {system: _run(given, system, seed) for system in (System.KPA, System.HPA)}
     nodes, price = given.cluster.devices, given.node_price_per_hour
     kpa_s, hpa_s = (found.whole.total_s for found in runs.values())
@@ -98,12 +99,12 @@ def cost(given: Costs, seed: int) -> Outcome:
         figures[f"{system}_busiest_active_pct"] = found.active[0]
         figures[f"{system}_idlest_active_pct"] = found.active[-1]
         figures[f"{system}_active_devices"] = float(sum(each > 0.0 for each in found.active))
-    return Outcome(figures=figures, series=_series(runs))
+    return ExperimentOutcome(figures=figures, series=_series(runs))
 
 
 @setup(Lowered)
-def lowered(given: Lowered, seed: int) -> Outcome:
-    """A threshold that is crossed: how near utilisation comes to requests in flight."""
+def lowered(given: Lowered, seed: int) -> ExperimentOutcome:
+    """Lowers the threshold: how near utilisation comes to requests in flight."""
     low = replace(given.hpa, threshold=given.lower_threshold)
     under_constant = replace(given, phases=given.constant)
     before = _run(under_constant, System.HPA, seed).whole.total_s
@@ -124,12 +125,12 @@ def lowered(given: Lowered, seed: int) -> Outcome:
     figures["constant_cost_over_kpa"] = figures["constant_over_kpa"]
     figures["variable_cost_over_kpa"] = variable.whole.total_s / kpa_variable.whole.total_s
     figures |= _elasticity("constant", constant.own) | _elasticity("variable", variable.own)
-    return Outcome(figures=figures, series=_series({System.KPA: kpa_variable, System.HPA: variable}))
+    return ExperimentOutcome(figures=figures, series=_series({System.KPA: kpa_variable, System.HPA: variable}))
 
 
 @setup(Sweep)
-def thresholds(given: Sweep, seed: int) -> Outcome:
-    """The time of the whole load, threshold by threshold."""
+def thresholds(given: Sweep, seed: int) -> ExperimentOutcome:
+    """Measures the time of the whole load, threshold by threshold."""
     kpa = _run(given, System.KPA, seed).whole.total_s
     totals = {
         percent: _run(replace(given, hpa=replace(given.hpa, threshold=percent)), System.HPA, seed).whole.total_s
@@ -141,15 +142,15 @@ def thresholds(given: Sweep, seed: int) -> Outcome:
     figures["largest_rise_s"] = max((later - earlier for earlier, later in pairwise(totals.values())), default=0.0)
     plot, rising = "Time of the whole load [s by % threshold]", sorted(totals.items())
     curves = {f"{plot}: hpa": rising, f"{plot}: kpa": [(percent, kpa) for percent, _ in rising]}
-    return Outcome(figures=figures, series=curves)
+    return ExperimentOutcome(figures=figures, series=curves)
 
 
-def _run(given: Comparison, system: System, seed: int) -> Run:
+def _run(given: Comparison, system: System, seed: int) -> ThesisRun:
     return measured(system, given.phases, given.cluster, given.kpa, given.hpa, seed)
 
 
-def _spans(given: Lowered, found: Run) -> list[tuple[float, float]]:
-    """Of each phase: from its start to that of the next one, by the schedule."""
+def _spans(given: Lowered, found: ThesisRun) -> list[tuple[float, float]]:
+    """Returns each phase's span: from its start to that of the next one, by the schedule."""
     starts = sorted({phase.start_s for phase in given.phases})
     ends = dict(zip(starts, [*starts[1:], found.whole.total_s], strict=True))
     return [(phase.start_s, ends[phase.start_s]) for phase in given.phases]
@@ -175,7 +176,7 @@ def _elasticity(name: str, found: Elasticity) -> dict[str, float]:
     }
 
 
-def _series(runs: Mapping[System, Run]) -> dict[str, Curve]:
+def _series(runs: Mapping[System, ThesisRun]) -> dict[str, Curve]:
     curves: dict[str, Curve] = {}
     for system, found in runs.items():
         curves[f"Wanted [replicas]: {system}"] = found.wanted

@@ -36,8 +36,8 @@ class System(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Phase:
-    """Workers that together send so many requests, each at most ``rate`` per second."""
+class SystemPhase:
+    """Workers that together send ``requests`` requests, each at most ``rate`` per second."""
 
     start_s: NotNegative
     requests: Count
@@ -49,41 +49,42 @@ class Phase:
 class Cluster:
     devices: Annotated[int, Meta(ge=1, le=1000)]
     service_s: Positive
-    """Of a request that is alone in its replica."""
+    """Service time of a request that is alone in its replica."""
     hop_s: NotNegative
-    """Of a request and its answer, in the network."""
+    """Network time of a request and its answer."""
     first_s: NotNegative
-    """Of a replica's first request, at least."""
+    """Minimum time of a replica's first request."""
     idle_s: NotNegative
-    """Before the load, with one replica."""
+    """Time before the load, with one replica."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kpa:
     target: Positive
-    """Requests in flight for each replica."""
+    """Target of requests in flight per replica."""
     utilization: Annotated[float, Meta(gt=0.0, le=1.0)]
     """Share of the target that is aimed at."""
     start_s: NotNegative
-    """Of a replica."""
+    """Start-up time of a replica."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hpa:
     threshold: Percent
-    """Utilisation aimed at, percent."""
+    """Target utilisation in percent."""
     busy_utilization: Percent
-    """Utilisation that is measured of a GPU that always executes, percent."""
+    """Measured utilisation of a GPU that always executes, in percent."""
     tolerance: Share
     period_s: Annotated[float, Meta(ge=1.0, le=3600.0)]
     window_s: Annotated[float, Meta(ge=1.0, le=3600.0)]
     cooldown_s: Annotated[float, Meta(ge=0.0, le=86_400.0)]
     start_s: NotNegative
-    """Of a replica."""
+    """Start-up time of a replica."""
     calm: Count
-    """So many requests at once in one replica only share it."""
+    """Requests in one replica up to which they only share it."""
     crowd: Annotated[int, Meta(ge=2)]
-    """So many, or more, are answered one every ``crowded_s`` seconds; between ``calm`` and here in proportion."""
+    """Requests in one replica from which on one is answered every ``crowded_s`` seconds; linear between ``calm`` and
+    here."""
     crowded_s: Positive
 
     def __post_init__(self) -> None:
@@ -94,9 +95,9 @@ class Hpa:
 
 
 def scenario(
-    system: System, phases: Sequence[Phase], cluster: Cluster, kpa: Kpa, hpa: Hpa, begin_s: float, seed: int
+    system: System, phases: Sequence[SystemPhase], cluster: Cluster, kpa: Kpa, hpa: Hpa, begin_s: float, seed: int
 ) -> Scenario:
-    """``begin_s``: when the load begins."""
+    """Returns the scenario; the load begins at ``begin_s``."""
     start_s = hpa.start_s if system is System.HPA else kpa.start_s
     of = function(
         concurrency=1 if system is System.LATE else 0,
@@ -128,7 +129,7 @@ def _kpa(given: Kpa, most: int) -> Scaling:
 
 
 def _hpa(given: Hpa, most: int) -> Scaling:
-    """On the share of time in which GPUs execute, since the utilisation is taken to be in proportion to it."""
+    """Returns the scaling rules. Utilisation counts as proportional to the share of time in which GPUs execute."""
     parameters = {
         "metric": "busy",
         "target": f"{100.0 * given.threshold / given.busy_utilization:g}",

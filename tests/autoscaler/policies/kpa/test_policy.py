@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from tests.support.worlds.autoscaling import T0, World, codes, function, group, observation, revision
-from tidegate.autoscaler import policies
 from tidegate.autoscaler.measure.observation import Observation
+from tidegate.autoscaler.policies import registry
 from tidegate.autoscaler.policies.kpa.parameters import KpaParameters, config, derive, of_function
 from tidegate.autoscaler.policies.kpa.policy import KnativeScaler, KpaPolicy
 from tidegate.errors import InvalidInputError
@@ -117,9 +117,9 @@ def test_values_that_do_not_parse_count_as_absent() -> None:
 
 
 def test_an_unknown_policy_is_an_error_that_lists_the_known_ones() -> None:
-    assert "kpa" in policies.names()
+    assert "kpa" in registry.names()
     with pytest.raises(InvalidInputError, match=r"one of .*kpa"):
-        policies.build(function(scaling=Scaling(policy="magic")), T0, 0)
+        registry.build(function(scaling=Scaling(policy="magic")), T0, 0)
 
 
 def test_unlimited_burst_reads_silence_as_no_load() -> None:

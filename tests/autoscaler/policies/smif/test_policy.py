@@ -8,8 +8,7 @@ from msgspec import structs
 
 from tests.autoscaler.queueing import Kind, QueueWorld, batched, exponential, fixed, flip_flops
 from tests.support.worlds.autoscaling import T0, function, group, observation, revision
-from tidegate.autoscaler.measure.observation import GroupObservation, Observation
-from tidegate.autoscaler.measure.tokens import GroupTokenRate, TokenRates
+from tidegate.autoscaler.measure.observation import GroupObservation, GroupTokenRate, Observation, TokenRates
 from tidegate.autoscaler.policies.contract import Recommendation
 from tidegate.autoscaler.policies.smif.policy import SETTLE_S, TAIL_S, SmifPolicy
 from tidegate.function import Function, Revision, Scaling, Sla
@@ -90,7 +89,7 @@ def test_target_tps_is_a_floor_for_inferences_as_large_as_the_last_ones() -> Non
 def streams(first_s: float | None, **values: Any) -> Observation:
     """Streams of two seconds on both kinds, all slots taken, of which some began late."""
     late: dict[str, Any] = {
-        "floor_s": 2.0,
+        "min_execution_s": 2.0,
         "tail_s": 2.5,
         "limit": 8,
         "concurrency": 16.0,
@@ -162,12 +161,12 @@ def test_a_large_backlog_that_stands_asks_for_one_more_whatever_the_arrivals_say
 def test_a_backlog_inside_the_replicas_counts_too_and_a_larger_one_sooner() -> None:
     """Four slots, one request at a time: eight of twelve requests of 64 queue inside two model servers."""
     batches = structs.replace(T4, mu_ips=176.0, rps=5.2, ips=330.0, limit=4, mean_batch=64.0, busy=2.0, concurrency=8.0)
-    batches = structs.replace(batches, floor_s=1.45)
+    batches = structs.replace(batches, min_execution_s=1.45)
     stuck = seen(batches, ips=330.0, waiting=4, waiting_inferences=256, concurrency_inferences=768.0)
     stuck = structs.replace(stuck, rps=5.2)
     wished = [wish.desired for wish in hold_for(SmifPolicy(smif(latency_s=0.75), T0, 2), stuck, 30)]
     assert (wished[9], wished[12]) == (2, 3), "2.9 times what is served in time: 10.3 s"
-    slow = structs.replace(stuck, groups=(structs.replace(batches, floor_s=1.45, limit=1, concurrency=2.0),))
+    slow = structs.replace(stuck, groups=(structs.replace(batches, min_execution_s=1.45, limit=1, concurrency=2.0),))
     assert {wish.desired for wish in hold_for(SmifPolicy(smif(latency_s=0.75), T0, 2), slow, 30)} == {2}, "execution"
 
 
@@ -213,7 +212,10 @@ def test_a_tail_of_before_the_limit_changed_does_not_say_that_replicas_would_not
 
 
 def test_an_unreachable_target_is_flagged_and_the_fastest_serves() -> None:
-    slow, fast = structs.replace(T4, floor_s=0.9, ready=1), structs.replace(V100, floor_s=0.5, ready=1, sampled=1)
+    slow, fast = (
+        structs.replace(T4, min_execution_s=0.9, ready=1),
+        structs.replace(V100, min_execution_s=0.5, ready=1, sampled=1),
+    )
     wish = SmifPolicy(smif(), T0, 2).decide(seen(slow, fast, ips=40.0), T0)
     assert wish.groups is not None
     assert "slo_infeasible" in codes(wish)
@@ -221,8 +223,8 @@ def test_an_unreachable_target_is_flagged_and_the_fastest_serves() -> None:
 
 
 def test_a_kind_that_cannot_meet_the_target_stays_until_the_other_is_ready() -> None:
-    slow = structs.replace(T4, floor_s=0.9)
-    starting = structs.replace(V100, floor_s=0.05, starting=1)
+    slow = structs.replace(T4, min_execution_s=0.9)
+    starting = structs.replace(V100, min_execution_s=0.05, starting=1)
     first = SmifPolicy(smif(), T0, 2).decide(seen(slow, starting, ips=40.0), T0)
     assert first.groups is not None
     assert {row.accelerator: row.replicas for row in first.groups} == {"t4": 2, "v100": 1}
@@ -235,13 +237,13 @@ def test_a_kind_that_cannot_meet_the_target_stays_until_the_other_is_ready() -> 
 def test_a_kind_that_cannot_meet_the_target_goes_though_the_others_come_near_it() -> None:
     """What it serves is late already: it does not stay because the others would come to 80 % of what is left."""
     near = structs.replace(
-        V100, ready=1, sampled=1, floor_s=0.05, execution_s=0.05, tail_s=0.06, latency_s=0.19, answers=900
+        V100, ready=1, sampled=1, min_execution_s=0.05, execution_s=0.05, tail_s=0.06, latency_s=0.19, answers=900
     )
-    slow = structs.replace(T4, floor_s=0.9, execution_s=0.9, tail_s=1.0, latency_s=1.2, answers=100, late=100)
+    slow = structs.replace(T4, min_execution_s=0.9, execution_s=0.9, tail_s=1.0, latency_s=1.2, answers=100, late=100)
     wish = SmifPolicy(smif(), T0 - SETTLE_S, 3).decide(seen(slow, near, ips=40.0), T0)
     assert wish.groups is not None
     assert {row.accelerator: row.replicas for row in wish.groups} == {"t4": 0, "v100": 1}
-    merely_idle = structs.replace(slow, floor_s=0.05, execution_s=0.05)
+    merely_idle = structs.replace(slow, min_execution_s=0.05, execution_s=0.05)
     held = SmifPolicy(smif(), T0 - SETTLE_S, 3).decide(seen(merely_idle, near, ips=40.0), T0)
     assert held.desired is not None
     assert held.desired >= 2

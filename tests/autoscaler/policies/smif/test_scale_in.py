@@ -6,8 +6,8 @@ import pytest
 
 from tests.support.worlds.autoscaling import T0, group
 from tidegate.autoscaler.policies.smif.scale_in import (
-    LONGEST_SCAR_S,
-    SCAR_S,
+    MAX_MISS_MEMORY_S,
+    MISS_MEMORY_S,
     SLOW_S,
     LateShare,
     MissMemory,
@@ -62,12 +62,12 @@ def test_a_miss_forbids_to_go_back_for_hours_and_longer_when_it_was_true() -> No
     scars = MissMemory()
     assert not scars.forbid(T0, 0.7)
     scars.missed(T0, 0.7)
-    assert scars.forbid(T0 + SCAR_S - 1, 0.68)
-    assert not scars.forbid(T0 + SCAR_S - 1, 0.6)
-    later = T0 + SCAR_S + 1
+    assert scars.forbid(T0 + MISS_MEMORY_S - 1, 0.68)
+    assert not scars.forbid(T0 + MISS_MEMORY_S - 1, 0.6)
+    later = T0 + MISS_MEMORY_S + 1
     assert not scars.forbid(later, 0.7)
     scars.missed(later, 0.7)
-    assert scars.forbid(later + 2 * SCAR_S - 1, 0.7)
+    assert scars.forbid(later + 2 * MISS_MEMORY_S - 1, 0.7)
     scars.missed(later, 0.5)
     assert scars.utilization == 0.5, "the lowest counts"
 
@@ -92,8 +92,8 @@ def test_one_bad_window_is_chance_a_flood_of_late_answers_is_not() -> None:
 def test_calm_remembers_the_most_that_was_wanted() -> None:
     calm = ScaleInTimer()
     assert [calm.below_for_s(T0 + second, wanted) for second, wanted in enumerate([3, 4, 2, 2])] == [0, 1, 2, 3]
-    assert calm.most_wanted(T0 + 3, 60.0) == 4
-    assert calm.most_wanted(T0 + 62, 60.0) == 2
+    assert calm.max_wanted(T0 + 3, 60.0) == 4
+    assert calm.max_wanted(T0 + 62, 60.0) == 2
 
 
 def slow(kind: SlowGroupHold, now: float, execution_s: float, *, is_guess: bool = False) -> bool:
@@ -119,8 +119,8 @@ def test_each_mistake_makes_it_twice_as_long_until_a_day_without_one() -> None:
         waits.append(now - since)
         now += 50.0
     assert waits[:4] == [SLOW_S, 2 * SLOW_S, 4 * SLOW_S, 8 * SLOW_S]
-    assert max(waits) == waits[-1] == LONGEST_SCAR_S
-    now += LONGEST_SCAR_S
+    assert max(waits) == waits[-1] == MAX_MISS_MEMORY_S
+    now += MAX_MISS_MEMORY_S
     assert slow(kind, now, 0.51)
     assert not slow(kind, now + SLOW_S, 0.49)
 

@@ -8,22 +8,22 @@ import pytest
 
 from tests.control.cli.test_commands import tidegate
 from tidegate.control.cli.demo.records import Look, Records, by_second, quantile
-from tidegate.control.cli.demo.report import render
 from tidegate.control.cli.demo.run import conclude, model_s
 from tidegate.control.views.views import ColdStartView
-from tidegate.loadgen.clients.outcomes import Outcome
-from tidegate.records.cold_start_phases import ColdStartPhases
+from tidegate.loadgen.clients.outcomes import RequestOutcome
+from tidegate.loadgen.reports.demo_page import render
+from tidegate.records.replica_state import ColdStartPhases
 
 
 def look(at_s: float, ready: int, *, leaving: int = 0, desired: int | None = 1) -> Look:
     return Look(at_s=at_s, ready=ready, starting=0, leaving=leaving, desired=desired, waiting=0, reasons=("load",))
 
 
-def outcome(at_s: float, latency_s: float = 0.02, status: int | None = 200, error: str | None = None) -> Outcome:
-    return Outcome(at_s, latency_s, 2, status, error)
+def outcome(at_s: float, latency_s: float = 0.02, status: int | None = 200, error: str | None = None) -> RequestOutcome:
+    return RequestOutcome(at_s, latency_s, 2, status, error)
 
 
-def records(*looks: Look, outcomes: tuple[Outcome, ...] = ()) -> Records:
+def records(*looks: Look, outcomes: tuple[RequestOutcome, ...] = ()) -> Records:
     return Records(latency_s=0.2, percentile=98.0, outcomes=list(outcomes), looks=list(looks))
 
 
@@ -48,7 +48,7 @@ def test_it_passes_when_nothing_was_lost_and_it_went_around() -> None:
     ],
 )
 def test_it_fails_for_each_thing_that_went_wrong(
-    looks: tuple[Look, ...], outcomes: tuple[Outcome, ...], first: bool, says: str
+    looks: tuple[Look, ...], outcomes: tuple[RequestOutcome, ...], first: bool, says: str
 ) -> None:
     verdict = records(*looks, outcomes=outcomes).verdict(first)
     assert not verdict.passed

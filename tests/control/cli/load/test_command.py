@@ -8,20 +8,20 @@ from typing import Any
 import pytest
 
 from tests.control.cli.test_commands import tidegate
-from tidegate.control.cli.load.plan import MOST_CONNECTIONS, Options, Plan, plan_of
-from tidegate.control.cli.load.report import render
 from tidegate.control.cli.load.run import OTHER_FILES
 from tidegate.control.cli.load.target import V2_INFER, V2_STREAM, of_url
 from tidegate.errors import InvalidInputError
 from tidegate.loadgen.clients.call import Call, Request
+from tidegate.loadgen.plans.load import MAX_CONNECTIONS, LoadOptions, LoadPlan, plan_of
+from tidegate.loadgen.reports.load_page import render
 from tidegate.loadgen.reports.record import About, LoadReport, report_of
 from tidegate.loadgen.reports.tally import Tally
 
 URL = "http://127.0.0.1:9/x"
 
 
-def options(**given: Any) -> Options:
-    return Options(**({"target": URL, "rate": "10", "span": "5s"} | given))
+def options(**given: Any) -> LoadOptions:
+    return LoadOptions(**({"target": URL, "rate": "10", "span": "5s"} | given))
 
 
 def faults(**given: Any) -> list[str]:
@@ -30,7 +30,7 @@ def faults(**given: Any) -> list[str]:
     return [fault.where for fault in caught.value.faults]
 
 
-def times(plan: Plan, seed: int = 1) -> list[float]:
+def times(plan: LoadPlan, seed: int = 1) -> list[float]:
     assert plan.schedule is not None
     return [each.at_s for each in plan.schedule(random.Random(seed))]
 
@@ -148,7 +148,7 @@ def test_faults_of_targets(target: str, given: dict[str, Any], where: list[str])
 
 def test_more_connections_than_files_are_a_fault() -> None:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if hard == resource.RLIM_INFINITY or hard > MOST_CONNECTIONS:
+    if hard == resource.RLIM_INFINITY or hard > MAX_CONNECTIONS:
         pytest.skip("this machine allows as many open files as may be asked for")
     done = tidegate("load", URL, "--rate", "1", "--for", "1s", "--connections", str(hard))
     assert done.exit_code == 2

@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 
 from tests.control.cli.test_commands import tidegate
-from tidegate.control.cli.simulate.bound import bound_of
-from tidegate.control.cli.simulate.plan import Options, Plan, plan_of
 from tidegate.control.cli.simulate.run import Made, run
 from tidegate.errors import InvalidInputError
 from tidegate.loadgen.arrivals.arrival import Arrival
+from tidegate.loadgen.plans.bound import bound_of
+from tidegate.loadgen.plans.simulation import SimulationOptions, SimulationPlan, plan_of
 from tidegate.loadgen.reports import simulation
 from tidegate.records.codec import decode
 from tidegate.records.decision import Decision
@@ -53,13 +53,13 @@ def case(tmp_path: Path) -> list[str]:
     return ["--function", files[0], "--accelerators", files[1], "--profile", files[2]]
 
 
-def options(tmp_path: Path, **given: object) -> Options:
+def options(tmp_path: Path, **given: object) -> SimulationOptions:
     files = {"function": "f.yaml", "accelerators": "a.yaml", "profile": "p.yaml"}
     here = {key: tmp_path / name for key, name in files.items()}
-    return Options(**({"rate": "40", "span": "30s"} | here | given))  # type: ignore[arg-type]  # of every kind
+    return SimulationOptions(**({"rate": "40", "span": "30s"} | here | given))  # type: ignore[arg-type]  # of every kind
 
 
-def made(plan: Plan) -> Made:
+def made(plan: SimulationPlan) -> Made:
     return run(plan, has_bound=False, log=None, csv=None, is_silent=True)
 
 
@@ -180,7 +180,7 @@ def test_replicas_can_be_ready_at_the_beginning(case: list[str], tmp_path: Path)
 
 
 def test_the_command_of_the_docs_runs() -> None:
-    page = (ROOT / "docs" / "simulator.md").read_text()
+    page = (ROOT / "docs" / "inside" / "simulator.md").read_text()
     words = shlex.split(page.split("```sh\n")[1].split("```")[0].replace("\\\n", " "))
     assert words[0] == "tidegate"
     assert words[-2] == "--report"
@@ -279,7 +279,7 @@ def test_signals_leave_the_bound_out_and_the_report_is_partial(
     number: signal.Signals, case: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = plan_of(options(tmp_path, span="3s"))
-    monkeypatch.setattr("tidegate.control.cli.simulate.bound.bound_of", lambda plan: signal.raise_signal(number))
+    monkeypatch.setattr("tidegate.loadgen.plans.bound.bound_of", lambda plan: signal.raise_signal(number))
     found = run(plan, has_bound=True, log=None, csv=None, is_silent=True)
     assert found.report.is_partial
     assert found.report.notes[-1] == "no bound: interrupted"

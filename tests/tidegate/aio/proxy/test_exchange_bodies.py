@@ -9,7 +9,8 @@ from tidegate.aio.proxy.contract import Answer
 from tidegate.aio.proxy.exchange import KEPT_BYTES, BodyBudget, Exchange
 from tidegate.aio.proxy.http1_exchange import BODY_KEPT, BUDGET_SPENT, HttpExchange
 from tidegate.wire.http1.events import Data
-from tidegate.wire.http1.head import HeadRules, ResponseHead, parse_response
+from tidegate.wire.http1.request_head import HeadRules
+from tidegate.wire.http1.response_head import ResponseHead, parse_response
 from tidegate.wire.http1.server import H1Server
 from tidegate.wire.message_heads import AnyResponseHead
 

@@ -23,7 +23,8 @@ from tidegate.aio.proxy.http1_exchange import HttpExchange
 from tidegate.aio.upstream.pool import UpstreamConn, UpstreamPool
 from tidegate.errors import QUEUE_FULL
 from tidegate.wire.http1.events import Data
-from tidegate.wire.http1.head import HeadRules, ResponseHead, parse_response
+from tidegate.wire.http1.request_head import HeadRules
+from tidegate.wire.http1.response_head import ResponseHead, parse_response
 from tidegate.wire.http1.server import H1Server
 from tidegate.wire.message_heads import AnyResponseHead
 

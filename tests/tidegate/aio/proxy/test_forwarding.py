@@ -7,7 +7,7 @@ import pytest
 
 from tidegate.aio.proxy.forwarding import Forwarding
 from tidegate.wire.http1.grammar import TRACEPARENT
-from tidegate.wire.http1.head import HeadRules, RequestHead, parse_request
+from tidegate.wire.http1.request_head import HeadRules, RequestHead, parse_request
 
 
 def head(*lines: bytes, host: bytes = b"a") -> RequestHead:

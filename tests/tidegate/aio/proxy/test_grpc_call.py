@@ -11,10 +11,10 @@ from tests.support.worlds.h2_world import ANSWER, CALL, MESSAGE, HoldingApp, Wor
 from tidegate.aio.proxy.grpc_call import CALL_KEPT_BYTES, GrpcCall
 from tidegate.aio.proxy.server import Limits
 from tidegate.errors import QUEUE_FULL
-from tidegate.wire.grpc import grpc
 from tidegate.wire.http2 import frames as wire
+from tidegate.wire.http2 import grpc_fields as grpc
+from tidegate.wire.http2.block_memory import Block
 from tidegate.wire.http2.events import HEAD, RESET, TRAILERS
-from tidegate.wire.http2.header_blocks import Block
 from tidegate.wire.http2.heads import AnswerHead, CallHead
 from tidegate.wire.http2.limits import STREAM_WINDOW
 

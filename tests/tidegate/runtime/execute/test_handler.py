@@ -8,11 +8,11 @@ import numpy
 import pytest
 
 from tests.tidegate.runtime.conftest import WriteHandler
+from tidegate.runtime.errors import LoadError, ModelError, RequestError
 from tidegate.runtime.execute.engine import Engine, Execution
 from tidegate.runtime.execute.handler import HandlerModel
 from tidegate.runtime.execute.worker import Worker
 from tidegate.runtime.protocols import tensors
-from tidegate.runtime.protocols.errors import LoadError, ModelError, RequestError
 from tidegate.runtime.protocols.tensors import Tensor
 from tidegate.runtime.protocols.v2 import ModelSpec
 
@@ -176,7 +176,7 @@ def test_no_exception_ends_the_server(write_handler: WriteHandler, kind: str, ke
 
 def test_a_handler_may_blame_its_caller(write_handler: WriteHandler) -> None:
     path = write_handler(
-        "from tidegate.runtime.protocols.errors import RequestError\n"
+        "from tidegate.runtime.errors import RequestError\n"
         "class Model:\n    def predict(self, inputs): raise RequestError('no such word', 422)\n"
     )
     with pytest.raises(RequestError, match="no such word") as caught:
@@ -253,7 +253,7 @@ def test_the_folder_may_hold_modules_with_our_names(
         "import gateway, helper\nclass Model:\n    def predict(self, i): return [gateway.WORD + helper.WORD]\n"
     )
     (path.parent / "gateway.py").write_text("WORD = 'my own '\n")
-    (path.parent / "helper.py").write_text("import tidegate.runtime.protocols.errors\nWORD = 'gateway'\n")
+    (path.parent / "helper.py").write_text("import tidegate.runtime.errors\nWORD = 'gateway'\n")
     (path.parent / "random.py").write_text("raise RuntimeError('not for numpy')\n")
     (path.parent / "tests").mkdir()
     (execution,) = serve(path, X)

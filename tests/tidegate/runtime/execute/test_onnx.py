@@ -8,10 +8,10 @@ import pytest
 from onnx import TensorProto, helper
 
 from tests.tidegate.runtime.conftest import WriteOnnx
+from tidegate.runtime.errors import LoadError, RequestError
 from tidegate.runtime.execute.engine import Engine, NotBatchable
 from tidegate.runtime.execute.onnx import OnnxModel
 from tidegate.runtime.execute.worker import Worker
-from tidegate.runtime.protocols.errors import LoadError, RequestError
 from tidegate.runtime.protocols.tensors import Tensor
 
 FLOAT, INT64, STRING = TensorProto.FLOAT, TensorProto.INT64, TensorProto.STRING

@@ -7,11 +7,11 @@ import pytest
 
 from tests.support.worlds.virtual_loop import run_virtual
 from tidegate.aio.loop.tasks import TaskOwner
+from tidegate.runtime.errors import ModelError, RequestError
 from tidegate.runtime.execute.engine import Execution, NotBatchable
 from tidegate.runtime.execute.model import Inputs
 from tidegate.runtime.execute.scheduler import Scheduler
 from tidegate.runtime.metrics import Counters
-from tidegate.runtime.protocols.errors import ModelError, RequestError
 from tidegate.runtime.protocols.tensors import Tensor
 
 

@@ -7,9 +7,9 @@ import ml_dtypes
 import numpy
 import pytest
 
+from tidegate.runtime.errors import ModelError
 from tidegate.runtime.protocols import tensors
 from tidegate.runtime.protocols.arrays import Arrays, NumpyArrays, PlainArrays
-from tidegate.runtime.protocols.errors import ModelError
 from tidegate.runtime.protocols.tensors import Tensor
 
 PLAIN = PlainArrays()

@@ -5,8 +5,8 @@ import zlib
 
 import pytest
 
+from tidegate.runtime.errors import RequestError
 from tidegate.runtime.protocols.bodies import decompress
-from tidegate.runtime.protocols.errors import RequestError
 
 
 def test_what_tritonclient_compresses_is_read() -> None:

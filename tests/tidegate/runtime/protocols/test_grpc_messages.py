@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tidegate.runtime.errors import RequestError
 from tidegate.runtime.protocols import grpc_messages, tensors
-from tidegate.runtime.protocols.errors import RequestError
 from tidegate.runtime.protocols.tensors import Tensor
 from tidegate.runtime.protocols.v2 import InferRequest
 from tidegate.wire.grpc.messages import MODEL_INFER_REQUEST, MODEL_INFER_RESPONSE

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tidegate.runtime.errors import RequestError
 from tidegate.runtime.protocols import tensors
-from tidegate.runtime.protocols.errors import RequestError
 from tidegate.runtime.protocols.tensors import Tensor
 
 SAMPLES: list[tuple[str, list[Any], str]] = [

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tidegate.runtime.errors import RequestError
 from tidegate.runtime.protocols import v2 as protocol
-from tidegate.runtime.protocols.errors import RequestError
 from tidegate.runtime.protocols.tensors import Tensor
 from tidegate.runtime.protocols.v2 import InferRequest, ModelSpec, OutputRequest, TensorSpec
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.fuzz.bytes_plan import cut
 from tidegate.wire.bodies.json_scan import BINARY_BYTES, MAX_DEPTH, VALUE_BYTES, Found, Keys, ObjectScan, read_object
-from tidegate.wire.http1.head import Rejected
+from tidegate.wire.http1.fields import Rejected
 
 KEYS = Keys(("model", "stream", "n"), ("messages", "input"), ("input",))
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.fuzz.bytes_plan import cut
 from tidegate.wire.bodies.multipart import HEAD_BYTES, MAX_PARTS, VALUE_BYTES, FormScan, boundary_of
-from tidegate.wire.http1.head import Rejected
+from tidegate.wire.http1.fields import Rejected
 
 BOUNDARY = b"----b0undary"
 

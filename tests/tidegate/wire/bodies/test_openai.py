@@ -20,7 +20,7 @@ from tidegate.wire.bodies.openai import (
     openai_error,
     read_request,
 )
-from tidegate.wire.http1.head import Rejected
+from tidegate.wire.http1.fields import Rejected
 
 
 def asked(**members: Any) -> Asked:

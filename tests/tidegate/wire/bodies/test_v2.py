@@ -3,7 +3,7 @@
 import pytest
 
 from tidegate.wire.bodies.v2 import batch_size, shape_batch
-from tidegate.wire.http1.head import HeadRules, RequestHead, parse_request
+from tidegate.wire.http1.request_head import HeadRules, RequestHead, parse_request
 
 
 def head(*lines: str) -> RequestHead:

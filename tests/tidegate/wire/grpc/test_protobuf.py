@@ -9,7 +9,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.wire.grpc import messages as protos
+from tidegate.wire.grpc import messages
 from tidegate.wire.grpc.protobuf import (
     BOOL,
     BYTES,
@@ -29,10 +29,10 @@ from tidegate.wire.grpc.protobuf import (
 from tidegate.wire.grpc.reflection import descriptor
 
 POOL = descriptor_pool.DescriptorPool()
-for file in protos.FILES:
+for file in messages.FILES:
     POOL.Add(descriptor_pb2.FileDescriptorProto.FromString(descriptor(file)))
 
-MESSAGES = [message for file in protos.FILES for message in file.messages]
+MESSAGES = [message for file in messages.FILES for message in file.messages]
 
 NUMBERS = {
     INT32: st.integers(-(1 << 31), (1 << 31) - 1),
@@ -124,7 +124,7 @@ def test_the_tables_are_those_of_the_public_protocol() -> None:
     public = descriptor_pb2.FileDescriptorProto()
     service_pb2.DESCRIPTOR.CopyToProto(public)
     by_name = {message.name: message for message in public.message_type}
-    ours = descriptor_pb2.FileDescriptorProto.FromString(descriptor(protos.INFERENCE_FILE))
+    ours = descriptor_pb2.FileDescriptorProto.FromString(descriptor(messages.INFERENCE_FILE))
     assert ours.message_type
     for message in ours.message_type:
         assert message == by_name[message.name]
@@ -148,11 +148,11 @@ def test_any_bytes_are_a_message_or_a_protobuf_error(message: Message, data: byt
 
 @given(st.data())
 def test_a_message_that_is_cut_anywhere_is_a_message_or_a_protobuf_error(data: st.DataObject) -> None:
-    fields = data.draw(values(protos.MODEL_INFER_REQUEST))
-    whole = protos.MODEL_INFER_REQUEST.encode(fields)
+    fields = data.draw(values(messages.MODEL_INFER_REQUEST))
+    whole = messages.MODEL_INFER_REQUEST.encode(fields)
     cut = data.draw(st.integers(0, len(whole)))
     try:
-        protos.MODEL_INFER_REQUEST.decode(whole[:cut])
+        messages.MODEL_INFER_REQUEST.decode(whole[:cut])
     except ProtobufError as error:
         assert str(error)
 
@@ -163,12 +163,12 @@ NUMBERED = Message("test.Numbers", Field(1, "one", INT32), Field(2, "many", INT3
 @pytest.mark.parametrize(
     ("data", "why"),
     [
-        (b"\x08", "breaks off"),
+        (b"\x08", "truncated"),
         (b"\x08" + b"\xff" * 10, "longer than 64 bits"),
-        (b"\x0a\x05abc", "breaks off"),
-        (b"\x0b", "no wire type"),
+        (b"\x0a\x05abc", "truncated"),
+        (b"\x0b", "not a wire type"),
         (b"\x0d\x00\x00\x00\x00", "not its wire type"),
-        (b"\x12\x01\x80", "breaks off"),
+        (b"\x12\x01\x80", "truncated"),
     ],
 )
 def test_what_is_no_message_is_told(data: bytes, why: str) -> None:
@@ -183,15 +183,15 @@ def test_numbers_may_be_packed_or_not_and_unknown_fields_are_skipped() -> None:
 
 def test_the_last_of_a_scalar_counts_and_a_oneof_has_one_field() -> None:
     assert NUMBERED.decode(b"\x08\x01\x08\x02") == {"one": 2}
-    both = protos.PARAMETER.encode({"bool_param": True}) + protos.PARAMETER.encode({"string_param": "x"})
-    assert protos.PARAMETER.decode(both) == {"parameter_choice": "string_param", "string_param": "x"}
+    both = messages.PARAMETER.encode({"bool_param": True}) + messages.PARAMETER.encode({"string_param": "x"})
+    assert messages.PARAMETER.decode(both) == {"parameter_choice": "string_param", "string_param": "x"}
 
 
 def test_long_contents_are_taken_as_they_are() -> None:
     numbers = array("f", range(1000))
-    data = protos.CONTENTS.encode({"fp32_contents": numbers})
+    data = messages.CONTENTS.encode({"fp32_contents": numbers})
     assert data[3:] == struct.pack("<1000f", *numbers)
-    assert protos.CONTENTS.decode(data) == {"fp32_contents": numbers}
+    assert messages.CONTENTS.decode(data) == {"fp32_contents": numbers}
 
 
 def test_a_field_that_a_message_does_not_have_is_not_lost_silently() -> None:

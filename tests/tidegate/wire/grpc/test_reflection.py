@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 from google.protobuf import descriptor_pb2
 
-from tidegate.wire.grpc.grpc import INVALID_ARGUMENT, NOT_FOUND
 from tidegate.wire.grpc.messages import REFLECTION_FILES
 from tidegate.wire.grpc.protobuf import ProtobufError
 from tidegate.wire.grpc.reflection import Reflection
+from tidegate.wire.http2.grpc_fields import INVALID_ARGUMENT, NOT_FOUND
 
 SERVICES = [file.services[0].name for file in REFLECTION_FILES]
 

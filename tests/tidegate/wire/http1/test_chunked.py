@@ -5,7 +5,7 @@ import pytest
 from tidegate.wire.http1.chunked import ChunkDecoder, chunk, last_chunk
 from tidegate.wire.http1.client import H1Client
 from tidegate.wire.http1.events import Data
-from tidegate.wire.http1.head import Rejected
+from tidegate.wire.http1.fields import Rejected
 
 
 def feed_all(data: bytes, size: int) -> tuple[bytes, ChunkDecoder] | Rejected:

@@ -4,7 +4,8 @@ import h11
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidegate.wire.http1.head import HeadRules, RequestHead, ResponseHead, parse_request, parse_response
+from tidegate.wire.http1.request_head import HeadRules, RequestHead, parse_request
+from tidegate.wire.http1.response_head import ResponseHead, parse_response
 
 _NAMES = st.sampled_from(
     [b"Host", b"host", b"X-A", b"Content-Length", b"Transfer-Encoding", b"Connection", b"X A", b""]

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidegate.wire.http1.head import HeadRules, Rejected, RequestHead, parse_any_request, parse_request
+from tidegate.wire.http1.fields import Rejected
+from tidegate.wire.http1.request_head import HeadRules, RequestHead, parse_any_request, parse_request
 
 RULES = {
     "stranger": HeadRules(),
@@ -115,7 +116,7 @@ def test_both_ways_agree(
     ],
 )
 def test_usual_heads_go_the_short_way(lines: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidegate.wire.http1.head.parse_any_request", lambda *_: pytest.fail("the general way"))
+    monkeypatch.setattr("tidegate.wire.http1.request_head.parse_any_request", lambda *_: pytest.fail("the general way"))
     head = parse_request(b"POST /a HTTP/1.1\r\n" + lines + b"\r\nabc", 0, HeadRules())
     assert type(head) is RequestHead
     assert head.plain

@@ -2,8 +2,8 @@
 
 import pytest
 
-from tidegate.wire.http1.head import ResponseHead, parse_response
 from tidegate.wire.http1.response_cache import ResponseHeads
+from tidegate.wire.http1.response_head import ResponseHead, parse_response
 
 ANSWER = b"HTTP/1.1 200 OK\r\nX: y\r\nContent-Length: 2\r\n\r\n"
 

@@ -7,7 +7,9 @@ import pytest
 from tidegate.wire.http1.chunked import chunk, last_chunk
 from tidegate.wire.http1.client import H1Client
 from tidegate.wire.http1.events import Data
-from tidegate.wire.http1.head import HeadRules, Rejected, RequestHead, ResponseHead
+from tidegate.wire.http1.fields import Rejected
+from tidegate.wire.http1.request_head import HeadRules, RequestHead
+from tidegate.wire.http1.response_head import ResponseHead
 from tidegate.wire.http1.server import CLOSED, HELD_BYTES, H1Server
 
 GET = b"GET /ready HTTP/1.1\r\nHost: a\r\n\r\n"

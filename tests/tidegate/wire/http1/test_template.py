@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.tidegate.wire.http1.test_plain import OURS, RULES, TRACE, told
-from tidegate.wire.http1.head import RequestHead, parse_any_request, parse_request
+from tidegate.wire.http1.request_head import RequestHead, parse_any_request, parse_request
 from tidegate.wire.http1.server import H1Server
 from tidegate.wire.http1.template import Templates
 

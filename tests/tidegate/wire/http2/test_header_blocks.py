@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.wire.http2.header_blocks import LIST_BYTES, REQUEST, RESPONSE, Block, Blocks, Reader
+from tidegate.wire.http2.block_memory import REQUEST, RESPONSE, Block, Blocks
+from tidegate.wire.http2.header_blocks import LIST_BYTES, Reader
 from tidegate.wire.http2.hpack import literal
 
 Fields = list[tuple[bytes, bytes]]

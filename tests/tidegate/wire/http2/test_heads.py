@@ -3,7 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.wire.http2.header_blocks import REQUEST, Block, Blocks, Reader
+from tidegate.wire.http2.block_memory import REQUEST, Block, Blocks
+from tidegate.wire.http2.header_blocks import Reader
 from tidegate.wire.http2.heads import CallHead, call_head, literals, request_drops, with_path, without
 from tidegate.wire.http2.hpack import literal
 

@@ -8,7 +8,8 @@ from hpack.table import HeaderTable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.wire.http2.header_blocks import REQUEST, Blocks, Reader
+from tidegate.wire.http2.block_memory import REQUEST, Blocks
+from tidegate.wire.http2.header_blocks import Reader
 from tidegate.wire.http2.hpack import STATIC, CompressionFault, huffman, literal, literal_name
 
 encode = HuffmanEncoder(REQUEST_CODES, REQUEST_CODES_LENGTH).encode

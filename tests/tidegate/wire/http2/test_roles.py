@@ -8,18 +8,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.http2.proxy import Proxy
-from tidegate.wire.grpc.grpc import RESOURCE_EXHAUSTED
 from tidegate.wire.http2 import frames as wire
+from tidegate.wire.http2.block_memory import REQUEST, RESPONSE, Blocks
 from tidegate.wire.http2.engine import Engine
 from tidegate.wire.http2.events import BODY, CLOSING, FAILED, HEAD, PONG, RESET, SENT, SETTINGS, TRAILERS, Event
-from tidegate.wire.http2.frames import MOST
-from tidegate.wire.http2.header_blocks import REQUEST, RESPONSE, Blocks, Reader
+from tidegate.wire.http2.frames import MAX_VALUE
+from tidegate.wire.http2.grpc_fields import RESOURCE_EXHAUSTED
+from tidegate.wire.http2.header_blocks import Reader
 from tidegate.wire.http2.hpack import literal
 from tidegate.wire.http2.limits import CONTROL_BURST, RESET_BURST, STREAM_WINDOW, STREAMS, WIDER_WINDOWS, Windows
 from tidegate.wire.http2.roles import H2Client, H2Server
 from tidegate.wire.http2.streams import Stream
 
-PAGE = Path(__file__).resolve().parents[4] / "docs" / "data-plane.md"
+PAGE = Path(__file__).resolve().parents[4] / "docs" / "inside" / "data-plane.md"
 CALL = b"".join(
     literal(name, value)
     for name, value in (
@@ -384,7 +385,9 @@ FRAMES = st.one_of(
         st.one_of(st.integers(0, 1 << 32).map(lambda n: n.to_bytes(5, "big")[1:]), st.binary(max_size=12)),
     ),
     st.builds(
-        lambda name, value: wire.settings((name, value)), st.integers(1, 6), st.sampled_from((0, 1, 99, 16384, MOST))
+        lambda name, value: wire.settings((name, value)),
+        st.integers(1, 6),
+        st.sampled_from((0, 1, 99, 16384, MAX_VALUE)),
     ),
     st.builds(wire.window_update, st.sampled_from((0, 1, 3)), st.integers(1, 100_000)),
 )

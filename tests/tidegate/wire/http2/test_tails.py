@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.wire.http2.header_blocks import LIST_BYTES, REQUEST, Block, Blocks, Reader
+from tidegate.wire.http2.block_memory import REQUEST, Block, Blocks
+from tidegate.wire.http2.header_blocks import LIST_BYTES, Reader
 from tidegate.wire.http2.heads import CallHead, call_head, literals, request_drops
 from tidegate.wire.http2.hpack import CompressionFault, literal
 from tidegate.wire.http2.tails import EXPECTATION, call_tail, read_call_tail

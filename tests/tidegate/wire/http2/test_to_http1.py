@@ -2,8 +2,10 @@
 
 import pytest
 
-from tidegate.wire.http1.head import HeadRules, Rejected, RequestHead
-from tidegate.wire.http2.header_blocks import REQUEST, RESPONSE, Block, Blocks, Reader
+from tidegate.wire.http1.fields import Rejected
+from tidegate.wire.http1.request_head import HeadRules, RequestHead
+from tidegate.wire.http2.block_memory import REQUEST, RESPONSE, Block, Blocks
+from tidegate.wire.http2.header_blocks import Reader
 from tidegate.wire.http2.hpack import literal
 from tidegate.wire.http2.to_http1 import answer_block, field_block, request_head, trailer_lines
 

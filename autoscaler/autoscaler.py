@@ -1,0 +1,428 @@
+"""The autoscaler: one decision per revision and second, from what was measured and what runs.
+
+Ties the collector, the decider, the limit over all functions, the decision log and the recorder together. Pulling
+samples is the shell's work (``tidegate.autoscaler.live``) or the simulator's; both put them into ``collector``.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Protocol
+
+from tidegate.autoscaler.decider import Decider
+from tidegate.autoscaler.decisions.explain import DecisionFilter, explain_all, explain_now, is_change, logged
+from tidegate.autoscaler.decisions.reasons import reason
+from tidegate.autoscaler.decisions.totals import Totals, Want, is_idle, starts
+from tidegate.autoscaler.measure.collector import Collector
+from tidegate.autoscaler.measure.observation import AcceleratorRoom, FleetGroup, Observation
+from tidegate.autoscaler.measure.sampling import ALL_UP_TO, to_sample
+from tidegate.clock import Clock
+from tidegate.function import Revision
+from tidegate.records.decision import Decision, Reason
+from tidegate.records.gateway_sample import Activation
+from tidegate.records.replica_state import ReplicaState
+from tidegate.schema.time_windows import least_scale, readable_windows
+
+RECENT = 256
+"""Logged decisions per function that ``explain`` can show."""
+
+
+class ReplicaFacts(Protocol):
+    """What the autoscaler needs of a replica; the backend's status has it."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def revision(self) -> str: ...
+    @property
+    def accelerator(self) -> str: ...
+    @property
+    def state(self) -> ReplicaState: ...
+
+
+class FleetContext(Protocol):
+    """What the autoscaler asks of its surroundings about a revision. Each method is called while a decision is made."""
+
+    def weights(self, revision: str) -> Mapping[str, float]:
+        """Returns the routing weights in force, by accelerator."""
+        ...
+
+    def is_carried_out(self, revision: str) -> bool:
+        """Returns False for a retired revision. Its decisions do not count, and are logged only with a reason from
+        outside (:meth:`Autoscaler.add_reason`)."""
+        ...
+
+    def is_rolled_out(self, revision: str) -> bool:
+        """Returns True for a revision that a rollout keeps ready without requests."""
+        ...
+
+    def is_taking_over(self, revision: str) -> bool:
+        """Returns True for a revision that is to start in the only place of its function's old one."""
+        ...
+
+    def device_metrics(self, revision: str, accelerator: str) -> Mapping[str, float]:
+        """Returns the present metrics of the devices of a revision's group."""
+        ...
+
+
+class StandaloneContext:
+    """A :class:`FleetContext` without rollouts, weights and devices: every decision counts."""
+
+    def weights(self, revision: str) -> Mapping[str, float]:
+        return {}
+
+    def is_carried_out(self, revision: str) -> bool:
+        return True
+
+    def is_rolled_out(self, revision: str) -> bool:
+        return False
+
+    def is_taking_over(self, revision: str) -> bool:
+        return False
+
+    def device_metrics(self, revision: str, accelerator: str) -> Mapping[str, float]:
+        return {}
+
+
+class Log(Protocol):
+    """Where logged decisions are kept."""
+
+    def write(self, decision: Decision) -> None:
+        """Appends a decision; never raises."""
+        ...
+
+    def read(self, function: str, n: int) -> list[Decision]:
+        """Returns the last ``n`` decisions that earlier runs logged, oldest first."""
+        ...
+
+
+class Steps(Protocol):
+    """A run of recorded steps of one revision."""
+
+    def add(self, observation: Observation, decision: Decision, activation: Activation | None = None) -> None: ...
+
+
+class StepRecorder(Protocol):
+    """Records each step with all that is needed to decide it again."""
+
+    def part(self, revision: Revision, decider: Decider, now: float) -> Steps | None:
+        """Returns the run that the next step belongs to, before it is decided; None if it is not recorded."""
+        ...
+
+    def forget(self, revision_id: str) -> None: ...
+
+
+class Autoscaler:
+    """Decisions for all revisions under control. Order of one round::
+
+        samples into ``collector``  ->  fleet(...)  ->  decide(now)  ->  plan and backend
+
+    :meth:`activated` may come at any time between, from the stream of activations.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        context: FleetContext,
+        log: Log,
+        *,
+        recorder: StepRecorder | None = None,
+        wall: Callable[[], float] | None = None,
+        max_replicas: int = 0,
+    ) -> None:
+        """``wall``: Unix seconds of the wall clock, for windows of time only; by default ``clock``. ``max_replicas``:
+        limit of all functions together; 0: no limit."""
+        self._clock = clock
+        self._wall = wall or clock.now
+        self._context = context
+        self._log = log
+        self._recorder = recorder
+        self._totals = Totals(max_replicas)
+        self.collector = Collector()
+        self.decider = Decider()
+        self._filter = DecisionFilter()
+        self._recent: dict[str, deque[Decision]] = {}
+        self._fleet: dict[str, tuple[FleetGroup, ...]] = {}
+        self._observations: dict[str, Observation] = {}
+        self._notes: dict[str, list[Reason]] = {}
+        self._answered: set[str] = set()
+        """Whose activation was answered since the tick began."""
+        self._settled: dict[str, Decision] = {}
+        """What is carried out of revisions for which it is something else than what was decided."""
+        self._unread: dict[str, str] = {}
+        """What cannot be read of the windows of time of a revision."""
+
+    # --- what exists
+
+    def apply(self, revision: Revision, *, fresh: bool = True, ready: int = 0) -> None:
+        """Takes a revision under control. ``fresh``: just deployed, gets its initial scale; False: it was known to an
+        earlier control process. ``ready``: replicas that are ready already. Raises InvalidInputError (policy)."""
+        now = self._clock.now()
+        self.decider.apply(revision, now, fresh=fresh, ready=ready)
+        self.collector.apply(revision.id, now)
+        name = revision.function.name
+        if name not in self._recent:
+            self._recent[name] = deque(self._log.read(name, RECENT), maxlen=RECENT)
+
+    def forget(self, revision_id: str) -> None:
+        """Lets a revision go. The log file of its function stays."""
+        revision = self.decider.revision(revision_id)
+        self.decider.forget(revision_id)
+        if revision is not None and not any(
+            each.function.name == revision.function.name for each in self.decider.revisions
+        ):
+            self._recent.pop(revision.function.name, None)
+        self.collector.forget(revision_id)
+        self._filter.forget(revision_id)
+        if self._recorder is not None:
+            self._recorder.forget(revision_id)
+        self._fleet.pop(revision_id, None)
+        self._observations.pop(revision_id, None)
+        self._notes.pop(revision_id, None)
+        self._settled.pop(revision_id, None)
+        self._unread.pop(revision_id, None)
+
+    def fleet(self, replicas: Iterable[ReplicaFacts], rooms: Mapping[str, Sequence[AcceleratorRoom]]) -> None:
+        """What runs, and for each revision the accelerators it may use, cheapest first. Replaces what was told before:
+        call it each round and when a replica changes state."""
+        counted: dict[str, dict[str, list[ReplicaFacts]]] = {}
+        for replica in replicas:
+            counted.setdefault(replica.revision, {}).setdefault(replica.accelerator, []).append(replica)
+        self._fleet = {
+            revision: self._groups(revision, counted.get(revision, {}), rooms.get(revision, ()))
+            for revision in counted.keys() | rooms.keys()
+        }
+
+    def fleet_of(self, revision: str, replicas: Iterable[ReplicaFacts], rooms: Sequence[AcceleratorRoom]) -> None:
+        """The same of one revision; the others stay as they were told."""
+        counted: dict[str, list[ReplicaFacts]] = {}
+        for replica in replicas:
+            counted.setdefault(replica.accelerator, []).append(replica)
+        self._fleet[revision] = self._groups(revision, counted, rooms)
+
+    def groups(self, revision: str) -> tuple[FleetGroup, ...]:
+        """What was last told of a revision's fleet."""
+        return self._fleet.get(revision, ())
+
+    def _groups(
+        self, revision: str, counted: Mapping[str, Sequence[ReplicaFacts]], rooms: Sequence[AcceleratorRoom]
+    ) -> tuple[FleetGroup, ...]:
+        """The very same groups as before where nothing changed: what is known of each is not looked up again then."""
+        found = fleet_groups(counted, rooms, partial(self._context.device_metrics, revision))
+        before = self._fleet.get(revision)
+        return before if before == found else found
+
+    # --- the loop
+
+    def unsampled(self, tick: int) -> set[str]:
+        """Returns the replicas that are not sampled at this tick: of a large group some ready ones are, in turns; of
+        all others all. One that does not answer is not asked again at once: the others of its turn speak for it, and
+        the next turn is a second away."""
+        left_out: set[str] = set()
+        for groups in self._fleet.values():
+            for group in groups:
+                if len(group.ready) > ALL_UP_TO:
+                    left_out |= frozenset(group.ready) - to_sample(group.ready, tick)
+        return left_out
+
+    def decide(self, now: float) -> list[Decision]:
+        """Returns one decision for every revision whose fleet is known."""
+        return list(self.decisions_at(now))
+
+    def decisions_at(self, now: float) -> Iterator[Decision]:
+        """Yields the decisions of :meth:`decide` one by one. Between two of them activations may be answered and
+        revisions forgotten."""
+        if self._totals.total:
+            self._totals.begin(
+                (revision, sum(len(group.ready) + group.starting + group.draining for group in fleet))
+                for revision, fleet in self._fleet.items()
+            )
+        self._answered.clear()
+        for revision in self.decider.revisions:
+            # Between two decisions a revision may have been forgotten, or answered: then the fleet is not as was told.
+            if revision.id in self._answered:
+                continue
+            if revision.id in self._fleet and self.decider.revision(revision.id) is not None:
+                last = self.decider.last(revision.id)  # an activation's, maybe, that came just before the tick
+                yield self._decision(revision, now if last is None else max(now, last.at))
+
+    def activated(self, activation: Activation, now: float) -> Decision | None:
+        """The answer to a gateway's push, at once. A decision with ``desired`` None needs nothing done (a replica
+        starts already). None: nobody knows that revision, or what runs of it."""
+        revision = self.decider.revision(activation.revision)
+        if revision is None or revision.id not in self._fleet:
+            return None
+        self.collector.touch(revision.id, now)
+        self._answered.add(revision.id)
+        self._settled.pop(revision.id, None)
+        return self._decision(revision, now, activation)
+
+    def settled(self, decided: Decision, found: Decision) -> None:
+        """What is carried out of a tick's decision: ``decided`` itself, or what a revision's part in a rollout makes of
+        it. That is what is in force and stands in the log behind the other; recorded is what was decided."""
+        name = decided.revision
+        before = self._settled.pop(name, None)
+        if found is decided and before is None:
+            return
+        seen = self._observations.get(name)
+        if seen is None or seen.at != decided.at:
+            return  # forgotten meanwhile, or a later activation has been answered
+        if found is decided:
+            is_kept = not decided.digest  # it is in force again
+        else:
+            found = self._settled[name] = replace(found, ready=decided.ready, observed=decided.observed)
+            is_kept = bool(decided.digest) or is_change(before, found)
+        if is_kept:
+            self._keep(found, seen)
+
+    def _decision(self, revision: Revision, now: float, activation: Activation | None = None) -> Decision:
+        observation = self._observe(revision, now)
+        part = None if self._recorder is None else self._recorder.part(revision, self.decider, now)
+        if activation is None:
+            decision = self.decider.tick(now, observation)
+        else:
+            decision = self.decider.activate(activation, now, observation)
+        if self._totals.total:
+            self._count(revision, observation, decision, is_asked_for=activation is not None)
+        if part is not None:
+            part.add(observation, decision, activation)
+        for name in self.collector.uneven(revision.id):
+            self.add_reason(revision.id, reason("uneven_group", f"{name}, in the time per inference"))
+        notes = self._notes.pop(revision.id, None)
+        if notes:
+            decision = replace(decision, reasons=(*decision.reasons, *notes))
+        if not self._filter.keeps(decision) or not (notes or self._context.is_carried_out(revision.id)):
+            return decision
+        return self._keep(decision, observation)
+
+    def _keep(self, decision: Decision, observation: Observation) -> Decision:
+        """As it stands in the log now."""
+        decision = logged(decision, observation, self._context.weights(decision.revision))
+        self._recent.setdefault(decision.function, deque(maxlen=RECENT)).append(decision)
+        self._log.write(decision)
+        return decision
+
+    def _count(self, revision: Revision, observation: Observation, decision: Decision, *, is_asked_for: bool) -> None:
+        """Tells the limit over all functions what the revision would have and what it got."""
+        existing, function = observation.existing, revision.function.name
+        if not self._context.is_carried_out(revision.id):
+            # It leaves: what it still has counts while it is there, what it would have is nobody's.
+            self._totals.wanted(revision.id, Want(0, function=function), existing, 0)
+            return
+        scaling, wanted = revision.function.scaling, self.decider.wanted(revision.id)
+        # What nobody may take away comes first, as a minimum does.
+        is_kept = scaling.dry_run or not observation.complete
+        least = existing if is_kept else max(scaling.min_scale, observation.least)
+        # Who follows into a place, or is tried out in one, keeps it as if it were asked for.
+        is_asked_for |= self._context.is_taking_over(revision.id) or (observation.is_rolled_out and existing > 0)
+        idle_s = self.decider.idle_s(observation.at, observation)
+        idle = wanted if not is_asked_for and is_idle(observation, idle_s) else 0
+        got, started = existing, 0
+        if decision.desired is not None and not decision.is_dry_run:
+            got, started = decision.desired, starts(decision, observation)
+        self._totals.wanted(revision.id, Want(wanted, least, idle, function), got, started)
+
+    def add_reason(self, revision_id: str, reason: Reason) -> None:
+        """Something else than the policy has changed what runs: its reason stands in the revision's next decision."""
+        if self.decider.revision(revision_id) is not None:
+            self._notes.setdefault(revision_id, []).append(reason)
+
+    def _observe(self, revision: Revision, now: float) -> Observation:
+        fleet = self.groups(revision.id)
+        least, most = self._window_least(revision), None
+        if self._totals.total:
+            existing = sum(len(group.ready) + group.starting for group in fleet)
+            most = self._totals.most(revision.id, existing, sum(group.draining for group in fleet))
+        observation = self.collector.observe(
+            revision, fleet, now, least=least, most=most, is_rolled_out=self._context.is_rolled_out(revision.id)
+        )
+        self._observations[revision.id] = observation
+        return observation
+
+    def _window_least(self, revision: Revision) -> int:
+        """What windows of time ask for now. Some may have been deployed when they were no fault yet: those are named in
+        the faults, and the others count."""
+        text = revision.function.scaling.min_scale_windows
+        if not text:
+            return 0
+        windows, unread = readable_windows(text)
+        if unread:
+            self._unread[revision.id] = unread
+        else:
+            self._unread.pop(revision.id, None)
+        return least_scale(windows, self._wall())
+
+    # --- what people ask
+
+    def weights(self, revision_id: str) -> Mapping[str, float]:
+        """Returns the routing weights in force of a revision, by accelerator."""
+        return self._context.weights(revision_id)
+
+    def observation(self, revision_id: str) -> Observation | None:
+        """The last observation of a revision."""
+        return self._observations.get(revision_id)
+
+    def mu_ips(self, revision_id: str, accelerator: str) -> float | None:
+        """The service rate of one replica, learnt at its limit; None: not learnt."""
+        return self.collector.mu_ips(revision_id, accelerator)
+
+    def mu_of_size(self, revision_id: str, accelerator: str, batch: float) -> float | None:
+        """The service rate of one replica for requests of ``batch`` inferences, as far as it is known."""
+        return self.collector.mu_of_size(revision_id, accelerator, batch)
+
+    def decisions(self, function: str, n: int = 10) -> list[Decision]:
+        """The last logged decisions of a function, oldest first."""
+        return list(self._recent.get(function, ()))[-n:] if n > 0 else []
+
+    def explain(self, function: str, n: int = 10) -> list[str]:
+        """The last logged decisions in words and the one in force of each revision; empty for a function that nobody
+        knows."""
+        now = self._clock.now()
+        lines = explain_all(self.decisions(function, n), now)
+        for revision in self.decider.revisions:
+            if revision.function.name != function:
+                continue
+            last = self._settled.get(revision.id) or self.decider.last(revision.id)
+            if last is not None:
+                lines += explain_now(last, self._context.weights(revision.id), now)
+        return lines
+
+    def faults(self) -> dict[str, str]:
+        """Returns the windows of time that cannot be read and are left out."""
+        return {f"min-scale-windows of {name}, left out": unread for name, unread in self._unread.items()}
+
+    def __repr__(self) -> str:
+        return f"<Autoscaler {self.decider!r}, {self.collector!r}>"
+
+
+_HERE = (ReplicaState.READY, ReplicaState.STARTING, ReplicaState.DRAINING, ReplicaState.DRAINED)
+
+
+def fleet_groups(
+    replicas: Mapping[str, Sequence[ReplicaFacts]],
+    rooms: Sequence[AcceleratorRoom],
+    metrics: Callable[[str], Mapping[str, float]] = lambda accelerator: {},
+) -> tuple[FleetGroup, ...]:
+    """Groups in the order of ``rooms``; replicas on an accelerator that is not listed any more form groups behind.
+    ``metrics``: of an accelerator's devices."""
+    known = {room.accelerator: room for room in rooms}
+    names = [*known, *sorted(replicas.keys() - known.keys())]
+    groups = []
+    for name in names:
+        here = replicas.get(name, ())
+        # On one that it may not use any more every replica is one too many.
+        room = known.get(name, AcceleratorRoom(accelerator=name, room=-sum(each.state in _HERE for each in here)))
+        groups.append(
+            FleetGroup(
+                accelerator=name,
+                ready=tuple(each.id for each in here if each.state is ReplicaState.READY),
+                starting=sum(1 for each in here if each.state is ReplicaState.STARTING),
+                draining=sum(1 for each in here if each.state in (ReplicaState.DRAINING, ReplicaState.DRAINED)),
+                room=room.room,
+                price_per_hour=room.price_per_hour,
+                mu_ips=room.mu_ips,
+                metrics=metrics(name),
+            )
+        )
+    return tuple(groups)

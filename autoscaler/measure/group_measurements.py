@@ -1,0 +1,129 @@
+"""What is kept of each group of a revision: sums, windows and rates, and the means of its replicas."""
+
+import math
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+import msgspec
+
+from tidegate.autoscaler.measure.model_servers import AppFigures
+from tidegate.autoscaler.measure.rates import GroupRates
+from tidegate.autoscaler.measure.sampling import UNEVEN, UNEVEN_RPS
+from tidegate.autoscaler.measure.series import RecentHistogram, RecentWork
+
+
+class Means(Protocol):
+    """Of ready replicas together, over their last interval."""
+
+    @property
+    def limit(self) -> int | None:
+        """Slots of the one with fewest; 0: no limit, None: not known."""
+        ...
+
+    @property
+    def sampled(self) -> int:
+        """How many they are."""
+        ...
+
+    @property
+    def concurrency(self) -> float: ...
+    @property
+    def concurrency_inferences(self) -> float: ...
+    @property
+    def rps(self) -> float: ...
+    @property
+    def ips(self) -> float: ...
+    @property
+    def busy(self) -> float:
+        """Mean number of them that had work."""
+        ...
+
+
+class GroupMeans(msgspec.Struct, frozen=True, gc=False):
+    """See :class:`Means`."""
+
+    limit: int | None = None
+    sampled: int = 0
+    concurrency: float = 0.0
+    concurrency_inferences: float = 0.0
+    rps: float = 0.0
+    ips: float = 0.0
+    busy: float = 0.0
+
+
+NO_MEANS = GroupMeans()
+
+
+class GroupFigures(NamedTuple):
+    """What is read of a group's windows, which reach back ten seconds to a minute, and of its rates; the names are
+    those of its observation."""
+
+    at: float
+    mu_bound_ips: float | None = None
+    is_mu_learnt: bool = False
+    mu_expected_ips: float | None = None
+    mean_batch: float | None = None
+    execution_s: float | None = None
+    queue_s: float | None = None
+    min_execution_s: float | None = None
+    tail_s: float | None = None
+    latency_s: float | None = None
+    answers: int = 0
+    late: int = 0
+
+
+@dataclass(slots=True)
+class GroupMeasurements:
+    """What is kept of one group."""
+
+    work: RecentWork = field(default_factory=RecentWork)
+    latency: RecentHistogram = field(default_factory=RecentHistogram)
+    execution: RecentHistogram = field(default_factory=lambda: RecentHistogram(4, 15.0))
+    rates: GroupRates = field(default_factory=GroupRates)
+    mean_batch: float | None = None
+    """Inferences per request when it was last observed at work."""
+    sampled: tuple[float, float] | None = None
+    """When those that spoke last for the group had been heard, and their time in the model per inference."""
+    figures: GroupFigures | None = None
+    """As last read: after the turn of its revision. None: to be read anew, as when a first rate has become known."""
+    app: AppFigures | None = None
+    """What its model servers say, where they are asked."""
+
+    def differs(self, oldest: float, means: Means) -> bool:
+        """Whether those who speak for the group now differ much from those before: in the time that an inference is in
+        the replica, because a change of the load is no straggler."""
+        before = self.sampled
+        concurrency_inferences, rps, ips = means.concurrency_inferences, means.rps, means.ips
+        if rps < UNEVEN_RPS or ips <= 0.0 or (before is not None and oldest <= before[0]):
+            return False
+        present_s = concurrency_inferences / ips
+        self.sampled = (oldest, present_s)
+        return before is not None and not before[1] / UNEVEN <= present_s <= before[1] * UNEVEN
+
+    def read(self, now: float, q: float, slo_s: float) -> GroupFigures:
+        mean_batch = execution_s = queue_s = mu_ips = min_execution_s = expected_ips = None
+        requests, inferences, executing_s, queueing_s = self.work.read(now)
+        if requests >= 1:
+            self.mean_batch = mean_batch = inferences / requests
+            execution_s, queue_s = executing_s / requests, queueing_s / requests
+        is_learnt = False
+        known = self.rates.known(self.mean_batch)
+        if known is not None:
+            mu_ips, is_learnt, min_execution_s, expected_ips = known
+        latency_s, answers, late = self.latency.reading(now, q, slo_s)
+        tail_s = self.execution.reading(now, q, math.inf).quantile_s
+        found = self.figures = GroupFigures(
+            now,
+            mu_ips,
+            is_learnt,
+            expected_ips,
+            mean_batch,
+            execution_s,
+            queue_s,
+            min_execution_s,
+            tail_s,
+            latency_s,
+            answers,
+            late,
+        )
+        return found

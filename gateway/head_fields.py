@@ -1,0 +1,103 @@
+"""Fields of a request that are for the gateway itself: request id, tag, deadline, priority.
+
+A field that makes no sense is answered with an error here; then the functions return None.
+"""
+
+import random
+import re
+from binascii import hexlify
+from typing import TYPE_CHECKING
+
+from tidegate import headers
+from tidegate.errors import BAD_REQUEST
+from tidegate.gateway.answers.errors import ErrorResponses
+from tidegate.gateway.answers.grpc import GrpcFrontend
+from tidegate.gateway.routing.function import FunctionRouter
+from tidegate.gateway.routing.match import Target
+from tidegate.gateway.routing.request_state import RequestState
+from tidegate.headers import TimeoutFieldError, request_timeout_s
+from tidegate.wire.message_heads import AnyRequestHead
+
+if TYPE_CHECKING:
+    from tidegate.aio.proxy.exchange import Exchange
+
+_ID = re.compile(rb"[!-~]{1,128}").fullmatch
+
+
+def is_request_id(given: bytes) -> bool:
+    """Returns whether the id that a client sent is used: up to 128 visible ASCII characters."""
+    return (given.isalnum() and len(given) <= 64) or _ID(given) is not None
+
+
+def state_with_new_id(head: AnyRequestHead, target: Target, given: bytes | None, rng: random.Random) -> RequestState:
+    """Returns the state of a request whose client sent no id, or an unusable one."""
+    if given is not None:
+        head.drop(headers.REQUEST_ID)
+    made = hexlify(rng.getrandbits(128).to_bytes(16, "big"))
+    return RequestState(target, made, b"x-request-id: %b\r\n" % made)
+
+
+class HeadFields:
+    """Reads the fields of one worker's requests."""
+
+    __slots__ = ("_errors", "_grpc")
+
+    def __init__(self, errors: ErrorResponses, grpc: GrpcFrontend) -> None:
+        self._errors = errors
+        self._grpc = grpc
+
+    def read(self, ex: "Exchange", state: RequestState, router: FunctionRouter) -> FunctionRouter | None:
+        """Reads tag and deadline. Returns the router that the tag names; None if a field was answered with an error."""
+        found = self.tagged(ex, state, router)
+        return found if found is not None and self._set_deadline(ex, found) else None
+
+    def tagged(self, ex: "Exchange", state: RequestState, router: FunctionRouter) -> FunctionRouter | None:
+        """Returns the router of the tag in the request's field, ``router`` without such a field.
+
+        Returns None if the function does not have the tag; the request is answered then.
+        """
+        tag = ex.head.control(headers.TAG)
+        if tag is None:
+            return router
+        found = router.tagged.get(tag)
+        if found is None:
+            self._errors.no_tag(ex, router, tag)
+        else:
+            state.target = state.target.of(found)
+        return found
+
+    def _set_deadline(self, ex: "Exchange", router: FunctionRouter) -> bool:
+        """Sets the request's own deadline, at most the function's timeout. Returns False if the field was unusable."""
+        ex.deadline = ex.received + router.timeout_s
+        if not ex.head.mentions(b"-timeout"):
+            return True
+        try:
+            own_s = request_timeout_s(ex.head)
+        except TimeoutFieldError as error:
+            self._errors.fail(ex, BAD_REQUEST, str(error))
+            return False
+        if own_s is not None and own_s < router.timeout_s:
+            ex.set_deadline(ex.received + own_s)
+        return True
+
+    def priority(self, ex: "Exchange", default: int) -> int | None:
+        """Returns the priority that the request states, else ``default``; None if it was unusable and answered.
+
+        Removes the client's own fields: the replica gets the deadline that remains and the size that was found.
+        """
+        head = ex.head
+        if (ex.is_rpc and self._grpc.is_usual(ex)) or not head.mentions(b"\ntidegate-"):
+            return default
+        priority = default
+        given = head.get(headers.PRIORITY)
+        if given is not None:
+            if len(given) != 1 or not given.isdigit():
+                message = "tidegate-priority must be a digit: 0 (goes first) to 9 (goes last)"
+                self._errors.fail(ex, BAD_REQUEST, message)
+                return None
+            priority = int(given)
+        head.drop(headers.TIMEOUT_MS, headers.BATCH_SIZE, headers.PRIORITY, headers.TAG)
+        return priority
+
+    def __repr__(self) -> str:
+        return "<HeadFields>"

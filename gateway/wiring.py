@@ -1,0 +1,84 @@
+"""Builds the collaborators of one gateway worker's chain, each from those before it."""
+
+import random
+from dataclasses import dataclass
+
+from tidegate.activator.room import WaitingRoom
+from tidegate.gateway.access.control import AccessControl
+from tidegate.gateway.access_log import AccessLog
+from tidegate.gateway.answers.cold_answers import ColdAnswers
+from tidegate.gateway.answers.cold_starts import ColdStarts
+from tidegate.gateway.answers.errors import ErrorResponses
+from tidegate.gateway.answers.grpc import GrpcFrontend
+from tidegate.gateway.answers.health import HealthResponder
+from tidegate.gateway.counting.counters import Report
+from tidegate.gateway.effects import ChainEffects
+from tidegate.gateway.head_fields import HeadFields
+from tidegate.gateway.resilience.recovery import Recovery
+from tidegate.gateway.resilience.resilience import Resilience
+from tidegate.gateway.resilience.shadow import Shadows
+from tidegate.gateway.token_steps import TokenAccounting
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """The objects that one gateway worker consists of, each of them once."""
+
+    room: WaitingRoom
+    report: Report
+    rng: random.Random
+    effects: ChainEffects
+    access_log: AccessLog | None
+    """None if no access log is written."""
+    cold_starts: ColdStarts
+    health: HealthResponder
+    grpc: GrpcFrontend
+    errors: ErrorResponses
+    fields: HeadFields
+    access_control: AccessControl
+    tokens: TokenAccounting
+    resilience: Resilience
+    shadows: Shadows
+    recovery: Recovery
+    cold_answers: ColdAnswers
+
+
+def build_parts(
+    *, room: WaitingRoom, report: Report, rng: random.Random, effects: ChainEffects, access_log: AccessLog | None
+) -> Parts:
+    """Builds the parts of one worker."""
+    time, upstreams, exchanges = effects.time, effects.upstreams, effects.exchanges
+    cold_starts = ColdStarts(report)
+    health = HealthResponder(cold_starts, room, upstreams.fetch_metadata)
+    grpc = GrpcFrontend(health)
+    errors = ErrorResponses(grpc, report)
+    resilience = Resilience(room, second_copy=exchanges.second_copy, alarm=time.alarm, probe=upstreams.probe)
+    shadows = Shadows(
+        room,
+        report,
+        pool_of=upstreams.pool_of,
+        shadow_copy=exchanges.shadow_copy,
+        tap_response=exchanges.tap_response,
+    )
+    return Parts(
+        room=room,
+        report=report,
+        rng=rng,
+        effects=effects,
+        access_log=access_log,
+        cold_starts=cold_starts,
+        health=health,
+        grpc=grpc,
+        errors=errors,
+        fields=HeadFields(errors, grpc),
+        access_control=AccessControl(
+            wall=time.wall,
+            open_quota_counters=effects.quotas.open_counters,
+            ask_pool=effects.quotas.ask_pool,
+        ),
+        tokens=TokenAccounting(time.clock, exchanges.tap_response),
+        resilience=resilience,
+        shadows=shadows,
+        recovery=Recovery(room, resilience, shadows, errors, clock=time.clock, swap_clients=exchanges.swap_clients),
+        cold_answers=ColdAnswers(cold_starts, room, exchanges.begin_stream),
+    )

@@ -1,0 +1,1 @@
+"""Plans of loads, simulations and experiments, read from the options of the command line."""

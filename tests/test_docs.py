@@ -1,0 +1,96 @@
+"""The documentation is a path: its links resolve, every page is reachable, files that it names exist."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCS = ROOT / "docs"
+PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *DOCS.rglob("*.md"), *ROOT.glob("examples/**/README.md")])
+
+LINK = re.compile(r"!?\[[^\]]*\]\(([^)#\s]*)(?:#([^)\s]*))?\)|<img[^>]* src=\"([^\"]+)\"")
+NAMED = re.compile(r"`(?:\.\./)*((?:[\w.-]+/)+[\w.-]+\.(?:py|toml|jsonl|yaml|txt|svg|md))(?::[^`]*)?`")
+BARE = re.compile(r"`(\w+\.py)`")
+MODULE = re.compile(r"python3?(?: -[A-Z] ?| )-m ((?:tidegate|benchmarks|tests)[\w.]*)")
+# Files of users: handlers, and what may lie beside them.
+OF_USERS = {"handler.py", "gateway.py", "control.py", "own.py"}
+TOP = {path.name for path in ROOT.iterdir() if path.is_dir()}
+WORDS = 40
+"""Most words of the glossary."""
+
+
+def name_of(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def links(page: Path) -> list[tuple[Path, str]]:
+    """Targets of a page's relative links, and the heading of each ("" for the whole page)."""
+    text = re.sub(r"^(```|~~~).*?^\1", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+    found = []
+    for match in LINK.finditer(text):
+        target, heading = match[1] or match[3] or "", match[2] or ""
+        if "://" not in target:
+            found.append(((page.parent / target).resolve() if target else page, heading))
+    return found
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors that a page's headings get: lower case, hyphens for spaces, punctuation left out."""
+    text = re.sub(r"^(```|~~~).*?^\1", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+    headings = [line.lstrip("#").strip() for line in text.splitlines() if re.match(r"#{1,6} ", line)]
+    plain = [re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading) for heading in headings]
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in plain}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_relative_link_resolves(page: Path) -> None:
+    for target, heading in links(page):
+        assert target.exists(), f"{name_of(page)} links to {target}, which does not exist"
+        if heading:
+            assert heading in anchors(target), f"{name_of(page)} links to {name_of(target)}#{heading}: no such heading"
+
+
+def test_every_page_is_reached_from_the_index() -> None:
+    seen = {DOCS / "README.md"}
+    queue = [DOCS / "README.md"]
+    while queue:
+        for target, _ in links(queue.pop()):
+            page = target / "README.md" if target.is_dir() else target
+            if page.suffix == ".md" and page.exists() and page not in seen:
+                seen.add(page)
+                queue.append(page)
+    missing = [name_of(page) for page in PAGES if page not in seen]
+    assert not missing, "not reached from docs/README.md; a decision gets its line in docs/adr/README.md"
+
+
+def test_the_readme_links_to_the_index_and_to_the_first_steps() -> None:
+    targets = {target for target, _ in links(ROOT / "README.md")}
+    assert {DOCS / "README.md", DOCS / "getting-started.md", DOCS / "behaviour.md"} <= targets
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_files_and_modules_that_a_page_names_exist(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    for name in NAMED.findall(text):
+        if name.split("/")[0] in TOP and not name.startswith("build/"):
+            assert (ROOT / name).exists(), f"{name_of(page)} names {name}, which does not exist"
+    for name in set(BARE.findall(text)) - OF_USERS:
+        assert any(ROOT.glob(f"*/**/{name}")), f"{name_of(page)} names {name}, which does not exist"
+    for module in MODULE.findall(text):
+        path = ROOT / module.rstrip(".").replace(".", "/")
+        assert path.with_suffix(".py").exists() or (path / "__main__.py").exists(), f"{name_of(page)}: -m {module}"
+
+
+def test_the_glossary_is_short() -> None:
+    rows = re.findall(r"^\| \*\*(.*?)\*\*", (DOCS / "glossary.md").read_text(encoding="utf-8"), re.MULTILINE)
+    words = [word for row in rows for word in row.split(", ")]
+    assert 20 <= len(words) <= WORDS and len(set(words)) == len(words)
+
+
+def test_decisions_have_a_number_each_and_its_title_begins_with_it() -> None:
+    numbers = [int(path.name[:4]) for path in (DOCS / "adr").glob("[0-9]*.md")]
+    assert len(set(numbers)) == len(numbers)
+    for path in (DOCS / "adr").glob("[0-9]*.md"):
+        title = path.read_text(encoding="utf-8").splitlines()[0]
+        assert re.match(rf"# {int(path.name[:4])}\. [A-Z]", title), f"{name_of(path)}: '# NUMBER. Decision'"

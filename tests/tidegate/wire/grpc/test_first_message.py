@@ -1,0 +1,87 @@
+"""Model and batch of a V2 inference, read from the beginning of its first message."""
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidegate.wire.grpc.first_message import Infer, peek_infer, peek_usual
+
+
+def varint(value: int) -> bytes:
+    done = bytearray()
+    while value > 127:
+        done.append(value & 127 | 128)
+        value >>= 7
+    return bytes((*done, value))
+
+
+def part(number: int, value: bytes | int) -> bytes:
+    """One protobuf field."""
+    if isinstance(value, int):
+        return varint(number << 3) + varint(value)
+    return varint(number << 3 | 2) + varint(len(value)) + value
+
+
+def call(*fields: bytes) -> bytes:
+    message = b"".join(fields)
+    return b"\0" + len(message).to_bytes(4, "big") + message
+
+
+PACKED = part(1, b"input") + part(2, b"FP32") + part(3, varint(8) + varint(224))
+SINGLE = part(3, 8) + part(3, 224) + part(1, b"input")
+INFER = call(
+    part(1, b"resnet"),
+    part(3, b"id-1"),
+    part(4, part(1, b"k")),
+    part(5, PACKED),
+    part(5, part(3, b"\x01")),
+    part(7, b"\0" * 64),
+)
+
+
+def test_model_and_batch() -> None:
+    assert peek_infer(INFER) == Infer(b"resnet", 8)
+    assert peek_infer(call(part(5, SINGLE), part(1, b"resnet"))) == Infer(b"resnet", 8), "any order, dimensions alone"
+    assert peek_infer(call(part(1, b"resnet"))) == Infer(b"resnet", 0)
+    assert peek_infer(call()) == Infer(b"", 0)
+    assert peek_infer(b"\x01" + INFER[1:]) == Infer(b"", 0), "compressed"
+    assert peek_infer(call(part(5, part(3, varint((1 << 64) - 1))))) == Infer(b"", 0), "a dimension of -1"
+    long = part(5, part(3, varint(1 << 64 | 8)))
+    assert peek_infer(call(long)) == Infer(b"", 8), "as servers read it, which drop what is beyond 64 bits"
+    assert peek_infer(call(part(5, part(3, b"\x88")), part(1, b"resnet"))) == Infer(b"resnet", 0), "it breaks off"
+
+
+@pytest.mark.parametrize("read", [peek_infer, peek_usual])
+def test_a_shape_without_dimensions_has_no_first(read: Callable[[bytes], Infer | None]) -> None:
+    """Packed, and empty: what follows it in the tensor is no dimension."""
+    empty = part(1, b"x") + part(3, b"") + part(2, b"FP32")
+    assert read(call(part(1, b"resnet"), part(5, empty))) in (None, Infer(b"resnet", 0))
+    assert read(call(part(1, b"resnet"), part(5, empty + part(3, b"\x05")))) in (None, Infer(b"resnet", 5))
+
+
+def test_more_is_asked_for_only_while_it_can_tell() -> None:
+    known = next(size for size in range(len(INFER) + 1) if peek_infer(INFER[:size]) is not None)
+    assert known < INFER.index(b"FP32") + 10
+    for size in range(known):
+        assert peek_infer(INFER[:size]) is None
+    for size in range(known, len(INFER) + 1):
+        assert peek_infer(INFER[:size]) == Infer(b"resnet", 8)
+
+
+def test_only_the_beginning_is_looked_at() -> None:
+    late = call(part(7, bytes(5000)), part(1, b"resnet"))
+    assert peek_infer(late[:4000]) is None
+    assert peek_infer(late[:4096]) == Infer(b"", 0)
+    assert peek_infer(late) == Infer(b"", 0)
+    assert peek_infer(call(part(7, bytes(4084)), part(1, b"resnet"))) == Infer(b"", 0), "half a name is none"
+    assert peek_infer(b"\0\xff\xff\xff\xff" + INFER[5:]) == Infer(b"resnet", 8), "a length that nobody will send"
+
+
+@given(st.binary(max_size=200), st.booleans())
+def test_anything_may_come(data: bytes, is_framed: bool) -> None:
+    found = peek_infer(call(data) if is_framed else data)
+    assert found is None or found.batch >= 0
+    if is_framed:
+        assert found is not None

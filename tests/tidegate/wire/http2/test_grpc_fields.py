@@ -1,0 +1,84 @@
+"""gRPC as fields of HTTP/2: paths, content types, deadlines, statuses and their messages."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidegate.headers import read_timeout_s
+from tidegate.wire.http2 import grpc_fields
+from tidegate.wire.http2.block_memory import RESPONSE, Blocks
+from tidegate.wire.http2.header_blocks import Reader
+
+
+@pytest.mark.parametrize(
+    ("path", "parts"),
+    [
+        (b"/a.B/C", (b"a.B", b"C")),
+        (b"/a.B/C/d", None),
+        (b"/a.B", None),
+        (b"//C", None),
+        (b"/a/", None),
+        (b"*", None),
+    ],
+)
+def test_path(path: bytes, parts: tuple[bytes, bytes] | None) -> None:
+    assert grpc_fields.split_path(path) == parts
+
+
+def test_content_type() -> None:
+    for yes in (b"application/grpc", b"application/grpc+proto", b"Application/gRPC;a=b"):
+        assert grpc_fields.is_grpc(yes)
+    for no in (None, b"application/json", b"application/grpc-web", b"application/grp"):
+        assert not grpc_fields.is_grpc(no)
+
+
+@pytest.mark.parametrize(("ms", "field"), [(0, b"0m"), (-3, b"0m"), (1500, b"1500m"), (10**12, b"99999999m")])
+def test_timeout(ms: int, field: bytes) -> None:
+    block = Reader(Blocks(RESPONSE)).read(grpc_fields.timeout(ms), is_trailer=True)
+    assert block.get(b"grpc-timeout") == field
+    assert read_timeout_s(None, field) is not None
+
+
+@given(st.text())
+def test_messages_are_printable_ascii_and_come_back(text: str) -> None:
+    coded = grpc_fields.encode_message(text)
+    assert all(0x20 <= byte <= 0x7E for byte in coded)
+    assert grpc_fields.decode_message(coded) == text
+
+
+def test_a_message_as_the_protocol_shows_it() -> None:
+    assert grpc_fields.encode_message("caf\u00e9 100% \n\r end") == b"caf%C3%A9 100%25 %0A%0D end"
+    assert grpc_fields.decode_message(b"%zz %41%") == "%zz A%"
+
+
+@pytest.mark.parametrize("letter", ["x", "%", "\u00e9", "\u6f22", "\U0001f600", "\n"])
+@pytest.mark.parametrize("before", ["", "a", "ab", "a\u00e9", "abcd"])
+def test_a_long_message_is_cut_between_two_characters(letter: str, before: str) -> None:
+    """Clients of gRPC take 8 KB of metadata for sure, and report another status where there is more."""
+    coded = grpc_fields.encode_message(before + letter * 9000)
+    assert 4080 <= len(coded) <= 4096
+    told = grpc_fields.decode_message(coded)
+    assert told == before + letter * (len(told) - len(before) - 3) + "..."
+
+
+def test_a_message_that_is_no_text_is_told_as_far_as_it_is() -> None:
+    assert grpc_fields.encode_message("no file \udce9") == b"no file ?"
+
+
+def test_an_answer_that_is_only_a_status() -> None:
+    block = Reader(Blocks(RESPONSE)).read(
+        grpc_fields.trailers_only(grpc_fields.RESOURCE_EXHAUSTED, "queue full: 10 wait")
+    )
+    assert (block.fault, block.status, block.grpc_status) == ("", 200, 8)
+    assert block.get(b"content-type") == b"application/grpc"
+    assert block.get(b"grpc-message") == b"queue full: 10 wait"
+    block = Reader(Blocks(RESPONSE)).read(grpc_fields.trailers(grpc_fields.UNAVAILABLE, ""), is_trailer=True)
+    assert (block.grpc_status, block.get(b"grpc-message")) == (14, None)
+
+
+def test_a_message_with_spaces_at_its_ends_is_a_field_of_http2() -> None:
+    for text in ("no key: ", "  both  ", " ", "\tcafé "):
+        block = Reader(Blocks(RESPONSE)).read(grpc_fields.trailers_only(5, text))
+        told = block.get(b"grpc-message")
+        assert told is not None and told == told.strip()
+        assert grpc_fields.decode_message(told) == text
