@@ -97,11 +97,12 @@ class GrpcCall(Exchange):
     _no_replay: ClassVar[str] = "the call cannot be sent again"
 
     __slots__ = (
-        "_credited", "_sent", "_sent_bytes", "_stream", "_trailers", "_upstream", "_withheld", "local_reply",
+        "_credited", "_sent", "_sent_bytes", "_stream", "_withheld", "local_reply",
     )  # fmt: skip
 
     head: CallHead
     _client: CallClient
+    _upstream: "H2Upstream | None"
 
     def __init__(
         self,
@@ -115,16 +116,15 @@ class GrpcCall(Exchange):
         deadline: float,
     ) -> None:
         """``body``, ``complete``: the part of the request that arrived with its head."""
-        Exchange.__init__(self, client, app, head, body, complete, received, deadline, CALL_KEPT_BYTES)
+        super().__init__(client, app, head, body, complete, None, received, deadline)
+        self._replay = CALL_KEPT_BYTES
         self._stream = stream
         self.local_reply: LocalReply | None = None
         """Set if the call is answered here, message by message."""
-        self._trailers: bytes | None = None
         self._sent_bytes = self._credited = 0
         """Bytes of the body that went to the present upstream, and that the client has got credit for."""
         self._withheld: list[bytes] | None = None
         """Pieces of the body that wait for the upstream's 100."""
-        self._upstream: H2Upstream | None = None
         self._sent: Stream | None = None
         """The upstream's stream."""
 

@@ -38,28 +38,12 @@ _IDEMPOTENT: Final = frozenset({b"GET", b"HEAD", b"OPTIONS", b"PUT", b"DELETE"})
 class HttpExchange(Exchange):
     """One HTTP request and its answer."""
 
-    __slots__ = ("_continued", "_trailers", "_upstream")
+    __slots__ = ()
 
     head: RequestHead
     _client: ClientSide
+    _trailers: bytes
     _upstream: "UpstreamConn | None"
-
-    def __init__(
-        self,
-        client: ClientSide,
-        app: ProxyApp,
-        head: RequestHead,
-        body: bytes,
-        complete: bool,
-        trailers: bytes,
-        received: float,
-        deadline: float,
-    ) -> None:
-        """``body``, ``complete``, ``trailers``: the part of the body that arrived with the head."""
-        Exchange.__init__(self, client, app, head, body, complete, received, deadline)
-        self._trailers = trailers
-        self._continued = False
-        self._upstream = None
 
     # --- for applications -------------------------------------------------------------------------------------------
 

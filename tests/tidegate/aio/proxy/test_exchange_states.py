@@ -1,4 +1,4 @@
-"""The state machine of an exchange: every event in every state, against the table of docs/data-plane.md."""
+"""The state machine of an exchange: every event in every state, against the table of docs/inside/data-plane.md."""
 
 import asyncio
 from collections.abc import Callable
@@ -28,7 +28,7 @@ from tidegate.wire.http1.response_head import ResponseHead, parse_response
 from tidegate.wire.http1.server import H1Server
 from tidegate.wire.message_heads import AnyResponseHead
 
-PAGE = Path(__file__).resolve().parents[4] / "docs" / "data-plane.md"
+PAGE = Path(__file__).resolve().parents[4] / "docs" / "inside" / "data-plane.md"
 NOTHING, FAULT = "-", "error"
 
 
