@@ -475,23 +475,21 @@ class Exchange(ABC):
             self._state = WAITING
         self.holding = False
 
-    def _finish(self, status: int) -> None:
-        """Ends the exchange, once; the only exit. The caller informs the client side."""
+    def _finish(self, status: int, now: float | None = None) -> None:
+        """Ends the exchange at ``now`` (by default: at this moment), once; the only exit. The caller informs the client
+        side."""
         if self._state == ENDED:
             return
         self._state = ENDED
         if self._budget is not None:
             self._settle_budget()
         self.status = status
-        self.ended = self._now()
+        self.ended = monotonic() if now is None else now
         self._early = b""
         self._parts = None
         self.app.finished(self)
         self.context = None  # The application's state often refers back: no cycle is left to the collector.
         self.on_body = self.check = None
-
-    def _now(self) -> float:
-        return monotonic()
 
     # --- steps that differ ------------------------------------------------------------------------------------------
 

@@ -509,7 +509,7 @@ class GrpcCall(Exchange):
 
     # --- the end ----------------------------------------------------------------------------------------------------
 
-    def _finish(self, status: int) -> None:
+    def _finish(self, status: int, now: float | None = None) -> None:
         if self._state != ENDED:
             self.local_reply = self._stream.owner = None  # No cycle is left to the collector.
-            super()._finish(status)
+            Exchange._finish(self, status, now)
