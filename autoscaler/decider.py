@@ -1,8 +1,8 @@
 """One decision per revision and tick: policy, limits, accelerators, reasons.
 
-The decider keeps what must survive between ticks (the policy's windows, what was last wanted, whether the initial scale
-was reached) and nothing else; observations come from the collector, ``now`` is an argument. Activations come between
-ticks and are idempotent: however many gateway workers push, one of them gives the decision, the others a hold.
+The decider keeps only what must survive between ticks: the policy's windows, the last wanted number, and whether the
+initial scale was reached. Observations come from the collector; ``now`` is an argument. Activations come between ticks
+and are idempotent: however many gateway workers push, one push gets the decision and the others get a hold.
 """
 
 from collections.abc import Mapping
@@ -21,37 +21,37 @@ from tidegate.records.decision import Decision, GroupDecision, Reason
 from tidegate.records.gateway_sample import Activation
 
 ACTIVATION_SEEN_WITHIN_S = 10.0
-"""Time for a decided start from zero to show up as a replica; afterwards another push may ask again."""
+"""Time in which a decided start from zero must show up as a replica; afterwards another push may start one."""
 
 
 _REMEMBERED = ("is_initial", "up_since", "activating_until", "kept")
-"""What the decider itself remembers of a revision, beside its policy; plain values."""
+"""Names of the decider's own state of a revision, beside its policy's; plain values."""
 
 
 class UnknownRevisionError(TidegateError):
-    """The decider was asked about a revision that was never applied, or was forgotten."""
+    """The revision was never applied, or was forgotten."""
 
 
 @dataclass(slots=True)
 class _State:
-    """What is remembered of one revision."""
+    """The state of one revision."""
 
     revision: Revision
     policy: Policy
     is_initial: bool
     up_since: float | None = None
-    """When it was last seen to get a ready replica; None: it has none."""
+    """When the revision was last seen to get a ready replica; None if it has none."""
     activating_until: float | None = None
-    """While a start from zero was decided and no replica has been seen yet; then another push may ask again."""
+    """Until when a decided start from zero may be invisible; then another push may start one."""
     wanted: int = 0
-    """Replicas that it would have without the limit over all functions."""
+    """Replicas wanted without the limit over all functions."""
     kept: int = 0
-    """Replicas that a dry run keeps: the most that there were."""
+    """Replicas that a dry run keeps: the maximum seen so far."""
     last: Decision | None = field(default=None, repr=False)
 
 
 class Decider:
-    """Decisions for any number of revisions; one call, one revision."""
+    """Makes decisions for any number of revisions; one call, one revision."""
 
     __slots__ = ("_states",)
 
@@ -61,8 +61,8 @@ class Decider:
     def apply(self, revision: Revision, now: float, *, fresh: bool = True, ready: int = 0) -> None:
         """Makes a revision known. Applying it again changes nothing.
 
-        ``fresh``: it was just deployed and gets its initial scale; False: it comes back after a restart of the control
-        process. ``ready``: its ready replicas. Raises InvalidInputError for an unknown policy.
+        ``fresh``: it was just deployed and gets its initial scale. Without it the revision comes back after a restart
+        of the control process. ``ready``: its ready replicas. Raises InvalidInputError for an unknown policy.
         """
         known = self._states.get(revision.id)
         if known is not None and known.revision == revision:
@@ -74,14 +74,15 @@ class Decider:
         )
 
     def snapshot(self, revision_id: str) -> Plain:
-        """What is remembered of a revision, as plain data. Raises UnknownRevisionError, StateError."""
+        """Returns the state of a revision as plain data. Raises UnknownRevisionError, StateError."""
         known = self._state(revision_id)
         function, keeps = known.revision.function, registry.row(known.revision.function.scaling.policy).keeps
         remembered = {name: getattr(known, name) for name in _REMEMBERED}
         return remembered | {"policy": snapshot(known.policy, function, keeps)}
 
     def restore(self, revision: Revision, remembered: Plain) -> None:
-        """Takes a revision under control as :meth:`snapshot` left it. Raises StateError, InvalidInputError (policy)."""
+        """Takes a revision under control with the state of :meth:`snapshot`. Raises StateError, and InvalidInputError
+        for an unknown policy."""
         function = revision.function
         row = registry.row(function.scaling.policy)
         if not (isinstance(remembered, dict) and remembered.keys() == {*_REMEMBERED, "policy"}):
@@ -93,7 +94,7 @@ class Decider:
         self._states[revision.id] = _State(revision=revision, policy=policy, **given)
 
     def forget(self, revision_id: str) -> None:
-        """Drops a revision; one that is not known is no fault."""
+        """Drops a revision; an unknown one is no fault."""
         self._states.pop(revision_id, None)
 
     @property
@@ -105,7 +106,7 @@ class Decider:
         return None if state is None else state.revision
 
     def tick(self, now: float, observation: Observation) -> Decision:
-        """The decision for the observed revision. Raises UnknownRevisionError."""
+        """Returns the decision for the observed revision. Raises UnknownRevisionError."""
         state = self._state(observation.revision)
         scaling = state.revision.function.scaling
         context = self._context(state, now, observation)
@@ -142,8 +143,8 @@ class Decider:
     def _in_dry_run(
         self, state: _State, observation: Observation, desired: int | None, context: LimitContext
     ) -> tuple[int | None, tuple[Reason, ...]]:
-        """What a dry run carries out; None: nothing. In the limit over all functions it counts with that and with what
-        exists: what the policy wishes is nobody's loss."""
+        """Returns the number that a dry run carries out, or None for no action. The limit over all functions counts
+        that number and what exists, never the policy's recommendation."""
         existing = observation.existing
         state.kept = max(state.kept, existing)
         started, why = dry_run_floor(desired, observation, state.revision.function.scaling, context, state.kept)
@@ -154,7 +155,8 @@ class Decider:
         return granted, why + shared
 
     def activate(self, activation: Activation, now: float, observation: Observation) -> Decision:
-        """A request waits and no replica is ready: one start, however often it is pushed.
+        """Decides on an activation: a request waits and no replica is ready. One start follows, however often it is
+        pushed.
 
         Raises UnknownRevisionError.
         """
@@ -177,18 +179,18 @@ class Decider:
         return self._decide(state, now, observation, desired, groups, tuple(reasons), observed)
 
     def wanted(self, revision_id: str) -> int:
-        """Replicas that it would have had at its last decision without the limit over all functions."""
+        """Returns the replicas wanted at the last decision without the limit over all functions."""
         state = self._states.get(revision_id)
         return 0 if state is None else state.wanted
 
     def idle_s(self, now: float, observation: Observation) -> float:
-        """For how long the revision has had no work since it is ready."""
+        """Returns how long the revision has had no work since it became ready."""
         state = self._states.get(observation.revision)
         up_since = None if state is None else state.up_since
         return observation.idle_s if up_since is None else min(observation.idle_s, now - up_since)
 
     def last(self, revision_id: str) -> Decision | None:
-        """The last decision of a revision, holds included."""
+        """Returns the last decision of a revision, holds included."""
         state = self._states.get(revision_id)
         return None if state is None else state.last
 
@@ -278,7 +280,7 @@ class Decider:
 
 
 def figures(observation: Observation) -> dict[str, float]:
-    """The figures of an observation that every decision record carries."""
+    """Returns the figures of an observation that every decision record carries."""
     values = {
         "concurrency": observation.concurrency,
         "lambda_ips": observation.lambda_ips,

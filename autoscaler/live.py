@@ -23,11 +23,11 @@ from tidegate.records.replica_sample import ReplicaSample
 
 PULL_TIMEOUT_S = 0.5
 SLICE_S = 0.003
-"""Longest time for which decisions keep the loop."""
+"""Maximum time for which decisions occupy the event loop."""
 LOG_BYTES = 4 * 1024 * 1024
-"""A decision log that has grown to this size becomes ``.1`` and a new one begins: at most twice this per function."""
+"""Size at which a decision log becomes ``.1`` and a new one begins: at most twice this per function."""
 TAIL_BYTES = 128 * 1024
-"""How much of an earlier run's log is read back."""
+"""Bytes that are read back from an earlier run's log."""
 
 Fetch = Callable[[], Awaitable[bytes]]
 """One ``GET /sample`` of a source; may raise whatever its client raises."""
@@ -62,10 +62,10 @@ class Puller:
         self._gateway_seen = gateway_seen
         self._replica_seen = replica_seen
         self.last_errors: dict[str, str] = {}
-        """What the last pull of a source failed with; sources that answered are not here."""
+        """Errors of the last pull by source; sources that answered are absent."""
 
     async def pull(self, gateways: Mapping[str, Fetch], replicas: Mapping[str, Fetch]) -> None:
-        """One round. Cancelling it is safe; a source that fails does not disturb the others."""
+        """Pulls once. Cancelling it is safe; a source that fails does not disturb the others."""
         names = [*gateways, *replicas]
         pulls = [self._one(name, fetch, self._take_gateway) for name, fetch in gateways.items()]
         pulls += [self._one(name, fetch, self._take_replica) for name, fetch in replicas.items()]
@@ -93,11 +93,11 @@ class Puller:
             await asyncio.sleep(0)
         if self._gateway_seen is not None:
             for _ in reading:
-                pass  # The collector took no interest in the rest.
+                pass  # The collector has not read the rest.
             self._gateway_seen(sample.with_demands(demands))
 
     def _read(self, unread: Iterable[msgspec.Raw], into: list[RevisionDemand]) -> Iterator[RevisionDemand]:
-        """Reads one demand after the other and keeps it; one that cannot be read is a fault of its own."""
+        """Decodes one demand after the other and keeps it; each undecodable one counts as a fault."""
         for raw in unread:
             try:
                 demand = decode(bytes(raw), RevisionDemand)
@@ -118,13 +118,14 @@ class Puller:
 
 
 class DecisionLog:
-    """``<directory>/<function>.jsonl``, one decision per line, bounded. Without a directory nothing is written."""
+    """Writes ``<directory>/<function>.jsonl``, one decision per line, bounded. Without a directory nothing is
+    written."""
 
     def __init__(self, directory: Path | None, *, max_bytes: int = LOG_BYTES) -> None:
         self._directory = directory
         self._max_bytes = max_bytes
         self.fault: str | None = None
-        """Why the last write failed; None: it did not."""
+        """Why the last write failed; None after a success."""
         self.lost = 0
         """Lines that could not be written since the start."""
 
@@ -146,7 +147,7 @@ class DecisionLog:
             self.fault = None
 
     def read(self, function: str, n: int) -> list[Decision]:
-        """The last ``n`` decisions of earlier runs, oldest first; lines that cannot be read are left out."""
+        """Returns the last ``n`` decisions of earlier runs, oldest first; undecodable lines are left out."""
         if self._directory is None:
             return []
         try:
@@ -196,7 +197,7 @@ class LiveAutoscaler:
         wall: Callable[[], float] | None = None,
         max_replicas: int = 0,
     ) -> None:
-        """``wall``, ``max_replicas``: as of :class:`Autoscaler`."""
+        """``wall``, ``max_replicas``: as for :class:`Autoscaler`."""
         self._clock = clock
         self.log = DecisionLog(log_directory)
         self.recorder = Recorder(recordings)
@@ -231,7 +232,7 @@ class LiveAutoscaler:
         return decisions
 
     def close(self) -> None:
-        """Brings what is recorded to disk."""
+        """Writes what is recorded to disk."""
         self.recorder.close()
 
     def faults(self) -> dict[str, int | str]:

@@ -430,7 +430,7 @@ class ControlProcess:
 
     async def _end(self, parts: "_Parts", turning: "asyncio.Task[Any]") -> None:
         parts.deployment.leaving = True
-        parts.processes.go_on()
+        parts.processes.continue_stopped()
         await parts.gateways.drain(GRACE_S)
         await parts.quotas.close()
         # The round goes before the replicas do: it would replace them.

@@ -1,7 +1,7 @@
-"""From a file and flags to a manifest: what `tidegate deploy model.onnx --latency 200ms` deploys.
+"""Builds a manifest from a file and flags: what `tidegate deploy model.onnx --latency 200ms` deploys.
 
-The result is the text of an ordinary manifest, which goes through the same parser as one that a person wrote
-(:mod:`tidegate.manifest.reader`); what a flag means and allows is said by the table of annotations alone.
+The result is the text of an ordinary manifest and goes through the same parser (:mod:`tidegate.manifest.reader`). The
+meaning and bounds of a flag are those of the table of annotations.
 """
 
 import ast
@@ -18,7 +18,7 @@ from tidegate.schema.rows import accepts
 from tidegate.schema.yaml_nodes import dump
 
 NAME_LENGTH: Final = 50
-"""Of a derived name: leaves room for what revisions and replicas append within a DNS label."""
+"""Characters of a derived name. They leave room for what revisions and replicas append within a DNS label."""
 MODEL_SUFFIXES: Final = (".onnx", ".ort")
 
 
@@ -30,7 +30,8 @@ def from_file(
     accelerators: Sequence[str] = (),
     size_bytes: int | None = None,
 ) -> str | None:
-    """The manifest of ``model.onnx`` or ``file.py:Class``; None when ``path`` is neither (so it is a manifest)."""
+    """Returns the manifest of ``model.onnx`` or ``file.py:Class``. Returns None if ``path`` is neither, so it is a
+    manifest itself."""
     if path.endswith(MODEL_SUFFIXES):
         return from_model(path, name=name, flags=flags, accelerators=accelerators, size_bytes=size_bytes)
     if ".py:" in path:
@@ -46,7 +47,8 @@ def from_model(
     accelerators: Sequence[str] = (),
     size_bytes: int | None = None,
 ) -> str:
-    """The manifest of an ONNX file. ``flags``: annotations without prefix; ``size_bytes``: of the file, if known."""
+    """Returns the manifest of an ONNX file. ``flags`` are annotations without prefix; ``size_bytes`` is the file's
+    size, if known."""
     return _manifest({"model": path}, name or name_of(path), flags or {}, accelerators, size_bytes)
 
 
@@ -57,7 +59,7 @@ def from_handler(
     flags: Mapping[str, str] | None = None,
     accelerators: Sequence[str] = (),
 ) -> str:
-    """The manifest of a Python class, given as ``file.py:Class``."""
+    """Returns the manifest of a Python class, given as ``file.py:Class``."""
     if not accepts(HANDLER, target):
         raise InvalidInputError(target, [Fault("file", repr(target), HANDLER.allowed)])
     file = target.rpartition(":")[0]
@@ -65,7 +67,8 @@ def from_handler(
 
 
 def handler_in(path: str, source: str) -> str:
-    """``file.py:Class`` of the one class with a ``predict`` in a handler's source; InvalidInputError unless one."""
+    """Returns ``file.py:Class`` for the only class with a ``predict`` in a handler's source. Raises InvalidInputError
+    if there is not exactly one."""
     try:
         body = ast.parse(source).body
     except (SyntaxError, ValueError) as error:
@@ -84,7 +87,7 @@ def handler_in(path: str, source: str) -> str:
 
 
 def slo_flags(text: str) -> dict[str, str]:
-    """``p99=200ms`` as the annotations ``percentile`` and ``latency``; their own rules check the values."""
+    """Returns ``p99=200ms`` as the annotations ``percentile`` and ``latency``. Their own rules check the values."""
     percentile, equals, latency = text.partition("=")
     if not equals or not latency or not re.fullmatch(r"p[0-9]{1,2}(\.[0-9]{1,3})?", percentile):
         raise InvalidInputError("command line", [Fault("--slo", repr(text), "pPERCENTILE=LATENCY, like p99=200ms")])
@@ -92,7 +95,7 @@ def slo_flags(text: str) -> dict[str, str]:
 
 
 def name_of(path: str) -> str:
-    """A function's name from a file's: ``models/ResNet_50 v2.onnx`` -> ``resnet-50-v2``."""
+    """Derives a function's name from a file's: ``models/ResNet_50 v2.onnx`` -> ``resnet-50-v2``."""
     stem = posixpath.splitext(posixpath.basename(path))[0].lower()
     label = re.sub(r"[^a-z0-9]+", "-", stem)[:NAME_LENGTH].strip("-")
     return label or "model"
@@ -103,7 +106,7 @@ def _manifest(
 ) -> str:
     if not accepts(NAME_KIND, name):
         raise InvalidInputError(next(iter(server.values())), [Fault("--name", repr(name), NAME_KIND.allowed)])
-    annotations = {f"{PREFIX}{key}": value for key, value in {**_filled_in(name, flags, size_bytes), **flags}.items()}
+    annotations = {f"{PREFIX}{key}": value for key, value in {**_defaults(name, flags, size_bytes), **flags}.items()}
     metadata: dict[str, object] = {"name": name}
     if annotations:
         metadata["annotations"] = annotations
@@ -117,11 +120,11 @@ GPU_FLAGS: Final = frozenset({"gpu-model", "gpu-mem-limit", "mps-on", "gpu-core-
 CONTEXT_BYTES: Final = 500 * 10**6
 
 
-def _filled_in(name: str, flags: Mapping[str, str], size_bytes: int | None) -> dict[str, str]:
-    """What SMIF requires of a function that asks for a GPU, or for a stored form, and a file can answer itself.
+def _defaults(name: str, flags: Mapping[str, str], size_bytes: int | None) -> dict[str, str]:
+    """Returns annotations that SMIF requires for a GPU, or for a stored form, and that the file itself answers.
 
-    Our choice for the memory: twice the file (weights, and as much again for activations) and 0.5 GB for the
-    GPU context, in tenths of a GB.
+    Our choice for the memory: twice the file (weights, and as much again for activations) and 0.5 GB for the GPU
+    context, in tenths of a GB.
     """
     needs_gpu = not GPU_FLAGS.isdisjoint(flags)
     if not needs_gpu and "dnn-quantization" not in flags:

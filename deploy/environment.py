@@ -1,12 +1,12 @@
-"""What the two processes of a replica are started with: command line and environment, from records alone.
+"""Command line and environment of a replica's two processes, computed from records alone.
 
 Children get a *minimal* environment: the few variables that programs need to find themselves (:data:`INHERITED`),
-what Tidegate says, what the function says, and its secrets. Nothing else of the control process's own environment
+Tidegate's settings, the function's variables, and its secrets. Nothing else of the control process's own environment
 reaches them.
 
-Placement is said in the environment too: threads and cores on a CPU; on an NVIDIA device ``CUDA_VISIBLE_DEVICES`` and,
-with MPS, the percentage of its threads and the memory limit. These the function cannot override, or the ledger would
-not be true; thread counts it can.
+Placement is in the environment too: threads and cores on a CPU; on an NVIDIA device ``CUDA_VISIBLE_DEVICES`` and, with
+MPS, the percentage of its threads and the memory limit. The function cannot override these, since the ledger would then
+be wrong. It can override thread counts.
 """
 
 import json
@@ -42,7 +42,7 @@ INHERITED: Final = frozenset(
         "CUDA_MPS_LOG_DIRECTORY",
     }
 )
-"""Variables of the control process that its children may see; ``LC_*`` too."""
+"""Variables of the control process that its children may see, besides ``LC_*``."""
 
 THREAD_VARIABLES: Final = (
     "OMP_NUM_THREADS",
@@ -51,14 +51,14 @@ THREAD_VARIABLES: Final = (
     "NUMEXPR_NUM_THREADS",
     "VECLIB_MAXIMUM_THREADS",
 )
-"""How many threads numerical libraries start; by default as many as the *machine* has cores."""
+"""Variables that set the threads of numerical libraries. By default these start as many as the *machine* has cores."""
 
 OUR_READINESS: Final = "/v2/health/ready"
-"""Of the shipped runtime, which answers REST and gRPC at one port: its port accepts before its model is loaded. An
-emulated replica runs it whatever its function's server would answer."""
+"""Readiness path of the shipped runtime. It answers REST and gRPC at one port, which accepts before its model is
+loaded. An emulated replica runs it whatever server its function names."""
 
 OUR_METRICS: Final = "/metrics"
-"""Of the shipped runtime, on the address where it listens, whatever the manifest says of another server."""
+"""Metrics path of the shipped runtime, on the address where it listens. The manifest's path is for other servers."""
 
 QUEUE_PROXY: Final = ("-P", "-m", "tidegate.queue_proxy.main")
 RUNTIME: Final = ("-P", "-m", "tidegate.runtime.main")
@@ -66,29 +66,29 @@ RUNTIME: Final = ("-P", "-m", "tidegate.runtime.main")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Host:
-    """What children need to know of where they run."""
+    """Properties of the machine and the deployment that children need."""
 
     python: str
     """Absolute path of Tidegate's own interpreter."""
     source_root: str | None
-    """Folder that holds the package ``tidegate`` when it is not installed into ``site-packages``; else None."""
+    """Folder that holds the package ``tidegate`` if it is not installed into ``site-packages``; else None."""
     token_file: str
     """File with the deployment's token."""
     epoch: int
     inherited: Mapping[str, str]
-    """The control process's environment; only :data:`INHERITED` is passed on."""
+    """The control process's environment. Only :data:`INHERITED` is passed on."""
     queue_proxy: tuple[str, ...] = ()
-    """Another program in the place of Tidegate's queue_proxy (Knative's, in a benchmark); empty: ours."""
+    """Command of another queue_proxy (Knative's, in a benchmark). Empty for Tidegate's own."""
     copies: str = ""
     """Folder of the copies that functions name."""
     limits: Mapping[str, int | float] = field(default_factory=dict)
-    """The front door's limits of requests, by the names of ``tidegate.aio.proxy.limits.Limits``: what it lets pass
-    must not end at the replica."""
+    """The gateways' limits of requests, by the names of ``tidegate.aio.proxy.limits.Limits``. A request that passes
+    them must not fail at the replica."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoints:
-    """Where a replica's processes listen."""
+    """Addresses on which a replica's processes listen."""
 
     listen_fd: int
     """Inherited listening socket of the queue_proxy."""
@@ -96,11 +96,11 @@ class Endpoints:
     upstream: str
     """``unix:/path`` or ``host:port`` of the model server."""
     metrics_port: int | None = None
-    """Where the model server shows its own metrics; None: where it listens, or nowhere."""
+    """Port of the model server's own metrics. None if they are at its listening address, or nowhere."""
 
     @property
     def port(self) -> int | None:
-        """The model server's port; None when it listens on a unix socket."""
+        """The model server's port. None if it listens on a unix socket."""
         return None if self.upstream.startswith("unix:") else int(self.upstream.rpartition(":")[2])
 
     @property
@@ -110,35 +110,36 @@ class Endpoints:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
-    """A process to be started."""
+    """A process to start."""
 
     argv: tuple[str, ...]
     env: Mapping[str, str]
     cwd: str | None = None
     secrets: Mapping[str, str] = field(default_factory=dict)
-    """Variable name -> file that holds its value; read at the spawn and never kept. What ``env`` has wins."""
+    """File with the value, by variable name. It is read at the spawn and never kept. ``env`` wins."""
 
 
 def is_shipped(function: Function, accelerator: Accelerator) -> bool:
-    """True when the model server is Tidegate's own runtime: ONNX files, handlers, and everything emulated."""
+    """Returns True if the model server is Tidegate's own runtime: ONNX files, handlers, and everything emulated."""
     return accelerator.is_emulated or function.server.kind in (ServerKind.MODEL, ServerKind.HANDLER)
 
 
 def threads_of(function: Function, accelerator: Accelerator) -> int | None:
-    """Threads for the model server: what the function asks, at most the unit's cores; None: the library's choice."""
+    """Returns the threads of the model server: as the function asks, at most the unit's cores. Returns None if the
+    library chooses."""
     if accelerator.kind is not AcceleratorKind.CPU:
         return function.resources.threads
     return min(function.resources.threads or accelerator.cores, accelerator.cores)
 
 
 def inherited(environment: Mapping[str, str]) -> dict[str, str]:
-    """The part of the control process's environment that children may see."""
+    """Returns the part of the control process's environment that children may see."""
     return {name: value for name, value in environment.items() if name in INHERITED or name.startswith("LC_")}
 
 
 def search_path(function: Function, host: Host) -> str:
-    """``PATH`` of the model server: the folder of its interpreter first, as if that environment were activated, so
-    that a command may begin with ``python``."""
+    """Returns ``PATH`` of the model server. The folder of its interpreter comes first, as if that environment were
+    activated, so that a command may begin with ``python``."""
     interpreter = function.python or host.python
     return _joined_path(interpreter.rpartition("/")[0], host.inherited.get("PATH") or "/usr/bin:/bin")
 
@@ -152,7 +153,7 @@ def server_launch(
     batching: Batching,
     threads: int | None,
 ) -> Launch:
-    """The model server of a replica."""
+    """Returns the launch of a replica's model server."""
     function = revision.function
     env = inherited(host.inherited)
     env["PATH"] = search_path(function, host)
@@ -177,7 +178,7 @@ def server_launch(
         if host.source_root is not None:
             env["PYTHONPATH"] = _joined_path(host.source_root, env.get("PYTHONPATH"))
     else:
-        argv = tuple(_filled(word, endpoints) for word in function.server.argv)
+        argv = tuple(_with_addresses(word, endpoints) for word in function.server.argv)
     return Launch(argv=argv, env=env, cwd=function.workdir, secrets=dict(function.secrets))
 
 
@@ -189,7 +190,7 @@ def proxy_launch(
     host: Host,
     phases: ColdStartPhases,
 ) -> Launch:
-    """The queue_proxy of a replica."""
+    """Returns the launch of a replica's queue_proxy."""
     function = revision.function
     env = inherited(host.inherited)
     if host.source_root is not None:
@@ -237,7 +238,7 @@ def proxy_launch(
 
 
 def _metrics_variables(function: Function, accelerator: Accelerator, endpoints: Endpoints) -> dict[str, str]:
-    """Where the queue_proxy reads the model server's own metrics; nothing where the function declares none."""
+    """Returns where the queue_proxy reads the model server's own metrics. Empty if the function declares none."""
     if function.metrics is None:
         return {}
     is_ours = is_shipped(function, accelerator)
@@ -249,21 +250,21 @@ def _metrics_variables(function: Function, accelerator: Accelerator, endpoints: 
 
 
 def phases_text(phases: ColdStartPhases) -> str:
-    """``decide=0.0018,schedule=0.004``, in seconds; phases that are not known are left out."""
+    """Returns ``decide=0.0018,schedule=0.004``, in seconds. Unknown phases are left out."""
     known = (("decide", phases.decide_s), ("schedule", phases.schedule_s), ("pull", phases.pull_s))
     return ",".join(f"{name}={plain(round(value, 6))}" for name, value in known if value is not None)
 
 
 def warmup_path(function: Function) -> str:
-    """Where the warm-up request goes: the path that a first real request of the protocol would take."""
+    """Returns the path of the warm-up request: that of a first real request of the protocol."""
     model = function.models[0] if function.models else function.name
-    if function.protocol in (Protocol.V2, Protocol.GRPC):  # over gRPC only the shipped server is warmed up, by REST
+    if function.protocol in (Protocol.V2, Protocol.GRPC):  # gRPC: the shipped server only, by REST
         return f"/v2/models/{model}/infer"
     return "/v1/chat/completions" if function.protocol is Protocol.OPENAI else "/"
 
 
 def profile_text(profile: Profile, start_up_s: float) -> str:
-    """``{"base_s": 0.00905, "per_item_s": 0.00553, "jitter": 0.05, "start_s": 5.0}``: the runtime's setting."""
+    """Returns the runtime's setting: ``{"base_s": 0.00905, "per_item_s": 0.00553, "jitter": 0.05, "start_s": 5.0}``."""
     return json.dumps(
         {
             "base_s": profile.base_s,
@@ -297,7 +298,7 @@ def _runtime_variables(
 
 
 def _placement_variables(function: Function, accelerator: Accelerator, assignment: Assignment) -> dict[str, str]:
-    """What binds the server to its unit. Other kinds than ``nvidia`` see no device at all."""
+    """Returns the variables that bind the server to its unit. Only ``nvidia`` accelerators make a device visible."""
     if accelerator.kind is not AcceleratorKind.NVIDIA:
         return {"CUDA_VISIBLE_DEVICES": ""}
     devices = accelerator.devices
@@ -327,8 +328,8 @@ def _joined_path(first: str, rest: str | None) -> str:
     return f"{first}:{rest}" if rest else first
 
 
-def _filled(word: str, endpoints: Endpoints) -> str:
-    """``{port}``, ``{metrics_port}`` and ``{socket}`` replaced; other braces stay."""
+def _with_addresses(word: str, endpoints: Endpoints) -> str:
+    """Replaces ``{port}``, ``{metrics_port}`` and ``{socket}``. Other braces stay."""
     if endpoints.metrics_port is not None:
         word = word.replace("{metrics_port}", str(endpoints.metrics_port))
     if endpoints.port is not None:

@@ -1,9 +1,9 @@
-"""A backend without processes, under a clock that is moved by hand: for the simulator and for tests.
+"""A backend without processes, on a clock that is moved by hand: for the simulator and for tests.
 
-Replicas become ready ``start_up_s`` after their creation, drain at once or when the work that was put on them
-(:meth:`FakeBackend.begin_work`) has ended, and break when told to. It keeps the same ledger and back-off as the real
-ones and passes the same conformance suite. Nothing happens by itself: whoever owns the clock calls
-:meth:`FakeBackend.on_wakeup` at (or after) :meth:`FakeBackend.next_wakeup`.
+Replicas become ready ``start_up_s`` after their creation, drain at once or when the work put on them
+(:meth:`FakeBackend.begin_work`) has ended, and break on request. The ledger, the back-off and the conformance suite are
+those of the real backend. Nothing happens by itself: the owner of the clock calls :meth:`FakeBackend.on_wakeup` at (or
+after) :meth:`FakeBackend.next_wakeup`.
 """
 
 import random
@@ -36,11 +36,11 @@ from tidegate.function import Function, Revision
 from tidegate.records.replica_state import ColdStartPhases, ReplicaState
 
 UNSET_LIMIT = 4
-"""Slots where the function says ``auto``."""
+"""Slots if the function says ``auto``."""
 
 
 @dataclass(slots=True)
-class _Fake:
+class _FakeReplica:
     status: ReplicaStatus
     function: Function
     ready_due: float | None
@@ -49,7 +49,7 @@ class _Fake:
 
 
 class FakeBackend:
-    """See ``tidegate.deploy.backend.Backend``."""
+    """Implements ``tidegate.deploy.backend.Backend``."""
 
     def __init__(
         self,
@@ -61,29 +61,29 @@ class FakeBackend:
         host_cores: Sequence[int] = (),
     ) -> None:
         self.start_up_s = start_up_s
-        """Time from creation to ready, besides the ``start_up_s`` of an emulated accelerator."""
+        """Time from creation to ready, in addition to the ``start_up_s`` of an emulated accelerator."""
         self._clock = clock
         self._ledger = Ledger.of(accelerators, host_cores)
         self._back_off = BackOff(rng)
-        self._replicas: dict[str, _Fake] = {}
+        self._replicas: dict[str, _FakeReplica] = {}
         self._listeners: list[Listener] = []
         self._broken: dict[str, tuple[str, int]] = {}
         self._closing = False
         self.stalled: set[str] = set()
-        """Accelerators on which nothing that is started ever becomes ready."""
+        """Accelerators on which no start ever becomes ready."""
 
     # --- what the world does to it ---
 
     def break_starts(self, revision_id: str, reason: str, times: int) -> None:
-        """The next ``times`` starts of the revision fail when they should become ready."""
+        """Makes the next ``times`` starts of the revision fail at the moment when they would become ready."""
         self._broken[revision_id] = (reason, times)
 
     def crash(self, replica_id: str, reason: str = "the model server was killed by SIGKILL") -> None:
-        """A process of the replica dies."""
+        """Makes a process of the replica die."""
         self._fail(self._find(replica_id), reason, was_killed=True)
 
     def begin_work(self, replica_id: str) -> None:
-        """A request runs on the replica: it cannot be drained until the work has ended."""
+        """Puts a request on the replica, which delays its drain."""
         self._find(replica_id).work += 1
 
     def end_work(self, replica_id: str) -> None:
@@ -92,16 +92,16 @@ class FakeBackend:
         self._stop_if_drained(fake)
 
     def next_wakeup(self) -> float | None:
-        """When something happens by itself next; None: nothing will."""
+        """Returns the time of the next event. Returns None if there is none."""
         times = [fake.ready_due for fake in self._replicas.values() if fake.ready_due is not None]
         times += [fake.drain_until for fake in self._replicas.values() if fake.drain_until is not None]
         return min(times, default=None)
 
     def on_wakeup(self, now: float) -> None:
-        """Does what is due by ``now``."""
+        """Handles all events that are due at ``now``."""
         for fake in tuple(self._replicas.values()):
             if fake.ready_due is not None and fake.ready_due <= now:
-                self._arrive(fake, now)
+                self._finish_start(fake, now)
             elif fake.drain_until is not None and fake.drain_until <= now:
                 self._stop(fake)
 
@@ -123,7 +123,7 @@ class FakeBackend:
     ) -> ReplicaStatus:
         """See the protocol."""
         if self._closing:
-            raise BackendError(f"{replica_id} is not started: everything ends")
+            raise BackendError(f"{replica_id} is not started: the backend is closing")
         if replica_id in self._replicas:
             raise BackendError(f"{replica_id} exists")
         function, kind = revision.function, self._ledger.kind(accelerator)
@@ -146,9 +146,9 @@ class FakeBackend:
             emulated=kind.is_emulated,
         )
         due = None if accelerator in self.stalled else now + self.start_up_s + kind.start_up_s
-        fake = _Fake(status, function, ready_due=due)
+        fake = _FakeReplica(status, function, ready_due=due)
         self._replicas[replica_id] = fake
-        self._tell(status)
+        self._notify(status)
         return status
 
     async def remove(self, replica_id: str) -> None:
@@ -192,7 +192,7 @@ class FakeBackend:
         return partial(self._listeners.remove, listener)
 
     def set_accelerators(self, accelerators: Iterable[Accelerator], host_cores: Sequence[int] = ()) -> None:
-        """Other accelerators from now on."""
+        """Replaces the accelerators."""
         self._ledger.set_accelerators(accelerators, host_cores)
 
     def replicas(self) -> tuple[ReplicaStatus, ...]:
@@ -220,7 +220,7 @@ class FakeBackend:
         return self._back_off.failure(revision_id)
 
     async def close(self, stop_replicas: bool, grace_s: float = 30.0) -> None:
-        """See the protocol. Nobody moves the clock meanwhile, so work that has not ended by now is killed."""
+        """See the protocol. The clock does not move meanwhile, so work that has not ended is killed."""
         self._closing = True
         if stop_replicas:
             for replica_id in tuple(self._replicas):
@@ -230,7 +230,7 @@ class FakeBackend:
 
     # --- inside ---
 
-    def _arrive(self, fake: _Fake, now: float) -> None:
+    def _finish_start(self, fake: _FakeReplica, now: float) -> None:
         reason, times = self._broken.get(fake.status.revision, ("", 0))
         if times > 0:
             self._broken[fake.status.revision] = (reason, times - 1)
@@ -241,7 +241,7 @@ class FakeBackend:
         phases = replace(fake.status.phases, load_s=now - fake.status.created_at, warm_s=0.0)
         self._set(fake, state=ReplicaState.READY, ready_at=now, limit=limit, phases=phases)
 
-    def _fail(self, fake: _Fake, reason: str, *, was_killed: bool = False) -> None:
+    def _fail(self, fake: _FakeReplica, reason: str, *, was_killed: bool = False) -> None:
         leaving = fake.status.is_leaving
         if not leaving:
             status, now = fake.status, self._clock.now()
@@ -252,25 +252,25 @@ class FakeBackend:
         if leaving:
             self._stop(fake)
 
-    def _stop_if_drained(self, fake: _Fake) -> None:
+    def _stop_if_drained(self, fake: _FakeReplica) -> None:
         if fake.status.state is ReplicaState.DRAINING and fake.work <= 0:
             self._set(fake, state=ReplicaState.DRAINED)
             self._stop(fake)
 
-    def _stop(self, fake: _Fake) -> None:
+    def _stop(self, fake: _FakeReplica) -> None:
         self._replicas.pop(fake.status.id, None)
         self._ledger.release(fake.status.id)
         self._set(fake, state=ReplicaState.STOPPED)
 
-    def _set(self, fake: _Fake, **changes: object) -> None:
+    def _set(self, fake: _FakeReplica, **changes: object) -> None:
         fake.status = replace(fake.status, **changes)  # type: ignore[arg-type]  # field names of ReplicaStatus
-        self._tell(fake.status)
+        self._notify(fake.status)
 
-    def _tell(self, status: ReplicaStatus) -> None:
+    def _notify(self, status: ReplicaStatus) -> None:
         for listener in tuple(self._listeners):
             listener(status)
 
-    def _find(self, replica_id: str) -> _Fake:
+    def _find(self, replica_id: str) -> _FakeReplica:
         fake = self._replicas.get(replica_id)
         if fake is None:
             raise UnknownReplicaError(f"no replica {replica_id}")

@@ -1,12 +1,12 @@
-"""From what is wanted to what is done: one revision's decision becomes creates, revives and removes.
+"""Turns one revision's decision into creates, revives and removes.
 
-Pure. A plan never asks for more than the decision, never removes more than there is too much of, and says for every
-line why it is there.
+Pure. A plan never asks for more than the decision, never removes more than the surplus, and gives a reason for every
+line.
 
-Order of preference when more are wanted: take back replicas that drain (their model is loaded), then create where
-there is room. When fewer are wanted: stop those that are still starting, youngest first (nothing is lost), then those
-with the least work in flight. A revision whose servers keep failing is tried again only when its back-off is over;
-until then the missing replicas are ``unplaced``.
+If more are wanted, it first revives draining replicas (their model is loaded), then creates where there is room. If
+fewer are wanted, it first stops starting replicas, youngest first (nothing is lost), then those with the least work in
+flight. A revision with failing servers is tried again when its back-off is over; until then the missing replicas are
+``unplaced``.
 """
 
 import random
@@ -32,7 +32,7 @@ class Create:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """Revive, remove or keep one replica."""
+    """One replica to revive, remove or keep."""
 
     replica: str
     reason: str
@@ -40,7 +40,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unplaced:
-    """Replicas that are wanted and cannot be had now. ``until`` None: until room appears."""
+    """Wanted replicas that cannot be created now. ``until`` is None if they wait for room."""
 
     accelerator: str
     replicas: int
@@ -57,16 +57,16 @@ class Plan:
     keep: tuple[Step, ...] = ()
     unplaced: tuple[Unplaced, ...] = ()
     reasons: tuple[Reason, ...] = ()
-    """The decision's, passed on."""
+    """The reasons of the decision."""
 
     @property
     def is_empty(self) -> bool:
-        """True when there is nothing to do."""
+        """True if there is nothing to do."""
         return not (self.create or self.revive or self.remove)
 
 
 def new_replica_id(revision_id: str, taken: Collection[str], rng: random.Random) -> str:
-    """``<revision>-<5 characters>`` that is not in ``taken``."""
+    """Returns ``<revision>-<5 characters>`` that is not in ``taken``."""
     while True:
         name = f"{revision_id}-{''.join(rng.choices(_ALPHABET, k=5))}"
         if name not in taken:
@@ -83,10 +83,10 @@ def plan(
     in_flight: Mapping[str, int] | None = None,
     failure: RevisionFailure | None = None,
 ) -> Plan:
-    """The steps from ``replicas`` (those of other revisions are ignored) to ``decision``.
+    """Returns the steps from ``replicas`` (those of other revisions are ignored) to ``decision``.
 
-    ``room``: free places per accelerator for this revision, as ``Backend.room`` says. ``in_flight``: requests per
-    replica, for choosing victims. ``failure``: the revision's back-off. ``now``: the clock of ``failure``.
+    ``room`` is the free places per accelerator for this revision, from ``Backend.room``. ``in_flight`` is requests per
+    replica, for choosing victims. ``failure`` is the revision's back-off, on the same clock as ``now``.
     """
     mine = [each for each in replicas if each.revision == decision.revision]
     taken = {each.id for each in replicas}
@@ -132,8 +132,8 @@ class _Parts:
 
 
 def _wanted(decision: Decision, mine: Sequence[ReplicaStatus]) -> dict[str, tuple[int, int]]:
-    """Replicas and share per accelerator. A decision to hold, or of a dry run, wants what is there, broken ones
-    included."""
+    """Returns replicas and share per accelerator. A decision that holds or is a dry run wants the present ones, broken
+    ones included."""
     if decision.groups is not None and not decision.is_dry_run:
         return {group.accelerator: (group.replicas, group.share) for group in decision.groups}
     held: dict[str, tuple[int, int]] = {}
@@ -156,7 +156,7 @@ def _shrink(parts: _Parts, serving: Sequence[ReplicaStatus], surplus: int, in_fl
 
 
 def _revive(parts: _Parts, leaving: Sequence[ReplicaStatus], missing: int) -> int:
-    """Takes back up to ``missing`` draining replicas, the ones furthest from their end first; answers how many."""
+    """Revives up to ``missing`` draining replicas, those furthest from their end first. Returns their number."""
     ordered = sorted(leaving, key=lambda each: (each.state is ReplicaState.DRAINED, -each.created_at, each.id))
     for each in ordered[:missing]:
         parts.revive.append(Step(replica=each.id, reason=f"wanted again while {each.state.value}"))
@@ -198,7 +198,7 @@ def _create(
 def _dismiss(
     parts: _Parts, failed: Sequence[ReplicaStatus], missing: int, failure: RevisionFailure | None, now: float
 ) -> None:
-    """Broken replicas stay visible while their back-off runs; then others take their place."""
+    """Removes broken replicas. They stay visible while their back-off runs."""
     waiting = missing > 0 and failure is not None and now < failure.not_before
     for each in failed:
         if waiting:

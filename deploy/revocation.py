@@ -1,18 +1,18 @@
-"""Starts that come to nothing: taken back after a time, and another accelerator kind is tried.
+"""Revokes starts that fail or hang, so that another accelerator kind is tried.
 
-A kind *fails* a revision while starts on it are refused or break before they are ready, and none of its replicas there
-is ready; and at once when a start stays pending for longer than the function allows a start to last (on a cluster a
-Pod that no node takes never fails). After ``PATIENCE_S`` of it the kind is *barred* for the revision: it has no room,
-and what still starts there is taken back. The bar lasts ``BAR_S``, doubled with each further one, for which one failure
-is enough.
+A kind *fails* a revision while starts on it are refused or break before they are ready, and none of the revision's
+replicas there is ready. It also fails at once if a start stays pending longer than the function's start timeout (on a
+cluster, a Pod that no node takes never fails). After ``PATIENCE_S`` of failing, the kind is *barred* for the revision:
+it has no room, and pending starts there are revoked. The bar lasts ``BAR_S``, doubled with each further one, for which
+one failure is enough.
 
-A failure after which nothing was tried says little: a first bar wants failures that go on, and a start that began after
-the last one is let to its end first. One after a pause goes on where the former ended, so that a kind which fails a
-request every few minutes is barred too.
+A failure that is followed by no further attempt says little. A first bar therefore needs failures that go on, and a
+start that began after the last failure runs to its end first. A failure after a pause continues the former row, so that
+a kind that fails one request every few minutes is barred too.
 
-Nothing locks up: a kind is barred, and stays so, only while another one that the function may use is open and has
-room or holds a replica of the revision, so one is always tried, and with a single kind its back-off alone decides. A
-replica that becomes ready proves its kind.
+No deadlock: a kind is barred, and stays so, only while another kind that the function may use is open and has room or
+holds a replica of the revision. So one is always tried, and with a single kind its back-off alone decides. A replica
+that becomes ready proves its kind.
 """
 
 from collections import Counter
@@ -26,37 +26,37 @@ from tidegate.records.replica_state import ReplicaState
 
 PATIENCE_S: Final = 60.0
 PAUSE_S: Final = 40.0
-"""Longer than the longest back-off: where nothing failed and nothing started for so long, nothing was tried."""
+"""Time without a failure after which starts count as no longer tried. It exceeds the longest back-off."""
 FORGOTTEN_S: Final = 3600.0
-"""A failure says nothing of one that comes so much later."""
+"""Age at which an earlier failure is ignored."""
 PENDING_SLACK_S: Final = 10.0
-"""A backend that watches its starts itself has this much longer than the function's start timeout to say so."""
+"""Time beyond the function's start timeout that a backend with its own timeout has for reporting it."""
 BAR_S: Final = 60.0
-LONGEST_BAR_S: Final = 900.0
+MAX_BAR_S: Final = 900.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Revoked:
-    """A kind that was barred now."""
+    """A kind that was barred at this review."""
 
     accelerator: str
     replicas: tuple[str, ...]
-    """Starts there that are taken back."""
+    """Starts there that are revoked."""
     why: str
 
 
 @dataclass(slots=True)
-class _Kind:
+class _KindState:
     failing_since: float | None = None
     failed_at: float = 0.0
-    """The last time."""
+    """Time of the last failure."""
     why: str = ""
     bars: int = 0
-    """In a row."""
+    """Bars in a row."""
     until: float = 0.0
 
     def is_failing(self, starting: Sequence[ReplicaStatus], now: float) -> bool:
-        """Whether starts have failed for long, and nothing is under way that may do better."""
+        """Returns True if starts have failed for long and no start is under way that may do better."""
         if self.failing_since is None or (not self.bars and now - self.failing_since < PATIENCE_S):
             return False
         goes_on = self.bars > 0 or now - self.failed_at <= PAUSE_S
@@ -64,26 +64,26 @@ class _Kind:
 
 
 class Revocations:
-    """The bars of all revisions. Times are of one clock, in seconds."""
+    """The bars of all revisions. Times in seconds on one clock."""
 
     __slots__ = ("_kinds", "counts")
 
     def __init__(self) -> None:
-        self._kinds: dict[str, dict[str, _Kind]] = {}
+        self._kinds: dict[str, dict[str, _KindState]] = {}
         self.counts: Counter[tuple[str, str]] = Counter()
-        """Kinds barred so far, by (revision, accelerator)."""
+        """Bars so far, by (revision, accelerator)."""
 
     def failed(self, revision: str, accelerator: str, now: float, why: str) -> None:
-        """A start was refused, or broke before it was ready."""
-        kind = self._kinds.setdefault(revision, {}).setdefault(accelerator, _Kind())
+        """Records a start that was refused or broke before it was ready."""
+        kind = self._kinds.setdefault(revision, {}).setdefault(accelerator, _KindState())
         if now - kind.failed_at > FORGOTTEN_S:
             kind.failing_since, kind.bars = None, 0
         if kind.failing_since is None:
             kind.failing_since = now
         kind.why, kind.failed_at = why, now
 
-    def concerns(self, revision: str, replicas: Sequence[ReplicaStatus]) -> bool:
-        """Whether :meth:`review` has anything to look at; mostly nothing starts, and nothing has failed."""
+    def needs_review(self, revision: str, replicas: Sequence[ReplicaStatus]) -> bool:
+        """Returns True if :meth:`review` has anything to examine. Mostly nothing starts and nothing has failed."""
         return bool(self._kinds.get(revision)) or any(each.state is ReplicaState.STARTING for each in replicas)
 
     def review(
@@ -94,7 +94,8 @@ class Revocations:
         start_timeout_s: float,
         now: float,
     ) -> list[Revoked]:
-        """Bars what has failed for long. ``replicas``: those of the revision; ``room``: of kinds that it may use."""
+        """Bars kinds that have failed for long. ``replicas`` are those of the revision, ``room`` is that of the kinds
+        that it may use."""
         found: list[Revoked] = []
         for accelerator in room:
             here = [each for each in replicas if each.accelerator == accelerator]
@@ -111,17 +112,18 @@ class Revocations:
                 continue
             if now < kind.until or not self._has_other(revision, accelerator, room, replicas, now):
                 continue
-            lasts_s = min(BAR_S * 2.0 ** min(kind.bars, 30), LONGEST_BAR_S)
+            lasts_s = min(BAR_S * 2.0 ** min(kind.bars, 30), MAX_BAR_S)
             kind.failing_since, kind.bars, kind.until = None, kind.bars + 1, now + lasts_s
             self.counts[revision, accelerator] += 1
             words = f"{accelerator} for {lasts_s:.0f} s: {kind.why}"
             found.append(Revoked(accelerator=accelerator, replicas=tuple(each.id for each in starting), why=words))
         return found
 
-    def open_room(
+    def without_barred(
         self, revision: str, replicas: Sequence[ReplicaStatus], room: Mapping[str, Room], now: float
     ) -> dict[str, Room]:
-        """``room`` without the free places of barred kinds, while there is another. ``replicas``: the revision's."""
+        """Returns ``room`` without the free places of barred kinds, as long as another kind is open. ``replicas`` are
+        those of the revision."""
         kinds = self._kinds.get(revision, {})
         found = dict(room)
         for name, free in room.items():
@@ -145,7 +147,7 @@ class Revocations:
         replicas: Sequence[ReplicaStatus],
         now: float,
     ) -> bool:
-        """Whether another kind is open, and takes a replica or has one."""
+        """Returns True if another kind is open and takes a replica or has one."""
         kinds = self._kinds.get(revision, {})
         held = {each.accelerator for each in replicas if each.is_wanted}
         return any(

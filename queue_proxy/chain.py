@@ -2,14 +2,14 @@
 
     channel? -> probe? -> trusted? -> deadline -> batch size -> slot (credit, or own queue) -> model server -> count
 
-A request of a gateway carries the deployment's token and the number of a credit; anybody else's (curl, a Knative
-ingress) takes a slot from the same ledger through the replica's own short queue, ten times the limit long, as
-Knative's queue-proxy has it. Work past its deadline is never started. On failures ``tidegate-outcome`` tells the
-gateway whether the model server may have seen the request.
+A request of a gateway carries the deployment's token and the number of a credit. A *direct* request (curl, a Knative
+ingress) has no token. It takes a slot from the same ledger through the replica's own short queue, which is ten times
+the limit long, as in Knative's queue-proxy. A request past its deadline is never started. On failures
+``tidegate-outcome`` reports to the gateway whether the model server may have seen the request.
 
-When the model server breaks a connection off, it may be dying: its other connections and its listening socket go in
-any order. Until a probe has told (milliseconds) nothing more is sent to it, so that a death costs the requests that ran
-and no others.
+A model server that breaks a connection off may be dying: its other connections and its listening socket close in any
+order. Until a probe has decided (milliseconds) nothing more is sent to it. A death thus costs the requests that ran and
+no others.
 """
 
 from _operator import _compare_digest as equal_secrets
@@ -51,10 +51,10 @@ if TYPE_CHECKING:
     from tidegate.wire.http1.request_head import Internal
 
 SLOTS_FOR_QUEUE: Final = 100
-"""For the bound of the queue of a replica without a limit, where requests wait during its start only."""
+"""Slots that bound the queue of a replica without a limit. Requests wait there only during its start."""
 _KEEP, _HOME = b"tidegate-credit: keep\r\n", b"tidegate-credit: home\r\n"
 NO_CREDIT: Final = -1
-"""No credit has this number."""
+"""A number that no credit has."""
 NOT_STARTED, STARTED, ANSWERED = b"not-started", b"started", b"answered"
 
 
@@ -117,8 +117,8 @@ class Sidecar:
         open_channel: Callable[["Exchange"], None],
         check_model: Callable[[str], None],
     ) -> None:
-        """``pump`` carries out ``ledger.out`` and arms the ledger's timer; ``open_channel`` upgrades an exchange to a
-        slot channel; ``check_model`` is told when the model server does not behave as a living one."""
+        """``pump`` carries out ``ledger.out`` and arms the ledger's timer. ``open_channel`` upgrades an exchange to a
+        slot channel. ``check_model`` is called when the model server behaves as if it were dead."""
         self._settings = settings
         self._token = token
         self._ledger = ledger
@@ -132,18 +132,19 @@ class Sidecar:
         self._timeout_s = settings.timeout_s
         self._batch_header = settings.batch_header.lower().encode()
         self._own_header = None if self._batch_header.startswith(headers.INTERNAL_PREFIX) else self._batch_header
-        """Where a usual call may state its batch; one with a field of ours is not usual."""
+        """The field in which a usual gRPC call may state its batch. A call with one of Tidegate's own fields is not
+        usual."""
         self._max_batch = settings.max_batch
         self._sizer = BatchSizer(
             self._batch_header, settings.bytes_per_item, settings.batch_overhead_bytes, settings.max_batch
         )
-        """Inferences of a stranger's request, read as the gateway would read them."""
+        """Reads the inferences of a direct request as the gateway would."""
         if settings.only_grpc:
             self.start = self._start_only_grpc  # type: ignore[method-assign]  # others pay nothing for it
         self._queued: dict[Visit, Exchange] = {}
-        """Strangers that wait for a slot."""
+        """Direct requests that wait for a slot."""
         self._paused: list[Exchange] | None = None
-        """Requests with a slot that wait for what a probe of the model server tells; None: it is not in doubt."""
+        """Requests with a slot that wait for the result of a probe. None if the model server is not in doubt."""
 
     # --- the engine's calls -----------------------------------------------------------------------------------------
 
@@ -181,8 +182,8 @@ class Sidecar:
             self._paused.append(ex)
 
     def _start_only_grpc(self, ex: "Exchange") -> None:
-        """Before a model server that speaks gRPC alone: a slot channel and Knative's probes are for us, the rest is
-        refused."""
+        """Starts a request at a model server that speaks gRPC only. Slot channels and Knative's probes are
+        handled here; other HTTP requests are refused."""
         head = ex.head
         if ex.is_rpc or head.upgrade is not None or head.mentions(b"-probe"):
             type(self).start(self, ex)
@@ -191,7 +192,7 @@ class Sidecar:
             self._refuse(ex, NOT_GRPC, "the model server speaks gRPC alone")
 
     def _start_grpc(self, ex: "GrpcCall") -> None:
-        """A gRPC call. A stranger's that is usual and whole, with a free slot, is written out here."""
+        """Starts a gRPC call. Usual and complete direct calls take a short cut."""
         head = ex.head
         internal = head.internal
         if internal is not None and self._token is not None and equal_secrets(internal.token, self._token):
@@ -208,7 +209,7 @@ class Sidecar:
         self._enter(ex, request, ex.received)
 
     def _start_from_gateway(self, ex: "Exchange", internal: "Internal") -> None:
-        """A gateway's request as gateways write them."""
+        """Starts a request in the form in which gateways send it."""
         ex.context = request = RequestState(True)
         now = ex.received
         own = int(internal.timeout_ms) / 1000
@@ -221,7 +222,7 @@ class Sidecar:
             self._on_credit(ex, request, int(internal.credit), internal.want or b"", now)
 
     def _start_in_steps(self, ex: "Exchange") -> None:
-        """The same step by step, for every request that there may be."""
+        """Starts a request of any form, step by step."""
         head = ex.head
         given = head.get(headers.TOKEN) if self._token is not None else None
         is_trusted = given is not None and self._is_token(given)
@@ -241,7 +242,7 @@ class Sidecar:
                 self._admit_direct(ex, request, ex.received)
 
     def _admit_on_body(self, ex: "Exchange") -> None:
-        """The first bytes of a stranger's body have come."""
+        """Continues a direct request when the first bytes of its body have arrived."""
         self._admit_direct(ex, ex.context, self._clock())
 
     def _admit_direct(self, ex: "Exchange", request: RequestState, now: float) -> None:
@@ -249,13 +250,13 @@ class Sidecar:
         self._enter(ex, request, now)
 
     def _size(self, ex: "Exchange") -> int:
-        """Inferences of a stranger's request, by what of its body is there."""
+        """Returns the inferences of a direct request, judged by the part of its body that has arrived."""
         if ex.is_rpc:
             return call_batch(as_call(ex).head, ex.body, self._batch_header, self._settings.max_batch) or 1
         return self._sizer.of(ex.head, ex.body)
 
     def _admit_from_gateway(self, ex: "Exchange", request: RequestState, now: float) -> None:
-        """A gateway's request: with a credit, or without one to a replica that has no limit."""
+        """Admits a gateway's request: with a credit, or without one if the replica has no limit."""
         head = ex.head
         stated = head.get(headers.BATCH_SIZE)
         ex.inferences = self._size(ex) if stated is None or not _is_number(stated) else int(stated) or 1
@@ -278,7 +279,7 @@ class Sidecar:
         self._pump()
 
     def _enter(self, ex: "Exchange", request: RequestState, now: float) -> None:
-        """A request without a credit: to the model server, or to wait in the replica's own queue."""
+        """Sends a request without a credit to the model server, or puts it into the replica's own queue."""
         if now >= ex.deadline:
             self._refuse_late(ex)
             return
@@ -295,7 +296,7 @@ class Sidecar:
             self._pump()
 
     def admitted(self, visit: Visit) -> None:
-        """A request that waited in the replica's own queue has a slot."""
+        """Continues a queued request that has got a slot."""
         ex = self._queued.pop(visit, None)
         credit = visit.credit
         if credit is None:
@@ -312,14 +313,14 @@ class Sidecar:
             self._send(ex, ex.context, now)
 
     def rejected(self, visit: Visit) -> None:
-        """The replica will not run a request that waited."""
+        """Refuses a queued request that the replica will not run."""
         ex = self._queued.pop(visit, None)
         if ex is not None:
             ex.context.visit = None
             self._refuse(ex, SHUTTING_DOWN, "the replica has drained")
 
     def model_failed(self, message: str) -> None:
-        """The model server is gone: whoever waits for it is told."""
+        """Ends all requests that wait for the model server, which is gone."""
         held, self._paused = self._paused or [], None
         for ex in held:
             if not ex.ended:
@@ -333,12 +334,12 @@ class Sidecar:
         self._pump()
 
     def pause(self) -> None:
-        """The model server may be dead: nothing is sent to it until ``resume`` or ``model_failed``."""
+        """Holds requests back until ``resume`` or ``model_failed``, since the model server may be dead."""
         if self._paused is None:
             self._paused = []
 
     def resume(self) -> None:
-        """It lives: what was held goes on, unless its time is over."""
+        """Sends the requests that were held back, except those past their deadline. The model server lives."""
         held, self._paused = self._paused or [], None
         now = self._clock()
         for ex in held:
@@ -376,7 +377,7 @@ class Sidecar:
             last = _KEEP if self._ledger.keeps(credit, now) else _HOME
         if head.status >= 500:
             last += b"tidegate-outcome: answered\r\n"
-        # Milliseconds out of whole microseconds: a third of the time of formatting floats.
+        # Milliseconds from whole microseconds: takes a third of the time of formatting floats.
         return b"tidegate-timing: queue=%d.%03d,model=%d.%03d\r\n%b" % (
             queue_us // 1000,
             queue_us % 1000,
@@ -407,10 +408,10 @@ class Sidecar:
             queue_s, unanswered = sent_at - ex.received, request.is_unanswered
             self._counters.ended(now, sent_at, ex.inferences, queue_s, length, ex.status, ex.truncated, unanswered)
         elif not request.is_trusted:
-            # A gateway's request goes elsewhere: it is counted where it runs.
+            # A gateway sends its request to another replica, which counts it.
             self._counters.refused(ex.status)
         if ex.held is not None and (request.units or request.credit is not None):
-            # Nobody waits for it, but the model server works on: its slot is not free before that has ended.
+            # No client waits, but the model server goes on computing: the slot is free when that has ended.
             ex.held.on_end = partial(self._hold_ended, request.units, request.credit)
             request.units, request.credit = 0, None
         if request.units:
@@ -421,12 +422,12 @@ class Sidecar:
             self._ledger.ended(request.credit, now, aborted=ex.truncated or ex.status == CLIENT_GONE)
             request.credit = None
             self._pump()
-        # Exchange -> run -> visit -> exchange: a circle would wait for the collector, and cold memory costs more time
-        # than all the counting here.
+        # Exchange -> request -> visit -> exchange is a circle that would wait for the garbage collector. Cold memory
+        # costs more time than all the counting here.
         request.visit = None
 
     def _hold_ended(self, units: int, credit: Credit | None) -> None:
-        """The model server has ended a request that nobody waited for."""
+        """Gives back the slot of an abandoned request that the model server has finished."""
         now = self._clock()
         if units:
             self._ledger.left(units, now)
@@ -437,7 +438,7 @@ class Sidecar:
     # --- steps ------------------------------------------------------------------------------------------------------
 
     def _is_token(self, given: bytes) -> bool:
-        """Whether it is the deployment's token; compared in constant time."""
+        """Returns True if it is the deployment's token. Compares in constant time."""
         return self._token is not None and equal_secrets(given, self._token)
 
     def _channel(self, ex: "Exchange", request: RequestState) -> None:
@@ -449,7 +450,8 @@ class Sidecar:
             self._open_channel(ex)
 
     def _answer_probe(self, ex: "Exchange") -> bool:
-        """Answers probes of Knative's own components; they take no slot and count nowhere."""
+        """Answers probes of Knative's own components. They take no slot and are not counted. Returns False for other
+        requests."""
         head = ex.head
         network, digest = head.get(b"k-network-probe"), head.get(b"k-network-hash")
         probe = knative_probe(head.get(b"user-agent"), network, digest)
@@ -470,7 +472,8 @@ class Sidecar:
         return True
 
     def _set_deadline(self, ex: "Exchange") -> bool:
-        """The request's own deadline, at most the revision's timeout; False: the field was nonsense, answered."""
+        """Sets the deadline that the request asks for, at most the revision's timeout. Returns False if the field was
+        invalid, after refusing the request."""
         try:
             own = request_timeout_s(ex.head)
         except TimeoutFieldError as error:
@@ -481,7 +484,7 @@ class Sidecar:
         return True
 
     def _has_size_in_body(self, ex: "Exchange") -> bool:
-        """A stranger's V2 request whose body comes after its head, and whose head does not tell its size."""
+        """Returns True if the size of a direct request is known only from a body that has not arrived yet."""
         head = ex.head
         if ex.is_rpc:
             return call_batch(as_call(ex).head, ex.body, self._batch_header, self._settings.max_batch) is None
@@ -493,7 +496,7 @@ class Sidecar:
         )
 
     def _wait(self, ex: "Exchange", request: RequestState, visit: Visit | None, now: float) -> None:
-        """A request without a credit that cannot run at once: waits in the replica's own queue, which is bounded."""
+        """Puts a request without a credit into the replica's own queue, which is bounded."""
         if visit is None:
             self._refuse(ex, SHUTTING_DOWN, "the replica takes no work")
         elif self._ledger.queued > KNATIVE_QUEUE_PER_SLOT * (self._ledger.limit or SLOTS_FOR_QUEUE):
@@ -505,7 +508,7 @@ class Sidecar:
         self._pump()
 
     def _send(self, ex: "Exchange", request: RequestState, now: float) -> None:
-        """A request that waited has its slot."""
+        """Sends a request that has got a slot to the model server."""
         request.sent_at = now
         self._counters.began(now, ex.inferences)
         if request.is_trusted:
@@ -520,7 +523,7 @@ class Sidecar:
             self._paused.append(ex)
 
     def _leave_queue(self, ex: "Exchange") -> None:
-        """A request that still waits goes away."""
+        """Takes a request out of the queue, if it is in it."""
         visit = ex.context.visit
         if visit is not None and self._queued.pop(visit, None) is not None:
             ex.context.visit = None
@@ -535,7 +538,7 @@ class Sidecar:
         self._refuse(ex, DEADLINE, "its deadline passed before it reached the replica")
 
     def _refuse(self, ex: "Exchange", kind: ErrorKind, message: str) -> None:
-        """The model has not seen it."""
+        """Fails a request that the model server has not seen."""
         self._fail(ex, kind, message, NOT_STARTED)
 
     def _pump(self) -> None:
@@ -560,5 +563,5 @@ class Sidecar:
 
 
 def _is_number(text: bytes) -> bool:
-    """ASCII digits, not endless ones."""
+    """Returns True for up to 18 ASCII digits."""
     return text.isdigit() and len(text) < 19

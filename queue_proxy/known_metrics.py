@@ -1,8 +1,7 @@
-"""What model servers call the figures that we read of them: one table, a row per figure and engine.
+"""The names of the figures that are read from model servers: one table, a row per figure and engine.
 
-Names drift between versions, so a row lists all of them, the newest first; the first one that is there counts.
-Counters are looked for with and without ``_total``. Our words and units are those of
-``tidegate.records.replica_sample.AppSample``.
+Names differ between versions, so a row lists all of them, newest first; the first that is present counts. Counters are
+looked up with and without ``_total``. Words and units are those of ``tidegate.records.replica_sample.AppSample``.
 """
 
 from collections.abc import Iterator, Mapping
@@ -29,9 +28,9 @@ class Figure(StrEnum):
 
 
 COUNTERS: Final = frozenset(tuple(Figure)[:6])
-"""Figures that only grow; the others are levels."""
+"""Figures that only grow. The others are levels."""
 MEANS: Final = frozenset({Figure.GPU_UTILIZATION, Figure.GPU_MEMORY, Figure.KV_CACHE})
-"""Levels that are averaged over their series (devices, engines); other levels, and counters, add up."""
+"""Levels that are averaged over their series (devices, engines). Other levels and counters are summed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,19 +38,19 @@ class Row:
     engine: str
     figure: Figure
     names: tuple[str, ...]
-    """Of the series, newest first."""
+    """Names of the series, newest first."""
     scale: float = 1.0
-    """From the server's unit to ours."""
+    """Factor from the server's unit to ours."""
     plus: tuple[str, ...] = ()
-    """Further series that belong to it."""
+    """Further series that are added."""
     minus: str | None = None
-    """What the series counts and the figure does not."""
+    """A series that is subtracted: the series in ``names`` count it, the figure does not."""
     over: str | None = None
-    """The whole of which the series is a part."""
+    """A series by which the figure is divided: the whole that it is a part of."""
     where: tuple[str, str] | None = None
-    """Only series whose label has this text in its value."""
+    """A label and a text. A series counts only if the label contains the text."""
     optional: bool = False
-    """Not told by every version or machine: no fault where it is absent."""
+    """Absent in some versions or on some machines. Its absence is no fault."""
 
 
 def _triton(engine: str) -> tuple[Row, ...]:
@@ -106,7 +105,7 @@ TABLE: Final[tuple[Row, ...]] = (
     Row(_TORCH, Figure.INFERENCES, ("ts_inference_requests_total",)),
     Row(_TORCH, Figure.REQUEST_S, ("ts_inference_latency_microseconds",), 1e-6),
     Row(_TORCH, Figure.QUEUE_S, ("ts_queue_latency_microseconds",), 1e-6),
-    Row(  # its latency begins when the request is queued
+    Row(  # The latency includes the time in the queue.
         _TORCH, Figure.COMPUTE_S, ("ts_inference_latency_microseconds",), 1e-6, minus="ts_queue_latency_microseconds"
     ),
     Row(_TORCH, Figure.GPU_UTILIZATION, ("GPUUtilization",), optional=True),
@@ -120,7 +119,7 @@ TABLE: Final[tuple[Row, ...]] = (
 
 
 def spellings(name: str, figure: Figure) -> tuple[str, ...]:
-    """A series' name as the two text formats write it."""
+    """Returns a series' names in the two text formats."""
     if figure not in COUNTERS or name.endswith("_sum"):
         return (name,)
     bare = name.removesuffix("_total")
@@ -128,7 +127,7 @@ def spellings(name: str, figure: Figure) -> tuple[str, ...]:
 
 
 def used(row: Row) -> Iterator[str]:
-    """Every name that a row may read."""
+    """Yields every name that a row may read."""
     whole = (row.minus, row.over)
     for name in (*row.names, *row.plus, *(each for each in whole if each is not None)):
         yield from spellings(name, row.figure)

@@ -1,9 +1,9 @@
-"""The life of one replica as its queue_proxy tells it: state, orders with epochs, phases, why it failed.
+"""The lifecycle of one replica as its queue_proxy reports it: state, orders with epochs, phases, reason of a failure.
 
-The slot ledger decides when a drain has ended (``tidegate.flow.slots``); this keeps what listeners of ``/events``
-are told and which orders are heard. Every order carries the epoch of the control process that gives it; one lower
-than the highest seen is refused, so a control process that was replaced cannot drain what its successor counts on.
-A drain can be taken back until the process stops (SIGTERM), which nothing takes back.
+The slot ledger decides when a drain has ended (``tidegate.flow.slots``). This module keeps the state that ``/events``
+reports and decides which orders are obeyed. Every order carries the epoch of its control process. An epoch lower than
+the highest seen is refused, so that a replaced control process cannot drain replicas of its successor. A drain can be
+revoked until the process gets SIGTERM; a stop cannot.
 """
 
 from dataclasses import asdict, replace
@@ -12,7 +12,7 @@ from tidegate.records.replica_state import ColdStartPhases, ReplicaState
 
 
 class StaleEpochError(Exception):
-    """The order comes from an older control process than one already heard."""
+    """The order comes from an older control process than an earlier order."""
 
 
 class NotNowError(Exception):
@@ -20,7 +20,7 @@ class NotNowError(Exception):
 
 
 class ReplicaLifecycle:
-    """What is known of the replica; ``changes`` counts up with everything that listeners should hear."""
+    """The state of the replica. ``changes`` counts every change that ``/events`` reports."""
 
     __slots__ = ("_epoch", "_state", "changes", "is_model_ready", "is_stopping", "limit", "message", "phases")
 
@@ -28,10 +28,10 @@ class ReplicaLifecycle:
         self._state = ReplicaState.STARTING
         self._epoch = epoch
         self.limit = limit
-        """Slots; 0: no limit; None until the model server has declared them."""
+        """Slots. 0 is no limit; None until the model server has declared them."""
         self.phases = phases
         self.message = ""
-        """Why it failed; empty otherwise."""
+        """Reason of the failure. Empty if the replica has not failed."""
         self.changes = 0
         self.is_model_ready = False
         self.is_stopping = False
@@ -45,19 +45,19 @@ class ReplicaLifecycle:
         return bool(self.message)
 
     def entered(self, state: ReplicaState) -> None:
-        """The slot ledger is in another state."""
+        """Records a new state of the slot ledger."""
         self._state = state
         self.changes += 1
 
     def model_ready(self, *, limit: int, load_s: float, warm_s: float | None) -> None:
-        """Readiness probe and warm-up passed."""
+        """Records that readiness probe and warm-up have passed."""
         self.is_model_ready = True
         self.limit = limit
         self.phases = replace(self.phases, pull_s=self.phases.pull_s or 0.0, load_s=load_s, warm_s=warm_s)
         self.changes += 1
 
     def model_failed(self, message: str) -> bool:
-        """The model server is gone, or never came; True if that is news."""
+        """Records that the model server is gone or never started. Returns False if a failure is already recorded."""
         if self.message:
             return False
         self.message = message or "the model server failed"
@@ -65,11 +65,11 @@ class ReplicaLifecycle:
         return True
 
     def drain_ordered(self, epoch: int) -> None:
-        """Raises StaleEpochError."""
+        """Accepts an order to drain. Raises StaleEpochError."""
         self._check_epoch(epoch)
 
     def revive_ordered(self, epoch: int) -> None:
-        """Raises StaleEpochError; NotNowError where nothing can be revived."""
+        """Accepts an order to revive. Raises StaleEpochError, and NotNowError if nothing can be revived."""
         self._check_epoch(epoch)
         if self.is_stopping:
             raise NotNowError("the process is stopping")
@@ -77,13 +77,13 @@ class ReplicaLifecycle:
             raise NotNowError(f"a {self.state.value} replica cannot be revived")
 
     def limit_ordered(self, epoch: int, limit: int) -> None:
-        """A new number of slots; 0: no limit. Raises StaleEpochError."""
+        """Accepts a new number of slots; 0 is no limit. Raises StaleEpochError."""
         self._check_epoch(epoch)
         self.limit = limit
         self.changes += 1
 
     def event(self) -> dict[str, object]:
-        """The present state as a line of ``/events``."""
+        """Returns the present state as a line of ``/events``."""
         return {
             "state": self.state.value,
             "phases": asdict(self.phases),

@@ -1,4 +1,4 @@
-"""A queue_proxy at work: sockets, probes, timers and the admin endpoint around the cores."""
+"""A running queue_proxy: sockets, probes, timers and the admin endpoint around the cores."""
 
 import asyncio
 import json
@@ -35,22 +35,24 @@ if TYPE_CHECKING:
 
 CONNECT_TIMEOUT_S = 1.0
 ALIVE_S, HOLD_S = 0.25, 0.02
-"""In doubt: a model server that has not answered by then is busy, not dead; a connection kept so long is kept."""
+"""Limits for a model server in doubt. It is busy, not dead, if it has not answered within ALIVE_S; a connection that
+stays open for HOLD_S counts as accepted."""
 DECLARED_PATH = "/tidegate/declared"
-"""Where the shipped model server says how many requests it wants at once."""
+"""Path at which the shipped model server declares how many requests it takes at once."""
 DECLARED_TIMEOUT_S = 1.0
 ADDED_HEAD_BYTES, ADDED_HEADERS = 4096, 32
-"""What gateways (and meshes between) add to a head that was just within their limits."""
+"""Room for the fields that gateways (and meshes between) add to a head that was just within their limits."""
 NO_BOUND = 1 << 30
-"""The ledger's own bound: the chain enforces ours, which follows the limit."""
+"""Queue bound of the ledger, never reached: the chain enforces its own, which follows the limit."""
 SCRAPE_EVERY_S, SCRAPE_TIMEOUT_S = 1.0, 0.8
-"""How often the model server's own metrics are read, and how long it may take to answer."""
+"""Interval at which the model server's own metrics are read, and the time limit of one scrape."""
 MESSAGE_BYTES = 500
-"""Of a model server's answer that is quoted in a message."""
+"""Bytes of a model server's answer that are quoted in a message."""
 
 
 def client_limits(settings: ProxySettings) -> Limits:
-    """Limits of the listening side, and which of its clients' fields pass: the gateways' limits and what they add."""
+    """Returns the limits of the listening side, and its rules for forwarding fields: the gateways' limits plus the
+    fields that they add."""
     return replace(
         settings.limits,
         head_bytes=settings.limits.head_bytes + ADDED_HEAD_BYTES,
@@ -63,10 +65,10 @@ def client_limits(settings: ProxySettings) -> Limits:
 
 
 class QueueProxy:
-    """One replica's sidecar."""
+    """The sidecar of one replica."""
 
     def __init__(self, settings: ProxySettings, *, token: bytes | None, incarnation: str, age_s: float) -> None:
-        """``age_s``: how long ago the process was started; the replica's load time counts from there."""
+        """``age_s`` is the time since the process was started. The replica's load time counts from there."""
         now = monotonic()
         loop = asyncio.get_running_loop()
         self._settings = settings
@@ -77,7 +79,7 @@ class QueueProxy:
         self._stopped = asyncio.Event()
         self._is_checking = False
         self.model_metrics: ModelServerMetrics | None = None
-        """The model server's own metrics, where they are declared, from when it is ready."""
+        """The model server's own metrics. None before it is ready, or if none are declared."""
         self.lifecycle = ReplicaLifecycle(limit=settings.limit, phases=settings.phases, epoch=settings.epoch)
         unit = ConcurrencyUnit.INFERENCES if settings.unit_inferences else ConcurrencyUnit.REQUESTS
         limit = DEFAULT_LIMIT if settings.limit is None else settings.limit
@@ -133,7 +135,7 @@ class QueueProxy:
     # --- the model server -------------------------------------------------------------------------------------------
 
     async def _await_model(self) -> None:
-        """Probes until the model server is ready, warms it up, asks what it wants, then opens for work."""
+        """Probes until the model server is ready, warms it up, reads its declared concurrency, then opens for work."""
         settings = self._settings
         probe = StartProbe(self._started, settings.start_timeout_s)
         while (why := await self._probe(probe.attempt_timeout(monotonic()))) is not None:
@@ -153,7 +155,7 @@ class QueueProxy:
             warm_s = monotonic() - began
         limit = await self._declared() if settings.limit is None else settings.limit
         if self.lifecycle.limit is not None and self.lifecycle.limit != settings.limit:
-            limit = self.lifecycle.limit  # ordered while it started
+            limit = self.lifecycle.limit  # Ordered during the start.
         self.lifecycle.model_ready(limit=limit, load_s=load_s, warm_s=warm_s)
         now = monotonic()
         self.ledger.resize(limit, now)
@@ -164,7 +166,7 @@ class QueueProxy:
             self._tasks.spawn(self._follow_metrics(settings.metrics_path), name="application metrics")
 
     async def _probe(self, timeout_s: float) -> str | None:
-        """None: ready; else what is wrong."""
+        """Makes one readiness attempt. Returns None if it passed, else the reason."""
         path = self._settings.readiness_path
         if path is None:
             return await self._connect(min(timeout_s, CONNECT_TIMEOUT_S))
@@ -175,7 +177,8 @@ class QueueProxy:
         return readiness_answer(reply.status)
 
     async def _connect(self, timeout_s: float, *, hold_s: float = 0.0) -> str | None:
-        """None: a connection was accepted, and not closed by the server within ``hold_s``."""
+        """Opens a connection. Returns None if it was accepted and not closed by the server within ``hold_s``, else the
+        reason."""
         loop = asyncio.get_running_loop()
         closed = asyncio.Event()
         upstream = self._settings.upstream
@@ -202,7 +205,7 @@ class QueueProxy:
         return None
 
     async def _warm_up(self, file: str, timeout_s: float) -> str | None:
-        """Sends the warm-up request; None: it was answered well."""
+        """Sends the warm-up request. Returns None if the answer is 2xx, else the reason."""
         settings = self._settings
         try:
             body = _content(file)
@@ -219,7 +222,7 @@ class QueueProxy:
         return None
 
     async def _declared(self) -> int:
-        """Slots that the model server asks for, else our default."""
+        """Returns the slots that the model server declares, else the default."""
         try:
             reply = await fetch(self._settings.upstream, "GET", DECLARED_PATH, timeout_s=DECLARED_TIMEOUT_S)
             declared = json.loads(reply.body)["concurrency"] if reply.status == 200 else None
@@ -230,9 +233,9 @@ class QueueProxy:
     # --- the model server's own metrics -----------------------------------------------------------------------------
 
     async def _follow_metrics(self, path: str) -> None:
-        """Reads them every second; whatever they are, the traffic goes on."""
+        """Reads the model server's metrics every second. No fault in them affects the traffic."""
         from tidegate.queue_proxy.model_server_metrics import (
-            ModelServerMetrics,  # a millisecond and memory that most replicas do not spend
+            ModelServerMetrics,  # Saves most replicas a millisecond and memory.
         )
 
         self.model_metrics = app = ModelServerMetrics(self._settings.models)
@@ -242,7 +245,7 @@ class QueueProxy:
                 await self._scrape(app, path)
             except FetchError as error:
                 app.failed(str(error))
-            except Exception as error:  # a fault of ours in reading them must not end the replica
+            except Exception as error:  # An internal fault here must not end the replica.
                 app.failed(f"internal fault: {error!r}")
             if (news := app.news()) is not None:
                 sys.stderr.write(f"{news}\n")
@@ -278,7 +281,8 @@ class QueueProxy:
             app.max_batch = await self._max_batch(app.model)
 
     async def _max_batch(self, model: str | None) -> int | None:
-        """The largest batch by Triton's model configuration; None: it does not tell, or the model does not batch."""
+        """Returns the largest batch in Triton's model configuration. Returns None if it is missing or the model does
+        not batch."""
         try:
             reply = await fetch(
                 self._settings.upstream,
@@ -293,14 +297,15 @@ class QueueProxy:
         return largest if type(largest) is int and largest > 0 else None
 
     def _check_model(self, why: str) -> None:
-        """A request met a model server that broke off or refused: is it dead?"""
+        """Starts a check after a request met a model server that broke off or refused."""
         if self.lifecycle.is_model_ready and not self.lifecycle.is_failed and not self._is_checking:
             self._is_checking = True
             self.sidecar.pause()
             self._tasks.spawn(self._check_death(why), name="check")
 
     async def _check_death(self, why: str) -> None:
-        """Nothing is sent meanwhile. A server that is busy counts as alive, one that refuses or breaks off as dead."""
+        """Decides whether the model server is dead. A busy one counts as alive, one that refuses or breaks off as dead.
+        Meanwhile nothing is sent to it."""
         is_dead = False
         try:
             for attempt in range(DEATH_ATTEMPTS):
@@ -318,7 +323,8 @@ class QueueProxy:
                 self.sidecar.resume()
 
     async def _is_alive(self) -> bool:
-        """Whether it accepts a connection and keeps it: answers a readiness call, or does not close at once."""
+        """Returns True if the server answers a readiness call, or accepts a connection and does not close it at
+        once."""
         path = self._settings.readiness_path
         try:
             async with asyncio.timeout(ALIVE_S):
@@ -339,7 +345,7 @@ class QueueProxy:
             self._end_if_stopping()
 
     def _task_failed(self, name: str, error: BaseException) -> None:
-        """A fault of ours: the replica says so instead of staying in whatever state it was."""
+        """Fails the replica after an internal fault, so that it does not stay in an old state."""
         report_to_stderr(name, error)
         self._failed(f"internal fault of the queue_proxy in {name}: {error!r}")
 
@@ -417,7 +423,7 @@ class QueueProxy:
         return _error(404, f"no {request.method} {request.path} here")
 
     def _order(self, request: Request, carry_out: Callable[[int, dict[str, object]], None]) -> Response:
-        """An order of the control process, with its epoch."""
+        """Carries out an order of the control process, which brings its epoch."""
         try:
             order = json.loads(request.body)
             epoch = order["epoch"]
@@ -466,7 +472,7 @@ class QueueProxy:
 
 
 class _Probe(asyncio.Protocol):
-    """A connection that only notes that the other side closed it."""
+    """A connection that only notes when the other side closes it."""
 
     def __init__(self, closed: asyncio.Event) -> None:
         self._closed = closed

@@ -1,4 +1,4 @@
-"""The queue_proxy process: ``python -P -m tidegate.queue_proxy.main``, told everything by its environment."""
+"""The queue_proxy process: ``python -P -m tidegate.queue_proxy.main``, configured by its environment only."""
 
 import os
 import socket
@@ -16,7 +16,7 @@ EXIT_INVALID = 2
 
 
 def main() -> int:
-    """Runs one queue_proxy to its end; the exit code of the process."""
+    """Runs one queue_proxy to its end. Returns the exit code of the process."""
     try:
         settings = read_settings(os.environ)
         token = _token(settings)
@@ -34,7 +34,7 @@ async def _serve(settings: ProxySettings, token: bytes | None, sock: socket.sock
 
 
 def _token(settings: ProxySettings) -> bytes | None:
-    """The deployment's token; raises OSError where the file cannot be read."""
+    """Returns the deployment's token. Raises OSError if the file cannot be read."""
     if settings.token_file is None:
         return None
     return Path(settings.token_file).read_bytes().strip() or None
@@ -47,7 +47,7 @@ def _socket(settings: ProxySettings) -> socket.socket:
 
 
 def _age_s() -> float:
-    """Seconds since this process was executed, as the kernel counts them; 0 where it does not tell."""
+    """Returns the seconds since this process was executed, as the kernel counts them. Returns 0 if they are unknown."""
     try:
         ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
         booted = time.clock_gettime(time.CLOCK_BOOTTIME)

@@ -1,8 +1,9 @@
-"""What one queue_proxy measures of the work in its model server: execution only, waiting is the gateway's.
+"""Counters of the work in one model server, kept by its queue_proxy: execution only, since waiting is counted by the
+gateway.
 
-Always, whatever the model server speaks: requests, requests in flight, execution time, content length, inferences,
-batch sizes, time in the replica's own queue, and the average in flight over each finished second. Plain integers and
-two integrals, advanced at every change and read by samples and scrapes.
+They exist for every model server, whatever it speaks: requests, requests in flight, execution time, content length,
+inferences, batch sizes, time in the replica's own queue, and the average in flight over each finished second. They are
+plain integers and two integrals, advanced at every change and read by samples and scrapes.
 """
 
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ CLIENT_GONE = 499
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """Who is measured."""
+    """Labels of the replica that is measured."""
 
     function: str
     revision: str
@@ -32,7 +33,7 @@ class Identity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaLevels:
-    """What is known elsewhere at the moment of a sample."""
+    """Figures of a sample that are not counters; they are known elsewhere."""
 
     state: ReplicaState
     limit: int
@@ -82,7 +83,7 @@ class ReplicaCounters:
         self.in_flight = self.in_flight_inferences = 0
         self.failures = self.cancelled = self.unanswered = 0
         self.by_class = [0, 0, 0, 0, 0, 0]
-        """Ended requests by first digit of their status."""
+        """Ended requests by the first digit of their status."""
         self.execution = Histogram()
         self.queue = Histogram()
         self.request_bytes = Histogram()
@@ -90,16 +91,16 @@ class ReplicaCounters:
 
     @property
     def requests(self) -> int:
-        """Ended requests."""
+        """Returns the ended requests."""
         return sum(self.by_class)
 
     @property
     def inferences(self) -> int:
-        """Ended inferences of answered requests."""
+        """Returns the inferences of ended, answered requests."""
         return self.batch.sum_micros
 
     def began(self, now: float, inferences: int) -> None:
-        """A request goes to the model server."""
+        """Counts a request that is sent to the model server."""
         if not self.in_flight:
             self._busy_since = now
         now -= self._started
@@ -119,9 +120,12 @@ class ReplicaCounters:
         broke: bool,
         unanswered: bool = False,
     ) -> None:
-        """It ended: ``status`` as the client got it (499: the client went away), ``broke``: no whole answer,
-        ``unanswered``: the client or the deadline was gone before an answer began, which says nothing of what the
-        model server can do."""
+        """Counts the end of a request.
+
+        ``status`` is the one that the client got (499: the client left). ``broke`` means that the answer is incomplete.
+        ``unanswered`` means that the client left or the deadline passed before an answer began; such a request says
+        nothing about the speed of the model server.
+        """
         self.in_flight = in_flight = self.in_flight - 1
         if not in_flight:
             self._idle_busy_s += now - self._busy_since
@@ -158,7 +162,7 @@ class ReplicaCounters:
             self.refused(status, broke)
 
     def refused(self, status: int, broke: bool = False) -> None:
-        """A request ended; by itself: one that never reached the model server."""
+        """Counts a request's status. Called directly for a request that never reached the model server."""
         self.by_class[status // 100 if 100 <= status < 600 else 5] += 1
         if status == CLIENT_GONE:
             self.cancelled += 1
@@ -166,19 +170,19 @@ class ReplicaCounters:
             self.failures += 1
 
     def in_flight_request_s(self, now: float) -> float:
-        """Integral of requests in flight over time."""
+        """Returns the integral of requests in flight over time."""
         return self._request_moments + self.in_flight * (now - self._started)
 
     def in_flight_inference_s(self, now: float) -> float:
-        """Integral of inferences in flight over time."""
+        """Returns the integral of inferences in flight over time."""
         return self._inference_moments + self.in_flight_inferences * (now - self._started)
 
     def busy_s(self, now: float) -> float:
-        """Time with at least one request in the model server."""
+        """Returns the time with at least one request in the model server."""
         return self._idle_busy_s + (now - self._busy_since if self.in_flight else 0.0)
 
     def second(self, now: float) -> None:
-        """Closes one second: its average in flight is the integral's growth over the time that really passed."""
+        """Closes one second. Its average in flight is the growth of the integral over the elapsed time."""
         integral = self.in_flight_request_s(now)
         elapsed = now - self._second_started
         if elapsed > 0.0:
@@ -186,7 +190,7 @@ class ReplicaCounters:
         self._second_started, self._second_integral = now, integral
 
     def sample(self, now: float, levels: ReplicaLevels) -> ReplicaSample:
-        """The next sample; every call counts one up."""
+        """Returns the next sample. Each call increases the sequence number."""
         self._sequence += 1
         return ReplicaSample(
             replica=self._identity.replica,
@@ -218,11 +222,11 @@ class ReplicaCounters:
 
     @property
     def labels(self) -> tuple[str, str, str, str]:
-        """Of everything that is exposed of this replica."""
+        """The labels of all metrics of this replica."""
         return self._identity.labels
 
     def expose(self, into: metrics.Exposition, now: float, levels: ReplicaLevels) -> None:
-        """Adds everything to one scrape."""
+        """Adds all metrics to one scrape."""
         labels = self._identity.labels
         for state in ReplicaState:
             into.add(metrics.PROXY_STATE, (*labels, state.value), int(state is levels.state))

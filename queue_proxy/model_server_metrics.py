@@ -1,8 +1,8 @@
-"""The model server's own metrics in our words: what each scrape state, added up so that nothing runs backwards.
+"""The model server's own metrics in Tidegate's words: the scrapes, added up so that no counter runs backwards.
 
-Each series of a counter is followed by itself: one that falls was reset and counts from zero, one that vanishes keeps
-what it had. Where series carry a model's name and one of them is the function's, only those count (a server may hold
-more models, and Triton counts an ensemble's steps beside it). A scrape that fails changes nothing but the age.
+Each series of a counter is followed separately. One that falls was reset and counts from zero; one that vanishes keeps
+its value. If series carry a model's name and one of them is the function's, only those count: a server may hold more
+models, and Triton counts an ensemble's steps separately. A failed scrape changes nothing but the age.
 """
 
 from collections.abc import Collection
@@ -27,11 +27,12 @@ from tidegate.records.replica_sample import AppSample
 
 STALE_S: Final = 3.0
 PLAUSIBLE: Final = 1e15
-"""No honest figure is larger."""
+"""Largest figure that is believed."""
 MAX_KNOWN: Final = 4_000
-"""Series whose last value is owner; a server that makes up names beyond that is not followed."""
+"""Bound of the series that are followed. Further series are ignored, which bounds the memory for a server that makes up
+names."""
 MAX_NEWS: Final = 20
-"""Lines that the self-check writes in one life."""
+"""Lines that the self-check writes during the life of a process."""
 
 LEVELS: Final = tuple(figure for figure in Figure if figure not in COUNTERS and figure is not Figure.MAX_BATCH)
 
@@ -39,7 +40,7 @@ _OURS, _ALL = 1, 0
 
 
 class ModelServerMetrics:
-    """Everything read of one model server. ``models``: the names that the function answers to."""
+    """The metrics of one model server. ``models`` are the names that the function serves."""
 
     __slots__ = (
         "_at",
@@ -69,15 +70,16 @@ class ModelServerMetrics:
         self._at: float | None = None
         self._last: dict[tuple[str, bytes], float] = {}
         self._totals: dict[str, list[float | None]] = {}
-        """Name -> what its series grew by: of all models, of the function's own (None: it has none of those)."""
+        """Growth of a series by name: over all models, and over the function's own (None if there are none)."""
         self._levels: dict[str, list[float]] = {}
         self._names: set[str] = set()
         self._counters: dict[Figure, float] = {}
-        """Counters as they are reported; one that the last text's engine has not is not reported."""
+        """Counters as reported. A counter that the engine of the last text does not have is left out."""
         self._highest = dict.fromkeys(COUNTERS, 0.0)
-        """What was ever reported: a counter that comes back goes on from there."""
+        """The highest value ever reported. A counter that comes back continues from there."""
         self._base = dict.fromkeys(COUNTERS, 0.0)
-        """What is reported beyond what the series sum up to: another name or model may have come to count."""
+        """The amount reported beyond the sum of the series. It is not zero after another name or model came to
+        count."""
         self._batch, self._fill = Histogram(), Histogram()
         self._last_news: tuple[str, ...] = ()
         self._reported = 0
@@ -86,14 +88,14 @@ class ModelServerMetrics:
         self.fault: str | None = None
         self.scrapes = self.failures = 0
         self.max_batch: int | None = None
-        """As the series say, or as it was asked of the server."""
+        """Largest batch, from the series or from the server's configuration."""
         self.model: str | None = None
-        """A model's name as the series tell it; the function's own where it is among them."""
+        """A model's name in the series; the function's own if it is among them."""
 
     # --- scrapes in
 
     def take(self, scan: Scan, now: float) -> None:
-        """One text that was read."""
+        """Takes in one text that was read."""
         self.scrapes += 1
         before = self._counters.get(Figure.INFERENCES), self._counters.get(Figure.EXECUTIONS)
         names, levels = set[str](), dict[str, dict[int, list[float]]]()
@@ -118,13 +120,13 @@ class ModelServerMetrics:
         self._note_batches(*before)
 
     def failed(self, why: str) -> None:
-        """It could not be read."""
+        """Records a scrape that failed."""
         self.scrapes += 1
         self.failures += 1
         self.fault = why
 
     def _owner(self, sample: Sample) -> int | None:
-        """Whose series it is; None: it does not count."""
+        """Returns the models that a series belongs to. Returns None if it does not count."""
         part = WHERE.get(sample.name)
         if part is None and not sample.key:
             return _ALL
@@ -152,7 +154,7 @@ class ModelServerMetrics:
             total[_OURS] = (total[_OURS] or 0.0) + grown
 
     def _update_counters(self) -> None:
-        """Brings the counters up to date; none falls."""
+        """Brings the reported counters up to date. None of them falls."""
         for figure in COUNTERS:
             total = self._figure(figure)
             if total is None:
@@ -164,7 +166,7 @@ class ModelServerMetrics:
             self._counters[figure] = self._highest[figure] = max(highest, self._base[figure] + total)
 
     def _note_batches(self, inferences: float | None, executions: float | None) -> None:
-        """The mean batch since the last scrape, once for each execution."""
+        """Records the mean batch since the last scrape, once for each execution."""
         after, runs = self._counters.get(Figure.INFERENCES), self._counters.get(Figure.EXECUTIONS)
         if after is None or runs is None or inferences is None or executions is None:
             return
@@ -196,11 +198,11 @@ class ModelServerMetrics:
         )
 
     def news(self) -> str | None:
-        """What the self-check has to say now: engine, what was found and what is missing; None: nothing new."""
+        """Returns the self-check's line: engine, series found and missing. Returns None if nothing has changed."""
         if self.engine:
             state: tuple[str, ...] = (self.engine, *sorted(self._names), *self._missing())
         else:
-            # Without its numbers: of a text that is no exposition they differ at every look.
+            # Without numbers, which differ at every scrape of a text that is no exposition.
             state = tuple(word for word in (self.fault or "").split() if not word.strip("(").isdigit())
         if state == self._last_news or self._reported >= MAX_NEWS:
             return None
@@ -252,7 +254,7 @@ class ModelServerMetrics:
         return None
 
     def expose(self, into: metrics.Exposition, counters: ReplicaCounters, now: float) -> None:
-        """Adds everything to one scrape of ours; ``counters``: what the queue_proxy itself saw."""
+        """Adds all metrics to one scrape of the queue_proxy. ``counters`` are those of the queue_proxy itself."""
         app, labels = self.sample(now), counters.labels
         into.add(metrics.APP_UP, labels, int(app.up))
         into.add(metrics.APP_SERIES, (*labels, app.engine or "unknown"), len(app.found))
@@ -270,7 +272,7 @@ class ModelServerMetrics:
 
     @property
     def needs_config(self) -> bool:
-        """Once, of a server that tells its largest batch elsewhere."""
+        """True once, for a server that reports its largest batch in its configuration only."""
         needs = self.engine == "triton" and self.model is not None and not self._is_config_asked
         self._is_config_asked = self._is_config_asked or needs
         return needs
@@ -281,7 +283,8 @@ class ModelServerMetrics:
 
 
 def engine_of(names: Collection[str]) -> str | None:
-    """The engine most of whose figures are there, of equals the one of which least is missing; None: nobody's."""
+    """Returns the engine with the most figures present; of equals the one with the fewest missing. Returns None if no
+    engine has any."""
 
     def rank(engine: str) -> tuple[int, int]:
         reported = [is_present(row, names) for row in ENGINES[engine]]
@@ -298,18 +301,18 @@ def is_present(row: Row, names: Collection[str]) -> bool:
 
 
 FULL: Final = 1024
-"""A full batch in the steps of the fill histogram: its eighths are edges of ``tidegate.histogram``."""
+"""Steps of a full batch in the fill histogram: its eighths are edges of ``tidegate.histogram``."""
 
 
 def record_fill(into: Histogram, batch: float, largest: int, count: int) -> None:
-    """``count`` batches of that size. An edge belongs to the bucket below it."""
+    """Records ``count`` batches of one size. An edge belongs to the bucket below it."""
     steps = max(1, min(FULL, round(FULL * batch / largest)))
     into.counts[bucket_index(steps - 1)] += count
     into.sum_micros += steps * count
 
 
 def fill_of_requests(batch: Histogram, largest: int) -> Histogram:
-    """The fill that requests alone would have: where the server tells no batches of its own."""
+    """Returns the fill that single requests would have, for a server that reports no batches of its own."""
     fill = Histogram()
     for index, count in batch.sparse():
         record_fill(fill, bucket_upper_micros(index) - 1, largest, count)

@@ -1,7 +1,7 @@
-"""When to probe a starting model server, when to give up, and which calls of Knative's are probes of ours.
+"""The schedule of probes of a starting model server, and the recognition of Knative's probes.
 
-Readiness is waited for by every request of a cold start, so the server is asked often: every 10 ms at first. A
-server that takes long is asked less often, because its start costs more than our delay.
+Every request of a cold start waits for readiness, so the probes are frequent: every 10 ms at first. They become rarer
+in a long start, since its duration outweighs the delay.
 """
 
 from enum import StrEnum
@@ -10,14 +10,15 @@ FAST_S, FAST_UNTIL_S = 0.010, 10.0
 MEDIUM_S, MEDIUM_UNTIL_S = 0.025, 60.0
 SLOW_S = 0.050
 ATTEMPT_TIMEOUT_S = 2.0
-"""One attempt: a server that accepts but is busy loading answers the moment it can, so an attempt waits for it."""
+"""Time limit of one attempt. A server that accepts while it loads answers as soon as it can, so an attempt waits for
+it."""
 DEATH_ATTEMPTS = 3
-"""After ready: refused connections in a row, each after a pause, that mean the server is dead."""
+"""Consecutive refused connections, each after a pause, that mean that a ready server has died."""
 DEATH_PAUSE_S = 0.010
 
 
 class StartProbe:
-    """The schedule of probing one start. Times in seconds on one monotonic clock."""
+    """The probe schedule of one start. Times in seconds on one monotonic clock."""
 
     __slots__ = ("_give_up_at", "_started", "attempts", "last_failure")
 
@@ -28,7 +29,7 @@ class StartProbe:
         self.last_failure = "not asked yet"
 
     def failed(self, now: float, why: str) -> float | None:
-        """One attempt failed: how long to wait before the next; None: the start has failed."""
+        """Records a failed attempt. Returns the pause before the next one, or None if the start has failed."""
         self.attempts += 1
         self.last_failure = why
         if now >= self._give_up_at:
@@ -38,17 +39,17 @@ class StartProbe:
         return min(pause, self._give_up_at - now)
 
     def attempt_timeout(self, now: float) -> float:
-        """How long the next attempt may take: never past the start timeout, but at least one fast pause."""
+        """Returns the time limit of the next attempt: never past the start timeout, but at least one fast pause."""
         return max(FAST_S, min(ATTEMPT_TIMEOUT_S, self._give_up_at - now))
 
     def message(self) -> str:
-        """Why the start failed, for people."""
+        """Returns the reason of a failed start, for people."""
         seconds = self._give_up_at - self._started
         return f"not ready within {seconds:g} s ({self.attempts} attempts; last: {self.last_failure})"
 
 
 def readiness_answer(status: int) -> str | None:
-    """None when a readiness answer means ready, else what it was."""
+    """Returns None if the status means ready, else a description of it."""
     return None if 200 <= status < 300 else f"readiness answered {status}"
 
 
@@ -56,20 +57,20 @@ class KnativeProbe(StrEnum):
     """Requests of Knative's own components that the proxy answers itself (queue-proxy: Drainer and health handler)."""
 
     QUEUE = "queue"
-    """Is the replica ready? 200 ``queue``, else 503."""
+    """Asks whether the replica is ready: 200 ``queue``, else 503."""
     NETWORK = "network"
-    """Does the path work? 200 and the hash echoed."""
+    """Checks the path: 200 and the hash echoed."""
     BAD = "bad"
-    """A probe that lacks its headers: 400."""
+    """A probe without its headers: 400."""
     NONE = "none"
-    """Not a probe: to the model server."""
+    """Not a probe; it is sent to the model server."""
 
 
 _PROBE_AGENTS = (b"kube-probe/", b"Knative-Activator-Probe", b"Knative-Autoscaling-Probe")
 
 
 def knative_probe(user_agent: bytes | None, network_probe: bytes | None, network_hash: bytes | None) -> KnativeProbe:
-    """Classifies by ``User-Agent``, ``K-Network-Probe`` and ``K-Network-Hash``."""
+    """Classifies a request by ``User-Agent``, ``K-Network-Probe`` and ``K-Network-Hash``."""
     if user_agent is not None and user_agent.startswith(_PROBE_AGENTS):
         return KnativeProbe.QUEUE if network_probe == b"queue" else KnativeProbe.BAD
     if network_probe == b"probe":

@@ -1,8 +1,8 @@
-"""A reader of Prometheus and OpenMetrics text, for the few series that somebody wants. Pure, bounded, light.
+"""A reader of the few wanted series in Prometheus and OpenMetrics text. Pure, bounded, light.
 
-Strict in what it takes (a sample that is not written as the formats say is counted and left out), tolerant of the rest
-(unknown names, comments, timestamps, exemplars, ``# EOF``, a comma after the last label, CRLF). Lines of other names
-cost a look-up. :func:`scan` works in parts, so that a large text stops no request for long.
+It is strict with samples (a malformed one is counted and left out) and tolerant of the rest (unknown names, comments,
+timestamps, exemplars, ``# EOF``, a comma after the last label, CRLF). A line of another name costs one look-up.
+:func:`scan` works in parts, so that a large text delays no request for long.
 """
 
 import re
@@ -13,7 +13,7 @@ from typing import Final
 MAX_BYTES: Final = 4 << 20
 MAX_LINES: Final = 50_000
 MAX_SAMPLES: Final = 2_000
-"""Of wanted names: eleven figures over dozens of models or label values."""
+"""Samples of wanted names: eleven figures over dozens of models or label values."""
 LINE_BYTES: Final = 16 << 10
 PART: Final = 200
 """Lines between two pauses: about 0.2 ms."""
@@ -35,16 +35,16 @@ _ESCAPES: Final = re.compile(r"\\(.)")
 
 
 class ExpositionError(Exception):
-    """The whole text is refused; the message says why."""
+    """The whole text is refused. The message gives the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
     name: str
     key: bytes
-    """The labels as they are written: what tells two series of one name apart."""
+    """The labels as written. They distinguish the series of one name."""
     value: float
-    """As written: NaN, infinities and negative numbers included."""
+    """The value as written, including NaN, infinities and negative numbers."""
 
     def labels(self) -> Mapping[str, str]:
         return read_labels(self.key) or {}
@@ -52,17 +52,17 @@ class Sample:
 
 @dataclass(slots=True)
 class Scan:
-    """What a text holds."""
+    """The content of one text."""
 
     samples: list[Sample] = field(default_factory=list)
     lines: int = 0
     others: int = 0
-    """Lines that begin with a name nobody wants; nothing else of them was looked at."""
+    """Lines of names that are not wanted. The rest of such a line is not read."""
     malformed: int = 0
 
 
 def scan(text: bytes, wanted: Container[bytes]) -> Generator[None, None, Scan]:
-    """Reads ``text``, pausing every ``PART`` lines. Raises ExpositionError where a bound is exceeded."""
+    """Reads ``text`` and yields after every ``PART`` lines. Raises ExpositionError if a bound is exceeded."""
     if len(text) > MAX_BYTES:
         raise ExpositionError(f"more than {MAX_BYTES} bytes")
     found, at, end = Scan(), 0, len(text)
@@ -100,7 +100,7 @@ def _line(text: bytes, at: int, stop: int, wanted: Container[bytes], found: Scan
 
 
 def read_labels(text: bytes) -> Mapping[str, str] | None:
-    """The labels between the braces; None where they are not written as they should be, or a name comes twice."""
+    """Returns the labels between the braces. Returns None if they are malformed or a name occurs twice."""
     labels: dict[str, str] = {}
     at = 0
     while at < len(text) and (at or text.strip(b" \t")):

@@ -1,7 +1,7 @@
-"""What a queue_proxy is told by its environment, parsed once into a frozen record.
+"""The configuration of a queue_proxy, parsed once from its environment into a frozen record.
 
-Knative's names keep Knative's meaning, so that the two can stand side by side in one benchmark; ``TIDEGATE_`` names
-are our own and win where both say the same. ``main.py`` reads the environment; this module only understands it.
+Knative's names keep Knative's meaning, so that both proxies can run side by side in one benchmark. ``TIDEGATE_`` names
+are our own and win if both are set. ``main.py`` reads the environment; this module only parses it.
 """
 
 import json
@@ -16,11 +16,11 @@ from tidegate.records.replica_state import ColdStartPhases, read_phases
 T = TypeVar("T")
 
 DEFAULT_LIMIT = 4
-"""Slots where the function says ``auto`` and the model server declares nothing."""
+"""Slots if the function says ``auto`` and the model server declares nothing."""
 TRUSTED = ("127.0.0.0/8", "::1/128", "unix")
-"""Peers whose forwarding fields are kept, unless told otherwise: gateways on this machine."""
+"""Peers that may set forwarding fields by default: gateways on this machine."""
 KNATIVE_QUEUE_PER_SLOT = 10
-"""Knative's depth of the pod's own queue: ten times the limit."""
+"""Depth of Knative's own queue per slot: ten times the limit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,22 +29,22 @@ class ProxySettings:
 
     serving_port: int = 8012
     listen_fd: int | None = None
-    """An inherited listening socket; wins over the port."""
+    """An inherited listening socket. It wins over the port."""
     upstream: str = "127.0.0.1:8080"
     """``host:port`` or ``unix:/path`` of the model server."""
     admin: str = "127.0.0.1:8022"
     token_file: str | None = None
-    """File with the deployment's token; None: no control header is ever trusted."""
+    """File with the deployment's token. If None, no control header is ever trusted."""
     function: str = ""
     revision: str = ""
     group: str = ""
     replica: str = ""
     limit: int | None = 0
-    """Slots; 0: no limit; None: ``auto``, asked of the model server when it is ready."""
+    """Slots. 0 is no limit; None is ``auto``, read from the model server when it is ready."""
     unit_inferences: bool = False
     timeout_s: float = 300.0
     readiness_path: str | None = None
-    """None: ready when the port accepts a connection."""
+    """Path of the readiness probe. If None, the replica is ready when the port accepts a connection."""
     start_timeout_s: float = 120.0
     warmup_file: str | None = None
     warmup_path: str = "/"
@@ -53,23 +53,23 @@ class ProxySettings:
     batch_overhead_bytes: float = 0.0
     max_batch: int = 1024
     holds_cancelled: bool = False
-    """The model server computes on after a disconnect: its slot is held until it has answered."""
+    """The model server goes on computing after a disconnect, so the slot is held until it has answered."""
     limits: Limits = field(default_factory=lambda: Limits(trusted_proxies=TRUSTED))
-    """Of the gateways before it; what they add to a head comes on top (``live.client_limits``)."""
+    """HTTP limits of the gateways in front. The fields that they add come on top (``live.client_limits``)."""
     models: tuple[str, ...] = ()
-    """Names of models that the function answers to."""
+    """Names of the models that the function serves."""
     metrics_path: str | None = None
-    """Of the model server's own Prometheus endpoint; None: it is not read."""
+    """Path of the model server's own Prometheus endpoint. If None, it is not read."""
     metrics_address: str = ""
     """``host:port`` or ``unix:/path`` of that endpoint."""
     only_grpc: bool = False
-    """The model server speaks gRPC and nothing else: other requests are refused here."""
+    """The model server speaks gRPC only. Other requests are refused here."""
     epoch: int = 0
     phases: ColdStartPhases = field(default_factory=ColdStartPhases)
 
 
 def read_settings(environment: Mapping[str, str]) -> ProxySettings:
-    """Parses the environment; raises InvalidInputError with every fault at once."""
+    """Parses the environment. Raises InvalidInputError with every fault at once."""
     reader = _Reader(environment)
     user_port = reader.whole("USER_PORT", 8080, 1, 65535)
     upstream = reader.address("TIDEGATE_UPSTREAM", f"127.0.0.1:{user_port}")
@@ -112,7 +112,7 @@ def read_settings(environment: Mapping[str, str]) -> ProxySettings:
 
 
 def _limit(reader: "_Reader") -> int | None:
-    """``TIDEGATE_CONCURRENCY`` (a number or ``auto``), else Knative's ``CONTAINER_CONCURRENCY``."""
+    """Returns ``TIDEGATE_CONCURRENCY`` (a number or ``auto``), else Knative's ``CONTAINER_CONCURRENCY``."""
     knative = reader.whole("CONTAINER_CONCURRENCY", 0, 0, 1_000_000)
     text = reader.text("TIDEGATE_CONCURRENCY", "")
     if not text:
@@ -123,7 +123,7 @@ def _limit(reader: "_Reader") -> int | None:
 
 
 class _Reader:
-    """Reads variables and collects the faults instead of stopping at the first."""
+    """A reader of variables that collects the faults instead of stopping at the first."""
 
     __slots__ = ("_environment", "faults")
 
@@ -135,7 +135,8 @@ class _Reader:
         return self._environment.get(name, default).strip()
 
     def optional(self, name: str, parse: Callable[[str], T], allowed: str) -> T | None:
-        """None where the variable is unset or empty, or its value a fault (then recorded)."""
+        """Returns None if the variable is unset or empty. An invalid value is recorded as a fault and returns None
+        too."""
         text = self.text(name, "")
         if not text:
             return None
@@ -146,7 +147,8 @@ class _Reader:
             return None
 
     def limits(self, name: str) -> Limits:
-        """A JSON object by the names of ``tidegate.aio.proxy.limits.Limits``; absent ones keep their defaults."""
+        """Returns limits from a JSON object with the names of ``tidegate.aio.proxy.limits.Limits``. Absent ones keep
+        their defaults."""
         base = Limits(trusted_proxies=TRUSTED)
         values = self.optional(name, _object, "a JSON object")
         try:
@@ -164,7 +166,7 @@ class _Reader:
         return default if value is None else value
 
     def choice(self, name: str, allowed: tuple[str, ...]) -> str:
-        """One of ``allowed``; the first is the default."""
+        """Returns one of ``allowed``. The first is the default."""
         text = self.text(name, allowed[0]) or allowed[0]
         if text not in allowed:
             self.faults.append(Fault(name, repr(text), " or ".join(allowed)))

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from docs.drawings.draw import SourceError, render
+
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *DOCS.rglob("*.md"), *ROOT.glob("examples/**/README.md")])
@@ -94,3 +96,17 @@ def test_decisions_have_a_number_each_and_its_title_begins_with_it() -> None:
     for path in (DOCS / "adr").glob("[0-9]*.md"):
         title = path.read_text(encoding="utf-8").splitlines()[0]
         assert re.match(rf"# {int(path.name[:4])}\. [A-Z]", title), f"{name_of(path)}: '# NUMBER. Decision'"
+
+
+@pytest.mark.parametrize("source", sorted((DOCS / "drawings").glob("*.txt")), ids=name_of)
+def test_drawings_are_what_their_sources_say(source: Path) -> None:
+    drawn = render(source.read_text(encoding="utf-8"), source.name)
+    assert source.with_suffix(".svg").read_text(encoding="utf-8") == drawn, "stale: run `make docs`"
+    assert "prefers-color-scheme: dark" in drawn
+
+
+def test_a_fault_of_a_drawing_names_its_line() -> None:
+    with pytest.raises(SourceError, match=r"^x\.txt:2: 'a text of many letters' is wider than its box$"):
+        render("drawing 40 20 | x\nbox a 1 1 5 5 ours | a text of many letters", "x.txt")
+    with pytest.raises(SourceError, match=r"^x\.txt:1: no statement is called circle$"):
+        render("circle 1 1", "x.txt")

@@ -1,10 +1,10 @@
 """Gradual rollout over a time: the newest revision gets one percent, then equal steps at equal times (Knative's rule).
 
-A *ramp* holds percents of the revisions, oldest first, that add up to a goal. A revision that appears takes one percent
-from the newest one before; once its route is in force, the time that this took, ``m`` seconds, is the shortest useful
-period: the rest of the time is divided into ``n = max(1, (duration - m) / m)`` periods, at most one per percent, and
-each moves ``round((goal - 1) / n)`` percent, from the newest of the old revisions first. It is a matter of time alone:
-nobody looks at errors (``tidegate.traffic.judge`` does).
+A *ramp* holds percents of the revisions, oldest first, that add up to a goal. A new revision takes one percent from the
+newest one before. The time until its route is in force, ``m`` seconds, is the shortest useful period. The rest of the
+duration is divided into ``n = max(1, (duration - m) / m)`` periods, at most one per percent, and each moves
+``round((goal - 1) / n)`` percent, from the newest of the old revisions first. Only time matters: errors are not
+examined (``tidegate.traffic.judge`` does that).
 
 Example: 100 %, 60 s, in force after 1 s: 59 periods of 1 s, 2 percent each.
 """
@@ -18,7 +18,7 @@ Parts = tuple[tuple[int, int], ...]
 
 
 def appeared(ramp: Ramp, revision: int, now: float) -> Ramp:
-    """``revision`` is the newest from now on; nothing happens if it is so already."""
+    """Makes ``revision`` the newest. Changes nothing if it is already."""
     if not ramp.parts or ramp.goal <= 1:
         return settled(ramp.goal, revision)
     if ramp.parts[-1][0] == revision:
@@ -29,12 +29,12 @@ def appeared(ramp: Ramp, revision: int, now: float) -> Ramp:
 
 
 def settled(goal: int, revision: int) -> Ramp:
-    """One revision has it all."""
+    """Gives everything to one revision."""
     return Ramp(goal=goal, parts=((revision, goal),))
 
 
 def aimed(ramp: Ramp, goal: int) -> Ramp:
-    """Another goal: more goes to the newest, less is taken from the oldest first."""
+    """Changes the goal: an increase goes to the newest, a decrease is taken from the oldest first."""
     if not ramp.parts or goal == ramp.goal:
         return replace(ramp, goal=goal)
     parts = list(ramp.parts)
@@ -49,7 +49,7 @@ def aimed(ramp: Ramp, goal: int) -> Ramp:
 
 
 def in_force(ramp: Ramp, duration_s: float, now: float) -> Ramp:
-    """The route with the newest revision works; if that was waited for, the steps are laid out."""
+    """Records that the route with the newest revision is in force. If that was awaited, lays out the steps."""
     if ramp.began_at is None or ramp.step:
         return ramp
     took_s = max(1, math.ceil(now - ramp.began_at))
@@ -61,7 +61,7 @@ def in_force(ramp: Ramp, duration_s: float, now: float) -> Ramp:
 
 
 def ticked(ramp: Ramp, now: float) -> Ramp:
-    """The next step if it is due."""
+    """Takes the next step if it is due."""
     if ramp.next_at is None or now < ramp.next_at:
         return ramp
     (revision, percent), old = ramp.parts[-1], list(ramp.parts[:-1])
@@ -79,10 +79,10 @@ def _less(parts: Parts, index: int, percent: int) -> Parts:
 
 
 def _present(parts: Parts) -> Parts:
-    """Who is left with something; the newest always stays."""
+    """Returns the revisions with a percent left. The newest always stays."""
     return (*(part for part in parts[:-1] if part[1] > 0), parts[-1])
 
 
 def _checked(ramp: Ramp) -> Ramp:
-    """At the end, when one is left, nothing more is due."""
+    """Ends the ramp if one revision is left."""
     return settled(ramp.goal, ramp.parts[0][0]) if len(ramp.parts) == 1 else ramp

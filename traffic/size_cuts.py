@@ -1,9 +1,9 @@
-"""Which sizes of requests go to which group: larger batches to stronger accelerators (SMIF, request-aware routing).
+"""Assigns sizes of requests to groups: larger batches to stronger accelerators (SMIF, request-aware routing).
 
-Groups stand in order of their service rate, weakest first; every batch size goes to exactly one group, and a larger
-batch never to a weaker group than a smaller one. Among all such cuts the one is taken whose busiest group is least
-busy; of several, the one whose other groups are least busy too. The paper states the goal, the exact rule is ours.
-With one size only there is nothing to cut: the caller takes the weights of ``tidegate.traffic.weights`` instead.
+Groups are ordered by their service rate, weakest first. Every batch size goes to exactly one group, and a larger batch
+never to a weaker group than a smaller one. Of all such cuts the one is taken with the least busy busiest group; of
+several, the one with the least busy other groups. The paper states the goal, the exact rule is ours. With one size
+there is nothing to cut: the caller uses the weights of ``tidegate.traffic.weights`` instead.
 
 Rates are in requests or inferences per second as named; work is in inferences per second.
 """
@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 SizeClass = tuple[int, int | None]
-"""Fewest and most inferences of a request; None: any number."""
+"""Fewest and most inferences of a request. None is no upper bound."""
 
 TIE = 1e-12
-"""Utilisations nearer than this, relatively, are equal."""
+"""Utilisations with a smaller relative difference are equal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,14 +28,14 @@ class CutGroup:
     """Service rate of one replica."""
     replicas: int
     seconds: Mapping[int, float] | None = None
-    """What one request takes of a replica, by its batch, where that is known; None: its work over ``mu_ips``."""
+    """Time of a replica for one request by its batch, if it is known. None is its work over ``mu_ips``."""
 
     @property
     def capacity(self) -> float:
         return self.mu_ips * self.replicas
 
     def use(self, each: "BatchClass") -> float:
-        """Part of the group's time that a class takes."""
+        """Returns the part of the group's time that a class takes."""
         if self.seconds is None:
             return each.work_ips / self.capacity
         return each.rate_rps * self.seconds[each.batch] / self.replicas
@@ -48,7 +48,7 @@ class BatchClass:
     batch: int
     rate_rps: float
     work: float | None = None
-    """Work of one request in the unit of the groups' rates; None: its batch."""
+    """Work of one request in the unit of the groups' rates. None is its batch."""
 
     @property
     def work_ips(self) -> float:
@@ -64,7 +64,7 @@ class Cuts:
     assignment: Mapping[int, str]
     """Group id by batch size."""
     sizes: Mapping[str, SizeClass]
-    """Which requests each group serves, sizes never seen before included; groups that serve none are not named."""
+    """Range of sizes that each group serves, sizes never seen before included. Groups that serve none are left out."""
 
 
 _Score = tuple[float, float]
@@ -73,9 +73,9 @@ _NONE: _Score = (math.inf, math.inf)
 
 
 def route_cuts(groups: Sequence[CutGroup], classes: Sequence[BatchClass]) -> Cuts | None:
-    """The best cuts of ``classes`` over ``groups``; None without any capacity.
+    """Returns the best cuts of ``classes`` over ``groups``. Returns None without any capacity.
 
-    Groups without capacity get nothing. Dynamic programme over (group, number of classes placed): groups x classes^2
+    Groups without capacity get nothing. A dynamic programme over (group, number of classes placed): groups x classes^2
     steps, exact for any number of both.
     """
     ordered = sorted((group for group in groups if group.capacity > 0), key=lambda group: (group.mu_ips, group.id))
@@ -103,8 +103,8 @@ def route_cuts(groups: Sequence[CutGroup], classes: Sequence[BatchClass]) -> Cut
 
 
 def _with_group(best: Sequence[_Score], sums: Sequence[float]) -> tuple[list[_Score], list[int]]:
-    """For every j: the best score of the first j classes on the groups so far, and where this group's part begins.
-    ``sums``: what the first j classes would take of this group."""
+    """Returns, for every j, the best score of the first j classes on the groups so far, and where this group's part
+    begins. ``sums`` is the use of this group by the first j classes."""
     scores, starts = list(best), list(range(len(best)))
     for end in range(1, len(best)):
         for start in range(end):
@@ -123,7 +123,8 @@ def _is_better(one: _Score, other: _Score) -> bool:
 
 
 def _ranges(parts: Mapping[str, Sequence[BatchClass]]) -> dict[str, SizeClass]:
-    """Ranges without gaps: a cut between two known sizes lies right below the larger one, the last has no end."""
+    """Returns ranges without gaps: a cut between two known sizes lies right below the larger one, the last has no
+    end."""
     ids = list(parts)
     firsts = [1] + [parts[id_][0].batch for id_ in ids[1:]]
     lasts: list[int | None] = [*(first - 1 for first in firsts[1:]), None]
@@ -131,18 +132,18 @@ def _ranges(parts: Mapping[str, Sequence[BatchClass]]) -> dict[str, SizeClass]:
 
 
 class Mode(StrEnum):
-    """How load arrives."""
+    """A way in which load arrives."""
 
     CLOSED_SATURATED = "closed_saturated"
-    """Many clients that each send their next request after an answer, alternated over the groups by fraction."""
+    """Many clients that send their next request after each answer, alternated over the groups by fraction."""
     OPEN = "open"
-    """At a given rate, whatever the answers."""
+    """At a given rate, independent of the answers."""
 
 
 def split_throughput(
     mode: Mode, mu_ips: Sequence[float], fractions: Sequence[float], lambda_ips: float = math.inf
 ) -> float:
-    """Inferences per second that groups with these rates yield under a split: in the closed loop the group that is
+    """Returns the inferences per second of groups with these rates under a split. In the closed loop the group that is
     fullest for its share holds up all others."""
     pairs = [(mu, fraction) for mu, fraction in zip(mu_ips, fractions, strict=True) if fraction > 0]
     if mode is Mode.CLOSED_SATURATED:

@@ -1,16 +1,17 @@
-"""Cuts by size, or weights alone? Decided by figures, for one revision at a time, and kept while they change little.
+"""Chooses between cuts by size and weights alone, for one revision at a time, from forecasts. Small changes are
+ignored.
 
-Where several groups serve requests of several sizes there are two ways to share the work. By *weights* every group gets
-its part of all sizes. By *cuts* (``tidegate.traffic.size_cuts``) larger requests go to stronger groups: small ones no
-longer stand behind large ones, and a group does only what it does well; but a cut cannot be placed anywhere, so one
-group may be fuller. Both are foreseen from the present arrivals: how full each group is, and how long a request is
-there. Of n replicas that are busy for ``rho`` of the time with requests of mean time ``s`` and squared variation
-``c2`` one waits
+Groups that serve requests of several sizes can share the work in two ways. By *weights* every group gets its part of
+all sizes. By *cuts* (``tidegate.traffic.size_cuts``) larger requests go to stronger groups. Small requests then no
+longer wait behind large ones, and each group serves the sizes that it is best at. But a cut lies between two sizes, so
+one group may be fuller. Both ways are forecast from the present arrivals: the utilisation of each group, and the time
+of a request there. The wait at n replicas that are busy for ``rho`` of the time with requests of mean time ``s`` and
+squared variation ``c2`` is
 
     w = s (1 + c2) / 2 * rho ^ (sqrt(2 (n + 1)) - 1) / (n (1 - rho))                  (Sakasegawa, 1977)
 
-Where a group would be busy for more than ``FULL`` of its time, the way counts whose fullest group is less full; else
-the shorter mean time. The way in force is left only for one that is better by ``GAIN``.
+If a group would be busy for more than ``FULL`` of its time, the way with the less full fullest group wins; else the one
+with the shorter mean time. The way in force changes only to one that is better by ``GAIN``.
 """
 
 import math
@@ -22,18 +23,18 @@ from tidegate.traffic.size_cuts import BatchClass, CutGroup, SizeClass, route_cu
 
 FULL: Final = 0.85
 GAIN: Final = 0.1
-"""A way must be better by this part; our choice, so that noise moves nothing."""
-LOOK_S: Final = 10.0
-"""The figures are looked at this often; at once when other groups have replicas that are ready."""
+"""Part by which a way must be better. Our choice, so that noise moves nothing."""
+REVIEW_S: Final = 10.0
+"""Interval of reviews. A change of the groups with ready replicas causes a review at once."""
 DOMINANT: Final = 0.95
-"""One size that makes up this part of all work leaves nothing to cut."""
-ENOUGH: Final = 50
-"""Requests in the window before its sizes mean anything."""
+"""Part of all work at which a single size leaves nothing to cut."""
+MIN_REQUESTS: Final = 50
+"""Requests in the window from which its sizes are meaningful."""
 
 
 @dataclass(frozen=True, slots=True)
 class SizedGroup:
-    """One group with ready replicas. ``seconds``: what one request takes of a replica, by its size."""
+    """One group with ready replicas. ``seconds`` is the time of a replica for one request, by its size."""
 
     id: str
     replicas: int
@@ -41,15 +42,15 @@ class SizedGroup:
 
 
 @dataclass(frozen=True, slots=True)
-class Foreseen:
-    """What a way of sharing the work leads to."""
+class Forecast:
+    """The forecast for one way of sharing the work."""
 
     fullest: float
-    """Part of the time that the fullest group is busy; 1 or more: it cannot keep up."""
+    """Part of the time that the fullest group is busy. At 1 or more it cannot keep up."""
     mean_s: float
-    """That a request is in a group, waiting included."""
+    """Mean time of a request in a group, waiting included."""
 
-    def is_better(self, other: "Foreseen", gain: float) -> bool:
+    def is_better(self, other: "Forecast", gain: float) -> bool:
         if max(self.fullest, other.fullest) > FULL:
             return self.fullest < (1.0 - gain) * other.fullest
         return self.mean_s < (1.0 - gain) * other.mean_s
@@ -57,13 +58,13 @@ class Foreseen:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Which sizes each group serves, and why. ``sizes`` empty: every group serves all, by weights."""
+    """The sizes that each group serves, and the reason. With empty ``sizes`` every group serves all, by weights."""
 
     sizes: Mapping[str, SizeClass]
     why: str
     mu_ips: Mapping[str, float] = field(default_factory=dict)
-    """Rate of one replica of each group for the present mix of sizes, where there are several: what a group is given
-    now says nothing about it."""
+    """Rate of one replica of each group for the present mix of sizes, if there are several. The sizes that a group gets
+    now do not show it."""
 
 
 BY_WEIGHTS: Final = Choice({}, "by weights: nothing is known of the sizes yet")
@@ -73,21 +74,21 @@ BY_HAND: Final = Choice({}, "by weights: that is what the function asks for")
 
 
 def mixed(groups: Sequence[SizedGroup], classes: Sequence[BatchClass]) -> dict[str, float]:
-    """Rate of one replica of each group for the present mix."""
+    """Returns the rate of one replica of each group for the present mix."""
     items = math.fsum(each.work_ips for each in classes)
     return {
         group.id: items / math.fsum(each.rate_rps * group.seconds[each.batch] for each in classes) for group in groups
     }
 
 
-def foreseen(
+def forecast(
     groups: Sequence[SizedGroup],
     classes: Sequence[BatchClass],
     weights: Mapping[str, float],
     sizes: Mapping[str, SizeClass],
-) -> Foreseen:
-    """``sizes``: which requests each group serves; groups that are not named serve all. Where several serve a size
-    they share its inferences by ``weights``."""
+) -> Forecast:
+    """Returns the forecast for ``sizes``, the range that each group serves. Groups without a range serve all. Groups
+    that serve the same size share its inferences by ``weights``."""
     loads: dict[str, list[tuple[float, float]]] = {group.id: [] for group in groups}
     for each in classes:
         able = [group for group in groups if _serves(sizes.get(group.id), each.batch)]
@@ -100,7 +101,7 @@ def foreseen(
         rho, time = _busy(loads[group.id], group.replicas)
         fullest, spent = max(fullest, rho), spent + time
     rate = math.fsum(each.rate_rps for each in classes)
-    return Foreseen(fullest, spent / rate if rate > 0 else 0.0)
+    return Forecast(fullest, spent / rate if rate > 0 else 0.0)
 
 
 def _serves(size: SizeClass | None, batch: int) -> bool:
@@ -108,7 +109,7 @@ def _serves(size: SizeClass | None, batch: int) -> bool:
 
 
 def _busy(load: Sequence[tuple[float, float]], replicas: int) -> tuple[float, float]:
-    """(part of its time that a group is busy, time that the requests of one second spend there)."""
+    """Returns (part of its time that a group is busy, time that the requests of one second spend there)."""
     rate = math.fsum(each for each, _ in load)
     if rate <= 0:
         return 0.0, 0.0
@@ -123,8 +124,8 @@ def _busy(load: Sequence[tuple[float, float]], replicas: int) -> tuple[float, fl
 
 
 def cut(groups: Sequence[SizedGroup], classes: Sequence[BatchClass]) -> dict[str, SizeClass]:
-    """The best cuts; a group that they leave without work shares that of the next stronger one that has some, or of the
-    next weaker one. Empty: there are none."""
+    """Returns the best cuts, or nothing if there are none. A group left without work shares that of the next stronger
+    group that has some, or of the next weaker one."""
     largest = max(each.batch for each in classes)
     able = [CutGroup(group.id, largest / group.seconds[largest], group.replicas, group.seconds) for group in groups]
     found = route_cuts(able, classes)
@@ -141,30 +142,30 @@ def cut(groups: Sequence[SizedGroup], classes: Sequence[BatchClass]) -> dict[str
 
 
 @dataclass(slots=True)
-class _Held:
+class _InForce:
     choice: Choice
     groups: frozenset[str]
-    looked_at: float
+    reviewed_at: float
 
 
 class Sizing:
     """The choice in force for each revision."""
 
-    __slots__ = ("_held",)
+    __slots__ = ("_choices",)
 
     def __init__(self) -> None:
-        self._held: dict[str, _Held] = {}
+        self._choices: dict[str, _InForce] = {}
 
     def in_force(self, revision: str) -> Choice:
-        held = self._held.get(revision)
+        held = self._choices.get(revision)
         return BY_WEIGHTS if held is None else held.choice
 
     def is_due(self, revision: str, groups: frozenset[str], now: float) -> bool:
-        """Whether to look at the figures: from time to time, and when other groups have ready replicas."""
-        held = self._held.get(revision)
-        return held is None or held.groups != groups or now - held.looked_at >= LOOK_S
+        """Returns True if a review is due: at intervals, and after a change of the groups with ready replicas."""
+        held = self._choices.get(revision)
+        return held is None or held.groups != groups or now - held.reviewed_at >= REVIEW_S
 
-    def look(
+    def review(
         self,
         revision: str,
         groups: Sequence[SizedGroup],
@@ -172,29 +173,29 @@ class Sizing:
         requests: int,
         now: float,
     ) -> Choice:
-        """The choice from now on. ``classes``: the arrivals of the window, of ``requests`` requests."""
+        """Returns the choice from now on. ``classes`` are the arrivals of the window, of ``requests`` requests."""
         ids = frozenset(group.id for group in groups)
-        held = self._held.get(revision)
+        held = self._choices.get(revision)
         before = held.choice if held is not None and held.groups == ids else BY_WEIGHTS
         choice = _chosen(groups, classes, requests, before)
-        self._held[revision] = _Held(choice, ids, now)
+        self._choices[revision] = _InForce(choice, ids, now)
         return choice
 
-    def settle(self, revision: str, choice: Choice) -> None:
-        """It is so, whatever the figures say."""
-        self._held[revision] = _Held(choice, frozenset(), -math.inf)
+    def fix(self, revision: str, choice: Choice) -> None:
+        """Puts ``choice`` in force, whatever the forecasts are."""
+        self._choices[revision] = _InForce(choice, frozenset(), -math.inf)
 
     def forget(self, revision: str) -> None:
-        self._held.pop(revision, None)
+        self._choices.pop(revision, None)
 
     def __repr__(self) -> str:
-        return f"<Sizing {sum(bool(held.choice.sizes) for held in self._held.values())} of {len(self._held)} cut>"
+        return f"<Sizing {sum(bool(held.choice.sizes) for held in self._choices.values())} of {len(self._choices)} cut>"
 
 
 def _chosen(groups: Sequence[SizedGroup], classes: Sequence[BatchClass], requests: int, before: Choice) -> Choice:
     if len(groups) < 2:
         return Choice({}, "by weights: one group serves")
-    if requests < ENOUGH:
+    if requests < MIN_REQUESTS:
         return before if before.sizes else Choice({}, "by weights: too few requests to know their sizes")
     works = [math.fsum(each.rate_rps * group.seconds[each.batch] for group in groups) for each in classes]
     if max(works) >= DOMINANT * math.fsum(works):
@@ -202,8 +203,8 @@ def _chosen(groups: Sequence[SizedGroup], classes: Sequence[BatchClass], request
     mu_ips = mixed(groups, classes)
     weights = {group.id: mu_ips[group.id] * group.replicas for group in groups}
     sizes = cut(groups, classes)
-    by_cuts, by_weights = (foreseen(groups, classes, weights, each) for each in (sizes, {}))
-    present = foreseen(groups, classes, weights, before.sizes) if before.sizes else by_weights
+    by_cuts, by_weights = (forecast(groups, classes, weights, each) for each in (sizes, {}))
+    present = forecast(groups, classes, weights, before.sizes) if before.sizes else by_weights
     if not before.sizes and not by_cuts.is_better(by_weights, GAIN):
         return Choice({}, _words("", by_weights, by_cuts), mu_ips)
     if before.sizes and by_weights.is_better(present, 0.0) and not by_cuts.is_better(by_weights, GAIN):
@@ -213,11 +214,11 @@ def _chosen(groups: Sequence[SizedGroup], classes: Sequence[BatchClass], request
     return Choice(before.sizes, _words("cut", present, by_weights), mu_ips)
 
 
-def _words(way: str, taken: Foreseen, other: Foreseen) -> str:
+def _words(way: str, taken: Forecast, other: Forecast) -> str:
     name, against = ("cut by size", "weights") if way else ("by weights", "cuts")
     return f"{name}: {_figures(taken)}; with {against} {_figures(other)}"
 
 
-def _figures(one: Foreseen) -> str:
+def _figures(one: Forecast) -> str:
     mean = "ever longer waits" if math.isinf(one.mean_s) else f"mean {one.mean_s * 1e3:.3g} ms"
     return f"the fullest group busy for {one.fullest:.0%}, {mean}"

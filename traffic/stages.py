@@ -1,5 +1,5 @@
-"""How a rollout goes on: from what was seen to the next state, with its reason. Pure; the figures of
-``tidegate.traffic.judge``, the ramp of ``tidegate.traffic.ramp``.
+"""The stages of a rollout: from facts to the next state, with its reason. Pure. Uses the figures of
+``tidegate.traffic.judge`` and the ramp of ``tidegate.traffic.ramp``.
 
 ::
 
@@ -9,8 +9,8 @@
                         v   |
                        paused               anywhere before an end: abort, promote (when ready), superseded
 
-A new revision has traffic only while one of its replicas is ready, so no client pays for its start. Figures are those
-of the present window alone; a window begins with each step, with a resume, and when the revision is ready again.
+A new revision has traffic only while one of its replicas is ready, so no client waits for its start. Figures are those
+of the present window only. A window begins with each step, with a resume, and when the revision is ready again.
 """
 
 from collections.abc import Callable, Mapping
@@ -24,29 +24,29 @@ from tidegate.traffic.judge import Tally, Verdict, judge
 
 NOTHING: Final = Tally()
 LOSSES: Final = 3
-"""A canary that so often loses its last ready replica at one step is bad: a window that begins anew each time would
+"""Losses of the last ready replica at one step after which a canary is bad. A window that restarts each time would
 never show it. Our choice."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
-    """What a look at a rollout finds."""
+class RolloutFacts:
+    """The facts from which a rollout advances."""
 
     is_ready: bool
     """A replica of the new revision is ready."""
     is_in_force: bool = True
-    """Every gateway works from a table with the present split."""
+    """Every gateway uses a table with the present split."""
     is_stalled: bool = False
-    """The new revision has requests under way, and for a while none of them has ended."""
+    """The new revision has requests under way, and for a while none has ended."""
     new: Tally = NOTHING
-    """Of the present window."""
+    """Outcomes of the new revision in the present window."""
     old: Tally = NOTHING
     budget: float = 0.02
-    """Fraction of the requests that the SLA lets go badly."""
+    """Fraction of the requests that the SLA allows to go badly."""
 
 
 def begun(rollout: Rollout, before: Rollout | None, now: float) -> Rollout:
-    """The first state. ``before``: the function's rollout until now; a ramp that is under way goes on."""
+    """Returns the first state. ``before`` is the function's previous rollout; a ramp that is under way continues."""
     strategy = rollout.strategy
     ramp = rollout.ramp
     if strategy is Strategy.GRADUAL and before is not None and before.ramp is not None and not before.is_over:
@@ -56,12 +56,12 @@ def begun(rollout: Rollout, before: Rollout | None, now: float) -> Rollout:
     )
 
 
-def advanced(rollout: Rollout, seen: Seen, now: float) -> Rollout:
-    """The rollout after a look at it; the very same object when nothing changed."""
+def advanced(rollout: Rollout, seen: RolloutFacts, now: float) -> Rollout:
+    """Returns the rollout after new facts; the same object if nothing changed."""
     if rollout.is_over or rollout.phase is Phase.PAUSED:
         return rollout
     if rollout.phase is Phase.STARTING:
-        return _started(rollout, now) if seen.is_ready else _saying(rollout, "waits for a ready replica")
+        return _started(rollout, now) if seen.is_ready else _with_verdict(rollout, "waits for a ready replica")
     if not seen.is_ready:
         return _unready(rollout, seen, now)
     if rollout.unready_since is not None:
@@ -78,9 +78,9 @@ def _started(rollout: Rollout, now: float) -> Rollout:
     return running.noted(now, "ready", f"revision {rollout.candidate} {share}")
 
 
-def _unready(rollout: Rollout, seen: Seen, now: float) -> Rollout:
-    """Without a ready replica it has no traffic; a canary that stays so for a window, or becomes so again and again, is
-    bad, and so is one that has shown it by then."""
+def _unready(rollout: Rollout, seen: RolloutFacts, now: float) -> Rollout:
+    """Withdraws the traffic while no replica is ready. A canary that stays so for a window, or becomes so repeatedly,
+    is bad; so is one that its figures show to be bad."""
     since = rollout.unready_since
     if since is None:
         since = now
@@ -103,22 +103,22 @@ def _unready(rollout: Rollout, seen: Seen, now: float) -> Rollout:
     return rollout
 
 
-def _canary(rollout: Rollout, seen: Seen, now: float) -> Rollout:
+def _canary(rollout: Rollout, seen: RolloutFacts, now: float) -> Rollout:
     judgement = judge(seen.new, seen.old, seen.budget)
     words = judgement.words(seen.new, seen.old)
     if judgement.verdict is Verdict.BAD:
         return _judged_bad(rollout, words, now)
     left_s = rollout.since + rollout.plan.canary_window_s - now
     if left_s > 0:
-        return _saying(rollout, f"{words}; the window lasts {left_s:.0f} s more")
+        return _with_verdict(rollout, f"{words}; the window lasts {left_s:.0f} s more")
     if seen.is_stalled:
-        return _waiting(rollout, "stalled", f"requests are under way and none ends, waits: {words}", now)
+        return _wait(rollout, "stalled", f"requests are under way and none ends, waits: {words}", now)
     if judgement.verdict is Verdict.GOOD:
         return _next_step(rollout, words, now)
     if judgement.verdict is Verdict.OPEN:
-        return _waiting(rollout, "undecided", f"undecided, the window goes on: {words}", now)
+        return _wait(rollout, "undecided", f"undecided, the window goes on: {words}", now)
     missing = "no traffic" if seen.new.requests == 0 else "too little traffic"
-    return _waiting(rollout, "waits_for_traffic", f"{missing} to judge by, waits: {words}", now)
+    return _wait(rollout, "waits_for_traffic", f"{missing} to judge by, waits: {words}", now)
 
 
 def _judged_bad(rollout: Rollout, words: str, now: float) -> Rollout:
@@ -132,7 +132,7 @@ def _next_step(rollout: Rollout, words: str, now: float) -> Rollout:
     return further.noted(now, "step", f"{rollout.percent:g}% -> {further.percent:g}%: {words}")
 
 
-def _gradual(rollout: Rollout, seen: Seen, now: float) -> Rollout:
+def _gradual(rollout: Rollout, seen: RolloutFacts, now: float) -> Rollout:
     ramp = rollout.ramp
     assert ramp is not None  # it is made when the revision is ready
     if seen.is_in_force:
@@ -146,23 +146,23 @@ def _gradual(rollout: Rollout, seen: Seen, now: float) -> Rollout:
     return moved if moved.percent == rollout.percent else moved.noted(now, "step", f"{moved.percent:g}%")
 
 
-def _shadow(rollout: Rollout, seen: Seen, now: float) -> Rollout:
+def _shadow(rollout: Rollout, seen: RolloutFacts, now: float) -> Rollout:
     del seen, now
-    return _saying(rollout, "answers copies until it is promoted or aborted")
+    return _with_verdict(rollout, "answers copies until it is promoted or aborted")
 
 
-_RUNNING: Final[Mapping[Strategy, Callable[[Rollout, Seen, float], Rollout]]] = MappingProxyType(
+_RUNNING: Final[Mapping[Strategy, Callable[[Rollout, RolloutFacts, float], Rollout]]] = MappingProxyType(
     {Strategy.CANARY: _canary, Strategy.GRADUAL: _gradual, Strategy.SHADOW: _shadow}
 )
 
 
 def paused(rollout: Rollout, now: float) -> Rollout:
-    """It keeps the percent that it has, and is neither judged nor moved."""
+    """Pauses the rollout: it keeps its percent, and is neither judged nor moved."""
     return replace(rollout, phase=Phase.PAUSED, verdict="paused: keeps what it has, is not judged").noted(now, "paused")
 
 
 def resumed(rollout: Rollout, now: float) -> Rollout:
-    """Goes on where it was, with a new window; what a ramp has missed is not made up."""
+    """Continues with a new window. Steps that a ramp has missed are not made up."""
     ramp = rollout.ramp
     if ramp is not None and ramp.next_at is not None:
         ramp = replace(ramp, next_at=now + ramp.period_s)
@@ -173,8 +173,8 @@ def resumed(rollout: Rollout, now: float) -> Rollout:
 
 
 def aligned(rollout: Rollout, now: float) -> Rollout:
-    """As a control process that starts anew goes on with it: the wall clock may have been set back meanwhile, and what
-    lay behind the old time would be waited for until that comes again."""
+    """Adjusts times after a restart of the control process. The wall clock may have been set back, and times ahead of
+    it would be awaited until they come again."""
     ramp, unready_since = rollout.ramp, rollout.unready_since
     if ramp is not None:
         began_at = None if ramp.began_at is None else min(ramp.began_at, now)
@@ -185,16 +185,16 @@ def aligned(rollout: Rollout, now: float) -> Rollout:
 
 
 def ended(rollout: Rollout, phase: Phase, now: float, code: str, why: str) -> Rollout:
-    """It is over, this way."""
+    """Ends the rollout in ``phase``."""
     return replace(rollout, phase=phase, verdict=why).noted(now, code, why)
 
 
-def _saying(rollout: Rollout, words: str) -> Rollout:
+def _with_verdict(rollout: Rollout, words: str) -> Rollout:
     return rollout if rollout.verdict == words else replace(rollout, verdict=words)
 
 
-def _waiting(rollout: Rollout, code: str, words: str, now: float) -> Rollout:
-    """Says why it waits; as an event once per step."""
+def _wait(rollout: Rollout, code: str, words: str, now: float) -> Rollout:
+    """Sets the reason for waiting. It becomes an event once per step."""
     told = rollout.events[-1].code == code if rollout.events else False
-    said = _saying(rollout, words)
+    said = _with_verdict(rollout, words)
     return said if told else said.noted(now, code, words)

@@ -1,7 +1,7 @@
-"""Functions, revisions, replicas and weights become the route table that gateways work from.
+"""Builds the route table of the gateways from functions, revisions, replicas and weights.
 
-A pure function of what the control round knows. The table lists starting and draining replicas too: whether one can
-take work is said by its slot channel, the moment it is true, and a draining replica can be revived by a want.
+A pure function of the control round's state. The table lists starting and draining replicas too. Whether one can take
+work is reported by its slot channel at the moment when it changes, and a want can revive a draining replica.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,17 +14,17 @@ from tidegate.records.route_table import FailureKind, FunctionRoute, GroupRoute,
 from tidegate.records.tenants import KeySet, Tenant
 
 GONE = frozenset({ReplicaState.STOPPED, ReplicaState.FAILED})
-"""States in which a replica is no place to send anything; all others are listed."""
+"""States in which a replica takes no requests. Replicas in all others are listed."""
 MU_STEP = 0.1
-"""A group's service rate is published again when it moved by more than this part of it."""
+"""Part by which a group's service rate must move before it is published again."""
 
 SizeClass = tuple[int, int | None]
-"""Fewest and most inferences of a request; None: any number."""
+"""Fewest and most inferences of a request. None is no upper bound."""
 ANY_SIZE: SizeClass = (1, None)
 
 
 class ReplicaFacts(Protocol):
-    """What the table needs of a replica; the backend's status has it."""
+    """The properties of a replica that the table needs. The backend's status has them."""
 
     @property
     def id(self) -> str: ...
@@ -47,29 +47,30 @@ class RevisionShare:
     tags: tuple[str, ...] = ()
     shadow_percent: float = 0.0
     weights: Mapping[str, float] = field(default_factory=dict)
-    """Fraction by accelerator (``tidegate.traffic.weights``); empty: equal shares by number of replicas."""
+    """Fraction by accelerator (``tidegate.traffic.weights``). If empty, groups share by number of replicas."""
     mu_ips: Mapping[str, float] = field(default_factory=dict)
     """Learnt service rate of one replica by accelerator."""
     sizes: Mapping[str, SizeClass] = field(default_factory=dict)
-    """Which requests a group may serve, by accelerator; those not named serve all.
+    """Sizes that a group may serve, by accelerator. Groups that are not named serve all.
 
-    Groups named here are listed without replicas too: gateways refuse what no group serves, and let the rest wait.
+    Groups named here are listed even without replicas: gateways refuse requests that no group serves, and let the rest
+    wait.
     """
     failure: str | None = None
-    """Why it cannot be served now; requests that wait for it are told so."""
+    """Reason why it cannot be served now. It is returned to waiting requests."""
     failure_kind: FailureKind = FailureKind.START_FAILED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServedFunction:
-    """A function with the revisions that traffic may go to; the first revision speaks for the function."""
+    """A function with the revisions that traffic may go to. The first revision defines the function's settings."""
 
     function: Function
     revisions: tuple[RevisionShare, ...] = ()
 
 
 class TableBuilder:
-    """Numbers the tables of one control process: the number rises only when the content changes."""
+    """Numbers the tables of one control process. The number rises only if the content changes."""
 
     __slots__ = ("_last", "_number", "domain", "epoch", "key_sets", "tenants", "workers")
 
@@ -85,10 +86,10 @@ class TableBuilder:
     def build(
         self, functions: Sequence[ServedFunction], replicas: Iterable[ReplicaFacts], default: str | None = None
     ) -> RouteTable:
-        """The table of this moment; the very same object as before when nothing changed."""
+        """Returns the present table; the same object as before if nothing changed."""
         routes = routes_of(functions, replicas)
         if self._last is not None:
-            routes = settled(routes, self._last.functions)
+            routes = with_stable_rates(routes, self._last.functions)
         table = RouteTable(
             epoch=self.epoch,
             number=self._number,
@@ -109,7 +110,7 @@ class TableBuilder:
 
 
 def routes_of(functions: Sequence[ServedFunction], replicas: Iterable[ReplicaFacts]) -> tuple[FunctionRoute, ...]:
-    """Routes in name order, so that equal facts give equal tables."""
+    """Returns the routes in name order, so that equal facts give equal tables."""
     by_revision: dict[str, dict[str, list[ReplicaFacts]]] = {}
     for status in replicas:
         if status.state not in GONE and status.address:
@@ -119,9 +120,9 @@ def routes_of(functions: Sequence[ServedFunction], replicas: Iterable[ReplicaFac
     )
 
 
-def settled(fresh: Sequence[FunctionRoute], published: Sequence[FunctionRoute]) -> tuple[FunctionRoute, ...]:
-    """``fresh`` with the published service rates where they moved little: measured anew each second, they would
-    otherwise make every table a new one."""
+def with_stable_rates(fresh: Sequence[FunctionRoute], published: Sequence[FunctionRoute]) -> tuple[FunctionRoute, ...]:
+    """Returns ``fresh`` with the published service rates where they moved little. They are measured every second and
+    would otherwise make every table a new one."""
     known = {
         (revision.id, group.accelerator): group.mu_ips
         for function in published
@@ -213,10 +214,10 @@ def _group(name: str, groups: Mapping[str, list[ReplicaFacts]], share: RevisionS
 
 
 def _weight(name: str, groups: Mapping[str, list[ReplicaFacts]], share: RevisionShare, ready: int) -> float:
-    """The given weight; without one the share of ready replicas; while none is ready the share of all.
+    """Returns the given weight; without one the share of ready replicas; while none is ready the share of all.
 
-    The last case matters at a cold start: the table with the starting replica must already let work through, because
-    its readiness comes by channel.
+    The last case matters at a cold start: the table with the starting replica must already let requests through,
+    because its readiness is reported by channel.
     """
     if any(share.weights.get(group, 0.0) > 0.0 for group in groups):
         return share.weights.get(name, 0.0)

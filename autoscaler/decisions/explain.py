@@ -1,7 +1,7 @@
-"""Decisions in words, and which of them are worth keeping.
+"""Decisions in words, and the choice of those worth keeping.
 
-Lines are deterministic: the same decisions give the same text. A log that holds every tick would say nothing, so it
-keeps each change and one line a minute in between.
+Lines are deterministic: the same decisions give the same text. A log of every tick would be unreadable, so it keeps
+each change and one line a minute in between.
 """
 
 import hashlib
@@ -19,28 +19,29 @@ DIGEST_LETTERS = 16
 
 
 def logged(decision: Decision, observation: Observation, weights: Mapping[str, float]) -> Decision:
-    """The decision as the log has it: with the digest of what was decided upon, the weights and the limits that bit."""
+    """Returns the decision as it is logged: with the digest of its observation, the weights and the limits that bit."""
     bit = limits(decision.reasons)
     return replace(decision, digest=digest(observation), weights=dict(weights), limits=bit)
 
 
 def digest(observation: Observation) -> str:
-    """Tells observations apart: equal for equal ones only, also in a recording that was written down and read."""
+    """Returns a digest that is equal for equal observations only, also for one that was recorded and read again."""
     return hashlib.sha256(encode(observation)).hexdigest()[:DIGEST_LETTERS]
 
 
 def explain(decision: Decision, now: float | None = None) -> list[str]:
-    """One decision: a headline, then one line for each reason."""
+    """Returns one decision in words: a headline, then one line for each reason."""
     return [headline(decision, now), *(f"    {sentence(reason)}" for reason in decision.reasons)]
 
 
 def explain_all(decisions: Iterable[Decision], now: float | None = None) -> list[str]:
-    """Decisions in the order given, oldest first by custom."""
+    """Returns decisions in words, in the order given, oldest first by custom."""
     return [line for decision in decisions for line in explain(decision, now)]
 
 
 def explain_now(decision: Decision, weights: Mapping[str, float], now: float) -> list[str]:
-    """The decision in force: what it is, what is carried out of it, and what would have to change for another."""
+    """Returns the decision in force: what it is, what is carried out of it, and what would have to change for
+    another."""
     lines = ["", f"now, {decision.revision}: {_wanted(decision)}, {decision.ready} ready{_in_dry_run(decision)}"]
     lines.append(f"    decided {_age(now - decision.at)} by policy {decision.policy}{_figures(decision)}")
     if weights:
@@ -56,7 +57,7 @@ def explain_now(decision: Decision, weights: Mapping[str, float], now: float) ->
 
 
 def headline(decision: Decision, now: float | None = None) -> str:
-    """``2026-11-21 10:00:02.250 (12 s ago) resnet-00001 kpa: 3 replicas (t4 2, v100 1), 1 ready; ...``."""
+    """Returns ``2026-11-21 10:00:02.250 (12 s ago) resnet-00001 kpa: 3 replicas (t4 2, v100 1), 1 ready; ...``."""
     at = datetime.fromtimestamp(decision.at, tz=UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
     age = "" if now is None else f" ({_age(now - decision.at)})"
     weights = ", ".join(f"{name} {figure(100 * share)} %" for name, share in sorted(decision.weights.items()))
@@ -103,14 +104,14 @@ def _figures(decision: Decision) -> str:
 
 
 def sentence(reason: Reason) -> str:
-    """``code: sentence (detail)``; a code of a newer version stands for itself."""
+    """Returns ``code: sentence (detail)``; an unknown code, of a newer version, has no sentence."""
     words = SENTENCES.get(reason.code)
     text = reason.code if words is None else f"{reason.code}: {words}"
     return f"{text} ({reason.detail})" if reason.detail else text
 
 
 def is_change(before: Decision | None, after: Decision) -> bool:
-    """Whether ``after`` wants something else or for other reasons (numbers inside the reasons do not count)."""
+    """Returns whether ``after`` wants another number or has other reasons (numbers inside the reasons do not count)."""
     if before is None:
         return True
     return (before.revision, before.desired, before.groups, before.is_dry_run, _codes(before.reasons)) != (
@@ -127,7 +128,7 @@ def _codes(reasons: Sequence[Reason]) -> tuple[str, ...]:
 
 
 class DecisionFilter:
-    """Which decisions a log keeps: changes, and one a minute for each revision."""
+    """Chooses the decisions that a log keeps: changes, and one a minute for each revision."""
 
     __slots__ = ("_every_s", "_kept")
 
@@ -136,7 +137,7 @@ class DecisionFilter:
         self._kept: dict[str, Decision] = {}
 
     def keeps(self, decision: Decision) -> bool:
-        """True for a decision that belongs in the log; it is then the one that later ones are compared with."""
+        """Returns True for a decision that belongs in the log; later ones are then compared with it."""
         before = self._kept.get(decision.revision)
         if before is not None and not is_change(before, decision) and decision.at - before.at < self._every_s:
             return False

@@ -1,4 +1,4 @@
-"""Which accelerators a number of replicas goes to, for policies that only wish a number.
+"""Spreads a number of replicas over accelerators, for policies that recommend only a number.
 
 Growing: draining replicas are taken back first (their model is loaded), then the cheapest room is filled. Shrinking:
 replicas that still start go first, then the most expensive ones; the last one left is on the cheapest group. Groups
@@ -17,16 +17,16 @@ from tidegate.records.decision import GroupDecision, Reason
 
 @lru_cache(maxsize=4096)
 def row(accelerator: str, replicas: int, share: int = 100) -> GroupDecision:
-    """One row of a decision; the same few are made over and over."""
+    """Returns one row of a decision; the same few are made over and over."""
     return GroupDecision(accelerator=accelerator, replicas=replicas, share=share)
 
 
 def spread(
     desired: int, groups: Sequence[GroupObservation], base: Mapping[str, int] | None = None
 ) -> tuple[GroupDecision, ...]:
-    """``desired`` replicas over ``groups``, as near as possible to ``base`` (default: what exists).
+    """Returns ``desired`` replicas over ``groups``, as near as possible to ``base`` (default: what exists).
 
-    One row for every group, zero included, in the order given. Fewer than ``desired`` where there is no room.
+    One row for every group, zero included, in the order given. Fewer than ``desired`` if there is no room.
     """
     if base is None and desired == sum([group.ready + group.starting for group in groups]):
         return tuple([row(group.accelerator, group.ready + group.starting) for group in groups])
@@ -43,8 +43,8 @@ def spread(
 
 
 def fitted(observation: Observation) -> Observation:
-    """The observation as if no accelerator had more replicas than it takes: where one has become smaller, those that
-    are too many are nobody's capacity any more. The very same one where none has."""
+    """Returns the observation as if no accelerator had more replicas than it takes: where one has become smaller, the
+    replicas in excess are no capacity. Returns the identical observation if no accelerator has become smaller."""
     for group in observation.groups:
         if group.room is not None and group.room < 0:
             break
@@ -68,8 +68,8 @@ def _fitted(group: GroupObservation) -> GroupObservation:
 def leaving(
     groups: tuple[GroupDecision, ...], observation: Observation
 ) -> tuple[tuple[GroupDecision, ...], tuple[Reason, ...]]:
-    """``groups``, decided for the fitted observation, and the replicas that are too many: each stays until one that
-    is wanted elsewhere is ready."""
+    """Returns ``groups``, decided for the fitted observation, plus the replicas in excess: each stays until a replica
+    that is wanted elsewhere is ready."""
     observed = {group.accelerator: group for group in observation.groups}
     missing = sum(max(0, each.replicas - observed[each.accelerator].ready) for each in groups)
     kept, shrunk = [], []
@@ -92,7 +92,7 @@ def _cheapest_first(groups: Sequence[GroupObservation]) -> list[GroupObservation
 
 @lru_cache(maxsize=4096)
 def order_of_price(prices: tuple[float | None, ...]) -> tuple[int, ...]:
-    """The cheapest first, equal ones in the order given, those without a price last."""
+    """Returns the indices by price, cheapest first: equal ones in the order given, those without a price last."""
     return tuple(sorted(range(len(prices)), key=lambda index: (prices[index] is None, prices[index] or 0.0)))
 
 

@@ -1,4 +1,4 @@
-"""Between a policy's wish and a decision: bounds, the way to zero and back, and what the accelerators can take.
+"""Limits between a policy's recommendation and a decision: bounds, the way to zero and back, accelerator capacity.
 
 Order: missing data, then zero, then minimum (and initial scale), maximum, capacity. Every limit that bites leaves a
 reason. The rules for zero, ours and not Knative's (whose gateway has to be switched over first):
@@ -7,7 +7,7 @@ reason. The rules for zero, ours and not Knative's (whose gateway has to be swit
   nothing running), measured from the moment it was last ready, and only on complete data; then it goes whatever
   average the policy still remembers;
 - more than one replica goes to one first;
-- a replica that starts is let to its end, somebody asked for it;
+- a starting replica is not stopped before it is ready: a request has asked for it;
 - a revision at zero stays there until a request waits for it.
 """
 
@@ -20,18 +20,18 @@ from tidegate.records.decision import Reason
 
 
 class LimitContext(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What a decider remembers of a revision that the limits need."""
+    """The decider's state of a revision that the limits need."""
 
     idle_s: float
-    """Since the last sign of work or since it became ready, whichever is later."""
+    """Time since the last sign of work or since the revision became ready, whichever is later."""
     is_initial: bool = False
-    """The initial scale has not been reached yet."""
+    """True until the initial scale has been reached."""
     is_activating: bool = False
-    """An activation was decided and its replica has not been seen yet."""
+    """True while an activation was decided and its replica has not been seen."""
     activation_scale: int = 1
     """Replicas that a revision at zero gets when it wakes."""
     retention_s: float = 0.0
-    """How much longer than ``scale-to-zero-after`` the last replica stays."""
+    """Time that the last replica stays beyond ``scale-to-zero-after``."""
 
 
 def bounded(
@@ -42,8 +42,8 @@ def bounded(
     *,
     is_zero_settled: bool = False,
 ) -> tuple[int | None, tuple[Reason, ...]]:
-    """The number of replicas to have, or None to hold, with the reasons of every limit that bit. ``is_zero_settled``:
-    the policy went through a protocol of its own before it wished zero."""
+    """Returns the number of replicas to have, or None to hold, with the reasons of every limit that bit.
+    ``is_zero_settled``: the policy went through a protocol of its own before it recommended zero."""
     reasons: list[Reason] = []
     floor, code = scaling.min_scale, "raised_to_min"
     if observation.least > floor:
@@ -66,9 +66,8 @@ def bounded(
 def dry_run_floor(
     recommended: int | None, observation: Observation, scaling: Scaling, context: LimitContext, kept: int
 ) -> tuple[int | None, tuple[Reason, ...]]:
-    """What is carried out although the policy's wishes are not: a dry run keeps the size that there is (``kept``,
-    broken replicas replaced), at least the minimum (and initial) scale, and one replica once a request waits. None:
-    nothing."""
+    """Returns the number that a dry run carries out, or None for no action. A dry run keeps the present size (``kept``,
+    broken replicas replaced), at least the minimum (and initial) scale, and starts one replica once a request waits."""
     least = max(scaling.min_scale, observation.least, int(observation.is_rolled_out))
     floor, existing, why = max(least, kept), observation.existing, f"{kept} kept"
     if context.is_initial and scaling.initial_scale > floor:
@@ -86,7 +85,7 @@ def dry_run_floor(
 
 
 def within_total(desired: int | None, observation: Observation) -> tuple[int | None, tuple[Reason, ...]]:
-    """``desired`` (None: to hold) under what the limit over all functions leaves to this one."""
+    """Returns ``desired`` (None: to hold) under the share of this function in the limit over all functions."""
     wanted, most = observation.existing if desired is None else desired, observation.most
     if most is None or wanted <= most:
         return desired, ()
@@ -94,7 +93,7 @@ def within_total(desired: int | None, observation: Observation) -> tuple[int | N
 
 
 def capped(desired: int, observation: Observation, scaling: Scaling, reasons: list[Reason]) -> int:
-    """``desired`` under the maximum scale and the accelerators' room; adds a reason for each that bites."""
+    """Returns ``desired`` under the maximum scale and the accelerators' room; adds a reason for each that bites."""
     if 0 < scaling.max_scale < desired:
         reasons.append(reason("capped_by_max", f"wanted {desired}, maximum {scaling.max_scale}"))
         desired = scaling.max_scale
@@ -143,8 +142,8 @@ def _zero_protocol(
 
 
 def _at_zero(observation: Observation, context: LimitContext, reasons: list[Reason]) -> int:
-    """However many wait, the first decision is the activation scale; the load speaks as soon as a start is under way.
-    What the policy remembers is of before the sleep."""
+    """At zero always starts ``activation_scale`` replicas, whatever the queue. The policy's averages predate the idle
+    time; the load counts again once a replica is starting."""
     if observation.waiting > 0:
         reasons.append(reason("activation", f"{observation.waiting} waiting"))
         return context.activation_scale

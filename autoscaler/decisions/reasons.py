@@ -1,6 +1,6 @@
-"""The words a decision gives as reasons, each with the sentence that ``tidegate explain`` prints.
+"""Reason codes of decisions, each with the sentence that ``tidegate explain`` prints.
 
-One table: a code that is not here cannot be made into a reason.
+One table: a code that is not in it cannot be made into a reason.
 """
 
 from collections.abc import Iterable, Mapping
@@ -25,7 +25,7 @@ SENTENCES: Mapping[str, str] = MappingProxyType(
         "sla_missed": "the latency percentile misses the target",
         "slo_infeasible": "no accelerator kind can meet the target: the fastest serves, more replicas do not help",
         "hetero_up": "another accelerator kind takes what the first cannot serve, or cannot serve in time",
-        "no_capacity": "the accelerators that are left cannot carry the load",
+        "no_capacity": "the remaining accelerators cannot carry the load",
         "settling": "a recent change of replicas is still in the latency window: the percentile is not judged yet",
         "scale_in": "the others carry the load inside the target",
         "scale_in_held": "taking a replica away would put the target at risk",
@@ -35,7 +35,7 @@ SENTENCES: Mapping[str, str] = MappingProxyType(
         "hold": "idle, but not for long",
         "zero": "at zero, no load",
         "target_ips": "the rate to provide is above the load",
-        "backlog": "what waits is more than the replicas serve within the target",
+        "backlog": "more requests wait than the replicas serve within the target",
         # the concurrency limit
         "limit_kept": "no limit measured so far does better",
         "limit_measuring": "the limit is being measured: it needs time with every slot taken",
@@ -44,7 +44,7 @@ SENTENCES: Mapping[str, str] = MappingProxyType(
         "limit_too_small": "fewer slots bring less throughput",
         "limit_no_room": "execution takes too much of the latency target",
         # data
-        "hold_no_metric": "nobody tells the metric that is scaled by: hold",
+        "hold_no_metric": "no source reports the metric that is scaled by: hold",
         "hold_no_data": "no measurements in the window: hold",
         "hold_stale_metrics": "measurements are missing, so no replica is taken away",
         # bounds
@@ -53,18 +53,18 @@ SENTENCES: Mapping[str, str] = MappingProxyType(
         "capped_by_max": "capped by the maximum scale",
         "capped_by_total": "capped by the limit on the replicas of all functions",
         "window_minimum": "raised to the minimum of a window of time",
-        "capped_by_capacity": "capped by the accelerators that are left",
+        "capped_by_capacity": "capped by the remaining accelerator capacity",
         "accelerator_shrunk": "an accelerator has become smaller: replicas leave it as others become ready",
         "no_accelerator": "no accelerator can take a replica of this function",
         "uneven_group": "two successive samples of a group differ by more than a factor of two: a replica may be slow",
-        "start_revoked": "starts on a kind stayed pending or failed for long: taken back, another kind is tried",
+        "start_revoked": "starts on a kind stayed pending or failed for long: revoked, another kind is tried",
         # zero
         "idle": "no arrivals, nothing waiting, nothing running for the scale-to-zero time",
         "not_idle_yet": "kept at one replica: not idle for long enough",
         "one_before_zero": "goes to one replica before zero",
         "starting": "kept while it starts",
         "zero_protocol": "the averages are 0: Knative's steps to zero",
-        "asleep": "at zero, and nothing asks for it",
+        "asleep": "at zero, and no request waits",
         # activation
         "activation": "a request waits and no replica is ready",
         "already_starting": "a request waits and a replica starts already",
@@ -75,7 +75,7 @@ SENTENCES: Mapping[str, str] = MappingProxyType(
         "rollout_awake": "a revision that is being rolled out, or returns, is kept ready",
         "retired": "another revision serves, so this one ends",
         # dry run
-        "dry_run_start": "dry run: only this much is carried out, the policy's wish is not",
+        "dry_run_start": "dry run: only this number is carried out, the policy's recommendation is not",
         # traffic
         "sizes_cut": "requests go to groups by their size",
         "sizes_by_weights": "every group serves all sizes, by weights",
@@ -111,22 +111,22 @@ LIMITS: frozenset[str] = frozenset(
         "dry_run_start",
     }
 )
-"""Codes that say that something stood between what the load asks for and the number that came out."""
+"""Codes of limits: something stood between the number that the load asks for and the decided one."""
 
 CHANGES: Mapping[str, str] = MappingProxyType(
     {
         "panic": "it ends once the short window has stayed below the panic threshold for a whole stable window",
         "rate_limited_up": "more replicas become ready, or a larger policy.max-scale-up-rate",
         "rate_limited_down": "the next decisions go on from here, or a larger policy.max-scale-down-rate",
-        "scale_down_delay": "the delay passes without a larger wish, or a shorter policy.scale-down-delay",
+        "scale_down_delay": "the delay passes without a larger recommendation, or a shorter policy.scale-down-delay",
         "slo_infeasible": "a larger latency target, a faster accelerator in spec.accelerators, or a faster model",
         "no_capacity": "more places on an accelerator it may use, or less load",
         "settling": "it passes by itself within a minute of the last change",
         "sla_load": "a larger load; or a smaller one, for the whole policy.cooldown and with low latency",
-        "scale_in_held": "the load falls further, or the miss that is remembered is forgotten after some hours",
+        "scale_in_held": "the load falls further, or the remembered miss is forgotten after some hours",
         "mu_unknown": "requests that fill a replica's slots: service rates are learnt there",
         "hold": "a request comes, or it stays idle",
-        "hold_no_metric": "the model server or device tells it, or another policy.metric",
+        "hold_no_metric": "the model server or device reports it, or another policy.metric",
         "hold_no_data": "samples arrive again: see `tidegate status` for sources that do not answer",
         "hold_stale_metrics": "samples arrive again: see `tidegate status` for sources that do not answer",
         "raised_to_min": "a smaller min-scale",
@@ -136,7 +136,7 @@ CHANGES: Mapping[str, str] = MappingProxyType(
         "capped_by_capacity": "more places on an accelerator it may use: see `tidegate status`",
         "accelerator_shrunk": "replicas elsewhere become ready, or the accelerators file gives the places back",
         "no_accelerator": "an accelerator that fits it: compare its annotations with `tidegate status`",
-        "start_revoked": "a replica there becomes ready: the kind is tried again after the time that is told",
+        "start_revoked": "a replica there becomes ready: the kind is tried again after the stated time",
         "not_idle_yet": "no request until scale-to-zero-after has passed, or a shorter one",
         "park_on_cheapest": "no request until scale-to-zero-after has passed: then zero",
         "one_before_zero": "it stays idle: then zero",
@@ -145,24 +145,24 @@ CHANGES: Mapping[str, str] = MappingProxyType(
         "activating": "its model server becomes ready or fails: see `tidegate logs`",
         "asleep": "the next request starts it",
         "zero": "the next request starts it",
-        "dry_run_start": "dry-run: false carries the policy's wish out",
+        "dry_run_start": "dry-run: false carries the policy's recommendation out",
         "policy_failed": "report it with the recording of this function (`tidegate record`)",
     }
 )
-"""What would have to change for another decision, by code; a code that is not here says it itself."""
+"""The change that would lead to another decision, by code; a code without an entry explains itself."""
 
 
 def limits(reasons: Iterable[Reason]) -> tuple[str, ...]:
-    """The codes of the limits that bit, each once, in order."""
+    """Returns the codes of the limits that bit, each once, in order."""
     return tuple(dict.fromkeys(each.code for each in reasons if each.code in LIMITS))
 
 
 def reason(code: str, detail: str = "") -> Reason:
-    """A reason from the table; raises KeyError for a word that is not in it."""
+    """Returns a reason of the table; raises KeyError for an unknown code."""
     SENTENCES[code]
     return Reason(code=code, detail=detail)
 
 
 def figure(value: float) -> str:
-    """A number as people read it: three significant digits, no exponent for everyday sizes."""
+    """Formats a number for people: three significant digits, no exponent for everyday sizes."""
     return f"{value:.3g}" if -1000.0 < value < 1000.0 else f"{value:.0f}"

@@ -1,12 +1,12 @@
 """From samples to observations: differences of cumulative counters, stamped on receipt.
 
-Each gateway worker and each queue_proxy is a *source*. A sample that repeats a sequence number is dropped; a new
-incarnation starts from zero; a sample whose figures cannot be true (not a number, negative, running backwards) is
-ignored and counted as a fault. Nothing a source sends raises.
+Each gateway worker and each queue_proxy is a *source*. A sample that repeats a sequence number is dropped. A new
+incarnation starts from zero. A sample with impossible figures (not a number, negative, running backwards) is ignored
+and counted as a fault. Nothing that a source sends raises.
 
-Missing is not zero. A source not heard of for ``STALE_S`` is stale; while a gateway worker is stale, or every ready
-replica of a group, an observation says ``complete=False`` and its figures are lower bounds. Within a group the
-replicas that were heard of speak for the others.
+Missing is not zero. A source without a sample for ``STALE_S`` is stale. While a gateway worker is stale, or every ready
+replica of a group, an observation has ``complete=False`` and its figures are lower bounds. Within a group the sampled
+replicas stand for the others.
 """
 
 import math
@@ -35,13 +35,14 @@ from tidegate.records.gateway_sample import GatewaySample, RevisionDemand
 from tidegate.records.replica_sample import AppSample, ReplicaSample
 
 STALE_S = 3.0
-"""A source that was not heard of for so long tells nothing any more: three pulls missed."""
+"""A source without a sample for this long is stale: three pulls were missed."""
 PART = 100
-"""Demands and groups of a gateway's sample that are taken in one go: about a millisecond."""
+"""Demands and groups of a gateway's sample that are processed without a pause: about a millisecond."""
 
 
 class Collector:
-    """Measurements of any number of revisions. Only sources in :meth:`expect` and revisions in :meth:`apply` count."""
+    """Holds the measurements of any number of revisions. Only sources in :meth:`expect` and revisions in :meth:`apply`
+    count."""
 
     def __init__(self, *, stale_s: float = STALE_S) -> None:
         self._stale_s = stale_s
@@ -71,28 +72,28 @@ class Collector:
             source.reports.pop(revision_id, None)
 
     def expect(self, gateways: Collection[str], replicas: Collection[str]) -> None:
-        """The sources that exist now: what is known of others is dropped, and expected gateways that were never heard
-        of make observations incomplete."""
+        """Sets the sources that exist now. All that is known of others is dropped. Expected gateways that have never
+        sent a sample make observations incomplete."""
         self._expected_gateways = frozenset(gateways)
         for worker in self._gateways.keys() - self._expected_gateways:
             del self._gateways[worker]
         for replica in self._replicas.keys() - frozenset(replicas):
-            self._replicas.pop(replica).at = -math.inf  # whoever remembers it hears nothing any more
+            self._replicas.pop(replica).at = -math.inf  # stale: cached rows may still refer to it
 
     def touch(self, revision_id: str, now: float) -> None:
-        """Notes a sign of work that no sample has told yet (an activation)."""
+        """Notes a sign of work that is in no sample yet (an activation)."""
         measured = self._revisions.get(revision_id)
         if measured is not None:
             measured.active_at = max(measured.active_at, now)
 
     def fault(self, kind: str) -> None:
-        """Counts a sample that could not even be read."""
+        """Counts a sample that could not be decoded."""
         self.faults[kind] += 1
 
     # --- samples in
 
     def gateway(self, sample: GatewaySample, now: float) -> bool:
-        """Takes a gateway worker's sample that arrived at ``now``; False when all of it was ignored."""
+        """Processes a gateway worker's sample that arrived at ``now``; returns False if all of it was ignored."""
         parts = self.gateway_parts(sample, now)
         try:
             while True:
@@ -103,9 +104,9 @@ class Collector:
     def gateway_parts(
         self, sample: GatewaySample, now: float, demands: Iterable[RevisionDemand] | None = None
     ) -> Generator[None, None, bool]:
-        """The same in parts of ``PART`` groups, so that a sample of many functions stops nobody for long. Between two
-        parts anything may happen but the next sample of the same worker. ``demands``: those of the sample, where they
-        are read on the way."""
+        """Processes a sample as :meth:`gateway` does, pausing after every ``PART`` groups, so that a sample of many
+        functions does not block the loop. Between two parts anything may happen except the next sample of the same
+        worker. ``demands``: those of the sample, if they are decoded on the way."""
         known = self._gateways.get(sample.worker)
         if not (0 <= sample.sequence <= PLAUSIBLE and 0 <= sample.uptime_s <= PLAUSIBLE):
             return self._reject("garbage")
@@ -126,14 +127,14 @@ class Collector:
                 done = 0
                 yield
         for revision in source.reports.keys() - present:
-            # A worker that no longer lists a revision has nothing of it and will count it from zero again.
+            # A worker that no longer lists a revision has no requests of it and will count it from zero again.
             del source.reports[revision]
         return True
 
     def _gateway_source(
         self, known: GatewaySource | None, sample: GatewaySample, now: float
     ) -> tuple[GatewaySource | None, float, bool]:
-        """(source to update or None, interval in seconds, whether absent counters count as zero before)."""
+        """Returns (source to update or None, interval in seconds, whether absent counters count as zero before)."""
         if known is not None and known.incarnation == sample.incarnation:
             interval_s = sample.uptime_s - known.uptime_s
             if sample.sequence > known.sequence and interval_s > 0:
@@ -174,7 +175,7 @@ class Collector:
             self._refuse(report, demand, "garbage" if own is None or groups is None else fault or "garbage", now)
             return
         if before is None and not from_zero:
-            # The integral of before is unknown: what waits now is the best guess of the mean.
+            # The earlier integral is unknown: the present queue is the best guess of the mean.
             report.begin_at(demand)
             report.contribution = measured.note_demand(demand, demand, interval_s, now)._replace(
                 waiting_mean=demand.waiting,
@@ -197,11 +198,11 @@ class Collector:
         report.impossible += 1
         if fault == "backwards" and report.impossible >= RESET_AFTER:
             report.begin_at(demand)
-        # What was last known of it stays, with its age, until it is stale.
+        # The last known figures stay, with their age, until they are stale.
         report.contribution = report.contribution or WorkerDemand(now)
 
     def replica(self, sample: ReplicaSample, now: float) -> bool:
-        """Takes a queue_proxy's sample that arrived at ``now``; False when it was ignored."""
+        """Processes a queue_proxy's sample that arrived at ``now``; returns False if it was ignored."""
         measured = self._revisions.get(sample.revision)
         if measured is None:
             return False
@@ -227,7 +228,7 @@ class Collector:
     def _note_fault(
         self, measured: RevisionMeasurements, known: ReplicaSource, sample: ReplicaSample, now: float
     ) -> str:
-        """What is wrong with a sample that does not follow the one before."""
+        """Returns the fault of a sample that does not follow the one before."""
         if not is_plausible_replica(sample):
             return "garbage"
         known.refused += 1
@@ -277,8 +278,8 @@ class Collector:
         most: int | None = None,
         is_rolled_out: bool = False,
     ) -> Observation:
-        """Everything known of ``revision`` at ``now``; a revision that was never applied is measured from here on.
-        ``least``, ``most`` and ``is_rolled_out``: bounds of the moment, as in the observation."""
+        """Returns everything known of ``revision`` at ``now``; a revision that was never applied is measured from here
+        on. ``least``, ``most`` and ``is_rolled_out``: bounds of the moment, as in the observation."""
         name, function = revision.id, revision.function
         measured = self._revisions.get(name)
         if measured is None:
@@ -345,7 +346,8 @@ class Collector:
         )
 
     def uneven(self, revision_id: str) -> tuple[str, ...]:
-        """Groups of which two successive samples have differed by more than a factor of ``UNEVEN``; told once."""
+        """Returns the groups of which two successive samples have differed by more than a factor of ``UNEVEN``; each is
+        returned once."""
         measured = self._revisions.get(revision_id)
         if measured is None or not measured.uneven:
             return ()
@@ -354,7 +356,8 @@ class Collector:
         return found
 
     def _demands(self, revision_id: str, now: float) -> tuple[list[WorkerDemand], float, bool]:
-        """(contributions of the gateways heard of, when the oldest of them was heard, whether all expected were)."""
+        """Returns (contributions of the gateways that have sent samples, time of the oldest one, whether all expected
+        ones are fresh)."""
         demands, oldest, complete = [], math.inf, bool(self._expected_gateways)
         for worker in self._expected_gateways:
             source = self._gateways.get(worker)
@@ -371,23 +374,24 @@ class Collector:
         return demands, oldest, complete
 
     def mu_ips(self, revision_id: str, accelerator: str) -> float | None:
-        """The service rate of one replica, learnt at its limit, for batches as they last were; None: not learnt."""
+        """Returns the service rate of one replica, learnt at its limit, for batches as they last were; None if it is
+        not learnt."""
         measured = self._revisions.get(revision_id)
         group = None if measured is None else measured.groups.get(accelerator)
         rate = None if group is None else group.rates.rate(group.mean_batch)
         return rate.mu_ips if rate is not None and rate.is_at_limit else None
 
     def mu_of_size(self, revision_id: str, accelerator: str, batch: float) -> float | None:
-        """The service rate of one replica for requests of ``batch`` inferences, as far as it is known: below the limit
-        it is what was yielded there; None: nothing was learnt."""
+        """Returns the service rate of one replica for requests of ``batch`` inferences, as far as it is known. Below
+        the limit it is the yield measured there. Returns None if nothing was learnt."""
         measured = self._revisions.get(revision_id)
         group = None if measured is None else measured.groups.get(accelerator)
         rate = None if group is None else group.rates.rate(batch)
         return None if rate is None else rate.mu_ips
 
     def learnt(self, revision_id: str) -> dict[str, tuple[tuple[LearntCell, ...], float | None]]:
-        """What was learnt of a revision, by accelerator: cells of its rates, and inferences per request as they last
-        were. To be kept over a restart."""
+        """Returns what was learnt of a revision, by accelerator: cells of its rates, and the latest mean of inferences
+        per request. It is kept over a restart."""
         measured = self._revisions.get(revision_id)
         known = {} if measured is None else measured.groups
         return {name: (group.rates.learnt(), group.mean_batch) for name, group in known.items()}
@@ -395,7 +399,7 @@ class Collector:
     def teach(
         self, revision_id: str, accelerator: str, cells: Iterable[LearntCell], mean_batch: float | None = None
     ) -> None:
-        """What an earlier process has learnt of a revision; what was learnt here counts more."""
+        """Adds what an earlier process has learnt of a revision; what was learnt here counts more."""
         measured = self._revisions.get(revision_id)
         if measured is None:
             return

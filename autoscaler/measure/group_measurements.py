@@ -1,4 +1,4 @@
-"""What is kept of each group of a revision: sums, windows and rates, and the means of its replicas."""
+"""Measurements of one group of a revision: sums, windows and rates, and the means of its replicas."""
 
 import math
 from dataclasses import dataclass, field
@@ -13,16 +13,16 @@ from tidegate.autoscaler.measure.series import RecentHistogram, RecentWork
 
 
 class Means(Protocol):
-    """Of ready replicas together, over their last interval."""
+    """Means of ready replicas together, over their last interval."""
 
     @property
     def limit(self) -> int | None:
-        """Slots of the one with fewest; 0: no limit, None: not known."""
+        """Slots of the replica with fewest; 0 for no limit, None if unknown."""
         ...
 
     @property
     def sampled(self) -> int:
-        """How many they are."""
+        """Number of these replicas."""
         ...
 
     @property
@@ -35,7 +35,7 @@ class Means(Protocol):
     def ips(self) -> float: ...
     @property
     def busy(self) -> float:
-        """Mean number of them that had work."""
+        """Mean number of these replicas that had work."""
         ...
 
 
@@ -55,8 +55,8 @@ NO_MEANS = GroupMeans()
 
 
 class GroupFigures(NamedTuple):
-    """What is read of a group's windows, which reach back ten seconds to a minute, and of its rates; the names are
-    those of its observation."""
+    """Figures read from a group's windows, which reach back ten seconds to a minute, and from its rates. The names are
+    those of the group's observation."""
 
     at: float
     mu_bound_ips: float | None = None
@@ -74,24 +74,25 @@ class GroupFigures(NamedTuple):
 
 @dataclass(slots=True)
 class GroupMeasurements:
-    """What is kept of one group."""
+    """The measurements of one group."""
 
     work: RecentWork = field(default_factory=RecentWork)
     latency: RecentHistogram = field(default_factory=RecentHistogram)
     execution: RecentHistogram = field(default_factory=lambda: RecentHistogram(4, 15.0))
     rates: GroupRates = field(default_factory=GroupRates)
     mean_batch: float | None = None
-    """Inferences per request when it was last observed at work."""
+    """Inferences per request when the group was last observed at work."""
     sampled: tuple[float, float] | None = None
-    """When those that spoke last for the group had been heard, and their time in the model per inference."""
+    """Time of the last sample of replicas, and their time in the model per inference."""
     figures: GroupFigures | None = None
-    """As last read: after the turn of its revision. None: to be read anew, as when a first rate has become known."""
+    """Figures as last read, after the phase of the revision. None if they must be read again, as when a first rate has
+    become known."""
     app: AppFigures | None = None
-    """What its model servers say, where they are asked."""
+    """Metrics of the group's model servers, if they are scraped."""
 
     def differs(self, oldest: float, means: Means) -> bool:
-        """Whether those who speak for the group now differ much from those before: in the time that an inference is in
-        the replica, because a change of the load is no straggler."""
+        """Returns whether the replicas sampled now differ much from those sampled before, in the time of an inference
+        in the replica. Load changes do not count: they are no straggler."""
         before = self.sampled
         concurrency_inferences, rps, ips = means.concurrency_inferences, means.rps, means.ips
         if rps < UNEVEN_RPS or ips <= 0.0 or (before is not None and oldest <= before[0]):

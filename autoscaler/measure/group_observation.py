@@ -1,4 +1,4 @@
-"""One group's observation: what its replicas tell now, and what was read of its windows."""
+"""One group's observation: the present figures of its replicas, and what was read from its windows."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -14,21 +14,21 @@ from tidegate.autoscaler.measure.sources import ReplicaSource
 from tidegate.records.replica_sample import AppSample
 
 SECOND_S = 2.0
-"""The mean of a longer interval is not of this second."""
+"""The mean over a longer interval does not describe this second."""
 SAME_ROUND_S = 0.75
 """Samples that lie no further apart were pulled in the same round."""
 FIGURES_S = PHASES - 0.5
-"""What was read of a group's windows is read anew after so long, also without a turn."""
+"""Age at which figures of a group's windows are read again, also without a phase."""
 NO_FIGURES = GroupFigures(-math.inf)
 
 Sampled = tuple[float, Means, Sequence[AppSample]]
-"""When the one was heard of that was heard of least lately, what the ready replicas of a group tell together, scaled
-up to all of them, and what their model servers say now."""
+"""(time of the oldest sample used, means over the sampled replicas scaled to the whole group, latest model-server
+metrics)."""
 NOT_SAMPLED: Sampled = (math.inf, NO_MEANS, ())
 
 
 def sampled_means(replicas: Mapping[str, ReplicaSource], ready: Sequence[str], stale: float) -> Sampled:
-    """``ready``: the group's ready replicas; those that were last heard of before ``stale`` tell nothing."""
+    """Returns the means of a group's ready replicas; samples older than ``stale`` do not count."""
     if len(ready) == 1:
         source = replicas.get(ready[0])
         if source is None or source.at < stale:
@@ -61,8 +61,8 @@ def sampled_means(replicas: Mapping[str, ReplicaSource], ready: Sequence[str], s
 
 
 def _newest(sources: list[ReplicaSource], enough: int) -> list[ReplicaSource]:
-    """Of a group that is too large for all to be asked every second: those that were heard of in this one, about this
-    one, if they are enough to speak for the others."""
+    """Returns the sources of a large group that were sampled in this round, if they are enough to stand for the others;
+    else all."""
     newest = max((source.at for source in sources), default=0.0)
     found = [each for each in sources if newest - each.at < SAME_ROUND_S and 0.0 < each.interval_s <= SECOND_S]
     return found if len(found) >= enough else sources
@@ -78,8 +78,9 @@ def observed_group(
     slo_s: float,
     taken_at: float,
 ) -> GroupObservation:
-    """``taken_at``: when latencies were last taken. Then the windows are read anew; else what was last read of them
-    holds for ``FIGURES_S``, unless there is no rate, or a first one has become known since."""
+    """Returns a group's observation. ``taken_at``: when latencies were last processed. The windows are read again after
+    that; until then the figures last read hold for ``FIGURES_S``, unless there is no rate, or a first one has become
+    known since."""
     if kept is None:
         figures = NO_FIGURES
     else:
@@ -106,7 +107,7 @@ def observed_group(
         mean_batch = execution_s = queue_s = tail_s = None
     mu_ips = bound if is_learnt else group.mu_ips
     if mu_ips is not None and not 0.0 < mu_ips <= PLAUSIBLE:
-        mu_ips = None  # told by somebody; what is observed is finite, or a recording could not say it
+        mu_ips = None  # given from outside; observations are finite, else a recording could not hold them
     metrics = group.metrics
     if metrics:
         metrics = {name: value for name, value in metrics.items() if 0.0 <= value <= PLAUSIBLE}
@@ -145,7 +146,7 @@ def observed_group(
 def _with_apps(
     found: GroupObservation, kept: GroupMeasurements, apps: Sequence[AppSample], now: float
 ) -> GroupObservation:
-    """With what its model servers say of themselves: their own durations count more than those from outside."""
+    """Adds the metrics of its model servers: their own durations count more than those measured from outside."""
     if kept.app is None:
         return found
     by_server = kept.app.metrics(apps, now)

@@ -1,8 +1,8 @@
 """Time series of every function and group: one second apart for five minutes, thirty for four hours, in bounded memory.
 
-A metric of a function (or of one of its groups) costs ``RING_BYTES`` from its first value that is not zero on; what
-never happened costs nothing. Beyond ``MAX_RINGS`` nothing new is kept, which :attr:`History.refused` counts. A point
-is the value of its second, or the mean of the known values of its thirty; None: not known.
+A metric of a function (or of one of its groups) costs ``RING_BYTES`` from its first value that is not zero on; a metric
+that is always zero costs nothing. Beyond ``MAX_RINGS`` no further metric is kept, which :attr:`History.refused` counts.
+A point is the value of its second, or the mean of the known values of its thirty; None if it is unknown.
 """
 
 import math
@@ -43,8 +43,8 @@ UNITS: Final[Mapping[str, str]] = {
     "execution_s": "s",
     "queue_s": "s",
 }
-"""What is recorded of every function and group, where it is known; what model servers and devices tell comes beside it
-(``APP``)."""
+"""Units of what is recorded of every function and group, where it is known. Metrics of model servers and devices are in
+``APP``."""
 APP: Final = (*LEVELS, "request-s", "queue-s", "compute-s", "server-batch", "cpu")
 METRICS: Final = (*UNITS, *APP)
 
@@ -63,12 +63,12 @@ class SeriesLine:
 @dataclass(frozen=True, slots=True)
 class HistoryAnswer:
     step_s: int
-    """As it became: steps finer than what is kept that far back are widened."""
+    """The step in use: steps finer than what is kept that far back are widened."""
     lines: tuple[SeriesLine, ...]
 
 
 class Ring:
-    """One metric."""
+    """The points of one metric."""
 
     __slots__ = ("coarse", "fine", "known", "total")
 
@@ -76,7 +76,7 @@ class Ring:
         self.fine = array("f", [UNKNOWN]) * FINE
         self.coarse = array("f", [UNKNOWN]) * COARSE
         self.total, self.known = 0.0, 0
-        """Of the step that is not over."""
+        """Sum and count of the known values of the step that is not over."""
 
     def write(self, second: int, value: float | None) -> None:
         if value is None or not math.isfinite(value):
@@ -113,14 +113,14 @@ class Scope:
 
 
 class History:
-    """Feed it once a second; ask it any time."""
+    """All series. To be fed once a second; can be queried at any time."""
 
     def __init__(self, max_rings: int = MAX_RINGS) -> None:
         self._max_rings = max_rings
         self._scopes: dict[str, dict[str | None, Scope]] = {}
         self._rings = 0
         self.refused = 0
-        """Values that found no room."""
+        """Values that were not kept for want of room."""
 
     @property
     def functions(self) -> Collection[str]:
@@ -131,8 +131,9 @@ class History:
         return self._rings * RING_BYTES
 
     def record(self, now: float, function: str, group: str | None, values: Mapping[str, float | None]) -> None:
-        """What was at ``now``; ``group`` None: of the function as a whole. Of two records of one second the later
-        counts, an older second is dropped."""
+        """Records the values at ``now``; without ``group`` those of the
+        function as a whole. Of two records of one second
+        the later counts; an older second is dropped."""
         scopes = self._scopes.setdefault(function, {})
         scope = scopes.get(group)
         if scope is None:
@@ -161,7 +162,8 @@ class History:
     def query(
         self, function: str, now: float, *, since_s: float, step_s: float = 1.0, metric: str | None, group: str | None
     ) -> HistoryAnswer:
-        """The last ``since_s`` seconds. None: all metrics, all groups and the function as a whole."""
+        """Returns the last ``since_s`` seconds. ``metric`` None: all metrics. ``group`` None: all groups and the
+        function as a whole."""
         is_fine = since_s <= FINE and step_s < STEP
         width = max(1, round(step_s)) if is_fine else STEP * max(1, math.ceil(step_s / STEP - 1e-9))
         lines = []
@@ -189,7 +191,7 @@ class History:
 def _points(
     ring: Ring, last: int, now: int, since_s: float, width: int, is_fine: bool
 ) -> Iterator[tuple[int, float | None]]:
-    """Means over ``width`` seconds, on multiples of it."""
+    """Yields means over ``width`` seconds, on multiples of it."""
     kept, unit, size = (ring.fine, 1, FINE) if is_fine else (ring.coarse, STEP, COARSE)
     oldest = max(now - math.ceil(since_s) + 1, (last // unit - size + 1) * unit, (now // unit - size + 1) * unit)
     for start in range(-(-oldest // width) * width, now + 1, width):

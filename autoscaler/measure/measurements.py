@@ -1,4 +1,4 @@
-"""What is kept of each revision: sums, windows and rates, fed with the differences of samples."""
+"""Measurements of one revision: sums, windows and rates, fed with the differences of samples."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -19,49 +19,50 @@ RATE_SLOTS = 10
 MAX_GROUPS = 64
 """Groups kept per revision."""
 EXECUTIONS_EVERY_S = 5.0
-"""How often a replica's execution times are taken: the tail of a minute needs no second's resolution."""
+"""Interval at which a replica's execution times are processed: the tail of a minute needs no second's resolution."""
 PHASES = 5
-"""What is kept in slots of five seconds (latencies of groups), and what is read of it, is looked at as often: a fifth
-of the revisions in each second."""
+"""Windows in slots of five seconds (latencies of groups) are fed and read every five seconds: in each second those of a
+fifth of the revisions."""
 CROWDED = 0.5
 """Mean number of waiting requests from which on every slot is taken to be in use."""
 CROWDED_FOR_S = 1.5
-"""A replica's second of work is looked at for so long after the gateway's."""
+"""Time after the gateway's sample in which a replica's second of work counts as the same second."""
 
 
 GroupRow = tuple[FleetGroup, GroupMeasurements | None, ReplicaSource | None]
-"""A group of the fleet, what is kept of it, and, where one replica of it is ready, that one's source; None: not heard
-of when the fleet was told, so it is to be looked for."""
+"""A group of the fleet, its measurements, and, if exactly one replica of it is ready, that replica's source. The source
+is None if it had sent no sample when the fleet was set; then it is looked up."""
 
 
 @dataclass(slots=True)
 class RevisionMeasurements:
-    """What is kept of one revision."""
+    """The measurements of one revision."""
 
     since: float
-    """When it was made known; counters of before are nobody's arrivals."""
+    """When the revision was made known; earlier counts are not its arrivals."""
     active_at: float
     arrivals: RecentSums = field(default_factory=lambda: RecentSums(1, RATE_SLOTS))
     answers: RecentSums = field(default_factory=lambda: RecentSums(2, 6, 5.0))
     latency: RecentHistogram = field(default_factory=RecentHistogram)
     groups: dict[str, GroupMeasurements] = field(default_factory=dict)
     phase: int = 0
-    """Which of every ``PHASES`` samples its groups' latencies are taken of."""
+    """Which of every ``PHASES`` samples feeds its groups' latencies."""
     taken_at: float = -math.inf
-    """When that was done last."""
+    """When the groups' latencies were last processed."""
     is_limit_in_inferences: bool = False
     uneven: set[str] = field(default_factory=set)
-    """Groups whose samples differed since that was last asked."""
+    """Groups with samples that have differed since the set was last read."""
     crowded_at: float = -math.inf
     """When requests last waited at a gateway for most of an interval."""
     tokens: TokenMeter | None = None
-    """Set once a gateway tells of tokens."""
+    """Set once a gateway reports tokens."""
     _fleet: tuple[FleetGroup, ...] | None = None
     _rows: Sequence[GroupRow] = ()
-    """Of that fleet."""
+    """Rows of that fleet."""
 
     def group(self, accelerator: str) -> GroupMeasurements:
-        """The group's sums. Names come from samples, so their number is bounded: beyond it nothing is kept."""
+        """Returns the group's measurements. Names come from samples, so their number is bounded: beyond it nothing is
+        kept."""
         known = self.groups.get(accelerator)
         if known is None:
             known = GroupMeasurements()
@@ -70,8 +71,8 @@ class RevisionMeasurements:
         return known
 
     def rows(self, fleet: tuple[FleetGroup, ...], replicas: Mapping[str, ReplicaSource]) -> Sequence[GroupRow]:
-        """The groups of ``fleet`` with what is kept of them. While it is the very same fleet nothing is looked up: ten
-        thousand names in a second cost more than what is then read."""
+        """Returns the groups of ``fleet`` with their measurements. While the fleet is the identical object nothing is
+        looked up: ten thousand lookups by name in a second cost more than the reading that follows."""
         if fleet is not self._fleet:
             self._fleet, known = fleet, self.groups
             self._rows = [
@@ -91,7 +92,7 @@ class RevisionMeasurements:
         if arrivals > 0 or answered > 0 or demand.waiting > 0:
             self.active_at = now
         if waiting_s >= CROWDED * interval_s and demand.waiting > 0 and before.waiting > 0:
-            # At both ends too: a burst of half a second fills nobody's second.
+            # At both ends too: a burst of half a second fills no second.
             self.crowded_at = now
         _add_arrivals(self.arrivals, demand.arrivals_inferences - before.arrivals_inferences, interval_s, now)
         if answered > 0:
@@ -107,7 +108,7 @@ class RevisionMeasurements:
         )
 
     def note_tokens(self, report: TokensSeen, before: TokensSeen | None, now: float) -> bool:
-        """Adds the difference of what a gateway told of tokens; False: it cannot be true."""
+        """Adds the difference of two reports of tokens; returns False if it is impossible."""
         if self.tokens is None:
             self.tokens = TokenMeter()
         return self.tokens.note(report, before, now, self._full_at)
@@ -122,8 +123,7 @@ class RevisionMeasurements:
             self.group(name).latency.gain(now, gain)
 
     def note_work(self, source: ReplicaSource, sample: ReplicaSample, gain: ReplicaGain, now: float) -> None:
-        """What one replica did between the sample whose counters its source has and this one, into the source and its
-        group's sums."""
+        """Adds the work of one replica since the counters in ``source``, to the source and to its group's sums."""
         interval_s, requests, inferences, busy_s, request_s, inference_s, execution_s, queue_s = gain
         queued, limit, limit_was = sample.queued, sample.limit, source.limit
         source.interval_s, source.limit = interval_s, limit
@@ -148,7 +148,7 @@ class RevisionMeasurements:
         if slots > 0.0 and self.is_limit_in_inferences and request_s > 0.0:
             slots = max(1.0, slots * request_s / max(inference_s, request_s))
         if busy_s > ROUNDING and request_s > ROUNDING:
-            # Less is rounding, and a quotient of it no number.
+            # Less is rounding; a quotient of it is meaningless.
             lost, unanswered = sample.unanswered - source.unanswered, None
             if lost > MAX_UNANSWERED * requests:
                 unanswered = (float(lost), lost * inference_s / request_s)
@@ -170,8 +170,8 @@ class RevisionMeasurements:
 
 
 def _add_arrivals(into: RecentSums, inferences: float, interval_s: float, now: float) -> None:
-    """Spreads what arrived over the seconds in which it did, as far as the window goes: after an outage of the samples
-    the first one tells of all of it, and is no burst."""
+    """Spreads arrivals over the seconds of their interval, as far as the window goes: the first sample after an outage
+    covers all of it, and is no burst."""
     seconds = max(1, round(min(interval_s, RATE_SLOTS)))
     share = inferences / max(interval_s, float(seconds)) if seconds > 1 else inferences
     for back in range(seconds - 1, -1, -1):

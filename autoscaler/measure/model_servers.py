@@ -1,7 +1,8 @@
-"""What model servers say of themselves, per group: means of the last seconds by the names that policies know.
+"""Metrics that model servers report of themselves, per group: means of the last seconds, by the names that policies
+use.
 
-Durations are means per request over the window; levels are means over the replicas that tell them now. A name that is
-absent is not known: nothing was declared, the figures are stale, or the engine does not tell it.
+Durations are means per request over the window. Levels are means over the replicas that report them now. An absent name
+is unknown: it was not declared, the figures are stale, or the engine does not report it.
 """
 
 import math
@@ -29,13 +30,13 @@ UNITS: Final[Mapping[str, str]] = {
     "pending": "requests",
     "running": "requests",
 }
-"""Of metrics that are no percentage."""
+"""Units of the metrics that are no percentage."""
 PER_REQUEST: Final = ("request-s", "queue-s", "compute-s", "server-batch")
-"""Metrics that nobody can tell while there are no requests."""
+"""Metrics that have no value while there are no requests."""
 
 
 class AppFigures:
-    """One group's."""
+    """The metrics of one group."""
 
     __slots__ = ("_compute_s", "_sums")
 
@@ -44,7 +45,7 @@ class AppFigures:
         self._compute_s: float | None = None
 
     def note(self, after: AppSample, before: AppSample | None, now: float) -> None:
-        """Adds what one replica's counters grew by. A figure that is new, or cannot be true, adds nothing."""
+        """Adds the growth of one replica's counters. A figure that is new, or impossible, adds nothing."""
         if before is None:
             return
         gains = [_gain(getattr(after, name), getattr(before, name)) for name in COUNTERS]
@@ -52,7 +53,7 @@ class AppFigures:
             self._sums.add(now, gains)
 
     def metrics(self, apps: Sequence[AppSample], now: float) -> dict[str, float]:
-        """``apps``: the last samples of the ready replicas whose figures are fresh."""
+        """Returns the metrics by name. ``apps``: the last samples of the ready replicas with fresh figures."""
         found: dict[str, float] = {}
         for name, field in LEVELS.items():
             level = _mean([getattr(app, field) for app in apps])
@@ -74,7 +75,7 @@ class AppFigures:
 
     @property
     def compute_s(self) -> float | None:
-        """Mean time of a request in the model when it was last known: without any waiting."""
+        """Last known mean time of a request in the model, without any waiting."""
         return self._compute_s
 
     def __repr__(self) -> str:

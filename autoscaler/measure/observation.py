@@ -1,4 +1,4 @@
-"""What the autoscaler knows of one revision at one moment. Frozen: a decision can be replayed from it.
+"""The facts of one revision at one moment. Frozen: a decision can be replayed from it.
 
 An :class:`Observation` joins two sources: the measurements that the collector made of the samples, and the fleet that
 the control round reports (which replicas exist, how many more an accelerator can take). ``None`` always means "not
@@ -14,28 +14,28 @@ import msgspec
 from tidegate.autoscaler.measure.plausible import ROUNDING
 
 UNLOADED = 1.1
-"""Requests in a busy replica at a time, up to which they have it for themselves."""
+"""Requests in a busy replica at a time, up to which each has the replica for itself."""
 
 
 def tightest(limits: Iterable[int]) -> int | None:
-    """The smallest of some limits, where 0 stands for none at all; None: there are no limits to choose from."""
+    """Returns the smallest limit, where 0 stands for no limit; None if there are no limits to choose from."""
     return min(limits, key=lambda limit: limit or math.inf, default=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AcceleratorRoom:
-    """One accelerator kind that a revision may use, and how much of it is left."""
+    """One accelerator kind that a revision may use, and its remaining capacity."""
 
     accelerator: str
     room: int | None
-    """Further replicas of this revision that fit now, beside the ones that exist; None: no limit known."""
+    """Further replicas of this revision that fit now, beside the existing ones; None if no limit is known."""
     price_per_hour: float | None = None
     mu_ips: float | None = None
     """Service rate of one replica, learnt or from a profile."""
 
 
 class FleetGroup(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What exists of one revision on one accelerator kind, as the control round sees it."""
+    """The replicas of one revision on one accelerator kind, as the control round sees them."""
 
     accelerator: str
     ready: tuple[str, ...] = ()
@@ -52,7 +52,7 @@ class FleetGroup(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 class GroupObservation(msgspec.Struct, frozen=True, gc=False):
     """One group: the replicas of the revision on one accelerator kind. Ten thousand are made in a second, so it is a
-    struct: made in a quarter of the time of a frozen dataclass's, and nothing that the garbage collector looks at."""
+    struct: it is made in a quarter of the time of a frozen dataclass, and the garbage collector does not track it."""
 
     accelerator: str
     ready: int = 0
@@ -61,18 +61,19 @@ class GroupObservation(msgspec.Struct, frozen=True, gc=False):
     room: int | None = None
     price_per_hour: float | None = None
     mu_ips: float | None = None
-    """Service rate of one replica: learnt here at the concurrency limit, else as the fleet was told it."""
+    """Service rate of one replica: learnt here at the concurrency limit, else as given with the fleet."""
     is_mu_learnt: bool = False
-    """Whether it was learnt at the limit; a told one may be a profile's."""
+    """True if the rate was learnt at the limit; a given one may be a profile's."""
     mu_bound_ips: float | None = None
-    """What one replica has yielded: below the limit that is a lower bound of its service rate."""
+    """Yield of one replica so far: below the limit it is a lower bound of the service rate."""
     mu_expected_ips: float | None = None
-    """What one replica would yield at its limit if more company went on bringing as much as the last doubling of it
-    has: an upper bound, as company brings less and less; None: too little company was seen, or no limit."""
+    """Expected yield of one replica at its limit, if higher occupancy went on bringing as much as its last doubling
+    has. An upper bound, as occupancy brings less and less. None if too few occupancies were seen, or there is no
+    limit."""
     limit: int | None = None
     """Slots of one replica as its queue_proxy reports them; 0: no limit."""
     sampled: int = 0
-    """Ready replicas that were heard of lately; the figures below are theirs, scaled up to all ready ones."""
+    """Ready replicas with a fresh sample; the figures below are theirs, scaled up to all ready ones."""
     concurrency: float = 0.0
     """Mean requests in flight over the last interval."""
     concurrency_inferences: float = 0.0
@@ -87,23 +88,23 @@ class GroupObservation(msgspec.Struct, frozen=True, gc=False):
     queue_s: float | None = None
     """Mean time of a request in the queue_proxy's own queue."""
     min_execution_s: float | None = msgspec.field(default=None, name="floor_s")
-    """Mean execution time at the lowest occupancy seen for the present batch size: what waiting in the model server
-    does not inflate."""
+    """Mean execution time at the lowest occupancy seen for the present batch size: not inflated by waiting in the model
+    server. Recorded as ``floor_s``."""
     tail_s: float | None = None
     """The SLA's percentile of execution times."""
     latency_s: float | None = None
     """The SLA's percentile of end-to-end latency, over the latency window."""
     answers: int = 0
-    """Answers that the percentile is of."""
+    """Number of answers behind the percentile."""
     late: int = 0
-    """Those that missed the SLA."""
+    """Number of those answers that missed the SLA."""
     metrics: Mapping[str, float] = msgspec.field(default_factory=dict)
-    """What devices and model servers tell, mean over the ready replicas, by name
-    (``tidegate.autoscaler.measure.model_servers``; utilisations in percent); a name that is absent is not known."""
+    """Metrics of devices and model servers, mean over the ready replicas, by name
+    (``tidegate.autoscaler.measure.model_servers``; utilisations in percent); an absent name is unknown."""
 
     @property
     def existing(self) -> int:
-        """Replicas that work or will: draining ones are on their way out."""
+        """Replicas that work or will; draining ones do not count."""
         return self.ready + self.starting
 
     @property
@@ -113,8 +114,8 @@ class GroupObservation(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def unloaded_s(self) -> float | None:
-        """What a request takes at least that has a replica for itself; None: not known. The lowest occupancy seen may
-        be a high one: then its requests may have queued inside the model server."""
+        """Least time of a request that has a replica for itself; None if unknown. The lowest occupancy seen may be a
+        high one: then its requests may have queued inside the model server."""
         if self.min_execution_s is None:
             return None
         occupancy = self.occupancy
@@ -128,16 +129,16 @@ class GroupObservation(msgspec.Struct, frozen=True, gc=False):
 
 
 class _Counted:
-    """Sums over the groups, beside the fields: counted once, read a dozen times in every decision."""
+    """Sums over the groups, beside the fields: computed once, read a dozen times in every decision."""
 
     __slots__ = ()
 
     ready: int
     starting: int
     existing: int
-    """Replicas that work or will: ready and starting ones."""
+    """Ready and starting replicas."""
     ceiling: int | None
-    """Replicas that could exist at most; None: no limit known."""
+    """Maximum of replicas that could exist; None if no limit is known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,12 +146,12 @@ class GroupTokenRate:
     """Tokens per second of one group."""
 
     tps: float
-    """Of the answers that ended, prompts included."""
+    """Tokens per second of the answers that ended, prompts included."""
     mu_tps: float | None
-    """Of one replica, where its rate in inferences is known."""
+    """Tokens per second of one replica; None if its rate in inferences is unknown."""
     first_s: float | None = None
-    """Streams: from a request's slot to its first output, as small as it lately was: what waiting inside the model
-    server does not inflate. None: there were none."""
+    """For streams: the smallest recent time from a request's slot to its first output, not inflated by waiting inside
+    the model server. None if there were no streams."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,12 +159,12 @@ class TokenRates:
     """Tokens per second of one revision."""
 
     lambda_tps: float
-    """Expected of what arrived, refused and expired requests included; mean of the rate window."""
+    """Expected tokens of what arrived, refused and expired requests included; mean of the rate window."""
     prompt_tps: float
     completion_tps: float
-    """Of the answers that ended."""
+    """Tokens per second of the answers that ended."""
     per_inference: float | None
-    """Tokens of an inference, as the last answers had them; None: none has ended."""
+    """Tokens of an inference in the last answers; None if no answer has ended."""
     groups: Mapping[str, GroupTokenRate] = field(default_factory=dict)
     """By accelerator."""
 
@@ -175,9 +176,9 @@ class Observation(_Counted, msgspec.Struct, frozen=True, kw_only=True, dict=True
     revision: str
     at: float
     complete: bool
-    """False: a gateway or a whole group has not been heard of lately, so the figures are lower bounds."""
+    """False: a gateway or a whole group is stale, so the figures are lower bounds."""
     age_s: float | None = None
-    """Age of the oldest sample used; None: none was used."""
+    """Age of the oldest sample used; None if none was used."""
     groups: tuple[GroupObservation, ...] = ()
     waiting: int = 0
     waiting_inferences: int = 0
@@ -198,11 +199,11 @@ class Observation(_Counted, msgspec.Struct, frozen=True, kw_only=True, dict=True
     least: int = 0
     """Replicas that a window of time asks for now."""
     is_rolled_out: bool = False
-    """Whether it is kept ready though nobody asks for it: it is rolled out, or returns."""
+    """True if the revision is kept ready without requests: it is rolled out, or returns."""
     most: int | None = None
-    """Replicas that the limit over all functions leaves to this revision; None: there is none."""
+    """Replicas that the limit over all functions leaves to this revision; None if there is no such limit."""
     tokens: TokenRates | None = None
-    """Rates in tokens; None: the function's answers tell nothing of them."""
+    """Rates in tokens; None if the function's answers carry no token counts."""
 
     def __post_init__(self) -> None:
         ready = starting = further = 0
@@ -220,11 +221,11 @@ class Observation(_Counted, msgspec.Struct, frozen=True, kw_only=True, dict=True
 
     @property
     def is_quiet(self) -> bool:
-        """Nothing arrives, waits or is in flight, for certain."""
+        """True if certainly nothing arrives, waits or is in flight."""
         there = (self.waiting, self.rps, self.concurrency)
         return self.complete and max(*there, *(group.concurrency for group in self.groups)) <= ROUNDING
 
     @property
     def limit(self) -> int | None:
-        """Slots of one replica, 0: no limit; the tightest where groups differ, None while nobody has told."""
+        """Slots of one replica, 0: no limit; the tightest where groups differ. None while no limit was reported."""
         return tightest([group.limit for group in self.groups if group.limit is not None])

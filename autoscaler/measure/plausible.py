@@ -1,4 +1,4 @@
-"""Whether what a source tells can be true. Plain comparisons: they run for every sample of every second.
+"""Checks whether the figures of a source are possible. Plain comparisons: they run for every sample of every second.
 
 A NaN compares false with everything, so ``low <= value <= high`` refuses it too.
 """
@@ -10,13 +10,13 @@ from tidegate.records.gateway_sample import GroupTraffic, RevisionDemand
 from tidegate.records.replica_sample import ReplicaSample, SparseHistogram
 
 PLAUSIBLE = 1e15
-"""No honest counter or level is larger; larger ones would only overflow later sums."""
+"""Upper bound of every counter and level; larger ones would only overflow later sums."""
 ROUNDING = 1e-6
-"""By so much a sum of floats may shrink between two samples without having run backwards."""
+"""A sum of floats may shrink by this much between two samples without having run backwards."""
 
 
 def is_plausible_replica(sample: ReplicaSample) -> bool:
-    """Numbers from 0 to PLAUSIBLE; histograms are looked at when they are used."""
+    """Returns whether all numbers lie in 0 to PLAUSIBLE; histograms are checked when they are used."""
     return (
         0 <= sample.requests <= PLAUSIBLE
         and 0 <= sample.inferences <= PLAUSIBLE
@@ -38,8 +38,8 @@ def is_plausible_replica(sample: ReplicaSample) -> bool:
 
 
 def demand_fault(demand: RevisionDemand, before: RevisionDemand | None) -> str | None:
-    """What is wrong with a demand after ``before`` of the same worker; None: nothing. Its histograms are looked at when
-    what they have got is taken (``tidegate.autoscaler.measure.series.gained``)."""
+    """Returns the fault of a demand after ``before`` of the same worker, or None. Its histograms are checked when their
+    gains are computed (``tidegate.autoscaler.measure.series.gained``)."""
     if not _is_plausible_demand(demand):
         return "garbage"
     return None if before is None or _runs_on(demand, before) else "backwards"
@@ -79,12 +79,12 @@ def _runs_on(demand: RevisionDemand, before: RevisionDemand) -> bool:
 
 
 def is_plausible_group(group: GroupTraffic) -> bool:
-    """Its counters; its histogram is looked at with the demand's."""
+    """Returns whether its counters are possible; its histogram is checked with the demand's."""
     return 0 <= group.requests <= PLAUSIBLE and 0 <= group.inferences <= PLAUSIBLE and 0 <= group.failures <= PLAUSIBLE
 
 
 def is_histogram(sparse: SparseHistogram) -> bool:
-    """Known buckets in rising order with plausible counts."""
+    """Returns whether buckets are known and rise, and counts are possible."""
     last = -1
     for index, count in sparse:
         if not (last < index < BUCKETS and 0 <= count <= PLAUSIBLE):
@@ -94,7 +94,7 @@ def is_histogram(sparse: SparseHistogram) -> bool:
 
 
 def zero_demand(demand: RevisionDemand) -> RevisionDemand:
-    """The demand that the worker would have told at its very start."""
+    """Returns the demand that the worker would have sent at its very start."""
     return replace(
         demand,
         arrivals=0,

@@ -1,22 +1,22 @@
 """Service rates learnt from what was served (the paper's mu): no profiling step, no clock, no IO.
 
-A replica's rate is what it yields at its concurrency limit. Below the limit it yields less, so that a lightly loaded
-replica only bounds its rate from below; what is learnt is therefore kept apart by occupancy, and by batch size, because
-a batch of 64 does not take 64 times as long as a batch of one. One *cell* holds the seconds of work per inference at
-one batch size and occupancy (both in half octaves), smoothed: the newest second weighs ``ALPHA``, unless it was of few
-requests; then a cell remembers about ``MEMORY_REQUESTS`` of them, so that chance does not rule it. A model that has
-become faster or slower is followed at once all the same: when the last ``RECENT_S`` of work differ from the mean by
-more than chance explains, they are the mean. Seconds in which next to nothing ended are a stall and no rate, unless
-they last (``STALL``); and a full cell that a later yield below the limit belies is forgotten (``DISPROVED``).
+A replica's rate is its yield at its concurrency limit. Below the limit it yields less, so a lightly loaded replica only
+gives a lower bound. What is learnt is therefore kept apart by occupancy, and by batch size, because a batch of 64 does
+not take 64 times as long as a batch of one. One *cell* holds the seconds of work per inference at one batch size and
+occupancy (both in half octaves), smoothed. The newest second weighs ``ALPHA``, unless it had few requests; then a cell
+remembers about ``MEMORY_REQUESTS`` of them, so that chance does not rule it. A model that has become faster or slower
+is followed at once all the same: when the last ``RECENT_S`` of work differ from the mean by more than chance explains,
+they become the mean. Seconds in which next to nothing ended are a stall and no rate, unless they last (``STALL``). A
+full cell is forgotten when a later yield below the limit disproves it (``DISPROVED``).
 
-A replica that is never full has a known rate too where more company brings no more: twice the requests in flight, and
-within ``GAIN`` the same yield (``_plateau``). So a server without a limit, or one that does one thing at a time behind
-many slots, is known without being filled. Where it still brings some, what the last doubling of it has brought is
-carried on up to the limit (``_OccupancyGain.at``): more company never brings more than less company did.
+A replica that is never full has a known rate too where higher occupancy brings no more: twice the requests in flight,
+and the same yield within ``GAIN`` (a plateau). So a server without a limit, or one that does one thing at a time behind
+many slots, is known without being filled. Where higher occupancy still brings some, the gain of its last doubling is
+extrapolated to the limit (``_OccupancyGain.at``): a further doubling never brings more than the one before.
 
 The first requests of a replica do not count (``WARM_REQUESTS``): a cold model is slow.
 
-A rate is for one replica with one share of its device; shares do not change while a replica lives, and a group has one.
+A rate is for one replica with one share of its device. Shares do not change while a replica lives, and a group has one.
 """
 
 import math
@@ -31,41 +31,43 @@ ALPHA = 0.3
 MEMORY_REQUESTS = 200
 """A cell's memory in requests, where a second brings fewer than this."""
 FOLD_REQUESTS = 4
-"""Requests that are gathered before they count: of less, the edges of the interval would tell more than the work."""
+"""Requests that are gathered before they count: with fewer, the edges of the interval would dominate."""
 FULL = 0.9
-"""From this share of its limit on a replica counts as full; it cannot always be filled to the last slot."""
+"""Share of its limit from which on a replica counts as full; it cannot always be filled to the last slot."""
 CROWDED_FULL = 0.5
-"""The same while requests wait: the rest is credits on their way."""
+"""The same share while requests wait: the rest is credits on their way."""
 WARM_REQUESTS = 8
 WARM_S = 20.0
-"""A replica is warm after so many requests, or so much work."""
+"""A replica is warm after ``WARM_REQUESTS`` requests, or this many seconds of work."""
 MIN_WORK_S = 1e-9
-"""Work of less is rounding; what is divided by it may overflow."""
+"""Less work than this is rounding; a quotient of it may overflow."""
 SUMMARY_S = 5
-"""How often what was learnt below the limit is looked through anew."""
+"""Interval at which what was learnt below the limit is summarised again."""
 MAX_CELLS = 64
 """Cells kept per group, the latest used ones."""
 RECENT_S = 8.0
 RECENT_REQUESTS = 12
-"""What is compared with the mean, to see whether the model has changed: at least so long, and of so many requests."""
+"""The recent work that is compared with the mean has at least ``RECENT_S`` seconds and this many requests."""
 CHANGED = 0.05
-"""A smaller difference is no change: the mean gets there by itself."""
+"""A smaller relative difference is no change: the mean gets there by itself."""
 CHANGE_SIGMAS = 4.0
 """Standard errors of the recent work that a difference must exceed to be no chance."""
 OUTLIER, OUTLIER_FOLDS = 9.0, 5
-"""No second scatters more than three times as much as the others; once there are so many."""
+"""No second scatters more than three times as much as the others (the square of that), once there are this many
+seconds."""
 STALL = 10.0
-"""So many times the mean is a stall (our choice): aside until the last ``RECENT_S`` and ``RECENT_REQUESTS`` are it."""
+"""A second this many times as slow as the mean is a stall (our choice). It does not count until the last ``RECENT_S``
+and ``RECENT_REQUESTS`` are as slow."""
 DISPROVED = 1.25
-"""A replica that is not full and yields so much more than full ones once did shows that those were disturbed."""
+"""A replica that is not full and yields this much more than full ones once did shows that those were disturbed."""
 GAIN = 0.05
-"""Twice the company that brings less than this more yield brings none."""
+"""Twice the occupancy brings nothing if it brings less than this much more yield."""
 TRUSTED_REQUESTS = 50
-"""Requests behind a cell from which on it may tell of a plateau; and what a cell of an earlier process weighs."""
+"""Requests behind a cell from which on it may show a plateau; also the weight of a cell of an earlier process."""
 MAX_UNANSWERED = 0.1
-"""So many requests that ended without an answer, for each answered one, change no rate."""
+"""Unanswered requests per answered one up to which no rate changes."""
 _APART = 2
-"""Half octaves between two occupancies that tell of a plateau: twice the requests in flight."""
+"""Half octaves between two occupancies that can show a plateau: twice the requests in flight."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,12 +83,12 @@ class LearntCell:
 
 
 class Work(NamedTuple):
-    """What one replica did in one interval. Integrals over the interval, in seconds."""
+    """The work of one replica in one interval. Integrals over the interval, in seconds."""
 
     requests: float
     inferences: float
     busy_s: float
-    """With at least one request in the model."""
+    """Time with at least one request in the model."""
     request_s: float
     """Integral of requests in flight."""
     inference_s: float
@@ -100,13 +102,15 @@ WorkFigures = tuple[float, float, float, float, float, float]
 
 
 _KNOWN = Struct("12d")
-"""What a cell knows. Means over requests, so that a mixture of sizes lies on the line between them: inferences of a
-request, its seconds of work, its execution time; how many requests they weigh, and the mean time of what they are of.
-The relative variance of the time of one request as neighbouring seconds scatter, seconds per inference in the newest
-second, how many seconds were compared. What came lately: since when, requests, inferences, seconds of work.
+"""The knowledge of a cell. Means over requests, so that a mixture of sizes lies on the line between them: inferences of
+a request, its seconds of work, its execution time. Then the number of requests behind these means, and the mean time of
+their ends. Then the relative variance of the time of one request as neighbouring seconds scatter, seconds per inference
+in the newest second, and the number of seconds compared. Then the recent work: its begin, requests, inferences, seconds
+of work.
 
-Packed: twelve numbers of ten thousand cells, each an object of its own somewhere in memory, take longer to fetch than
-to reckon with."""
+Packed: twelve numbers of ten thousand cells, each an object of its own in memory, take longer to fetch than to compute
+with.
+"""
 _UNKNOWN = (0.0,) * 12
 
 
@@ -128,7 +132,7 @@ class _Cell:
         self.pending_requests = self.pending_inferences = self.pending_busy_s = self.pending_execution_s = 0.0
         self.used_at = 0.0
         self.is_stalled = False
-        """What came lately is a stall's, and not in the mean."""
+        """True if the recent work is a stall's, and not in the mean."""
 
     @property
     def batch(self) -> float:
@@ -144,7 +148,7 @@ class _Cell:
 
     @property
     def requests(self) -> float:
-        """Weight of what is known."""
+        """Weight of the means, in requests."""
         return self.known[3]
 
     @property
@@ -156,14 +160,14 @@ class _Cell:
         return _KNOWN.unpack(self._known)
 
     def fold(self, now: float) -> bool:
-        """Takes what was gathered into the mean, if it is enough; whether there was no mean before."""
+        """Takes what was gathered into the mean, if it is enough. Returns whether there was no mean before."""
         fresh, inferences, busy_s = self.pending_requests, self.pending_inferences, self.pending_busy_s
         kept = self._known
         batch, seconds, execution_s, requests, learnt_at, noise, last, folds, since, count, items, work_s = (
             _KNOWN.unpack(kept)
         )
         if fresh < FOLD_REQUESTS and not (
-            # So much work would have ended as many.
+            # This much work would have ended as many.
             requests > 0.0 and busy_s > STALL * FOLD_REQUESTS * seconds
         ):
             return False
@@ -191,7 +195,7 @@ class _Cell:
             since = now
         count, items, work_s = count + fresh, items + inferences, work_s + busy_s
         if count >= RECENT_REQUESTS and now - since >= RECENT_S:
-            # Whether the work of the last seconds is another model's than the one that the mean is of.
+            # The mean may be of another model than the work of the last seconds.
             if requests > 0.0:
                 off = abs(work_s / items * (batch / seconds) - 1.0)
                 if off > CHANGED and off > CHANGE_SIGMAS * math.sqrt(noise / count):
@@ -211,8 +215,8 @@ class _Cell:
         return is_first
 
     def is_disproved_by(self, other: "_Cell") -> bool:
-        """Whether ``other``, of the same size and below the limit, has shown since that more is possible: in requests
-        too, because somewhat larger batches alone yield more."""
+        """Returns whether ``other``, of the same size and below the limit, has since shown that more is possible. In
+        requests too, because somewhat larger batches alone yield more."""
         return (
             other.requests >= TRUSTED_REQUESTS
             and other.learnt_at > self.used_at
@@ -231,7 +235,7 @@ class _Cell:
 
 
 class Rate(NamedTuple):
-    """What is known of one replica's service rate."""
+    """A known service rate of one replica."""
 
     mu_ips: float
     is_at_limit: bool
@@ -248,19 +252,19 @@ def _half_octave(value: float) -> int:
 
 
 class _Below(NamedTuple):
-    """What is known of one batch size from replicas that were not full."""
+    """A summary of one batch size from replicas that were not full."""
 
     mu_ips: float
     is_limit: bool
-    """More company brings no more."""
+    """True if higher occupancy brings no more."""
     min_execution_s: float
     """The smallest execution time."""
     expected_ips: float | None
-    """At the limit; None: nothing is known of company, or no limit."""
+    """Expected rate at the limit; None if too few occupancies are known, or there is no limit."""
 
 
 class GroupRates:
-    """Service rates of one group. What was learnt below the limit is looked through every ``SUMMARY_S``."""
+    """Service rates of one group. What was learnt below the limit is summarised every ``SUMMARY_S``."""
 
     __slots__ = (
         "_cells",
@@ -279,16 +283,16 @@ class GroupRates:
         self._cells: dict[_Key, _Cell] = {}
         self._second = self._summed_at = -1
         self._only: _Cell | None = None
-        """The cell of the last work while there is no other, and its key: nothing is looked up then."""
+        """The cell of the last work while there is no other: no lookup is needed then. Its key follows."""
         self._size = self._occupancy = 0
         self._full: list[_Cell] | None = []
-        """Known cells of full replicas in order of batch size; None: to be made anew."""
+        """Known cells of full replicas in order of batch size; None if the list must be built again."""
         self._unanswered: dict[_Key, Sequence[float]] = {}
-        """By known cell: what is gathered where much was given up, as :meth:`_with_unanswered` has it."""
+        """Gathered work with many unanswered requests, by known cell, as in :meth:`_with_unanswered`."""
         self._limit = 0.0
-        """Slots of a replica, in requests, as last told; 0: none."""
+        """Slots of a replica, in requests, as last reported; 0: none."""
         self._of_size: dict[int, _Below | None] = {}
-        """By batch size in half octaves, as far as asked for."""
+        """Summaries by batch size in half octaves, as far as they were queried."""
 
     def served(
         self,
@@ -299,10 +303,10 @@ class GroupRates:
         is_crowded: bool,
         unanswered: tuple[float, float] | None = None,
     ) -> bool:
-        """One interval of one warm replica. ``limit``: its slots, in requests (0: none); ``is_crowded``: requests
-        waited meanwhile, so that every slot there is was taken; ``unanswered``: requests and inferences that ended
-        without an answer, and are not in ``work``, where they are many. Answers whether something has become known of
-        which nothing was known before."""
+        """Adds one interval of one warm replica, and returns whether a first rate has become known. ``limit``: its
+        slots, in requests (0: none). ``is_crowded``: requests waited meanwhile, so every slot was taken.
+        ``unanswered``: requests and inferences that ended without an answer and are not in ``work``; given only where
+        they are many."""
         requests, inferences, busy_s, request_s, inference_s, execution_s = work
         if not (busy_s > MIN_WORK_S and request_s > MIN_WORK_S):
             return False
@@ -335,11 +339,12 @@ class GroupRates:
     def _with_unanswered(
         self, key: _Key, work: Work | WorkFigures, unanswered: tuple[float, float]
     ) -> tuple[float, float, float, float] | None:
-        """Requests, inferences, busy seconds and execution time to count where much was given up; None: nothing.
+        """Returns requests, inferences, busy seconds and execution time to count where many requests were unanswered,
+        or None.
 
-        What a replica could have served lies between what was answered and all that ended. A rate in between stays; one
-        that is outside by more than chance moves to the nearer end. As a first figure the answered ones alone will do
-        if they are the larger part, since a rate that is too low harms nobody.
+        The possible yield of a replica lies between what was answered and all that ended. A rate in between stays; one
+        that is outside by more than chance moves to the nearer end. As a first figure the answered requests alone
+        suffice if they are the majority: a rate that is too low does no harm.
         """
         cell = self._cells.get(key)
         requests, inferences, busy_s, request_s, _, execution_s = work
@@ -371,7 +376,7 @@ class GroupRates:
         return cell
 
     def _fold(self, now: float, second: int) -> bool:
-        """Once a second."""
+        """Folds all cells, once a second."""
         is_first = False
         for cell in self._cells.values() if self._only is None else (self._only,):
             is_first |= cell.fold(now)
@@ -385,8 +390,8 @@ class GroupRates:
         return is_first
 
     def rate(self, batch: float | None) -> Rate | None:
-        """The rate of one replica for requests of about ``batch`` inferences, None: as they last were; the result is
-        None before anything was learnt."""
+        """Returns the rate of one replica for requests of about ``batch`` inferences; without ``batch`` as they last
+        were. Returns None before anything was learnt."""
         full = self._full
         if full is None:
             full = [cell for (_, occupancy), cell in self._cells.items() if occupancy == _FULL_KEY and cell.is_known]
@@ -401,8 +406,8 @@ class GroupRates:
         return None if known is None else Rate(known.mu_ips, is_at_limit=known.is_limit)
 
     def known(self, batch: float | None) -> tuple[float, bool, float, float | None] | None:
-        """Rate, whether it is the limit, :meth:`min_execution_s` and what is expected at the limit where the rate is not it;
-        None before anything was learnt."""
+        """Returns the rate, whether it is the limit, :meth:`min_execution_s`, and the expected rate at the limit where
+        the rate is not it. Returns None before anything was learnt."""
         at = self._at(batch)
         if at is None:
             return None
@@ -413,18 +418,18 @@ class GroupRates:
 
     @property
     def full_at(self) -> float | None:
-        """When a replica was last full; None: none was."""
+        """When a replica was last full; None if none was."""
         return max(
             (cell.used_at for (_, occupancy), cell in self._cells.items() if occupancy == _FULL_KEY), default=None
         )
 
     def min_execution_s(self, batch: float | None) -> float | None:
-        """Mean execution time at the lowest occupancy known, for requests of about ``batch`` inferences."""
+        """Returns the mean execution time at the lowest occupancy known, for requests of about ``batch`` inferences."""
         known = self._at(batch)
         return None if known is None else known.min_execution_s
 
     def learnt(self) -> tuple[LearntCell, ...]:
-        """What is to be kept over a restart."""
+        """Returns what is kept over a restart."""
         return tuple(
             LearntCell(
                 size=size,
@@ -439,7 +444,7 @@ class GroupRates:
         )
 
     def restore(self, cells: Iterable[LearntCell]) -> None:
-        """Takes up what an earlier process has learnt; what was learnt here counts more."""
+        """Adds what an earlier process has learnt; what was learnt here counts more."""
         for cell in cells:
             numbers = (cell.batch, cell.seconds_per_request, cell.execution_s, cell.requests)
             if not all(math.isfinite(number) and number > 0.0 for number in numbers) or len(self._cells) >= MAX_CELLS:
@@ -451,7 +456,7 @@ class GroupRates:
         self._full, self._of_size, self._only = None, {}, None
 
     def _at(self, batch: float | None) -> _Below | None:
-        """Of the nearest known batch size."""
+        """Returns the summary of the nearest known batch size."""
         size = -1 if batch is None else _half_octave(batch)
         if size not in self._of_size:
             self._of_size[size] = self._summary(size)
@@ -482,7 +487,7 @@ class GroupRates:
         return _Below(best_ips, False, min_execution_s, expected_ips)
 
     def _forget_disproved(self) -> None:
-        """Full cells that cannot be true any more; to see what is, a replica must be full again."""
+        """Forgets full cells that a later yield has disproved; a replica must be full again to replace them."""
         for key, full in list(self._cells.items()):
             if key[1] == _FULL_KEY and full.is_known:
                 rest = (cell for (size, occupancy), cell in self._cells.items() if size == key[0] and occupancy >= 0)
@@ -503,20 +508,21 @@ class GroupRates:
 
 
 class _OccupancyGain(NamedTuple):
-    """What company brings, from the most that was seen and half of that or less."""
+    """The gain of higher occupancy, from the highest one seen and one of half of it or less."""
 
     mu_ips: float
-    """With the most company; or, as that may have been long ago, what less of it has yielded since, if that is more."""
+    """Yield at the highest occupancy; or, as that may have been long ago, the later yield at a lower one, if that is
+    more."""
     occupancy: int
     gain: float
-    """How many times as much as with half of the company."""
+    """Ratio of the yields at an occupancy and at half of it."""
 
     @property
     def is_plateau(self) -> bool:
         return self.gain <= 1.0 + GAIN
 
     def at(self, limit: float) -> float:
-        """The yield at ``limit`` requests in flight, if more company goes on bringing as much."""
+        """Returns the yield at ``limit`` requests in flight, if further doublings go on bringing as much."""
         doublings = log2(limit) - self.occupancy / _APART
         return self.mu_ips * self.gain**doublings if doublings > 0.0 else self.mu_ips
 
@@ -536,8 +542,8 @@ def _occupancy_gain(cells: Mapping[_Key, _Cell]) -> _OccupancyGain | None:
 
 
 def _between(cells: list[_Cell], batch: float) -> float:
-    """The rate at ``batch`` from cells in order of batch size: the time of one request is a line between two known
-    sizes (that of SMIF's table 1 is one, within 3.2 %); outside of them the rate of the nearest holds."""
+    """Returns the rate at ``batch`` from cells in order of batch size. The time of one request is a line between two
+    known sizes (that of SMIF's table 1 is one, within 3.2 %). Outside of them the rate of the nearest holds."""
     above = next((index for index, cell in enumerate(cells) if cell.batch >= batch), len(cells))
     if above == 0 or above == len(cells):
         return cells[min(above, len(cells) - 1)].mu_ips

@@ -1,7 +1,7 @@
 """Sums and histograms over the last seconds, in slots of fixed length: bounded memory whatever arrives.
 
-Unlike the windows of ``tidegate.autoscaler.policies.kpa.windows`` these forget by themselves: silence counts as
-silence.
+Unlike the windows of ``tidegate.autoscaler.policies.kpa.windows`` these forget by themselves: seconds without a record
+count as zeros.
 """
 
 import math
@@ -17,8 +17,6 @@ from tidegate.records.replica_sample import SparseHistogram
 
 UPPER_MICROS = tuple(bucket_upper_micros(index) for index in range(BUCKETS))
 LOWER_MICROS = (0, *UPPER_MICROS[:-1])
-TIE = 1e-9
-"""A rank this near to a cumulative count counts as equal to it."""
 
 
 class RecentSums:
@@ -64,7 +62,7 @@ class RecentSums:
         self._totals = list(map(add, self._totals, values))
 
     def sums(self, now: float) -> Sequence[float]:
-        """The sums at ``now``."""
+        """Returns the sums at ``now``."""
         if self._filled:
             slot = math.floor(now / self._slot_s)
             if slot > self._newest:
@@ -72,7 +70,7 @@ class RecentSums:
         return self._totals
 
     def span_s(self, now: float) -> float:
-        """Seconds that :meth:`sums` covers: the window, or less while it fills; at least one slot."""
+        """Returns the seconds that :meth:`sums` covers: the window, or less while it fills; at least one slot."""
         slot = math.floor(now / self._slot_s)
         seen = self._slots if self._started is None else slot - self._started + 1
         return max(1, min(self._slots, seen)) * self._slot_s
@@ -95,20 +93,20 @@ class RecentSums:
 
 
 Done = tuple[float, float, float, float]
-"""What replicas did in a while: requests, inferences, and the sums of their execution and queueing seconds."""
+"""Work of replicas: requests, inferences, and the sums of their execution and queueing seconds."""
 NOTHING_DONE: Done = (0.0, 0.0, 0.0, 0.0)
 
 
 class RecentWork:
-    """What was done in the last ``window_s`` seconds, from reading to reading: noting costs an addition per figure, and
-    a reading is of the time since the last one that is at least the window old."""
+    """The work of the last ``window_s`` seconds, from reading to reading. Noting costs an addition per figure. A
+    reading covers the time since the latest earlier reading that is at least the window old."""
 
     __slots__ = ("_execution_s", "_inferences", "_marks", "_queue_s", "_requests", "_window_s")
 
     def __init__(self, window_s: float = 10.0) -> None:
         self._window_s = window_s
         self._marks: deque[tuple[float, Done]] = deque(((-math.inf, NOTHING_DONE),))
-        """(when, all that was done until then) of earlier readings."""
+        """(time, all work until then) of earlier readings."""
         self._requests: float = 0
         self._inferences: float = 0
         self._execution_s = self._queue_s = 0.0
@@ -120,14 +118,14 @@ class RecentWork:
         self._queue_s += queue_s
 
     def read(self, now: float) -> Done:
-        """What was done lately; nothing at all is exactly zero."""
+        """Returns the recent work; no work at all is exactly zero."""
         marks, oldest = self._marks, now - self._window_s
         while len(marks) > 1 and marks[1][0] <= oldest:
             marks.popleft()
         requests, inferences, execution_s, queue_s = marks[0][1]
         until = self._requests, self._inferences, self._execution_s, self._queue_s
         if until[0] <= requests:
-            # Small numbers again: sums that grow for ever would lose what is small.
+            # Back to small numbers: sums that grow for ever would lose small terms.
             self._requests = self._inferences = 0
             self._execution_s = self._queue_s = 0.0
             marks.clear()
@@ -152,7 +150,7 @@ MARK_S = 0.9
 
 
 class Reading(NamedTuple):
-    """What a histogram tells."""
+    """Quantile and counts of a histogram."""
 
     quantile_s: float | None
     total: int
@@ -167,25 +165,25 @@ Seen = tuple[tuple[int, ...], tuple[int, ...]]
 """A cumulative histogram as it is kept until the next one: rising buckets, and their counts."""
 NOTHING_SEEN: Seen = ((), ())
 Gain = tuple[tuple[int, ...], Sequence[int], int]
-"""What a cumulative histogram has got since a moment: rising buckets, their counts, and the sum of these."""
+"""The growth of a cumulative histogram since a moment: rising buckets, their counts, and the sum of these."""
 NO_GAIN: Gain = ((), (), 0)
 
 
 def seen(histogram: SparseHistogram) -> Seen:
-    """``histogram`` to be kept; what cannot be true has seen nothing."""
+    """Returns ``histogram`` in the form that is kept; an impossible one counts as empty."""
     found = gained(histogram, NOTHING_SEEN)
     return NOTHING_SEEN if found is None else found[1]
 
 
 def gained(histogram: SparseHistogram, before: Seen) -> tuple[Gain, Seen] | None:
-    """What came since ``before``, and what is to be kept for the next time; None: what is told cannot be true. Buckets
-    that shrank (a reset nobody announced) have got nothing."""
+    """Returns the growth since ``before``, and what is to be kept for the next time; None if the histogram is
+    impossible. Buckets that shrank (an unannounced reset) have grown by nothing."""
     if not histogram:
         return NO_GAIN, NOTHING_SEEN
-    buckets, counts = zip(*histogram)  # noqa: B905 - pairs, whose check takes as long as all of it
+    buckets, counts = zip(*histogram)  # noqa: B905 - a check of the pairs would take as long as all the rest
     known_buckets, known = before
     if buckets == known_buckets:
-        # Nearly always the same buckets as before; numbers that are none fail a comparison.
+        # Nearly always the same buckets as before; a NaN fails a comparison.
         if counts == known:
             return NO_GAIN, before
         more = list(map(sub, counts, known))
@@ -227,14 +225,14 @@ class RecentHistogram:
         self._slots = slots
         self._slot_s = slot_s
         self._buckets: tuple[int, ...] = ()
-        """Rising; the counts have one for each."""
+        """Rising buckets; the counts have one for each."""
         self._counts: Sequence[int] = ()
         self._total = 0
         self._marks: deque[_Mark] = deque()
-        """Of the slots with observations, in their order."""
+        """Marks of the slots with observations, in their order."""
         self._cached_q: float | None = None
         self._cached_limit_s = 0.0
-        """What was last asked for, while nothing has changed since."""
+        """Arguments of the last reading, while nothing has changed since."""
         self._reading = NOTHING
 
     def add(self, now: float, observations: Iterable[tuple[int, int]]) -> None:
@@ -246,7 +244,7 @@ class RecentHistogram:
         self.gain(now, (buckets, [counts[index] for index in buckets], sum(counts.values())))
 
     def gain(self, now: float, more: Gain) -> None:
-        """Adds what came at ``now``, which never goes back by a whole slot."""
+        """Adds growth at ``now``, which never goes back by a whole slot."""
         buckets, counts, total = more
         if not total:
             return
@@ -261,7 +259,7 @@ class RecentHistogram:
         self._cached_q = None
 
     def _aligned(self, buckets: Sequence[int], counts: Sequence[int]) -> Sequence[int]:
-        """``counts`` by the buckets kept here, which become more where ``buckets`` has new ones."""
+        """Returns ``counts`` by the buckets kept here; new ones of ``buckets`` are added to these."""
         kept = self._buckets
         if not self._total:
             self._buckets = tuple(buckets)
@@ -275,11 +273,11 @@ class RecentHistogram:
         return _spread(buckets, counts, union)
 
     def quantile(self, now: float, q: float) -> float | None:
-        """The q-quantile in seconds, interpolated inside its bucket; None without observations."""
+        """Returns the q-quantile in seconds, interpolated inside its bucket; None without observations."""
         return self.reading(now, q, math.inf).quantile_s
 
     def reading(self, now: float, q: float, limit_s: float) -> Reading:
-        """The q-quantile and how many observations there are, in all and later than ``limit_s``."""
+        """Returns the q-quantile and the number of observations, in all and later than ``limit_s``."""
         marks = self._marks
         if not marks:
             return NOTHING
@@ -322,24 +320,6 @@ class RecentHistogram:
 
 
 def _spread(buckets: Sequence[int], counts: Sequence[int], over: Sequence[int]) -> list[int]:
-    """``counts`` of ``buckets``, with zeros for the other buckets of ``over``."""
+    """Returns ``counts`` of ``buckets``, with zeros for the other buckets of ``over``."""
     get = dict(zip(buckets, counts, strict=True)).get
     return [get(index, 0) for index in over]
-
-
-def histogram_quantile(q: float, buckets: Sequence[tuple[float | None, float]]) -> float | None:
-    """The q-quantile of cumulative buckets ``(upper bound, count)``, as model servers publish them; an upper bound of
-    None is infinity. Linear inside the bucket, whose lower edge is the bound before it, 0 for the first; in the
-    infinite bucket the largest finite bound. None without observations."""
-    total = buckets[-1][1] if buckets else 0.0
-    if not total > 0:
-        return None
-    rank, lower, below = q * total, 0.0, 0.0
-    for upper, count in buckets:
-        own = count - below
-        if own > 0 and count >= rank - TIE:
-            if upper is None:
-                return lower
-            return lower + (upper - lower) * min(1.0, max(0.0, rank - below) / own)
-        lower, below = lower if upper is None else upper, max(below, count)
-    return lower

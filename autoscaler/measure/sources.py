@@ -1,6 +1,6 @@
-"""What is kept of each source of samples: gateway workers and replicas, as they were last heard of.
+"""The state kept of each source of samples: gateway workers and replicas.
 
-A sample that repeats a sequence number is dropped, a new incarnation starts from zero. What a sample adds to the
+A sample that repeats a sequence number is dropped; a new incarnation starts from zero. What a sample adds to the
 figures of its revision is in ``tidegate.autoscaler.measure.measurements``.
 """
 
@@ -19,11 +19,11 @@ flight, of execution and of queueing."""
 YOUNG_S = 5.0
 """A source first seen at a lower age than this is counted from its start, an older one from its first sample on."""
 RESET_AFTER = 3
-"""So many samples in a row that run backwards are a reset that nobody announced: the next one is a new start."""
+"""Samples in a row that run backwards count as an unannounced reset after this many: the next one is a new start."""
 
 
 class WorkerDemand(NamedTuple):
-    """What one gateway worker contributes to a revision: means over its last interval, levels at its end."""
+    """The contribution of one gateway worker to a revision: means over its last interval, levels at its end."""
 
     at: float
     rps: float = 0.0
@@ -33,34 +33,36 @@ class WorkerDemand(NamedTuple):
     waiting_inferences: int = 0
     oldest_waiting_s: float = 0.0
     is_measured: bool = True
-    """False: it has counted requests before its first sample here, so what comes now is not known before the next."""
+    """False: the worker counted requests before its first sample here, so the present rate is unknown before the next
+    one."""
 
 
 @dataclass(slots=True)
 class RevisionReport:
-    """What one gateway worker has told of one revision."""
+    """The last report of one gateway worker about one revision."""
 
     demand: RevisionDemand | None = None
-    """The last usable one."""
+    """The last usable demand."""
     latency: Seen = NOTHING_SEEN
-    """Its histogram."""
+    """Histogram of that demand."""
     groups: tuple[GroupTraffic, ...] = ()
-    """Groups when their latencies were last taken: at the revision's turn. Their window is of thirty seconds, in slots
-    of five; a revision's own latencies are taken every second."""
+    """Groups when their latencies were last processed, in the revision's phase. Their window is of thirty seconds, in
+    slots of five; a revision's own latencies are processed every second."""
     latencies: tuple[Seen, ...] = ()
-    """Their histograms."""
+    """Histograms of those groups."""
     contribution: WorkerDemand | None = None
     impossible: int = 0
     """Impossible demands in a row."""
 
     def begin_at(self, demand: RevisionDemand) -> None:
-        """What comes is counted from this demand on."""
+        """Counts from this demand on."""
         self.demand, self.latency = demand, seen(demand.latency)
         self.groups, self.latencies = demand.groups, tuple([seen(each.latency) for each in demand.groups])
         self.impossible = 0
 
     def group_gains(self, groups: tuple[GroupTraffic, ...]) -> tuple[list[tuple[str, Gain]], tuple[Seen, ...]] | None:
-        """What the histograms of ``groups`` got, by group, and what is to be kept of them; None: one cannot be true."""
+        """Returns the growth of the histograms of ``groups``, by group, and what is to be kept of them; None if one is
+        impossible."""
         gains, kept = [], []
         known, count, others = self.groups, len(self.groups), None
         for index, group in enumerate(groups):
@@ -89,16 +91,16 @@ class GatewaySource:
     at: float
     """When its last usable sample arrived."""
     reports: dict[str, RevisionReport] = field(default_factory=dict)
-    """By revision."""
+    """Last reports by revision."""
     refused: int = 0
     """Samples in a row that were not newer than the last usable one."""
 
 
 @dataclass(slots=True)
 class ReplicaSource:
-    """What is kept of one replica: its means, as :class:`Means`, and the counters of its last usable sample. All in one
-    object that is written in place: of ten thousand every further one would be fetched from memory in each second. A
-    sample with its histograms is not kept, because ten thousand of them, let go a second later, cost more to free than
+    """The state kept of one replica: its means, as :class:`Means`, and the counters of its last usable sample. All in
+    one object that is written in place: each further object of ten thousand replicas would be fetched from memory in
+    each second. A sample with its histograms is not kept: freeing ten thousand of them a second later costs more than
     all that is read."""
 
     incarnation: str
@@ -107,13 +109,13 @@ class ReplicaSource:
     concurrency: float
     concurrency_inferences: float
     app: AppSample | None = None
-    """What its model server said in the last usable sample."""
+    """Metrics of its model server in the last usable sample."""
     sampled: int = 1
     rps: float = 0.0
     ips: float = 0.0
     busy: float = 0.0
     interval_s: float = 0.0
-    """What the means are of."""
+    """Length of the interval that the means cover."""
     sequence: int = -1
     uptime_s: float = 0.0
     requests: int = 0
@@ -129,15 +131,15 @@ class ReplicaSource:
     refused: int = 0
     """Samples in a row that were not newer than the last usable one, or ran backwards."""
     group: GroupMeasurements | None = None
-    """What is kept of its group, found once: by the name, among the groups of its revision."""
+    """Measurements of its group, looked up once: by the name, among the groups of its revision."""
     group_name: str = ""
     groups: dict[str, GroupMeasurements] | None = None
     executions: Seen = NOTHING_SEEN
-    """Its execution times when they were last taken."""
+    """Its execution times when they were last processed."""
     executions_due: float = 0.0
 
     def count(self, sample: ReplicaSample) -> None:
-        """What the next sample is compared with."""
+        """Keeps the counters that the next sample is compared with."""
         self.sequence, self.uptime_s = sample.sequence, sample.uptime_s
         self.requests, self.inferences = sample.requests, sample.inferences
         self.failures, self.cancelled = sample.failures, sample.cancelled
@@ -147,9 +149,9 @@ class ReplicaSource:
         self.execution_s, self.queue_s = sample.execution_s, sample.queue_s
 
     def gain(self, sample: ReplicaSample) -> ReplicaGain | None:
-        """What the replica did since its last usable sample, of the same life; None: this one does not follow that one
-        without a fault. Counters that run on are not negative; what this refuses may still be plausible, and is looked
-        at more closely. By rounding a sum may have shrunk a little."""
+        """Returns the work of the replica since its last usable sample, of the same incarnation; None if this sample
+        does not follow that one without a fault. Counters that run on are not negative. A sample refused here may still
+        be plausible, and is checked more closely. By rounding a sum may have shrunk a little."""
         number, up_s, done, items = sample.sequence, sample.uptime_s, sample.requests, sample.inferences
         failures, cancelled, unanswered = sample.failures, sample.cancelled, sample.unanswered
         busy_s, request_s, inference_s = sample.busy_s, sample.in_flight_request_s, sample.in_flight_inference_s
@@ -201,6 +203,6 @@ class ReplicaSource:
 
 
 def began_here(last_at: float | None, uptime_s: float, now: float) -> bool:
-    """Whether all that a process counted happened under our eyes: it is young, or began after its predecessor's last
-    sample."""
+    """Returns whether all that a process counted happened since it was watched: it is young, or began after its
+    predecessor's last sample."""
     return uptime_s <= YOUNG_S if last_at is None else uptime_s <= now - last_at + YOUNG_S

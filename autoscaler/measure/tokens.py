@@ -1,11 +1,11 @@
 """Rates in tokens: what arrives, what each group does, and what one of its replicas can do (lambda, throughput, mu).
 
-Tokens are counted at the gateways (``tidegate.records``), where an answer's are known at its end; what arrives
-counts with what it is expected to take. A replica's rate in tokens is its rate in inferences, as it was learnt at the
-limit (``tidegate.autoscaler.measure.rates``), times the tokens that an inference had then: so both are of the same
-work, and the rate in tokens stands while the sizes of requests change and the one in inferences has to be learnt anew.
+Tokens are counted at the gateways (``tidegate.records.tokens``), where an answer's are known at its end. Arrivals count
+with the tokens that they are expected to take. A replica's rate in tokens is its rate in inferences, as learnt at the
+limit (``tidegate.autoscaler.measure.rates``), times the tokens that an inference had then. So both describe the same
+work: the rate in tokens holds while the sizes of requests change and the rate in inferences has to be learnt again.
 
-A revision whose gateways tell of no tokens has none of this.
+Without reports of tokens by its gateways a revision has none of this.
 """
 
 from collections.abc import Callable, Iterable
@@ -19,17 +19,18 @@ from tidegate.records.gateway_sample import GroupTokens, TokensSeen
 SLOTS: Final = 10
 """Seconds over which rates are taken, as those in inferences are."""
 MEMORY: Final = 200.0
-"""Inferences whose size is remembered, as many as requests in a service rate
+"""Number of inferences with a remembered size, as many as requests in a service rate
 (``tidegate.autoscaler.measure.rates``)."""
 OUTLIER_AFTER: Final = 20.0
 MAX_TIMES: Final = 100.0
-"""Once so many inferences are known, the next ones count as so many times their mean at most: a model server that tells
-nonsense once does not change what ``target-tps`` asks for over the next thousand. Our choice: honest sizes differ less.
-"""
+"""Once ``OUTLIER_AFTER`` inferences are known, the next ones count as this many times their mean at most. A model
+server that reports nonsense once does not change what ``target-tps`` asks for over the next thousand. Our choice:
+honest sizes differ less."""
 FULL_S: Final = 2.5
-"""What a gateway tells now was begun when replicas were full, if one was so lately."""
+"""Answers reported now began when replicas were full, if a replica was full within this time."""
 FORGET: Final = 1.0 / 300.0
-"""So much of a larger time to the first output enters with each report: an old smaller one is forgotten in minutes."""
+"""Share of a larger time to the first output that enters with each report: an old smaller one is forgotten in
+minutes."""
 MAX_GROUPS: Final = 64
 _NOTHING: Final = TokensSeen()
 
@@ -65,13 +66,14 @@ class _GroupTokens:
 
     @property
     def at_the_limit(self) -> float | None:
-        """Tokens of an inference when the service rate was learnt. One that was never full has its rate from less."""
+        """Tokens of an inference when the service rate was learnt. A group that was never full has its rate from lower
+        occupancy."""
         known = self.when_full.known
         return self.lately.known if known is None else known
 
 
 class TokenMeter:
-    """What is kept of one revision."""
+    """Token counts and rates of one revision."""
 
     __slots__ = ("_arrived", "_done", "_groups", "_lately")
 
@@ -84,8 +86,8 @@ class TokenMeter:
     def note(
         self, report: TokensSeen, before: TokensSeen | None, now: float, full_at: Callable[[str], float | None]
     ) -> bool:
-        """What came since ``before`` (None: since the start of the worker); False: that cannot be true, it is left out.
-        ``full_at``: when a replica of a group was last full."""
+        """Adds the growth since ``before`` (None for the start of the worker); returns False if it is impossible and
+        left out. ``full_at``: when a replica of a group was last full."""
         known = before or _NOTHING
         gains = [getattr(report, name) - getattr(known, name) for name in _COUNTERS]
         groups = _gains(report.groups, known.groups)
@@ -117,7 +119,7 @@ class TokenMeter:
             group.when_full.note(inferences, tokens)
 
     def rates(self, groups: Iterable[GroupObservation], now: float) -> TokenRates:
-        """What is known at ``now``; ``groups``: the observation's."""
+        """Returns the rates at ``now``; ``groups``: the observation's."""
         span_s = self._done.span_s(now)
         prompt, completion = self._done.sums(now)
         found = {}
@@ -151,7 +153,7 @@ _Gain = tuple[str, int, int, float | None]
 
 
 def _gains(report: tuple[GroupTokens, ...], before: tuple[GroupTokens, ...]) -> list[_Gain] | None:
-    """What came since, of groups with any; None: one cannot be true."""
+    """Returns the growth of groups that have any; None if one is impossible."""
     known = {each.group: each for each in before}
     gains: list[_Gain] = []
     for each in report:

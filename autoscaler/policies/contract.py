@@ -1,11 +1,11 @@
-"""What a policy is: it looks at an observation and says what it wishes, with reasons.
+"""The protocol of a policy: an observation in, a recommendation with reasons out.
 
-A policy is built for one revision, keeps what it needs between ticks, reads no clock and does no IO; the same
-sequence of (observation, now) always gives the same sequence of wishes. Bounds, scale to zero, capacity and the choice
+A policy is built for one revision, keeps what it needs between ticks, reads no clock and does no IO. The same sequence
+of (observation, now) always gives the same sequence of recommendations. Bounds, scale to zero, capacity and the choice
 of accelerators for a bare number are not its business (``tidegate.autoscaler.decisions.limits``,
 ``tidegate.autoscaler.decisions.groups``).
 
-Adding one: its file in ``autoscaler/policies``, its row in the registry there, its tests.
+To add one: its file or folder in ``autoscaler/policies``, its row in ``registry.py``, its tests.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,17 +20,17 @@ from tidegate.records.decision import GroupDecision, Reason
 
 
 class Recommendation(msgspec.Struct, frozen=True, kw_only=True):
-    """What a policy wants before any limit."""
+    """A policy's result before any limit."""
 
     desired: int | None
-    """Replicas over all groups; None: no opinion (no data), hold."""
+    """Replicas over all groups; None to hold (no data)."""
     groups: tuple[GroupDecision, ...] | None = None
-    """Replicas by accelerator, from policies that choose accelerators; None: the number is spread by price."""
+    """Replicas by accelerator, from policies that choose accelerators. With None the number is spread by price."""
     reasons: tuple[Reason, ...] = ()
     is_zero_settled: bool = False
-    """Zero was decided by a protocol of the policy's own, which the limits' is not to be asked about."""
+    """True if zero was decided by a protocol of the policy's own; the protocol of the limits is then skipped."""
     observed: Mapping[str, float] = msgspec.field(default_factory=dict)
-    """The figures it went by, for the decision record."""
+    """The figures behind the recommendation, for the decision record."""
 
 
 class Policy(Protocol):
@@ -41,11 +41,11 @@ class Policy(Protocol):
 
     @property
     def retention_s(self) -> float:
-        """How much longer than ``scale-to-zero-after`` the last replica stays."""
+        """Time that the last replica stays beyond ``scale-to-zero-after``."""
         ...
 
     def decide(self, observation: Observation, now: float) -> Recommendation:
-        """The wish at ``now``; called about once a second."""
+        """Returns the recommendation at ``now``; called about once a second."""
         ...
 
 
@@ -61,4 +61,4 @@ class PolicyRow:
     """The policy's class and those of the objects that it keeps between ticks
     (``tidegate.autoscaler.policies.policy_state``)."""
     warnings: Callable[[Function], tuple[str, ...]] = field(default=lambda function: ())
-    """What a function asks of it that may come to nothing, in words for who deploys it."""
+    """Returns the function's settings that may have no effect, in words for the operator."""

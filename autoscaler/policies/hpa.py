@@ -52,7 +52,8 @@ class HpaScaler:
         self._changed_at: float | None = None
 
     def decide(self, now: float, current: int, metric: float | None) -> int:
-        """Replicas from ``current`` ones whose mean utilisation is ``metric``; None: not known, keep."""
+        """Returns the replicas to follow ``current`` ones with mean utilisation ``metric``; None (unknown) keeps the
+        number."""
         if metric is None:
             return current
         wanted = self._bounded(self.recommendation(current, metric))
@@ -70,13 +71,13 @@ class HpaScaler:
         return count
 
     def begin(self, now: float, count: int) -> None:
-        """``count`` replicas run already, wanted by somebody who is not remembered: a restart shrinks nothing before a
-        cool-down has passed."""
+        """Notes ``count`` replicas that run already, without a remembered recommendation: a restart shrinks
+        nothing before a cool-down has passed."""
         self._recommended.append((now, count))
         self._changed_at = now
 
     def recommendation(self, current: int, metric: float) -> int:
-        """What the ratio alone asks for."""
+        """Returns the number that the ratio alone asks for."""
         ratio = metric / self.parameters.target
         if abs(ratio - 1.0) <= self.parameters.tolerance + TIE:
             return current
@@ -99,8 +100,9 @@ class HpaScaler:
 def rolling_utilization(
     samples: Sequence[tuple[float, Mapping[str, float | None]]], window_s: float, now: float
 ) -> float | None:
-    """What the exporter publishes: mean utilisation in percent of the devices that belong to a function, over the
-    window. A device that is None does not belong to it at that moment; moments without any do not count."""
+    """Returns the figure that the exporter publishes: mean utilisation in percent of the devices that belong to a
+    function, over the window. A device that is None does not belong to it at that moment; moments without any do not
+    count."""
     means = []
     for at, devices in samples:
         used = [value for value in devices.values() if value is not None and math.isfinite(value)]
@@ -110,7 +112,7 @@ def rolling_utilization(
 
 
 class RollingUtilization:
-    """The same, fed moment by moment; keeps one window of moments."""
+    """Computes the same, fed moment by moment; keeps one window of moments."""
 
     __slots__ = ("_samples", "_window_s")
 
@@ -133,10 +135,9 @@ class RollingUtilization:
 class HpaPolicy:
     """The rule on one metric of the observation, averaged over the ready replicas and a window.
 
-    A replica that starts counts as idle while the metric asks for more, so that a slow start is not answered by ever
-    more starts. A metric that nobody tells is a reason to hold, never a zero; but one per request, that was told while
-    there were some, is zero when the window and the function are empty of them. Zero replicas and back are the limits'
-    business.
+    A starting replica counts as idle while the metric asks for more, so that a slow start is not followed by ever more
+    starts. A metric that no source reports is a reason to hold, never a zero. A metric per request that was reported
+    before is zero when the window and the function have no requests. Zero replicas and back are decided by the limits.
     """
 
     __slots__ = ("_due", "_last", "_mean", "_metric", "_period_s", "_was_told", "scaler")
@@ -205,12 +206,12 @@ class HpaPolicy:
 
 
 def _busy(group: GroupObservation) -> float | None:
-    """Share of its time in which a replica had work."""
+    """Returns the share of its time in which a replica had work."""
     return 100.0 * group.busy / group.ready if group.sampled and group.ready else None
 
 
 def _slots(group: GroupObservation) -> float | None:
-    """Share of the slots in use."""
+    """Returns the share of the slots in use."""
     if not (group.sampled and group.ready and group.limit):
         return None
     return 100.0 * group.concurrency / (group.ready * group.limit)
@@ -219,25 +220,25 @@ def _slots(group: GroupObservation) -> float | None:
 BUILT_IN: Mapping[str, Callable[[GroupObservation], float | None]] = MappingProxyType({"busy": _busy, "slots": _slots})
 """Metrics that every observation has."""
 OF_DEVICES = ("cpu", "gpu-memory", "gpu-utilization")
-"""Metrics that the control process reads of devices and processes, where there are some."""
+"""Metrics that the control process reads of devices and processes, if there are any."""
 
 
 def warnings(function: Function) -> tuple[str, ...]:
-    """A metric that nobody may ever tell holds the size for ever."""
+    """Returns a warning for a metric that may never be reported: it holds the size for ever."""
     given: dict[str, Any] = scaling_parameters.values(HPA_PARAMETERS, function.scaling.parameters)
     metric, reported = given["metric"], {*LEVELS, *UNITS}
     if metric in BUILT_IN or metric in OF_DEVICES:
         return ()
     if metric not in reported:
         known = ", ".join(sorted({*BUILT_IN, *OF_DEVICES, *reported}))
-        return (f"policy.metric {metric}: nobody tells it, so the size will be held; known: {known}",)
+        return (f"policy.metric {metric}: no source reports it, so the size will be held; known: {known}",)
     if not function.user_metrics:
-        return (f"policy.metric {metric}: only the model server tells it, and spec.metrics is not given",)
+        return (f"policy.metric {metric}: only the model server reports it, and spec.metrics is not given",)
     return ()
 
 
 def mean_metric(name: str, groups: Sequence[GroupObservation]) -> float | None:
-    """A metric in percent, mean over the ready replicas of the groups that tell it; None: nobody does."""
+    """Returns a metric in percent, mean over the ready replicas of the groups that report it; None if no group does."""
     read = BUILT_IN.get(name)
     total, replicas = 0.0, 0
     for group in groups:

@@ -1,9 +1,9 @@
-"""What a policy remembers, as plain data, and back: a replay goes on from it bit for bit.
+"""The state of a policy as plain data, and back: a replay continues from it bit for bit.
 
 No pickle: only plain values, the collections below and the classes that a policy's row names (``PolicyRow.keeps``) are
-written or made. An object is ``{"Calm": {attribute: value, ...}}``; what JSON has no word for has one here
-(``{"tuple": [...]}``, ``{"deque": [...]}``, ``{"dict": [[key, value], ...]}``, ``{"float": "inf"}``), and the function
-that the policy decides for is ``{"function": null}``: a recording has it in its header.
+recorded or restored. An object is ``{"Calm": {attribute: value, ...}}``. Values that JSON lacks have a form here
+(``{"tuple": [...]}``, ``{"deque": [...]}``, ``{"dict": [[key, value], ...]}``, ``{"float": "inf"}``). The function that
+the policy decides for is ``{"function": null}``: a recording has it in its header.
 """
 
 import math
@@ -18,7 +18,7 @@ import msgspec
 from tidegate.function import Function
 
 Plain = Any
-"""What JSON can hold."""
+"""A value that JSON can hold."""
 
 _PLAIN = (type(None), bool, int, str)
 
@@ -27,15 +27,15 @@ RECORDED_NAMES = {"MissMemory": "Scars", "ScaleInTimer": "Calm", "SlowGroupHold"
 
 
 class StateError(ValueError):
-    """It is no state of this policy, or the policy keeps something that cannot be written down."""
+    """The data is no state of this policy, or the policy keeps something that cannot be recorded."""
 
 
 class OtherVersionError(StateError):
-    """The state is of a version of this program that remembered other things."""
+    """The state was recorded by a version of this program with other attributes."""
 
 
 def snapshot(value: object, function: Function, keeps: Collection[type]) -> Plain:
-    """``value`` as plain data. Raises StateError for an object of a class that is not in ``keeps``."""
+    """Returns ``value`` as plain data. Raises StateError for an object of a class that is not in ``keeps``."""
     kind = type(value)
     if kind in _PLAIN:
         return value
@@ -57,7 +57,7 @@ def snapshot(value: object, function: Function, keeps: Collection[type]) -> Plai
 
 
 def restored(plain: Plain, function: Function, keeps: Collection[type]) -> Any:
-    """The value that :func:`snapshot` wrote down. Raises StateError."""
+    """Returns the value that :func:`snapshot` recorded. Raises StateError."""
     if isinstance(plain, list):
         return [restored(each, function, keeps) for each in plain]
     if not isinstance(plain, dict):
@@ -103,7 +103,7 @@ def _attributes(kind: type) -> Iterable[str]:
 
 
 def _made(kind: type, values: dict[str, Any]) -> object:
-    """An object without a call of its constructor: it has been constructed once, elsewhere."""
+    """Returns an object without calling its constructor: it has been constructed once, elsewhere."""
     names = _attributes(kind)
     if values.keys() != set(names):
         other = ", ".join(sorted(values.keys() ^ set(names)))

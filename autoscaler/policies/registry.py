@@ -11,12 +11,12 @@ REGISTRY: dict[str, PolicyRow] = {row.name: row for row in (kpa.ROW, hpa.ROW, sm
 
 
 def names() -> tuple[str, ...]:
-    """The known policies, sorted."""
+    """Returns the known policies, sorted."""
     return tuple(sorted(REGISTRY))
 
 
 def row(name: str) -> PolicyRow:
-    """The row of a policy; raises InvalidInputError that lists the known names."""
+    """Returns the row of a policy; raises InvalidInputError that lists the known names."""
     found = REGISTRY.get(name)
     if found is None:
         raise InvalidInputError("policy", [Fault("policy", repr(name), "one of " + ", ".join(names()))])
@@ -24,5 +24,5 @@ def row(name: str) -> PolicyRow:
 
 
 def build(function: Function, now: float, ready: int) -> Policy:
-    """A new policy for one revision of ``function`` that has ``ready`` replicas at ``now``."""
+    """Returns a new policy for one revision of ``function`` that has ``ready`` replicas at ``now``."""
     return row(function.scaling.policy).build(function, now, ready)

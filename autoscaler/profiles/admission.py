@@ -1,14 +1,15 @@
-"""Can a function's SLA be held with the accelerators that there are? With figures, before anything is started. Pure.
+"""Checks whether a function's SLA can be held with the given accelerators, with figures, before anything is started.
+Pure.
 
-For each accelerator kind that the function may use: the time of one inference (on an empty replica), what a replica
-yields, how many replicas there can be. Where they come from: rates that were learnt of this model, else those of the
-revision before, else the profile of an emulated accelerator; else they are not known, and nothing is said against it.
+For each accelerator kind that the function may use: the time of one inference (on an empty replica), the yield of a
+replica, the number of possible replicas. The figures are rates learnt of this model, else those of the revision before,
+else the profile of an emulated accelerator. Without any of these they are unknown, and nothing is objected.
 
-A profile tells the yield at the largest batch that leaves room inside the latency (``ROOM``), as the concurrency limit
+A profile gives the yield at the largest batch that leaves room inside the latency (``ROOM``), as the concurrency limit
 would be learnt. ``target-ips`` is provided as the SLA policy does it: the cheapest kinds first, at the target
 utilisation.
 
-Only what can never hold is refused: a latency below what each kind takes for one inference by its declared profile,
+Only what can never hold is refused: a latency below the time of one inference on every kind by its declared profile,
 jitter in its favour. Everything else is a warning: rates change, and accelerators may be added.
 """
 
@@ -25,11 +26,11 @@ from tidegate.manifest import policy_parameters as scaling_parameters
 from tidegate.manifest.policy_parameters import SMIF_PARAMETERS
 
 UTILIZATION = 0.8
-"""Part of its rate that a replica is planned with by policies that have no ``target-utilization``."""
+"""Share of a replica's rate that policies without ``target-utilization`` plan with."""
 
 
 class Source(StrEnum):
-    """Where the figures of a kind come from."""
+    """Origin of the figures of a kind."""
 
     LEARNT = "learnt"
     EARLIER = "earlier"
@@ -44,13 +45,13 @@ class Kind:
 
     accelerator: Accelerator
     room: Room
-    """For replicas of this function."""
+    """Room for replicas of this function."""
     mu_ips: float | None = None
     """Learnt rate of one replica."""
     one_s: float | None = None
     """Learnt time of one inference."""
     is_own: bool = False
-    """Whether both are this very model's."""
+    """True if both are this very model's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,33 +62,33 @@ class KindFigures:
     one_s: float | None
     """Time of one inference on an empty replica."""
     meets_latency: bool | None
-    """None: there is no target, or the time is not known."""
+    """None if there is no target, or the time is unknown."""
     mu_ips: float | None
     """Inferences per second of one replica."""
     places: int
-    """Replicas of this function that there can be, if nobody else were there."""
+    """Possible replicas of this function, if it were alone."""
     free: int
     price_per_hour: float
-    """Of one replica."""
+    """Price of one replica."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assessment:
     kinds: tuple[KindFigures, ...]
     provided: tuple[tuple[str, int], ...] = ()
-    """Replicas by accelerator that carry ``target-ips``, the cheapest kinds first; empty: none is asked for, or no rate
-    is known."""
+    """Replicas by accelerator that carry ``target-ips``, the cheapest kinds first; empty if there is no such target, or
+    no rate is known."""
     provided_ips: float | None = None
-    """What they carry at the target utilisation."""
+    """Rate that they carry at the target utilisation."""
     price_per_hour: float | None = None
-    """Of those replicas; without ``target-ips`` of one replica on the cheapest kind that meets the latency."""
+    """Price of those replicas; without ``target-ips`` of one replica on the cheapest kind that meets the latency."""
     warnings: tuple[str, ...] = ()
     refusal: str | None = None
-    """Why the latency can never be held: what would be allowed."""
+    """Why the latency can never be held: the allowed range."""
 
 
 def assess(function: Function, kinds: Sequence[Kind]) -> Assessment:
-    """``kinds``: those that the function may use, cheapest first."""
+    """Returns the assessment. ``kinds``: those that the function may use, cheapest first."""
     latency_s, utilization = function.sla.latency_s, _utilization(function)
     figures = tuple(_figures(kind, function, latency_s) for kind in kinds)
     usable = [each for each in figures if each.meets_latency is not False]
@@ -141,7 +142,7 @@ def _figures(kind: Kind, function: Function, latency_s: float | None) -> KindFig
 
 
 def _yield(profile: Profile, largest: int, latency_s: float | None) -> float | None:
-    """Inferences per second at the largest batch that leaves room inside the latency."""
+    """Returns inferences per second at the largest batch that leaves room inside the latency."""
     batch = largest
     if latency_s is not None and profile.per_item_s > 0.0:
         batch = math.floor((ROOM * latency_s - profile.base_s) / profile.per_item_s + 1e-9)
@@ -153,7 +154,7 @@ def _yield(profile: Profile, largest: int, latency_s: float | None) -> float | N
 def _provide(
     usable: Sequence[KindFigures], target: float, utilization: float, max_scale: int
 ) -> tuple[dict[str, int], float]:
-    """(replicas by kind for ``target``, what they carry)."""
+    """Returns (replicas by kind for ``target``, the rate that they carry)."""
     provided: dict[str, int] = {}
     carried, left = 0.0, max_scale or math.inf
     for each in usable:
@@ -189,7 +190,7 @@ def _too_little(target: float, carried: float, utilization: float, provided: dic
 
 
 def _refusal(kinds: Sequence[Kind], latency_s: float | None) -> str | None:
-    """What latency could be held at all, where this one cannot by the profiles of all its kinds."""
+    """Returns the latency that can be held, if this one cannot by the profiles of all its kinds."""
     if latency_s is None or not kinds:
         return None
     least: dict[str, float] = {}

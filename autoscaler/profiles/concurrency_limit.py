@@ -1,9 +1,9 @@
-"""``concurrency: auto``: the limit of a group's replicas, learnt from what they yield at different limits.
+"""``concurrency: auto``: the limit of a group's replicas, learnt from their yield at different limits.
 
-Wanted is the smallest limit at which throughput is within ``GAIN`` of the best and execution leaves room inside the
-latency target. Only time with every slot taken tells what a limit yields, so a limit is judged after ``ENOUGH_S`` such
-seconds. One step up, then one down, is tried where that is not known to be in vain; a limit that was left is tried
-again after ``RETRY_S``, twice as long each time. Without room it goes down as soon as that is known.
+The goal is the smallest limit at which throughput is within ``GAIN`` of the best and execution leaves room inside the
+latency target. Only time with every slot taken shows the yield of a limit, so a limit is judged after ``ENOUGH_S`` such
+seconds. One step up, then one down, is tried unless it is known to be useless. A limit that was left is tried again
+after ``RETRY_S``, twice as long each time. Without room it goes down as soon as that is known.
 
 A pure state machine: figures in, a limit with its reason out.
 """
@@ -30,7 +30,7 @@ MAX_RETRY_S = 86_400.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FullWork:
-    """What the replicas of a group did since the last call, in the time in which every slot was taken."""
+    """Work of a group's replicas since the last call, in the time in which every slot was taken."""
 
     inferences: float = 0.0
     busy_s: float = 0.0
@@ -46,7 +46,7 @@ class Advice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LearntLevel:
-    """What one limit yields, as it is kept over a restart. Times are Unix seconds."""
+    """Yield of one limit, as it is kept over a restart. Times are Unix seconds."""
 
     limit: int
     inferences: float
@@ -58,7 +58,7 @@ class LearntLevel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LearntLimit:
-    """What a :class:`LimitLearner` knows, as it is kept over a restart."""
+    """State of a :class:`LimitLearner`, as it is kept over a restart."""
 
     limit: int
     most: int
@@ -71,7 +71,7 @@ class _Level:
     busy_s: float = 0.0
     tail_s: float | None = None
     retry_at: float = -math.inf
-    """Not before this is it tried again."""
+    """Earliest time of another try."""
     retry_s: float = RETRY_S
 
     @property
@@ -91,7 +91,7 @@ class _Level:
         self.tail_s = work.tail_s if work.tail_s is not None else self.tail_s
 
     def put_off(self, now: float) -> None:
-        """It is left: not to be tried again for a while."""
+        """Leaves this level: it is not tried again for a while."""
         self.retry_at, self.retry_s = now + self.retry_s, min(2.0 * self.retry_s, MAX_RETRY_S)
 
     def forget(self) -> None:
@@ -104,7 +104,8 @@ def _below(limit: int) -> int | None:
 
 
 class LimitLearner:
-    """The limit of one group. ``slo_s`` None: any execution time is good. ``most``: what the server says it can."""
+    """The limit of one group. Without ``slo_s`` any execution time is good. ``most``: the maximum that the server
+    declares."""
 
     __slots__ = ("_levels", "_most", "_slo_s", "limit")
 
@@ -119,7 +120,7 @@ class LimitLearner:
         return self._most
 
     def learnt(self) -> LearntLimit:
-        """What is to be kept over a restart."""
+        """Returns what is kept over a restart."""
         levels = tuple(
             LearntLevel(
                 limit=limit,
@@ -134,7 +135,7 @@ class LimitLearner:
         return LearntLimit(limit=self.limit, most=self._most, levels=levels)
 
     def restore(self, stored: LearntLimit) -> None:
-        """Takes up where an earlier process was."""
+        """Continues where an earlier process was."""
         self.limit, self._most = max(1, min(stored.limit, stored.most)), stored.most
         for each in stored.levels:
             figures = (each.inferences, each.busy_s, each.tail_s or 0.0, each.retry_at or 0.0, each.retry_s)
@@ -143,7 +144,7 @@ class LimitLearner:
                 self._levels[each.limit] = _Level(each.inferences, each.busy_s, each.tail_s, retry_at, each.retry_s)
 
     def observe(self, now: float, work: FullWork) -> Advice:
-        """The limit from now on. ``work`` was done under the present one."""
+        """Returns the limit from now on. ``work`` was done under the present one."""
         level = self._levels.setdefault(self.limit, _Level())
         if not (math.isfinite(work.inferences) and math.isfinite(work.busy_s)) or min(work.inferences, work.busy_s) < 0:
             return self._kept("limit_measuring", "figures that cannot be")
@@ -169,9 +170,10 @@ class LimitLearner:
         return self._kept("limit_kept", f"{figure(level.mu_ips)} inferences/s at {self.limit}")
 
     def outlasted(self, now: float, tail_s: float) -> Advice | None:
-        """Clients gave up, so what would have been served is not known; but at the SLA's percentile execution would
-        have taken at least ``tail_s``, over ``ENOUGH_S`` under the present limit. That tells of room alone, and only
-        lowers the limit; None: there may be enough. What larger limits yielded is void: their company is larger."""
+        """Judges by a lower bound of execution times: clients gave up, so the yield is unknown, but at the SLA's
+        percentile execution would have taken at least ``tail_s``, over ``ENOUGH_S`` under the present limit. It shows
+        only whether there is room, and can only lower the limit. Returns None if there may be enough room. The yields
+        of larger limits become void: their occupancy is higher."""
         level = self._levels.setdefault(self.limit, _Level())
         if self._slo_s is None or tail_s <= ROOM * self._slo_s:
             return None
@@ -194,7 +196,7 @@ class LimitLearner:
         return self._moved(below, "limit_no_room", detail)
 
     def _best(self) -> int:
-        """The smallest known limit with room whose throughput is as good as the best one's."""
+        """Returns the smallest known limit with room whose throughput is as good as the best one's."""
         known = {at: level for at, level in self._levels.items() if level.is_known and self._has_room(level)}
         most = max(level.mu_ips for level in known.values())
         return min(at for at, level in known.items() if level.mu_ips >= (1.0 - GAIN) * most)

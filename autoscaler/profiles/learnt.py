@@ -1,10 +1,10 @@
-"""What was learnt of a function's groups, as it is kept over a restart and handed to its next revision.
+"""Learnt figures of a function's groups, as they are kept over a restart and passed to its next revision.
 
 A *profile* is of one model on one accelerator with one share of its device: rates by batch size and occupancy, and the
-concurrency limit. It is a revision's own when nothing that the speed depends on differs (``identity``): a redeploy
-that only changes the SLA goes on where the last one was. Else it is a *prior*: it counts until the revision has rates
-of its own. The content of model files is not looked at: a model that was replaced in place is followed like any model
-that changes its speed.
+concurrency limit. It is a revision's own if nothing that the speed depends on differs (``identity``): a redeploy that
+only changes the SLA continues with it. Else it is a *prior*: it counts until the revision has rates of its own. The
+content of model files is not looked at: a model that was replaced in place is followed like any model that changes its
+speed.
 """
 
 import hashlib
@@ -19,7 +19,7 @@ from tidegate.function import Function
 from tidegate.records.codec import encode
 
 MAX_PROFILES = 32
-"""Kept per function, the newest ones."""
+"""Profiles kept per function, the newest ones."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +28,7 @@ class LearntProfile:
     accelerator: str
     share: int
     at: float
-    """When it was last written down, Unix seconds."""
+    """When it was last stored, Unix seconds."""
     mean_batch: float | None = None
     """Inferences per request, as they last were."""
     cells: tuple[LearntCell, ...] = ()
@@ -44,7 +44,7 @@ class LearntFunction:
 
 
 def identity(function: Function, accelerator: Accelerator) -> str:
-    """Of everything that the speed of a replica depends on, as far as it is declared."""
+    """Returns a digest of everything that the speed of a replica depends on, as far as it is declared."""
     parts = (
         replace(function.server, copy=None),
         function.batching,
@@ -63,7 +63,7 @@ def identity(function: Function, accelerator: Accelerator) -> str:
 
 
 def found(known: LearntFunction, wanted: str, accelerator: str, share: int) -> tuple[LearntProfile | None, bool]:
-    """(the profile to start from, whether it is the revision's own); (None, False): there is none."""
+    """Returns (the profile to start from, whether it is the revision's own), or (None, False)."""
     here = [each for each in known.profiles if (each.accelerator, each.share) == (accelerator, share)]
     own = next((each for each in here if each.identity == wanted), None)
     if own is not None:
@@ -72,7 +72,7 @@ def found(known: LearntFunction, wanted: str, accelerator: str, share: int) -> t
 
 
 def merged(known: LearntFunction, fresh: Iterable[LearntProfile]) -> LearntFunction:
-    """``known`` with what was learnt since; equal to it where nothing was."""
+    """Returns ``known`` with what was learnt since; equal to it if nothing was learnt."""
     kept = {(each.identity, each.accelerator, each.share): each for each in known.profiles}
     for each in fresh:
         key = (each.identity, each.accelerator, each.share)
@@ -85,7 +85,7 @@ def merged(known: LearntFunction, fresh: Iterable[LearntProfile]) -> LearntFunct
 
 
 def rate_of(profile: LearntProfile) -> float | None:
-    """The rate that a profile tells for its last batch size; None: it was never learnt at the limit."""
+    """Returns a profile's rate for its last batch size; None if it was never learnt at the limit."""
     rates = GroupRates()
     rates.restore(profile.cells)
     rate = rates.rate(profile.mean_batch)
@@ -93,7 +93,7 @@ def rate_of(profile: LearntProfile) -> float | None:
 
 
 def floor_of(profile: LearntProfile) -> float | None:
-    """Execution time of one inference on an empty replica; None: not known."""
+    """Returns the execution time of one inference on an empty replica; None if unknown."""
     rates = GroupRates()
     rates.restore(profile.cells)
     return rates.min_execution_s(1.0)

@@ -1,15 +1,15 @@
 """``concurrency: auto`` at work: from samples of replicas to the limits of their groups.
 
-An interval between two samples of a replica counts when every slot was taken in it: its mean use is nearly the limit,
-or requests waited at both its ends and half the slots were in use (the others were on their way between gateway and
-replica, which is part of what the limit yields). Its time counts whole, gaps between two requests included: a second
-slot would fill them. Intervals in which the limit changed count for neither limit.
+An interval between two samples of a replica counts if every slot was taken in it: its mean use is nearly the limit, or
+requests waited at both its ends and half the slots were in use (the others were on their way between gateway and
+replica, which is part of the limit's yield). Its time counts whole, gaps between two requests included: a second slot
+would fill them. Intervals in which the limit changed count for neither limit.
 
-Where more than a tenth ended without an answer nothing is known of what the limit yields, but something of its room:
-an execution that nobody waited for would have taken at least as long as it was in the model. Clients who give up at
-once say nothing by that; those who waited longer than the target leaves room for say that the limit is too large.
+If more than a tenth ended without an answer the yield of the limit is unknown, but its room is partly known: an
+abandoned execution would have taken at least as long as it was in the model. Clients that give up at once say nothing
+about it. Clients that waited longer than the target leaves room for show that the limit is too large.
 
-The server's declared number is where a group starts, and the most it gets. Nothing moves without full replicas.
+The server's declared number is where a group starts, and its maximum. Nothing changes without full replicas.
 """
 
 from collections.abc import Iterable, Mapping
@@ -26,12 +26,12 @@ from tidegate.records.replica_sample import ReplicaSample
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimitNow:
-    """The limit of a group's replicas, and why."""
+    """The limit of a group's replicas, and its reason."""
 
     limit: int
     most: int
     reason: Reason | None = None
-    """Of the last advice; None: nothing was measured yet."""
+    """Reason of the last advice; None before the first measurement."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,21 +68,21 @@ class _Interval:
 
     @property
     def is_lost(self) -> bool:
-        """What would have been served is not known."""
+        """True if the yield is unknown."""
         return self.unanswered > MAX_UNANSWERED * self.answered
 
 
 @dataclass(slots=True)
 class _Stretch:
-    """Full intervals under one limit from one on in which much was lost."""
+    """Full intervals under one limit, from the first one with many unanswered requests."""
 
     seconds: float = 0.0
     answered: int = 0
     unanswered: int = 0
     spent_s: float = 0.0
-    """Time in the model of what was not answered, and of what may be in flight still."""
+    """Time in the model of unanswered requests, and of requests that may be in flight still."""
     in_flight: int = 0
-    """The most that this can be: the slots, once for every run of intervals."""
+    """Upper bound of the latter: the slots, once for every run of intervals."""
     executions: dict[int, int] = field(default_factory=dict)
     until: dict[str, float] = field(default_factory=dict)
     """Uptime of each replica at the end of its last interval."""
@@ -106,11 +106,11 @@ class _Stretch:
         return bool(self.until) and self.seconds >= ENOUGH_S * len(self.until)
 
     def tail_s(self, q: float) -> float | None:
-        """The least that execution times can have been at their percentile; None: not much was lost.
+        """Returns a lower bound of execution times at their percentile; None if few requests were unanswered.
 
-        What was not answered counts with its mean time in the model so far. That time is not told; it is what all
-        requests have spent there without the executions of those answered. Some of it those in flight at the end may
-        have spent, so the mean is over them too: too small rather than too large.
+        Unanswered requests count with their mean time in the model so far. That time is not reported; it is what all
+        requests have spent there without the executions of the answered ones. Those in flight at the end may have spent
+        part of it, so the mean is over them too: too small rather than too large.
         """
         if self.unanswered <= MAX_UNANSWERED * self.answered or not 0.0 < self.spent_s <= PLAUSIBLE:
             return None
@@ -130,13 +130,13 @@ class _TunedGroup:
     in_inferences: bool
     intervals: list[_Interval] = field(default_factory=list)
     executions: dict[int, int] = field(default_factory=dict)
-    """Of full intervals under the present limit, without those in which much was lost."""
+    """Executions of full intervals under the present limit, without those with many unanswered requests."""
     stretch: _Stretch = field(default_factory=_Stretch)
     advice: Advice | None = None
 
 
 class Tuners:
-    """The learnt limits of all groups whose concurrency is ``auto``, by revision and accelerator."""
+    """The learnt limits of all groups with concurrency ``auto``, by revision and accelerator."""
 
     __slots__ = ("_groups", "_stored", "_waited")
 
@@ -146,13 +146,13 @@ class Tuners:
         self._waited: dict[str, int] = {}
 
     def restore(self, revision: str, accelerator: str, stored: LearntLimit) -> None:
-        """What an earlier process, or the revision before, has learnt of such a group."""
+        """Adds the limit that an earlier process, or the revision before, has learnt of such a group."""
         if stored.limit >= 1 and stored.most >= 1:
             self._stored[revision, accelerator] = stored
 
     def found(self, function: Function, sample: ReplicaSample, accelerator: str, *, is_declared: bool) -> None:
-        """A ready replica of the group: its limit is where the first one starts. ``is_declared``: its server says how
-        much it can take; else anything may be tried."""
+        """Notes a ready replica of the group: the first one's limit is the start. ``is_declared``: its server declares
+        its maximum; else anything may be tried."""
         key = (sample.revision, accelerator)
         if key in self._groups or function.concurrency is not None or sample.limit < 1:
             return
@@ -168,7 +168,7 @@ class Tuners:
         )
 
     def measured(self, before: ReplicaSample, after: ReplicaSample, accelerator: str) -> None:
-        """Two samples of one life of a replica."""
+        """Adds two samples of one incarnation of a replica."""
         group = self._groups.get((after.revision, accelerator))
         seconds = after.uptime_s - before.uptime_s
         if group is None or seconds <= 0.0 or not before.limit == after.limit == group.learner.limit:
@@ -188,7 +188,8 @@ class Tuners:
         group.intervals.append(interval)
 
     def turn(self, now: float, waiting: Mapping[str, int]) -> list[Move]:
-        """Once a second, after the samples: the limits that change. ``waiting``: requests in gateways, by revision."""
+        """Returns the limits that change; to be called once a second, after the samples. ``waiting``: requests in
+        gateways, by revision."""
         moves = []
         for (revision, accelerator), group in self._groups.items():
             is_crowded = waiting.get(revision, 0) > 0 and self._waited.get(revision, 0) > 0
@@ -200,7 +201,7 @@ class Tuners:
 
     def _advised(self, group: _TunedGroup, now: float, is_crowded: bool) -> Advice | None:
         if not group.intervals:
-            return None  # nothing was heard: nothing moves
+            return None  # no samples: nothing changes
         least = CROWDED_FULL if is_crowded else FULL
         full = [each for each in group.intervals if each.used >= least]
         is_known = not all(each.is_lost for each in group.intervals)
@@ -238,7 +239,7 @@ class Tuners:
         )
 
     def limit(self, revision: str, accelerator: str) -> LimitNow | None:
-        """None: it is given by the function, or no replica was seen yet."""
+        """Returns the present limit; None if the function sets it, or no replica was seen yet."""
         group = self._groups.get((revision, accelerator))
         if group is None:
             return None
@@ -246,7 +247,7 @@ class Tuners:
         return LimitNow(limit=group.learner.limit, most=group.learner.most, reason=why)
 
     def learnt(self, revision: str) -> Iterable[tuple[str, LearntLimit]]:
-        """What is to be kept over a restart, by accelerator."""
+        """Returns what is kept over a restart, by accelerator."""
         return [(name, group.learner.learnt()) for (owner, name), group in self._groups.items() if owner == revision]
 
     def forget(self, revision: str) -> None:

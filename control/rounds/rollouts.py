@@ -127,7 +127,7 @@ class Rollouts:
         now: float,
     ) -> Rollout:
         """The rollout after a look at it."""
-        from tidegate.traffic.stages import Seen, advanced, aligned
+        from tidegate.traffic.stages import RolloutFacts, advanced, aligned
 
         if deployed.name not in self._windows:
             if not 0 <= now - rolling.since <= MISSED_S:
@@ -144,7 +144,9 @@ class Rollouts:
         )
         self._seen[deployed.name] = (new, old)
         budget = 1.0 - sla.percentile / 100.0
-        seen = Seen(is_ready=is_ready, is_in_force=is_in_force, is_stalled=is_stalled, new=new, old=old, budget=budget)
+        seen = RolloutFacts(
+            is_ready=is_ready, is_in_force=is_in_force, is_stalled=is_stalled, new=new, old=old, budget=budget
+        )
         return advanced(rolling, seen, now)
 
     def tallies(self, function: str) -> "tuple[Tally, Tally] | None":

@@ -501,7 +501,7 @@ class Round:
     def room(self, tracked: TrackedRevision) -> "dict[str, Room]":
         """Free places for a revision, less those that are held for other functions."""
         here = self._census.of(tracked.id)
-        return self.revocations.open_room(tracked.id, here, self.succession.room(tracked), self.clock.now())
+        return self.revocations.without_barred(tracked.id, here, self.succession.room(tracked), self.clock.now())
 
     async def _revoke(self, now: float) -> None:
         """Takes starts back that come to nothing; the decisions of this second find another kind."""
@@ -509,7 +509,7 @@ class Round:
 
         for tracked in tuple(self._tracked.values()):
             here = self._census.of(tracked.id)
-            room = self.succession.room(tracked) if self.revocations.concerns(tracked.id, here) else {}
+            room = self.succession.room(tracked) if self.revocations.needs_review(tracked.id, here) else {}
             if not room:
                 continue
             timeout_s = tracked.record.revision.function.readiness.start_timeout_s

@@ -55,7 +55,7 @@ class SizeRoutes:
 
         routing = function.routing
         if routing.size_routing is SizeRouting.OFF or routing.group_weights is not None:
-            self._sizing.settle(revision, BY_HAND)
+            self._sizing.fix(revision, BY_HAND)
             return BY_HAND
         groups = frozenset(name for name, count in ready.items() if count > 0)
         if not self._sizing.is_due(revision, groups, now):
@@ -66,7 +66,7 @@ class SizeRoutes:
         sized = [self._group(revision, name, ready[name], mu_ips.get(name), classes) for name in sorted(groups)]
         known = [group for group in sized if group is not None]
         requests = sum(counts.values()) if len(known) == len(sized) else 0
-        choice = self._sizing.look(revision, known if requests else sized_anyhow(groups), classes, requests, now)
+        choice = self._sizing.review(revision, known if requests else sized_anyhow(groups), classes, requests, now)
         if choice.sizes != before.sizes:
             code = "sizes_cut" if choice.sizes else "sizes_by_weights"
             told = ", ".join(f"{name} {_words(size)}" for name, size in sorted(choice.sizes.items()))

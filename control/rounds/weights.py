@@ -96,8 +96,8 @@ class Shares:
         function = tracked.record.function
         choice = None if self._sizes is None else self._sizes.of(tracked.id, function, ready, mu, now)
         mixed = mu if choice is None else {**mu, **choice.mu_ips}
-        companies = {name: self._rates.company(tracked.id, name) for name in ready}
-        groups = capacities(function.routing.group_weights, mixed, ready, companies)
+        occupancies = {name: self._rates.occupancy(tracked.id, name) for name in ready}
+        groups = capacities(function.routing.group_weights, mixed, ready, occupancies)
         weights = self._weights.update(tracked.id, groups, now)
         refusal = tracked.refusal(here, failure, now)
         return RevisionShare(

@@ -1,7 +1,8 @@
-"""``accelerators.yaml``: what the operator says this machine has. Text in, records out; every fault at once.
+"""``accelerators.yaml``: the operator's declaration of this machine's accelerators. Text in, records out; every fault
+at once.
 
-An entry may leave out what the machine itself can tell (an ``nvidia`` entry that only gives a price, a ``cpu`` entry
-without memory): ``discovered.settle`` fills it in. An emulated one must say everything, nobody else knows it.
+An entry may leave out what the machine itself reports (an ``nvidia`` entry with only a price, a ``cpu`` entry without
+memory): ``discovered.complete`` fills it in. An emulated one must be complete.
 """
 
 from collections.abc import Collection, Mapping
@@ -20,14 +21,14 @@ KEYS: Final[tuple[Row, ...]] = (
         key="name",
         kind=Text(NAME, "1 to 63 lower-case letters, digits and -, a letter or digit at both ends"),
         field="name",
-        description="What functions and prices call it.",
+        description="Name in functions and prices.",
     ),
-    Row(key="kind", kind=Choice(AcceleratorKind), field="kind", description="Where its work is done."),
+    Row(key="kind", kind=Choice(AcceleratorKind), field="kind", description="Kind of hardware."),
     Row(
         key="count",
         kind=Whole(1, 4096, "units"),
         field="count",
-        description="Units of it; a GPU, or so many cores.",
+        description="Number of units. A unit is a GPU, or `cores` cores.",
         default_words="cpu: as many as the cores allow; nvidia: as many as are found",
     ),
     Row(
@@ -49,7 +50,7 @@ KEYS: Final[tuple[Row, ...]] = (
         kind=Percent(1, 100),
         field="quota",
         default="100%",
-        description="Part of its cores' time that a replica gets; cpu only, where the system lets a quota be set.",
+        description="Part of its cores' time that a replica gets; cpu only, if the system permits a quota.",
     ),
     Row(
         key="price-per-hour",
@@ -87,7 +88,11 @@ KEYS: Final[tuple[Row, ...]] = (
         default_words="as found, else unknown",
     ),
     Row(
-        key="mps", kind=YesNo(), field="mps", default="false", description="An MPS daemon runs; replicas may share it."
+        key="mps",
+        kind=YesNo(),
+        field="mps",
+        default="false",
+        description="An MPS daemon runs; replicas may share a unit.",
     ),
     Row(key="mig", kind=YesNo(), field="mig", default="false", description="It can be partitioned (MIG)."),
 )
@@ -111,7 +116,7 @@ PROFILE_KEYS: Final[tuple[Row, ...]] = (
         kind=Percent(0, 100),
         field="jitter",
         default="0%",
-        description="Service times vary evenly by this much to both sides.",
+        description="Service times vary evenly by this much in both directions.",
     ),
 )
 
@@ -130,7 +135,7 @@ _ONLY_FOR: Final[Mapping[str, AcceleratorKind]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Declared:
-    """One entry. None: not said."""
+    """One entry. None means that the entry does not give the value."""
 
     name: str
     kind: AcceleratorKind
@@ -147,8 +152,8 @@ class Declared:
     mps: bool = False
     mig: bool = False
 
-    def settled(self, count: int, memory_bytes: int) -> Accelerator:
-        """With what was not said, or is the machine's. Cores are of ``cpu`` entries alone."""
+    def completed(self, count: int, memory_bytes: int) -> Accelerator:
+        """Returns the accelerator with the missing values filled in. Only ``cpu`` entries have cores."""
         return Accelerator(
             name=self.name,
             kind=self.kind,
@@ -168,7 +173,7 @@ class Declared:
 
 
 def parse(text: str, *, source: str) -> tuple[Declared, ...]:
-    """The accelerators that ``text`` declares, in its order. Raises InvalidInputError with every fault."""
+    """Returns the accelerators that ``text`` declares, in its order. Raises InvalidInputError with every fault."""
     faults = Faults(source)
     documents = load(text, faults)
     faults.raise_any()
@@ -208,7 +213,7 @@ def _entry(item: Node, where: str, names: Collection[str], faults: Faults) -> De
     section.close()
     for key in ("name", "kind"):
         if section.node.get(key) is None:
-            faults.say(section.path(key), "nothing", "it must be given", section.node.line)
+            faults.say(section.path(key), "nothing", "required", section.node.line)
     kind = values.get("kind")
     if isinstance(kind, AcceleratorKind):
         _check_kind(section, kind, faults)
@@ -222,7 +227,7 @@ def _entry(item: Node, where: str, names: Collection[str], faults: Faults) -> De
 
 
 def _read(section: Section, rows: tuple[Row, ...], faults: Faults) -> dict[str, Any]:
-    """The values of the keys that are given and readable, by where they land."""
+    """Returns the values of the keys that are present and readable, by field."""
     values: dict[str, Any] = {}
     for row in rows:
         scalar = section.scalar(row.key)
@@ -250,7 +255,7 @@ def _profile(section: Section, faults: Faults) -> Profile | None:
 def _check_kind(section: Section, kind: AcceleratorKind, faults: Faults) -> None:
     for key in _NEEDED[kind]:
         if section.node.get(key) is None:
-            faults.say(section.path(key), "nothing", f"an {kind.value} accelerator must say it", section.node.line)
+            faults.say(section.path(key), "nothing", f"required for kind {kind.value}", section.node.line)
     for key, only in _ONLY_FOR.items():
         node = section.node.get(key)
         if node is not None and kind is not only:

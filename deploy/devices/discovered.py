@@ -1,4 +1,5 @@
-"""What this machine has: NVIDIA devices by NVML, else its CPU cores; and how the operator's file is completed by it."""
+"""Discovery of this machine's accelerators: NVIDIA devices by NVML, else its CPU cores. Completes the operator's
+file."""
 
 import contextlib
 import os
@@ -31,36 +32,36 @@ class HostCpu:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gpu:
-    """One device as NVML tells it."""
+    """One device as NVML reports it."""
 
     uuid: str
     model: str
     memory_bytes: int
     tdp_w: float | None = None
     mig: bool = False
-    """True: it is in MIG mode, so that only its partitions can be used."""
+    """True if it is in MIG mode, so that only its partitions can be used."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inventory:
-    """What replicas can be placed on."""
+    """Accelerators and cores on which replicas can be placed."""
 
     accelerators: tuple[Accelerator, ...]
     host_cores: tuple[int, ...]
 
 
 def take_inventory(file: Path | None, log: Log) -> Inventory:
-    """The accelerators that ``file`` declares, or those that are found. Raises InvalidInputError for a faulty file,
-    OSError for one that cannot be read."""
+    """Returns the accelerators that ``file`` declares, or those that are found. Raises InvalidInputError for a faulty
+    file, and OSError if it cannot be read."""
     cpu, gpus = host_cpu(), nvidia_gpus(log)
     if file is None:
         return Inventory(accelerators=discover(cpu, gpus, log), host_cores=cpu.cores)
     declared = parse(file.read_text(encoding="utf-8"), source=str(file))
-    return Inventory(accelerators=settle(declared, cpu, gpus, log), host_cores=cpu.cores)
+    return Inventory(accelerators=complete(declared, cpu, gpus, log), host_cores=cpu.cores)
 
 
 def host_cpu() -> HostCpu:
-    """The cores of this process's affinity; all of the machine's where there is no such thing (macOS)."""
+    """Returns the cores of this process's affinity, or all of the machine's if the system has no affinity (macOS)."""
     if hasattr(os, "sched_getaffinity"):
         cores = tuple(sorted(os.sched_getaffinity(0)))
     else:
@@ -69,17 +70,18 @@ def host_cpu() -> HostCpu:
 
 
 def nvidia_gpus(log: Log) -> tuple[Gpu, ...]:
-    """The devices that NVML shows; none, and a line in the log, where there is no library, driver or device."""
+    """Returns the devices that NVML reports. Returns none, and logs a line, if there is no library, driver or
+    device."""
     try:
         import pynvml
     except ImportError:
-        log("no NVIDIA devices are looked for: the package nvidia-ml-py is not installed (extra `gpu`)")
+        log("NVIDIA devices are not detected: the package nvidia-ml-py is not installed (extra `gpu`)")
         return ()
     return read_gpus(pynvml, log)
 
 
 def read_gpus(nvml: Any, log: Log) -> tuple[Gpu, ...]:
-    """The devices that the module ``nvml`` (``pynvml``, or one like it) shows."""
+    """Returns the devices that the module ``nvml`` (``pynvml``, or one like it) reports."""
     try:
         nvml.nvmlInit()
     except nvml.NVMLError as error:
@@ -100,7 +102,7 @@ def read_gpus(nvml: Any, log: Log) -> tuple[Gpu, ...]:
 def _gpu(nvml: Any, index: int) -> Gpu:
     handle = nvml.nvmlDeviceGetHandleByIndex(index)
     tdp_w, mig = None, False
-    with contextlib.suppress(nvml.NVMLError):  # not told by every device
+    with contextlib.suppress(nvml.NVMLError):  # Some devices do not report it.
         tdp_w = nvml.nvmlDeviceGetPowerManagementDefaultLimit(handle) / 1000
     with contextlib.suppress(nvml.NVMLError):
         mig = nvml.nvmlDeviceGetMigMode(handle)[0] == nvml.NVML_DEVICE_MIG_ENABLE
@@ -114,19 +116,20 @@ def _gpu(nvml: Any, index: int) -> Gpu:
 
 
 def _text(value: str | bytes) -> str:
-    """Older versions of the library answer bytes."""
+    """Decodes the bytes that older versions of the library return."""
     return value.decode() if isinstance(value, bytes) else value
 
 
 def gpu_name(model: str) -> str:
-    """``NVIDIA H100 80GB HBM3`` -> ``h100-80gb-hbm3``, ``Tesla T4`` -> ``t4``: a name for files and annotations."""
+    """Returns a name for files and annotations: ``NVIDIA H100 80GB HBM3`` -> ``h100-80gb-hbm3``, ``Tesla T4`` ->
+    ``t4``."""
     words = _FILLERS.sub(" ", model.lower())
     name = re.sub(r"[^a-z0-9]+", "-", words).strip("-")[:63].rstrip("-")
     return name or "gpu"
 
 
 def discover(cpu: HostCpu, gpus: Sequence[Gpu], log: Log) -> tuple[Accelerator, ...]:
-    """One accelerator per GPU model; where there is no GPU, one for the cores of the machine."""
+    """Returns one accelerator per GPU model, or one for the cores of a machine without GPUs."""
     if not gpus:
         return (
             Accelerator(
@@ -140,7 +143,7 @@ def discover(cpu: HostCpu, gpus: Sequence[Gpu], log: Log) -> tuple[Accelerator, 
     found: dict[str, Accelerator] = {}
     for gpu in gpus:
         if gpu.mig:
-            log(f"{gpu.model} {gpu.uuid} is in MIG mode and is left out: its partitions are not placed yet")
+            log(f"{gpu.model} {gpu.uuid} is in MIG mode and is left out: partitions are not supported yet")
             continue
         name = gpu_name(gpu.model)
         known = found.get(name)
@@ -163,25 +166,25 @@ def discover(cpu: HostCpu, gpus: Sequence[Gpu], log: Log) -> tuple[Accelerator, 
     return tuple(found.values())
 
 
-def settle(declared: Sequence[Declared], cpu: HostCpu, gpus: Sequence[Gpu], log: Log) -> tuple[Accelerator, ...]:
-    """The operator's entries, completed by what the machine has. Only what is declared is used.
+def complete(declared: Sequence[Declared], cpu: HostCpu, gpus: Sequence[Gpu], log: Log) -> tuple[Accelerator, ...]:
+    """Returns the operator's entries, completed from the machine. Only declared accelerators are used.
 
-    An ``nvidia`` entry takes the devices of its name (or of a model whose name begins with it: ``h100`` takes
-    ``h100-80gb-hbm3``) that no entry before it took; without any it is left out, and said aloud.
+    An ``nvidia`` entry takes the devices of its name (or of a model with that prefix: ``h100`` takes
+    ``h100-80gb-hbm3``) that no earlier entry took. An entry without devices is left out with a warning.
     """
     by_name = {each.name: each for each in discover(cpu, gpus, log) if each.kind is AcceleratorKind.NVIDIA}
-    settled: list[Accelerator] = []
+    completed: list[Accelerator] = []
     for entry in declared:
         if entry.kind is not AcceleratorKind.NVIDIA:
-            settled.append(_complete(entry, cpu))
+            completed.append(_complete(entry, cpu))
             continue
         match = next((name for name in by_name if name == entry.name or name.startswith(f"{entry.name}-")), None)
         if match is None:
-            log(f"accelerator {entry.name} is declared, but no such NVIDIA device is here; it is left out")
+            log(f"accelerator {entry.name} is declared, but there is no such NVIDIA device; it is left out")
             continue
-        settled.append(_with_devices(entry, by_name.pop(match), log))
-    _warn_of_overdraft(settled, cpu, log)
-    return tuple(settled)
+        completed.append(_with_devices(entry, by_name.pop(match), log))
+    _warn_of_overdraft(completed, cpu, log)
+    return tuple(completed)
 
 
 def _complete(entry: Declared, cpu: HostCpu) -> Accelerator:
@@ -191,13 +194,13 @@ def _complete(entry: Declared, cpu: HostCpu) -> Accelerator:
         count = max(1, len(cpu.cores) // cores)
     if memory is None:
         memory = cpu.memory_per_core * cores
-    return entry.settled(count, memory)
+    return entry.completed(count, memory)
 
 
 def _with_devices(entry: Declared, found: Accelerator, log: Log) -> Accelerator:
     count = found.count if entry.count is None else min(entry.count, found.count)
     if entry.count is not None and entry.count > found.count:
-        log(f"accelerator {entry.name}: {entry.count} are declared, {found.count} are here")
+        log(f"accelerator {entry.name}: {entry.count} are declared, {found.count} are present")
     memory = found.memory_bytes if entry.memory_bytes is None else min(entry.memory_bytes, found.memory_bytes)
     return replace(
         found,

@@ -1,4 +1,4 @@
-"""What NVIDIA devices are doing at the moment, by NVML. Blocking calls: give them a thread of their own."""
+"""Current use of NVIDIA devices, by NVML. The calls block, so they need a thread of their own."""
 
 import threading
 from collections.abc import Collection
@@ -8,28 +8,28 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class DeviceUse:
-    """Percent of the device."""
+    """Use of a device in percent."""
 
     utilization: float
     """Share of the driver's last sampling period in which any kernel ran."""
     memory: float
-    """In use by anybody."""
+    """Memory in use by all processes."""
 
 
 class NvidiaUse:
-    """Reads devices by uuid and keeps the library open; ``nvml`` is the module ``pynvml`` or one like it."""
+    """Reads devices by uuid and keeps the library open. ``nvml`` is the module ``pynvml`` or one like it."""
 
     def __init__(self, nvml: Any) -> None:
         self._nvml = nvml
         self._handles: dict[str, Any] = {}
         self._is_open = False
-        self._one = threading.Lock()
+        self._lock = threading.Lock()
         self.fault: str | None = None
-        """Why something could not be read the last time; None: everything was."""
+        """Reason why a device could not be read the last time. None if all were read."""
 
     def read(self, uuids: Collection[str]) -> dict[str, DeviceUse]:
-        """Those that could be read; what is wrong with the others is in :attr:`fault`."""
-        with self._one:
+        """Returns the devices that could be read. :attr:`fault` explains the others."""
+        with self._lock:
             self.fault = None
             if not self._open():
                 return {}
@@ -56,7 +56,7 @@ class NvidiaUse:
             utilization = float(nvml.nvmlDeviceGetUtilizationRates(handle).gpu)
             return DeviceUse(utilization, 100.0 * memory.used / memory.total if memory.total else 0.0)
         except nvml.NVMLError as error:
-            self._handles.pop(uuid, None)  # a device that fell off and came back has another handle
+            self._handles.pop(uuid, None)  # A device that comes back has another handle.
             self.fault = f"NVML: {uuid}: {error}"
             return None
 
@@ -65,7 +65,7 @@ class NvidiaUse:
 
 
 def nvidia_use() -> NvidiaUse | None:
-    """None where the library's package is not installed (extra ``gpu``)."""
+    """Returns a reader. Returns None if the library's package is not installed (extra ``gpu``)."""
     try:
         import pynvml
     except ImportError:

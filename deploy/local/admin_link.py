@@ -1,4 +1,4 @@
-"""The line to one queue_proxy's admin endpoint: its state as a stream, commands with the epoch."""
+"""The link to one queue_proxy's admin endpoint: its state as a stream, commands with the epoch."""
 
 import asyncio
 import ssl
@@ -15,7 +15,7 @@ from tidegate.records.replica_state import ColdStartPhases, ReplicaState
 
 COMMAND_TIMEOUT_S: Final = 5.0
 _FIRST_PAUSE_S: Final = 0.005
-_LONGEST_PAUSE_S: Final = 0.1
+_MAX_PAUSE_S: Final = 0.1
 
 
 class LinkError(TidegateError):
@@ -34,12 +34,12 @@ class ProxyState:
 
 @cache
 def _no_tls() -> ssl.SSLContext:
-    """One context for all links: making one per client costs 20 ms, and nothing here uses TLS."""
+    """Returns one context for all links. Making one per client costs 20 ms, and no link uses TLS."""
     return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
 class ProxyLink:
-    """Speaks to ``unix:/path``. Both methods raise LinkError when the other side cannot be reached."""
+    """A client of ``unix:/path``. Both methods raise LinkError if the other side cannot be reached."""
 
     def __init__(self, admin: str) -> None:
         self.admin = admin
@@ -49,15 +49,15 @@ class ProxyLink:
 
     @cached_property
     def _client(self) -> httpx.AsyncClient:
-        """Made at first use, which is after the spawn."""
+        """The client, made at first use, which is after the spawn."""
         transport = httpx.AsyncHTTPTransport(uds=self._uds, verify=_no_tls())
         return httpx.AsyncClient(transport=transport, timeout=COMMAND_TIMEOUT_S, trust_env=False)
 
     async def states(self) -> AsyncIterator[ProxyState]:
-        """The present state, then each change, for ever: a broken stream is opened again.
+        """Yields the present state, then each change, without end: a broken stream is opened again.
 
-        Before the queue_proxy has made its socket there is nothing to wait on but time: 5 ms at first, 100 ms later.
-        Cancelled by its reader when the process is known to have ended.
+        Before the queue_proxy has made its socket, only polling helps: every 5 ms at first, every 100 ms later. The
+        reader cancels it when the process is known to have ended.
         """
         pause = _FIRST_PAUSE_S
         while True:
@@ -71,18 +71,18 @@ class ProxyLink:
                             yield decode(line, ProxyState)
                             pause = _FIRST_PAUSE_S
             except CodecError as error:
-                raise LinkError(f"the queue_proxy says what cannot be read: {error}") from error
+                raise LinkError(f"the queue_proxy sends an unreadable state: {error}") from error
             except httpx.TransportError:
-                pass  # not there yet, or just gone: its process is watched elsewhere
+                pass  # Not there yet, or just gone. Its process is watched elsewhere.
             await asyncio.sleep(pause)
-            pause = min(_LONGEST_PAUSE_S, pause * 1.5)
+            pause = min(_MAX_PAUSE_S, pause * 1.5)
 
     async def command(self, name: str, body: dict[str, int]) -> None:
-        """``POST /<name>``; raises LinkError unless it is answered 2xx."""
+        """Sends ``POST /<name>``. Raises LinkError unless the answer is 2xx."""
         try:
             reply = await self._client.post(f"{self._base}/{name}", json=body)
         except httpx.HTTPError as error:
-            raise LinkError(f"the queue_proxy does not answer to {name}: {error!r}") from error
+            raise LinkError(f"the queue_proxy does not answer {name}: {error!r}") from error
         if not reply.is_success:
             raise LinkError(f"the queue_proxy refuses {name}: {reply.status_code} {reply.text[:200]}")
 

@@ -24,7 +24,7 @@ from tidegate.deploy.local.cpu_quota import CpuQuotas
 from tidegate.deploy.local.fixed_ports import FixedPorts
 from tidegate.deploy.local.lifecycle import LocalLifecycle
 from tidegate.deploy.local.logs import prune
-from tidegate.deploy.local.proc import members, set_affinity
+from tidegate.deploy.local.proc import session_members, set_affinity
 from tidegate.deploy.local.processes import KILL_AFTER_S, ProcessTable, Warn, warn_on_stderr
 from tidegate.deploy.local.records import ProcessRecord
 from tidegate.deploy.local.recovery import pair_up
@@ -200,7 +200,7 @@ class LocalBackend:
             assignment = self._ledger.reassign_cores(replica_id, threads)
         except NoRoomError as error:
             raise ResizeRefusedError(str(error)) from error
-        for pid in members(replica.server.pid):
+        for pid in session_members(replica.server.pid):
             set_affinity(pid, assignment.cores)
         replica.details = replace(replica.details, assignment=assignment, threads=threads)
         for child in replica.children:

@@ -1,4 +1,4 @@
-"""What can be known of a function before its server is started: whether its files are there."""
+"""Checks of a function before its server is started: whether its files are there."""
 
 import os
 import shutil
@@ -9,7 +9,7 @@ from tidegate.function import Function, ServerKind
 
 
 def problems(function: Function, search_path: str | None) -> list[str]:
-    """Everything that would make a start fail, for the developer; empty where nothing does."""
+    """Returns everything that would make a start fail, for the developer. Empty if nothing would."""
     return [*_server(function, search_path), *_surroundings(function)]
 
 

@@ -1,8 +1,8 @@
-"""A part of the cores' time: the kernel's own quota, where this user may set one (cgroups, version 2 or 1).
+"""CPU quotas: part of the cores' time, by the kernel's own quota if this user may set one (cgroups, version 2 or 1).
 
 Each replica with a quota gets a group of its own, ``tidegate-<deployment>-<replica>``, below the group of the control
-process; it holds the model server and what that starts, and is removed when nothing is left in it. The period is 10 ms,
-so that a request of a few milliseconds is not stopped for 50.
+process. The group holds the model server and its children and is removed when it is empty. The period is 10 ms, so that
+a request of a few milliseconds is not stopped for 50.
 
 Theory: ``cpu.max`` (version 2) and ``cpu.cfs_quota_us`` (version 1) bound the time that all threads of the group
 together run in each period; half of one core is 5 ms in 10.
@@ -17,23 +17,23 @@ from typing import Final
 from tidegate.deploy.placement.ledger import WHOLE, Accelerator
 
 PERIOD_US: Final = 10_000
-LEAST_US: Final = 1_000
-"""The kernel takes no smaller quota."""
+MIN_QUOTA_US: Final = 1_000
+"""Smallest quota that the kernel accepts."""
 _PROC: Final = Path("/proc/self")
 
 
 class CpuQuotas:
-    """The quotas of one deployment. ``why`` says why there can be none; None: there can."""
+    """The quotas of one deployment. ``why`` is the reason if none can be set, else None."""
 
     def __init__(self, deployment: Path, warn: Callable[[str], None], proc: Path = _PROC) -> None:
         self._warn = warn
         self._warned: set[str] = set()
-        """Accelerators whose quota cannot be set, as was said once."""
+        """Accelerators with a quota that cannot be set, after the warning. It is written once."""
         self._prefix = f"tidegate-{hashlib.sha256(bytes(deployment)).hexdigest()[:8]}-"
         self._parent, self._is_v2, self.why = _parent(proc)
 
     def hold(self, replica: str, pid: int, kind: Accelerator) -> None:
-        """Holds a model server to its accelerator's quota; where that is not possible it is said, once."""
+        """Limits a model server to its accelerator's quota. Warns once if that is impossible."""
         if kind.quota >= WHOLE:
             return
         why = self._set(replica, pid, kind)
@@ -42,10 +42,10 @@ class CpuQuotas:
             self._warn(f"replicas on {kind.name} get their whole cores, not {kind.quota:g} % of them: {why}")
 
     def _set(self, replica: str, pid: int, kind: Accelerator) -> str | None:
-        """Why that is not possible; None: it is done."""
+        """Sets a quota. Returns None if it is set, else the reason."""
         if self._parent is None:
             return self.why
-        quota_us = max(LEAST_US, round(PERIOD_US * kind.cores * kind.quota / 100.0))
+        quota_us = max(MIN_QUOTA_US, round(PERIOD_US * kind.cores * kind.quota / 100.0))
         group = self._parent / f"{self._prefix}{replica}"
         try:
             group.mkdir(exist_ok=True)
@@ -60,19 +60,19 @@ class CpuQuotas:
         return None
 
     def sweep(self, kept: Iterable[str] = ()) -> None:
-        """Removes the groups in which nothing is left, but those of the replicas in ``kept``."""
+        """Removes empty groups, except those of the replicas in ``kept``."""
         if self._parent is None:
             return
         names = {f"{self._prefix}{replica}" for replica in kept}
         with suppress(OSError):
             for group in self._parent.glob(f"{self._prefix}*"):
                 if group.name not in names:
-                    with suppress(OSError):  # something still ends in it
+                    with suppress(OSError):  # A process in it is still ending.
                         group.rmdir()
 
 
 def _parent(proc: Path) -> tuple[Path | None, bool, str | None]:
-    """(folder below which groups can be made, whether it is of version 2, why there is none)."""
+    """Returns (folder below which groups can be made, whether it is version 2, reason if there is none)."""
     try:
         mounts = [line.split() for line in (proc / "mounts").read_text(encoding="utf-8").splitlines()]
         own = [line.split(":", 2) for line in (proc / "cgroup").read_text(encoding="utf-8").splitlines()]
@@ -85,7 +85,7 @@ def _parent(proc: Path) -> tuple[Path | None, bool, str | None]:
     for mount in mounts:
         if mount[2] == "cgroup2":
             path = next((each[2] for each in own if each[0] == "0"), "/")
-            # A group that holds processes can hand no controller to groups below it: siblings of ours can.
+            # A group with processes cannot delegate a controller to groups below it, so ours are its siblings.
             return _usable((Path(mount[1]) / path.lstrip("/")).parent if path != "/" else Path(mount[1]), is_v2=True)
     return None, False, "no cgroup of the controller `cpu` is mounted"
 

@@ -1,9 +1,9 @@
-"""Functions with a fixed port, and which of their servers insist on it. Pure.
+"""Functions with a fixed port, and which of their servers require it. Pure.
 
-A server that is given another port than its manifest names (because a replica has that one) mostly takes it, from
-``PORT``. One that does not shows so: it fails and says that its address is in use. From then on one replica of the
-function fits on the machine, and a new revision takes the place of the old one, as where any other room is lacking;
-until one is deployed with another command.
+A server that gets another port than its manifest names (because a replica has that one) mostly takes it, from ``PORT``.
+A server that does not fails and reports that its address is in use. From then on one replica of the function fits on
+the machine, and a new revision replaces the old one, as with any other lack of room, until the function is deployed
+with another command.
 """
 
 import re
@@ -17,16 +17,17 @@ _IN_USE: Final = re.compile(r"address (is )?(already )?in use|EADDRINUSE|port \d
 _PORT: Final = re.compile(
     r"""(?:port[ =:]*|(?<!\.[a-z])(?<!\.[a-z]{2})(?<!\.[a-z]{3}):|['"], ?)(\d{3,5})(?!\d)""", re.IGNORECASE
 )
-"""In ``:8002``, ``0.0.0.0:8002``, ``('0.0.0.0', 8002)`` or ``port 8002``; not of a date, time, process or line."""
+"""Matches the port in ``:8002``, ``0.0.0.0:8002``, ``('0.0.0.0', 8002)`` or ``port 8002``. Dates, times, processes and
+lines do not match."""
 
 
 def is_replaceable(function: Function) -> bool:
-    """Whether its command names the port by placeholder, so that any port does."""
+    """Returns True if its command names the port by placeholder, so that any port does."""
     return function.port is None or any("{port}" in word for word in function.server.argv)
 
 
 class FixedPorts:
-    """What was learnt of the functions of this deployment."""
+    """The functions of this deployment that are known to require their port."""
 
     __slots__ = ("_required_by",)
 
@@ -34,9 +35,10 @@ class FixedPorts:
         self._required_by: set[tuple[str, int | None, tuple[str, ...]]] = set()
 
     def has_failed_for_it(self, function: Function, given: int | None, output: Iterable[str]) -> bool:
-        """A server that was never ready has ended: whether that was because it wants the port that it was not given.
+        """Returns True if a server that was never ready ended because it requires the port that it was not given, and
+        remembers it.
 
-        A line that names other ports alone is about another one, of metrics say.
+        A line that names only other ports is about another one, of metrics for example.
         """
         if function.port is None or given == function.port or is_replaceable(function):
             return False
@@ -46,7 +48,7 @@ class FixedPorts:
         return True
 
     def is_required(self, function: Function) -> bool:
-        """Whether no other port does."""
+        """Returns True if the function's server takes no other port."""
         return _server(function) in self._required_by
 
     def __repr__(self) -> str:

@@ -97,7 +97,7 @@ class LocalLifecycle:
             replica = self._make(replica_id, revision, kind, assignment, began)
         except OSError as error:
             self._ledger.release(replica_id)
-            raise BackendError(f"{replica_id} finds no free port: {error.strerror}") from error
+            raise BackendError(f"{replica_id} found no free port: {error.strerror}") from error
 
         def phases_so_far() -> ColdStartPhases:
             spent = (phases.schedule_s or 0.0) + self._clock.now() - began
@@ -215,7 +215,7 @@ class LocalLifecycle:
         match reported.state:
             case ReplicaState.FAILED:
                 if replica.server is not None and not replica.server.is_alive:
-                    return  # The exit of its process follows in a moment and says more.
+                    return  # The exit of its process follows in a moment, with the status.
                 what = reported.message or "the queue_proxy gave up on the model server"
                 self._fail(replica, failure_text(what, replica.output, self._port_hint(replica)))
             case ReplicaState.READY if not replica.leaving:

@@ -1,8 +1,8 @@
 """Output of children: files that are appended to and stay small.
 
 A child writes into its file directly (no pipe: a dead reader must not stop a model server). The file is opened for
-appending, so its owner can cut it behind the writer's back: above the limit the newest half is kept in ``FILE.1`` and
-the file starts again at zero. Lines written during the copy may be lost; that is the price of having no reader.
+appending, so its owner can cut it while the child writes. Above the limit the newest half is kept in ``FILE.1`` and the
+file starts again at zero. Lines written during the copy may be lost; that is the price of having no reader.
 """
 
 import contextlib
@@ -16,13 +16,14 @@ TAIL_BYTES: Final = 16 * 1024
 
 
 def open_log(path: Path) -> int:
-    """A descriptor for a child's standard output and error; makes the folder. The caller closes it."""
+    """Returns a descriptor for a child's standard output and error. Makes the folder. The caller closes the
+    descriptor."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
 
 
 def trim(path: Path, limit_bytes: int = LIMIT_BYTES) -> bool:
-    """Cuts the file if it is above its limit; True if it did."""
+    """Cuts the file if it is above its limit. Returns True if it did."""
     try:
         size = path.stat().st_size
     except FileNotFoundError:
@@ -40,7 +41,7 @@ def trim(path: Path, limit_bytes: int = LIMIT_BYTES) -> bool:
 
 
 def tail(path: Path, lines: int = 20, since: int = 0) -> list[str]:
-    """The last lines of the file from byte ``since`` on; empty when there are none. Long lines are shortened."""
+    """Returns the last lines of the file from byte ``since`` on. Empty if there are none. Long lines are shortened."""
     try:
         with path.open("rb") as file:
             size = file.seek(0, os.SEEK_END)
@@ -54,7 +55,8 @@ def tail(path: Path, lines: int = 20, since: int = 0) -> list[str]:
 
 
 def prune(folder: Path, kept: int, living: Collection[str]) -> int:
-    """Deletes the oldest logs of replicas outside ``living`` until ``kept`` files are left; answers how many went."""
+    """Deletes the oldest logs of replicas outside ``living`` until ``kept`` files are left. Returns the number
+    deleted."""
     aged = []
     for path in folder.glob("*.log*"):
         with contextlib.suppress(FileNotFoundError):

@@ -1,10 +1,10 @@
-"""Facts about processes of this machine: are you the one that I started?
+"""Facts about processes of this machine, above all their identity.
 
-A pid alone proves nothing, it is used again. Pid, start time in clock ticks since boot (field 22 of
-``/proc/PID/stat``) and the boot's id together name one process for ever. Signals go through a pidfd that was opened
+A pid alone identifies nothing, since pids are used again. Pid, start time in clock ticks since boot (field 22 of
+``/proc/PID/stat``) and the boot's id together identify one process for ever. Signals go through a pidfd that was opened
 *before* the check, so that they cannot hit a successor.
 
-Where there is no ``/proc`` (macOS) ``ps`` and ``sysctl`` answer instead, in seconds instead of ticks.
+Without ``/proc`` (macOS) ``ps`` and ``sysctl`` are used instead, with seconds instead of ticks.
 """
 
 import os
@@ -21,15 +21,16 @@ _LISTENING = "0A"
 
 @cache
 def boot_id() -> str:
-    """Identity of this boot of the machine."""
+    """Returns the identity of this boot of the machine."""
     path = PROC / "sys/kernel/random/boot_id"
     if path.exists():
         return path.read_text(encoding="ascii").strip()
-    return _ask("sysctl", "-n", "kern.boottime")
+    return _output_of("sysctl", "-n", "kern.boottime")
 
 
 def start_time(pid: int) -> int | None:
-    """When the process started, in clock ticks since boot; None when there is none, or only its zombie."""
+    """Returns the start time of a process, in clock ticks since boot. Returns None if there is none, or only its
+    zombie."""
     if not PROC.joinpath("self").exists():
         return _start_time_by_ps(pid)
     fields = _stat_fields(pid)
@@ -38,14 +39,15 @@ def start_time(pid: int) -> int | None:
     return int(fields[19])
 
 
-def birth(pid: int) -> int | None:
-    """As :func:`start_time`, for a child of this process that nobody has waited for: its zombie counts too."""
+def child_start_time(pid: int) -> int | None:
+    """Returns :func:`start_time` of a child that has not been waited for. Its zombie counts too."""
     fields = _stat_fields(pid)
     return int(fields[19]) if fields is not None else start_time(pid)
 
 
 def cpu_seconds(pid: int) -> float | None:
-    """CPU time of a process and of its children that ended, from Linux's ``/proc``; None: it cannot be read."""
+    """Returns the CPU time of a process and of its ended children, from Linux's ``/proc``. Returns None if it cannot be
+    read."""
     fields = _stat_fields(pid)
     if fields is None or len(fields) < 15:
         return None
@@ -53,7 +55,8 @@ def cpu_seconds(pid: int) -> float | None:
 
 
 def _stat_fields(pid: int) -> list[str] | None:
-    """Fields of ``/proc/PID/stat`` from the third (state) on. The second may hold blanks and brackets."""
+    """Returns the fields of ``/proc/PID/stat`` from the third (state) on. The second may contain blanks and
+    brackets."""
     try:
         text = PROC.joinpath(str(pid), "stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -62,25 +65,25 @@ def _stat_fields(pid: int) -> list[str] | None:
 
 
 def _start_time_by_ps(pid: int) -> int | None:
-    text = _ask("ps", "-o", "state=,lstart=", "-p", str(pid))
+    text = _output_of("ps", "-o", "state=,lstart=", "-p", str(pid))
     if not text or text.startswith("Z"):
         return None
-    # The words of a start time, as a number: it is only ever compared with itself.
+    # The words of a start time as a number, which is only compared with itself.
     return int.from_bytes(text.split(maxsplit=1)[1].encode(), "big") % (1 << 62)
 
 
-def _ask(*command: str) -> str:
+def _output_of(*command: str) -> str:
     found = subprocess.run(command, capture_output=True, text=True, check=False, timeout=5)
     return found.stdout.strip()
 
 
 def is_same(pid: int, started: int, boot: str) -> bool:
-    """True while the very process that was recorded lives."""
+    """Returns True if the recorded process itself lives."""
     return boot == boot_id() and start_time(pid) == started
 
 
 class ProcessHandle:
-    """A process that is certain to be the one meant, for signals and for waiting; :meth:`open` or None."""
+    """A process with a verified identity, for signals and for waiting. Made by :meth:`open`."""
 
     __slots__ = ("_fd", "_started", "pid")
 
@@ -91,12 +94,12 @@ class ProcessHandle:
 
     @classmethod
     def of_child(cls, pid: int) -> "ProcessHandle":
-        """Of a child of this process that nobody has waited for: its pid cannot be anybody else's."""
+        """Returns a handle of a child that has not been waited for: no other process can have its pid."""
         return cls(pid, None, _open_pidfd(pid))
 
     @classmethod
     def open(cls, pid: int, started: int | None = None, boot: str | None = None) -> "ProcessHandle | None":
-        """A handle if the process lives; with ``started`` and ``boot`` only if it is that one."""
+        """Returns a handle if the process lives; with ``started`` and ``boot`` only if it is that one."""
         try:
             fd = _open_pidfd(pid)
         except ProcessLookupError:
@@ -111,11 +114,11 @@ class ProcessHandle:
 
     @property
     def fd(self) -> int | None:
-        """The pidfd: readable once the process has ended. None where the system has none."""
+        """The pidfd, readable once the process has ended. None if the system has no pidfds."""
         return self._fd
 
     def send(self, number: signal.Signals) -> bool:
-        """Signals the process; False when it has ended."""
+        """Signals the process. Returns False if it has ended."""
         try:
             if self._fd is not None and hasattr(signal, "pidfd_send_signal"):
                 signal.pidfd_send_signal(self._fd, number)
@@ -128,7 +131,7 @@ class ProcessHandle:
         return True
 
     def is_alive(self) -> bool:
-        """False for a zombie."""
+        """Returns False for a zombie, too."""
         found = start_time(self.pid)
         return found is not None and self._started in (None, found)
 
@@ -142,7 +145,7 @@ class ProcessHandle:
 
 
 def _open_pidfd(pid: int) -> int | None:
-    """None where the system has none to give; raises ProcessLookupError for no such process."""
+    """Returns None if the system has no pidfds. Raises ProcessLookupError if there is no such process."""
     try:
         return os.pidfd_open(pid) if hasattr(os, "pidfd_open") else None
     except ProcessLookupError:
@@ -152,20 +155,20 @@ def _open_pidfd(pid: int) -> int | None:
 
 
 def pids() -> list[int]:
-    """All processes of the machine; empty where there is no ``/proc``."""
+    """Returns all processes of the machine. Empty without ``/proc``."""
     return [int(name) for name in os.listdir(PROC) if name.isdigit()] if PROC.is_dir() else []  # noqa: PTH208
 
 
-def carrying(variable: str, accepts: Callable[[str], bool]) -> list[tuple[int, str]]:
-    """Processes of this user that were started with ``variable`` in their environment (and what they started),
-    with its value, where ``accepts(value)``."""
+def with_variable(variable: str, accepts: Callable[[str], bool]) -> list[tuple[int, str]]:
+    """Returns this user's processes that were started with ``variable`` in their environment, and those started by
+    them, with its value, if ``accepts(value)``."""
     prefix = f"{variable}=".encode()
     found = []
     for pid in pids():
         try:
             environment = PROC.joinpath(str(pid), "environ").read_bytes()
         except OSError:
-            continue  # ended meanwhile, or not ours
+            continue  # It has ended meanwhile or is not ours.
         if prefix not in environment:
             continue
         for entry in environment.split(b"\0"):
@@ -175,14 +178,14 @@ def carrying(variable: str, accepts: Callable[[str], bool]) -> list[tuple[int, s
     return found
 
 
-def members(leader: int) -> list[int]:
-    """The processes of the session that ``leader`` leads; itself only where there is no ``/proc``."""
+def session_members(leader: int) -> list[int]:
+    """Returns the processes of the session that ``leader`` leads; only itself without ``/proc``."""
     found = [pid for pid in pids() if (fields := _stat_fields(pid)) is not None and int(fields[3]) == leader]
     return found or [leader]
 
 
 def set_affinity(pid: int, cores: Iterable[int]) -> bool:
-    """Binds every thread of the process to ``cores``; False where the system cannot, or the process has ended."""
+    """Binds every thread of the process to ``cores``. Returns False if the system cannot, or the process has ended."""
     if not hasattr(os, "sched_setaffinity"):
         return False
     wanted = set(cores)
@@ -203,12 +206,13 @@ def _bind(task: int, cores: set[int]) -> None:
     try:
         os.sched_setaffinity(task, cores)
     except ProcessLookupError:
-        return  # the thread ended meanwhile
+        return  # The thread has ended meanwhile.
 
 
 def listening_ports(leader: int) -> tuple[int, ...]:
-    """TCP ports on which the processes of ``leader``'s session listen, for telling a developer of a wrong port."""
-    inodes = {inode for pid in members(leader) for inode in _socket_inodes(pid)}
+    """Returns the TCP ports on which the processes of ``leader``'s session listen, for reporting a wrong port to a
+    developer."""
+    inodes = {inode for pid in session_members(leader) for inode in _socket_inodes(pid)}
     ports = set()
     for name in ("tcp", "tcp6"):
         try:
@@ -231,5 +235,5 @@ def _socket_inodes(pid: int) -> set[str]:
             if target.startswith("socket:["):
                 found.add(target[8:-1])
     except OSError:
-        return found  # ended meanwhile, or not ours
+        return found  # It has ended meanwhile or is not ours.
     return found

@@ -1,12 +1,12 @@
 """Children of the control process: spawned, watched, ended, adopted; shared by replicas and gateway workers.
 
-A child has a session of its own (Ctrl-C reaches the control process only), no pipe to anybody, and a record on disk
-(``records.py``). It is watched through a pidfd, so its end is seen at once, whether this process started it or an
-earlier one; where the system has none, it is asked for four times a second.
+A child has a session of its own (Ctrl-C reaches the control process only), no pipes, and a record on disk
+(``records.py``). It is watched through a pidfd, so its end is detected at once, whether this process started it or an
+earlier one. Without pidfds it is polled four times a second.
 
 Spawning takes under a millisecond (``vfork``: 0.3 to 0.7 ms from a parent of 100 MB) and is done on the loop. A child
-gets no descriptor but the ones named for it, because all others are close-on-exec; closing them one by one in the
-child instead takes the parent ten times as long where the cores are busy (28 ms instead of 3 ms for two spawns).
+gets no descriptor but the ones named for it, because all others are close-on-exec. Closing them one by one in the child
+instead takes the parent ten times as long on busy cores (28 ms instead of 3 ms for two spawns).
 """
 
 import asyncio
@@ -21,15 +21,15 @@ from pathlib import Path
 from typing import Final
 
 from tidegate.deploy.local.logs import open_log, tail, trim
-from tidegate.deploy.local.proc import ProcessHandle, birth, boot_id
+from tidegate.deploy.local.proc import ProcessHandle, boot_id, child_start_time
 from tidegate.deploy.local.records import MARK, ProcessKind, ProcessRecord, RecordStore, ReplicaDetails
 from tidegate.deploy.local.recovery import clear, end_hidden, survey
 from tidegate.errors import TidegateError
 
 KILL_AFTER_S: Final = 5.0
-"""Between SIGTERM and SIGKILL."""
-_ASK_EVERY_S: Final = 0.25
-"""Where there is no pidfd."""
+"""Time between SIGTERM and SIGKILL."""
+_POLL_INTERVAL_S: Final = 0.25
+"""Interval of polling without pidfds."""
 
 Warn = Callable[[str], None]
 
@@ -40,22 +40,22 @@ def warn_on_stderr(message: str) -> None:
 
 
 def keep_descriptors_private() -> None:
-    """Makes what this process itself inherited (a shell's or a build tool's pipes) close-on-exec; Python's own
-    descriptors are anyway."""
+    """Makes the descriptors that this process itself inherited (a shell's or a build tool's pipes) close-on-exec.
+    Python's own descriptors are anyway."""
     folder = Path("/dev/fd")
     for name in os.listdir(folder) if folder.is_dir() else ():  # noqa: PTH208 - names, not paths
         if name.isdigit() and int(name) > 2:
-            with contextlib.suppress(OSError):  # the listing's own
+            with contextlib.suppress(OSError):  # The descriptor of the listing itself.
                 os.set_inheritable(int(name), False)
 
 
 class SpawnError(TidegateError):
-    """The program could not be started; the message says which and why."""
+    """The program could not be started. The message names it and the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    """How a process ended. Both None: an adopted one, whose status only its own parent is told."""
+    """The end of a process. Both are None for an adopted one: only its own parent gets its status."""
 
     status: int | None = None
     signal: int | None = None
@@ -74,7 +74,7 @@ def _signal_name(number: int) -> str:
 
 
 def _has_ended(popen: "subprocess.Popen[bytes]") -> bool:
-    """Asks without taking its status where the system can (its pid stays its own until then)."""
+    """Checks without taking its status if the system can (its pid stays its own until then)."""
     if hasattr(os, "waitid"):
         return os.waitid(os.P_PID, popen.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
     return popen.poll() is not None
@@ -96,7 +96,7 @@ class Child:
         self._table = table
         self.record = record
         self.log_start = log_start
-        """Size of the log when it started: what follows is its own output."""
+        """Size of the log at its start. Its own output follows."""
         self._handle = handle
         self._popen = popen
         self._exited: asyncio.Future[Exit] = asyncio.get_running_loop().create_future()
@@ -112,7 +112,7 @@ class Child:
 
     @property
     def is_alive(self) -> bool:
-        """Asks the system; :attr:`exit` follows a moment later."""
+        """Asks the system. :attr:`exit` follows a moment later."""
         if self._handle is None:
             return False
         if self._popen is not None and self._handle.fd is None:
@@ -121,11 +121,11 @@ class Child:
 
     @property
     def exit(self) -> Exit | None:
-        """How it ended; None while it lives."""
+        """Its end. None while it lives."""
         return self._exited.result() if self._exited.done() else None
 
     def on_exit(self, callback: Callable[[Exit], None]) -> None:
-        """Calls back once, at the moment the end is seen; at once if that is past."""
+        """Calls ``callback`` once when the end is detected, or at once if it has ended."""
         if self._exited.done():
             callback(self._exited.result())
         else:
@@ -135,7 +135,7 @@ class Child:
         return await asyncio.shield(self._exited)
 
     def send(self, number: signal.Signals) -> None:
-        """Signals the process and what it started, as long as it lives."""
+        """Signals the process and its group while it lives."""
         if self._exited.done():
             return
         if self._popen is not None:
@@ -146,12 +146,12 @@ class Child:
             self._handle.send(number)
 
     def kill(self) -> None:
-        """SIGKILL, now."""
+        """Sends SIGKILL."""
         self.send(signal.SIGKILL)
 
     async def stop(self, grace_s: float = KILL_AFTER_S) -> Exit:
-        """SIGTERM, and SIGKILL after ``grace_s`` seconds; returns when it has ended. One that is stopped (SIGSTOP) is
-        let go on, or it could not obey."""
+        """Sends SIGTERM, and SIGKILL after ``grace_s`` seconds. Returns when it has ended. A stopped process (SIGSTOP)
+        is continued, or it could not obey."""
         self.send(signal.SIGTERM)
         self.send(signal.SIGCONT)
         try:
@@ -161,18 +161,18 @@ class Child:
             return await self.wait()
 
     def rewrite(self, record: ProcessRecord) -> None:
-        """Changes the record on disk while it lives."""
+        """Changes the record on disk, while the process lives."""
         if not self._exited.done():
             self.record = record
             self._table.write(record)
 
     def mark_stopping(self) -> None:
-        """From now on no later control process adopts it."""
+        """Excludes it from adoption by a later control process."""
         if not self.record.stopping:
             self.rewrite(replace(self.record, stopping=True))
 
     def last_output(self, lines: int = 20) -> list[str]:
-        """The last lines that it wrote."""
+        """Returns the last lines that it wrote."""
         return tail(Path(self.record.log), lines, self.log_start)
 
     # --- the table's side ---
@@ -183,13 +183,13 @@ class Child:
         if fd is not None:
             loop.add_reader(fd, self._on_end)
         else:
-            loop.call_later(_ASK_EVERY_S, self._ask)
+            loop.call_later(_POLL_INTERVAL_S, self._poll)
 
-    def _ask(self) -> None:
+    def _poll(self) -> None:
         if self._handle is None:
             return
         if self.is_alive:
-            asyncio.get_running_loop().call_later(_ASK_EVERY_S, self._ask)
+            asyncio.get_running_loop().call_later(_POLL_INTERVAL_S, self._poll)
         else:
             self._on_end()
 
@@ -204,7 +204,7 @@ class Child:
             self._callbacks.clear()
 
     def _reap(self) -> Exit:
-        """Ends what is left of its group, then takes its status. What else it left is found by its mark."""
+        """Ends the rest of its group, then takes its status. Processes outside the group are found by their mark."""
         if self._popen is None:
             return Exit()
         if self._popen.returncode is None:
@@ -214,21 +214,21 @@ class Child:
         return Exit(signal=-code) if code < 0 else Exit(status=code)
 
     def release(self) -> None:
-        """Stops watching. A child that still lives goes on."""
+        """Stops watching. A living child goes on running."""
         if self._handle is not None:
             if self._handle.fd is not None:
                 asyncio.get_running_loop().remove_reader(self._handle.fd)
             self._handle.close()
             self._handle = None
         if self._popen is not None and self._popen.returncode is None:
-            self._popen.returncode = 0  # not waited for any more, on purpose: Popen would complain
+            self._popen.returncode = 0  # Not waited for, on purpose; avoids Popen's warning.
 
     def __repr__(self) -> str:
         return f"<Child {self.id} pid {self.pid}: {self.exit or 'alive'}>"
 
 
 class ProcessTable:
-    """All children of one deployment and their records; made inside the running loop that watches them."""
+    """All children of one deployment and their records. Made inside the running loop that watches them."""
 
     def __init__(self, store: RecordStore, epoch: int, warn: Warn = warn_on_stderr) -> None:
         self.store = store
@@ -236,7 +236,7 @@ class ProcessTable:
         self._warn = warn
         self._children: dict[str, Child] = {}
         self.write_failure: str | None = None
-        """Why the last record could not be written (a full disk); None: it was."""
+        """Reason why the last record could not be written (a full disk). None if it was written."""
         keep_descriptors_private()
 
     @property
@@ -256,9 +256,9 @@ class ProcessTable:
         replica: ReplicaDetails | None = None,
         details: Mapping[str, str] | None = None,
     ) -> Child:
-        """Starts ``argv`` with exactly ``env`` (and its mark); ``fds`` are inherited under their own numbers.
+        """Starts ``argv`` with exactly ``env`` (and its mark). ``fds`` are inherited under their own numbers.
 
-        Raises SpawnError where the program or its folder cannot be used.
+        Raises SpawnError if the program or its folder cannot be used.
         """
         if record_id in self._children:
             raise SpawnError(f"{record_id} is running already")
@@ -310,27 +310,29 @@ class ProcessTable:
         return child
 
     def _complete(self, child: Child) -> None:
-        """Adds to the record who the process is. Not in the spawn itself: reading ``/proc/PID/stat`` waits for the
+        """Adds the process's identity to the record. Not in the spawn itself: reading ``/proc/PID/stat`` waits for the
         process's ``exec``, two milliseconds that a cold start need not pay."""
         if child.exit is None and child.record.start_time is None:
-            child.rewrite(replace(child.record, start_time=birth(child.pid)))
+            child.rewrite(replace(child.record, start_time=child_start_time(child.pid)))
 
     async def recover(self) -> tuple[ProcessRecord, ...]:
-        """To be called once, before anything is spawned: the records of living processes that an earlier control
-        process started. Each is then to be adopted or ended by who knows its kind. What carries our mark without
-        such a record is ended here, stale records are deleted."""
+        """Returns the records of living processes of an earlier control process. Called once, before any spawn.
+
+        Each of them is then adopted or ended by the caller that knows its kind. Processes with our mark and without
+        such a record are ended here; stale records are deleted.
+        """
         found = survey(self.store)
         if found.strangers or found.stale:
             await asyncio.to_thread(clear, found, KILL_AFTER_S)
         return found.living
 
-    def go_on(self) -> None:
-        """Before everything ends: children that are stopped (SIGSTOP) go on, so that others need not wait for them."""
+    def continue_stopped(self) -> None:
+        """Continues stopped children (SIGSTOP) before everything ends, so that others need not wait for them."""
         for child in self._children.values():
             child.send(signal.SIGCONT)
 
     async def end(self, record: ProcessRecord, grace_s: float = KILL_AFTER_S) -> None:
-        """Ends a living process that nobody adopts, and deletes its record."""
+        """Ends a living process that is not adopted, and deletes its record."""
         child = self._children.get(record.id) or self.adopt(record)
         if child is None:
             self.store.delete(record.id)
@@ -340,11 +342,12 @@ class ProcessTable:
             await self.end_hidden(child)
 
     async def end_hidden(self, *children: Child) -> None:
-        """After children have ended: kills what they started and left behind."""
+        """Kills the processes that ended children started and left behind."""
         await asyncio.to_thread(end_hidden, {str(self.store.path(child.id)) for child in children})
 
     def adopt(self, record: ProcessRecord) -> Child | None:
-        """Takes over a child of an earlier control process; None if it does not live or is not the one recorded."""
+        """Takes over a child of an earlier control process. Returns None if it does not live or is not the recorded
+        one."""
         if record.pid is None or record.start_time is None or record.id in self._children:
             return None
         handle = ProcessHandle.open(record.pid, record.start_time, record.boot_id)
@@ -356,8 +359,8 @@ class ProcessTable:
         return child
 
     def write(self, record: ProcessRecord) -> None:
-        """Writes a record. A full disk does not stop anything (the mark in the environment still finds the process):
-        it is said aloud and kept in :attr:`write_failure`."""
+        """Writes a record. A full disk stops nothing (the mark in the environment still finds the process): the failure
+        is logged and kept in :attr:`write_failure`."""
         try:
             self.store.write(record)
             self.write_failure = None
@@ -366,12 +369,12 @@ class ProcessTable:
             self._warn(self.write_failure)
 
     def forget(self, child: Child) -> None:
-        """The child has ended."""
+        """Drops a child that has ended."""
         self._children.pop(child.id, None)
         self.store.delete(child.id)
 
     def trim_logs(self) -> None:
-        """Keeps the children's logs bounded; to be called every few seconds."""
+        """Keeps the children's logs bounded. Called every few seconds."""
         for child in self._children.values():
             try:
                 trim(Path(child.record.log))
@@ -379,7 +382,7 @@ class ProcessTable:
                 self._warn(f"cannot trim {child.record.log}: {error.strerror}")
 
     def close(self) -> None:
-        """Stops watching; children that live go on."""
+        """Stops watching. Living children go on running."""
         for child in self._children.values():
             child.release()
         self._children.clear()

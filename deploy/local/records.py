@@ -1,9 +1,9 @@
-"""One file per process: who was started, for whom, and how to know it again.
+"""Process records, one file per process: its identity, its purpose, and how to recognise it.
 
-``processes/<id>.json`` is written *before* its process is spawned and completed (pid, start time) after it, so that
-a control process killed between the two leaves a trace: the new process carries the path of its record in its
-environment (:data:`MARK`) and is found by it. A record goes when its process has ended. Files are replaced at once
-(rename); they are not flushed to the disk, because after a power cut the boot id makes all of them worthless.
+``processes/<id>.json`` is written *before* its process is spawned and completed (pid, start time) after it. A control
+process that is killed between the two thus leaves a trace: the new process carries the path of its record in its
+environment (:data:`MARK`) and is found by it. A record is deleted when its process has ended. Files are replaced at
+once (rename). They are not flushed to the disk, since after a power cut the boot id makes all of them worthless.
 """
 
 import os
@@ -17,7 +17,7 @@ from tidegate.deploy.placement.ledger import Assignment
 from tidegate.records.codec import CodecError, decode, encode
 
 MARK: Final = "TIDEGATE_PROCESS"
-"""Environment variable of every child: absolute path of its record."""
+"""Environment variable of every child: the absolute path of its record."""
 
 
 class ProcessKind(StrEnum):
@@ -28,7 +28,7 @@ class ProcessKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaDetails:
-    """What both records of a replica say about it, enough to adopt it."""
+    """The part of both records of a replica that is needed to adopt it."""
 
     id: str
     function: str
@@ -43,11 +43,11 @@ class ReplicaDetails:
     shipped: bool = False
     """The model server is Tidegate's own runtime."""
     metrics_port: int | None = None
-    """Where the model server shows its own metrics, apart from where it listens."""
+    """Port of the model server's own metrics, if it differs from its listening address."""
 
     @property
     def addresses(self) -> tuple[str, str, str]:
-        """Where it listens: queue_proxy, its admin endpoint, model server."""
+        """The listening addresses of queue_proxy, admin endpoint and model server."""
         return (self.address, self.admin, self.upstream)
 
     @property
@@ -64,28 +64,28 @@ class ReplicaDetails:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessRecord:
     id: str
-    """``<replica>.proxy``, ``<replica>.server`` or ``gateway-g0``; name of the file."""
+    """``<replica>.proxy``, ``<replica>.server`` or ``gateway-g0``: the name of the file."""
     kind: ProcessKind
     boot_id: str
     epoch: int
-    """Of the control process that started it."""
+    """Epoch of the control process that started it."""
     program: str
     """First words of its command, for people."""
     log: str
     pid: int | None = None
-    """None: written before the spawn, not completed."""
+    """None in a record that was written before the spawn and not completed."""
     start_time: int | None = None
     """Clock ticks since boot."""
     stopping: bool = False
-    """The stop is decided: it is ended, never adopted."""
+    """The stop is decided: the process is ended, never adopted."""
     replica: ReplicaDetails | None = None
     details: Mapping[str, str] = field(default_factory=dict)
-    """Whatever else its owner needs to know it again (a gateway's admin socket)."""
+    """Further properties for its owner (a gateway's admin socket)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """A file that is not a record; ``path`` is what a child of it would carry as its mark."""
+    """A file that is not a record. A child of it would carry ``path`` as its mark."""
 
     path: Path
     why: str
@@ -112,7 +112,7 @@ class RecordStore:
         self.path(record_id).unlink(missing_ok=True)
 
     def read_all(self) -> tuple[list[ProcessRecord], list[Unreadable]]:
-        """All records, and what lies there and is none (half written, older, foreign)."""
+        """Returns all records, and the other files (half written, older, foreign)."""
         records: list[ProcessRecord] = []
         unreadable: list[Unreadable] = []
         for path in sorted(self.directory.glob("*.json")):

@@ -1,9 +1,9 @@
-"""What an earlier control process left behind: found, sorted, adopted or ended.
+"""Processes that an earlier control process left behind: found, sorted, adopted or ended.
 
-Two traces lead to a process: its record, and the mark that it and everything it started carry in their environment.
-A complete record whose process lives is *living*, to be adopted or ended by whoever knows its kind. A marked process
-whose record does not say so is a *stranger* (the control process died between spawn and record, or a model server
-died and left its workers) and is ended. Every other file is stale and goes.
+Two traces lead to a process: its record, and the mark that it and its descendants carry in their environment. A
+complete record of a living process is *living*; the caller that knows its kind adopts or ends it. A marked process
+without such a record is a *stranger* and is ended: the control process died between spawn and record, or a model server
+died and left its workers. Every other file is stale and is deleted.
 """
 
 import select
@@ -15,23 +15,23 @@ from itertools import groupby
 from pathlib import Path
 from typing import Final
 
-from tidegate.deploy.local.proc import ProcessHandle, carrying, is_same
+from tidegate.deploy.local.proc import ProcessHandle, is_same, with_variable
 from tidegate.deploy.local.records import MARK, ProcessKind, ProcessRecord, RecordStore, ReplicaDetails, Unreadable
 from tidegate.deploy.local.sockets import unlink
 from tidegate.function import Revision
 
 DOWN_GRACE_S: Final = 30.0
-"""For work under way when everything is ended without a control process."""
+"""Time for work under way when everything is ended without a control process."""
 
 _ORDER = (ProcessKind.GATEWAY, ProcessKind.QUEUE_PROXY, ProcessKind.MODEL_SERVER)
-"""The front door first, so that nothing new arrives behind it."""
+"""Order in which kinds are ended: gateways first, so that no new request follows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Survey:
     living: tuple[ProcessRecord, ...] = ()
     strangers: tuple[int, ...] = ()
-    """Pids."""
+    """Pids of marked processes without a complete record."""
     stale: tuple[Path, ...] = ()
 
 
@@ -42,7 +42,7 @@ class Ended:
     id: str
     pid: int
     killed: bool
-    """True: it did not obey SIGTERM."""
+    """True if it did not obey SIGTERM."""
 
 
 def sort_traces(
@@ -52,7 +52,7 @@ def sort_traces(
     path_of: Callable[[str], Path],
     is_alive: Callable[[ProcessRecord], bool],
 ) -> Survey:
-    """Sorts what was found. ``marked``: (pid, path of the record that it carries)."""
+    """Sorts the traces. ``marked`` is (pid, path of the record that it carries)."""
     living = tuple(record for record in records if is_alive(record))
     good = {str(path_of(record.id)) for record in living}
     stale = [path_of(record.id) for record in records if record not in living]
@@ -77,11 +77,11 @@ class Adoption:
     pairs: tuple[ProcessPair, ...]
     """In order of creation."""
     ends: tuple[ProcessRecord, ...]
-    """Halves, stopping ones, and processes of revisions that are not known any more."""
+    """Single halves, stopping processes, and processes of unknown revisions."""
 
 
 def pair_up(living: Iterable[ProcessRecord], revisions: Mapping[str, Revision]) -> Adoption:
-    """Sorts the living processes of replicas; other kinds (gateways) are left out."""
+    """Sorts the living processes of replicas. Other kinds (gateways) are left out."""
     halves: dict[str, dict[ProcessKind, ProcessRecord]] = {}
     for record in living:
         if record.replica is not None:
@@ -101,14 +101,14 @@ def pair_up(living: Iterable[ProcessRecord], revisions: Mapping[str, Revision]) 
 
 
 def survey(store: RecordStore) -> Survey:
-    """Looks at the records and at the machine."""
+    """Reads the records and scans the machine's processes."""
     records, unreadable = store.read_all()
     folder = f"{store.directory}/"
-    marked = carrying(MARK, lambda path: path.startswith(folder))
-    return sort_traces(records, unreadable, marked, store.path, _lives)
+    marked = with_variable(MARK, lambda path: path.startswith(folder))
+    return sort_traces(records, unreadable, marked, store.path, _is_alive)
 
 
-def _lives(record: ProcessRecord) -> bool:
+def _is_alive(record: ProcessRecord) -> bool:
     if record.pid is None or record.start_time is None:
         return False
     return is_same(record.pid, record.start_time, record.boot_id)
@@ -123,8 +123,9 @@ def clear(found: Survey, grace_s: float) -> None:
 
 
 def end_hidden(paths: Collection[str]) -> None:
-    """Kills what the ended processes of these records left behind, in whatever session it hides. Blocks shortly."""
-    found = carrying(MARK, lambda path: path in paths)
+    """Kills the processes that ended processes of these records left behind, in whatever session they are. Blocks
+    briefly."""
+    found = with_variable(MARK, lambda path: path in paths)
     handles = [handle for pid, _ in found if (handle := ProcessHandle.open(pid)) is not None]
     for handle in handles:
         handle.send(signal.SIGKILL)
@@ -134,17 +135,17 @@ def end_hidden(paths: Collection[str]) -> None:
 
 
 def end_all(processes: Path, *, grace_s: float = DOWN_GRACE_S) -> tuple[Ended, ...]:
-    """Ends everything that the records in ``processes`` stand for: for ``tidegate down`` when no control process lives.
+    """Ends all processes of the records in ``processes``: for ``tidegate down`` without a living control process.
 
-    Gateways first, then queue_proxies (they answer what they have), then model servers; SIGTERM, and SIGKILL to those
-    of a kind that still live after ``grace_s`` seconds. Only processes that match their record or carry its mark.
-    Blocks; the caller holds the lock of the state directory.
+    Gateways first, then queue_proxies (they answer their requests), then model servers. Each kind gets SIGTERM, and
+    SIGKILL after ``grace_s`` seconds. Only processes that match their record or carry its mark are signalled. Blocks;
+    the caller holds the lock of the state directory.
     """
     store = RecordStore(processes)
     found = survey(store)
     ended: list[Ended] = []
     living = sorted(found.living, key=lambda record: _ORDER.index(record.kind))
-    _go_on(living)
+    _continue_stopped(living)
     for _, group in groupby(living, key=lambda record: record.kind):
         ended += _end_records(list(group), grace_s)
     for record in living:
@@ -154,15 +155,15 @@ def end_all(processes: Path, *, grace_s: float = DOWN_GRACE_S) -> tuple[Ended, .
     return tuple(ended)
 
 
-def _go_on(records: Sequence[ProcessRecord]) -> None:
-    """What is stopped (SIGSTOP) goes on, or others would wait for its answers."""
+def _continue_stopped(records: Sequence[ProcessRecord]) -> None:
+    """Continues stopped processes (SIGSTOP), or others would wait for their answers."""
     for handle in _handles(records).values():
         handle.send(signal.SIGCONT)
         handle.close()
 
 
 def _handles(records: Sequence[ProcessRecord]) -> dict[str, ProcessHandle]:
-    """Of those that live, by id."""
+    """Returns the handles of those that live, by id."""
     handles: dict[str, ProcessHandle] = {}
     for record in records:
         if record.pid is not None:
@@ -186,7 +187,8 @@ def _unlink_sockets(record: ProcessRecord) -> None:
 
 
 def end_processes(handles: Iterable[ProcessHandle], grace_s: float) -> set[int]:
-    """SIGTERM, then SIGKILL after ``grace_s``; closes the handles; answers the pids that had to be killed. Blocks."""
+    """Sends SIGTERM, then SIGKILL after ``grace_s``, and closes the handles. Returns the pids that had to be killed.
+    Blocks."""
     alive = [handle for handle in handles if handle.send(signal.SIGTERM)]
     for handle in alive:
         handle.send(signal.SIGCONT)  # What is stopped could not obey.

@@ -1,4 +1,4 @@
-"""The replicas of the local backend: those that exist, those whose processes still end, and what they occupy.
+"""The replicas of the local backend: those that exist, those that are ending, and the ports and sockets that they use.
 
 The registry holds state and reports changes. The transitions are in ``lifecycle.py``.
 """
@@ -24,7 +24,7 @@ class ReplicaRegistry:
         self.present: dict[str, LocalReplica] = {}
         """Replicas that exist or failed, in order of creation."""
         self.ending: set[LocalReplica] = set()
-        """Replicas whose stop is recorded and whose processes have not ended."""
+        """Replicas with a recorded stop and processes that have not ended."""
         self._listeners: list[Listener] = []
 
     def all(self) -> tuple[LocalReplica, ...]:
@@ -73,7 +73,7 @@ class ReplicaRegistry:
         return {port for each in self.all() for port in each.details.ports}
 
     def port_holder(self, port: int | None) -> str | None:
-        """Returns the id of the replica whose model server was given this port. Returns None if there is none."""
+        """Returns the id of the replica that this port was given to. Returns None if it is free."""
         return next((each.id for each in self.all() if port is not None and each.details.port == port), None)
 
     def check_socket(self, replica: LocalReplica) -> None:

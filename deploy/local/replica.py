@@ -1,4 +1,4 @@
-"""One replica on this machine: what the backend keeps of it, and how its two processes are started."""
+"""The state of one replica on this machine, and the start of its two processes."""
 
 import asyncio
 import socket
@@ -20,10 +20,10 @@ from tidegate.records.replica_state import ColdStartPhases
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Places:
-    """The folders of the state directory that replicas need; all exist and belong to this user."""
+    """The folders of the state directory that replicas need. All exist and belong to this user."""
 
     run: Path
-    """Sockets."""
+    """Folder of the sockets."""
     logs: Path
 
     def logs_of(self, function: str) -> Path:
@@ -48,7 +48,7 @@ class LocalReplica:
     proxy: Child | None = None
     server: Child | None = None
     leaving: bool = False
-    """Its removal was ordered, and not taken back."""
+    """Its removal is ordered and not revoked."""
     stop_recorded: bool = False
     follow_task: "asyncio.Task[None] | None" = None
     drain_task: "asyncio.Task[None] | None" = None
@@ -57,10 +57,10 @@ class LocalReplica:
     stop_lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Makes recording the stop and taking the drain back exclude each other."""
     reported: asyncio.Event = field(default_factory=asyncio.Event)
-    """The queue_proxy has told its state."""
+    """Set when the queue_proxy has reported its state."""
     drained: asyncio.Event = field(default_factory=asyncio.Event)
     ended: asyncio.Event = field(default_factory=asyncio.Event)
-    """No process is left and its room is given back."""
+    """Set when no process is left and its unit is released."""
 
     @property
     def id(self) -> str:
@@ -68,7 +68,7 @@ class LocalReplica:
 
     @property
     def children(self) -> tuple[Child, ...]:
-        """queue_proxy, model server: those that were started."""
+        """The processes that were started: queue_proxy, model server."""
         return tuple(child for child in (self.proxy, self.server) if child is not None)
 
     @property
@@ -78,7 +78,7 @@ class LocalReplica:
 
     @property
     def is_revivable(self) -> bool:
-        """True while its drain can be taken back."""
+        """True while its drain can be revoked."""
         return self.leaving and not self.stop_recorded
 
     def __repr__(self) -> str:
@@ -88,7 +88,7 @@ class LocalReplica:
 def addresses(
     places: Places, revision: Revision, replica_id: str, shipped: bool, taken: set[int]
 ) -> tuple[str, str, str]:
-    """Addresses of queue_proxy, its admin endpoint and the model server."""
+    """Returns the addresses of queue_proxy, its admin endpoint and the model server."""
     run, function = places.run, revision.function
     proxy = f"unix:{sockets.socket_path(run, replica_id, sockets.PROXY)}"
     admin = f"unix:{sockets.socket_path(run, replica_id, sockets.ADMIN)}"
@@ -102,8 +102,11 @@ def addresses(
 
 
 def metrics_port(function: Function, shipped: bool, taken: set[int]) -> int | None:
-    """Where the model server shows its own metrics: any free port where its command has ``{metrics_port}``, else the
-    one that the manifest names; None: where it listens."""
+    """Returns the port of the model server's own metrics.
+
+    It is any free port if its command contains ``{metrics_port}``, else the one that the manifest names. Returns None
+    if the metrics are at the listening address.
+    """
     wanted = None if function.metrics is None else function.metrics.port
     if shipped or not any("{metrics_port}" in word for word in function.server.argv):
         return None if shipped else wanted
@@ -117,9 +120,9 @@ def spawn_pair(
     replica: LocalReplica,
     phases: Callable[[], ColdStartPhases],
 ) -> None:
-    """Starts the model server (its load is the long part), then its queue_proxy, which is told the ``phases`` so far.
+    """Starts the model server (its load is the long part), then its queue_proxy, which gets the ``phases`` so far.
 
-    Raises SpawnError or OSError; ``replica`` then holds what was started.
+    Raises SpawnError or OSError; ``replica`` then holds the processes that were started.
     """
     details, revision, accelerator = replica.details, replica.revision, replica.accelerator
     listener = sockets.listen(Path(details.address.removeprefix("unix:")))
@@ -167,7 +170,7 @@ def _spawn(
 
 
 def read_secrets(files: Mapping[str, str]) -> dict[str, str]:
-    """The values of the secrets, without the newline that editors leave at the end of a file."""
+    """Returns the values of the secrets, without the newline that editors leave at the end of a file."""
     values = {}
     for name, path in files.items():
         try:
@@ -179,7 +182,7 @@ def read_secrets(files: Mapping[str, str]) -> dict[str, str]:
 
 
 def failure_text(what: str, output: list[str], hint: str | None = None) -> str:
-    """Why a replica failed, for people: what happened, a hint, the last lines of the server's own output."""
+    """Returns the reason of a failure, for people: the event, a hint, the last lines of the server's own output."""
     lines = [what if hint is None else f"{what}; {hint}"]
     if output:
         lines.append("last output of the model server:")

@@ -1,4 +1,4 @@
-"""Where a replica's processes listen: unix sockets in the run folder, and ports for servers that need one."""
+"""Listening addresses of a replica's processes: unix sockets in the run folder, and ports for servers that need one."""
 
 import hashlib
 import socket
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 NAME_LIMIT: Final = 40
-"""Bytes of a name in the run folder: its path must fit into a unix socket's address."""
+"""Bytes of a name in the run folder. The path must fit into a unix socket's address."""
 BACKLOG: Final = 1024
 
 PROXY: Final = ".q"
@@ -17,7 +17,7 @@ _SUFFIXES: Final = (PROXY, ADMIN, MODEL)
 
 
 def socket_path(run: Path, replica_id: str, suffix: str) -> Path:
-    """``run/<replica><suffix>``; a long name is replaced by its digest."""
+    """Returns ``run/<replica><suffix>``. A long name is replaced by its digest."""
     name = f"{replica_id}{suffix}"
     if len(name) > NAME_LIMIT:
         name = f"{hashlib.sha256(replica_id.encode()).hexdigest()[:24]}{suffix}"
@@ -25,7 +25,7 @@ def socket_path(run: Path, replica_id: str, suffix: str) -> Path:
 
 
 def listen(path: Path) -> socket.socket:
-    """A listening unix socket, to be inherited; connections wait in it until its process is there."""
+    """Returns a listening unix socket, to be inherited. Connections wait in it until its process accepts them."""
     path.unlink(missing_ok=True)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
@@ -39,9 +39,9 @@ def listen(path: Path) -> socket.socket:
 
 
 def choose_port(wanted: int | None, taken: Collection[int]) -> int:
-    """``wanted`` if nobody listens there, else any free port outside ``taken``.
+    """Returns ``wanted`` if it is free, else any free port outside ``taken``.
 
-    The port is free at this moment; a server that finds it taken nevertheless fails and is started anew, with another.
+    The port is free at this moment. A server that finds it taken nevertheless fails and is started again, with another.
     """
     if wanted is not None and wanted not in taken and _is_free(wanted):
         return wanted
@@ -54,7 +54,7 @@ def choose_port(wanted: int | None, taken: Collection[int]) -> int:
 
 
 def _is_free(port: int) -> bool:
-    """Bound for a moment, not listened on: nothing can connect."""
+    """Binds for a moment without listening, so nothing can connect."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -65,7 +65,7 @@ def _is_free(port: int) -> bool:
 
 
 def sweep(run: Path, living: Collection[str]) -> None:
-    """Removes sockets of replicas that a crash left behind: all but those whose addresses are in ``living``."""
+    """Removes the sockets that a crash left behind: all except those with addresses in ``living``."""
     for path in run.iterdir():
         if path.suffix in _SUFFIXES and f"unix:{path}" not in living:
             path.unlink(missing_ok=True)

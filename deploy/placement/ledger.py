@@ -1,13 +1,13 @@
-"""Accelerators and who holds them: a ledger that is never over-committed.
+"""Accelerators and the replicas that hold them: a ledger that is never over-committed.
 
-An :class:`Accelerator` is one *kind* of hardware on this machine (``t4``, ``cpu-1core``) of which ``count`` equal
-*units* exist. A replica holds part of one unit: a share in percent and an amount of memory. On a CPU kind a unit is
-``cores`` cores and always wholly one replica's; on a GPU several replicas may divide a unit where the function asks
-for MPS. For each unit the shares sum to at most 100 and the memory to at most the unit's, whatever is asked.
+An :class:`Accelerator` is one *kind* of hardware on this machine (``t4``, ``cpu-1core``) with ``count`` equal *units*.
+A replica holds part of one unit: a share in percent and an amount of memory. On a CPU kind a unit is ``cores`` cores
+and always belongs to one replica; on a GPU several replicas may divide a unit if the function asks for MPS. For each
+unit the shares sum to at most 100 and the memory to at most the unit's.
 
-Host cores are dealt to CPU units by the same ledger: each new replica gets the cores that the fewest hold. A machine
-whose declared CPU units need more cores than it has (an operator may say so, on a laptop) shares cores evenly
-instead of refusing; :attr:`Ledger.cores_overdrawn` tells, so that it can be said aloud.
+The ledger also assigns host cores to CPU units: each new replica gets the cores that the fewest replicas hold. An
+operator may declare more CPU cores than the machine has (on a laptop). Cores are then shared evenly instead of refused;
+:attr:`Ledger.cores_overdrawn` reports it for a warning.
 """
 
 from bisect import bisect_left, insort
@@ -42,25 +42,25 @@ class Profile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Accelerator:
-    """One kind of hardware on this machine; ``count`` equal units of it."""
+    """One kind of hardware on this machine, with ``count`` equal units."""
 
     name: str
     kind: AcceleratorKind
     count: int
     memory_bytes: int
-    """Of one unit."""
+    """Memory of one unit."""
     cores: int = 0
-    """CPU cores of one unit; 0 for kinds that are not ``cpu``."""
+    """CPU cores of one unit. 0 for kinds other than ``cpu``."""
     quota: float = 100.0
     """CPU only: percent of its cores' time that a replica gets."""
     price_per_hour: float = 0.0
-    """Of one unit, in US dollars."""
+    """Price of one unit, in US dollars."""
     start_up_s: float = 0.0
     """Emulated only: time before the emulated server is ready."""
     profile: Profile | None = None
     """Emulated only."""
     devices: tuple[str, ...] = ()
-    """NVIDIA only: UUID of each unit, as CUDA_VISIBLE_DEVICES wants them."""
+    """NVIDIA only: UUID of each unit, in the form of CUDA_VISIBLE_DEVICES."""
     sm_count: int | None = None
     bandwidth_gb_s: float | None = None
     tdp_w: float | None = None
@@ -74,7 +74,7 @@ class Accelerator:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demand:
-    """What one replica takes of a unit."""
+    """The part of a unit that one replica takes."""
 
     memory_bytes: int = 0
     share: int = WHOLE
@@ -82,7 +82,7 @@ class Demand:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assignment:
-    """What one replica holds."""
+    """The part of a unit that one replica holds."""
 
     accelerator: str
     unit: int
@@ -95,25 +95,26 @@ class Assignment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Room:
-    """How many replicas of one function an accelerator takes."""
+    """The number of replicas of one function that an accelerator takes."""
 
     free: int
-    """More than are there now; negative: so many are there that the accelerator has no unit for any more."""
+    """Replicas that fit in addition to the present ones. Negative if more are present than the accelerator still has
+    units for."""
     total: int
-    """If nobody else were there."""
+    """Replicas that fit on an empty accelerator."""
     why: str | None = None
-    """What else than the accelerator itself leaves no more, for people."""
+    """A limit other than the accelerator itself, for people."""
 
 
 class NoRoomError(TidegateError):
-    """The accelerator cannot take the replica; the message says what is held and what was asked."""
+    """The accelerator cannot take the replica. The message says what is held and what was requested."""
 
 
 def demand_of(function: Function, accelerator: Accelerator, share: int = WHOLE) -> Demand:
-    """What one replica of ``function`` takes on ``accelerator``.
+    """Returns the demand of one replica of ``function`` on ``accelerator``.
 
-    Memory is what the function declares (``gpu-mem-limit`` on a GPU, ``resources.memory`` on a CPU), none if it does
-    not. Only MPS on a GPU divides a unit: the smaller of the decision's share and the function's core percentage.
+    Memory is as the function declares (``gpu-mem-limit`` on a GPU, ``resources.memory`` on a CPU), else 0. Only MPS on
+    a GPU divides a unit: the share is the smaller of the decision's share and the function's core percentage.
     """
     if accelerator.kind is AcceleratorKind.CPU:
         return Demand(memory_bytes=function.resources.memory_bytes or 0)
@@ -125,7 +126,8 @@ def demand_of(function: Function, accelerator: Accelerator, share: int = WHOLE) 
 
 
 def candidates(accelerators: Iterable[Accelerator], function: Function) -> tuple[Accelerator, ...]:
-    """The accelerators that ``function`` may use and whose unit could hold it, cheapest first, then by name."""
+    """Returns the accelerators that ``function`` may use and that have a unit large enough, cheapest first, then by
+    name."""
     allowed = [
         each
         for each in accelerators
@@ -137,8 +139,11 @@ def candidates(accelerators: Iterable[Accelerator], function: Function) -> tuple
 
 
 def _is_allowed(function: Function, accelerator: Accelerator) -> bool:
-    """By the list of accelerators where there is one, else by the GPU model (``h100`` is also ``h100-80gb-hbm3``). A
-    function that says how it uses a GPU wants one, whatever model."""
+    """Returns True if the function may use the accelerator.
+
+    A list of accelerators decides if there is one, else the GPU model (``h100`` is also ``h100-80gb-hbm3``). A function
+    that configures its GPU use needs a GPU, of any model.
+    """
     name, gpu = accelerator.name, function.gpu
     if function.accelerators:
         return name in function.accelerators
@@ -148,7 +153,7 @@ def _is_allowed(function: Function, accelerator: Accelerator) -> bool:
 
 
 class _Fill(NamedTuple):
-    """What is held of one unit."""
+    """The held part of one unit."""
 
     share: int = 0
     memory_bytes: int = 0
@@ -158,17 +163,20 @@ _EMPTY: Final = _Fill()
 
 
 class _Units:
-    """What is held of the units of one kind. Every plan and every start asks, so the sums are kept, and units that are
-    filled alike stand together: most are empty or whole."""
+    """The held parts of the units of one kind.
+
+    Every plan and every start needs them, so the sums are kept. Units with equal fill are grouped, since most are empty
+    or whole.
+    """
 
     __slots__ = ("alike", "beyond", "fills")
 
     def __init__(self, count: int) -> None:
         self.fills = [_EMPTY] * count
         self.alike: dict[_Fill, list[int]] = {_EMPTY: list(range(count))} if count else {}
-        """Indices of the units of each fill, ascending; those that have no share to spare are left out."""
+        """Indices of the units by fill, ascending. Units without a share to spare are left out."""
         self.beyond = 0
-        """Replicas on units that are no longer there."""
+        """Replicas on units that no longer exist."""
 
     def add(self, held: Assignment, sign: int = 1) -> None:
         if held.unit >= len(self.fills):
@@ -195,18 +203,18 @@ class _Units:
 
 @dataclass(slots=True)
 class Ledger:
-    """Who holds what. ``host_cores``: ids of the cores that CPU units may use."""
+    """The assignments of all replicas. ``host_cores`` are the ids of the cores that CPU units may use."""
 
     accelerators: Mapping[str, Accelerator]
     host_cores: tuple[int, ...] = ()
     _held: dict[str, Assignment] = field(default_factory=dict)
     _units: dict[str, _Units] = field(init=False, repr=False, compare=False)
-    """By kind."""
+    """Held units by kind."""
     _core_load: Counter[int] = field(init=False, repr=False, compare=False)
     """Replicas by host core."""
 
     def __post_init__(self) -> None:
-        self._add_up()
+        self._recount()
 
     @classmethod
     def of(cls, accelerators: Iterable[Accelerator], host_cores: Sequence[int] = ()) -> "Ledger":
@@ -214,24 +222,24 @@ class Ledger:
 
     @property
     def held(self) -> Mapping[str, Assignment]:
-        """Assignment by replica."""
+        """Assignments by replica."""
         return MappingProxyType(self._held)
 
     @property
     def names(self) -> str:
-        """For messages: ``t4, v100``, or ``none``."""
+        """Names for messages: ``t4, v100``, or ``none``."""
         return ", ".join(sorted(self.accelerators)) or "none"
 
     @property
     def cores_overdrawn(self) -> int:
-        """Declared cores of all CPU units beyond the host's; 0 where they fit."""
+        """Declared cores of all CPU units beyond the host's. 0 if they fit."""
         declared = sum(each.cores * each.count for each in self.accelerators.values())
         return max(0, declared - len(self.host_cores))
 
     def assign(self, replica: str, accelerator: str, demand: Demand) -> Assignment:
         """Takes a unit for ``replica``: of the units that fit, the one with the least memory and share to spare.
 
-        Raises NoRoomError, also for an unknown accelerator or a replica that already holds something.
+        Raises NoRoomError, also for an unknown accelerator or a replica that already holds a unit.
         """
         if replica in self._held:
             raise NoRoomError(f"{replica} already holds a unit of {self._held[replica].accelerator}")
@@ -243,10 +251,10 @@ class Ledger:
         ]
         if not fitting:
             raise NoRoomError(f"no room on {accelerator}: {self.describe(accelerator)}")
-        return self._take(replica, kind, min(fitting)[2], demand, self._deal_cores(kind.cores))
+        return self._take(replica, kind, min(fitting)[2], demand, self._choose_cores(kind.cores))
 
     def restore(self, replica: str, assignment: Assignment) -> None:
-        """Takes back what an adopted replica held before; raises NoRoomError where that is no longer there."""
+        """Records the assignment of an adopted replica. Raises NoRoomError if its unit is no longer there."""
         kind = self.kind(assignment.accelerator)
         demand = Demand(memory_bytes=assignment.memory_bytes, share=assignment.share)
         if replica in self._held or assignment.unit >= kind.count:
@@ -255,59 +263,59 @@ class Ledger:
             raise NoRoomError(f"unit {assignment.unit} of {kind.name} is taken: {self.describe(kind.name)}")
         known = set(self.host_cores)
         kept = tuple(core for core in assignment.cores if core in known)
-        cores = kept if len(kept) == len(assignment.cores) else self._deal_cores(kind.cores)
+        cores = kept if len(kept) == len(assignment.cores) else self._choose_cores(kind.cores)
         self._take(replica, kind, assignment.unit, demand, cores)
 
     def reassign_cores(self, replica: str, count: int) -> Assignment:
-        """Gives a CPU replica ``count`` cores of its unit, 1 up to the unit's; raises NoRoomError beyond."""
+        """Gives a CPU replica ``count`` cores of its unit, 1 up to the unit's. Raises NoRoomError beyond."""
         held = self._held[replica]
         kind = self.kind(held.accelerator)
         if kind.kind is not AcceleratorKind.CPU or not 1 <= count <= kind.cores:
             raise NoRoomError(f"{replica} on {kind.name} cannot have {count} cores; a unit has {kind.cores}")
-        self._give_back(replica)
+        self._return(replica)
         kept = held.cores[:count]
-        more = self._deal_cores(count - len(kept), without=kept)
+        more = self._choose_cores(count - len(kept), without=kept)
         demand = Demand(memory_bytes=held.memory_bytes, share=held.share)
         return self._take(replica, kind, held.unit, demand, kept + more)
 
     def release(self, replica: str) -> None:
-        """Gives back what ``replica`` holds; nothing if it holds nothing."""
+        """Releases the unit of ``replica``, if it holds one."""
         if replica not in self._held:
             return
-        held = self._give_back(replica)
+        held = self._return(replica)
         if self.kind(held.accelerator).count == 0 and self._units[held.accelerator].beyond == 0:
             self.set_accelerators([each for each in self.accelerators.values() if each.count], self.host_cores)
 
     def set_accelerators(self, accelerators: Iterable[Accelerator], host_cores: Sequence[int]) -> None:
-        """Other accelerators from now on. What replicas hold they keep: a kind that is gone stays, without units, until
-        its last replica has given back what it holds; so does a unit of which there are fewer."""
+        """Replaces the accelerators. Replicas keep what they hold: a removed kind stays, without units, until its last
+        replica has released its unit. The same holds for units by which a kind has become smaller."""
         fresh = {each.name: each for each in accelerators}
         for name in sorted({held.accelerator for held in self._held.values()} - fresh.keys()):
             fresh[name] = replace(self.accelerators[name], count=0)
         self.accelerators, self.host_cores = MappingProxyType(fresh), tuple(sorted(host_cores))
-        self._add_up()
+        self._recount()
 
     def room(self, accelerator: str, demand: Demand) -> Room:
-        """How many replicas of this demand the accelerator takes, now and empty."""
+        """Returns how many replicas of this demand fit on the accelerator, now and when it is empty."""
         kind = self.kind(accelerator)
         held = self._units[kind.name]
         free = sum(len(units) * self._times(kind, fill, demand) for fill, units in held.alike.items()) - held.beyond
         return Room(free=free, total=kind.count * self._times(kind, _EMPTY, demand))
 
     def describe(self, accelerator: str) -> str:
-        """``2 of 2 units in use``: for reasons that people read."""
+        """Returns ``2 of 2 units in use``, for reasons that people read."""
         kind = self.kind(accelerator)
         return f"{self._units[kind.name].used} of {kind.count} units in use"
 
     def kind(self, accelerator: str) -> Accelerator:
-        """The accelerator of that name; raises NoRoomError where there is none."""
+        """Returns the accelerator of this name. Raises NoRoomError if there is none."""
         kind = self.accelerators.get(accelerator)
         if kind is None:
             raise NoRoomError(f"no accelerator {accelerator}; there are: {self.names}")
         return kind
 
-    def _add_up(self) -> None:
-        """The sums anew, from what is held."""
+    def _recount(self) -> None:
+        """Computes the sums from the assignments."""
         self._units = {name: _Units(kind.count) for name, kind in self.accelerators.items()}
         self._core_load = Counter()
         for held in self._held.values():
@@ -329,7 +337,7 @@ class Ledger:
             return by_share
         return min(by_share, (kind.memory_bytes - fill.memory_bytes) // demand.memory_bytes)
 
-    def _deal_cores(self, count: int, without: tuple[int, ...] = ()) -> tuple[int, ...]:
+    def _choose_cores(self, count: int, without: tuple[int, ...] = ()) -> tuple[int, ...]:
         if count <= 0 or not self.host_cores:
             return ()
         free = [core for core in self.host_cores if core not in without]
@@ -344,7 +352,7 @@ class Ledger:
         self._core_load.update(cores)
         return assignment
 
-    def _give_back(self, replica: str) -> Assignment:
+    def _return(self, replica: str) -> Assignment:
         held = self._held.pop(replica)
         self._units[held.accelerator].remove(held)
         self._core_load.subtract(held.cores)

@@ -11,11 +11,11 @@ from tidegate.errors import InvalidInputError
 from tidegate.loadgen.arrivals import processes as arrivals
 from tidegate.loadgen.arrivals import shapes
 from tidegate.loadgen.arrivals.arrival import Arrival
+from tidegate.loadgen.arrivals.changes import Placement, sliced
 from tidegate.loadgen.arrivals.pace import LoadPhase
 from tidegate.loadgen.arrivals.workloads import THEMIS, Share
 from tidegate.loadgen.plans import shape_words
 from tidegate.loadgen.plans.outputs import check_files
-from tidegate.loadgen.traces.changes import Placement, sliced
 from tidegate.loadgen.traces.files import TraceFile, open_trace
 from tidegate.loadgen.traces.formats import Format
 from tidegate.schema.units import UnreadableError, duration, number, whole

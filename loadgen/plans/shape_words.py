@@ -6,10 +6,10 @@ from typing import Final, NamedTuple
 
 from tidegate.loadgen.arrivals import processes as arrivals
 from tidegate.loadgen.arrivals import shapes
+from tidegate.loadgen.arrivals.changes import Placement
 from tidegate.loadgen.arrivals.pace import LoadPhase
 from tidegate.loadgen.arrivals.shapes import Load
 from tidegate.loadgen.arrivals.workloads import OLTUNES, THESIS
-from tidegate.loadgen.traces.changes import Placement
 from tidegate.schema.units import UnreadableError, duration, number, whole
 from tidegate.schema.yaml_nodes import Faults, nearest
 

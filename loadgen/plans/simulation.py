@@ -161,7 +161,7 @@ class _SimulationReader:
                     allowed = "it must be given: the machine that it is on is simulated"
                     self.faults.say(f"{option}: accelerators[{index}].{key}", "nothing", allowed, line)
             if entry.count is not None and entry.memory_bytes is not None:
-                found.append(entry.settled(entry.count, entry.memory_bytes))
+                found.append(entry.completed(entry.count, entry.memory_bytes))
         return found
 
     def _profiles(self, accelerators: list[Accelerator]) -> Mapping[str, Profiled]:

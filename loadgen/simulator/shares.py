@@ -77,8 +77,8 @@ class SimulatedShares:
     def _share(self, deployed: Deployed, ready: Mapping[str, int], refusal: str | None, now: float) -> RevisionShare:
         revision = deployed.revision
         mu = {name: self.mu_ips(revision.id, name) for name in sorted(ready)}
-        companies = {name: self._rates.company(revision.id, name) for name in ready}
-        groups = capacities(revision.function.routing.group_weights, mu, ready, companies)
+        occupancies = {name: self._rates.occupancy(revision.id, name) for name in ready}
+        groups = capacities(revision.function.routing.group_weights, mu, ready, occupancies)
         return RevisionShare(
             revision=revision,
             weights=self._weights.update(revision.id, groups, now),

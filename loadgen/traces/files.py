@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from tidegate.loadgen.arrivals.arrival import Arrival
-from tidegate.loadgen.traces.changes import Placement, joined, placed, scaled
+from tidegate.loadgen.arrivals.changes import Placement, joined, placed, scaled
 from tidegate.loadgen.traces.formats import READERS, Format, azure_functions, azure_llm, counts, format_of, json_lines
 from tidegate.schema.yaml_nodes import Faults, nearest
 

@@ -14,7 +14,7 @@ import pytest
 from benchmarks.macro.clients import Lane, inference, paced, streams
 from benchmarks.macro.harness import ROOT, Server, cpu_ns, free_port, open_socket, rss_mb
 
-pytestmark = pytest.mark.live
+pytestmark = [pytest.mark.live, pytest.mark.alone]
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from tidegate.deploy.backoff import FIRST_S, FORGOTTEN_S, JITTER, LONGEST_S, BackOff, wait_s
+from tidegate.deploy.backoff import FIRST_WAIT_S, FORGOTTEN_S, JITTER, MAX_WAIT_S, BackOff, wait_s
 
 R = "resnet-00001"
 
@@ -19,15 +19,15 @@ class Midway(random.Random):
 def test_waits_double_up_to_half_a_minute() -> None:
     waits = [wait_s(number, Midway()) for number in range(1, 12)]
     assert waits[:4] == pytest.approx([0.2, 0.4, 0.8, 1.6])
-    assert waits[-1] == LONGEST_S
-    assert wait_s(5000, Midway()) == LONGEST_S
+    assert waits[-1] == MAX_WAIT_S
+    assert wait_s(5000, Midway()) == MAX_WAIT_S
 
 
 def test_waits_vary_by_a_fifth() -> None:
     rng = random.Random(1)
     waits = [wait_s(1, rng) for _ in range(200)]
-    assert min(waits) >= FIRST_S * (1 - JITTER)
-    assert max(waits) <= FIRST_S * (1 + JITTER)
+    assert min(waits) >= FIRST_WAIT_S * (1 - JITTER)
+    assert max(waits) <= FIRST_WAIT_S * (1 + JITTER)
     assert max(waits) - min(waits) > 0.05
 
 

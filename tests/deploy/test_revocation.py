@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from tidegate.deploy.backend import ReplicaStatus
 from tidegate.deploy.placement.ledger import Room
-from tidegate.deploy.revocation import BAR_S, FORGOTTEN_S, LONGEST_BAR_S, PATIENCE_S, PENDING_SLACK_S, Revocations
+from tidegate.deploy.revocation import BAR_S, FORGOTTEN_S, MAX_BAR_S, PATIENCE_S, PENDING_SLACK_S, Revocations
 from tidegate.records.replica_state import ReplicaState
 
 REV, TIMEOUT_S = "f-00001", 120.0
@@ -26,7 +26,7 @@ FULL = BOTH | {"v100": Room(free=0, total=1)}
 def free(
     known: Revocations, now: float, room: Mapping[str, Room] = BOTH, replicas: Sequence[ReplicaStatus] = ()
 ) -> dict[str, int]:
-    return {name: each.free for name, each in known.open_room(REV, replicas, room, now).items()}
+    return {name: each.free for name, each in known.without_barred(REV, replicas, room, now).items()}
 
 
 def barred() -> Revocations:
@@ -67,7 +67,7 @@ def test_a_kind_that_never_starts_is_barred_for_as_long_as_possible_the_thousand
         now += PATIENCE_S
         known.failed(REV, "t4", now - 20.0, "no space")
         (revoked,) = known.review(REV, [], BOTH, TIMEOUT_S, now)
-        now += LONGEST_BAR_S
+        now += MAX_BAR_S
         assert revoked.accelerator == "t4"
     assert free(known, now - 1.0)["t4"] == 0
     assert known.counts == {(REV, "t4"): times}
@@ -165,9 +165,9 @@ def test_a_kind_is_not_barred_for_one_that_is_full() -> None:
 def test_a_revision_of_which_nothing_starts_and_nothing_failed_is_no_concern() -> None:
     known = Revocations()
     ready = replace(STARTING, state=ReplicaState.READY, ready_at=30.0)
-    assert not known.concerns(REV, [ready])
-    assert known.concerns(REV, [ready, STARTING])
+    assert not known.needs_review(REV, [ready])
+    assert known.needs_review(REV, [ready, STARTING])
     known.failed(REV, "t4", 0.0, "no space")
-    assert known.concerns(REV, [ready])
+    assert known.needs_review(REV, [ready])
     known.review(REV, [ready], BOTH, TIMEOUT_S, 100.0)
-    assert not known.concerns(REV, [ready]), "the ready replica proves its kind"
+    assert not known.needs_review(REV, [ready]), "the ready replica proves its kind"

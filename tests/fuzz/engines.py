@@ -1,8 +1,8 @@
-"""What must hold of the engines for any bytes; each function takes a fuzzer's input and raises where it does not.
+"""Invariants of the engines for any bytes; each function takes a fuzzer's input and raises if one is violated.
 
-- nothing raises, and the same bytes mean the same, however they are cut;
-- what was accepted means the same when it is written anew, as a proxy does;
-- where a parser of other authors (h11) accepts it too, both agree on where a message ends.
+- nothing raises, and the same bytes mean the same in any split;
+- an accepted message means the same when it is written again, as a proxy does;
+- if an independent parser (h11) accepts it too, both agree on the end of a message.
 """
 
 from dataclasses import dataclass, field
@@ -25,7 +25,7 @@ METHODS = (b"GET", b"HEAD", b"POST", b"PUT")
 
 @dataclass(slots=True)
 class Message:
-    """A complete request or answer."""
+    """A complete request or response."""
 
     start: tuple[bytes, ...]
     """Method and target, or the status."""
@@ -34,23 +34,23 @@ class Message:
     trailers: bytes = b""
     chunked: bool = False
     by_path: bool = True
-    """The target came as a path."""
+    """True if the target was received as a path."""
 
 
 @dataclass(slots=True)
 class Heard:
     messages: list[Message] = field(default_factory=list)
     refused: int = 0
-    """Status of the refusal that ended it; 0: none."""
+    """Status of the refusal that ended it; 0 without one."""
     ended: bool = False
-    """No more requests follow on the connection."""
+    """True if no more requests follow on the connection."""
 
 
 # --- requests -------------------------------------------------------------------------------------------------------
 
 
 def hear_requests(pieces: list[bytes], rules: HeadRules = RULES, body_bytes: int = BODY_BYTES) -> Heard:
-    """What a server hears that answers each request as soon as it is whole."""
+    """Returns the requests seen by a server that answers each one as soon as it is whole."""
     heard = Heard()
     engine = H1Server(rules, body_bytes)
     message: Message | None = None
@@ -86,7 +86,7 @@ def hear_requests(pieces: list[bytes], rules: HeadRules = RULES, body_bytes: int
 
 
 def requests(data: bytes) -> None:
-    """Any bytes from a client, in any pieces."""
+    """Feeds any bytes from a client, in any pieces."""
     plan = Plan(data)
     cuts = plan.take(plan.below(8))
     stream = plan.rest()
@@ -105,7 +105,7 @@ def requests(data: bytes) -> None:
 
 
 def write_request(message: Message) -> bytes:
-    """As an exchange writes a request for its upstream."""
+    """Writes a request for an upstream as an exchange does."""
     head = b"%b %b HTTP/1.1\r\n%b" % (*message.start, message.fields)
     if not message.chunked:
         return head + b"\r\n" + message.body
@@ -155,7 +155,7 @@ class Answer:
 
 
 def hear_answer(method: bytes, pieces: list[bytes], *, eof: bool) -> Answer:
-    """What a client hears that has sent one request."""
+    """Returns the response seen by a client that has sent one request."""
     engine = H1Client()
     engine.request(method)
     answer = Answer()
@@ -197,7 +197,7 @@ def hear_answer(method: bytes, pieces: list[bytes], *, eof: bool) -> Answer:
 
 
 def answers(data: bytes) -> None:
-    """Any bytes from an upstream, in any pieces."""
+    """Feeds any bytes from an upstream, in any pieces."""
     plan = Plan(data)
     method = METHODS[plan.below(len(METHODS))]
     eof = plan.below(2) == 1
@@ -206,7 +206,7 @@ def answers(data: bytes) -> None:
     whole = hear_answer(method, [stream], eof=eof)
     for pieces in (cut(stream, cuts), cut(stream, b"\1")):
         parts = hear_answer(method, pieces, eof=eof)
-        # Bytes behind the end may come after it, and then belong to nobody yet.
+        # Bytes behind the end may come after it, and then belong to no message yet.
         parts.reusable = whole.reusable = False
         if whole.refused and parts.refused:
             continue  # how much was passed on before the fault depends on the pieces
@@ -241,7 +241,7 @@ def _agree_on_answer(method: bytes, stream: bytes, eof: bool, answer: Answer) ->
 
 
 def decode(pieces: list[bytes]) -> tuple[bytes, bytes, bytes] | None:
-    """Payload, trailers and what follows; None: refused or not at its end."""
+    """Returns payload, trailers and the bytes behind; None if it was refused or is incomplete."""
     decoder = ChunkDecoder()
     body = b""
     for number, piece in enumerate(pieces):
@@ -255,7 +255,7 @@ def decode(pieces: list[bytes]) -> tuple[bytes, bytes, bytes] | None:
 
 
 def chunks(data: bytes) -> None:
-    """Any bytes as a chunked body, in any pieces."""
+    """Feeds any bytes as a chunked body, in any pieces."""
     plan = Plan(data)
     cuts = plan.take(plan.below(8))
     stream = plan.rest()

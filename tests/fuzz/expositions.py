@@ -1,4 +1,4 @@
-"""Metrics of a model server that says anything: a sequence of texts, each read into one meter."""
+"""Arbitrary metrics of a model server: a sequence of texts, each read into one meter."""
 
 from tidegate.metrics import Exposition
 from tidegate.queue_proxy.known_metrics import COUNTERS, WANTED
@@ -9,11 +9,11 @@ from tidegate.records.codec import decode, encode
 from tidegate.records.replica_sample import AppSample
 
 NEXT = b"\0"
-"""Between two texts."""
+"""Separator of two texts."""
 
 
 def expositions(data: bytes) -> None:
-    """Nothing raises but a bound; counters never run backwards; a sample survives the wire."""
+    """Nothing raises except a bound; counters never run backwards; a sample survives encoding."""
     meter = ModelServerMetrics(("m",))
     known = dict.fromkeys(COUNTERS, 0.0)
     for second, text in enumerate(data.split(NEXT)[:8]):

@@ -1,6 +1,6 @@
 """The fuzz targets with hypothesis: a few hundred inputs each in every run, and every seed.
 
-``make fuzz`` gives the same targets to atheris, which is guided by what the code does with its input.
+``make fuzz`` runs the same targets with atheris, which is guided by coverage.
 """
 
 import pytest
@@ -24,7 +24,7 @@ _STREAMS = st.lists(st.one_of(_PIECES, _PIECES, st.binary(max_size=8)), max_size
 
 
 def _inputs(name: str) -> st.SearchStrategy[bytes]:
-    """Seeds with a piece cut out or put in, and messages put together from their parts."""
+    """Returns seeds with a piece removed or inserted, and messages composed of their parts."""
     known = st.sampled_from(seeds(name))
     changed = st.builds(
         lambda seed, at, out, piece: seed[: at % (len(seed) + 1)] + piece + seed[at % (len(seed) + 1) + out :],

@@ -5,7 +5,6 @@ import hashlib
 import io
 import json
 import os
-import shutil
 import socket
 import subprocess
 from collections.abc import Iterator
@@ -26,6 +25,7 @@ from tests.support.http.loopback import LOOPS
 from tests.support.live.runtime_process import ROOT, free_port, running
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(60)]
+needs_clients = pytest.mark.needs(tool="clients")
 
 WAYS = [(kind, loop) for kind in KINDS for loop in sorted(LOOPS)]
 LARGE = os.urandom(2_000_000)
@@ -49,8 +49,6 @@ def digest(body: bytes) -> str:
 
 def curl(*arguments: str, code: int = 0, stdin: bytes = b"") -> str:
     """What curl writes; it must end with ``code``."""
-    if shutil.which("curl") is None:
-        pytest.fail("curl is not installed: apt-get install curl")
     command = ["curl", "--silent", "--show-error", "--noproxy", "*", "--max-time", "20", *arguments]
     done = subprocess.run(command, input=stdin, capture_output=True, check=False)
     assert done.returncode == code, (done.returncode, done.stderr)
@@ -60,6 +58,7 @@ def curl(*arguments: str, code: int = 0, stdin: bytes = b"") -> str:
 # --- curl -----------------------------------------------------------------------------------------------------------
 
 
+@needs_clients
 @pytest.mark.parametrize("version", ["--http1.0", "--http1.1"])
 def test_curl_gets_and_posts(url: str, version: str) -> None:
     assert json.loads(curl(version, f"{url}/a?b=c"))["path"] == "/a?b=c"
@@ -70,11 +69,13 @@ def test_curl_gets_and_posts(url: str, version: str) -> None:
     assert "content-length: " in head.lower()
 
 
+@needs_clients
 def test_curl_keeps_its_connection_over_many_requests(url: str) -> None:
     out = curl("--write-out", "%{num_connects} ", *[f"{url}/{n}" for n in range(5)], *["--output", "/dev/null"] * 5)
     assert out.split() == ["1", "0", "0", "0", "0"]
 
 
+@needs_clients
 def test_curl_waits_for_100_before_two_megabytes(url: str, tmp_path: Path) -> None:
     body = tmp_path / "body"
     body.write_bytes(LARGE)
@@ -83,11 +84,13 @@ def test_curl_waits_for_100_before_two_megabytes(url: str, tmp_path: Path) -> No
     assert digest(LARGE) in written
 
 
+@needs_clients
 def test_curl_uploads_in_chunks(url: str) -> None:
     told = json.loads(curl("-H", "Transfer-Encoding: chunked", "--upload-file", "-", f"{url}/c", stdin=LARGE))
     assert (told["method"], told["size"], told["digest"]) == ("PUT", len(LARGE), digest(LARGE))
 
 
+@needs_clients
 def test_curl_sees_trailers(url: str) -> None:
     raw = curl("--raw", f"{url}/trailers")
     assert raw.endswith("0\r\nX-T: done\r\n\r\n")
@@ -96,15 +99,16 @@ def test_curl_sees_trailers(url: str) -> None:
 
 
 def test_http_0_9_is_refused(url: str) -> None:
-    """curl sends 1.1 whatever ``--http0.9`` says, which only allows such an answer; so the request is ours."""
-    assert json.loads(curl("--http0.9", f"{url}/old"))["path"] == "/old"
+    """curl sends 1.1 whatever ``--http0.9`` says, so the request is ours."""
     host, port = url.removeprefix("http://").split(":")
     with socket.create_connection((host, int(port)), 10) as plain:
         plain.sendall(b"GET /old\r\n\r\n")
         assert plain.recv(4096).startswith(b"HTTP/1.1 400 ")
 
 
+@needs_clients
 def test_curl_reads_events_and_large_answers(url: str) -> None:
+    assert json.loads(curl("--http0.9", f"{url}/old"))["path"] == "/old"
     assert curl("--no-buffer", f"{url}/events") == "".join(f"data: {n}\n\n" for n in range(5))
     assert len(curl(f"{url}/download?size=3000000")) == 3_000_000
 
@@ -200,9 +204,8 @@ def test_tritonclient(served: dict[tuple[str, str], Door], way: tuple[str, str],
 # --- load generators ------------------------------------------------------------------------------------------------
 
 
+@needs_clients
 def test_wrk(url: str) -> None:
-    if shutil.which("wrk") is None:
-        pytest.skip("wrk is not installed: apt-get install wrk")
     done = subprocess.run(["wrk", "-t1", "-c8", "-d1s", f"{url}/w"], capture_output=True, text=True, check=True)
     assert "Non-2xx" not in done.stdout
     assert "Socket errors" not in done.stdout
@@ -224,9 +227,8 @@ def test_a_1_0_client_that_keeps_its_connection(url: str) -> None:
             assert json.loads(answers.read(int(fields[b"content-length"])))["path"] == f"/{number}"
 
 
+@needs_clients
 def test_apachebench(url: str) -> None:
-    if shutil.which("ab") is None:
-        pytest.skip("ab is not installed: apt-get install apache2-utils")
     done = subprocess.run(
         ["ab", "-q", "-k", "-l", "-n", "100", "-c", "4", f"{url}/ab"], capture_output=True, text=True, check=True
     )

@@ -266,6 +266,7 @@ def test_wrong_input_is_exit_code_two_with_every_fault(tmp_path: Path) -> None:
         assert world.ask("list") == []
 
 
+@pytest.mark.needs(tool="clients")
 def test_curl_speaks_to_it(tmp_path: Path) -> None:
     with deployment(tmp_path) as world:
         world.up()

@@ -266,6 +266,7 @@ spec: {server: {handler: "handler.py:Model"}}
 # --- real clients --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.needs(tool="clients")
 def test_curl(deployment: Deployment) -> None:
     with deployed(deployment, "curl"):
         url = f"http://127.0.0.1:{deployment.front_port}/functions/curl/work"

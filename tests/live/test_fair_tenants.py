@@ -15,7 +15,7 @@ import pytest
 
 from tests.support.live.deployment import Deployment, deployment
 
-pytestmark = [pytest.mark.live, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.live, pytest.mark.alone, pytest.mark.timeout(180)]
 
 SERVER = Path(__file__).parents[1] / "support" / "models" / "prefix_server.py"
 WARM_S, RUN_S = 2.0, 10.0

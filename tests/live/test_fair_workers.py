@@ -11,7 +11,7 @@ import pytest
 from tests.support.live.live_edge import edge, infer, run, table
 from tidegate.records.tenants import AccessRule, Tenant, digest
 
-pytestmark = pytest.mark.live
+pytestmark = [pytest.mark.live, pytest.mark.alone]
 
 KEYS = {"flood": "tg-key-of-the-one-that-floods", "small": "tg-key-of-the-one-with-little"}
 WARM_S, RUN_S = 1.0, 6.0

@@ -21,7 +21,7 @@ from tests.support.live import growth
 from tidegate.wire.http2 import frames as wire
 from tidegate.wire.http2.hpack import literal
 
-pytestmark = [pytest.mark.live, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.live, pytest.mark.alone, pytest.mark.timeout(120)]
 
 LIMITS = {"head_timeout_s": 2.0, "idle_timeout_s": 20.0, "trusted_proxies": []}
 CONNECTIONS, STREAMS = 10, 100
@@ -294,7 +294,7 @@ def test_a_thousand_answers_to_zero_windows(kind: str) -> None:
         clients = [await found.opened((wire.INITIAL_WINDOW_SIZE, 0)) for _ in range(CONNECTIONS)]
         for client, _ in clients:
             client.write(b"".join(call(n, "Big", b"%d" % MB) for n in NUMBERS))
-        await found.watched(15.0, lambda: len(found.backend.record.calls) == CONNECTIONS * STREAMS)
+        await found.watched_until(lambda: len(found.backend.record.calls) == CONNECTIONS * STREAMS, 15.0)
         assert len(found.backend.record.calls) == CONNECTIONS * STREAMS
         await found.watched(3.0)
         assert found.grown() < HELD_BOUND_MB
@@ -312,7 +312,7 @@ def test_a_thousand_uploads_that_the_backend_does_not_take(kind: str) -> None:
         clients = [await found.opened() for _ in range(CONNECTIONS)]
         for client, _ in clients:
             client.write(b"".join(headers(n, "Hold") for n in NUMBERS))
-        await found.watched(15.0, lambda: len(found.backend.record.calls) == CONNECTIONS * STREAMS)
+        await found.watched_until(lambda: len(found.backend.record.calls) == CONNECTIONS * STREAMS, 15.0)
         assert len(found.backend.record.calls) == CONNECTIONS * STREAMS
         async with asyncio.TaskGroup() as group:
             for client, view in clients:
@@ -355,7 +355,7 @@ def test_a_thousand_streams_with_slow_consumers(kind: str) -> None:
             client.write(b"".join(call(n, "Big", b"%d" % MB) for n in NUMBERS))
         for share in range(1, 7):
             due = share * 16 * KB
-            await found.watched(15.0, partial(_have, clients, due))
+            await found.watched_until(partial(_have, clients, due), 15.0)
             assert _have(clients, due), f"not every stream has got its {share}. share"
             await found.watched(1.0)
             for client, view in clients:

@@ -16,7 +16,7 @@ from tests.support.live.live_edge import Edge, edge, table
 from tidegate.records.route_table import RouteTable
 from tidegate.wire.http2 import frames as wire
 
-pytestmark = [pytest.mark.live, pytest.mark.timeout(90)]
+pytestmark = [pytest.mark.live, pytest.mark.alone, pytest.mark.timeout(90)]
 
 CONNECTIONS, STREAMS = 5, 100
 NUMBERS = range(1, 2 * STREAMS, 2)

@@ -1,7 +1,6 @@
 """grpc-go's own interoperability suite, client and server, grpcurl, and a load client, with our processes between.
 
-The suite's programs are installed by their ordinary ``go install`` into ``build/go``; where there is no Go, these tests
-are skipped and say so.
+The suite's programs are installed by their ordinary ``go install`` into ``build/go``; `make test-interop` runs these.
 """
 
 import contextlib
@@ -17,9 +16,9 @@ import pytest
 
 from benchmarks.macro.harness import find_tools, free_port
 from tests.support.http.echo import KINDS, doors
-from tests.support.live.go_tools import GRPCURL, INTEROP_CLIENT, INTEROP_SERVER, NoGoError, tool
+from tests.support.live.go_tools import GRPCURL, INTEROP_CLIENT, INTEROP_SERVER, tool
 
-pytestmark = [pytest.mark.live, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.live, pytest.mark.timeout(600), pytest.mark.needs(tool="go")]
 
 CASES = (
     "empty_unary",
@@ -40,22 +39,15 @@ CASES = (
 """All of the suite's that need no identity, no name resolution and no load balancing of the client's."""
 
 
-def _installed(package: str) -> Path:
-    try:
-        return tool(package)
-    except NoGoError as error:
-        pytest.skip(str(error))
-
-
 @pytest.fixture(scope="module")
 def client() -> Path:
-    return _installed(INTEROP_CLIENT)
+    return tool(INTEROP_CLIENT)
 
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[str]:
     """Address of the suite's server."""
-    binary = _installed(INTEROP_SERVER)
+    binary = tool(INTEROP_SERVER)
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     process = subprocess.Popen([str(binary), f"--port={port}"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -91,7 +83,7 @@ def test_case_of_the_suite(case: str, kind: str, addresses: dict[str, str], clie
 
 def test_grpcurl_by_reflection(addresses: dict[str, str]) -> None:
     """The gateway's reflection names the service; with its description grpcurl calls it."""
-    binary = _installed(GRPCURL)
+    binary = tool(GRPCURL)
     words = [str(binary), "-plaintext", "-max-time", "10"]
     listed = subprocess.run([*words, addresses["gateway"], "list"], capture_output=True, text=True, check=False)
     assert listed.returncode == 0, listed.stderr
@@ -117,7 +109,7 @@ def loaded() -> Iterator[tuple[str, dict[str, str]]]:
     with tempfile.TemporaryDirectory(prefix="gogrpc-") as folder:
         tools, absent = find_tools(Path(folder))
         if "gogrpc" not in tools:
-            pytest.skip(absent["gogrpc"])
+            pytest.fail(absent["gogrpc"])
         address = f"127.0.0.1:{free_port()}"
         with subprocess.Popen([tools["gogrpc"], "serve", address]) as process:
             try:

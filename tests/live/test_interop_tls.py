@@ -11,7 +11,7 @@ import tritonclient.grpc as triton
 
 from tests.support.live.certificates import make_certificate
 from tests.support.live.deployment import deployment
-from tests.support.live.go_tools import GRPCURL, NoGoError, tool
+from tests.support.live.go_tools import GRPCURL, tool
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(300)]
 
@@ -46,11 +46,9 @@ def test_grpc_clients_over_tls(tmp_path: Path) -> None:
         assert failed.value.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
 
 
+@pytest.mark.needs(tool="go")
 def test_grpcurl_over_tls(tmp_path: Path) -> None:
-    try:
-        binary = tool(GRPCURL)
-    except NoGoError as error:
-        pytest.skip(str(error))
+    binary = tool(GRPCURL)
     certificate, key = make_certificate(tmp_path)
     flags = ("--gateway-tls-cert", str(certificate), "--gateway-tls-key", str(key), "--gateway-workers", "1")
     with deployment(tmp_path, *flags) as world:

@@ -13,7 +13,7 @@ from tests.live.test_openai import manifest
 from tests.live.test_tls import tls_flags
 from tests.support.live.deployment import Deployment, deployment, places
 
-pytestmark = [pytest.mark.live, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.live, pytest.mark.alone, pytest.mark.timeout(120)]
 
 
 @pytest.fixture(scope="module")

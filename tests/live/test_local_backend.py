@@ -26,7 +26,7 @@ from tests.support.live.backends import (
 )
 from tidegate.deploy.backend import ReplicaStatus
 from tidegate.deploy.local.admin_link import COMMAND_TIMEOUT_S, LinkError, ProxyLink, ProxyState
-from tidegate.deploy.local.proc import ProcessHandle, boot_id, carrying, is_same, members, start_time
+from tidegate.deploy.local.proc import ProcessHandle, boot_id, is_same, session_members, start_time, with_variable
 from tidegate.deploy.local.processes import ProcessTable
 from tidegate.deploy.local.records import MARK, ProcessKind, ProcessRecord, RecordStore
 from tidegate.deploy.local.recovery import end_all, end_processes
@@ -95,7 +95,7 @@ def standard_input(pid: int) -> str:
 
 def marked(bench: LocalBench) -> list[int]:
     folder = str(bench.directory)
-    return [pid for pid, _ in carrying(MARK, lambda path: path.startswith(folder))]
+    return [pid for pid, _ in with_variable(MARK, lambda path: path.startswith(folder))]
 
 
 # --- a replica's life ---
@@ -290,7 +290,7 @@ def test_a_dying_server_is_quoted() -> None:
 def test_what_a_dead_server_started_dies_with_it() -> None:
     async def scenario(bench: LocalBench) -> None:
         status = await ready(bench, of=revision(arguments=["--child"]))
-        started = [pid for pid in members(status.pids[1]) if pid != status.pids[1]]
+        started = [pid for pid in session_members(status.pids[1]) if pid != status.pids[1]]
         assert len(started) == 1
         os.kill(status.pids[1], signal.SIGKILL)
         await bench.until(lambda: is_gone(started[0]))
@@ -303,7 +303,7 @@ def test_what_hides_in_a_session_of_its_own_is_found() -> None:
         status = await ready(bench, of=revision(arguments=["--daemon"]))
         hidden = [pid for pid in marked(bench) if pid not in status.pids]
         assert len(hidden) == 1
-        assert hidden[0] not in members(status.pids[1])
+        assert hidden[0] not in session_members(status.pids[1])
         await bench.backend.close(stop_replicas=True)
         assert is_gone(hidden[0])
 
@@ -464,7 +464,7 @@ def test_a_queue_proxy_that_talks_nonsense_is_ended() -> None:
     )
 
     async def scenario(bench: LocalBench) -> None:
-        assert "says what cannot be read" in await failed(bench, revision())
+        assert "sends an unreadable state" in await failed(bench, revision())
         await bench.until(lambda: marked(bench) == [])
 
     play(scenario, queue_proxy=(sys.executable, "-c", nonsense))
@@ -697,7 +697,7 @@ def test_down_kills_what_does_not_obey() -> None:
             bench = LocalBench(path, [TWO_CORES])
             await bench.start()
             status = await ready(bench, A, revision(arguments=["--ignore-sigterm", "--child"]))
-            family = members(status.pids[1])
+            family = session_members(status.pids[1])
             assert len(family) == 2
             await bench.abandon()
             ended = await asyncio.to_thread(end_all, path / "processes", grace_s=0.5)

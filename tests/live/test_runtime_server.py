@@ -3,7 +3,6 @@
 import contextlib
 import importlib.util
 import json
-import shutil
 import socket
 import subprocess
 import sys
@@ -138,15 +137,14 @@ def answer(server: RuntimeProcess, rows: numpy.ndarray) -> numpy.ndarray:
     return numpy.frombuffer(body[int(headers["inference-header-content-length"]) :], dtype=numpy.float32)
 
 
+@pytest.mark.needs(tool="clients")
 def test_curl_over_a_unix_socket_and_a_plain_class(tmp_path: Path) -> None:
-    curl = shutil.which("curl")
-    assert curl is not None
     path = tmp_path / "s.sock"
     handler = f"{ROOT / 'examples' / 'hello' / 'handler.py'}:Scripts"
     body = '{"inputs": [{"name": "text", "datatype": "BYTES", "shape": [2], "data": ["Ebbe", "прилив 12"]}]}'
     with running(f"unix:{path}", {"HANDLER": handler, "NAME": "hello"}) as server:
         reply = subprocess.run(
-            [curl, "-sS", "--unix-socket", str(path), "-d", body, "http://localhost/v2/models/hello/infer"],
+            ["curl", "-sS", "--unix-socket", str(path), "-d", body, "http://localhost/v2/models/hello/infer"],
             check=True,
             capture_output=True,
             text=True,

@@ -17,7 +17,7 @@ from tests.support.live.deployment import Deployment, deployment
 from tests.support.live.redis_server import RedisServer
 from tests.support.live.tenants import ACME, SECOND, closed_function, in_one_minute, tenants_file
 
-pytestmark = [pytest.mark.live, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.live, pytest.mark.timeout(240), pytest.mark.needs(tool="redis")]
 
 QUOTA = 200
 AWAY_S = 32.0

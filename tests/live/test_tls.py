@@ -75,20 +75,6 @@ def test_every_client_is_served_over_tls(tmp_path: Path) -> None:
         deploy_streams(world)
         address, ca = address_of(world), str(tmp_path / "localhost.crt")
 
-        curl = ["curl", "-sS", "--cacert", ca, "-w", "\n%{http_version} %{num_connects}\n"]
-        url = f"https://localhost:{address.rpartition(':')[2]}{INFER}"
-        resolve = ["--resolve", f"{url.split('/')[2]}:{address.rpartition(':')[0]}"]
-        done = subprocess.run(
-            [*curl, *resolve, url, url, "-d", json.dumps(REQUEST)],
-            capture_output=True,
-            text=True,
-            check=True,
-            timeout=30,
-        )
-        assert done.stdout.count("[2.0,4.0]") == 2 or done.stdout.count("[2.0, 4.0]") == 2
-        assert done.stdout.split("\n")[1] == "2 1", "curl is offered HTTP/2 and takes it"
-        assert done.stdout.split("\n")[3] == "2 0", "the connection is kept"
-
         context = ssl.create_default_context(cafile=ca)
         with connect(f"wss://{address}/functions/streams/socket", ssl=context) as line:
             line.send("hello")
@@ -109,6 +95,27 @@ def test_every_client_is_served_over_tls(tmp_path: Path) -> None:
         assert {each["check"]: each["verdict"] for each in world.ask("doctor")}["certificate"] == "note", (
             "two days left"
         )
+
+
+@pytest.mark.needs(tool="clients")
+def test_curl_is_offered_http2_and_keeps_its_connection(tmp_path: Path) -> None:
+    with deployment(tmp_path, *tls_flags(tmp_path)) as world:
+        world.up()
+        world.deploy(world.handler(), "--min-scale", "1", "--wait")
+        address, ca = address_of(world), str(tmp_path / "localhost.crt")
+        curl = ["curl", "-sS", "--cacert", ca, "-w", "\n%{http_version} %{num_connects}\n"]
+        url = f"https://localhost:{address.rpartition(':')[2]}{INFER}"
+        resolve = ["--resolve", f"{url.split('/')[2]}:{address.rpartition(':')[0]}"]
+        done = subprocess.run(
+            [*curl, *resolve, url, url, "-d", json.dumps(REQUEST)],
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=30,
+        )
+        assert done.stdout.count("[2.0,4.0]") == 2 or done.stdout.count("[2.0, 4.0]") == 2
+        assert done.stdout.split("\n")[1] == "2 1", "curl is offered HTTP/2 and takes it"
+        assert done.stdout.split("\n")[3] == "2 0", "the connection is kept"
 
 
 def test_others_than_the_certified_are_not_trusted(tmp_path: Path) -> None:
@@ -228,10 +235,10 @@ def test_the_private_key_is_nowhere_in_the_state_directory(tmp_path: Path) -> No
                 assert file.stat().st_mode & 0o077 == 0, f"{file} is readable by others"
 
 
-def renew(folder: Path, **how: str) -> None:
+def renew(folder: Path, key_type: str = "P-256") -> None:
     """Replaces the pair by a new one, each file at once."""
     fresh = folder / f"renewed-{time.monotonic_ns()}"
     fresh.mkdir()
-    make_certificate(fresh, **how)
+    make_certificate(fresh, key_type=key_type)
     for name in ("localhost.key", "localhost.crt"):
         (fresh / name).replace(folder / name)

@@ -22,7 +22,7 @@ from tests.support.live.deployment import Deployment, deployment, places
 pytestmark = [
     pytest.mark.live,
     pytest.mark.timeout(120),
-    pytest.mark.skipif(not triton.is_there(), reason="no Triton in build/triton: `make test-triton` fetches it"),
+    pytest.mark.needs(tool="triton"),
 ]
 
 RELAY = """

@@ -19,7 +19,7 @@ import pytest
 from tests.support.live.live_edge import TOKEN, Edge, Replica, client, edge, infer, run, table
 from tests.support.live.raw_clients import Lags
 
-pytestmark = pytest.mark.live
+pytestmark = [pytest.mark.live, pytest.mark.alone]
 
 WORK_MS = 40
 

@@ -1,8 +1,9 @@
-"""The live suite for ``.ci/run``: at most three tests that fail are run once more, alone, when all others are done.
+"""Runs the live suite, and in ``.ci/run`` the few tests that failed once more, alone, when all others are done.
 
-``python -m tests.support.rerun_failed ARGUMENTS`` runs pytest with these arguments and with this module as its plugin,
-which writes down how each test ended. Nothing but tests that failed in a run that came to its end is looked at again: a
-run that was interrupted, that could not collect, that crashed or was cut off fails as it is. See docs/adr/0045.
+``python -m tests.support.rerun_failed --most N ARGUMENTS -- ARGUMENTS`` runs pytest with each of these lists of
+arguments, one after the other, and with this module as its plugin, which records how each test ended. At most ``N``
+failed tests are run again. Only tests that failed in runs that came to their end are: a run that was interrupted, that
+could not collect, that crashed, that lost a worker of pytest-xdist or was cut off fails as it is. See docs/adr/0045.
 """
 
 import json
@@ -16,25 +17,36 @@ from typing import Any
 
 import pytest
 
-MOST = 3
-"""So many failures may be the machine's; more are the code's."""
 _TESTS_FAILED = 1
+_CRASHED = 3
+"""What pytest returns for an error of its own."""
 _VARIABLE = "--ended-as"
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a run of pytest ended; ``status`` None: it never came to its end."""
+    """How a run of pytest ended; ``status`` is None if it never came to its end."""
 
     status: int | None = None
     passed: frozenset[str] = frozenset()
     """Node ids; the same below."""
     failed: dict[str, str] = field(default_factory=dict)
-    """With what pytest said of each: of its call, and of what stands around it."""
+    """With pytest's report of each: of its call, and of its fixtures."""
 
     @property
-    def deserves_a_second_look(self) -> bool:
-        return self.status == _TESTS_FAILED and 0 < len(self.failed) <= MOST
+    def is_complete(self) -> bool:
+        """Whether every test was run and has its outcome."""
+        return self.status == 0 or (self.status == _TESTS_FAILED and bool(self.failed))
+
+    def deserves_rerun(self, most: int) -> bool:
+        return self.is_complete and 0 < len(self.failed) <= most
+
+    def __add__(self, other: "Ended") -> "Ended":
+        """Returns both runs as one."""
+        if not (self.is_complete and other.is_complete):
+            return Ended()
+        status = max(self.status or 0, other.status or 0)
+        return Ended(status, self.passed | other.passed, {**self.failed, **other.failed})
 
     def has_mended(self, before: "Ended") -> bool:
         """Whether this run, of what failed ``before``, passed all of it: a skipped test has not passed."""
@@ -54,24 +66,40 @@ def told(first: Ended, second: Ended) -> list[str]:
 
 
 class Writer:
-    """Collects how tests end and writes it when pytest is through."""
+    """Collects how tests end and writes it when pytest is through; with pytest-xdist in the process that leads."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._has_crashed = False
         self._passed: set[str] = set()
         self._failed: dict[str, str] = {}
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        name = _without_group(report.nodeid)
         if report.failed:
             said = f"[{report.when}]\n{report.longreprtext}\n"
-            self._failed[report.nodeid] = self._failed.get(report.nodeid, "") + said
+            self._failed[name] = self._failed.get(name, "") + said
         elif report.when == "call" and report.passed:
-            self._passed.add(report.nodeid)
+            self._passed.add(name)
 
-    def pytest_sessionfinish(self, exitstatus: int) -> None:
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, error: object) -> None:
+        """A worker of pytest-xdist has ended; its crash is reported as a failed test."""
+        self._has_crashed |= error is not None
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
+        if self._has_crashed:
+            session.exitstatus = exitstatus = _CRASHED
         passed = sorted(self._passed - self._failed.keys())
         written = {"status": int(exitstatus), "passed": passed, "failed": self._failed}
         self._path.write_text(json.dumps(written), encoding="utf-8")
+
+
+def _without_group(name: str) -> str:
+    """Removes the ``@GROUP`` by which pytest-xdist keeps tests together."""
+    at = name.rfind("@")
+    return name[:at] if at > name.rfind("]") else name
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -80,7 +108,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     path = config.getoption(_VARIABLE)
-    if path is not None:
+    if path is not None and not hasattr(config, "workerinput"):
         config.pluginmanager.register(Writer(path))
 
 
@@ -103,14 +131,33 @@ def run(arguments: Sequence[str]) -> Ended:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """The exit code: 0 where all tests passed, at the first or at the second look."""
-    first = run(arguments)
-    if not first.deserves_a_second_look:
-        return 0 if first.status == 0 else 1
-    _say([f"{len(first.failed)} failed; once more, alone:", *first.failed])
-    second = run(("-q", "-m", "", *first.failed))
-    _say(told(first, second))
-    return 0 if second.has_mended(first) else 1
+    """Returns the exit code: 0 if all tests passed, at the first or at the second run."""
+    most, ended = 0, None
+    if arguments[:1] == ["--most"]:
+        most, arguments = int(arguments[1]), arguments[2:]
+    for each in _lists(arguments):
+        found = run(each)
+        ended = found if ended is None else ended + found
+        if not ended.is_complete:
+            return 1
+    assert ended is not None
+    if not ended.deserves_rerun(most):
+        return 0 if ended.status == 0 else 1
+    _say([f"{len(ended.failed)} failed; once more, alone:", *ended.failed])
+    second = run(("-q", "-m", "", *ended.failed))
+    _say(told(ended, second))
+    return 0 if second.has_mended(ended) else 1
+
+
+def _lists(arguments: Sequence[str]) -> list[list[str]]:
+    """Splits at each ``--``."""
+    found: list[list[str]] = [[]]
+    for each in arguments:
+        if each == "--":
+            found.append([])
+        else:
+            found[-1].append(each)
+    return found
 
 
 def _say(lines: Sequence[str]) -> None:

@@ -1,11 +1,11 @@
-"""The tenants' file: every fault at once with its line, and never a key in one."""
+"""The tenants' file: all faults at once with their lines, and never a key in one."""
 
 import math
 
 import pytest
 
 from tidegate.errors import InvalidInputError
-from tidegate.records.tenants import Limit, Quotas, Tenant, digest
+from tidegate.records.tenants import QuotaLimit, Quotas, Tenant, digest
 from tidegate.tenants_file import MAX_KEYS, MAX_TENANTS, parse
 
 KEY = b"tg-a-key-of-a-tenant-0123456789"
@@ -53,9 +53,9 @@ def test_what_is_written_is_what_holds() -> None:
     assert plain == Tenant(name="user@plain.example")
     assert not plain.quotas and acme.quotas
     assert list(acme.quotas.limits()) == [
-        Limit("requests", 1.0, 50),
-        Limit("tokens", 60.0, 100000),
-        Limit("concurrency", math.inf, 20),
+        QuotaLimit("requests", 1.0, 50),
+        QuotaLimit("tokens", 60.0, 100000),
+        QuotaLimit("concurrency", math.inf, 20),
     ]
     assert [limit.name for limit in acme.quotas.limits()] == ["requests-per-second", "tokens-per-minute", "concurrency"]
 
@@ -141,7 +141,7 @@ def test_functions_without_a_value_are_not_every_function() -> None:
 
 
 def test_a_quota_without_a_value_is_not_no_limit() -> None:
-    """What it was to say may have been lost, as where a template had nothing to put in."""
+    """The value may have been lost, for example in a template without input."""
     amount = "a whole number, 1 to 1099511627776, or no such key"
     lost = "{name: b, weight: , quotas: {concurrency: , tokens-per-minute: ~}}"
     assert faults(f"tenants: [{{name: a, quotas: }}, {lost}]") == [

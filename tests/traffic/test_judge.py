@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from tidegate.traffic.judge import ENOUGH, EVIDENCE, Tally, Verdict, judge
+from tidegate.traffic.judge import EVIDENCE, MIN_REQUESTS, Tally, Verdict, judge
 
 HEALTHY = Tally(answered=990, failed=2)
 BUDGET = 0.02
@@ -41,8 +41,8 @@ def test_it_is_not_blamed_for_what_the_old_revision_suffers_too() -> None:
 
 def test_a_pass_needs_enough_requests() -> None:
     assert judge(Tally(), HEALTHY, BUDGET).verdict is Verdict.FEW
-    assert judge(Tally(answered=ENOUGH - 1), HEALTHY, BUDGET).verdict is Verdict.FEW
-    assert judge(Tally(answered=ENOUGH), HEALTHY, BUDGET).verdict is Verdict.GOOD
+    assert judge(Tally(answered=MIN_REQUESTS - 1), HEALTHY, BUDGET).verdict is Verdict.FEW
+    assert judge(Tally(answered=MIN_REQUESTS), HEALTHY, BUDGET).verdict is Verdict.GOOD
 
 
 def test_evidence_that_only_leans_decides_nothing() -> None:
@@ -105,8 +105,8 @@ def test_a_little_evidence_that_it_is_worse_leaves_it_open_and_none_is_good() ->
 
 
 def test_twenty_requests_are_enough_and_nineteen_are_not() -> None:
-    assert judge(Tally(answered=ENOUGH - 1), HEALTHY, BUDGET).verdict is Verdict.FEW
-    assert judge(Tally(answered=ENOUGH), HEALTHY, BUDGET).verdict is Verdict.GOOD
+    assert judge(Tally(answered=MIN_REQUESTS - 1), HEALTHY, BUDGET).verdict is Verdict.FEW
+    assert judge(Tally(answered=MIN_REQUESTS), HEALTHY, BUDGET).verdict is Verdict.GOOD
 
 
 def test_the_formula_of_the_module_by_hand() -> None:

@@ -6,7 +6,7 @@ import random
 import pytest
 
 from tidegate.traffic.size_cuts import BatchClass, CutGroup, route_cuts
-from tidegate.traffic.sizing import BY_HAND, BY_WEIGHTS, LOOK_S, Foreseen, SizedGroup, Sizing, cut, foreseen
+from tidegate.traffic.sizing import BY_HAND, BY_WEIGHTS, REVIEW_S, Forecast, SizedGroup, Sizing, cut, forecast
 
 SIZES = (1, 64)
 
@@ -27,15 +27,15 @@ def mix(small_rps: float, large_rps: float) -> list[BatchClass]:
 
 
 def test_two_sizes_are_cut_because_the_small_ones_no_longer_wait_for_the_large_ones() -> None:
-    choice = Sizing().look("r", GROUPS, mix(20.0, 2.0), 600, 0.0)
+    choice = Sizing().review("r", GROUPS, mix(20.0, 2.0), 600, 0.0)
     assert dict(choice.sizes) == {"t4": (1, 63), "v100": (64, None)}
     assert choice.why.startswith("cut by size: the fullest group busy for")
-    cut_, weighed = (foreseen(GROUPS, mix(20.0, 2.0), WEIGHTS, sizes) for sizes in (choice.sizes, {}))
+    cut_, weighed = (forecast(GROUPS, mix(20.0, 2.0), WEIGHTS, sizes) for sizes in (choice.sizes, {}))
     assert cut_.mean_s < 0.7 * weighed.mean_s
 
 
 def test_rates_of_the_mix_do_not_depend_on_what_a_group_is_given_now() -> None:
-    choice = Sizing().look("r", GROUPS, mix(20.0, 2.0), 600, 0.0)
+    choice = Sizing().review("r", GROUPS, mix(20.0, 2.0), 600, 0.0)
     items, t4_s = 20.0 + 128.0, 20.0 * 0.019 + 2.0 * 0.649
     assert choice.mu_ips["t4"] == pytest.approx(items / t4_s)
     assert choice.mu_ips["v100"] > choice.mu_ips["t4"]
@@ -43,23 +43,23 @@ def test_rates_of_the_mix_do_not_depend_on_what_a_group_is_given_now() -> None:
 
 def test_one_size_is_left_to_the_weights() -> None:
     for classes in (mix(20.0, 0.0), mix(0.0, 3.0), mix(0.5, 3.0)):
-        assert not Sizing().look("r", GROUPS, classes, 600, 0.0).sizes
+        assert not Sizing().review("r", GROUPS, classes, 600, 0.0).sizes
 
 
 def test_a_cut_that_overloads_a_group_is_not_made() -> None:
     classes = mix(20.0, 5.2)
-    by_cuts = foreseen(GROUPS, classes, WEIGHTS, cut(GROUPS, classes))
+    by_cuts = forecast(GROUPS, classes, WEIGHTS, cut(GROUPS, classes))
     assert by_cuts.fullest > 1.0
-    choice = Sizing().look("r", GROUPS, classes, 600, 0.0)
+    choice = Sizing().review("r", GROUPS, classes, 600, 0.0)
     assert not choice.sizes
     assert "with cuts the fullest group busy for 1" in choice.why
 
 
 def test_before_there_are_enough_requests_nothing_is_cut() -> None:
     sizing = Sizing()
-    assert not sizing.look("r", GROUPS, mix(20.0, 2.0), 10, 0.0).sizes
-    assert sizing.look("r", GROUPS, mix(20.0, 2.0), 600, 10.0).sizes
-    assert sizing.look("r", GROUPS, mix(0.2, 0.02), 5, 20.0).sizes, "a quiet while is no reason to change it"
+    assert not sizing.review("r", GROUPS, mix(20.0, 2.0), 10, 0.0).sizes
+    assert sizing.review("r", GROUPS, mix(20.0, 2.0), 600, 10.0).sizes
+    assert sizing.review("r", GROUPS, mix(0.2, 0.02), 5, 20.0).sizes, "a quiet while is no reason to change it"
 
 
 def test_noise_moves_nothing() -> None:
@@ -69,18 +69,18 @@ def test_noise_moves_nothing() -> None:
     groups = [SizedGroup("t4", 2, seconds(9, 10, sizes)), SizedGroup("v100", 1, seconds(9, 3, sizes))]
     for second in range(200):
         classes = [BatchClass(size, 2.0 * rng.uniform(0.85, 1.15)) for size in sizes]
-        choice = sizing.look("r", groups, classes, 600, float(second))
+        choice = sizing.review("r", groups, classes, 600, float(second))
         seen.add(tuple(sorted(choice.sizes.items())))
     assert len(seen) == 1, seen
 
 
 def test_a_group_that_loses_its_last_replica_frees_its_sizes_at_once() -> None:
     sizing = Sizing()
-    sizing.look("r", GROUPS, mix(20.0, 2.0), 600, 0.0)
-    assert not sizing.is_due("r", frozenset({"t4", "v100"}), LOOK_S - 1)
-    assert sizing.is_due("r", frozenset({"t4", "v100"}), LOOK_S)
+    sizing.review("r", GROUPS, mix(20.0, 2.0), 600, 0.0)
+    assert not sizing.is_due("r", frozenset({"t4", "v100"}), REVIEW_S - 1)
+    assert sizing.is_due("r", frozenset({"t4", "v100"}), REVIEW_S)
     assert sizing.is_due("r", frozenset({"v100"}), 1.0)
-    choice = sizing.look("r", (V100,), mix(20.0, 2.0), 600, 1.0)
+    choice = sizing.review("r", (V100,), mix(20.0, 2.0), 600, 1.0)
     assert not choice.sizes
     assert sizing.in_force("r") == choice
     sizing.forget("r")
@@ -125,14 +125,14 @@ def test_the_cut_is_the_best_of_all_where_rates_depend_on_the_size() -> None:
 
 def test_what_is_foreseen_of_one_replica_is_the_pollaczek_khinchine_mean() -> None:
     group = SizedGroup("g", 1, {1: 0.1})
-    found = foreseen([group], [BatchClass(1, 5.0)], {"g": 1.0}, {})
+    found = forecast([group], [BatchClass(1, 5.0)], {"g": 1.0}, {})
     assert found.fullest == pytest.approx(0.5)
     assert found.mean_s == pytest.approx(0.1 + 0.5 * 0.1 / (2 * 0.5)), "constant times: half of M/M/1's wait"
 
 
 def test_above_85_percent_the_fullest_group_decides_and_below_it_the_mean_time() -> None:
-    def way(fullest: float, mean_s: float) -> Foreseen:
-        return Foreseen(fullest, mean_s)
+    def way(fullest: float, mean_s: float) -> Forecast:
+        return Forecast(fullest, mean_s)
 
     assert way(0.5, 1.0).is_better(way(0.4, 2.0), 0.1), "both have room: the shorter time"
     assert not way(0.4, 2.0).is_better(way(0.5, 1.0), 0.1)
@@ -144,7 +144,7 @@ def test_above_85_percent_the_fullest_group_decides_and_below_it_the_mean_time()
 
 def test_a_choice_by_hand_holds_until_figures_are_looked_at() -> None:
     sizing = Sizing()
-    sizing.settle("r", BY_HAND)
+    sizing.fix("r", BY_HAND)
     assert sizing.in_force("r") is BY_HAND
     assert sizing.is_due("r", frozenset({"t4"}), 0.0), "it was made without figures"
     assert sizing.is_due("r", frozenset(), 0.0)

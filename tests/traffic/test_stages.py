@@ -7,7 +7,7 @@ import pytest
 
 from tidegate.records.rollout import Phase, Ramp, Rollout, RolloutPlan
 from tidegate.traffic.judge import Tally
-from tidegate.traffic.stages import Seen, advanced, aligned, begun, ended, paused, resumed
+from tidegate.traffic.stages import RolloutFacts, advanced, aligned, begun, ended, paused, resumed
 
 CANARY = RolloutPlan(canary_steps=(1.0, 5.0, 25.0, 50.0), canary_window_s=30.0)
 
@@ -40,7 +40,7 @@ class World:
         self._old += self.rps * (1 - percent / 100)
         self.hit += self.rps * percent / 100 * self.bad
         self.total += self.rps
-        seen = Seen(is_ready=self.is_ready, new=tally(self._new, self.bad), old=tally(self._old, self.old_bad))
+        seen = RolloutFacts(is_ready=self.is_ready, new=tally(self._new, self.bad), old=tally(self._old, self.old_bad))
         self.rollout = advanced(self.rollout, seen, self.now)
         if not self.percents or self.percents[-1] != self.rollout.percent:
             self.percents.append(self.rollout.percent)
@@ -147,13 +147,13 @@ def test_a_version_that_breaks_again_and_again_is_taken_back_though_each_time_it
 
 
 def test_a_step_is_not_passed_while_requests_are_under_way_and_none_ends() -> None:
-    running = advanced(rollout(), Seen(is_ready=True), 1.0)
+    running = advanced(rollout(), RolloutFacts(is_ready=True), 1.0)
     good = tally(50.0, 0.0)
-    held = advanced(running, Seen(is_ready=True, is_stalled=True, new=good, old=good), 32.0)
+    held = advanced(running, RolloutFacts(is_ready=True, is_stalled=True, new=good, old=good), 32.0)
     assert (held.step, held.events[-1].code) == (0, "stalled")
-    again = advanced(held, Seen(is_ready=True, is_stalled=True, new=good, old=good), 33.0)
+    again = advanced(held, RolloutFacts(is_ready=True, is_stalled=True, new=good, old=good), 33.0)
     assert len(again.events) == len(held.events)
-    assert advanced(again, Seen(is_ready=True, new=good, old=good), 34.0).step == 1
+    assert advanced(again, RolloutFacts(is_ready=True, new=good, old=good), 34.0).step == 1
 
 
 def test_losses_of_an_earlier_step_do_not_count() -> None:
@@ -166,8 +166,8 @@ def test_losses_of_an_earlier_step_do_not_count() -> None:
 
 
 def test_what_a_version_has_broken_counts_also_while_it_is_not_ready() -> None:
-    running = advanced(rollout(), Seen(is_ready=True), 1.0)
-    after = advanced(running, Seen(is_ready=False, new=tally(8.0, 1.0), old=tally(500.0, 0.0)), 2.0)
+    running = advanced(rollout(), RolloutFacts(is_ready=True), 1.0)
+    after = advanced(running, RolloutFacts(is_ready=False, new=tally(8.0, 1.0), old=tally(500.0, 0.0)), 2.0)
     assert after.phase is Phase.TAKEN_BACK
     assert after.events[-1].code == "judged_bad"
 
@@ -183,7 +183,7 @@ def test_a_version_that_stays_away_for_a_window_is_taken_back() -> None:
 
 def test_paused_it_keeps_its_percent_and_is_not_judged() -> None:
     world = World(bad=1.0)
-    world.rollout = paused(advanced(world.rollout, Seen(is_ready=True), 0.0), 0.0)
+    world.rollout = paused(advanced(world.rollout, RolloutFacts(is_ready=True), 0.0), 0.0)
     world.run(lambda: world.now >= 100)
     assert world.rollout.phase is Phase.PAUSED
     assert world.rollout.percent == 1.0
@@ -248,7 +248,9 @@ def test_a_clock_that_was_set_back_holds_no_ramp() -> None:
 
 
 def test_a_clock_that_was_set_back_lengthens_no_absence() -> None:
-    away = advanced(advanced(rollout(at=3600.0), Seen(is_ready=True), 3601.0), Seen(is_ready=False), 3602.0)
+    away = advanced(
+        advanced(rollout(at=3600.0), RolloutFacts(is_ready=True), 3601.0), RolloutFacts(is_ready=False), 3602.0
+    )
     world = World()
     world.rollout, world.is_ready = aligned(away, 0.0), False
     world.run(lambda: world.rollout.is_over)

@@ -15,17 +15,17 @@ from tests.support.worlds.autoscaling import replica_sample
 from tidegate.traffic.weights import (
     FINE_STEP,
     LIFT,
-    MOVE_S,
-    MOVES,
-    SETTLE_S,
-    Company,
+    MAX_MOVES,
+    MEAN_S,
+    MOVE_REFILL_S,
     GroupCapacity,
+    Occupancy,
     ServiceRates,
     Weights,
     capacities,
-    filled,
     lifted,
     split,
+    with_rates,
 )
 
 
@@ -43,8 +43,11 @@ def test_no_capacity_is_no_split() -> None:
 
 def test_a_group_without_a_rate_gets_the_mean_of_the_others() -> None:
     groups = [GroupCapacity("a", 10.0, 1), GroupCapacity("b", 30.0, 1), GroupCapacity("c", None, 1)]
-    assert [group.mu_ips for group in filled(groups)] == [10.0, 30.0, 20.0]
-    assert [group.mu_ips for group in filled([GroupCapacity("a", None, 1), GroupCapacity("b", 0.0, 2)])] == [1.0, 1.0]
+    assert [group.mu_ips for group in with_rates(groups)] == [10.0, 30.0, 20.0]
+    assert [group.mu_ips for group in with_rates([GroupCapacity("a", None, 1), GroupCapacity("b", 0.0, 2)])] == [
+        1.0,
+        1.0,
+    ]
 
 
 def did(
@@ -71,49 +74,51 @@ def test_rates_are_smoothed_and_idle_seconds_say_nothing() -> None:
 
 def test_company_is_smoothed_too() -> None:
     rates = ServiceRates()
-    assert rates.company("r", "t4") is None
+    assert rates.occupancy("r", "t4") is None
     did(rates, "t4", 50, 0.5, request_s=1.0, limit=8)
-    assert rates.company("r", "t4") == Company(2.0, 8)
+    assert rates.occupancy("r", "t4") == Occupancy(2.0, 8)
     did(rates, "t4", 50, 0.5, request_s=6.0, limit=4)
-    assert rates.company("r", "t4") == Company(5.0, 4), "the newest limit"
+    assert rates.occupancy("r", "t4") == Occupancy(5.0, 4), "the newest limit"
     did(rates, "t4", 50, 0.5, request_s=math.inf)
     did(rates, "t4", 0, 0.5, request_s=50.0)
-    assert rates.company("r", "t4") == Company(5.0, 4), "what cannot be true, and idle seconds"
+    assert rates.occupancy("r", "t4") == Occupancy(5.0, 4), "what cannot be true, and idle seconds"
     rates.forget("r")
-    assert rates.company("r", "t4") is None
+    assert rates.occupancy("r", "t4") is None
 
 
-def lifts(*companies: Company | None, mu_ips: float | None = 100.0) -> list[bool]:
-    groups = [GroupCapacity("abc"[index], mu_ips, 1, company) for index, company in enumerate(companies)]
+def lifts(*occupancies: Occupancy | None, mu_ips: float | None = 100.0) -> list[bool]:
+    groups = [GroupCapacity("abc"[index], mu_ips, 1, occupancy) for index, occupancy in enumerate(occupancies)]
     return [group.mu_ips != mu_ips for group in lifted(groups)]
 
 
 def test_a_group_with_a_quarter_of_the_company_of_another_one_counts_for_a_little_more() -> None:
-    assert lifts(Company(1.5, 0), Company(62.5, 0)) == [True, False]
-    assert lifts(Company(1.5, 0), Company(5.9, 0)) == [False, False]
-    assert lifts(Company(1.0, 0), Company(50.0, 0), Company(13.0, 0)) == [True, False, False]
-    (group, _) = lifted([GroupCapacity("a", 100.0, 1, Company(1.0, 0)), GroupCapacity("b", 100.0, 1, Company(9.0, 0))])
+    assert lifts(Occupancy(1.5, 0), Occupancy(62.5, 0)) == [True, False]
+    assert lifts(Occupancy(1.5, 0), Occupancy(5.9, 0)) == [False, False]
+    assert lifts(Occupancy(1.0, 0), Occupancy(50.0, 0), Occupancy(13.0, 0)) == [True, False, False]
+    (group, _) = lifted(
+        [GroupCapacity("a", 100.0, 1, Occupancy(1.0, 0)), GroupCapacity("b", 100.0, 1, Occupancy(9.0, 0))]
+    )
     assert group.mu_ips == pytest.approx(100.0 * (1.0 + LIFT))
 
 
 def test_a_full_group_does_not_nor_one_of_which_nothing_is_known() -> None:
-    assert lifts(Company(1.9, 2), Company(16.0, 16)) == [False, False]
-    assert lifts(Company(1.7, 2), Company(16.0, 16)) == [True, False]
-    assert lifts(None, Company(16.0, 16)) == lifts(None, None) == [False, False]
-    assert lifts(Company(1.0, 0), Company(16.0, 0), mu_ips=None) == [False, False]
+    assert lifts(Occupancy(1.9, 2), Occupancy(16.0, 16)) == [False, False]
+    assert lifts(Occupancy(1.7, 2), Occupancy(16.0, 16)) == [True, False]
+    assert lifts(None, Occupancy(16.0, 16)) == lifts(None, None) == [False, False]
+    assert lifts(Occupancy(1.0, 0), Occupancy(16.0, 0), mu_ips=None) == [False, False]
 
 
 def test_a_group_without_replicas_is_nobodys_measure() -> None:
-    gone = GroupCapacity("gone", 300.0, 0, Company(40.0, 0))
-    pair = [GroupCapacity("a", 100.0, 1, Company(5.0, 0)), GroupCapacity("b", 100.0, 1, Company(12.0, 0))]
+    gone = GroupCapacity("gone", 300.0, 0, Occupancy(40.0, 0))
+    pair = [GroupCapacity("a", 100.0, 1, Occupancy(5.0, 0)), GroupCapacity("b", 100.0, 1, Occupancy(12.0, 0))]
     assert lifted([*pair, gone]) == [*pair, gone]
 
 
 def test_weights_by_hand_are_not_lifted() -> None:
-    companies = {"a": Company(1.0, 0), "b": Company(60.0, 0)}
-    given = capacities({"a": 0.5, "b": 0.5}, {"a": 1.0, "b": 3.0}, {"a": 1, "b": 1}, companies)
+    occupancies = {"a": Occupancy(1.0, 0), "b": Occupancy(60.0, 0)}
+    given = capacities({"a": 0.5, "b": 0.5}, {"a": 1.0, "b": 3.0}, {"a": 1, "b": 1}, occupancies)
     assert Weights().update("r", given, 0.0) == {"a": 0.5, "b": 0.5}
-    learnt = capacities(None, {"a": 1.0, "b": 3.0}, {"a": 1, "b": 1}, companies)
+    learnt = capacities(None, {"a": 1.0, "b": 3.0}, {"a": 1, "b": 1}, occupancies)
     assert Weights().update("r", learnt, 0.0)["a"] == pytest.approx(1.03 / 4.03)
 
 
@@ -138,7 +143,7 @@ def test_a_group_that_waits_for_another_one_fills(callers: int) -> None:
         for name in ended:
             did(rates, name, ended[name], busy_s[name], request_s[name])
         mu = {name: rates.mu_ips("r", name) for name in ended}
-        groups = capacities(None, mu, {"v100": 1, "t4": 1}, {name: rates.company("r", name) for name in ended})
+        groups = capacities(None, mu, {"v100": 1, "t4": 1}, {name: rates.occupancy("r", name) for name in ended})
         part = weights.update("r", groups, float(second))["v100"]
         if second >= 30:
             done += sum(ended.values())
@@ -152,7 +157,7 @@ def pair(share: float) -> list[GroupCapacity]:
 
 
 def told(weights: Weights, shares: Iterable[float], since: float = 0.0) -> list[float]:
-    """What is in force of the first group, after one look a second."""
+    """What is in force of the first group, after one observe a second."""
     return [weights.update("r", pair(share), since + second)["a"] for second, share in enumerate(shares)]
 
 
@@ -186,7 +191,7 @@ def test_a_rate_that_flickers_widely_is_told_as_its_mean() -> None:
     published = told(Weights(), 300 * [0.74, 0.54])
     assert changes(published[:5]) == 4
     last = published[-300:]
-    assert changes(last) <= 300 / MOVE_S + 300 / SETTLE_S
+    assert changes(last) <= 300 / MOVE_REFILL_S + 300 / MEAN_S
     assert sum(abs(share - 0.64) for share in last) / len(last) < 0.06
 
 
@@ -226,7 +231,7 @@ def test_however_rates_flicker_the_tables_of_a_minute_are_few(steps: list[tuple[
         if before and published != before:
             changed.append(now)
         before = dict(published)
-    most = MOVES + 60.0 / MOVE_S + 60.0 / SETTLE_S + 1
+    most = MAX_MOVES + 60.0 / MOVE_REFILL_S + 60.0 / MEAN_S + 1
     assert all(sum(at <= one <= at + 60.0 for one in changed) <= most for at in changed)
 
 
@@ -238,7 +243,7 @@ def test_whatever_was_before_constant_rates_are_told_to_half_a_point(
     for passed, *was in steps:
         now += passed
         weights.update("r", [GroupCapacity(name, mu, 1) for name, mu in zip("abc", was, strict=True)], now)
-    end = now + 2.0 * (SETTLE_S + every_s)
+    end = now + 2.0 * (MEAN_S + every_s)
     settled: Mapping[str, float] | None = None
     while now < end + 30.0:
         now += every_s
@@ -291,4 +296,4 @@ def test_a_revision_is_forgotten_alone() -> None:
     rates.forget("b")
     known = [rates.mu_ips(revision, "t4") is not None for revision in "abc"]
     assert known == [True, False, True]
-    assert [rates.company(revision, "t4") is not None for revision in "abc"] == known
+    assert [rates.occupancy(revision, "t4") is not None for revision in "abc"] == known

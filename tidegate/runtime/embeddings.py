@@ -1,7 +1,7 @@
-"""OpenAI's ``/v1/embeddings`` for models that turn texts into vectors. Pure.
+"""OpenAI's ``/v1/embeddings`` for models that map texts to vectors. Pure.
 
-A model is one if it takes a single tensor of texts (``BYTES``, one dimension) and makes ``FP32`` vectors, one per
-text. A second output of whole numbers, ``tokens``, tells how many tokens each text had: the answer's ``usage``.
+A model qualifies if it takes a single tensor of texts (``BYTES``, one dimension) and returns ``FP32`` vectors, one per
+text. A second output of whole numbers, ``tokens``, gives the tokens of each text: the answer's ``usage``.
 
 Request: ``input`` (a text or a list of texts), ``model``, ``encoding_format`` (``float`` or ``base64``: little-endian
 FP32), ``dimensions`` (only the model's own), ``user`` (ignored). Other members are ignored, as OpenAI's clients expect.
@@ -18,8 +18,8 @@ from tidegate.runtime.protocols import v2 as protocol
 from tidegate.runtime.protocols.tensors import BYTES, Tensor
 from tidegate.runtime.protocols.v2 import InferRequest, ModelSpec
 
-MOST_TEXTS: Final = 2048
-"""In one request, as OpenAI's own."""
+MAX_TEXTS: Final = 2048
+"""Most texts in one request, as in OpenAI's API."""
 TOKENS: Final = "tokens"
 _NUMBER_BYTES: Final = 4
 _WHOLE: Final = frozenset({"INT32", "INT64", "UINT32", "UINT64"})
@@ -27,7 +27,7 @@ _FORMATS: Final = ("float", "base64")
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class EmbeddingsRequest:
     """One valid request for embeddings."""
 
     model: str
@@ -38,34 +38,36 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Embedder:
-    """Which tensors of a model are what."""
+    """The tensors of a model that makes embeddings."""
 
     input: str
     output: str
     size: int
-    """Numbers of a vector; -1: any."""
+    """Numbers in a vector; -1 is any."""
 
-    def parts(self, asked: Asked, most: int | None) -> list[InferRequest]:
-        """Runs of at most so many texts (None: any number). Raises RequestError for a size of vector that the model
-        does not make."""
-        if asked.dimensions is not None and asked.dimensions != self.size:
+    def parts(self, request: EmbeddingsRequest, max_texts: int | None) -> list[InferRequest]:
+        """Splits a request into runs of at most ``max_texts`` texts (None is no bound). Raises RequestError for a
+        vector size that the model does not make."""
+        if request.dimensions is not None and request.dimensions != self.size:
             size = f"{self.size} numbers" if self.size > 0 else "a size of its own"
-            raise RequestError(f"'dimensions' is {asked.dimensions}; this model's vectors have {size}, which is fixed")
-        step = most or len(asked.texts)
-        pieces = [asked.texts[at : at + step] for at in range(0, len(asked.texts), step)]
+            raise RequestError(
+                f"'dimensions' is {request.dimensions}; this model's vectors have {size}, which is fixed"
+            )
+        step = max_texts or len(request.texts)
+        pieces = [request.texts[at : at + step] for at in range(0, len(request.texts), step)]
         return [InferRequest([Tensor(self.input, BYTES, (len(piece),), piece)]) for piece in pieces]
 
-    def answer(self, asked: Asked, parts: Sequence[Mapping[str, Tensor]]) -> dict[str, Any]:
-        """The answer's document, of the outputs of all parts. Raises RequestError where the model did not answer with
+    def answer(self, request: EmbeddingsRequest, parts: Sequence[Mapping[str, Tensor]]) -> dict[str, Any]:
+        """Returns the answer's document from the outputs of all parts. Raises RequestError if the model did not return
         a vector per text."""
         rows = [row for part in parts for row in _rows(part[self.output])]
-        if len(rows) != len(asked.texts):
-            raise RequestError(f"the model made {len(rows)} vectors of {len(asked.texts)} texts", 500)
+        if len(rows) != len(request.texts):
+            raise RequestError(f"the model made {len(rows)} vectors of {len(request.texts)} texts", 500)
         data = [
-            {"object": "embedding", "index": at, "embedding": _base64(row) if asked.as_base64 else _numbers(row)}
+            {"object": "embedding", "index": at, "embedding": _base64(row) if request.as_base64 else _numbers(row)}
             for at, row in enumerate(rows)
         ]
-        answer: dict[str, Any] = {"object": "list", "data": data, "model": asked.model}
+        answer: dict[str, Any] = {"object": "list", "data": data, "model": request.model}
         counts = [count for part in parts if (count := _sum(part.get(TOKENS))) is not None]
         if len(counts) == len(parts):
             answer["usage"] = {"prompt_tokens": sum(counts), "total_tokens": sum(counts)}
@@ -73,7 +75,7 @@ class Embedder:
 
 
 def embedder(spec: ModelSpec) -> Embedder | None:
-    """How a model makes embeddings; None: it makes none."""
+    """Returns how a model makes embeddings. Returns None if it makes none."""
     inputs, outputs = spec.inputs or (), spec.outputs or ()
     vectors = [each for each in outputs if each.datatype == "FP32" and len(each.shape) == 2]
     if len(inputs) != 1 or inputs[0].datatype != BYTES or len(inputs[0].shape) != 1 or len(vectors) != 1:
@@ -81,8 +83,8 @@ def embedder(spec: ModelSpec) -> Embedder | None:
     return Embedder(inputs[0].name, vectors[0].name, vectors[0].shape[1])
 
 
-def parse(body: bytes) -> Asked:
-    """The request in ``body``. Raises RequestError."""
+def parse(body: bytes) -> EmbeddingsRequest:
+    """Returns the request in ``body``. Raises RequestError."""
     document = protocol.load_object(body)
     model = document.get("model")
     if not isinstance(model, str):
@@ -93,15 +95,15 @@ def parse(body: bytes) -> Asked:
     dimensions = document.get("dimensions")
     if dimensions is not None and (not isinstance(dimensions, int) or isinstance(dimensions, bool) or dimensions < 1):
         raise RequestError("'dimensions' must be a whole number, 1 or more")
-    return Asked(model, _texts(document.get("input")), form == "base64", dimensions)
+    return EmbeddingsRequest(model, _texts(document.get("input")), form == "base64", dimensions)
 
 
 def _texts(given: object) -> list[bytes]:
     texts = [given] if isinstance(given, str) else given
     if not isinstance(texts, list) or not texts:
         raise RequestError("'input' must be a text, or a list with at least one text")
-    if len(texts) > MOST_TEXTS:
-        raise RequestError(f"'input' has {len(texts)} texts; {MOST_TEXTS} at most")
+    if len(texts) > MAX_TEXTS:
+        raise RequestError(f"'input' has {len(texts)} texts; {MAX_TEXTS} at most")
     if not all(isinstance(text, str) for text in texts):
         raise RequestError("'input' must be texts: this model counts its tokens by its own words, not by numbers")
     if not all(texts):
@@ -121,7 +123,7 @@ def _rows(vectors: Tensor) -> list[bytes]:
 
 
 def _numbers(row: bytes) -> list[float]:
-    """Nine digits tell every FP32 apart."""
+    """Returns the numbers with nine digits, which distinguish every FP32."""
     return [float(f"{number:.9g}") for number in array("f", row)]
 
 

@@ -1,8 +1,8 @@
-"""What a model server can fail with. A handler may raise :class:`RequestError` itself to blame its caller."""
+"""Failures of a model server. A handler may raise :class:`RequestError` itself to blame the caller."""
 
 
 class RequestError(Exception):
-    """The request is at fault or cannot be served now. ``status`` is the HTTP status, the message is for the client."""
+    """The request is invalid or cannot be served now. ``status`` is the HTTP status, the message is for the client."""
 
     def __init__(self, message: str, status: int = 400) -> None:
         super().__init__(message)
@@ -11,7 +11,7 @@ class RequestError(Exception):
 
 
 class ModelError(Exception):
-    """The model failed on a valid request: HTTP 500. The message is for the client and holds no stack trace."""
+    """The model failed on a valid request: HTTP 500. The message is for the client and contains no stack trace."""
 
 
 class LoadError(Exception):

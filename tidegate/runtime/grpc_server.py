@@ -1,8 +1,9 @@
 """gRPC over HTTP/2 at the model server's port: the shared engine, one task per call.
 
-Messages go through the same engine as the proxies' (``tidegate.wire.http2.roles``), so there is nothing to install and
-little to load; this file is imported with the first HTTP/2 connection. A call's request is credited as it is taken:
-what a client sends ahead of a stream's method is bounded by the stream's window, one message by ``body_bytes``.
+Messages go through the same engine as in the proxies (``tidegate.wire.http2.roles``), so nothing is to be installed and
+little is loaded. This file is imported with the first HTTP/2 connection. A call's request is credited as it is read:
+the bytes that a client sends ahead of a stream's method are bounded by the stream's window, one message by
+``body_bytes``.
 """
 
 import asyncio
@@ -26,7 +27,7 @@ from tidegate.wire.http2.roles import H2Server
 from tidegate.wire.http2.streams import Stream
 
 STALLED_S: Final = 60.0
-"""A client that takes nothing of an answer for so long has left it."""
+"""Time after which a client that reads nothing of an answer counts as gone."""
 _HEAD: Final = (
     literal(b":status", b"200")
     + literal(b"content-type", b"application/grpc")
@@ -42,7 +43,7 @@ class GrpcServer:
     def __init__(self, service: GrpcService, *, body_bytes: int) -> None:
         self.service = service
         self.body_bytes = body_bytes
-        """Largest message, also when it is decompressed."""
+        """Largest message, before and after decompression."""
         self.blocks = Blocks(REQUEST)
         self.connections: set[GrpcConnection] = set()
         self.tasks = TaskOwner("grpc")
@@ -50,22 +51,22 @@ class GrpcServer:
         self._is_closing = False
 
     def connect(self) -> "GrpcConnection":
-        """The protocol of a new connection."""
+        """Returns the protocol of a new connection."""
         return GrpcConnection(self)
 
     def lost(self, connection: "GrpcConnection") -> None:
-        """A connection ended."""
+        """Drops a connection that has ended."""
         self.connections.discard(connection)
         if self._is_closing and not self.connections:
             self._ended.set()
 
     def sweep(self, now: float) -> None:
-        """Some times a second."""
+        """Ends stalled connections. Called several times a second."""
         for connection in tuple(self.connections):
             connection.sweep(now)
 
     async def close(self, flush_s: float = 10.0) -> None:
-        """Ends what is still open as grpc.UNAVAILABLE, and waits until it is sent, at most ``flush_s`` seconds."""
+        """Ends open calls as grpc.UNAVAILABLE and waits until that is sent, at most ``flush_s`` seconds."""
         self._is_closing = True
         for connection in tuple(self.connections):
             connection.shut_down()
@@ -82,7 +83,7 @@ class GrpcServer:
 
 
 class GrpcConnection(asyncio.Protocol):
-    """One client."""
+    """The connection of one client."""
 
     __slots__ = ("_due", "_server", "engine", "transport")
 
@@ -92,7 +93,7 @@ class GrpcConnection(asyncio.Protocol):
         self._server = server
         self.engine = H2Server(server.blocks)
         self._due = 0.0
-        """When the rest of a head or frame must be there; 0: none is due."""
+        """Time at which the rest of a head or frame must have arrived. 0 if none is due."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
@@ -105,7 +106,7 @@ class GrpcConnection(asyncio.Protocol):
         self._server.lost(self)
 
     def data_received(self, data: bytes) -> None:
-        self._hear(self.engine.receive(data, time.monotonic()))
+        self._handle(self.engine.receive(data, time.monotonic()))
         if not self.engine.is_head_due:
             self._due = 0.0
         elif not self._due:
@@ -116,11 +117,11 @@ class GrpcConnection(asyncio.Protocol):
         self.engine.pause()
 
     def resume_writing(self) -> None:
-        self._hear(self.engine.resume())
+        self._handle(self.engine.resume())
         self.flush()
 
     def flush(self) -> None:
-        """Writes what the engine has to say."""
+        """Writes the output of the engine."""
         data = self.engine.take()
         if data and not self.transport.is_closing():
             self.transport.write(data)
@@ -128,7 +129,7 @@ class GrpcConnection(asyncio.Protocol):
             self.transport.close()
 
     def sweep(self, now: float) -> None:
-        """Ends what makes no progress."""
+        """Ends calls and connections without progress."""
         if self._due and now > self._due:
             self.transport.abort()
             return
@@ -138,7 +139,7 @@ class GrpcConnection(asyncio.Protocol):
         self.flush()
 
     def shut_down(self) -> None:
-        """No more calls; those that are open end now."""
+        """Ends open calls now and accepts no more."""
         for stream in tuple(self.engine.streams.values()):
             if isinstance(stream.owner, Call):
                 stream.owner.finish(grpc.UNAVAILABLE, "the model server is stopping")
@@ -146,7 +147,7 @@ class GrpcConnection(asyncio.Protocol):
         self.engine.goaway()
         self.flush()
 
-    def _hear(self, events: list[Event]) -> None:
+    def _handle(self, events: list[Event]) -> None:
         for kind, stream, value, flag in events:
             if kind == HEAD:
                 self._begin(stream, value, flag)
@@ -206,7 +207,7 @@ class Call:
         "_need",
         "_pieces",
         "_stream",
-        "_unpassed",
+        "_uncredited",
         "task",
     )
 
@@ -218,34 +219,34 @@ class Call:
         self._limit = limit
         self._changed = asyncio.Event()
         self._inbox: deque[tuple[int, bytes]] = deque()
-        """Whole messages: whether compressed, and the bytes."""
+        """Complete messages: whether compressed, and the bytes."""
         self._pieces: list[bytes] = []
-        """The beginning of the next one."""
+        """Pieces of the next message."""
         self._have, self._need = 0, MESSAGE_HEAD
-        self._unpassed = 0
-        """Bytes that the client has no credit for yet."""
+        self._uncredited = 0
+        """Bytes that were not credited to the client yet."""
         self._is_whole = self._has_head = False
 
-    # --- what the connection tells
+    # --- called by the connection
 
     def feed(self, data: bytes, is_whole: bool) -> None:
-        """More of the request."""
+        """Adds a piece of the request."""
         self._is_whole = is_whole
-        self._unpassed += len(data)
+        self._uncredited += len(data)
         if data:
             self._pieces.append(data)
             self._have += len(data)
             if self._have >= self._need:
-                self._cut()
+                self._split_messages()
         if not self._inbox:
-            self._pass()
+            self._give_credit()
         self._changed.set()
 
     def sent(self) -> None:
-        """Nothing of the answer waits any more."""
+        """Records that the whole answer so far was sent."""
         self._changed.set()
 
-    def _cut(self) -> None:
+    def _split_messages(self) -> None:
         data = b"".join(self._pieces)
         at = 0
         self._need = MESSAGE_HEAD
@@ -260,12 +261,12 @@ class Call:
         self._pieces = [data[at:]] if at < len(data) else []
         self._have = len(data) - at
 
-    def _pass(self) -> None:
-        if self._unpassed:
-            self._connection.engine.passed(self._stream, self._unpassed)
-            self._unpassed = 0
+    def _give_credit(self) -> None:
+        if self._uncredited:
+            self._connection.engine.passed(self._stream, self._uncredited)
+            self._uncredited = 0
 
-    # --- what the method does
+    # --- called by the method
 
     async def receive(self) -> bytes | None:
         """See :class:`~tidegate.runtime.grpc_service.Stream`."""
@@ -281,7 +282,7 @@ class Call:
             await self._changed.wait()
         flag, message = self._inbox.popleft()
         if not self._inbox:
-            self._pass()
+            self._give_credit()
             self._connection.flush()
         if not flag:
             return message
@@ -311,7 +312,7 @@ class Call:
         engine.data(stream, b"\0" + len(message).to_bytes(4, "big") + message, False)
 
     async def run(self, handler: Handler, timeout_s: float | None) -> None:
-        """Answers the call, whatever becomes of it."""
+        """Runs the method and sends its status, whatever happens."""
         status, message = grpc.OK, ""
         try:
             async with asyncio.timeout(timeout_s):
@@ -320,15 +321,15 @@ class Call:
             status, message = error.status, error.message
         except TimeoutError:
             status, message = grpc.DEADLINE_EXCEEDED, "its deadline passed while the model server had it"
-        except Exception as error:  # the border: the client is told, the operator gets the trace
+        except Exception as error:  # Border: the client gets a status, the operator the trace.
             traceback.print_exception(error)
             status, message = grpc.INTERNAL, "the model server failed; its log says why"
         self.finish(status, message)
         self._connection.flush()
-        self.task = self._stream.owner = None  # no cycle is left to the collector
+        self.task = self._stream.owner = None  # Leaves no cycle to the garbage collector.
 
     def finish(self, status: int, message: str) -> None:
-        """The status of the call; nothing follows."""
+        """Sends the status of the call. Nothing follows."""
         engine, stream = self._connection.engine, self._stream
         if self._has_head:
             engine.trailers(stream, grpc.trailers(status, message))
@@ -343,7 +344,7 @@ class Call:
 
 
 def _drop(stream: Stream) -> None:
-    """Nobody waits for this call any more."""
+    """Cancels a call that its client has left."""
     call, stream.owner = stream.owner, None
     if isinstance(call, Call) and call.task is not None:
         call.task.cancel()

@@ -1,8 +1,8 @@
 """The methods of the model server over gRPC: Open Inference Protocol V2, Triton's stream, health, reflection.
 
-What a method does is the service's, as over REST (``service.py``): the same scheduler, counters, phases and words. A
-stream of inferences is answered message by message in order, each a run of its own that batches with those of others;
-one that fails is told in its answer's ``error_message`` and the stream goes on.
+A method calls the same service as REST (``service.py``): the same scheduler, counters, phases and messages. A stream of
+inferences is answered message by message in order. Each is a run of its own that batches with those of other clients. A
+failed one is reported in its answer's ``error_message``, and the stream goes on.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from tidegate.runtime.errors import RequestError
 from tidegate.runtime.execute.model import Outputs
 from tidegate.runtime.protocols import grpc_messages as messages
 from tidegate.runtime.protocols.v2 import InferRequest
-from tidegate.runtime.service import Phase, Refusal, Service, server_metadata, shortened, status_of
+from tidegate.runtime.service import ModelService, Refusal, ServicePhase, server_metadata, shortened, status_of
 from tidegate.wire.grpc import messages as protos
 from tidegate.wire.grpc.protobuf import Message, ProtobufError
 from tidegate.wire.grpc.reflection import Reflection
@@ -44,9 +44,9 @@ STATUS_OF_HTTP: Final = {
     503: UNAVAILABLE,
     504: DEADLINE_EXCEEDED,
 }
-"""What a REST client is told as a status, in gRPC's words; others are INVALID_ARGUMENT below 500, else INTERNAL."""
+"""gRPC statuses of HTTP statuses. Others are INVALID_ARGUMENT below 500, else INTERNAL."""
 _FINAL: Final = {"triton_final_response": {"bool_param": True}}
-"""Triton's clients look for it: there is one answer to each message of a stream."""
+"""Parameter that Triton's clients look for: each message of a stream has exactly one answer."""
 
 
 class CallError(Exception):
@@ -58,30 +58,30 @@ class CallError(Exception):
         self.message = message
 
 
-class Stream(Protocol):
+class CallStream(Protocol):
     """One call, as its method sees it."""
 
     async def receive(self) -> bytes | None:
-        """The client's next message; None: there are no more. Raises CallError."""
+        """Returns the client's next message. Returns None after the last. Raises CallError."""
         ...
 
     async def send(self, message: bytes) -> None:
-        """One message to the client; returns when there is room for another."""
+        """Sends one message to the client. Returns when there is room for another."""
         ...
 
     def reply(self, message: bytes) -> None:
-        """The last message to the client; it leaves with the status."""
+        """Queues the last message to the client, which is sent with the status."""
         ...
 
 
-Handler = Callable[[Stream], Awaitable[None]]
+Handler = Callable[[CallStream], Awaitable[None]]
 """Answers one call. Raises CallError."""
 
 
 class GrpcService:
     """The methods by path."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: ModelService) -> None:
         self._service = service
         service.on_phase = self._phase_changed
         self._watchers: set[asyncio.Event] = set()
@@ -136,7 +136,7 @@ class GrpcService:
         except Refusal as refusal:
             raise _call_error(refusal.status, refusal.message) from refusal
 
-    async def _model_stream_infer(self, stream: Stream) -> None:
+    async def _model_stream_infer(self, stream: CallStream) -> None:
         while (message := await stream.receive()) is not None:
             fields: dict[str, Any] = {}
             answer: dict[str, Any] = {}
@@ -149,7 +149,7 @@ class GrpcService:
             await stream.send(protos.MODEL_STREAM_INFER_RESPONSE.encode(answer))
 
     async def _infer(self, fields: dict[str, Any], parameters: dict[str, Any] | None = None) -> dict[str, Any]:
-        """The fields of the answer. Raises RequestError, Refusal."""
+        """Returns the fields of the answer. Raises RequestError, Refusal."""
         name = fields.get("model_name", "")
         self._service.check_name(name, fields.get("model_version", ""))
 
@@ -162,7 +162,7 @@ class GrpcService:
         return await self._service.infer(name, read, render)
 
     def _named(self, kind: Message, message: bytes) -> str:
-        """The model that a request names. Raises CallError where it is not served."""
+        """Returns the model that a request names. Raises CallError if it is not served."""
         fields = _decoded(kind, message)
         name: str = fields.get("name", "")
         try:
@@ -173,7 +173,7 @@ class GrpcService:
 
     @property
     def _is_ready(self) -> bool:
-        return self._service.phase is Phase.READY
+        return self._service.phase is ServicePhase.READY
 
     # --- health -------------------------------------------------------------------------------------------------------
 
@@ -188,17 +188,17 @@ class GrpcService:
         statuses = {name: {"status": self._health(name)} for name in ("", *self._services())}
         return protos.HEALTH_LIST_RESPONSE.encode({"statuses": statuses})
 
-    async def _watch(self, stream: Stream) -> None:
+    async def _watch(self, stream: CallStream) -> None:
         name = _decoded(protos.HEALTH_REQUEST, await stream.receive() or b"").get("service", "")
         changed = asyncio.Event()
         self._watchers.add(changed)
-        told: int | None = None
+        sent: int | None = None
         try:
             while True:
                 changed.clear()
                 status = self._health(name)
-                if status != told:
-                    told = status
+                if status != sent:
+                    sent = status
                     await stream.send(protos.HEALTH_RESPONSE.encode({"status": status}))
                 await changed.wait()
         finally:
@@ -219,7 +219,7 @@ class GrpcService:
     # --- reflection ---------------------------------------------------------------------------------------------------
 
     def _reflects(self, service: str) -> Handler:
-        async def answer(stream: Stream) -> None:
+        async def answer(stream: CallStream) -> None:
             while (message := await stream.receive()) is not None:
                 try:
                     found = self._reflection.answer(service, message)
@@ -234,9 +234,9 @@ class GrpcService:
 
 
 def _unary(answer: Callable[[bytes], Awaitable[bytes]]) -> Handler:
-    """A method with one message in and one out."""
+    """Returns a handler with one message in and one out."""
 
-    async def handle(stream: Stream) -> None:
+    async def handle(stream: CallStream) -> None:
         message = await stream.receive()
         if message is None or await stream.receive() is not None:
             raise CallError(INTERNAL, "this method takes one message")

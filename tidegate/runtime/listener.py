@@ -1,15 +1,15 @@
-"""REST and gRPC at one port: the first bytes of a connection tell them apart.
+"""REST and gRPC at one port, distinguished by the first bytes of a connection.
 
-HTTP/2 clients that know what they speak to (gRPC's do, so does the queue_proxy) begin with a preface that no HTTP/1
-request can begin with (RFC 9113 section 3.4). What gRPC needs is imported with the first such connection: a server that
-speaks REST alone starts as if there were none.
+HTTP/2 clients with prior knowledge (gRPC's, and the queue_proxy) begin with a preface that no HTTP/1 request can begin
+with (RFC 9113 section 3.4). The modules for gRPC are imported with the first such connection, so a server that is
+called by REST alone starts as fast as if there were no gRPC.
 """
 
 import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, cast
 
-from tidegate.runtime.service import Service
+from tidegate.runtime.service import ModelService
 
 if TYPE_CHECKING:
     from tidegate.runtime.grpc_server import GrpcServer
@@ -18,19 +18,19 @@ PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
 
 class Listener:
-    """What stands behind the port. ``connect`` goes between a new connection and its REST protocol."""
+    """The connections of the port. ``connect`` stands between a new connection and its REST protocol."""
 
-    def __init__(self, service: Service, *, body_bytes: int) -> None:
+    def __init__(self, service: ModelService, *, body_bytes: int) -> None:
         self._service = service
         self._body_bytes = body_bytes
         self._grpc: GrpcServer | None = None
 
     def connect(self, rest: asyncio.Protocol) -> asyncio.Protocol:
-        """The protocol of a new connection: ``rest``, unless its first bytes are those of HTTP/2."""
+        """Returns the protocol of a new connection: ``rest``, unless its first bytes are those of HTTP/2."""
         return _First(rest, self._connect_grpc)
 
     def sweep(self, now: float) -> None:
-        """Some times a second."""
+        """Ends stalled connections. Called several times a second."""
         if self._grpc is not None:
             self._grpc.sweep(now)
 
@@ -49,7 +49,7 @@ class Listener:
 
 
 class _First(asyncio.Protocol):
-    """A connection of which nothing has been read. Its REST protocol knows of it, so that it is swept and closed."""
+    """A connection with no bytes read yet. Its REST protocol knows it, so that it is swept and closed."""
 
     __slots__ = ("_connect_grpc", "_held", "_rest", "_transport")
 

@@ -1,12 +1,12 @@
 """``python -P -m tidegate.runtime.main``: serves one model until SIGTERM.
 
-The port listens before the model is loaded, so that "alive but not ready" can be told from "not there". Exit codes:
-0 after SIGTERM, with every accepted request answered; 1 when the address cannot be had; 2 for a wrong environment;
-3 when the model cannot be loaded, with the reason as the last line on stderr.
+The port listens before the model is loaded, so that "alive but not ready" differs from "not there". Exit codes: 0 after
+SIGTERM, with every accepted request answered; 1 if the address is not available; 2 for a wrong environment; 3 if the
+model cannot be loaded, with the reason as the last line on stderr.
 
-Nothing is imported that the model does not need, and all that is ours is imported before the model is loaded: a file
-beside a handler may have the name of a module that we would still need. Loading in a second thread while these
-imports go on was measured and is slower: both want the interpreter (0.20 s to ready instead of 0.18 s).
+Nothing is imported that the model does not need. All our modules are imported before the model is loaded, since a file
+beside a handler may have the name of a module that is needed later. Loading in a second thread during these imports was
+measured and is slower: both need the interpreter (0.20 s to ready instead of 0.18 s).
 """
 
 import os
@@ -20,18 +20,18 @@ from tidegate.runtime import settings as environment
 from tidegate.runtime.execute.model import Model
 from tidegate.runtime.execute.worker import Worker
 from tidegate.runtime.server import serve
-from tidegate.runtime.settings import Settings
+from tidegate.runtime.settings import RuntimeSettings
 
 EXIT_SETTINGS = 2
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 _SWITCH_S = 0.0005
-"""How long the event loop may keep the interpreter from a run that has just ended; Python's own choice is 5 ms."""
+"""Time that the event loop may keep the interpreter from a run that has just ended. Python's own default is 5 ms."""
 _STOP_S = 1.0
-"""How long a thread that has nothing left to answer may take to end."""
+"""Time that a thread without requests to answer may take to end."""
 
 
-def model_of(settings: Settings) -> Model:
-    """The model that the settings name; imports its kind only."""
+def model_of(settings: RuntimeSettings) -> Model:
+    """Returns the model that the settings name. Imports only its kind."""
     if settings.emulated is not None:
         from tidegate.runtime.execute.emulated import EmulatedModel
 
@@ -54,8 +54,9 @@ def model_of(settings: Settings) -> Model:
     raise ValueError("the settings name no model")
 
 
-def prepare(settings: Settings, variables: MutableMapping[str, str]) -> None:
-    """What numerical libraries read when they are imported, and lines of a handler's ``print`` that show at once."""
+def prepare(settings: RuntimeSettings, variables: MutableMapping[str, str]) -> None:
+    """Sets the thread variables that numerical libraries read at import, and flushes a handler's ``print`` at every
+    line."""
     if settings.threads is not None:
         for name in _THREAD_VARIABLES:
             variables.setdefault(name, str(settings.threads))
@@ -80,7 +81,7 @@ def main() -> int:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
-    # The interpreter waits for threads that a handler has started, for ever where they never end.
+    # The interpreter waits for the threads that a handler has started, even if they never end.
     patience = threading.Timer(_STOP_S, os._exit, (code,))
     patience.daemon = True
     patience.start()

@@ -1,7 +1,7 @@
-"""Counters of the model server under the names that Triton gives them, so that its dashboards read ours.
+"""Counters of the model server under Triton's names, so that Triton's dashboards can read them.
 
-Durations are microseconds, cumulative. As in Triton, each request of a batch counts the whole duration of the
-batch's parts, so that duration / success is what one request saw.
+Durations are microseconds, cumulative. As in Triton, each request of a batch counts the whole duration of the batch's
+parts, so that duration / success is what one request experienced.
 """
 
 from dataclasses import dataclass
@@ -10,20 +10,20 @@ from enum import StrEnum
 from tidegate.metrics import CONTENT_TYPE, Exposition, Metric, MetricKind
 from tidegate.runtime.protocols.v2 import VERSION
 
-__all__ = ["CONTENT_TYPE", "Counters", "Reason"]
+__all__ = ["CONTENT_TYPE", "FailureReason", "RuntimeCounters"]
 
 
-class Reason(StrEnum):
-    """Why a request failed, in Triton's words."""
+class FailureReason(StrEnum):
+    """Reason of a failed request, in Triton's words."""
 
     REJECTED = "REJECTED"
-    """The server did not take it: still loading, or stopping."""
+    """The server did not accept it: it was loading or stopping."""
     CANCELED = "CANCELED"
-    """Its client went away."""
+    """Its client left."""
     BACKEND = "BACKEND"
     """The model failed."""
     OTHER = "OTHER"
-    """The request was at fault."""
+    """The request was invalid."""
 
 
 _LABELS = ("model", "version")
@@ -42,8 +42,8 @@ _OUTPUT = Metric("nv_inference_compute_output_duration_us", _C, "Time to take ou
 
 
 @dataclass(slots=True)
-class Counters:
-    """What one model did so far; durations in seconds."""
+class RuntimeCounters:
+    """Counters of one model. Durations in seconds."""
 
     success: int = 0
     rejected: int = 0
@@ -58,25 +58,25 @@ class Counters:
     infer_s: float = 0.0
     output_s: float = 0.0
 
-    def fail(self, reason: Reason) -> None:
+    def fail(self, reason: FailureReason) -> None:
         """Counts one failed request."""
         match reason:
-            case Reason.REJECTED:
+            case FailureReason.REJECTED:
                 self.rejected += 1
-            case Reason.CANCELED:
+            case FailureReason.CANCELED:
                 self.canceled += 1
-            case Reason.BACKEND:
+            case FailureReason.BACKEND:
                 self.backend += 1
-            case Reason.OTHER:
+            case FailureReason.OTHER:
                 self.other += 1
 
     def render(self, model: str, pending: int, max_batch: int | None = None) -> bytes:
-        """Prometheus text; ``pending`` requests wait at this moment; ``max_batch`` None: not known yet."""
+        """Returns Prometheus text. ``pending`` requests wait now; ``max_batch`` is None until it is known."""
         text = Exposition()
         labels = (model, VERSION)
         text.add(_SUCCESS, labels, self.success)
         failures = (self.rejected, self.canceled, self.backend, self.other)
-        for reason, count in zip(Reason, failures, strict=True):
+        for reason, count in zip(FailureReason, failures, strict=True):
             text.add(_FAILURE, (*labels, reason.value), count)
         text.add(_COUNT, labels, self.inferences)
         text.add(_EXEC, labels, self.executions)

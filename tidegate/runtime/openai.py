@@ -5,10 +5,10 @@ from tidegate.runtime import embeddings
 from tidegate.runtime.errors import RequestError
 from tidegate.runtime.protocols import v2 as protocol
 from tidegate.runtime.protocols.bodies import decompress
-from tidegate.runtime.service import Infer, Refusal, Service, shortened, status_of
+from tidegate.runtime.service import Infer, ModelService, Refusal, shortened, status_of
 
 
-async def answer(service: Service, request: Request, parts: list[str]) -> Response:
+async def answer(service: ModelService, request: Request, parts: list[str]) -> Response:
     """Answers ``/v1/`` and these parts of a path. Raises nothing but cancellation."""
     try:
         return await _answer(service, request, parts)
@@ -18,41 +18,41 @@ async def answer(service: Service, request: Request, parts: list[str]) -> Respon
         return _failure(refusal.status, shortened(refusal.message))
 
 
-async def _answer(service: Service, request: Request, parts: list[str]) -> Response:
+async def _answer(service: ModelService, request: Request, parts: list[str]) -> Response:
     match parts:
         case ["models"]:
             _only(request, "GET")
-            return _told({"object": "list", "data": [_model(name) for name in service.names]})
+            return _json({"object": "list", "data": [_model(name) for name in service.names]})
         case ["models", *name]:
             _only(request, "GET")
             _check(service, "/".join(name))
-            return _told(_model("/".join(name)))
+            return _json(_model("/".join(name)))
         case ["embeddings"]:
             _only(request, "POST")
             return await _embed(service, request)
     raise RequestError(f"there is no {request.path[:200]} here", 404)
 
 
-async def _embed(service: Service, request: Request) -> Response:
-    asked = embeddings.parse(decompress(request.body, request.headers.get("content-encoding"), service.body_bytes))
-    _check(service, asked.model)
-    spec = service.spec_of(asked.model)
-    made = embeddings.embedder(spec)
-    if made is None:
-        raise RequestError(f"model '{asked.model}' makes no embeddings of texts", 404)
+async def _embed(service: ModelService, request: Request) -> Response:
+    parsed = embeddings.parse(decompress(request.body, request.headers.get("content-encoding"), service.body_bytes))
+    _check(service, parsed.model)
+    spec = service.spec_of(parsed.model)
+    embedder = embeddings.embedder(spec)
+    if embedder is None:
+        raise RequestError(f"model '{parsed.model}' makes no embeddings of texts", 404)
 
     async def work(infer: Infer) -> Response:
-        # One after the other: others' requests run in between, and the model needs memory for one at a time.
+        # One after the other: other requests run in between, and the model needs memory for one at a time.
         found = []
-        for part in made.parts(asked, spec.max_rows):
+        for part in embedder.parts(parsed, spec.max_rows):
             protocol.check_inputs(part, spec)
             found.append(await infer(part.inputs))
-        return _told(made.answer(asked, found))
+        return _json(embedder.answer(parsed, found))
 
-    return await service.run(asked.model, work)
+    return await service.run(parsed.model, work)
 
 
-def _check(service: Service, model: str) -> None:
+def _check(service: ModelService, model: str) -> None:
     if model not in service.names:
         raise RequestError(f"the model '{model[:200]}' does not exist; this server has {', '.join(service.names)}", 404)
 
@@ -66,12 +66,12 @@ def _model(name: str) -> dict[str, object]:
     return {"id": name, "object": "model", "created": 0, "owned_by": protocol.SERVER_NAME}
 
 
-def _told(document: object) -> Response:
+def _json(document: object) -> Response:
     return Response(body=protocol.dump(document))
 
 
 def _failure(status: int, message: str) -> Response:
-    """OpenAI's error object."""
+    """Returns OpenAI's error object."""
     kind = "invalid_request_error" if status < 500 else "server_error"
     code = "model_not_found" if status == 404 and "does not exist" in message else None
     error = {"message": message, "type": kind, "param": None, "code": code}

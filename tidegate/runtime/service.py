@@ -1,6 +1,6 @@
-"""The routes of the Open Inference Protocol V2, KServe's model list, Triton's metrics, and what Tidegate asks for.
+"""The routes of the Open Inference Protocol V2, KServe's model list, Triton's metrics, and Tidegate's declaration.
 
-Those of OpenAI's API are in ``openai.py`` and are passed in.
+The routes of OpenAI's API are in ``openai.py`` and are passed in.
 """
 
 import time
@@ -14,16 +14,16 @@ from urllib.parse import unquote
 from tidegate.aio.admin.endpoint import Request, Response
 from tidegate.runtime.errors import ModelError, RequestError
 from tidegate.runtime.execute.model import Inputs, Outputs
-from tidegate.runtime.metrics import CONTENT_TYPE, Counters, Reason
+from tidegate.runtime.metrics import CONTENT_TYPE, FailureReason, RuntimeCounters
 from tidegate.runtime.protocols import v2 as protocol
 from tidegate.runtime.protocols.bodies import decompress
 from tidegate.runtime.protocols.v2 import VERSION, InferRequest, ModelSpec
 
-_MOST_TEXT = 1000
-"""Longest error message, in characters: a request's own words are repeated in it."""
+_MAX_MESSAGE_CHARS = 1000
+"""Longest error message, in characters. A request's own words are repeated in it."""
 
 
-class Phase(StrEnum):
+class ServicePhase(StrEnum):
     LOADING = "loading"
     READY = "ready"
     STOPPING = "stopping"
@@ -32,36 +32,36 @@ class Phase(StrEnum):
 Infer = Callable[[Inputs], Awaitable[Outputs]]
 """Runs one request. Raises RequestError, ModelError."""
 Answer = TypeVar("Answer")
-Routes = Callable[["Service", Request, list[str]], Awaitable[Response]]
+Routes = Callable[["ModelService", Request, list[str]], Awaitable[Response]]
 """Answers the paths below a prefix, given the parts after it. Raises nothing but cancellation."""
 
 
 class Refusal(Exception):
-    """An inference that was not answered with a result: why, the HTTP status of that, and a message for the client."""
+    """An inference without a result: the reason, the HTTP status, and a message for the client."""
 
-    def __init__(self, reason: Reason, status: int, message: str) -> None:
+    def __init__(self, reason: FailureReason, status: int, message: str) -> None:
         super().__init__(message)
         self.reason = reason
         self.status = status
         self.message = message
 
 
-class Service:
-    """Answers HTTP requests for one model under its names. Lives on one event loop."""
+class ModelService:
+    """Answers HTTP requests for one model under its names. Belongs to one event loop."""
 
     def __init__(
-        self, names: tuple[str, ...], counters: Counters, *, body_bytes: int, openai: "Routes | None" = None
+        self, names: tuple[str, ...], counters: RuntimeCounters, *, body_bytes: int, openai: "Routes | None" = None
     ) -> None:
         """``openai`` answers the paths below ``/v1``; without it they do not exist."""
-        self.phase = Phase.LOADING
+        self.phase = ServicePhase.LOADING
         self.active = 0
-        """Inference requests that have not been answered."""
+        """Inference requests that are not answered yet."""
         self.on_idle: Callable[[], None] = lambda: None
         """Called when ``active`` falls to zero."""
         self.on_phase: Callable[[], None] = lambda: None
         """Called when ``phase`` changes."""
         self.names = names
-        """Models that it answers to."""
+        """Names of the model."""
         self.body_bytes = body_bytes
         """Largest body of a request, decompressed."""
         self._counters = counters
@@ -71,19 +71,19 @@ class Service:
         self._waiting: Callable[[], int] = lambda: 0
 
     def start(self, spec: ModelSpec, infer: Infer, waiting: Callable[[], int]) -> None:
-        """The model answers from now on."""
+        """Makes the model available for requests."""
         self._spec, self._infer, self._waiting = spec, infer, waiting
-        if self.phase is Phase.LOADING:
-            self.phase = Phase.READY
+        if self.phase is ServicePhase.LOADING:
+            self.phase = ServicePhase.READY
             self.on_phase()
 
     def stop(self) -> None:
-        """Takes nothing new from now on."""
-        self.phase = Phase.STOPPING
+        """Accepts nothing new from now on."""
+        self.phase = ServicePhase.STOPPING
         self.on_phase()
 
     async def handle(self, request: Request) -> Response:
-        """The answer to any request. Raises nothing but cancellation."""
+        """Returns the answer to any request. Raises nothing but cancellation."""
         try:
             return await self._route(request)
         except RequestError as error:
@@ -129,31 +129,31 @@ class Service:
         raise RequestError(f"there is no {request.path[:200]} here", 404)
 
     def _readiness(self, request: Request, fields: dict[str, object]) -> Response:
-        ready = self.phase is Phase.READY
+        ready = self.phase is ServicePhase.READY
         answer = _get(request, {**fields, "ready": ready})
         return answer if ready or answer.status != 200 else Response(503, answer.body)
 
     def check_name(self, name: str, version: str) -> None:
-        """Raises RequestError for a model or a version that is not served; no version means the only one."""
+        """Raises RequestError for an unknown model or version. An empty version means the only one."""
         if name not in self.names:
             raise RequestError(f"unknown model '{name}'; this server has {', '.join(self.names)}", 404)
         if version not in ("", VERSION):
             raise RequestError(f"model '{name}' has no version '{version}', only '{VERSION}'", 404)
 
     def spec_of(self, name: str) -> ModelSpec:
-        """Raises RequestError while the model is still loading."""
+        """Returns the specification of the model. Raises RequestError while it is loading."""
         if self._spec is None:
             raise RequestError(f"model '{name}' is still loading", 503)
         return self._spec
 
     def model_metadata(self, name: str) -> dict[str, Any]:
-        """V2's description of the model. Raises RequestError as :meth:`spec_of`."""
+        """Returns V2's description of the model. Raises RequestError as :meth:`spec_of`."""
         return protocol.model_metadata(name, self.spec_of(name))
 
     async def infer(
         self, name: str, read: Callable[[], InferRequest], render: Callable[[InferRequest, Outputs], Answer]
     ) -> Answer:
-        """One inference of any protocol, counted: what ``read`` finds runs, and ``render`` makes the answer of it.
+        """Runs and counts one inference of any protocol: ``read`` returns the request, ``render`` makes the answer.
 
         Raises Refusal for everything but cancellation.
         """
@@ -166,10 +166,10 @@ class Service:
         return await self.run(name, work)
 
     async def run(self, name: str, work: Callable[[Infer], Awaitable[Answer]]) -> Answer:
-        """Work of one request on the model, counted: as many runs as it takes. Raises as :meth:`infer`."""
+        """Counts one request that runs the model as often as ``work`` needs. Raises as :meth:`infer`."""
         started = time.monotonic()
         self.active += 1
-        reason: Reason | None = Reason.CANCELED
+        reason: FailureReason | None = FailureReason.CANCELED
         try:
             answer = await self._run(name, work)
             reason = None
@@ -188,18 +188,18 @@ class Service:
                 self.on_idle()
 
     async def _run(self, name: str, work: Callable[[Infer], Awaitable[Answer]]) -> Answer:
-        if self.phase is not Phase.READY or self._infer is None:
-            state = "still loading" if self.phase is Phase.LOADING else "stopping"
-            raise Refusal(Reason.REJECTED, 503, f"model '{name}' is {state}")
+        if self.phase is not ServicePhase.READY or self._infer is None:
+            state = "still loading" if self.phase is ServicePhase.LOADING else "stopping"
+            raise Refusal(FailureReason.REJECTED, 503, f"model '{name}' is {state}")
         try:
             return await work(self._infer)
         except RequestError as error:
-            raise Refusal(Reason.OTHER, status_of(error), error.message) from error
+            raise Refusal(FailureReason.OTHER, status_of(error), error.message) from error
         except ModelError as error:
-            raise Refusal(Reason.BACKEND, 500, str(error)) from error
+            raise Refusal(FailureReason.BACKEND, 500, str(error)) from error
         except Exception as error:
             traceback.print_exception(error)
-            raise Refusal(Reason.BACKEND, 500, "the model server failed; its log says why") from error
+            raise Refusal(FailureReason.BACKEND, 500, "the model server failed; its log says why") from error
 
     async def _answer(self, request: Request, name: str) -> Response:
         def read() -> InferRequest:
@@ -220,28 +220,28 @@ class Service:
 
 
 def server_metadata() -> dict[str, Any]:
-    """V2's description of the server."""
+    """Returns V2's description of the server."""
     return protocol.server_metadata(_version())
 
 
 def status_of(error: RequestError) -> int:
-    """The HTTP status of a refusal; a handler may have made up one that is none."""
+    """Returns the HTTP status of a refusal. A handler's status outside 400..599 becomes 400."""
     return error.status if 400 <= error.status <= 599 else 400
 
 
 @cache
 def _version() -> str:
-    """Of the package; looked up when first asked for, since that costs 20 ms."""
+    """Returns the package's version. Looked up at first use, since that costs 20 ms."""
     from importlib import metadata
 
     try:
         return metadata.version(protocol.SERVER_NAME)
-    except metadata.PackageNotFoundError:  # a folder on PYTHONPATH under an interpreter of the user's
+    except metadata.PackageNotFoundError:  # A folder on PYTHONPATH of the user's interpreter.
         return "unknown"
 
 
 def _only(request: Request, method: str) -> Response | None:
-    """None for the method that the route has (HEAD counts as GET), otherwise the refusal."""
+    """Returns None for the route's method (HEAD counts as GET), else the refusal."""
     if request.method == method or (request.method, method) == ("HEAD", "GET"):
         return None
     return Response(405, protocol.error_body(f"{method} only"), headers=(("Allow", method),))
@@ -256,7 +256,7 @@ def _failure(status: int, message: str) -> Response:
 
 
 def shortened(message: str) -> str:
-    """An error's message at a length that any client takes, and without halves of surrogate pairs, which are no text: a
-    file's name may have brought one into an exception."""
-    message = message[: _MOST_TEXT + 1].encode("utf-8", "replace").decode()
-    return message if len(message) <= _MOST_TEXT else message[: _MOST_TEXT - 3] + "..."
+    """Shortens an error's message and removes halves of surrogate pairs, which are not text: a file's name may have
+    brought one into an exception."""
+    message = message[: _MAX_MESSAGE_CHARS + 1].encode("utf-8", "replace").decode()
+    return message if len(message) <= _MAX_MESSAGE_CHARS else message[: _MAX_MESSAGE_CHARS - 3] + "..."

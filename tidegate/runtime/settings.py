@@ -1,4 +1,4 @@
-"""What a model server is told by its environment, as one table. Pure: ``main`` passes the environment in."""
+"""The configuration of a model server, read from its environment. Pure: ``main`` passes the environment in."""
 
 import json
 import math
@@ -25,7 +25,7 @@ KINDS = (MODEL, HANDLER, EMULATED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class RuntimeSettings:
     """One model and how to serve it. Exactly one of ``model``, ``handler``, ``emulated`` is set."""
 
     model: str | None = None
@@ -33,21 +33,22 @@ class Settings:
     handler: tuple[str, str] | None = None
     """Path of a Python file and the name of a class in it."""
     copy: str | None = None
-    """Path of a copy of the model or handler, which is read in its place."""
+    """Path of a copy of the model or handler, which is read instead."""
     emulated: Profile | None = None
     names: tuple[str, ...]
     listen: str = "127.0.0.1:8080"
     """``host:port`` or ``unix:/path``."""
     threads: int | None = None
-    """Threads for one inference; None: the runtime's own choice, all cores."""
+    """Threads for one inference. None is the runtime's own choice: all cores."""
     max_batch: int = 1
     batch_delay_s: float = 0.0
     body_bytes: int = 256 << 20
     providers: tuple[str, ...] = ("CPUExecutionProvider",)
 
 
-def parse(environment: Mapping[str, str]) -> Settings:
-    """The settings in ``environment``; an empty value counts as absent. Raises InvalidInputError with every fault."""
+def parse(environment: Mapping[str, str]) -> RuntimeSettings:
+    """Returns the settings in ``environment``. An empty value counts as absent. Raises InvalidInputError with every
+    fault."""
     given = {key: value for key, value in environment.items() if value}
     faults: list[Fault] = []
 
@@ -65,7 +66,7 @@ def parse(environment: Mapping[str, str]) -> Settings:
         faults.append(Fault("the model", ", ".join(kinds) or "nothing", f"exactly one of {', '.join(KINDS)}"))
     handler = read(HANDLER, _handler, "/path/file.py:Class", None)
     emulated = read(EMULATED, _profile, '{"base_s": .., "per_item_s": .., "jitter": 0..1}, in seconds', None)
-    settings = Settings(
+    settings = RuntimeSettings(
         model=given.get(MODEL),
         handler=handler,
         copy=given.get(COPY),

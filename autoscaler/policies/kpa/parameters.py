@@ -1,4 +1,4 @@
-"""From Knative's words to the numbers of a decision: annotations, cluster settings, derived targets.
+"""From Knative's names to the numbers of a decision: annotations, cluster settings, derived targets.
 
 Names are Knative's, without the ``autoscaling.knative.dev/`` prefix. As there, a value that does not parse counts as
 absent here; manifests are checked before that (the table of KPA parameters in ``tidegate.manifest.annotations``).
@@ -20,7 +20,7 @@ _TRUE = frozenset({"1", "t", "T", "true", "TRUE", "True"})
 
 
 def number(text: str) -> float | None:
-    """A finite decimal number, or None."""
+    """Returns a finite decimal number, or None."""
     try:
         return units.go_float(text)
     except units.UnreadableError:
@@ -35,7 +35,8 @@ def integer(text: str) -> int | None:
 
 
 def duration_s(text: str) -> float | None:
-    """Seconds of a duration in Go's syntax (``1m5s``, ``1500ms``, ``0``), or None; a bare ``60`` is not one."""
+    """Returns the seconds of a duration in Go's syntax (``1m5s``, ``1500ms``, ``0``), or None; a bare ``60`` is not
+    one."""
     try:
         return units.go_duration_ns(text) / 1e9
     except units.UnreadableError:
@@ -93,7 +94,7 @@ class _Texts:
 
 
 def config(data: Mapping[str, str]) -> KnativeConfig:
-    """Cluster settings from the map's text; keys that Knative does not know are ignored, as there."""
+    """Returns cluster settings from the map's text; keys that Knative does not know are ignored, as there."""
     read, default = _Texts(data), KnativeConfig()
     percentage = read.number("container-concurrency-target-percentage", 100.0 * default.target_utilization)
     return KnativeConfig(
@@ -119,21 +120,21 @@ def config(data: Mapping[str, str]) -> KnativeConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KpaParameters:
-    """What one decision needs. Times in seconds, rates as factors per decision, targets per replica."""
+    """The parameters of one decision. Times in seconds, rates as factors per decision, targets per replica."""
 
     metric: str = "concurrency"
     """``concurrency`` or ``rps``."""
     target_value: float
-    """Aimed at per replica, utilisation applied."""
+    """Goal per replica, utilisation applied."""
     total_value: float
-    """What one replica can take at most."""
+    """Maximum that one replica can take."""
     target_burst_capacity: float = 211.0
     """-1: unlimited; then an empty window means zero load instead of no data."""
     activation_scale: int = 0
     max_scale_up_rate: float = 1000.0
     max_scale_down_rate: float = 2.0
     reachable: bool = True
-    """Whether routes lead to the revision; without, it may shrink freely and min-scale does not hold."""
+    """True if routes lead to the revision. Otherwise it may shrink freely and min-scale does not hold."""
     panic_threshold: float = 2.0
     stable_window_s: float = 60.0
     panic_window_s: float = 6.0
@@ -159,7 +160,7 @@ class Derived:
 def derive(
     annotations: Mapping[str, str], settings: KnativeConfig, container_concurrency: float, *, reachable: bool = True
 ) -> Derived:
-    """Decision parameters of a revision. ``annotations``: Knative's names without prefix."""
+    """Returns the decision parameters of a revision. ``annotations``: Knative's names without prefix."""
     read = _Texts(annotations)
     metric = read.text("metric") or "concurrency"
     if metric == "rps":
@@ -203,7 +204,7 @@ def derive(
 
 
 def of_function(function: Function, concurrency: int) -> Derived:
-    """What follows for a function whose replicas have ``concurrency`` slots (0: no limit).
+    """Returns the parameters for a function with replicas of ``concurrency`` slots (0: no limit).
 
     Some of Knative's cluster settings may be given per function here (``max-scale-up-rate``), so its parameters are
     read as both.

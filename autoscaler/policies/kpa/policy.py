@@ -27,13 +27,14 @@ from tidegate.function import ConcurrencyUnit, Function
 from tidegate.records.decision import Reason
 
 GRACE_S = 30.0
-"""Knative's scale-to-zero-grace-period. With the waiting room always in the path it has passed when it is asked for."""
+"""Knative's scale-to-zero-grace-period. With the waiting room always in the path it has always passed."""
 AUTO_CONCURRENCY = 4
-"""Slots assumed for ``concurrency: auto`` until a replica has said what its server declares."""
+"""Slots assumed for ``concurrency: auto`` until a replica has reported what its server declares."""
 
 
 class KpaResult(msgspec.Struct, frozen=True, kw_only=True):
-    """One evaluation. ``valid`` False: no data, nothing may be applied, ``desired`` and the capacity are 0."""
+    """One evaluation. With ``valid`` False there is no data and nothing may be applied: ``desired`` and the capacity
+    are 0."""
 
     valid: bool
     desired: int
@@ -52,7 +53,7 @@ def _window(parameters: KpaParameters, seconds: float) -> Average:
 
 
 class KnativeScaler:
-    """The decision core of one revision. Feed :meth:`record`, ask :meth:`evaluate`; time is an argument."""
+    """The decision core of one revision. Feed :meth:`record`, call :meth:`evaluate`; time is an argument."""
 
     __slots__ = ("_delay", "_max_panic", "_panic", "_panic_since", "_stable", "parameters")
 
@@ -75,20 +76,20 @@ class KnativeScaler:
         self._panic.record(now, value)
 
     def update(self, parameters: KpaParameters, now: float) -> None:
-        """New parameters; windows are resized, panic state stays, the delay window is what it was at the start."""
+        """Sets new parameters. Windows are resized, panic state stays, the delay window keeps its length."""
         self.parameters = parameters
         self._stable.resize(now, parameters.stable_window_s)
         self._panic.resize(now, parameters.panic_window_s)
 
     def evaluate(self, now: float, ready: int) -> KpaResult:
-        """The decision at ``now`` with ``ready`` replicas (starting ones do not exist for it)."""
+        """Returns the decision at ``now`` with ``ready`` replicas (starting ones do not count)."""
         p = self.parameters
         if p.has_scrape_target and self._stable.is_empty(now):
             return self._result(0, 0, None, None, [reason("hold_no_data", f"{p.stable_window_s:g} s window")])
         return self.decide(now, ready, self._stable.average(now), self._panic.average(now))
 
     def decide(self, now: float, ready: int, stable: float, panic: float) -> KpaResult:
-        """The decision from two averages that are known already."""
+        """Returns the decision from two averages that are known already."""
         p = self.parameters
         present = max(1, ready)
         by_stable, by_panic = math.ceil(stable / p.target_value), math.ceil(panic / p.target_value)
@@ -115,7 +116,7 @@ class KnativeScaler:
         return self._result(desired, spare, stable, panic, reasons)
 
     def _step(self, wanted: int, down: int, up: int, reasons: list[Reason]) -> int:
-        """Rate limits, then the activation scale, which may exceed them."""
+        """Applies the rate limits, then the activation scale, which may exceed them."""
         count = min(max(wanted, down), up)
         if count < wanted:
             reasons.append(reason("rate_limited_up", f"{wanted} limited to {count}"))
@@ -166,7 +167,7 @@ class KpaPolicy:
     """The core under Tidegate's observations: one record a second, the limit learnt from the replicas.
 
     While a revision is at zero and nothing waits there is nothing to average (Knative records no sample without pods
-    either); when it wakes it begins anew, and neither the zeros of its sleep nor a panic of before it count.
+    either). When it wakes the windows begin empty: neither the zeros of its idle time nor an earlier panic count.
     """
 
     __slots__ = ("_concurrency", "_function", "_is_asleep", "_recorded", "_zero", "retention_s", "scaler")
@@ -219,7 +220,7 @@ class KpaPolicy:
     def _by_steps(
         self, zero: ZeroSteps, observation: Observation, result: KpaResult, observed: dict[str, float], now: float
     ) -> Recommendation:
-        """The way to zero by Knative's protocol, on its averages."""
+        """Applies Knative's protocol for zero to its averages."""
         existing = observation.existing
         desired = zero.step(now, result.desired, existing, observation.ready)
         reasons = result.reasons
@@ -235,9 +236,9 @@ class KpaPolicy:
         return observation.concurrency
 
     def _record(self, now: float, value: float) -> None:
-        """One record for each second since the last one: two ticks in one second must not add up, and seconds that
-        nobody recorded (a late tick, an incomplete observation) are not silent ones. Samples carry integrals over
-        the time since the sample before, so after a gap the value is the mean of the gap."""
+        """Makes one record for each second since the last one. Two ticks in one second must not add up. Unrecorded
+        seconds (a late tick, an incomplete observation) are not silent ones. Samples carry integrals over the time
+        since the sample before, so after a gap the value is the mean of the gap."""
         if not math.isfinite(value):
             return
         second = math.floor(now)

@@ -21,7 +21,7 @@ WEIGHT_SHARE = 0.9999
 
 
 class Average(Protocol):
-    """What a decision needs of a window."""
+    """The part of a window that a decision needs."""
 
     def record(self, now: float, value: float) -> None: ...
 
@@ -33,7 +33,8 @@ class Average(Protocol):
 
 
 def round_micro(value: float) -> float:
-    """Six decimals, in doubles, half away from zero; ``round(x, 6)`` is decimal and differs in the last bits."""
+    """Rounds to six decimals, in doubles, half away from zero; ``round(x, 6)`` is decimal and differs in the last
+    bits."""
     scaled = value * 1e6
     whole = math.trunc(scaled)
     if abs(scaled - whole) >= 0.5:
@@ -42,7 +43,7 @@ def round_micro(value: float) -> float:
 
 
 class LinearWindow:
-    """Every second of the window weighs the same."""
+    """A window in which every second weighs the same."""
 
     __slots__ = ("_buckets", "_first", "_last", "_size", "_total", "seconds")
 
@@ -54,7 +55,7 @@ class LinearWindow:
         self._buckets = [0.0] * self._size
         self._total = 0.0
         self._first: int | None = None
-        """Second of the oldest record; None: nothing recorded, or forgotten by a resize."""
+        """Second of the oldest record; None if nothing was recorded, or a resize dropped it."""
         self._last: int | None = None
         """Second of the newest record."""
 
@@ -79,11 +80,11 @@ class LinearWindow:
         self._total += value
 
     def is_empty(self, now: float) -> bool:
-        """True when nothing was recorded within the window (exactly one window ago still counts)."""
+        """Returns True if nothing was recorded within the window (exactly one window ago still counts)."""
         return self._last is None or math.floor(now) - self._last > self.seconds
 
     def average(self, now: float) -> float:
-        """Mean per second at ``now``; 0 for an empty window."""
+        """Returns the mean per second at ``now``; 0 for an empty window."""
         last = self._last
         if last is None:
             return 0.0
@@ -124,7 +125,8 @@ class LinearWindow:
 
 
 class WeightedWindow(LinearWindow):
-    """Newer seconds weigh more, exponentially. Not normalised: a first sample x reads as 0.2 x in a 60 s window."""
+    """A window in which newer seconds weigh more, exponentially. Not normalised: a first sample x reads as 0.2 x in a
+    60 s window."""
 
     __slots__ = ("_weights",)
 
@@ -133,7 +135,7 @@ class WeightedWindow(LinearWindow):
         self._weights = weights(self._size)
 
     def average(self, now: float) -> float:
-        """Weighted sum at ``now``, not rounded; 0 for an empty window."""
+        """Returns the weighted sum at ``now``, not rounded; 0 for an empty window."""
         last = self._last
         if last is None or self.is_empty(now):
             return 0.0
@@ -149,12 +151,13 @@ class WeightedWindow(LinearWindow):
 
 
 def smoothing(buckets: int) -> float:
-    """Coefficient at which ``WEIGHT_SHARE`` of the weights lies in ``buckets`` seconds, at least ``MIN_SMOOTHING``."""
+    """Returns the coefficient at which ``WEIGHT_SHARE`` of the weights lies in ``buckets`` seconds, at least
+    ``MIN_SMOOTHING``."""
     return max(MIN_SMOOTHING, 1.0 - math.pow(1.0 - WEIGHT_SHARE, 1.0 / buckets))
 
 
 def weights(buckets: int) -> list[float]:
-    """Weight of the value that is i seconds old."""
+    """Returns the weight of the value that is i seconds old, for each i."""
     coefficient = smoothing(buckets)
     return [coefficient * math.pow(1.0 - coefficient, age) for age in range(buckets)]
 
@@ -173,7 +176,7 @@ class DelayWindow:
         self._values: dict[int, int] = {}
 
     def record(self, now: float, value: int) -> int:
-        """Takes ``value`` into the slot of ``now`` and returns the largest one of the window."""
+        """Puts ``value`` into the slot of ``now`` and returns the largest one of the window."""
         slot = math.floor(now / self._granularity_s)
         oldest = slot - self._slots + 1
         self._values = {at: kept for at, kept in self._values.items() if at >= oldest}

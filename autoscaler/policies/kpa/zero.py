@@ -1,12 +1,13 @@
-"""Knative's way of applying a decision: bounds, scale to zero in steps, and the condition that the steps wait for.
+"""Knative's protocol for applying a decision: bounds, scale to zero in steps, and the condition that the steps wait
+for.
 
 The exact protocol, case by case (``tests/golden``), as pure functions. Policy ``kpa`` takes its conditions and times
-from here with ``policy.zero-protocol: knative``; otherwise ``tidegate.autoscaler.decisions.limits`` decides, since
-nothing has to be switched over before a revision of ours may go to zero (differences:
-docs/inside/autoscaling.md).
+from here with ``policy.zero-protocol: knative``. Otherwise ``tidegate.autoscaler.decisions.limits`` decides, since
+nothing has to be switched over before one of our revisions may go to zero (docs/inside/autoscaling.md lists the
+differences).
 
 A revision is *activating* while too few replicas are ready for the first time or again, *active* while it serves, and
-*inactive* once it is not wanted: requests then go through the waiting room (Knative's activator), which must be known
+*inactive* once it is not wanted. Requests then go through the waiting room (Knative's activator), which must be known
 to be in the path before the last replica may go.
 """
 
@@ -18,11 +19,11 @@ from enum import StrEnum
 from tidegate.autoscaler.policies.kpa.parameters import Derived
 
 ACTIVATION_SLACK_S = 30.0
-"""Beyond the progress deadline, before an activation counts as failed."""
+"""Time beyond the progress deadline before an activation counts as failed."""
 PROXY_LOOK_AGAIN_S = 3.0
-"""Until a revision that has just become inactive behind the waiting room is looked at again."""
+"""Time until a revision that has just become inactive behind the waiting room is looked at again."""
 UNKNOWN = -1
-"""Number of replicas wanted while nothing is decided."""
+"""Number of wanted replicas while nothing is decided."""
 
 
 class Condition(StrEnum):
@@ -33,7 +34,7 @@ class Condition(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ZeroRules:
-    """What of a revision's parameters the protocol goes by."""
+    """The parameters of a revision that the protocol uses."""
 
     min_scale: int = 0
     max_scale: int = 0
@@ -47,11 +48,11 @@ class ZeroRules:
     is_enabled: bool = True
     """False: one replica always stays."""
     is_room_always_in_path: bool = False
-    """With a burst capacity of -1: nothing has to be probed."""
+    """True with a burst capacity of -1: nothing has to be probed."""
 
 
 def rules(derived: Derived, *, grace_s: float, progress_deadline_s: float, is_enabled: bool) -> ZeroRules:
-    """The rules that follow from a revision's decision parameters and the cluster's settings."""
+    """Returns the rules that follow from a revision's decision parameters and the cluster's settings."""
     parameters = derived.parameters
     return ZeroRules(
         min_scale=derived.min_scale,
@@ -69,16 +70,16 @@ def rules(derived: Derived, *, grace_s: float, progress_deadline_s: float, is_en
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Applied:
-    """What becomes of a decision."""
+    """The outcome of a decision."""
 
     wanted: int
     """The number that counts from now on; -1: still unknown."""
     replicas: int | None = None
-    """Replicas to have; None: nothing changes."""
+    """Replicas to have; None if nothing changes."""
     again_in_s: float | None = None
-    """When it has to be looked at once more, if nothing happens before."""
+    """Time after which the decision is repeated, if nothing happens before."""
     is_probe_needed: bool = False
-    """The waiting room was not found in the path: it is to be asked until it is."""
+    """True if the waiting room was not found in the path: it is to be probed until it is."""
 
 
 def apply(
@@ -92,9 +93,9 @@ def apply(
     is_initialized: bool,
     probe: Callable[[], bool],
 ) -> Applied:
-    """One decision for ``present`` replicas. ``room_in_path_s``: for how long the waiting room is known to be in the
-    path, None: it is not; ``is_initialized``: the initial scale was reached once; ``probe``: whether a request would
-    come through the waiting room now."""
+    """Applies one decision for ``present`` replicas. ``room_in_path_s``: for how long the waiting room is known to be
+    in the path, None if it is not. ``is_initialized``: the initial scale was reached once. ``probe``: returns whether a
+    request would come through the waiting room now."""
     if desired < 0 and condition is not Condition.ACTIVATING:
         return Applied(wanted=desired)
     wanted = _bounded(desired, rules, is_initialized)
@@ -153,7 +154,8 @@ class Conditioned:
 def active_condition(
     wanted: int, ready: int, before: Condition, rules: ZeroRules, *, is_initialized: bool
 ) -> Conditioned:
-    """The condition of a revision of which ``wanted`` replicas (-1: unknown) are to serve and ``ready`` do."""
+    """Returns the condition of a revision with ``ready`` replicas that is to serve with ``wanted`` ones (-1:
+    unknown)."""
     least = max(rules.min_scale, 1) if is_initialized else max(rules.min_scale, rules.initial_scale)
     is_enough = ready >= least
     is_initialized = is_initialized or is_enough
@@ -179,7 +181,8 @@ class ZeroSteps:
         self._is_initialized = False
 
     def step(self, now: float, desired: int, present: int, ready: int) -> int:
-        """Replicas to have, of which ``present`` exist, where the windows ask for ``desired``."""
+        """Returns the replicas to have. ``present``: those that exist; ``desired``: the number that the windows ask
+        for."""
         in_condition_s = max(0.0, now - self._since)
         applied = apply(
             desired,

@@ -1,23 +1,23 @@
-"""A steady estimate of the load, with its error: what is noise must not move replicas.
+"""A steady estimate of the load, with its error: noise must not move replicas.
 
 Arrivals per second jitter even when nothing changes (Poisson: the square root of the count, more with batches). The
 estimate is a mean over a memory that grows from the rate window to ``MEMORY_S`` while the rate stays within its noise,
-and starts anew at the newest window when it does not. Between :attr:`Load.low` and :attr:`Load.high` any figure
-explains what was seen.
+and restarts at the newest window when it does not. Between :attr:`Load.low` and :attr:`Load.high` any figure explains
+what was seen.
 
-A window of ten seconds is five seconds late on a ramp, and who is late waits. So the last ``BURST_S`` are looked at as
-well: where they are clearly *more* than the estimate, it starts anew with them, and the window grows from there. What
-it knows then is little, which its bounds say. A load that falls can wait for the whole window.
+A window of ten seconds is five seconds late on a ramp, and late replicas mean waiting requests. So the last ``BURST_S``
+are looked at as well: where they are clearly *more* than the estimate, it restarts with them, and the window grows from
+there. It then has little data, which its bounds show. A load that falls can wait for the whole window.
 
-Whoever looks every second for days sees everything that chance can do: three standard deviations come every few
-minutes, and the tail of a Poisson count is longer than that of a normal one. A replica is therefore started for a load
-that is :attr:`Load.sure`: by ``SURE_SIGMAS`` standard deviations of the square root of a count (whose spread is 1/2 whatever
-the rate), in any of the last ``SPANS_S`` or over the memory. A constant load is expected to be more than that by a
-seventh less than once in some weeks.
+A test made every second for days sees everything that chance can do: three standard deviations come every few minutes,
+and the tail of a Poisson count is longer than that of a normal one. A replica is therefore started for a load that is
+:attr:`Load.sure`: by ``SURE_SIGMAS`` standard deviations of the square root of a count (whose spread is 1/2 whatever
+the rate), in any of the last ``SPANS_S`` or over the memory. A constant load is expected to exceed that by a seventh
+less than once in some weeks.
 
-Worked example: 28 requests/s over a window of 10 s are 280 +- 17, so 28 +- 1.7 a second. After 30 s without a change
-it is 28 +- 1.0; a window of 34 is more than 3 x 1.7 away and a change, and so are three seconds of more than
-28 + 3 x 3.1 = 37. Three seconds of 45 make it 45 +- 3.9: at least 33 with certainty.
+Worked example: 28 requests/s over a window of 10 s are 280 +- 17, so 28 +- 1.7 a second. After 30 s without a change it
+is 28 +- 1.0; a window of 34 is more than 3 x 1.7 away and a change, and so are three seconds of more than 28 + 3 x 3.1
+= 37. Three seconds of 45 make it 45 +- 3.9: at least 33 with certainty.
 """
 
 import math
@@ -27,20 +27,20 @@ import msgspec
 WINDOW_S = 10.0
 """Length of the window that the measured rate is a mean of (``tidegate.autoscaler.measure.collector.RATE_SLOTS``)."""
 BURST_S = 3
-"""So many seconds are enough to see a burst."""
+"""Seconds that are enough to see a burst."""
 MEMORY_S = 30.0
 STEADY_S = 300.0
-"""Memory of the mean that a replica is taken away by. Whether one may go is asked every few seconds for hours: of a
-figure that jitters the one lucky moment would be found."""
+"""Memory of the mean that a replica is taken away by. Scale-in is checked every few seconds for hours: with a jittering
+figure the one lucky moment would be found."""
 CHANGED = 3.0
-"""A window so many standard deviations away from the estimate is a change."""
+"""Standard deviations between a window and the estimate from which on it is a change."""
 CERTAIN = 3.0
-"""So many standard deviations lie between the estimate and its bounds."""
+"""Standard deviations between the estimate and its bounds."""
 BATCH_SPREAD = 1.5
 """Mean square of a batch over the square of its mean, assumed for batches above one: between equal ones (1) and
 exponential ones (2)."""
 SURE_SIGMAS = 4.5
-"""So many standard deviations of the root of a count lie below what a replica is started for."""
+"""Standard deviations of the root of a count between the seen load and the load that a replica is started for."""
 SPANS_S = (3, 5, 10)
 """Newest seconds that are looked at for it: few for a jump, more for a small rise."""
 SERVICE_NOISE = 0.03
@@ -48,22 +48,22 @@ SERVICE_NOISE = 0.03
 
 
 class Load(msgspec.Struct, frozen=True, gc=False):
-    """Inferences per second."""
+    """A load in inferences per second, with bounds."""
 
     mid: float
     low: float
     high: float
     sure: float = 0.0
-    """The load is at least this, so surely that a replica may be started for it; 0 while little is known."""
+    """Lower bound of the load, sure enough to start a replica for it; 0 while little is known."""
     steady: float = 0.0
-    """Mean over the long memory, which begins anew only when the load has surely changed."""
+    """Mean over the long memory, which restarts only when the load has surely changed."""
 
 
 NO_LOAD = Load(0.0, 0.0, 0.0)
 
 
 class LoadEstimate:
-    """Fed once a second with the mean of the last window and the rate of the last second."""
+    """The estimate, fed once a second with the mean of the last window and the rate of the last second."""
 
     __slots__ = ("_at", "_memory_s", "_mid", "_seconds", "_steady", "_steady_s", "_window_s")
 
@@ -76,13 +76,13 @@ class LoadEstimate:
         self._memory_s = WINDOW_S
         self._steady, self._steady_s = 0.0, WINDOW_S
         self._window_s = WINDOW_S
-        """What the rate is a mean of: less than ``WINDOW_S`` after a burst."""
+        """Window behind the rate: less than ``WINDOW_S`` after a burst."""
         self._seconds: tuple[float, ...] = ()
-        """The newest ones, at most a window of them."""
+        """Rates of the newest seconds, at most a window of them."""
 
     def update(self, now: float, recent: float, newest: float, mean_batch: float) -> Load:
-        """The estimate at ``now``. ``recent``: inferences per second over the window, ``newest``: over the last second;
-        ``mean_batch``: per request."""
+        """Returns the estimate at ``now``. ``recent``: inferences per second over the window, ``newest``: over the last
+        second; ``mean_batch``: inferences per request."""
         elapsed_s = 1.0 if self._at is None else min(max(0.0, now - self._at), MEMORY_S)
         self._at = now
         if not (math.isfinite(recent) and recent > 0.0):
@@ -128,7 +128,7 @@ class LoadEstimate:
         return sum(newest) / len(newest)
 
     def forget(self) -> None:
-        """Begins anew."""
+        """Restarts the estimate."""
         self._at = None
         self._begin()
 
@@ -137,11 +137,11 @@ class LoadEstimate:
 
 
 def _error(rate: float, per_event: float, span_s: float) -> float:
-    """Standard deviation of a mean over ``span_s`` where nothing changes."""
+    """Returns the standard deviation of a mean over ``span_s`` if nothing changes."""
     return math.sqrt(max(rate, 1.0 / WINDOW_S) * per_event / span_s)
 
 
 def _at_least(rate: float, span_s: float, per_event: float) -> float:
-    """What the load is surely, of which ``rate`` was seen over ``span_s``."""
+    """Returns the sure lower bound of a load that was seen as ``rate`` over ``span_s``."""
     root = math.sqrt(rate * span_s / per_event) - SURE_SIGMAS / 2.0
     return root**2 * per_event / span_s if root > 0.0 else 0.0

@@ -1,23 +1,23 @@
 """The SLA policy: replicas by kind, so that the load is carried inside the latency target (SMIF).
 
-The rule is ``tidegate.autoscaler.policies.smif.rule``. This file feeds it from observations, and stands between it and
-real life, where a rate is noisy, a percentile remembers what was mended already, and a replica takes time to start.
-Where it departs from the rule, and why:
+The rule is ``tidegate.autoscaler.policies.smif.rule``. This file feeds it from observations and adapts it to practice,
+where a rate is noisy, a percentile remembers what was mended already, and a replica takes time to start. Where it
+departs from the rule, and why:
 
 - The load is what arrives, not what the groups have served (a full group serves less than it is sent), with its noise:
-  nothing changes while the present size explains what was seen. What waits beyond what is served within the target
-  counts on top. ``target-ips`` and ``target-tps`` are floors while there is traffic.
-- Groups that exist are filled in order of price, so that an expensive replica nobody needs any more goes first.
+  nothing changes while the present size explains what was seen. Requests that wait beyond what is served within the
+  target count on top. ``target-ips`` and ``target-tps`` are floors while there is traffic.
+- Groups that exist are filled in order of price, so that an expensive replica without load goes first.
 - The percentile is judged once a change of replicas has left its window, and only where clearly more answers are late
   than the SLA allows, in the window and over the last minutes. Where more replicas cannot help (the group is hardly
   busy, or its execution times alone miss the target) the load decides alone.
-- The low watermark counts from the tail of the execution times: execution alone would else forbid shrinking.
+- The low watermark counts from the tail of the execution times: execution alone would otherwise forbid shrinking.
 - A replica goes only if the ready ones that stay carry the load with N/(N-1) times the present share each, inside the
-  target; and not back to a utilisation at which the target was missed before (``MISS_MEMORY_S``, doubled when it was true).
-- Missing data: hold. A restart begins with no memory of calm, so nothing shrinks for a cool-down.
-- Service rates come, in this order, from what was learnt at the limit, a told profile, the slots and the execution
-  time (at most what the gain of more company so far lets expect), the best yield seen, the mean of the other groups;
-  without any of them concurrency against slots decides.
+  target. A utilisation at which the target was missed is avoided for ``MISS_MEMORY_S``, doubled when it was true.
+- Missing data: hold. A restart has an empty scale-in timer, so nothing shrinks for a cool-down.
+- Service rates come, in this order, from the rate learnt at the limit, a given profile, the slots and the execution
+  time (at most the expectation from the gain of higher occupancy so far), the best yield seen, the mean of the other
+  groups; without any of them concurrency against slots decides.
 """
 
 import math
@@ -41,25 +41,26 @@ from tidegate.manifest.policy_parameters import SMIF_PARAMETERS
 from tidegate.records.decision import Reason
 
 SETTLE_S = 40.0
-"""So long after a change of ready replicas the percentile is of before: the latency window, and the answers to what had
-waited."""
+"""Time after a change of ready replicas in which the percentile still describes the time before: the latency window,
+and the answers to what had waited."""
 MISS_SIGMAS = 2.0
-"""Late answers count as a miss from so many standard deviations above those that the SLA allows."""
+"""Standard deviations above the allowed late answers from which on late answers count as a miss."""
 SAFE = 0.8
 """Part of the target that a smaller fleet is expected to need at most."""
 LATE_ANSWERS = 3
-"""Fewer late answers than this are no miss: of few answers any percentile is one of them."""
+"""Fewer late answers than this are no miss: with few answers any percentile is one of them."""
 HELD_S = 5.0
-"""So long a refusal to shrink holds: what it goes by changes slowly."""
+"""Time for which a refusal to shrink holds: its inputs change slowly."""
 IDLE_SHARE = 0.25
 """A group busy for less of its time gains nothing from more replicas."""
 TAIL_S = 65.0
-"""So long after a change of the concurrency limit the tail of execution times is of before: its window, and what had
-begun."""
+"""Time after a change of the concurrency limit in which the tail of execution times still describes the old limit: its
+window, and what had begun."""
 STANDING_S = 15.0
-"""A backlog of ``LARGE_BACKLOG`` that has stood for so long asks for one replica more; a larger one sooner, in proportion."""
+"""A backlog of ``LARGE_BACKLOG`` that has stood for this long asks for one replica more; a larger one sooner, in
+proportion."""
 LARGE_BACKLOG = 2.0
-"""So many times what is served within the target."""
+"""A backlog of this many times what is served within the target is large."""
 DRAIN_S = 10.0
 """Time in which a backlog is to be worked off."""
 PARK_SHARE = 2.0 / 3.0
@@ -67,38 +68,39 @@ PARK_SHARE = 2.0 / 3.0
 WORTH_A_START_S = 15.0
 """With less time than this until zero no replica is started only to park on."""
 INFORMATIVE = 1.2
-"""A told rate tells something only when it is this much above what was seen already."""
+"""A given rate is used only when it is this much above the yield seen already."""
 UNKNOWN_SLOTS = 4
-"""Slots assumed of a replica that nobody has heard of."""
+"""Slots assumed of a replica that has reported none."""
 MANY = 1_000_000
 """Replicas of an accelerator without a known limit."""
 
 
 class _Kind(msgspec.Struct, gc=False):
-    """One group on its way through a decision, with the facts that the rule looks at."""
+    """One group on its way through a decision, with the facts that the rule needs."""
 
     group: GroupObservation
     mu_ips: float
     how: str
-    """Where the rate comes from."""
+    """Origin of the rate."""
     steady_mu: float
-    """The lower of the rate now and its mean over minutes: what a replica is taken away by."""
+    """The lower of the present rate and its mean over minutes: the rate that a replica is taken away by."""
     replicas: int
     ready: int
     max_replicas: int
     execution_s: float | None
-    """Of a request that has a replica for itself; of a stream up to its first output, as the SLA's latency is."""
+    """Execution time of a request that has a replica for itself; of a stream up to its first output, as the SLA's
+    latency is."""
     is_stream: bool = False
-    """Its requests are streams, whose whole executions say nothing of the SLA's latency."""
+    """True if its requests are streams: their whole executions say nothing about the SLA's latency."""
     is_too_slow: bool = False
-    """Its execution alone misses the target: what it serves is late, whatever the others come to."""
+    """True if its execution alone misses the target: what it serves is late, whatever the others do."""
     load_ips: float = 0.0
     latency_s: float | None = None
     below_for_s: float = 0.0
     wanted: int = 0
-    """What the load alone asks of it."""
+    """Replicas that the load alone asks for."""
     least: int = 0
-    """The most that the load has asked of it within the cool-down."""
+    """Maximum that the load has asked for within the cool-down."""
 
 
 class SmifPolicy:
@@ -144,17 +146,17 @@ class SmifPolicy:
         self._scars = MissMemory()
         self._calm: dict[str, ScaleInTimer] = {}
         self._rates: dict[str, tuple[str, float]] = {}
-        """By group: where its service rate comes from, and its mean over ``STEADY_S`` decisions."""
+        """By group: origin of its service rate, and its mean over ``STEADY_S`` decisions."""
         self._late: dict[str, LateShare] = {}
         self._slowness: dict[str, SlowGroupHold] = {}
         self._limits: dict[str, tuple[int, float | None]] = {}
         """By group: its concurrency limit, and when that was last seen to change."""
         self._held: dict[str, tuple[float, str | None]] = {}
-        """By group: why it must not shrink, and until when that is not asked again."""
+        """By group: until when the check for scale-in is not repeated, and its refusal."""
         self._ready: tuple[int, ...] = ()
         self._standing_since: float | None = None
         self._backlog = 0.0
-        """What is there over what is served within the target, as last seen."""
+        """Present requests over what is served within the target, as last seen."""
         self._settled_at = now + SETTLE_S
 
     def decide(self, observation: Observation, now: float) -> Recommendation:
@@ -183,7 +185,7 @@ class SmifPolicy:
         counts = self._after_checks(kinds, result, load, now, reasons)
         return self._recommendation(observation, kinds, counts, result, load, reasons)
 
-    # --- what is known
+    # --- facts
 
     def _note_changes(self, observation: Observation, now: float) -> None:
         ready, limits = tuple([group.ready for group in observation.groups]), self._limits
@@ -197,7 +199,7 @@ class SmifPolicy:
                     limits[group.accelerator] = limit, None if known is None else now
 
     def _kinds(self, observation: Observation, now: float, reasons: list[Reason]) -> list[_Kind] | None:
-        """Groups in order of price with their service rates; None: no rate is known at all."""
+        """Returns groups in order of price with their service rates; None if no rate is known at all."""
         groups, slo_s, first_s = observation.groups, self._slo_s, _first_s(observation)
         ordered = [groups[index] for index in order_of_price(tuple([group.price_per_hour for group in groups]))]
         rates = [self._mu(group) for group in ordered]
@@ -235,7 +237,7 @@ class SmifPolicy:
         return kinds
 
     def _counted_execution(self, kind: _Kind, execution_s: float, now: float) -> float:
-        """The execution time as the rule is to see it: of a kind that was too slow, what was seen then."""
+        """Returns the execution time for the rule: for a kind that was too slow, the time that was seen then."""
         group, known = kind.group, self._slowness.get(kind.group.accelerator)
         if group.busy <= 0.0:
             return execution_s if known is None else known.held(now, execution_s)
@@ -253,7 +255,7 @@ class SmifPolicy:
         return mu if mu < mean else mean
 
     def _mu(self, group: GroupObservation) -> tuple[float, str]:
-        """(service rate of one replica, where it comes from); 0: not known."""
+        """Returns (service rate of one replica, its origin); the rate is 0 if unknown."""
         given = group.mu_ips or 0.0
         if given > 0.0 and group.is_mu_learnt:
             return given, "learnt"
@@ -271,7 +273,7 @@ class SmifPolicy:
         return (slots if slots > bound else bound), "slots"
 
     def _load(self, observation: Observation, kinds: Sequence[_Kind], now: float, reasons: list[Reason]) -> Load:
-        """What arrives, what waits too long already, and the rate that is to be provided."""
+        """Returns the load: what arrives, what waits too long already, and the rate that is to be provided."""
         requests = sum([group.rps for group in observation.groups])
         batch = sum([group.ips for group in observation.groups]) / requests if requests > 0.0 else 1.0
         load = self._estimate.update(now, observation.lambda_ips, observation.rps * batch, max(1.0, batch))
@@ -291,17 +293,17 @@ class SmifPolicy:
         floor = _floor_ips(self._function.sla, observation)
         if floor > load.mid + extra:
             reasons.append(reason("target_ips", f"{figure(floor)} instead of {figure(load.mid + extra)} inferences/s"))
-        # What waits too long bears witness too: then ordinary certainty is enough.
+        # A backlog is evidence of its own: then ordinary certainty is enough.
         sure = max(load.low, load.sure) if extra > 0.0 else load.sure
         if floor <= 0.0 and extra <= 0.0:
             return load
         return Load(*(max(floor, value + extra) for value in (load.mid, load.low, load.high, sure, load.steady)))
 
     def _note_standing(self, observation: Observation, kinds: Sequence[_Kind], now: float) -> None:
-        """A backlog of ``LARGE_BACKLOG`` times what is served within the target that stands, while nothing starts and nothing
-        has just become ready, is no chance: whatever the arrivals say, the size is too small. What is in the replicas
-        counts as what waits for them does: requests may queue inside the model server. What execution alone takes
-        beyond the target is no backlog."""
+        """Notes a standing backlog: ``LARGE_BACKLOG`` times what is served within the target, while nothing starts and
+        nothing has just become ready, is no chance. Whatever the arrivals say, the size is too small. Requests in the
+        replicas count as waiting ones do: they may queue inside the model server. What execution alone takes beyond the
+        target is no backlog."""
         present = max(float(observation.waiting_inferences), observation.concurrency_inferences)
         in_time = 0.0
         for kind in kinds:
@@ -313,16 +315,16 @@ class SmifPolicy:
         elif self._standing_since is None:
             self._standing_since = now
 
-    # --- what the rule is told
+    # --- inputs of the rule
 
     def _feasible(self, kinds: Sequence[_Kind]) -> list[_Kind]:
-        """Kinds that can meet the target at all; where none can, the fastest alone, as in the rule."""
+        """Returns the kinds that can meet the target at all; if none can, the fastest alone, as in the rule."""
         can = [kind for kind in kinds if not kind.is_too_slow]
         return can or [min(kinds, key=lambda kind: kind.execution_s or 0.0)]
 
     def _fed(self, load: Load, feasible: Sequence[_Kind], observation: Observation, now: float) -> float:
-        """The load that the rule decides upon: the one that the present size is right for, if it is among those that
-        explain what was seen."""
+        """Returns the load that the rule decides upon: the one that the present size is right for, if it is among those
+        that explain what was seen."""
         rho = self._parameters.rho
         carried = sum([rho * kind.mu_ips * kind.replicas for kind in feasible])
         if carried <= 0.0:
@@ -336,12 +338,12 @@ class SmifPolicy:
         if load.sure > carried:
             is_guess = all(kind.how == "best seen" for kind in feasible if kind.replicas)
             if is_guess and self._is_calm(observation) and observation.waiting == 0:
-                return carried  # The best yield seen so far is no limit, and nobody is late.
+                return carried  # The best yield seen so far is no limit, and no answer is late.
             return max(load.mid, load.sure)
         return min(carried, load.high)
 
     def _is_calm(self, observation: Observation) -> bool:
-        """Whether latencies are known, and small."""
+        """Returns whether latencies are known, and small."""
         limit_s = self._parameters.down_watermark * self._slo_s
         return observation.latency_s is not None and observation.latency_s <= limit_s
 
@@ -355,7 +357,7 @@ class SmifPolicy:
         now: float,
         reasons: list[Reason],
     ) -> None:
-        """Gives each kind its part of the load, the percentile as far as it counts, and its time below the mark."""
+        """Sets each kind's part of the load, its percentile as far as it counts, and its time below the mark."""
         left, rho, cooldown_s = fed, self._parameters.rho, self._parameters.cooldown_s
         slo_s, timers = self._slo_s, self._calm
         for kind in feasible:
@@ -395,8 +397,8 @@ class SmifPolicy:
         now: float,
         reasons: list[Reason],
     ) -> float | None:
-        """The percentile as the rule is to see it: a miss only where it is one and more replicas help, at most the low
-        watermark while it is calm, the target itself (neither) in between; None: it says nothing."""
+        """Returns the percentile for the rule: a miss only where it is one and more replicas help, at most the low
+        watermark while it is low, the target itself (neither) in between; None if it has no meaning."""
         group, slo_s, name = kind.group, self._slo_s, kind.group.accelerator
         known = self._late.get(name)
         if known is None:
@@ -423,8 +425,9 @@ class SmifPolicy:
         return latency_s
 
     def _is_hopeless(self, kind: _Kind, now: float) -> bool:
-        """Whether more replicas of a group could not make it meet the target. The tail says so only while it is of
-        requests that had the replica for themselves: under another limit they may have queued in the model server."""
+        """Returns whether more replicas of a group could not make it meet the target. The tail counts only while it is
+        of requests that had the replica for themselves: under another limit they may have queued in the model
+        server."""
         group = kind.group
         if group.busy < IDLE_SHARE * group.ready or kind.is_too_slow:
             return True
@@ -434,13 +437,13 @@ class SmifPolicy:
         changed_at = None if limit is None else limit[1]
         return changed_at is None or now - changed_at >= TAIL_S
 
-    # --- what becomes of the rule's answer
+    # --- checks of the rule's result
 
     def _after_checks(
         self, kinds: Sequence[_Kind], result: RuleResult, load: Load, now: float, reasons: list[Reason]
     ) -> list[int]:
-        """The rule's counts, smaller ones only where those that stay carry the load inside the target. The most
-        expensive go first."""
+        """Returns the rule's counts, smaller ones only where the replicas that stay carry the load inside the target.
+        The most expensive go first."""
         ruled = result.replicas
         counts = [count if count > kind.replicas else kind.replicas for kind, count in zip(kinds, ruled, strict=True)]
         if tuple(counts) == ruled:
@@ -474,7 +477,8 @@ class SmifPolicy:
         return counts
 
     def _overload(self, kinds: Sequence[_Kind], counts: Sequence[int], load: Load) -> str | None:
-        """Why so small a fleet cannot carry the load; None: it can. Only replicas that are ready now count."""
+        """Returns why so small a fleet cannot carry the load, or None if it can. Only replicas that are ready now
+        count."""
         capacity, rate = _staying(kinds, counts)[1], max(load.mid, load.steady)
         if capacity > 0.0 and rate <= self._parameters.rho * capacity * (1.0 + 1e-9):
             return None
@@ -482,7 +486,7 @@ class SmifPolicy:
         return f"the ready ones that stay would be used at {figure(100 * used)} %"
 
     def _refusal(self, kinds: Sequence[_Kind], counts: Sequence[int], load: Load, now: float) -> str | None:
-        """Why a fleet that carries the load must not become so small: the target would be missed; None: it may."""
+        """Returns why a fleet that carries the load must not become so small (the target would be missed), or None."""
         staying, capacity = _staying(kinds, counts)
         before, after = _utilization(load.mid, kinds), max(load.mid, load.steady) / capacity
         if self._scars.forbid(now, load.high / capacity):
@@ -501,7 +505,7 @@ class SmifPolicy:
         return None
 
     def _without_load(self, observation: Observation, kinds: Sequence[_Kind]) -> Recommendation:
-        """The rule's way to zero. What is parked on must be ready before the others go."""
+        """Applies the rule's way to zero. The replica that is parked on must be ready before the others go."""
         p, idle_s = self._parameters, observation.idle_s
         cooldown_s = min(p.cooldown_s, PARK_SHARE * p.zero_grace_s) if p.scale_to_zero else p.cooldown_s
         p = replace(p, cooldown_s=cooldown_s)
@@ -518,8 +522,9 @@ class SmifPolicy:
         return self._recommendation(observation, kinds, counts, result, NO_LOAD, [])
 
     def _by_concurrency(self, observation: Observation, reasons: list[Reason]) -> Recommendation:
-        """Before anything was served: what waits and runs against slots. What gathered while the first replica started
-        says little, so growth is limited by the ready ones; and there are never fewer than there are."""
+        """Decides before anything was served: requests that wait and run against slots. The queue that built up while
+        the first replica started says little, so growth is limited by the ready ones. There are never fewer replicas
+        than exist."""
         in_inferences = self._function.concurrency_unit is ConcurrencyUnit.INFERENCES
         present = observation.concurrency_inferences if in_inferences else observation.concurrency
         slots = observation.limit if observation.limit else self._function.concurrency or UNKNOWN_SLOTS
@@ -560,14 +565,15 @@ class SmifPolicy:
 
 
 def _first_s(observation: Observation) -> dict[str, float]:
-    """By accelerator: how soon the first output of a stream comes, where tokens are counted and there were streams."""
+    """Returns the time to the first output of a stream by accelerator, where tokens are counted and there were
+    streams."""
     if observation.tokens is None:
         return {}
     return {name: rate.first_s for name, rate in observation.tokens.groups.items() if rate.first_s is not None}
 
 
 def _floor_ips(sla: Sla, observation: Observation) -> float:
-    """The rate to provide; one in tokens for inferences as large as those that the last answers were for."""
+    """Returns the rate to provide; one in tokens is converted by the size of the last answers' inferences."""
     floor, tokens = sla.target_ips or 0.0, observation.tokens
     if sla.target_tps is not None and tokens is not None and tokens.per_inference:
         floor = max(floor, sla.target_tps / tokens.per_inference)
@@ -576,23 +582,23 @@ def _floor_ips(sla: Sla, observation: Observation) -> float:
 
 @lru_cache(maxsize=4096)
 def _held_back(accelerator: str, refusal: str) -> Reason:
-    """A refusal holds for some seconds, and is told in each."""
+    """Returns the reason for a refusal; the same one is given for some seconds."""
     return reason("scale_in_held", f"{accelerator}: {refusal}")
 
 
 def _staying(kinds: Sequence[_Kind], counts: Sequence[int]) -> tuple[list[int], float]:
-    """(ready replicas that stay of each kind, inferences per second that they carry at full use)."""
+    """Returns (ready replicas that stay of each kind, inferences per second that they carry at full use)."""
     staying = [min(kind.ready, count) for kind, count in zip(kinds, counts, strict=True)]
     return staying, sum(kind.steady_mu * count for kind, count in zip(kinds, staying, strict=True))
 
 
 def _capacity(kinds: Sequence[_Kind]) -> float:
-    """Inferences per second that the ready replicas serve at full use."""
+    """Returns the inferences per second that the ready replicas serve at full use."""
     return sum([kind.mu_ips * kind.ready for kind in kinds])
 
 
 def _utilization(load_ips: float, kinds: Sequence[_Kind]) -> float:
-    """Load over what the ready replicas can serve; 0 while none is ready."""
+    """Returns load over what the ready replicas can serve; 0 while none is ready."""
     capacity = _capacity(kinds)
     return load_ips / capacity if capacity > 0.0 else 0.0
 

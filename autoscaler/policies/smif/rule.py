@@ -2,12 +2,12 @@
 
 One pure step, in the order of the rule: zero load, feasible groups, need of each group, overflow to the others. The
 groups come in order of rising cost. The paper names the decisions (more of the same group, more of another, down to
-zero over the low-end one); the exact rule is our choice. What the live policy feeds it is in
-``tidegate.autoscaler.policies.smif.policy``.
+zero over the low-end one); the exact rule is our choice. ``tidegate.autoscaler.policies.smif.policy`` feeds it in a
+deployment.
 
-Worked example: two groups, a cheap one that serves 65.25 inferences/s at most twice, a fast one with 117. A load of
-180 asks the cheap one for ceil(180 / (0.8 x 65.25)) = 4; two are too many, 2 x 52.2 = 104.4 spill over, and
-ceil(104.4 / (0.8 x 117)) = 2 fast ones take them.
+Worked example: two groups, a cheap one that serves 65.25 inferences/s at most twice, a fast one with 117. A load of 180
+asks the cheap one for ceil(180 / (0.8 x 65.25)) = 4; two are too many, 2 x 52.2 = 104.4 spill over, and ceil(104.4 /
+(0.8 x 117)) = 2 fast ones take them.
 """
 
 import math
@@ -23,7 +23,7 @@ TIE = 1e-9
 
 
 class Flag(StrEnum):
-    """What the rule did, in the order in which it happened."""
+    """A step of the rule; flags are in the order of the steps."""
 
     ZERO = "zero"
     SCALE_TO_ZERO = "scale_to_zero"
@@ -47,7 +47,7 @@ class RuleParameters:
 
 
 class RuleFacts(Protocol):
-    """What the rule looks at: the fields of :class:`RuleGroup`, whoever has them."""
+    """The facts that the rule needs: the fields of :class:`RuleGroup`, in whatever object."""
 
     @property
     def mu_ips(self) -> float: ...
@@ -74,11 +74,11 @@ class RuleGroup(NamedTuple):
     max_replicas: int
     load_ips: float
     execution_s: float | None = None
-    """Mean execution time; None: no data, counts as feasible."""
+    """Mean execution time; None (no data) counts as feasible."""
     latency_s: float | None = None
-    """The SLA's percentile of end-to-end latency; None: no data."""
+    """The SLA's percentile of end-to-end latency; None if there is no data."""
     below_for_s: float = 0.0
-    """How long the group has been under the low watermark."""
+    """Time that the group has been under the low watermark."""
 
 
 class RuleResult(msgspec.Struct, frozen=True, gc=False):
@@ -88,12 +88,12 @@ class RuleResult(msgspec.Struct, frozen=True, gc=False):
 
 
 def ceil(value: float) -> int:
-    """Rounded up, but binary noise adds no replica."""
+    """Rounds up, but binary noise adds no replica."""
     return math.ceil(value - TIE)
 
 
 def autoscale(slo_s: float, groups: Sequence[RuleFacts], parameters: RuleParameters, idle_s: float) -> RuleResult:
-    """The replicas of each group. ``idle_s``: time since the last load."""
+    """Returns the replicas of each group. ``idle_s``: time since the last load."""
     if math.fsum([group.load_ips for group in groups]) <= 0.0:
         return _without_load(slo_s, groups, parameters, idle_s)
     flags: list[Flag] = []
@@ -140,8 +140,8 @@ def _without_load(slo_s: float, groups: Sequence[RuleFacts], parameters: RulePar
 
 
 def _need(group: RuleFacts, slo_s: float, parameters: RuleParameters, may_press: bool) -> int:
-    """Replicas of a feasible group for its own load. ``may_press`` False: no group can meet the target, so a miss of
-    it asks for nothing."""
+    """Returns the replicas of a feasible group for its own load. ``may_press`` False: no group can meet the target, so
+    a miss of it asks for nothing."""
     count, latency_s = group.replicas, group.latency_s
     base = ceil(group.load_ips / (parameters.rho * group.mu_ips))
     if may_press and count > 0 and latency_s is not None and latency_s > slo_s + TIE:
@@ -160,7 +160,7 @@ def _place(
     parameters: RuleParameters,
     flags: list[Flag],
 ) -> float:
-    """Puts the overflow on feasible groups in order of cost; returns what found no room."""
+    """Puts the overflow on feasible groups in order of cost; returns the rest without room."""
     is_flagged = Flag.HETERO_UP in flags
     for index, group in enumerate(groups):
         if spill <= TIE:

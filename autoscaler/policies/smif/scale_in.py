@@ -1,4 +1,4 @@
-"""Whether a smaller fleet would hold the target: what the latency becomes, and what happened at that load before."""
+"""Checks whether a smaller fleet would hold the target: the predicted latency, and earlier misses at that load."""
 
 import math
 from collections import deque
@@ -7,16 +7,16 @@ from functools import lru_cache
 from tidegate.autoscaler.measure.observation import GroupObservation
 
 MISS_MEMORY_S = 6 * 3600.0
-"""How long a miss of the target at some utilisation forbids to go back there."""
+"""Time for which a miss of the target at some utilisation forbids to go back there."""
 MAX_MISS_MEMORY_S = 86_400.0
 SLOW_S = 300.0
-"""So long a kind that was too slow must have been quick enough, the first time."""
+"""Time for which a kind that was too slow must have been quick enough, the first time."""
 LATE_MEMORY_S = 180.0
 """Memory of the late share."""
 NEAR = 0.95
-"""From this part of the utilisation of a miss on a size counts as the same."""
+"""Part of the utilisation of a miss from which on a size counts as the same."""
 MAX_SERVERS = 500
-"""Erlang's formula changes little beyond."""
+"""Beyond this many servers Erlang's formula changes little."""
 LOAD_RELATED = 0.25
 """A miss at a lower utilisation was not for want of replicas."""
 
@@ -35,7 +35,8 @@ class MissMemory:
         self._lasts_s = MISS_MEMORY_S
 
     def missed(self, now: float, utilization: float) -> None:
-        """The target was missed at ``utilization``, with the ready replicas as they were for a whole window."""
+        """Notes that the target was missed at ``utilization``, with the ready replicas as they were for a whole
+        window."""
         if utilization < LOAD_RELATED:
             return
         is_known = self.utilization > 0.0
@@ -47,17 +48,17 @@ class MissMemory:
         self._until = now + self._lasts_s
 
     def forbid(self, now: float, utilization: float) -> bool:
-        """Whether a fleet used at ``utilization`` is expected to miss the target."""
+        """Returns whether a fleet used at ``utilization`` is expected to miss the target."""
         return self.utilization > 0.0 and now < self._until and utilization >= NEAR * self.utilization
 
     def __repr__(self) -> str:
-        return f"<Scars {self.utilization:.2f} until {self._until:.0f}>"
+        return f"<MissMemory {self.utilization:.2f} until {self._until:.0f}>"
 
 
 class SlowGroupHold:
-    """Whether the execution of a kind alone misses the target. What is measured of it jitters, and a verdict that
-    followed would start replicas and take them away in turn: what was too slow stays so until it has been quick enough
-    for ``SLOW_S``, and for twice as long if that was a mistake."""
+    """Holds the verdict that the execution of a kind alone misses the target. The measured time jitters, and a verdict
+    that followed it would start replicas and take them away in turn. A kind that was too slow stays so until it has
+    been quick enough for ``SLOW_S``, and for twice as long if that was a mistake."""
 
     __slots__ = ("_lasts_s", "_seen_s", "_until")
 
@@ -67,8 +68,8 @@ class SlowGroupHold:
         self._until: float | None = None
 
     def update(self, now: float, execution_s: float, slo_s: float, *, is_guess: bool) -> float:
-        """The execution time that counts, of one seen at ``now``. ``is_guess``: it may be as little; that acquits
-        nobody."""
+        """Returns the execution time that counts, for one seen at ``now``. ``is_guess``: the value is only a lower
+        bound and must not clear the verdict."""
         is_held = self._until is not None and now < self._until
         if execution_s > slo_s:
             if self._until is not None and not is_held:
@@ -82,16 +83,16 @@ class SlowGroupHold:
         return self._seen_s
 
     def held(self, now: float, execution_s: float) -> float:
-        """The same of one that was seen before ``now``: it says nothing new."""
+        """As :meth:`update`, for a time that was seen before ``now``; changes no state."""
         return max(execution_s, self._seen_s) if self._until is not None and now < self._until else execution_s
 
     def __repr__(self) -> str:
-        return f"<Slowness {self._seen_s:.3g} s until {self._until}>"
+        return f"<SlowGroupHold {self._seen_s:.3g} s until {self._until}>"
 
 
 class LateShare:
     """The late share of a group's answers over the last minutes: one bad window is chance, a bad quarter of an hour is
-    not. Begins without misses; a group all of whose answers are late is noticed within seconds nevertheless."""
+    not. Begins without misses; nevertheless a group with only late answers is noticed within seconds."""
 
     __slots__ = ("_answers", "_at", "_late")
 
@@ -100,7 +101,7 @@ class LateShare:
         self._answers = self._late = 0.0
 
     def update(self, now: float, answers: int, late: int) -> float:
-        """The share at ``now``, from the counts of the latency window."""
+        """Returns the share at ``now``, from the counts of the latency window."""
         if self._at is None:
             self._answers = float(answers)
         step = 1.0 if self._at is None else min(max(0.0, now - self._at), LATE_MEMORY_S)
@@ -115,17 +116,18 @@ class LateShare:
 
 
 class ScaleInTimer:
-    """How long a group has had more replicas than its load asks for, and the most that it asked for meanwhile."""
+    """Measures how long a group has had more replicas than its load asks for, and the maximum that it asked for
+    meanwhile."""
 
     __slots__ = ("_since", "_wanted")
 
     def __init__(self) -> None:
         self._since: float | None = None
         self._wanted: deque[tuple[float, int]] = deque()
-        """(when, replicas) in falling order of replicas: what is older and smaller never counts again."""
+        """(time, replicas) in falling order of replicas: an older and smaller entry never counts again."""
 
     def below_for_s(self, now: float, wanted: int) -> float:
-        """Notes what the load asks for now, less than what exists; seconds for which it has been so."""
+        """Notes that the load asks for fewer replicas than exist; returns for how many seconds it has been so."""
         while self._wanted and self._wanted[-1][1] <= wanted:
             self._wanted.pop()
         self._wanted.append((now, wanted))
@@ -134,18 +136,19 @@ class ScaleInTimer:
         return max(0.0, now - self._since)
 
     def max_wanted(self, now: float, window_s: float) -> int:
-        """The most of the last ``window_s`` seconds; 0 while nothing is remembered."""
+        """Returns the maximum of the last ``window_s`` seconds; 0 while nothing is remembered."""
         while self._wanted and self._wanted[0][0] < now - window_s:
             self._wanted.popleft()
         return self._wanted[0][1] if self._wanted else 0
 
     def __repr__(self) -> str:
-        return f"<Calm since {self._since}, {list(self._wanted)}>"
+        return f"<ScaleInTimer since {self._since}, {list(self._wanted)}>"
 
 
 @lru_cache(maxsize=4096)
 def erlang_c(servers: int, utilization: float) -> float:
-    """Probability that a request must wait, by Erlang's formula, for ``servers`` slots used at ``utilization`` < 1."""
+    """Returns the probability that a request must wait, by Erlang's formula, for ``servers`` slots used at
+    ``utilization`` < 1."""
     servers = min(servers, MAX_SERVERS)
     offered, blocked = servers * utilization, 1.0
     for count in range(1, servers + 1):
@@ -154,8 +157,8 @@ def erlang_c(servers: int, utilization: float) -> float:
 
 
 def waiting_s(servers: int, utilization: float, service_s: float, spread: float, q: float) -> float:
-    """The q-quantile of the time a request waits for one of ``servers`` slots (M/M/c, scaled by the spread of the
-    service times as for a single queue; ``spread``: squared coefficient of variation)."""
+    """Returns the q-quantile of the time a request waits for one of ``servers`` slots (M/M/c, scaled by the spread of
+    the service times as for a single queue; ``spread``: squared coefficient of variation)."""
     if utilization >= 1.0:
         return math.inf
     must_wait = erlang_c(servers, utilization)
@@ -165,18 +168,18 @@ def waiting_s(servers: int, utilization: float, service_s: float, spread: float,
 
 
 def spread_of(mean_s: float, tail_s: float) -> float:
-    """Squared coefficient of variation, read from how far the 98th percentile lies above the mean: 0 for equal service
-    times, 1 for exponential ones (3.9 means); never above."""
+    """Returns the squared coefficient of variation, read from how far the 98th percentile lies above the mean: 0 for
+    equal service times, 1 for exponential ones (3.9 means); never above."""
     return min(1.0, max(0.0, (tail_s / mean_s - 1.0) / 2.9) ** 2) if mean_s > 0.0 else 0.0
 
 
 def predicted_s(group: GroupObservation, q: float, before: float, after: float, servers: tuple[int, int]) -> float:
-    """The latency percentile when the utilisation goes from ``before`` to ``after`` and the slots from the first of
-    ``servers`` to the second.
+    """Returns the latency percentile when the utilisation goes from ``before`` to ``after`` and the slots from the
+    first of ``servers`` to the second.
 
-    What is waited now beyond what the formula says for now (bursts, bad luck) is taken to grow as u / (1 - u). Where
-    requests share a replica their execution times grow with the company they get, at most as those of a shared
-    processor, 1 / (1 - u). Infinite when the rest cannot carry the load.
+    Present waiting beyond the formula's (bursts, bad luck) is taken to grow as u / (1 - u). Where requests share a
+    replica their execution times grow with its occupancy, at most as those of a shared processor, 1 / (1 - u). Infinite
+    if the remaining replicas cannot carry the load.
     """
     mean_s = group.execution_s or group.min_execution_s or 0.0
     tail_s = max(mean_s, group.tail_s or 0.0)

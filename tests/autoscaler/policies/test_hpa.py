@@ -100,8 +100,8 @@ def test_the_built_in_metrics() -> None:
     [
         ("busy", ""),
         ("gpu-memory", ""),
-        ("qpu-memory", "nobody tells it, so the size will be held; known: busy, compute-s, cpu, "),
-        ("queue-s", "only the model server tells it, and spec.metrics is not given"),
+        ("qpu-memory", "no source reports it, so the size will be held; known: busy, compute-s, cpu, "),
+        ("queue-s", "only the model server reports it, and spec.metrics is not given"),
     ],
 )
 def test_a_metric_that_nobody_tells_is_warned_of_at_deploy(metric: str, told: str) -> None:

@@ -82,6 +82,6 @@ def test_a_ready_replica_proves_the_only_kind_too(tmp_path: Path) -> None:
         await world.deploy(function(scaling=Scaling(min_scale=1)))
         await world.advance(5.0)
         assert world.replicas(ReplicaState.READY)
-        assert not world.round.revocations.concerns("echo-00001", world.replicas())
+        assert not world.round.revocations.needs_review("echo-00001", world.replicas())
 
     in_world(tmp_path, tell)

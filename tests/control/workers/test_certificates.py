@@ -1,13 +1,19 @@
 """The front door's certificate before it is served, and what clients trust because of it."""
 
 import ssl
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    PrivateFormat,
+    load_pem_private_key,
+)
 
-from tests.support.live.certificates import contexts, make_certificate
+from tests.support.live.certificates import RSA, contexts, make_certificate
 from tidegate.control.workers.certificates import SOON_S, TrustError, check, client_context, oddities
 from tidegate.errors import InvalidInputError
 from tidegate.settings import GatewaySettings
@@ -38,10 +44,8 @@ def faults(certificate: Path, key: Path) -> list[tuple[str, str]]:
 
 
 def begin(pair: Pair) -> float:
-    """When the certificate begins to be valid, as openssl says."""
-    command = ["openssl", "x509", "-noout", "-startdate", "-in", str(pair[0])]
-    told = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    return ssl.cert_time_to_seconds(told.strip().partition("=")[2])
+    """When the certificate begins to be valid."""
+    return x509.load_pem_x509_certificate(pair[0].read_bytes()).not_valid_before_utc.timestamp()
 
 
 def test_plain_http_needs_no_files() -> None:
@@ -59,9 +63,7 @@ def test_its_time_is_told_and_is_no_fault(pair: Pair, after_s: float, told: str)
 
 
 def test_a_certificate_with_time_left_is_not_odd(tmp_path: Path) -> None:
-    certificate, key = tmp_path / "long.crt", tmp_path / "long.key"
-    command = "openssl req -x509 -newkey rsa:2048 -nodes -days 20000 -subj /CN=long -out long.crt -keyout long.key"
-    subprocess.run(command.split(), cwd=tmp_path, check=True, capture_output=True)
+    certificate, key = make_certificate(tmp_path, "long", key_type=RSA, days=20_000)
     at = begin((certificate, key))
     assert check(settings(certificate, key), at + 1.0) == ()
     assert check(settings(certificate, key), at + 20_000 * DAY_S - SOON_S - 1.0) == (), "the end is a GeneralizedTime"
@@ -87,8 +89,8 @@ def test_a_key_of_another_certificate(pair: Pair, other: Pair) -> None:
 
 def test_a_key_with_a_password_is_refused_and_nobody_is_asked(pair: Pair, tmp_path: Path) -> None:
     locked = tmp_path / "locked.key"
-    command = ["openssl", "pkey", "-in", str(pair[1]), "-aes256", "-passout", "pass:x", "-out", str(locked)]
-    subprocess.run(command, check=True, capture_output=True)
+    key = load_pem_private_key(pair[1].read_bytes(), None)
+    locked.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"x")))
     assert faults(pair[0], locked) == [("gateway.tls-key", "a private key without a password")]
 
 

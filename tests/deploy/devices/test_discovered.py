@@ -8,12 +8,12 @@ from tidegate.deploy.devices.declared import Declared
 from tidegate.deploy.devices.discovered import (
     Gpu,
     HostCpu,
+    complete,
     discover,
     gpu_name,
     host_cpu,
     nvidia_gpus,
     read_gpus,
-    settle,
     take_inventory,
 )
 from tidegate.deploy.placement.ledger import AcceleratorKind, Profile
@@ -61,7 +61,7 @@ def test_names_fit_for_files(model: str, name: str) -> None:
 
 def test_a_declared_gpu_takes_its_devices_and_keeps_its_price() -> None:
     entries = [Declared(name="h100", kind=AcceleratorKind.NVIDIA, price_per_hour=2.5, mps=True)]
-    (h100,) = settle(entries, CPU, H100, silent)
+    (h100,) = complete(entries, CPU, H100, silent)
     assert (h100.name, h100.count, h100.memory_bytes) == ("h100", 2, 80 << 30)
     assert (h100.price_per_hour, h100.tdp_w, h100.mps) == (2.5, 700.0, True)
     assert h100.devices == ("GPU-0", "GPU-1")
@@ -69,36 +69,36 @@ def test_a_declared_gpu_takes_its_devices_and_keeps_its_price() -> None:
 
 def test_fewer_may_be_declared_and_more_are_not_believed() -> None:
     said: list[str] = []
-    (one,) = settle([Declared(name="h100", kind=AcceleratorKind.NVIDIA, count=1)], CPU, H100, said.append)
+    (one,) = complete([Declared(name="h100", kind=AcceleratorKind.NVIDIA, count=1)], CPU, H100, said.append)
     assert (one.count, one.devices) == (1, ("GPU-0",))
-    (two,) = settle([Declared(name="h100", kind=AcceleratorKind.NVIDIA, count=3)], CPU, H100, said.append)
+    (two,) = complete([Declared(name="h100", kind=AcceleratorKind.NVIDIA, count=3)], CPU, H100, said.append)
     assert two.count == 2
-    assert said == ["accelerator h100: 3 are declared, 2 are here"]
+    assert said == ["accelerator h100: 3 are declared, 2 are present"]
 
 
 def test_a_declared_gpu_that_is_not_here_is_left_out_aloud() -> None:
     said: list[str] = []
-    assert settle([Declared(name="v100", kind=AcceleratorKind.NVIDIA)], CPU, [T4], said.append) == ()
-    assert "v100 is declared, but no such NVIDIA device is here" in said[0]
+    assert complete([Declared(name="v100", kind=AcceleratorKind.NVIDIA)], CPU, [T4], said.append) == ()
+    assert "v100 is declared, but there is no such NVIDIA device" in said[0]
 
 
 def test_an_emulated_one_is_exactly_as_declared() -> None:
     profile = Profile(base_s=0.01, per_item_s=0.005)
     entry = Declared(name="v100", kind=AcceleratorKind.EMULATED, count=4, memory_bytes=16 << 30, profile=profile)
-    (v100,) = settle([entry], CPU, (), silent)
+    (v100,) = complete([entry], CPU, (), silent)
     assert v100.is_emulated
     assert (v100.count, v100.cores, v100.profile) == (4, 0, profile)
 
 
 def test_a_cpu_entry_is_completed_by_the_machine() -> None:
-    (cpu,) = settle([Declared(name="cpu-2core", kind=AcceleratorKind.CPU, cores=2)], CPU, (), silent)
+    (cpu,) = complete([Declared(name="cpu-2core", kind=AcceleratorKind.CPU, cores=2)], CPU, (), silent)
     assert (cpu.count, cpu.memory_bytes) == (2, 8 << 30)
 
 
 def test_more_than_the_machine_has_is_allowed_but_said() -> None:
     said: list[str] = []
     entry = Declared(name="cpu-1core", kind=AcceleratorKind.CPU, count=8, memory_bytes=4 << 30)
-    (cpu,) = settle([entry], CPU, (), said.append)
+    (cpu,) = complete([entry], CPU, (), said.append)
     assert cpu.count == 8
     assert said == [
         "8 CPU cores are declared, 4 may be used: replicas will share cores",

@@ -19,7 +19,7 @@ REQUEST = protos.MODEL_INFER_REQUEST.encode(
         "raw_input_contents": [bytes(9000)],
     }
 )
-CODED = {b"gzip": gzip.compress(REQUEST), b"deflate": zlib.compress(REQUEST)}
+CODED = {b"gzip": gzip.compress(REQUEST, mtime=0), b"deflate": zlib.compress(REQUEST)}
 
 
 def test_the_methods_that_are_more_than_work() -> None:

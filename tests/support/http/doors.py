@@ -6,23 +6,41 @@ asyncio is what they take where uvloop cannot be imported, so a folder in front 
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.support.http.loopback import Relay, start_relay
+import pytest
+from _pytest.mark.structures import ParameterSet
+
+from tests.support.http.loopback import LOOPS, Relay, start_relay
 from tests.support.live.live_edge import ROOT, Edge, Replica, edge, table
 from tidegate.aio.loop.sockets import host_port
 from tidegate.aio.proxy.server import Limits
 from tidegate.records.route_table import RouteTable
 
 KINDS = ("gateway", "queue_proxy", "relay")
+SELDOM = (("gateway", "asyncio"), ("queue_proxy", "uvloop"))
+"""Doors and loops of `.ci/run deep` alone. The same engine stands behind all doors, a gateway has a queue_proxy behind
+it, and relays run on both loops: each door and each loop is met every day."""
 LIMIT = "4"
 """Slots of a replica: what a case does not give back, the next ones miss."""
 ASKED_TIMES = 500
 """Ten seconds, for the last cancel to be heard on a machine that has other work."""
+
+
+def ways(corpus: str, kinds: Sequence[str] = KINDS) -> list[ParameterSet]:
+    """Returns parameters ``kind, loop``; tests of one way share the run of a corpus, so they stay together."""
+    return [_way(corpus, kind, loop) for kind in kinds for loop in sorted(LOOPS)]
+
+
+def _way(corpus: str, kind: str, loop: str) -> ParameterSet:
+    marks = [pytest.mark.xdist_group(f"{corpus}-{kind}-{loop}")]
+    if (kind, loop) in SELDOM:
+        marks.append(pytest.mark.deep)
+    return pytest.param(kind, loop, id=f"{kind}-{loop}", marks=marks)
 
 
 @dataclass(slots=True)

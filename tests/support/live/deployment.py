@@ -14,6 +14,7 @@ from typing import Any
 import httpx
 
 from tests.support.deadline import Patience
+from tests.support.live.commands import command_server
 from tidegate.control.sdk import Tidegate
 from tidegate.control.state.directory import Holder, StateDirectory
 from tidegate.deploy.local.records import RecordStore
@@ -33,6 +34,7 @@ class Echo:
         time.sleep(WORK_S)
         return {"y": [[2 * value for value in row] for row in inputs["x"]]}
 """
+POLL_S = 0.05
 REQUEST = {"inputs": [{"name": "x", "shape": [1, 2], "datatype": "FP32", "data": [1, 2]}]}
 
 
@@ -69,9 +71,8 @@ class Deployment:
 
     def cli(self, name: str, *arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
         """Runs a command to its end and checks its exit code."""
-        done = subprocess.run(
-            self.command(name, *arguments), capture_output=True, text=True, timeout=60, cwd=self.folder, check=False
-        )
+        words = (name, "--state", str(self.state.root), *arguments)
+        done = command_server().run(words, folder=self.folder, limit_s=60.0)
         assert done.returncode == code, f"{name} exited with {done.returncode}:\n{done.stdout}\n{done.stderr}"
         return done
 
@@ -128,7 +129,7 @@ class Deployment:
         while not (answer := found()):
             if patience.is_over:
                 raise AssertionError(f"waited {patience} for {what}\n{self.log.read_text()[-3000:]}")
-            time.sleep(0.02)
+            time.sleep(POLL_S)
         return answer
 
     def until_replicas(self, count: int, limit_s: float = 15.0, name: str = "echo") -> None:

@@ -1,12 +1,14 @@
 """Tools in Go that tests and their runners use: installed by their ordinary ``go install`` into ``build/go``, once.
 
-Nothing of them is part of this checkout.
+Nothing of them is part of this checkout. ``python -m tests.support.live.go_tools`` installs those of the
+interoperability tests; exit code 3 and one line where there is no Go, or no way to its modules.
 """
 
 import os
 import re
 import shutil
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -17,6 +19,7 @@ H2SPEC = "github.com/summerwind/h2spec/cmd/h2spec@latest"
 GRPCURL = "github.com/fullstorydev/grpcurl/cmd/grpcurl@v1.9.4"
 INTEROP_CLIENT = "google.golang.org/grpc/interop/client@v1.85.0"
 INTEROP_SERVER = "google.golang.org/grpc/interop/server@v1.85.0"
+CANNOT = 3
 PATIENCE_S = 600.0
 TIMES, PAUSE_S = 3, 5.0
 """So often an installation is tried where there is no way to the modules."""
@@ -72,3 +75,12 @@ def _install(go: str, package: str, folder: Path) -> None:
         if not _NO_WAY.search(done.stderr):
             raise RuntimeError(why)
     raise NoGoError(why)
+
+
+if __name__ == "__main__":
+    try:
+        for each in (GRPCURL, INTEROP_CLIENT, INTEROP_SERVER):
+            tool(each)
+    except NoGoError as error:
+        sys.stderr.write(f"Go's tools cannot be had here: {error}\n")
+        sys.exit(CANNOT)

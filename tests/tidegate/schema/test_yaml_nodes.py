@@ -1,4 +1,4 @@
-"""YAML with lines: what the tree keeps, what is refused, and what stays harmless."""
+"""YAML with lines: the contents of the tree, refused texts, and harmless expansions."""
 
 import pytest
 

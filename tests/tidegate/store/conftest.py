@@ -21,7 +21,7 @@ def redis_server(tmp_path: Path) -> Iterator[RedisServer]:
         server.kill()
 
 
-@pytest.fixture(params=["embedded", pytest.param("redis", marks=pytest.mark.live)])
+@pytest.fixture(params=["embedded", pytest.param("redis", marks=[pytest.mark.live, pytest.mark.needs(tool="redis")])])
 def open_store(request: pytest.FixtureRequest, tmp_path: Path) -> Opener:
     """Opens the store, each time the same one: a second call is a restart."""
 

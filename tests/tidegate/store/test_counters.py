@@ -14,14 +14,14 @@ from tests.support.live.redis_server import RedisServer
 from tests.support.worlds.virtual_loop import run_virtual
 from tidegate.clock import LiveClock
 from tidegate.flow.quota import BATCH, Budget, Pool, QuotaAnswer, QuotaGrant, QuotaReport, Refused, Reservation
-from tidegate.store.counters import ASK_S, Asking, Counters, EmbeddedPool, SharedPool, Short
+from tidegate.store.counters import ASK_S, Asking, EmbeddedPool, SharedCounters, SharedPool, ShortBudget
 from tidegate.store.records import StoreFaultError
 
 MINUTE = Budget("tenant/ä key:1", 6000, 60)
 BOUND = Budget("waiting", 100)
 
 
-@pytest.fixture(params=["embedded", pytest.param("redis", marks=pytest.mark.live)])
+@pytest.fixture(params=["embedded", pytest.param("redis", marks=[pytest.mark.live, pytest.mark.needs(tool="redis")])])
 def open_pool(request: pytest.FixtureRequest) -> Callable[[], SharedPool]:
     if request.param == "embedded":
         clock = LiveClock()
@@ -67,7 +67,7 @@ def test_grants_are_those_of_the_arithmetic(open_pool: Callable[[], SharedPool])
 
 def test_one_gateway_by_itself(open_pool: Callable[[], SharedPool]) -> None:
     async def run() -> None:
-        counters = Counters(open_pool(), LiveClock(), member="a")
+        counters = SharedCounters(open_pool(), LiveClock(), member="a")
         async with asyncio.timeout(5), asyncio.TaskGroup() as group:
             loop = group.create_task(counters.run())
             taken = await counters.reserve(BOUND, 60)
@@ -106,7 +106,7 @@ def test_a_request_never_waits_for_longer_than_the_limit(pool: DeafPool, is_runn
 
     async def run() -> None:
         clock = asyncio.get_running_loop().time
-        counters = Counters(pool, _LoopClock(), member="a", members=4)  # type: ignore[arg-type]  # never answers
+        counters = SharedCounters(pool, _LoopClock(), member="a", members=4)  # type: ignore[arg-type]  # never answers
         async with asyncio.TaskGroup() as group:
             loop = group.create_task(counters.run()) if is_running else None
             verdicts = await asyncio.gather(*(counters.reserve(BOUND, 10) for _ in range(4)))
@@ -138,7 +138,7 @@ class SlowPool:
 
 def test_who_waited_for_a_slow_pool_gets_what_it_has_granted() -> None:
     async def run() -> None:
-        counters = Counters(SlowPool(), _LoopClock(), member="a")
+        counters = SharedCounters(SlowPool(), _LoopClock(), member="a")
         async with asyncio.TaskGroup() as group:
             loop = group.create_task(counters.run())
             begun = asyncio.get_running_loop().time()
@@ -156,7 +156,7 @@ class _LoopClock:
 
 def test_a_client_that_leaves_while_it_waits_takes_nothing() -> None:
     async def run() -> None:
-        counters = Counters(EmbeddedPool(_LoopClock()), _LoopClock(), member="a")
+        counters = SharedCounters(EmbeddedPool(_LoopClock()), _LoopClock(), member="a")
         async with asyncio.TaskGroup() as group:
             waiting = group.create_task(counters.reserve(BOUND, 100))
             await asyncio.sleep(0)
@@ -181,7 +181,7 @@ class Gateways:
         self.admitted: Counter[int] = Counter()
         self.slowest_s = 0.0
         self.counters = [
-            Counters(RedisPool(url), LiveClock(), member=uuid.uuid4().hex, members=len(self.PAUSES_S))
+            SharedCounters(RedisPool(url), LiveClock(), member=uuid.uuid4().hex, members=len(self.PAUSES_S))
             for _ in self.PAUSES_S
         ]
 
@@ -199,7 +199,7 @@ class Gateways:
         for counters in self.counters:
             await counters.close()
 
-    async def _client(self, counters: Counters, pause_s: float) -> None:
+    async def _client(self, counters: SharedCounters, pause_s: float) -> None:
         while True:
             begun = time.monotonic()
             for _ in range(3):
@@ -211,6 +211,7 @@ class Gateways:
 
 
 @pytest.mark.live
+@pytest.mark.needs(tool="redis")
 def test_four_gateways_spend_a_budget_within_two_percent(redis_server: RedisServer) -> None:
     async def run() -> None:
         gateways = Gateways(redis_server.url, Budget("rpm", 1000, 2))
@@ -224,6 +225,7 @@ def test_four_gateways_spend_a_budget_within_two_percent(redis_server: RedisServ
 
 
 @pytest.mark.live
+@pytest.mark.needs(tool="redis")
 def test_redis_goes_and_comes_back_under_four_gateways(redis_server: RedisServer) -> None:
     """Killed for three windows: never more than the budget, nobody hangs; then shares follow the load again."""
 
@@ -249,6 +251,7 @@ def test_redis_goes_and_comes_back_under_four_gateways(redis_server: RedisServer
 
 
 @pytest.mark.live
+@pytest.mark.needs(tool="redis")
 def test_a_gateway_that_was_silent_for_long_is_new_again(redis_server: RedisServer) -> None:
     from tidegate.store.redis_counters import RedisPool
     from tidegate.store.redis_link import RedisLink, Script
@@ -266,7 +269,6 @@ def test_a_gateway_that_was_silent_for_long_is_new_again(redis_server: RedisServ
     assert asyncio.run(run()) == [True, False, True, True, False]
 
 
-@pytest.mark.live
 def test_a_url_that_is_none(tmp_path: Path) -> None:
     from tidegate.errors import InvalidInputError
     from tidegate.store.redis_counters import RedisPool
@@ -276,6 +278,7 @@ def test_a_url_that_is_none(tmp_path: Path) -> None:
 
 
 @pytest.mark.live
+@pytest.mark.needs(tool="redis")
 def test_fault_of_a_pool_that_is_not_there(redis_server: RedisServer) -> None:
     from tidegate.store.redis_counters import RedisPool
 
@@ -296,7 +299,7 @@ def test_several_budgets_are_reserved_together_or_not_at_all(open_pool: Callable
     rich, poor = Budget("rich", 10), Budget("poor", 1)
 
     async def run() -> None:
-        counters = Counters(open_pool(), LiveClock(), member="a")
+        counters = SharedCounters(open_pool(), LiveClock(), member="a")
         async with asyncio.timeout(5), asyncio.TaskGroup() as group:
             loop = group.create_task(counters.run())
             wanted = [(rich, 4), (poor, 1)]
@@ -305,9 +308,9 @@ def test_several_budgets_are_reserved_together_or_not_at_all(open_pool: Callable
             held = await counters.go_on(wanted, asking)
             assert isinstance(held, tuple) and len(held) == 2
             short = await counters.go_on(wanted, Asking(()))
-            assert isinstance(short, Short) and short.at == 1
+            assert isinstance(short, ShortBudget) and short.at == 1
             assert counters.read(rich).used == 4, "what was reserved before the short one is given back"
-            assert counters.try_all([(rich, 11)]) == Short(0, float("inf"))
+            assert counters.try_all([(rich, 11)]) == ShortBudget(0, float("inf"))
             for each in held:
                 counters.settle(each, 0)
             assert isinstance(await counters.go_on(wanted, Asking(())), tuple)
@@ -327,7 +330,7 @@ def test_who_leaves_gives_back_all_that_it_holds_in_exchanges_of_the_usual_size(
             return await super().exchange(member, reports)
 
     async def run() -> None:
-        counters = Counters(Heard(LiveClock()), LiveClock(), member="a")
+        counters = SharedCounters(Heard(LiveClock()), LiveClock(), member="a")
         for number in range(2 * BATCH + 1):
             counters.try_all([(Budget(f"tenant {number}", 10), 1)])
         await counters.close()
@@ -338,7 +341,7 @@ def test_who_leaves_gives_back_all_that_it_holds_in_exchanges_of_the_usual_size(
 
 def test_who_stops_waiting_has_reserved_nothing() -> None:
     async def run() -> None:
-        counters = Counters(EmbeddedPool(LiveClock()), LiveClock(), member="a")
+        counters = SharedCounters(EmbeddedPool(LiveClock()), LiveClock(), member="a")
         first, second = Budget("first", 10), Budget("second", 10)
         async with asyncio.timeout(5), asyncio.TaskGroup() as group:
             loop = group.create_task(counters.run())

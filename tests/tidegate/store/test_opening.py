@@ -32,6 +32,7 @@ def test_without_the_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.live
+@pytest.mark.needs(tool="redis")
 def test_redis(redis_server: RedisServer, tmp_path: Path) -> None:
     async def run() -> None:
         store = await open_store(redis_server.url, tmp_path / "state.db")

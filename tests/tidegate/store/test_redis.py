@@ -15,6 +15,7 @@ from tidegate.store.redis import LOG_ENTRIES, RedisStore
 from tidegate.store.redis_link import RedisLink, Script
 
 pytestmark = pytest.mark.live
+needs_redis = pytest.mark.needs(tool="redis")
 
 SOON_S = 5.0
 
@@ -36,6 +37,7 @@ async def told(watch: AsyncIterator[Change]) -> Change:
         return await anext(watch)
 
 
+@needs_redis
 def test_killed_and_started_again(redis_server: RedisServer) -> None:
     """kill -9: calls fail at once; afterwards everything confirmed is there and the watch tells what changed."""
 
@@ -65,6 +67,7 @@ def test_killed_and_started_again(redis_server: RedisServer) -> None:
     asyncio.run(run())
 
 
+@needs_redis
 def test_standing_still(redis_server: RedisServer) -> None:
     """SIGSTOP: the first call fails after its limit, those after it at once; it goes on by itself."""
 
@@ -93,6 +96,7 @@ def test_standing_still(redis_server: RedisServer) -> None:
     asyncio.run(run())
 
 
+@needs_redis
 def test_slow_answers_are_answers(redis_server: RedisServer) -> None:
     async def run() -> None:
         store = await RedisStore.open(redis_server.url)
@@ -106,6 +110,7 @@ def test_slow_answers_are_answers(redis_server: RedisServer) -> None:
     asyncio.run(run())
 
 
+@needs_redis
 def test_a_call_is_cancelled_at_every_step(redis_server: RedisServer) -> None:
     """It ends there and then, and the next answers belong to the next questions."""
 
@@ -126,6 +131,7 @@ def test_a_call_is_cancelled_at_every_step(redis_server: RedisServer) -> None:
     asyncio.run(run())
 
 
+@needs_redis
 def test_data_that_is_lost_is_gone_for_a_watch_too(redis_server: RedisServer) -> None:
     """Somebody empties Redis: keys are told as deleted, and versions rise none the less."""
 
@@ -149,6 +155,7 @@ def test_data_that_is_lost_is_gone_for_a_watch_too(redis_server: RedisServer) ->
     asyncio.run(run())
 
 
+@needs_redis
 def test_a_watch_that_is_far_behind_reads_everything(redis_server: RedisServer) -> None:
     async def run() -> None:
         store = await RedisStore.open(redis_server.url)
@@ -166,6 +173,7 @@ def test_a_watch_that_is_far_behind_reads_everything(redis_server: RedisServer) 
     asyncio.run(run())
 
 
+@needs_redis
 def test_two_processes_see_each_other(redis_server: RedisServer) -> None:
     async def run() -> None:
         one, other = await RedisStore.open(redis_server.url), await RedisStore.open(redis_server.url)
@@ -184,6 +192,7 @@ def test_two_processes_see_each_other(redis_server: RedisServer) -> None:
     asyncio.run(run())
 
 
+@needs_redis
 def test_closing_wakes_a_watch_that_waits(redis_server: RedisServer) -> None:
     async def run() -> None:
         store = await RedisStore.open(redis_server.url)
@@ -197,6 +206,7 @@ def test_closing_wakes_a_watch_that_waits(redis_server: RedisServer) -> None:
     asyncio.run(run())
 
 
+@needs_redis
 def test_a_record_that_somebody_made_too_large(redis_server: RedisServer) -> None:
     async def run() -> None:
         store = await RedisStore.open(redis_server.url)
@@ -213,6 +223,7 @@ def test_a_record_that_somebody_made_too_large(redis_server: RedisServer) -> Non
     asyncio.run(run())
 
 
+@needs_redis
 def test_a_full_redis_is_said_aloud_and_reads_go_on(tmp_path: Path) -> None:
     server = RedisServer(tmp_path, "--maxmemory", "3mb", "--maxmemory-policy", "noeviction")
 
@@ -257,6 +268,7 @@ def test_somebody_who_never_answers() -> None:
         assert time.monotonic() - begun < 2
 
 
+@needs_redis
 def test_wrong_password(tmp_path: Path) -> None:
     server = RedisServer(tmp_path, "--requirepass", "right")
     try:
@@ -268,6 +280,7 @@ def test_wrong_password(tmp_path: Path) -> None:
         server.kill()
 
 
+@needs_redis
 def test_a_database_that_is_not_there(redis_server: RedisServer) -> None:
     assert "DB index is out of range" in fails(redis_server.url[:-1] + "99")
 
@@ -282,6 +295,7 @@ def tls_server(tmp_path: Path) -> Iterator[tuple[RedisServer, Path]]:
         server.kill()
 
 
+@needs_redis
 def test_tls(tls_server: tuple[RedisServer, Path], tmp_path: Path) -> None:
     """With the right authority it works; without one, with a name that is not in it, and without TLS it is said."""
     server, certificate = tls_server
@@ -300,6 +314,7 @@ def test_tls(tls_server: tuple[RedisServer, Path], tmp_path: Path) -> None:
     assert "a Redis with TLS has rediss://" in fails(server.url)
 
 
+@needs_redis
 def test_tls_towards_a_redis_without(redis_server: RedisServer) -> None:
     said = fails(redis_server.url.replace("redis:", "rediss:"), call_s=0.3)
     assert "a Redis without TLS has redis://" in said

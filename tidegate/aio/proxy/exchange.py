@@ -134,9 +134,9 @@ class Exchange(ABC):
 
     __slots__ = (
         "_again", "_budget", "_charged", "_client", "_continued", "_early", "_extra", "_kept", "_parts", "_replay",
-        "_state", "_target", "_trailers", "_upstream", "app", "attempts", "body_complete", "bytes_in", "bytes_out", "check", "context",
-        "deadline", "ended", "first_byte", "head", "heard", "held", "holding", "inferences", "on_body", "received",
-        "status", "truncated",
+        "_state", "_target", "_trailers", "_upstream", "app", "attempts", "body_complete", "bytes_in", "bytes_out",
+        "check", "context", "deadline", "ended", "first_byte", "head", "heard", "held", "holding", "inferences",
+        "on_body", "received", "status", "truncated",
     )  # fmt: skip
 
     _client: Client

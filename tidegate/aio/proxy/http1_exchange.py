@@ -16,7 +16,6 @@ from tidegate.aio.proxy.exchange import (
     STREAMING,
     WAITING,
     Exchange,
-    ProxyApp,
 )
 from tidegate.errors import ErrorKind, Executed, error_body
 from tidegate.wire.http1.chunked import chunk, last_chunk

@@ -1,20 +1,20 @@
-"""When which requests run together. Pure: time is an argument, the answer is a list of batches to start.
+"""Decides which requests run together, and when. Pure: time is an argument, the result is a list of batches to start.
 
-Theory of operation. Requests of one *signature* (same inputs, datatypes and shapes but for the first dimension) wait
-in one queue, in order of arrival; the queue whose head is oldest goes first. A request without a signature runs alone.
+Theory of operation. Requests of one *signature* (same inputs, datatypes and shapes except the first dimension) wait in
+one queue, in order of arrival. The queue with the oldest head goes first. A request without a signature runs alone.
 
 - A full batch starts as soon as a runner is free.
-- A model that is idle is never held back: a lone request starts at once.
-- While a batch runs, requests gather. When it ends, those that it answered usually come back within moments, so that
-  starting at once would split the callers into two halves that take turns, each paying the model's fixed cost.
+- An idle model is never held back: a lone request starts at once.
+- Requests gather while a batch runs. When it ends, its callers usually return within moments. Starting at once
+  would split the callers into two alternating halves, each paying the model's fixed cost.
   Example: 8 callers, closed loop. The first goes alone, 7 gather; without a pause the batches stay 1, 7, 1, 7, ...;
   with a pause of a millisecond they are 8, 8, 8.
-  So a batch that follows another is held until as many requests have gathered as the last batch answered plus those
-  that were already waiting then, for at most ``patience`` seconds.
-- ``patience`` is at most the configured delay. It halves when a hold brought nobody and doubles when it brought
-  somebody: under steady open traffic holds soon cost next to nothing. (Our choice, as is the factor.)
+  A batch that follows another is therefore held until as many requests have gathered as the last batch answered plus
+  those that were already waiting then, for at most ``patience`` seconds.
+- ``patience`` is at most the configured delay. It halves when a hold brought no request and doubles when it brought
+  some: under steady open traffic holds soon cost next to nothing. (Our choice, as is the factor.)
 
-A batch that failed and held several requests is run again one by one, so that a bad request fails alone.
+The requests of a failed batch run again one by one, so that a bad request fails alone.
 """
 
 from collections import deque
@@ -24,13 +24,13 @@ from typing import Generic, TypeVar
 
 T = TypeVar("T")
 
-_LEAST_PATIENCE = 1 / 64
+_MIN_PATIENCE = 1 / 64
 """Smallest patience as a share of the delay: small enough to cost nothing, large enough to find a chance again."""
 
 
 @dataclass(slots=True, eq=False)
-class Item(Generic[T]):
-    """One waiting request. ``rows`` is its length in the first dimension; ``signature`` None: it runs alone."""
+class BatchItem(Generic[T]):
+    """One waiting request. ``rows`` is its length in the first dimension. Without a ``signature`` it runs alone."""
 
     value: T
     rows: int = 1
@@ -42,7 +42,7 @@ class Item(Generic[T]):
 class Batch(Generic[T]):
     """Requests that run together, in order of arrival."""
 
-    items: list[Item[T]]
+    items: list[BatchItem[T]]
     signature: Hashable | None = None
 
     @property
@@ -55,23 +55,23 @@ class Batch(Generic[T]):
 
 @dataclass(slots=True)
 class _Hold:
-    """A free runner waits for callers of ``signature`` to come back."""
+    """A free runner that waits for callers of ``signature`` to return."""
 
     signature: Hashable
     wanted: int
     until: float
-    had: int
+    before: int
 
 
 @dataclass(slots=True)
 class Batcher(Generic[T]):
-    """Puts waiting requests together. ``delay_s`` bounds how long a free runner is held back for more of them."""
+    """Combines waiting requests. ``delay_s`` bounds how long a free runner is held back for more of them."""
 
     max_rows: int = 1
     delay_s: float = 0.0
     runners: int = 1
-    _queues: dict[Hashable, deque[Item[T]]] = field(default_factory=dict)
-    _again: deque[Item[T]] = field(default_factory=deque)
+    _queues: dict[Hashable, deque[BatchItem[T]]] = field(default_factory=dict)
+    _retries: deque[BatchItem[T]] = field(default_factory=deque)
     _running: int = 0
     _hold: _Hold | None = None
     _patience: float = field(init=False)
@@ -81,15 +81,15 @@ class Batcher(Generic[T]):
 
     @property
     def waiting(self) -> int:
-        """Requests that no batch has taken yet."""
-        return len(self._again) + sum(map(len, self._queues.values()))
+        """Requests that are in no batch yet."""
+        return len(self._retries) + sum(map(len, self._queues.values()))
 
     @property
     def running(self) -> int:
         return self._running
 
-    def add(self, item: Item[T], now: float) -> list[Batch[T]]:
-        """A request arrived; returns the batches to start now."""
+    def add(self, item: BatchItem[T], now: float) -> list[Batch[T]]:
+        """Adds a request that has arrived. Returns the batches to start now."""
         item.arrived = now
         key = item.signature if item.signature is not None else item
         queue = self._queues.get(key)
@@ -99,7 +99,7 @@ class Batcher(Generic[T]):
         return self._start(now)
 
     def finished(self, batch: Batch[T], now: float) -> list[Batch[T]]:
-        """A batch ended, whatever its outcome; returns the batches to start now."""
+        """Records the end of a batch, whatever its outcome. Returns the batches to start now."""
         self._running -= 1
         if batch.signature is not None and self.delay_s > 0 and self.runners == 1:
             gathered = len(self._queues.get(batch.signature, ()))
@@ -107,15 +107,16 @@ class Batcher(Generic[T]):
         return self._start(now)
 
     def failed(self, batch: Batch[T], now: float) -> list[Batch[T]]:
-        """A batch of several requests failed: each runs again alone, before everything else."""
-        self._again.extend(batch.items)
+        """Records a failed batch of several requests: each runs again alone, before all others. Returns the batches to
+        start now."""
+        self._retries.extend(batch.items)
         self._running -= 1
         return self._start(now)
 
-    def cancel(self, item: Item[T]) -> bool:
-        """Takes a waiting request out; False when it runs already or is unknown."""
-        if item in self._again:
-            self._again.remove(item)
+    def cancel(self, item: BatchItem[T]) -> bool:
+        """Removes a waiting request. Returns False if it runs already or is unknown."""
+        if item in self._retries:
+            self._retries.remove(item)
             return True
         key = item.signature if item.signature is not None else item
         queue = self._queues.get(key)
@@ -127,13 +128,13 @@ class Batcher(Generic[T]):
         return True
 
     def next_wakeup(self) -> float | None:
-        """When ``on_wakeup`` has something to do; None: not before another event."""
+        """Returns the time at which ``on_wakeup`` is due. Returns None if another event comes first."""
         if self._hold is None or self._running >= self.runners or self._hold.signature not in self._queues:
             return None
         return self._hold.until
 
     def on_wakeup(self, now: float) -> list[Batch[T]]:
-        """Time passed; returns the batches to start now."""
+        """Returns the batches to start now."""
         return self._start(now)
 
     def _start(self, now: float) -> list[Batch[T]]:
@@ -147,15 +148,15 @@ class Batcher(Generic[T]):
         return started
 
     def _next(self, now: float) -> Batch[T] | None:
-        if self._again:
-            return Batch([self._again.popleft()])
-        ready = [key for key, queue in self._queues.items() if not self._held(key, queue, now)]
+        if self._retries:
+            return Batch([self._retries.popleft()])
+        ready = [key for key, queue in self._queues.items() if not self._is_held(key, queue, now)]
         if not ready:
             return None
         key = min(ready, key=lambda key: self._queues[key][0].arrived)
         queue = self._queues[key]
         if self._hold is not None and self._hold.signature == key:
-            self._learn(len(queue) > self._hold.had)
+            self._adapt_patience(len(queue) > self._hold.before)
             self._hold = None
         items = [queue.popleft()]
         rows = items[0].rows
@@ -166,15 +167,15 @@ class Batcher(Generic[T]):
             del self._queues[key]
         return Batch(items, items[0].signature)
 
-    def _held(self, key: Hashable, queue: deque[Item[T]], now: float) -> bool:
+    def _is_held(self, key: Hashable, queue: deque[BatchItem[T]], now: float) -> bool:
         hold = self._hold
         if hold is None or hold.signature != key or now >= hold.until or len(queue) >= hold.wanted:
             return False
         return sum(item.rows for item in queue) < self.max_rows
 
-    def _learn(self, brought: bool) -> None:
-        factor = 2.0 if brought else 0.5
-        self._patience = min(self.delay_s, max(self.delay_s * _LEAST_PATIENCE, self._patience * factor))
+    def _adapt_patience(self, grew: bool) -> None:
+        factor = 2.0 if grew else 0.5
+        self._patience = min(self.delay_s, max(self.delay_s * _MIN_PATIENCE, self._patience * factor))
 
     def __repr__(self) -> str:
         return f"<Batcher {self._running}/{self.runners} running, {self.waiting} waiting, max {self.max_rows} rows>"

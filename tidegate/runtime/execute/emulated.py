@@ -1,13 +1,13 @@
-"""An emulated accelerator: real process, sockets and protocol, service time from a profile, no CPU burnt.
+"""An emulated accelerator: real process, sockets and protocol, service time from a profile, no CPU time used.
 
-A batch of b inferences takes ``base_s + per_item_s * b`` seconds, times a factor drawn evenly from
-``1 - jitter .. 1 + jitter``. Batches run one after the other, as on one device: while one runs the next gathers. It
-says that it is emulated in its metadata and in its platform name.
+A batch of b inferences takes ``base_s + per_item_s * b`` seconds, times a factor drawn evenly from ``1 - jitter .. 1 +
+jitter``. Batches run one after the other, as on one device: while one runs the next gathers. Metadata and platform name
+declare the emulation.
 
-The device has a time line of its own: a batch begins when its last request has come and the one before it was due,
-whatever the process took to get to it (a sleep that lasts too long, the way through two threads, other processes on the
-same cores: 0.2 ms on an idle machine, several on a busy one). So what a busy device yields is the profile's, and eight
-of them share two cores without each becoming slower.
+The device has a timeline of its own. A batch begins when its last request has arrived and the batch before it was due,
+whatever delay the process adds (a sleep that is too long, the way through two threads, other processes on the same
+cores: 0.2 ms on an idle machine, several on a busy one). The throughput of a busy device is thus the profile's, and
+eight devices share two cores without slowing down.
 """
 
 import math
@@ -20,16 +20,16 @@ from typing import Any
 from tidegate.runtime.execute.model import Inputs
 from tidegate.runtime.protocols.arrays import Arrays
 from tidegate.runtime.protocols.tensors import Tensor
-from tidegate.runtime.protocols.v2 import ModelSpec, TensorSpec, busy_with
+from tidegate.runtime.protocols.v2 import ModelSpec, TensorSpec, concurrency_for
 
 _MAX_ROWS = 65536
 LATE_S = 0.25
-"""A process that was stopped for longer (a suspended machine) makes up for nothing."""
+"""A process that was stopped for longer (a suspended machine) does not catch up."""
 
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """Service time of an accelerator, in seconds; ``start_s`` is how long it takes to load."""
+    """Service time of an accelerator, in seconds. ``start_s`` is its loading time."""
 
     base_s: float
     per_item_s: float = 0.0
@@ -42,12 +42,12 @@ class Profile:
             raise ValueError(f"times must not be negative and jitter lies in 0..1, got {self}")
 
     def batch_s(self, items: int, draw: random.Random) -> float:
-        """Service time of a batch of ``items`` inferences."""
+        """Returns the service time of a batch of ``items`` inferences."""
         return (self.base_s + self.per_item_s * items) * (1 + draw.uniform(-self.jitter, self.jitter))
 
 
-class _Rows:
-    """Shows a model only how many rows an input has."""
+class _RowCount:
+    """Shows a model only the number of rows of an input."""
 
     def decode(self, tensor: Tensor) -> Any:
         return tensor.rows or 1
@@ -57,7 +57,7 @@ class _Rows:
 
 
 class EmulatedModel:
-    """Takes any inputs, answers one zero per row, after the time that the profile says."""
+    """Takes any inputs and returns one zero per row, after the time given by the profile."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class EmulatedModel:
         self._sleep = sleep
         self._clock = clock
         self._due = -math.inf
-        """When the last batch was, or is, over by the device's time."""
+        """Time at which the last batch ended or will end, on the device's timeline."""
         self._draw = random.Random(profile.seed)
 
     @property
@@ -85,7 +85,7 @@ class EmulatedModel:
 
     @property
     def arrays(self) -> Arrays:
-        return _Rows()
+        return _RowCount()
 
     def load(self) -> ModelSpec:
         self._sleep(self._profile.start_s)
@@ -95,7 +95,7 @@ class EmulatedModel:
             outputs=(TensorSpec("output", "FP32", (-1, 1)),),
             max_batch=self._max_batch,
             max_rows=_MAX_ROWS,
-            concurrency=busy_with(self._max_batch),
+            concurrency=concurrency_for(self._max_batch),
             notes={"emulated": True},
         )
 

@@ -1,6 +1,6 @@
-"""Runs a model in its own thread, over batches put together from requests.
+"""Runs a model in its own thread, over batches of requests.
 
-Joining along the first dimension is joining contents, because tensors are row-major: no array library is involved.
+Joining along the first dimension is joining contents, because tensors are row-major. No array library is involved.
 """
 
 import asyncio
@@ -21,12 +21,12 @@ T = TypeVar("T")
 
 
 class NotBatchable(ModelError):
-    """The model's outputs do not have one row per input row: its batches cannot be split."""
+    """The model's outputs do not have one row per input row, so its batches cannot be split."""
 
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """One run: outputs per request, and where the time went, in seconds."""
+    """One run: outputs per request, and the durations of its parts, in seconds."""
 
     outputs: list[Outputs]
     input_s: float
@@ -34,8 +34,8 @@ class Execution:
     output_s: float
 
 
-class Engine:
-    """A model, its thread, and what is known of it."""
+class ModelEngine:
+    """A model, its thread, and its specification."""
 
     def __init__(self, model: Model, worker: Worker) -> None:
         self._model = model
@@ -44,7 +44,7 @@ class Engine:
 
     @property
     def spec(self) -> ModelSpec:
-        """Known once ``load`` has returned."""
+        """The specification, known once ``load`` has returned."""
         if self._spec is None:
             raise RuntimeError("the model is not loaded")
         return self._spec
@@ -62,19 +62,20 @@ class Engine:
 
     @property
     def can_interrupt(self) -> bool:
-        """Whether cancelling ``execute`` ends the run. A thread cannot be interrupted."""
+        """True if cancelling ``execute`` ends the run. A thread cannot be interrupted."""
         return self._model.loop is not None
 
     def stop(self) -> None:
-        """Lets the thread end: its event loop, where it has one."""
+        """Stops the model's event loop, if it has one, so that the thread can end."""
         loop = self._model.loop
         if loop is not None:
             loop.call_soon_threadsafe(loop.stop)
 
     async def probe(self) -> str | None:
-        """Runs the model once on made-up inputs. Returns what went wrong where that is no reason not to serve.
+        """Runs the model once on made-up inputs. Returns the failure if the model can be served nevertheless, else
+        None.
 
-        Raises ModelError or RequestError where it is.
+        Raises ModelError or RequestError if it cannot be served.
         """
         inputs = self._model.probe()
         if inputs is None:
@@ -88,7 +89,8 @@ class Engine:
         return None
 
     async def execute(self, requests: list[Inputs], arrived: float = -math.inf) -> Execution:
-        """Runs all requests as one batch. ``arrived``: when the last of them came. Raises RequestError, ModelError."""
+        """Runs all requests as one batch. ``arrived`` is the arrival of the last one. Raises RequestError,
+        ModelError."""
         loop = self._model.loop
         if loop is None:
             return await call(self._worker, self._execute, requests, arrived)
@@ -126,7 +128,7 @@ class Engine:
 
 
 def join(requests: list[Inputs]) -> Inputs:
-    """One batch: every tensor's rows after each other, in the order of the requests."""
+    """Returns one batch: the rows of every tensor after each other, in the order of the requests."""
     joined = []
     for first in requests[0]:
         parts = [tensor for inputs in requests for tensor in inputs if tensor.name == first.name]
@@ -140,7 +142,7 @@ def join(requests: list[Inputs]) -> Inputs:
 
 
 def divide(outputs: Outputs, rows: list[int]) -> list[Outputs]:
-    """The reverse of ``join`` for a batch's outputs. Raises NotBatchable."""
+    """Splits a batch's outputs by request, the reverse of ``join``. Raises NotBatchable."""
     total = sum(rows)
     for tensor in outputs.values():
         if tensor.rows != total:
@@ -151,12 +153,12 @@ def divide(outputs: Outputs, rows: list[int]) -> list[Outputs]:
     parts: list[Outputs] = []
     start = 0
     for count in rows:
-        parts.append({name: _rows(tensor, start, start + count) for name, tensor in outputs.items()})
+        parts.append({name: _slice(tensor, start, start + count) for name, tensor in outputs.items()})
         start += count
     return parts
 
 
-def _rows(tensor: Tensor, start: int, stop: int) -> Tensor:
+def _slice(tensor: Tensor, start: int, stop: int) -> Tensor:
     shape = (stop - start, *tensor.shape[1:])
     width = math.prod(tensor.shape[1:])
     data = tensor.data
@@ -175,7 +177,7 @@ def _run_loop(loop: asyncio.AbstractEventLoop) -> None:
 
 
 async def call(worker: Worker, function: Callable[..., T], *args: Any) -> T:
-    """Runs ``function`` in the worker's thread; returns what it returns, or raises what it raises."""
+    """Runs ``function`` in the worker's thread. Returns its result or raises its exception."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
 

@@ -1,14 +1,13 @@
 """A Python class as a model: ``handler.py:Class``.
 
 The class has ``predict(self, inputs)`` and may have ``load(self)``; either may be ``async``. ``inputs`` maps names to
-numpy arrays, or to nested lists where numpy is not installed or the class says ``arrays = "plain"`` (which saves the
-import of numpy: about 0.1 s of every cold start). The result is a mapping of names to arrays or lists, or one array
-or list. Class attributes that are read, all optional:
+numpy arrays. Without numpy, or with ``arrays = "plain"`` (which saves the import of numpy: about 0.1 s of every cold
+start), they are nested lists. The result is a mapping of names to arrays or lists, or one array or list. Class
+attributes that are read, all optional:
 
-``inputs``, ``outputs``   what it takes and gives: ``{"name": ("FP32", [-1, 4])}``; checked, and shown as metadata
-``max_batch_size``        largest batch in rows; above 1, requests may share a call
-``concurrency``           requests at a time that it wants; for an async ``predict``, calls at a time
-``arrays``                ``"numpy"`` or ``"plain"``
+``inputs``, ``outputs``   its tensors: ``{"name": ("FP32", [-1, 4])}``; checked, and shown as metadata
+``max_batch_size``        largest batch in rows; above 1, requests may share a call ``concurrency``           requests
+at a time that it wants; for an async ``predict``, calls at a time ``arrays``                ``"numpy"`` or ``"plain"``
 """
 
 import asyncio
@@ -28,7 +27,7 @@ from tidegate.runtime.errors import LoadError, ModelError, RequestError
 from tidegate.runtime.execute.model import Inputs, zeros
 from tidegate.runtime.protocols import tensors
 from tidegate.runtime.protocols.arrays import Arrays, NumpyArrays, PlainArrays
-from tidegate.runtime.protocols.v2 import ModelSpec, TensorSpec, busy_with
+from tidegate.runtime.protocols.v2 import ModelSpec, TensorSpec, concurrency_for
 
 _PACKAGE = "tidegate"
 
@@ -37,7 +36,7 @@ class HandlerModel:
     """One instance of a user's class."""
 
     def __init__(self, path: str, class_name: str, *, max_batch: int, copy: str | None = None) -> None:
-        """``copy``: what is read in the place of ``path``, which stays the module's file in all other respects."""
+        """``copy`` is read instead of ``path``, which stays the module's file in all other respects."""
         self._path = Path(path)
         self._source = Path(path if copy is None else copy)
         self._class_name = class_name
@@ -68,7 +67,7 @@ class HandlerModel:
             self._load_instance()
         except BaseException as error:
             traceback.print_exception(error)
-            raise LoadError(f"{self._class_name} failed to load: {_tell(error, self._path)}") from error
+            raise LoadError(f"{self._class_name} failed to load: {_describe(error, self._path)}") from error
         return self._spec
 
     def _load_instance(self) -> None:
@@ -91,7 +90,7 @@ class HandlerModel:
         return [zeros(spec) for spec in declared]
 
     def must_pass(self) -> bool:
-        """A class may refuse zeros for a reason of its own."""
+        """Returns False: a class may have a reason to refuse zeros."""
         return False
 
     def run(self, inputs: dict[str, Any], arrived: float = 0.0) -> Mapping[str, Any] | Awaitable[Mapping[str, Any]]:
@@ -116,10 +115,10 @@ class HandlerModel:
 
     def _failure(self, error: BaseException) -> ModelError:
         traceback.print_exception(error)
-        return ModelError(_tell(error, self._path))
+        return ModelError(_describe(error, self._path))
 
     def _name(self, result: Any) -> Mapping[str, Any]:
-        """The result as a mapping of output names. Raises ModelError when it is not what ``outputs`` declares."""
+        """Returns the result as a mapping of output names. Raises ModelError if it is not what ``outputs`` declares."""
         outputs = self._spec.outputs
         if result is None:
             raise ModelError("predict returned None")
@@ -142,7 +141,7 @@ class HandlerModel:
             raise
         except BaseException as error:
             traceback.print_exception(error)
-            raise LoadError(f"{self._path.name} cannot be imported: {_tell(error, self._path)}") from error
+            raise LoadError(f"{self._path.name} cannot be imported: {_describe(error, self._path)}") from error
         kind = getattr(module, self._class_name, None)
         if not inspect.isclass(kind):
             classes = sorted(name for name, value in vars(module).items() if inspect.isclass(value))
@@ -163,15 +162,15 @@ class _CopyLoader(SourceFileLoader):
     def get_code(self, fullname: str) -> CodeType:
         data = self._source.read_bytes()
         lines = decode_source(data).splitlines(keepends=True)
-        linecache.cache[self.path] = (len(data), None, lines, self.path)  # for tracebacks; without a time it is kept
+        linecache.cache[self.path] = (len(data), None, lines, self.path)  # For tracebacks; without a time it is kept.
         return self.source_to_code(data, self.path)
 
 
 def _import_file(path: Path, source: Path) -> ModuleType:
-    """Imports the user's file with its folder first on the path. ``source``: where its content is read.
+    """Imports the user's file with its folder first on the path. ``source`` is the file that is read.
 
-    Whatever of ours is needed has been imported by now, so that a ``gateway.py`` or ``queue.py`` beside it shadows
-    nothing of ours. Only a ``tidegate`` of the user's own could not be reached by its name: that is refused.
+    All our modules that are needed have been imported by now, so that a ``gateway.py`` or ``queue.py`` beside it
+    shadows none of them. Only a ``tidegate`` of the user's own could not be reached by its name and is refused.
     """
     folder = path.resolve().parent
     ours = Path(__file__).resolve().parents[2]
@@ -201,7 +200,7 @@ def _read_attributes(kind: Any, max_batch: int) -> ModelSpec:
         outputs=_tensor_specs(kind, "outputs"),
         max_batch=batch,
         max_rows=declared if declared is not None and declared > 1 else None,
-        concurrency=concurrency if concurrency is not None else busy_with(batch),
+        concurrency=concurrency if concurrency is not None else concurrency_for(batch),
     )
 
 
@@ -241,7 +240,7 @@ def _choose_arrays(kind: Any, folder: str) -> Arrays:
         raise LoadError(f'{kind.__name__}.arrays must be "numpy" or "plain", got {choice!r}')
     if choice == "plain":
         return PlainArrays()
-    sys.path.remove(folder)  # a random.py beside the handler is not for numpy
+    sys.path.remove(folder)  # numpy must not import a random.py beside the handler.
     try:
         import numpy
     except ImportError as error:
@@ -253,8 +252,9 @@ def _choose_arrays(kind: Any, folder: str) -> Arrays:
     return NumpyArrays(numpy, writable=True)
 
 
-def _tell(error: BaseException, path: Path) -> str:
-    """Kind and message of an error, and the last line of the user's own file on its way. No stack trace."""
+def _describe(error: BaseException, path: Path) -> str:
+    """Returns kind and message of an error, and the last line of the user's own file in its traceback. No stack
+    trace."""
     text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     own = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
     place = f" ({path.name}, line {own[-1].lineno})" if own else ""

@@ -1,4 +1,4 @@
-"""What every kind of model offers to the engine that runs it."""
+"""The interface of a model to the engine that runs it."""
 
 import math
 from asyncio import AbstractEventLoop
@@ -23,7 +23,8 @@ class Model(Protocol):
 
     @property
     def loop(self) -> AbstractEventLoop | None:
-        """The loop, in the model's thread, on which to await what ``run`` answers with; None: ``run`` answers at once.
+        """The loop, in the model's thread, that awaits the result of ``run``. None if ``run`` returns the result
+        itself.
 
         Known once loaded.
         """
@@ -31,29 +32,32 @@ class Model(Protocol):
 
     @property
     def arrays(self) -> Arrays:
-        """How it wants to see tensors. Known once loaded."""
+        """The representation of tensors that it wants. Known once loaded."""
         ...
 
     def load(self) -> ModelSpec:
-        """Makes the model able to run. Raises LoadError."""
+        """Prepares the model for runs. Raises LoadError."""
         ...
 
     def probe(self) -> Inputs | None:
-        """Inputs for a first run that proves that the model answers; None where none can be made up."""
+        """Returns inputs for a first run that proves that the model answers. Returns None if none can be made up."""
         ...
 
     def must_pass(self) -> bool:
-        """Whether a probe that fails means that the model cannot be served."""
+        """Returns True if the model cannot be served after a failed probe."""
         ...
 
     def run(self, inputs: dict[str, Any], arrived: float) -> Mapping[str, Any] | Awaitable[Mapping[str, Any]]:
-        """Outputs by name. ``arrived``: when the last of the requests came, on the monotonic clock; for models that
-        stand for a device. Raises RequestError where the inputs are at fault, ModelError otherwise."""
+        """Returns outputs by name.
+
+        ``arrived`` is the arrival of the last request, on the monotonic clock, for models that emulate a device. Raises
+        RequestError for invalid inputs, ModelError otherwise.
+        """
         ...
 
 
 def zeros(spec: TensorSpec) -> Tensor:
-    """A made-up input: free dimensions are 1, numbers 0, strings empty."""
+    """Returns a made-up input: free dimensions are 1, numbers 0, strings empty."""
     shape = tuple(1 if size < 0 else size for size in spec.shape)
     count = math.prod(shape)
     if spec.datatype == BYTES:

@@ -8,7 +8,7 @@ from typing import Any
 from tidegate.runtime.errors import LoadError, ModelError, RequestError
 from tidegate.runtime.execute.model import Inputs, zeros
 from tidegate.runtime.protocols.arrays import Arrays, NumpyArrays, PlainArrays
-from tidegate.runtime.protocols.v2 import ModelSpec, TensorSpec, busy_with
+from tidegate.runtime.protocols.v2 import ModelSpec, TensorSpec, concurrency_for
 
 _DATATYPES = {
     "tensor(bool)": "BOOL",
@@ -33,7 +33,7 @@ class OnnxModel:
     def __init__(
         self, path: str, *, threads: int | None, max_batch: int, providers: Sequence[str], copy: str | None = None
     ) -> None:
-        """``copy``: what is read in the place of ``path``."""
+        """``copy`` is read instead of ``path``."""
         self._path = path
         self._source = path if copy is None else copy
         self._threads = threads
@@ -78,14 +78,15 @@ class OnnxModel:
             inputs=self._inputs,
             outputs=outputs,
             max_batch=max_batch,
-            concurrency=busy_with(max_batch),
+            concurrency=concurrency_for(max_batch),
         )
 
     def probe(self) -> Inputs | None:
         return [zeros(spec) for spec in self._inputs]
 
     def must_pass(self) -> bool:
-        """A free dimension other than the first may refuse to be 1 (an image of one pixel): then nothing is proven."""
+        """Returns False if a dimension other than the first is free: it may refuse to be 1 (an image of one pixel), so
+        a failure proves nothing."""
         return all(-1 not in spec.shape[1:] for spec in self._inputs)
 
     def run(self, inputs: dict[str, Any], arrived: float = 0.0) -> Mapping[str, Any]:
@@ -132,7 +133,7 @@ class OnnxModel:
             session = runtime.InferenceSession(self._source, options, providers=self._providers)
         except Exception as error:
             raise LoadError(f"{self._path} is not a model that ONNX Runtime can load: {_first_line(error)}") from error
-        # A provider whose libraries are missing is left out with a warning only: the wrong device, unnoticed.
+        # ONNX Runtime only warns if a provider's libraries are missing, and uses another device unnoticed.
         lost = [provider for provider in self._providers if provider not in session.get_providers()]
         if lost:
             raise LoadError(f"ONNX Runtime could not start {lost[0]}: its libraries or its device are missing")
@@ -153,7 +154,7 @@ def _is_free(spec: TensorSpec) -> bool:
 
 
 def _as_text(name: str, values: Any) -> Any:
-    """ONNX strings are text. Raises RequestError for bytes that are not UTF-8."""
+    """Decodes strings, which are text in ONNX. Raises RequestError for bytes that are not UTF-8."""
     out = values.copy()
     flat = out.reshape(-1)
     for at, item in enumerate(flat):

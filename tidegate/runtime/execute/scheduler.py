@@ -8,14 +8,14 @@ from typing import Protocol
 
 from tidegate.aio.loop.tasks import TaskOwner
 from tidegate.runtime.errors import ModelError, RequestError
-from tidegate.runtime.execute.batcher import Batch, Batcher, Item
+from tidegate.runtime.execute.batcher import Batch, Batcher, BatchItem
 from tidegate.runtime.execute.engine import Execution, NotBatchable
 from tidegate.runtime.execute.model import Inputs, Outputs
-from tidegate.runtime.metrics import Counters
+from tidegate.runtime.metrics import RuntimeCounters
 
 
-class Runs(Protocol):
-    """What the scheduler needs of an engine."""
+class BatchExecutor(Protocol):
+    """The part of an engine that the scheduler needs."""
 
     @property
     def runners(self) -> int: ...
@@ -33,9 +33,11 @@ class _Job:
 
 
 class Scheduler:
-    """Runs requests on an engine, together where they fit. Every method belongs to one event loop."""
+    """Runs requests on an engine, in batches if they fit. Belongs to one event loop."""
 
-    def __init__(self, engine: Runs, owner: TaskOwner, counters: Counters, *, max_batch: int, delay_s: float) -> None:
+    def __init__(
+        self, engine: BatchExecutor, owner: TaskOwner, counters: RuntimeCounters, *, max_batch: int, delay_s: float
+    ) -> None:
         self._engine = engine
         self._owner = owner
         self._counters = counters
@@ -47,17 +49,17 @@ class Scheduler:
 
     @property
     def waiting(self) -> int:
-        """Requests that no run has taken yet."""
+        """Requests that are in no run yet."""
         return self._batcher.waiting
 
     async def infer(self, inputs: Inputs) -> Outputs:
-        """The outputs for one request. Raises RequestError, ModelError.
+        """Returns the outputs for one request. Raises RequestError, ModelError.
 
-        Cancelling takes a waiting request out of its queue; one that runs is left to end, unless the engine can be
-        interrupted and nobody else waits for the batch.
+        Cancelling removes a waiting request from its queue. A running one goes on to its end, unless the engine can be
+        interrupted and no other request needs the batch.
         """
         job = _Job(inputs, self._loop.create_future())
-        item = Item(job, inputs[0].rows or 1, self._signature(inputs))
+        item = BatchItem(job, inputs[0].rows or 1, self._signature(inputs))
         self._begin(self._batcher.add(item, self._loop.time()))
         try:
             return await job.future
@@ -67,7 +69,7 @@ class Scheduler:
             raise
 
     def _signature(self, inputs: Inputs) -> Hashable | None:
-        """Requests with equal signatures may share a batch; None: this one runs alone."""
+        """Returns the signature of a request; equal ones may share a batch. Returns None if it runs alone."""
         if self._max_batch <= 1:
             return None
         rows = inputs[0].rows
@@ -99,16 +101,16 @@ class Scheduler:
             self._begin(step(batch, self._loop.time()))
 
     async def _answer(self, batch: Batch[_Job]) -> bool:
-        """Runs a batch and settles its futures; True when its requests have to run again one by one."""
+        """Runs a batch and completes its futures. Returns True if its requests have to run again one by one."""
         started = self._loop.time()
         jobs = [item.value for item in batch.items]
         self._counters.executions += 1
         try:
             execution = await self._engine.execute([job.inputs for job in jobs], batch.items[-1].arrived)
         except asyncio.CancelledError:
-            # Interrupted since nobody waits, or by the handler's own hand: then somebody does.
+            # Interrupted because no request waits, or by the handler itself while requests wait.
             for job in jobs:
-                _settle(job.future, ModelError("the run was cancelled"))
+                _fail(job.future, ModelError("the run was cancelled"))
             raise
         except Exception as error:
             if isinstance(error, NotBatchable):
@@ -117,7 +119,7 @@ class Scheduler:
             if len(jobs) > 1:
                 batch.items = [item for item in batch.items if not item.value.future.done()]
                 return True
-            _settle(jobs[0].future, error)
+            _fail(jobs[0].future, error)
             if not isinstance(error, RequestError | ModelError):
                 raise
             return False
@@ -133,7 +135,7 @@ class Scheduler:
         return False
 
     def _interrupt(self) -> None:
-        """Ends runs that nobody waits for any more, where the engine can."""
+        """Ends runs that no request waits for, if the engine can."""
         if not self._engine.can_interrupt:
             return
         for batch, task in self._tasks.items():
@@ -144,6 +146,6 @@ class Scheduler:
         return f"<Scheduler {self._batcher!r}>"
 
 
-def _settle(future: asyncio.Future[Outputs], error: Exception) -> None:
+def _fail(future: asyncio.Future[Outputs], error: Exception) -> None:
     if not future.done():
         future.set_exception(error)

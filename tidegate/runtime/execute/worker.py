@@ -1,6 +1,6 @@
-"""One thread that runs a model.
+"""A thread that runs a model.
 
-A daemon thread of our own instead of an executor: a model that hangs must not keep the process from ending.
+It is a daemon thread of our own instead of an executor: a model that hangs must not keep the process from ending.
 """
 
 import threading
@@ -9,7 +9,7 @@ from queue import SimpleQueue
 
 
 class Worker:
-    """A named thread with a queue of jobs; jobs run one after the other."""
+    """A named thread with a queue of jobs, which run one after the other."""
 
     def __init__(self, name: str) -> None:
         self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
@@ -19,7 +19,7 @@ class Worker:
 
     @property
     def busy(self) -> bool:
-        """Whether a job runs at this moment."""
+        """True while a job runs."""
         return self._busy
 
     def submit(self, job: Callable[[], None]) -> None:
@@ -31,7 +31,7 @@ class Worker:
         self._jobs.put(None)
 
     def join(self, timeout_s: float) -> bool:
-        """Waits for the end of the thread; False when it still runs after ``timeout_s`` seconds."""
+        """Waits for the end of the thread. Returns False if it still runs after ``timeout_s`` seconds."""
         self._thread.join(timeout_s)
         return not self._thread.is_alive()
 

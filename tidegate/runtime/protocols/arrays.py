@@ -1,6 +1,6 @@
-"""Between tensors and what models work with: numpy arrays where numpy is used, nested lists where it is not.
+"""Conversion between tensors and the values that models use: numpy arrays with numpy, nested lists without.
 
-This module never imports numpy: :class:`NumpyArrays` gets the module from whoever needed it anyway.
+This module never imports numpy. :class:`NumpyArrays` gets the module from a caller that needs it anyway.
 """
 
 from array import array
@@ -29,14 +29,14 @@ _DATATYPE_OF = {name: datatype for datatype, name in _NUMPY_NAMES.items()}
 
 
 class Arrays(Protocol):
-    """One way to show tensors to a model."""
+    """A representation of tensors for a model."""
 
     def decode(self, tensor: Tensor) -> Any:
-        """The model's view of an input."""
+        """Returns the model's view of an input."""
         ...
 
     def encode(self, name: str, value: Any, datatype: str | None) -> Tensor:
-        """The tensor in a model's result; ``datatype`` None: whatever the value is. Raises ModelError."""
+        """Returns the tensor of a model's result. Without ``datatype`` it has that of the value. Raises ModelError."""
         ...
 
 
@@ -56,7 +56,7 @@ class PlainArrays:
 
 
 class NumpyArrays:
-    """numpy arrays; BYTES are object arrays of ``bytes``, BF16 is widened to float32."""
+    """numpy arrays. BYTES are object arrays of ``bytes``, BF16 is widened to float32."""
 
     def __init__(self, numpy: Any, *, writable: bool) -> None:
         self._numpy = numpy
@@ -109,7 +109,7 @@ def _unpack(value: Any) -> Any:
 
 
 def _holds_arrays(value: Any) -> bool:
-    """Whether a value is an array or numpy scalar, or nested lists with one in them."""
+    """Returns True if a value is an array or numpy scalar, or nested lists that contain one."""
     return hasattr(value, "__array__") or (_is_list(value) and any(map(_holds_arrays, value)))
 
 
@@ -118,7 +118,7 @@ def _is_list(value: Any) -> bool:
 
 
 def _measure(name: str, value: Any) -> tuple[tuple[int, ...], list[Any]]:
-    """Shape and elements of nested sequences. Raises ModelError when they are ragged."""
+    """Returns shape and elements of nested sequences. Raises ModelError if they are ragged."""
     shape: list[int] = []
     level = [value]
     while level and _is_list(level[0]):

@@ -1,15 +1,15 @@
-"""Compressed request bodies, bounded."""
+"""Decompression of request bodies, bounded."""
 
 import zlib
 
 from tidegate.runtime.errors import RequestError
 
 _WINDOW_BITS = {"gzip": 31, "deflate": 15}
-"""For zlib: 31 expects a gzip header, 15 a zlib one (RFC 9110 section 8.4.1)."""
+"""Parameters of zlib: 31 expects a gzip header, 15 a zlib one (RFC 9110 section 8.4.1)."""
 
 
 def decompress(body: bytes, encoding: str | None, limit: int) -> bytes:
-    """The body without its content coding. Raises RequestError, also when it grows beyond ``limit`` bytes."""
+    """Returns the body without its content coding. Raises RequestError, also if it grows beyond ``limit`` bytes."""
     coding = (encoding or "identity").strip().lower()
     if coding == "identity":
         return body

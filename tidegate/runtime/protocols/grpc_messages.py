@@ -1,8 +1,8 @@
 """Open Inference Protocol V2 over gRPC: ``ModelInferRequest`` in, ``ModelInferResponse`` out. Pure.
 
-Contents come typed, each datatype in its field, or raw, which is what the binary tensors of REST are; FP16 and BF16
-exist as raw contents only. Where the request is raw the answer is, and so is one that holds FP16 or BF16: the protocol
-lets one kind of contents stand in an answer. Faults are told in the words that REST has for them.
+Contents are typed, each datatype in its field, or raw, in the form of the binary tensors of REST. FP16 and BF16 exist
+as raw contents only. An answer is raw if the request is, or if it contains FP16 or BF16: the protocol allows one kind
+of contents in an answer. Faults have the same messages as in REST.
 """
 
 import math
@@ -36,7 +36,7 @@ CONTENTS_OF: Final = {
 
 
 def fields_of(data: bytes) -> dict[str, Any]:
-    """What a message says, unchecked. Raises RequestError for what is no ModelInferRequest."""
+    """Returns the fields of a message, unchecked. Raises RequestError if it is not a ModelInferRequest."""
     try:
         return MODEL_INFER_REQUEST.decode(data)
     except ProtobufError as error:
@@ -44,7 +44,8 @@ def fields_of(data: bytes) -> dict[str, Any]:
 
 
 def read_infer(fields: Mapping[str, Any]) -> InferRequest:
-    """The request in the fields of a ModelInferRequest; ``binary_default`` says that it is raw. Raises RequestError."""
+    """Returns the request in the fields of a ModelInferRequest. ``binary_default`` is True if it is raw. Raises
+    RequestError."""
     entries = fields.get("inputs", [])
     if not entries:
         raise RequestError("'inputs' must be a list with at least one tensor")
@@ -65,7 +66,7 @@ def read_infer(fields: Mapping[str, Any]) -> InferRequest:
 def answer_infer(
     model: str, request: InferRequest, results: Mapping[str, Tensor], parameters: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """The fields of the ModelInferResponse. ``parameters``: of the answer, each an ``InferParameter``.
+    """Returns the fields of the ModelInferResponse. ``parameters`` are those of the answer, each an ``InferParameter``.
 
     Raises RequestError for an output that the model does not have.
     """

@@ -1,8 +1,8 @@
 """Tensors as the Open Inference Protocol V2 carries them, without numpy.
 
-A tensor keeps its contents as the binary extension sends them: little-endian, row-major, no padding. ``BYTES``
-elements are a list of ``bytes``. JSON numbers become such contents at once, through :mod:`array`, which
-checks the range of every element in C: 2048 elements cost about 60 us.
+A tensor keeps its contents in the form of the binary extension: little-endian, row-major, no padding. ``BYTES``
+elements are a list of ``bytes``. JSON numbers become such contents at once, through :mod:`array`, which checks the
+range of every element in C: 2048 elements cost about 60 us.
 
 FP16 and BF16 have no JSON form in the protocol. They are accepted and answered as numbers here (our choice: the
 conversion to a Python float is exact).
@@ -33,7 +33,7 @@ ITEM_SIZES: dict[str, int] = {
     "FP32": 4,
     "FP64": 8,
 }
-"""Bytes per element of every datatype but BYTES."""
+"""Bytes per element of every datatype except BYTES."""
 
 MAX_RANK = 32
 """Most dimensions of a tensor. Our choice."""
@@ -57,7 +57,7 @@ _ARRAY_CODES = {
 
 @dataclass(slots=True)
 class Tensor:
-    """One input or output. ``data`` is little-endian contents, or a list of elements where ``datatype`` is BYTES."""
+    """One input or output. ``data`` is little-endian contents, or a list of elements if ``datatype`` is BYTES."""
 
     name: str
     datatype: str
@@ -71,7 +71,7 @@ class Tensor:
 
     @property
     def rows(self) -> int | None:
-        """Length of the first dimension; None for a scalar."""
+        """Length of the first dimension. None for a scalar."""
         return self.shape[0] if self.shape else None
 
     def __repr__(self) -> str:
@@ -79,9 +79,9 @@ class Tensor:
 
 
 def from_json(name: str, datatype: str, shape: tuple[int, ...], data: object) -> Tensor:
-    """The tensor that a JSON ``data`` value describes: flat, or nested exactly as ``shape`` says.
+    """Returns the tensor of a JSON ``data`` value: flat, or nested exactly as ``shape`` says.
 
-    Raises RequestError with what is wrong.
+    Raises RequestError with the fault.
     """
     if not isinstance(data, list):
         raise RequestError(f"input '{name}': data must be a list")
@@ -92,7 +92,8 @@ def from_json(name: str, datatype: str, shape: tuple[int, ...], data: object) ->
 
 
 def from_binary(name: str, datatype: str, shape: tuple[int, ...], raw: memoryview) -> Tensor:
-    """The tensor in ``raw`` contents of the binary extension. Raises RequestError when the length does not fit."""
+    """Returns the tensor of ``raw`` contents of the binary extension. Raises RequestError if the length does not
+    fit."""
     count = math.prod(shape)
     if datatype == BYTES:
         return Tensor(name, datatype, shape, _split_bytes(name, count, raw))
@@ -105,14 +106,14 @@ def from_binary(name: str, datatype: str, shape: tuple[int, ...], raw: memoryvie
 
 
 def to_binary(tensor: Tensor) -> bytes | memoryview:
-    """Contents as the binary extension sends them."""
+    """Returns the contents in the form of the binary extension."""
     if isinstance(tensor.data, list):
         return b"".join(piece for item in tensor.data for piece in (struct.pack("<I", len(item)), item))
     return tensor.data
 
 
 def to_flat(tensor: Tensor) -> list[Any]:
-    """All elements as Python values in row-major order."""
+    """Returns all elements as Python values in row-major order."""
     raw = tensor.data
     if isinstance(raw, list):
         return raw
@@ -128,10 +129,10 @@ def to_flat(tensor: Tensor) -> list[Any]:
 
 
 def to_json(tensor: Tensor) -> tuple[list[Any], int]:
-    """Elements for a JSON answer, and how many of them JSON cannot carry.
+    """Returns the elements for a JSON answer, and the number of them that JSON cannot carry.
 
-    NaN and the infinities become null (our choice, as in JavaScript's JSON): the answer stays JSON for every
-    client. Raises RequestError for BYTES that are not UTF-8: they can only travel as binary.
+    NaN and the infinities become null (our choice, as in JavaScript's JSON): the answer stays JSON for every client.
+    Raises RequestError for BYTES that are not UTF-8: they can only be sent as binary.
     """
     values = to_flat(tensor)
     if tensor.datatype == BYTES:
@@ -148,7 +149,7 @@ def to_json(tensor: Tensor) -> tuple[list[Any], int]:
 
 
 def nest(flat: Sequence[Any], shape: Sequence[int]) -> Any:
-    """Row-major elements as nested lists; a scalar for the empty shape."""
+    """Returns row-major elements as nested lists, or a scalar for the empty shape."""
     if not shape:
         return flat[0]
     if 0 in shape:
@@ -160,7 +161,8 @@ def nest(flat: Sequence[Any], shape: Sequence[int]) -> Any:
 
 
 def pack(datatype: str, flat: list[Any]) -> bytes | list[bytes]:
-    """Contents of a tensor from Python values. Raises ValueError, TypeError or OverflowError for what does not fit."""
+    """Returns the contents of a tensor from Python values. Raises ValueError, TypeError or OverflowError if they do not
+    fit."""
     if datatype == BYTES:
         return [_as_bytes(item) for item in flat]
     return _pack_numbers(datatype, flat)
@@ -188,7 +190,7 @@ def _as_bytes(item: Any) -> bytes:
 
 
 def _bfloat16(values: "array[float]") -> bytes:
-    """Upper halves of float32, rounded to nearest even; NaN stays NaN."""
+    """Returns the upper halves of float32, rounded to nearest even. NaN stays NaN."""
     out = array("H")
     for bits in array("I", values.tobytes()):
         if bits & 0x7FFFFFFF > 0x7F800000:
@@ -231,7 +233,7 @@ def _pack(name: str, datatype: str, flat: list[Any]) -> bytes:
 
 
 def _has_infinity(datatype: str, raw: bytes) -> bool:
-    """JSON has no infinity: one in the contents means that a number was too large."""
+    """Returns True if the contents have an infinity: JSON has none, so a number was too large."""
     if datatype in ("FP32", "FP64"):
         values = array(_ARRAY_CODES[datatype], raw)
         return len(values) > 0 and (math.isinf(max(values)) or math.isinf(min(values)))

@@ -1,10 +1,11 @@
 """Open Inference Protocol V2 over REST: request bodies in, answer bodies out. Pure.
 
-An inference request is JSON, or JSON followed by binary tensors; then the header ``Inference-Header-Content-Length``
-says how long the JSON is, and each binary input carries the parameter ``binary_data_size``. An output is binary when
-its entry says ``binary_data``, or else when the request says ``binary_data_output``.
+An inference request is JSON, or JSON followed by binary tensors. In the second form the header
+``Inference-Header-Content-Length`` gives the length of the JSON, and each binary input has the parameter
+``binary_data_size``. An output is binary if its entry sets ``binary_data``, or else if the request sets
+``binary_data_output``.
 
-Every fault of a request is a RequestError whose message says what is wrong and what would be right.
+Every fault of a request is a RequestError with a message that names the fault and what is allowed.
 """
 
 import json
@@ -21,21 +22,21 @@ HEADER_LENGTH = "inference-header-content-length"
 SERVER_NAME = "tidegate"
 EXTENSIONS = ("binary_tensor_data",)
 VERSION = "1"
-"""The only version of a model that a replica serves: another revision is another replica."""
+"""The only version of a model that a replica serves. Another revision is another replica."""
 
 _MAX_EMPTY = 1 << 24
-"""Bound on the other dimensions of a tensor without elements: an empty [0, 10**9] must not become 10**9 results."""
+"""Bound of the other dimensions of a tensor without elements: an empty [0, 10**9] must not become 10**9 results."""
 
 _PLAIN_CONCURRENCY = 4
-_MOST_CONCURRENCY = 128
-"""Bound on what a model declares, however large its batches."""
+_MAX_CONCURRENCY = 128
+"""Bound of the concurrency that a model declares, however large its batches."""
 
 Parameters = Mapping[str, bool | int | float | str]
 
 
 @dataclass(frozen=True, slots=True)
 class TensorSpec:
-    """What a model says about one input or output; -1 in ``shape`` is any length.
+    """A model's declaration of one input or output; -1 in ``shape`` is any length.
 
     ``symbols`` names the free dimensions (ONNX: ``batch``, ``sequence``): equal names must get equal lengths.
     """
@@ -51,24 +52,25 @@ class TensorSpec:
 
 @dataclass(frozen=True, slots=True)
 class ModelSpec:
-    """What is known of a model once it is loaded. ``inputs`` None: it takes whatever it is given."""
+    """The specification of a loaded model. ``inputs`` is None if it takes any."""
 
     platform: str
     inputs: tuple[TensorSpec, ...] | None
     outputs: tuple[TensorSpec, ...] | None
     max_batch: int = 1
-    """Largest batch, in rows of the first dimension, that may be put together; 1: none."""
+    """Largest batch, in rows of the first dimension, of combined requests. 1 is no batching."""
     max_rows: int | None = None
-    """Largest batch that one request may bring; None: no bound."""
+    """Largest batch of one request. None is no bound."""
     concurrency: int = 4
-    """Requests at a time that keep it busy, as told by ``GET /tidegate/declared``."""
+    """Requests at a time that keep it busy, as reported by ``GET /tidegate/declared``."""
     notes: Mapping[str, Any] = field(default_factory=dict)
     """Further keys of the metadata answer (``emulated``)."""
 
 
-def busy_with(max_batch: int) -> int:
-    """Requests at a time that keep a model busy: one batch runs while the next gathers; 4 without batches."""
-    return min(_MOST_CONCURRENCY, 2 * max_batch) if max_batch > 1 else _PLAIN_CONCURRENCY
+def concurrency_for(max_batch: int) -> int:
+    """Returns the requests at a time that keep a model busy: one batch runs while the next gathers; 4 without
+    batches."""
+    return min(_MAX_CONCURRENCY, 2 * max_batch) if max_batch > 1 else _PLAIN_CONCURRENCY
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +87,7 @@ class InferRequest:
     id: str | None = None
     parameters: Parameters = field(default_factory=dict)
     outputs: list[OutputRequest] | None = None
-    """None: all of them."""
+    """Requested outputs. None is all."""
     binary_default: bool = False
 
     @property
@@ -95,7 +97,7 @@ class InferRequest:
 
 
 def parse_infer(body: bytes, header_length: str | None) -> InferRequest:
-    """The request in ``body``; ``header_length`` is the value of HEADER_LENGTH. Raises RequestError."""
+    """Returns the request in ``body``. ``header_length`` is the value of HEADER_LENGTH. Raises RequestError."""
     text, tail = _split(body, header_length)
     document = _object(_load(text), "request")
     inputs = document.get("inputs")
@@ -120,7 +122,7 @@ def parse_infer(body: bytes, header_length: str | None) -> InferRequest:
 
 
 def check_inputs(request: InferRequest, spec: ModelSpec) -> None:
-    """Refuses inputs and outputs that the model does not have, and inputs of another datatype or shape."""
+    """Refuses unknown inputs and outputs, and inputs of another datatype or shape."""
     if spec.inputs is not None:
         _check_names("input", [tensor.name for tensor in request.inputs], spec.inputs)
         given = {tensor.name: tensor for tensor in request.inputs}
@@ -137,7 +139,7 @@ def check_inputs(request: InferRequest, spec: ModelSpec) -> None:
 
 
 def render_infer(model: str, request: InferRequest, results: Mapping[str, Tensor]) -> tuple[bytes, int | None]:
-    """The answer's body, and the value of HEADER_LENGTH where it holds binary tensors. Raises RequestError."""
+    """Returns the answer's body, and the value of HEADER_LENGTH if it contains binary tensors. Raises RequestError."""
     wanted = request.outputs
     if wanted is None:
         wanted = [OutputRequest(name, request.binary_default) for name in results]
@@ -180,7 +182,7 @@ def model_metadata(name: str, spec: ModelSpec) -> dict[str, Any]:
 
 
 def dump(document: object) -> bytes:
-    """Compact JSON; never the non-standard NaN."""
+    """Returns compact JSON, never with the non-standard NaN."""
     return json.dumps(document, separators=(",", ":"), allow_nan=False).encode()
 
 
@@ -201,7 +203,7 @@ def _split(body: bytes, header_length: str | None) -> tuple[bytes, memoryview]:
 
 
 def load_object(text: bytes) -> dict[str, Any]:
-    """A request that is a JSON object. Raises RequestError."""
+    """Returns a request that is a JSON object. Raises RequestError."""
     return _object(_load(text), "request")
 
 
@@ -275,7 +277,7 @@ def _outputs(document: dict[str, Any]) -> list[OutputRequest] | None:
 
 
 def _input(entry: object, tail: memoryview, at: int) -> tuple[Tensor, int]:
-    """One input and where the next binary one starts."""
+    """Returns one input and the offset of the next binary one."""
     fields = _object(entry, "input")
     name = _name(fields, "input")
     datatype = check_datatype(name, fields.get("datatype"))
@@ -298,14 +300,14 @@ def _input(entry: object, tail: memoryview, at: int) -> tuple[Tensor, int]:
 
 
 def check_datatype(name: str, value: object) -> str:
-    """The datatype of the input ``name``. Raises RequestError for what is none."""
+    """Returns the datatype of the input ``name``. Raises RequestError if it is invalid."""
     if not isinstance(value, str) or value not in tensors.DATATYPES:
         raise RequestError(f"input '{name}': 'datatype' must be one of {', '.join(sorted(tensors.DATATYPES))}")
     return value
 
 
 def checked_shape(name: str, value: object) -> tuple[int, ...]:
-    """The shape of the input ``name``. Raises RequestError for what is none."""
+    """Returns the shape of the input ``name``. Raises RequestError if it is invalid."""
     if not isinstance(value, list) or len(value) > MAX_RANK:
         raise RequestError(f"input '{name}': 'shape' must be a list of at most {MAX_RANK} whole numbers")
     for size in value:
@@ -341,12 +343,12 @@ def _check_names(what: str, given: list[str], known: tuple[TensorSpec, ...]) -> 
 
 
 def unknown(what: str, name: str, names: Iterable[str]) -> str:
-    """What is said of a name that the model does not have."""
+    """Returns the message for a name that the model does not have."""
     return f"unknown {what} '{name}': this model's {what}s are {', '.join(names) or 'none'}"
 
 
 def refuse_duplicates(what: str, names: list[str]) -> None:
-    """Raises RequestError where a name comes twice in the list ``what``."""
+    """Raises RequestError if a name occurs twice in the list ``what``."""
     if len(set(names)) < len(names):
         twice = next(name for at, name in enumerate(names) if name in names[:at])
         raise RequestError(f"'{twice}' is given twice in '{what}'")

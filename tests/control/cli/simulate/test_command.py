@@ -361,11 +361,14 @@ def test_wrong_input_ends_with_2_and_a_file_that_cannot_be_written_is_told_first
     assert "\n  --report: got " in done.output
 
 
-def test_no_file_that_is_read_is_written_over_and_each_output_has_its_own(case: list[str], tmp_path: Path) -> None:
+def test_no_file_that_is_read_is_written_over_and_each_output_has_its_own(
+    case: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # a long path is cut where it is quoted
     (tmp_path / "day.txt").write_text("3\n")
     (tmp_path / "link").symlink_to(tmp_path / "p.yaml")
     trace = ("--trace", str(tmp_path / "day.txt"))
-    for wrong in (tmp_path / "f.yaml", tmp_path / "a.yaml", tmp_path / "link", tmp_path / "day.txt"):
+    for wrong in map(Path, ("f.yaml", "a.yaml", "link", "day.txt")):
         before = wrong.read_text()
         done = tidegate("simulate", *case, *trace, "--log", str(wrong))
         assert done.exit_code == 2

@@ -248,7 +248,7 @@ def test_metadata() -> None:
 
 
 def test_what_keeps_a_model_busy() -> None:
-    assert [protocol.busy_with(size) for size in (1, 2, 32, 1000)] == [4, 4, 64, 128]
+    assert [protocol.concurrency_for(size) for size in (1, 2, 32, 1000)] == [4, 4, 64, 128]
 
 
 json_values = st.recursive(

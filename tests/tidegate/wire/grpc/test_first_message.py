@@ -18,7 +18,7 @@ def varint(value: int) -> bytes:
 
 
 def part(number: int, value: bytes | int) -> bytes:
-    """One protobuf field."""
+    """Returns one protobuf field."""
     if isinstance(value, int):
         return varint(number << 3) + varint(value)
     return varint(number << 3 | 2) + varint(len(value)) + value
@@ -55,7 +55,7 @@ def test_model_and_batch() -> None:
 
 @pytest.mark.parametrize("read", [peek_infer, peek_usual])
 def test_a_shape_without_dimensions_has_no_first(read: Callable[[bytes], Infer | None]) -> None:
-    """Packed, and empty: what follows it in the tensor is no dimension."""
+    """Packed, and empty: the bytes behind it in the tensor are not a dimension."""
     empty = part(1, b"x") + part(3, b"") + part(2, b"FP32")
     assert read(call(part(1, b"resnet"), part(5, empty))) in (None, Infer(b"resnet", 0))
     assert read(call(part(1, b"resnet"), part(5, empty + part(3, b"\x05")))) in (None, Infer(b"resnet", 5))

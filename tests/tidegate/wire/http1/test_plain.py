@@ -1,4 +1,4 @@
-"""The short way through a request head: on all that it takes, it says what the general way says."""
+"""The pattern of plain request heads: on every match it agrees with the general parser."""
 
 import time
 
@@ -60,7 +60,7 @@ ASKED = [
 
 
 def told(head: RequestHead | Rejected | None) -> object:
-    """All that can be known of a head."""
+    """Returns all properties of a head."""
     if type(head) is not RequestHead:
         return None if head is None else head.status
     return (
@@ -167,7 +167,7 @@ def test_the_limit_of_headers_holds_on_the_short_way_too() -> None:
 
 
 def test_a_long_head_that_is_not_plain_costs_little_more() -> None:
-    """No way back is tried: a thousand lines and then an odd one are one pass, not a thousand."""
+    """There is no backtracking: a thousand lines and then an odd one are one pass, not a thousand."""
     rules = HeadRules(head_bytes=1 << 20, target_bytes=1 << 20, headers=20_000)
     data = b"GET / HTTP/1.1\r\nHost: a\r\n" + b"X-A: b\r\n" * 9_000 + b"TE: x\r\n\r\n"
     begun = time.process_time()

@@ -1,4 +1,4 @@
-"""Both halves of a connection: conversations of one with the other, cut at every byte."""
+"""Both sides of a connection: conversations of one with the other, split at every byte."""
 
 import json
 
@@ -24,7 +24,7 @@ def server(body_bytes: int = 1 << 20) -> H1Server:
 
 
 class Heard:
-    """What a server reports, answered as soon as each request is whole."""
+    """The events of a server that answers each request as soon as it is whole."""
 
     def __init__(self, engine: H1Server) -> None:
         self.engine = engine
@@ -126,7 +126,7 @@ def test_too_large_bodies_are_refused_before_and_while_they_come() -> None:
 
 
 def test_a_fault_behind_the_head_is_found_with_it() -> None:
-    """No half of a faulty request is reported when all of it is there."""
+    """No half of a faulty request is reported when all of it has arrived."""
     assert isinstance(server().receive(CHUNKED.replace(b"2\r\nlo", b"2\r\nloo")), Rejected)
 
 
@@ -140,7 +140,8 @@ def test_nothing_is_heard_after_a_refusal() -> None:
 
 
 def exchange(request: bytes, answer: bytes, *, step: int = 1 << 20) -> tuple[H1Server, bytes]:
-    """An upstream's ``answer`` through a client engine into a server engine; what the client of the server sees."""
+    """Passes an upstream's ``answer`` through a client engine into a server engine; returns the bytes for the server's
+    client."""
     front, back = server(), H1Client()
     head = front.receive(request)
     assert isinstance(head, RequestHead)

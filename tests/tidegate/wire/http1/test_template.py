@@ -1,4 +1,4 @@
-"""Heads like the one before: the template says what the general way says, or nothing."""
+"""Heads like the one before: the template agrees with the general parser, or returns None."""
 
 import pytest
 from hypothesis import given, settings

@@ -54,7 +54,7 @@ def test_a_message_as_the_protocol_shows_it() -> None:
 @pytest.mark.parametrize("letter", ["x", "%", "\u00e9", "\u6f22", "\U0001f600", "\n"])
 @pytest.mark.parametrize("before", ["", "a", "ab", "a\u00e9", "abcd"])
 def test_a_long_message_is_cut_between_two_characters(letter: str, before: str) -> None:
-    """Clients of gRPC take 8 KB of metadata for sure, and report another status where there is more."""
+    """Clients of gRPC accept 8 KB of metadata for sure, and report another status if there is more."""
     coded = grpc_fields.encode_message(before + letter * 9000)
     assert 4080 <= len(coded) <= 4096
     told = grpc_fields.decode_message(coded)

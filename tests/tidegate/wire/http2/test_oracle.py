@@ -1,4 +1,4 @@
-"""The engines against python-hyper's ``h2``: a proxy between its client and its server, cut at any byte."""
+"""The engines against python-hyper's ``h2``: a proxy between its client and its server, split at any byte."""
 
 from h2.config import H2Configuration
 from h2.connection import H2Connection
@@ -51,7 +51,7 @@ class Link:
         return pieces
 
     def carry(self) -> None:
-        """Until all are silent."""
+        """Carries bytes until all are silent."""
         moved = True
         while moved:
             moved = False
