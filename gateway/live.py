@@ -24,11 +24,10 @@ from tidegate.aio.channel import ChannelClient
 from tidegate.aio.loop.handover import give_listener
 from tidegate.aio.loop.services import LoopServices
 from tidegate.aio.loop.tasks import TaskOwner
-from tidegate.aio.proxy.detached import second_copy, swap_clients
+from tidegate.aio.proxy.detached import second_copy, shadow_copy, swap_clients, tap_response
 from tidegate.aio.proxy.early_stream import begin_stream
 from tidegate.aio.proxy.limits import read_limits
 from tidegate.aio.proxy.server import ProxyServer, serve_proxy
-from tidegate.aio.proxy.tapped import shadow_copy, tap_response
 from tidegate.aio.upstream.pool import UpstreamPool
 from tidegate.clock import LiveClock, wall
 from tidegate.gateway.access.quota_pool import Decided, SocketPool

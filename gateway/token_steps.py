@@ -14,8 +14,8 @@ from tidegate.wire.bodies.tokens import PLAIN, SAMPLE_BYTES, script
 from tidegate.wire.message_heads import AnyResponseHead
 
 if TYPE_CHECKING:
+    from tidegate.aio.proxy.detached import BodyTap
     from tidegate.aio.proxy.exchange import Exchange
-    from tidegate.aio.proxy.tapped import BodyTap
     from tidegate.gateway.routing.request_state import RequestState
 
 SCANNED_BYTES: Final = 8192

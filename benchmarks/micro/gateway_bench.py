@@ -25,12 +25,11 @@ from tests.support.worlds.routes import function
 from tidegate.activator.room import WaitingRoom
 from tidegate.aio.loop.run import keep_memory, quiet_collector
 from tidegate.aio.loop.services import LoopServices
-from tidegate.aio.proxy.detached import second_copy, swap_clients
+from tidegate.aio.proxy.detached import second_copy, shadow_copy, swap_clients, tap_response
 from tidegate.aio.proxy.early_stream import begin_stream
 from tidegate.aio.proxy.exchange import ProxyApp
 from tidegate.aio.proxy.http1_connection import ServerConn
 from tidegate.aio.proxy.server import Limits, ProxyServer
-from tidegate.aio.proxy.tapped import shadow_copy, tap_response
 from tidegate.aio.upstream.pool import UpstreamConn, UpstreamPool
 from tidegate.flow.messages import Grant, State, Welcome
 from tidegate.function import ConcurrencyUnit

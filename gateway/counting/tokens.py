@@ -25,7 +25,7 @@ from tidegate.wire.http1.events import Piece
 from tidegate.wire.message_heads import AnyResponseHead
 
 if TYPE_CHECKING:
-    from tidegate.aio.proxy.tapped import BodyTap
+    from tidegate.aio.proxy.detached import BodyTap
 
 OnEnded = Callable[["Tokens"], None]
 

@@ -29,8 +29,8 @@ from tidegate.wire.http1.events import Piece
 from tidegate.wire.message_heads import AnyResponseHead
 
 if TYPE_CHECKING:
+    from tidegate.aio.proxy.detached import BodyTap
     from tidegate.aio.proxy.exchange import Exchange, ProxyApp
-    from tidegate.aio.proxy.tapped import BodyTap
     from tidegate.aio.upstream.pool import UpstreamPool
 
 BODY_BYTES: Final = 1 << 20
@@ -135,7 +135,7 @@ class Shadows:
         shadow_copy: "Callable[[Exchange, ProxyApp, float, BodyTap], Exchange | None]",
         tap_response: "Callable[[Exchange, BodyTap], None]",
     ) -> None:
-        """``shadow_copy`` and ``tap_response`` are those of ``tidegate.aio.proxy.tapped``."""
+        """``shadow_copy`` and ``tap_response`` are those of ``tidegate.aio.proxy.detached``."""
         self._room = room
         self._report = report
         self._pool_of = pool_of

@@ -185,7 +185,7 @@ class FakeExchange:
         return self.twin
 
     def shadow_copy(self, app: Any, now: float, ear: Callable[[bytes], object]) -> "FakeExchange | None":
-        """The same for a shadow, as ``tidegate.aio.proxy.tapped`` makes it; the newest one is ``shadow``."""
+        """The same for a shadow, as ``tidegate.aio.proxy.detached`` makes it; the newest one is ``shadow``."""
         if not (self.body_complete and self.replayable):
             return None
         self.shadow = FakeExchange(app, self.head, self.body, complete=True, now=now)

@@ -206,7 +206,7 @@ class FirstConnection(Connection, Protocol):
     trusted: bool
 
 
-class Listener(Protocol):
+class ListeningSide(Protocol):
     """The listening side as its connections see it (``ProxyServer``)."""
 
     app: "ProxyApp"

@@ -1,15 +1,20 @@
-"""A second copy of a request that runs without a client, until it takes the first one's place.
+"""Copies of a request that run without a client, and taps on answers.
 
-The copy is an exchange like any other; its client side is a :class:`DetachedClient`, which discards the answer. If its
-answer comes first, :func:`swap_clients` gives it the client, and the first copy ends as if its client had gone: its
-upstream connection is aborted, its application is informed, it is counted nowhere.
+A copy is an exchange like any other; its client side is a :class:`DetachedClient`, which discards the answer.
+
+- A hedge (:func:`second_copy`) may take the first one's place. If its answer comes first, :func:`swap_clients` gives it
+  the client, and the first copy ends as if its client had gone: its upstream connection is aborted, its application is
+  informed, it is counted nowhere.
+- A shadow (:func:`shadow_copy`) never gets a client, but a tap: its answer's body is passed to a callback piece by
+  piece, without its framing. :func:`tap_response` puts such a tap between the first exchange and its client, which
+  passes everything on.
 """
 
 import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from tidegate.aio.proxy.contract import Answer, ClientSide
+from tidegate.aio.proxy.contract import BODY, Answer, ClientSide, PassingClient
 from tidegate.aio.proxy.exchange import BodyBudget, Exchange, ProxyApp
 from tidegate.aio.proxy.http1_exchange import HttpExchange, as_http
 from tidegate.wire.http1.events import Piece
@@ -17,6 +22,10 @@ from tidegate.wire.http1.request_head import RequestHead
 
 if TYPE_CHECKING:
     from tidegate.aio.upstream.pool import UpstreamConn
+
+
+BodyTap = Callable[[Piece], object]
+"""Called with a body, piece by piece."""
 
 
 class DetachedClient:
@@ -77,6 +86,40 @@ class DetachedClient:
         raise RuntimeError("a request that asks for an upgrade has no second copy")
 
 
+class TapOnlyClient(DetachedClient):
+    """Discards the answer, but passes its body to a callback."""
+
+    __slots__ = ("_tap",)
+
+    def __init__(self, client: ClientSide, tap: BodyTap) -> None:
+        super().__init__(client)
+        self._tap = tap
+
+    def answer(self, answer: Answer) -> None:
+        self._tap(answer[BODY])
+
+    def more(self, data: Piece, done: bool, trailers: bytes, framed: bytes = b"") -> None:
+        self._tap(data)
+
+
+class TappedClient(PassingClient):
+    """Passes the answer to the client, and its body also to a callback."""
+
+    __slots__ = ("_tap",)
+
+    def __init__(self, client: ClientSide, tap: BodyTap) -> None:
+        super().__init__(client)
+        self._tap = tap
+
+    def answer(self, answer: Answer) -> None:
+        super().answer(answer)
+        self._tap(answer[BODY])
+
+    def more(self, data: Piece, done: bool, trailers: bytes, framed: bytes = b"") -> None:
+        super().more(data, done, trailers, framed)
+        self._tap(data)
+
+
 def copy_for(
     first: Exchange, detach: Callable[[ClientSide], DetachedClient], app: ProxyApp, received: float
 ) -> HttpExchange | None:
@@ -107,3 +150,14 @@ def swap_clients(first: Exchange, copy: Exchange) -> None:
     client.carry(other)
     other._client, one._client = client, detached
     one.client_gone()
+
+
+def shadow_copy(first: Exchange, app: ProxyApp, now: float, tap: BodyTap) -> Exchange | None:
+    """Returns the same request for ``app``, as if it had arrived now, or None as :func:`copy_for` does."""
+    return copy_for(first, lambda client: TapOnlyClient(client, tap), app, now)
+
+
+def tap_response(ex: Exchange, tap: BodyTap) -> None:
+    """Taps the answer that the client is about to get."""
+    exchange = as_http(ex)
+    exchange._client = TappedClient(exchange._client, tap)

@@ -17,7 +17,7 @@ from typing import cast
 
 from tidegate.aio.loop import sockets
 from tidegate.aio.loop.small_writes import SMALL_BYTES, WRITE_BUFFER_BYTES, SmallWrites
-from tidegate.aio.proxy.contract import Answer, Listener
+from tidegate.aio.proxy.contract import Answer, ListeningSide
 from tidegate.aio.proxy.exchange import SENT, BodyBudget, Exchange
 from tidegate.aio.proxy.forwarding import Forwarding
 from tidegate.aio.proxy.http1_exchange import HttpExchange, as_http
@@ -72,7 +72,7 @@ class ServerConn(asyncio.Protocol):
     engine: H1Server
     forwarding_lines: Callable[[RequestHead], bytes]
 
-    def __init__(self, server: Listener) -> None:
+    def __init__(self, server: ListeningSide) -> None:
         self._server = server
         self.exchange: HttpExchange | None = None
         self.phase = _NEW

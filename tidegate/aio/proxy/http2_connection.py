@@ -11,7 +11,7 @@ from typing import Final, Protocol
 
 from tidegate.aio.loop import sockets
 from tidegate.aio.loop.small_writes import WRITE_BUFFER_BYTES
-from tidegate.aio.proxy.contract import Listener
+from tidegate.aio.proxy.contract import ListeningSide
 from tidegate.aio.proxy.exchange import SENT as FORWARDED
 from tidegate.aio.proxy.exchange import BodyBudget
 from tidegate.aio.proxy.forwarding import Forwarding
@@ -76,7 +76,7 @@ class H2Conn(asyncio.Protocol):
         "trusted",
     )
 
-    def __init__(self, server: Listener, transport: asyncio.Transport, peer: bytes, trusted: bool) -> None:
+    def __init__(self, server: ListeningSide, transport: asyncio.Transport, peer: bytes, trusted: bool) -> None:
         """Takes over ``transport``, whose first bytes are still to come to :meth:`data_received`."""
         self._server = server
         self.transport = transport

@@ -4,7 +4,7 @@ import asyncio
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
-from tidegate.aio.proxy.contract import Answer, CallClient, Listener
+from tidegate.aio.proxy.contract import Answer, CallClient, ListeningSide
 from tidegate.aio.proxy.exchange import SENT, BodyBudget, Exchange
 from tidegate.aio.proxy.http1_exchange import HttpExchange, as_http
 from tidegate.errors import BAD_REQUEST, TOO_LARGE, error_body
@@ -41,7 +41,7 @@ class RestStream:
         "trusted",
     )
 
-    def __init__(self, connection: CallClient, server: Listener, stream: Stream) -> None:
+    def __init__(self, connection: CallClient, server: ListeningSide, stream: Stream) -> None:
         self._connection = connection
         self._server = server
         self._stream = stream

@@ -11,9 +11,9 @@ from tests.support.http.backend import OK, Script, ScriptedBackend, answering, r
 from tests.support.http.loopback import LOOPS, Relay, RelayApp, play, run_on, start_relay, until
 from tests.support.live.certificates import contexts, make_certificate
 from tidegate.aio.loop.splice import IS_THERE, Splicer
+from tidegate.aio.proxy.detached import tap_response
 from tidegate.aio.proxy.exchange import Exchange
 from tidegate.aio.proxy.server import Limits
-from tidegate.aio.proxy.tapped import tap_response
 from tidegate.wire.message_heads import AnyResponseHead
 
 pytestmark = [

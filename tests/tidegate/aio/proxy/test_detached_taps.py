@@ -6,8 +6,8 @@ import pytest
 
 from tests.support.http.backend import read_answer, read_request
 from tests.support.http.loopback import LOOPS, Relay, RelayApp, play, until
+from tidegate.aio.proxy.detached import shadow_copy, tap_response
 from tidegate.aio.proxy.exchange import Exchange
-from tidegate.aio.proxy.tapped import shadow_copy, tap_response
 from tidegate.wire.message_heads import AnyResponseHead
 
 pytestmark = [pytest.mark.live, pytest.mark.parametrize("loop", sorted(LOOPS))]
