@@ -43,7 +43,7 @@ test-units: $(STAMP) ## only the tests that start no process of ours and open no
 	@$(BIN)/python -m pytest -q -n $(UNITS_AT_ONCE) --dist worksteal --ignore=tests/live
 
 test-live: $(STAMP) ## only the tests that start real processes; those that judge time, memory or load run last, alone
-	@$(LIVE) 'live and not alone and not deep and not needs' -n $(LIVE_AT_ONCE) --dist loadgroup -- -q -m 'live and alone and not deep and not needs'
+	@$(LIVE) 'live and not alone and not deep and not needs' -n $(LIVE_AT_ONCE) --dist loadscope -- -q -m 'live and alone and not deep and not needs'
 
 test-redis: $(STAMP) ## the store and the shared counters in a real redis-server (Debian: redis-server)
 	@$(LIVE) "needs(tool='redis') and not deep"

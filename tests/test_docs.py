@@ -11,6 +11,8 @@ ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *DOCS.rglob("*.md"), *ROOT.glob("examples/**/README.md")])
 
+# Code is shown as it is: the words of the style sheet are for prose.
+CODE = re.compile(r"^(```|~~~).*?^\1|`[^`\n]+`|<!--.*?-->", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)#\s]*)(?:#([^)\s]*))?\)|<img[^>]* src=\"([^\"]+)\"")
 NAMED = re.compile(r"`(?:\.\./)*((?:[\w.-]+/)+[\w.-]+\.(?:py|toml|jsonl|yaml|txt|svg|md))(?::[^`]*)?`")
 BARE = re.compile(r"`(\w+\.py)`")
@@ -18,6 +20,7 @@ MODULE = re.compile(r"python3?(?: -[A-Z] ?| )-m ((?:tidegate|benchmarks|tests)[\
 # Files of users: handlers, and what may lie beside them.
 OF_USERS = {"handler.py", "gateway.py", "control.py", "own.py"}
 TOP = {path.name for path in ROOT.iterdir() if path.is_dir()}
+BANNED = re.compile(r"\b(told|tells|whoever|nobody|somebody|whom|anew)\b", re.IGNORECASE)
 WORDS = 40
 """Most words of the glossary."""
 
@@ -88,6 +91,14 @@ def test_the_glossary_is_short() -> None:
     rows = re.findall(r"^\| \*\*(.*?)\*\*", (DOCS / "glossary.md").read_text(encoding="utf-8"), re.MULTILINE)
     words = [word for row in rows for word in row.split(", ")]
     assert 20 <= len(words) <= WORDS and len(set(words)) == len(words)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_programs_are_not_people(page: Path) -> None:
+    text = CODE.sub(lambda match: "\n" * match[0].count("\n"), page.read_text(encoding="utf-8"))
+    for number, line in enumerate(text.splitlines(), start=1):
+        found = BANNED.search(line)
+        assert found is None, f"{name_of(page)}:{number} says {found and found[0]!r}: data is sent, reported, recorded"
 
 
 def test_decisions_have_a_number_each_and_its_title_begins_with_it() -> None:

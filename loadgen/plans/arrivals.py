@@ -92,7 +92,7 @@ class Reader:
             return read()
         except InvalidInputError as error:
             for fault in error.faults:
-                self.faults.say(f"{name}: {fault.where}", fault.value, fault.allowed, fault.line)
+                self.faults.report(f"{name}: {fault.where}", fault.value, fault.allowed, fault.line)
             return None
 
     def time(self, name: str, text: str, least: float) -> float | None:
@@ -159,10 +159,10 @@ class _SourceReader:
         given = (asked.rate, asked.trace, asked.shape, asked.callers, asked.phases, asked.concurrency)
         named = [name for name, value in zip(MODES, given, strict=True) if value]
         if len(named) != 1:
-            faults.say("mode", " and ".join(named) or "nothing", f"exactly one of {', '.join(asked.modes)}")
+            faults.report("mode", " and ".join(named) or "nothing", f"exactly one of {', '.join(asked.modes)}")
         span_s = None if asked.span is None else self.values.time("--for", asked.span, 0.001)
         if asked.span is None and {"--rate", "--callers", "--concurrency"}.intersection(named):
-            faults.say("--for", "nothing", "how long, such as 30s")
+            faults.report("--for", "nothing", "how long, such as 30s")
         placement = self._placement()
         for name in named:
             if name == "--rate":
@@ -201,7 +201,7 @@ class _SourceReader:
     def _modulated(self, text: str, span_s: float | None, placement: Placement) -> None:
         states = shape_words.modulated(text, self.faults)
         if span_s is None:
-            self.faults.say("--for", "nothing", "how long the shape mmpp lasts, such as 60s")
+            self.faults.report("--for", "nothing", "how long the shape mmpp lasts, such as 60s")
         if placement is not Placement.POISSON:
             self.faults.add("--arrivals", str(placement), "poisson: the shape mmpp is a process of its own")
         if states is None or span_s is None:
