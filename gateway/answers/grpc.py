@@ -45,9 +45,9 @@ if TYPE_CHECKING:
     from tidegate.aio.proxy.grpc_call import GrpcCall
 
 _SPEAKS_V2: Final = frozenset((Protocol.V2, Protocol.GRPC))
-"""Protocols of functions whose server understands V2's questions over gRPC."""
+"""Protocols of servers that understand V2's questions over gRPC."""
 _READING: Final = frozenset((Kind.MODEL, Kind.MODEL_READY, Kind.MODEL_METADATA, Kind.CHECK, Kind.WATCH))
-"""Kinds of calls whose message is read whole."""
+"""Kinds of calls with a message that is read whole."""
 _RPC_ACTIONS: Final = {
     DEADLINE.code: "allow the call more time",
     NOT_FOUND.code: "name a deployed function by the call's authority, NAME.<domain>, or by model_name",
@@ -117,17 +117,27 @@ class GrpcFrontend:
         return self._server(ex, kind, router if target.named else None)
 
     def streams(self, ex: "Exchange") -> bool:
-        """Whether the call is known to be answered by a stream."""
+        """Returns whether the call is known to be answered by a stream."""
         method = METHODS.get(ex.head.target)
         return method is not None and method.streams
 
     def is_usual(self, ex: "Exchange") -> bool:
+<<<<<<< HEAD
         """Whether no field of the call means something but its timeout."""
         return as_call(ex).head.is_usual
 
     def sets_deadline(self, ex: "Exchange", router: FunctionRouter) -> bool:
         """Sets a usual call's deadline, at most the function's timeout; False: its fields must be looked at."""
         head = as_call(ex).head
+=======
+        """Returns whether no field of the call except its timeout has a meaning for the gateway."""
+        return _rpc(ex).head.is_usual
+
+    def sets_deadline(self, ex: "Exchange", router: FunctionRouter) -> bool:
+        """Sets a usual call's deadline, at most the function's timeout. Returns False if the call has other fields to
+        read."""
+        head = _rpc(ex).head
+>>>>>>> main
         if not head.is_usual:
             return False
         own_s = head.timeout_s
@@ -135,9 +145,18 @@ class GrpcFrontend:
         return True
 
     def inferences(self, ex: "Exchange", router: FunctionRouter) -> int:
+<<<<<<< HEAD
         """As ``FunctionRouter.inferences``: what the call states (field, V2 shape), else an estimate by the length of
         its first message, else 1; 0: it states more than the function's ``max-batch``."""
         head, route = as_call(ex).head, router.route
+=======
+        """Returns the inferences of a call, as ``FunctionRouter.inferences``; 0 if it states more than ``max-batch``.
+
+        The call states them (field, V2 shape); else they are estimated by the length of its first message; else they
+        are 1.
+        """
+        head, route = _rpc(ex).head, router.route
+>>>>>>> main
         stated = 0 if head.is_usual and router.header_is_ours else stated_batch(ex.head, b"", router.batch_header)
         if not stated and head.is_inference:
             stated = ex.inferences
@@ -158,8 +177,13 @@ class GrpcFrontend:
         executed: Executed,
         extra: bytes = b"",
     ) -> None:
+<<<<<<< HEAD
         """Ends the call with the status of this failure."""
         ex = as_call(exchange)
+=======
+        """Ends the call with the status of this error."""
+        ex = _rpc(exchange)
+>>>>>>> main
         router = state.target.router
         function = router.name if router is not None else None
         text = rpc_message(kind, message, function)
@@ -171,11 +195,16 @@ class GrpcFrontend:
             ex.fail(kind, text, function=function, executed=executed, request_id=request_id, extra=extra)
 
     def ended(self, ex: "Exchange") -> None:
+<<<<<<< HEAD
         """A call that no function got is over."""
         self.watches.ended(as_call(ex))
+=======
+        """A call that no function got is over: ends its watch."""
+        self.watches.ended(_rpc(ex))
+>>>>>>> main
 
     def no_function_message(self, ex: "Exchange") -> str:
-        """What is said of a call that names nobody where there is no default function."""
+        """Returns the message for a call that names no function while there is no default function."""
         return no_such_method(ex.head.target)
 
     def _fail(self, ex: "GrpcCall", kind: ErrorKind, message: str) -> None:
@@ -219,7 +248,7 @@ class GrpcFrontend:
             on_function_known(ex, state)
 
     def _to_model(self, state: RequestState, model: str) -> None:
-        """The function of a call that names none but a model."""
+        """Sets the function of a call that names only a model."""
         if model and not state.target.named and self._matcher is not None:
             state.target = self._matcher.of_served(model)
 
@@ -282,7 +311,8 @@ class GrpcFrontend:
     # --- V2's questions about servers -------------------------------------------------------------------------------
 
     def _server(self, ex: "GrpcCall", kind: Kind, router: FunctionRouter | None) -> bool:
-        """Answers for the front door, or for the function that the call names; False: only its server knows."""
+        """Answers for the gateway, or for the function that the call names. Returns False if only the function's server
+        knows."""
         if kind is Kind.SERVER_LIVE:
             ex.reply(protos.SERVER_LIVE_RESPONSE.encode({"live": True}))
         elif kind is Kind.SERVER_READY:
@@ -299,7 +329,7 @@ class GrpcFrontend:
 
 
 def _text(found: Infer) -> str:
-    """The model's name; bytes that are not UTF-8 stand for themselves."""
+    """Returns the model's name; a name that is not UTF-8 is read as Latin-1."""
     try:
         return found.model.decode()
     except UnicodeDecodeError:

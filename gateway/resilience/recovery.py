@@ -1,4 +1,4 @@
-"""Recovery of requests whose replica gave them back, broke off, or lost a race against a hedge.
+"""Recovery of requests that their replica gave back or broke off, or that lost a race against a hedge.
 
 ::
 
