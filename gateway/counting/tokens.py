@@ -126,14 +126,9 @@ class Tokens:
         """
         return self.first_at or first_byte
 
-<<<<<<< HEAD
     def answering(self, head: AnyResponseHead) -> "BodyTap | None":
-        """An answer begins: what is to hear its body; None: it tells nothing (a failure, no JSON, another coding)."""
-=======
-    def answering(self, head: ResponseHead) -> "BodyTap | None":
         """An answer begins: returns the reader of its body; None if it reports nothing (an error, no JSON, another
         coding)."""
->>>>>>> main
         kind = (head.get(b"content-type") or b"").lower()
         self._is_refused = head.status >= 400
         is_stream = kind.startswith(b"text/event-stream")
