@@ -22,10 +22,10 @@ from tidegate.wire.bodies.tokens import (
     StreamReader,
 )
 from tidegate.wire.http1.events import Piece
-from tidegate.wire.http1.response_head import ResponseHead
+from tidegate.wire.message_heads import AnyResponseHead
 
 if TYPE_CHECKING:
-    from tidegate.aio.proxy.tapped import BodyTap
+    from tidegate.aio.proxy.detached import BodyTap
 
 
 class FunctionTokens:
@@ -119,7 +119,7 @@ class Tokens:
         """
         return self.first_at or first_byte
 
-    def answering(self, head: ResponseHead) -> "BodyTap | None":
+    def answering(self, head: AnyResponseHead) -> "BodyTap | None":
         """An answer begins: returns the reader of its body; None if it reports nothing (an error, no JSON, another
         coding)."""
         kind = (head.get(b"content-type") or b"").lower()
