@@ -29,13 +29,8 @@ def is_request_id(given: bytes) -> bool:
     return (given.isalnum() and len(given) <= 64) or _ID(given) is not None
 
 
-<<<<<<< HEAD
 def state_with_new_id(head: AnyRequestHead, target: Target, given: bytes | None, rng: random.Random) -> RequestState:
-    """Returns the state of a request whose client sent no id, or an unusable one."""
-=======
-def state_with_new_id(head: RequestHead, target: Target, given: bytes | None, rng: random.Random) -> RequestState:
     """Returns the state of a request that came without an id, or with an unusable one."""
->>>>>>> main
     if given is not None:
         head.drop(headers.REQUEST_ID)
     made = hexlify(rng.getrandbits(128).to_bytes(16, "big"))

@@ -68,7 +68,6 @@ class TokenAccounting:
         bound_at = state.bound_at if was_bound else 0.0
         tokens.end(is_answered=not error, bound_at=bound_at, group=state.group, inferences=ex.inferences)
         tokens.counters.ended(tokens, ex.received, bound_at, ex.ended, error)
-        tokens.notify()
 
     def __repr__(self) -> str:
         return "<TokenAccounting>"

@@ -182,13 +182,8 @@ class ColdAnswers:
         return f"<ColdAnswers {len(self._waits)} wait, {len(self._wanted)} wanted>"
 
 
-<<<<<<< HEAD
 def wants_events(head: AnyRequestHead, body: bytes, state: RequestState) -> bool:
-    """Whether a request asks for an event stream: by its Accept field, or its body as OpenAI's calls do."""
-=======
-def wants_events(head: RequestHead, body: bytes, state: RequestState) -> bool:
     """Returns whether a request asks for an event stream: by its Accept field, or by its body as OpenAI's calls do."""
->>>>>>> main
     if EVENTS in (head.get(b"accept") or b"").lower():
         return True
     if state.asked is not None:
@@ -199,13 +194,8 @@ def wants_events(head: RequestHead, body: bytes, state: RequestState) -> bool:
     return type(asked) is not Rejected and asked.stream
 
 
-<<<<<<< HEAD
 def status_url(head: AnyRequestHead, domain: str, model: str) -> str:
-    """Where the status of a function's model is told without waking it; relative to the request's own address.
-=======
-def status_url(head: RequestHead, domain: str, model: str) -> str:
     """Returns the address of a model's status, which starts no replica; relative to the request's own address.
->>>>>>> main
 
     Under a function's own host the paths are the function's, so the host is the gateway's there.
     """

@@ -122,22 +122,13 @@ class GrpcFrontend:
         return method is not None and method.streams
 
     def is_usual(self, ex: "Exchange") -> bool:
-<<<<<<< HEAD
-        """Whether no field of the call means something but its timeout."""
-        return as_call(ex).head.is_usual
-
-    def sets_deadline(self, ex: "Exchange", router: FunctionRouter) -> bool:
-        """Sets a usual call's deadline, at most the function's timeout; False: its fields must be looked at."""
-        head = as_call(ex).head
-=======
         """Returns whether no field of the call except its timeout has a meaning for the gateway."""
-        return _rpc(ex).head.is_usual
+        return as_call(ex).head.is_usual
 
     def sets_deadline(self, ex: "Exchange", router: FunctionRouter) -> bool:
         """Sets a usual call's deadline, at most the function's timeout. Returns False if the call has other fields to
         read."""
-        head = _rpc(ex).head
->>>>>>> main
+        head = as_call(ex).head
         if not head.is_usual:
             return False
         own_s = head.timeout_s
@@ -145,18 +136,12 @@ class GrpcFrontend:
         return True
 
     def inferences(self, ex: "Exchange", router: FunctionRouter) -> int:
-<<<<<<< HEAD
-        """As ``FunctionRouter.inferences``: what the call states (field, V2 shape), else an estimate by the length of
-        its first message, else 1; 0: it states more than the function's ``max-batch``."""
-        head, route = as_call(ex).head, router.route
-=======
         """Returns the inferences of a call, as ``FunctionRouter.inferences``; 0 if it states more than ``max-batch``.
 
         The call states them (field, V2 shape); else they are estimated by the length of its first message; else they
         are 1.
         """
-        head, route = _rpc(ex).head, router.route
->>>>>>> main
+        head, route = as_call(ex).head, router.route
         stated = 0 if head.is_usual and router.header_is_ours else stated_batch(ex.head, b"", router.batch_header)
         if not stated and head.is_inference:
             stated = ex.inferences
@@ -177,13 +162,8 @@ class GrpcFrontend:
         executed: Executed,
         extra: bytes = b"",
     ) -> None:
-<<<<<<< HEAD
-        """Ends the call with the status of this failure."""
-        ex = as_call(exchange)
-=======
         """Ends the call with the status of this error."""
-        ex = _rpc(exchange)
->>>>>>> main
+        ex = as_call(exchange)
         router = state.target.router
         function = router.name if router is not None else None
         text = rpc_message(kind, message, function)
@@ -195,13 +175,8 @@ class GrpcFrontend:
             ex.fail(kind, text, function=function, executed=executed, request_id=request_id, extra=extra)
 
     def ended(self, ex: "Exchange") -> None:
-<<<<<<< HEAD
-        """A call that no function got is over."""
-        self.watches.ended(as_call(ex))
-=======
         """A call that no function got is over: ends its watch."""
-        self.watches.ended(_rpc(ex))
->>>>>>> main
+        self.watches.ended(as_call(ex))
 
     def no_function_message(self, ex: "Exchange") -> str:
         """Returns the message for a call that names no function while there is no default function."""

@@ -183,13 +183,8 @@ class Shadows:
             pair.state = after
             after.follow(ex)
 
-<<<<<<< HEAD
     def begins(self, ex: "Exchange", state: RequestState, head: AnyResponseHead, now: float) -> None:
-        """The head of the client's answer is there: its copy goes out when this loop turn ends."""
-=======
-    def begins(self, ex: "Exchange", state: RequestState, head: ResponseHead, now: float) -> None:
         """The head of the client's answer is there: makes the copy, which is sent when this loop turn ends."""
->>>>>>> main
         pair = self._pairs.get(state)
         if pair is None or pair.copy is not None:
             return
@@ -329,11 +324,6 @@ class Shadows:
         pair.size = 0
 
 
-<<<<<<< HEAD
 def is_event_stream(head: AnyResponseHead) -> bool:
-    """Whether the answer is a stream of events."""
-=======
-def is_event_stream(head: ResponseHead) -> bool:
     """Returns whether the answer is a stream of events."""
->>>>>>> main
     return head.content_length is None and (head.get(b"content-type") or b"").startswith(b"text/event-stream")

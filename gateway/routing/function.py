@@ -187,13 +187,8 @@ class FunctionRouter:
             inferences,
         )
 
-<<<<<<< HEAD
     def inferences(self, head: AnyRequestHead, body: bytes) -> int:
-        """How many inferences a request carries; 0: it states more than the function's ``max-batch``.
-=======
-    def inferences(self, head: RequestHead, body: bytes) -> int:
         """Returns how many inferences a request carries; 0 if it states more than the function's ``max-batch``.
->>>>>>> main
 
         A size that it states itself (header, V2 shape) counts as it is; an estimate from its length is at most
         ``max-batch``.
@@ -218,15 +213,9 @@ class FunctionRouter:
             max_batch=route.max_batch,
         )
 
-<<<<<<< HEAD
     def tells_size_in_body(self, head: AnyRequestHead, body: bytes) -> bool:
-        """Whether body bytes still to come may tell more than those that are there: V2 without a stated batch, or the
-        beginning of a prompt."""
-=======
-    def tells_size_in_body(self, head: RequestHead, body: bytes) -> bool:
         """Returns whether body bytes still to come may matter: V2 without a stated batch, or the beginning of a
         prompt."""
->>>>>>> main
         if head.expect_continue or not (head.chunked or head.content_length):
             return False
         if len(body) < self._searched:

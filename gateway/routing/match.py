@@ -148,13 +148,8 @@ class _Rule:
         """Sort key: the most specific rule first."""
         return (self.host is None, -len(self.path), -len(self.fields))
 
-<<<<<<< HEAD
     def fits(self, head: AnyRequestHead, path: bytes) -> bool:
-        """Whether everything that is given fits; path prefixes of whole segments."""
-=======
-    def fits(self, head: RequestHead, path: bytes) -> bool:
         """Returns whether everything that the rule states fits; path prefixes match whole segments."""
->>>>>>> main
         if self.host is not None and head.host != self.host:
             return False
         if self.path and not (path.startswith(self.path) and path[len(self.path) :][:1] in (b"", b"/")):
@@ -203,27 +198,17 @@ class Matcher:
         self._cache: dict[tuple[bytes | None, ...], Target] = {}
         self._of_nobody = Target(Call.WORK, self._default)
 
-<<<<<<< HEAD
     def match(self, head: AnyRequestHead) -> Target:
-        """The target of a request."""
-=======
-    def match(self, head: RequestHead) -> Target:
         """Returns the target of a request."""
->>>>>>> main
         key: tuple[bytes | None, ...] = (head.method, head.host, head.target)
         if self._looked_at:
             key += tuple(map(head.get, self._looked_at))
         found = self._cache.get(key)
         return found if found is not None else self._match(head, key)
 
-<<<<<<< HEAD
     def _match(self, head: AnyRequestHead, key: tuple[bytes | None, ...]) -> Target:
-        """What the cache does not know: without the query, of which each request may have its own, it may."""
-=======
-    def _match(self, head: RequestHead, key: tuple[bytes | None, ...]) -> Target:
         """Matches a request that the cache does not know. Without its query, which each request may have of its own, it
         may."""
->>>>>>> main
         path = head.path
         if len(path) != len(head.target):
             key = (*key[:2], path, *key[3:])
@@ -243,13 +228,8 @@ class Matcher:
         named = model or ""
         return Target(Call.WORK, router, target.strip, False, named, named, target.error_format, named_in_body=True)
 
-<<<<<<< HEAD
     def of_call(self, head: AnyRequestHead) -> Target:
-        """The target of a gRPC call by its head: its path names a method and no function."""
-=======
-    def of_call(self, head: RequestHead) -> Target:
         """Returns the target of a gRPC call by its head: its path names a method and no function."""
->>>>>>> main
         if self._rules or head.host.endswith(self._domain):
             return self.match(head)
         return self._of_nobody

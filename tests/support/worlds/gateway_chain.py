@@ -1,4 +1,4 @@
-"""A gateway's chain with a real waiting room, without sockets: replicas speak, requests arrive, time is set."""
+"""A gateway's chain with a real waiting room, without sockets: replicas report, requests arrive, time is set."""
 
 import random
 from typing import Any
@@ -47,7 +47,7 @@ def table(
 
 
 class Door:
-    """A chain, its room and its clock."""
+    """A gateway core with its chain, its room and its clock."""
 
     def __init__(
         self, first: RouteTable, *, access: AccessLog | None = None, quota_counters: FakeQuotaCounters | None = None
