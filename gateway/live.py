@@ -25,11 +25,10 @@ from tidegate.aio.channel import ChannelClient
 from tidegate.aio.loop.handover import give_listener
 from tidegate.aio.loop.services import LoopServices
 from tidegate.aio.loop.tasks import TaskOwner
-from tidegate.aio.proxy.detached import hand_over, second_copy
+from tidegate.aio.proxy.detached import second_copy, shadow_copy, swap_clients, tap_response
 from tidegate.aio.proxy.early_stream import begin_stream
 from tidegate.aio.proxy.limits import read_limits
 from tidegate.aio.proxy.server import ProxyServer, serve_proxy
-from tidegate.aio.proxy.tapped import overhear, shadow_copy
 from tidegate.aio.upstream.pool import UpstreamPool
 from tidegate.clock import LiveClock, wall
 from tidegate.gateway.access.quota_pool import Decided, SocketPool
@@ -193,9 +192,9 @@ class GatewayWorker:
             upstreams=Upstreams(pool_of=self._pool, fetch_metadata=self._fetch_metadata, probe=self._probe),
             exchanges=ExchangeTools(
                 second_copy=second_copy,
-                swap_clients=hand_over,
+                swap_clients=swap_clients,
                 shadow_copy=shadow_copy,
-                tap_response=overhear,
+                tap_response=tap_response,
                 begin_stream=begin_stream,
             ),
             quotas=Quotas(open_counters=self._open_quota_counters, ask_pool=self._ask_pool),

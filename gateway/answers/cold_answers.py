@@ -22,7 +22,7 @@ from tidegate.records.cold_rules import ColdCalls
 from tidegate.records.gateway_sample import Activation
 from tidegate.wire.bodies.openai import openai_error, read_request
 from tidegate.wire.http1.fields import Rejected
-from tidegate.wire.http1.request_head import RequestHead
+from tidegate.wire.message_heads import AnyRequestHead
 
 if TYPE_CHECKING:
     from tidegate.aio.proxy.early_stream import EarlyEventStream
@@ -135,7 +135,7 @@ class ColdAnswers:
         else:
             if wait.stream is None:
                 wait.stream = self._open(ex, state, router)
-            wait.stream.beat(self._comment(ex, state, router, now))
+            wait.stream.send_comment(self._comment(ex, state, router, now))
             wait.due += wait.interval_s
 
     def _open(self, ex: "Exchange", state: RequestState, router: FunctionRouter) -> "EarlyEventStream":
@@ -182,7 +182,7 @@ class ColdAnswers:
         return f"<ColdAnswers {len(self._waits)} wait, {len(self._wanted)} wanted>"
 
 
-def wants_events(head: RequestHead, body: bytes, state: RequestState) -> bool:
+def wants_events(head: AnyRequestHead, body: bytes, state: RequestState) -> bool:
     """Returns whether a request asks for an event stream: by its Accept field, or by its body as OpenAI's calls do."""
     if EVENTS in (head.get(b"accept") or b"").lower():
         return True
@@ -194,7 +194,7 @@ def wants_events(head: RequestHead, body: bytes, state: RequestState) -> bool:
     return type(asked) is not Rejected and asked.stream
 
 
-def status_url(head: RequestHead, domain: str, model: str) -> str:
+def status_url(head: AnyRequestHead, domain: str, model: str) -> str:
     """Returns the address of a model's status, which starts no replica; relative to the request's own address.
 
     Under a function's own host the paths are the function's, so the host is the gateway's there.

@@ -7,8 +7,9 @@ All other calls go on through the chain. Errors are gRPC statuses with a message
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
+from tidegate.aio.proxy.kinds import as_call
 from tidegate.errors import (
     BAD_REQUEST,
     DEADLINE,
@@ -88,7 +89,7 @@ class GrpcFrontend:
         Returns True if the call is answered here or waits for its first message; in the latter case
         ``on_function_known`` follows.
         """
-        ex = _rpc(exchange)
+        ex = as_call(exchange)
         method = METHODS.get(ex.head.target)
         target = state.target
         router = target.router
@@ -122,12 +123,12 @@ class GrpcFrontend:
 
     def is_usual(self, ex: "Exchange") -> bool:
         """Returns whether no field of the call except its timeout has a meaning for the gateway."""
-        return _rpc(ex).head.is_usual
+        return as_call(ex).head.is_usual
 
     def sets_deadline(self, ex: "Exchange", router: FunctionRouter) -> bool:
         """Sets a usual call's deadline, at most the function's timeout. Returns False if the call has other fields to
         read."""
-        head = _rpc(ex).head
+        head = as_call(ex).head
         if not head.is_usual:
             return False
         own_s = head.timeout_s
@@ -140,7 +141,7 @@ class GrpcFrontend:
         The call states them (field, V2 shape); else they are estimated by the length of its first message; else they
         are 1.
         """
-        head, route = _rpc(ex).head, router.route
+        head, route = as_call(ex).head, router.route
         stated = 0 if head.is_usual and router.header_is_ours else stated_batch(ex.head, b"", router.batch_header)
         if not stated and head.is_inference:
             stated = ex.inferences
@@ -162,7 +163,7 @@ class GrpcFrontend:
         extra: bytes = b"",
     ) -> None:
         """Ends the call with the status of this error."""
-        ex = _rpc(exchange)
+        ex = as_call(exchange)
         router = state.target.router
         function = router.name if router is not None else None
         text = rpc_message(kind, message, function)
@@ -175,14 +176,14 @@ class GrpcFrontend:
 
     def ended(self, ex: "Exchange") -> None:
         """A call that no function got is over: ends its watch."""
-        self.watches.ended(_rpc(ex))
+        self.watches.ended(as_call(ex))
 
     def no_function_message(self, ex: "Exchange") -> str:
         """Returns the message for a call that names no function while there is no default function."""
         return no_such_method(ex.head.target)
 
     def _fail(self, ex: "GrpcCall", kind: ErrorKind, message: str) -> None:
-        self.fail(cast("Exchange", ex), ex.context, kind, message, Executed.FALSE)
+        self.fail(ex, ex.context, kind, message, Executed.FALSE)
 
     # --- first messages ---------------------------------------------------------------------------------------------
 
@@ -198,7 +199,7 @@ class GrpcFrontend:
     def _wait_for_size(self, ex: "GrpcCall", on_function_known: OnFunctionKnown) -> None:
         def more(ex: "GrpcCall") -> None:
             if self._is_sized(ex, ex.context):
-                on_function_known(cast("Exchange", ex), ex.context)
+                on_function_known(ex, ex.context)
             else:
                 ex.on_body = more
 
@@ -219,7 +220,7 @@ class GrpcFrontend:
         elif method.kind is Kind.CHECK or method.kind is Kind.WATCH:
             self._answer_health(ex, state, method, fields.get("service", ""))
         elif not self._answers_about_model(ex, state, method, fields):
-            on_function_known(cast("Exchange", ex), state)
+            on_function_known(ex, state)
 
     def _to_model(self, state: RequestState, model: str) -> None:
         """Sets the function of a call that names only a model."""
@@ -300,11 +301,6 @@ class GrpcFrontend:
 
     def __repr__(self) -> str:
         return f"<GrpcFrontend {len(self._routers)} functions, {self.watches!r}>"
-
-
-def _rpc(ex: "Exchange") -> "GrpcCall":
-    """A call is an exchange to the chain."""
-    return cast("GrpcCall", ex)
 
 
 def _text(found: Infer) -> str:

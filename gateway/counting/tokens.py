@@ -22,12 +22,10 @@ from tidegate.wire.bodies.tokens import (
     StreamReader,
 )
 from tidegate.wire.http1.events import Piece
-from tidegate.wire.http1.response_head import ResponseHead
+from tidegate.wire.message_heads import AnyResponseHead
 
 if TYPE_CHECKING:
-    from tidegate.aio.proxy.tapped import BodyTap
-
-OnEnded = Callable[["Tokens"], None]
+    from tidegate.aio.proxy.detached import BodyTap
 
 
 class FunctionTokens:
@@ -66,7 +64,7 @@ class Tokens:
     """The tokens of one request: expected before it is routed, final after :meth:`end`."""
 
     __slots__ = (
-        "_is_refused", "_known", "_now", "_on_ended", "_reader", "cached", "call", "completion", "counters",
+        "_is_refused", "_known", "_now", "_reader", "cached", "call", "completion", "counters",
         "expected", "first_at", "is_estimated", "last_at", "max_tokens", "model", "prompt", "prompt_estimate",
         "request",
     )  # fmt: skip
@@ -104,7 +102,6 @@ class Tokens:
         self._reader: StreamReader | BodyReader | CodedReader | None = None
         self._is_refused = False
         """The answer is an error: nothing was used."""
-        self._on_ended: tuple[OnEnded, ...] = ()
 
     @property
     def total(self) -> int:
@@ -115,10 +112,6 @@ class Tokens:
         """Adds the request to the load: it was admitted."""
         self.counters.arrived += self.expected
 
-    def when_ended(self, on_ended: OnEnded) -> None:
-        """Calls ``on_ended`` once, after the end of the request. It must be quick and must not raise."""
-        self._on_ended = (*self._on_ended, on_ended)
-
     def begun(self, first_byte: float) -> float:
         """Returns when a stream's answer began for the client: with its first output, if that was seen.
 
@@ -126,7 +119,7 @@ class Tokens:
         """
         return self.first_at or first_byte
 
-    def answering(self, head: ResponseHead) -> "BodyTap | None":
+    def answering(self, head: AnyResponseHead) -> "BodyTap | None":
         """An answer begins: returns the reader of its body; None if it reports nothing (an error, no JSON, another
         coding)."""
         kind = (head.get(b"content-type") or b"").lower()
@@ -188,12 +181,6 @@ class Tokens:
             known.answers[self.call].learn(self.completion)
         if self.total:
             self.counters.counted(self, group, inferences, bound_at)
-
-    def notify(self) -> None:
-        """Calls the callbacks of ``when_ended``, once."""
-        callbacks, self._on_ended = self._on_ended, ()
-        for callback in callbacks:
-            callback(self)
 
     def __repr__(self) -> str:
         sign = "~" if self.is_estimated else ""

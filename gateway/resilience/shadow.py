@@ -26,11 +26,11 @@ from tidegate.gateway.routing.function import FunctionRouter
 from tidegate.gateway.routing.match import stripped
 from tidegate.gateway.routing.request_state import RequestState
 from tidegate.wire.http1.events import Piece
-from tidegate.wire.http1.response_head import ResponseHead
+from tidegate.wire.message_heads import AnyResponseHead
 
 if TYPE_CHECKING:
+    from tidegate.aio.proxy.detached import BodyTap
     from tidegate.aio.proxy.exchange import Exchange, ProxyApp
-    from tidegate.aio.proxy.tapped import BodyTap
     from tidegate.aio.upstream.pool import UpstreamPool
 
 BODY_BYTES: Final = 1 << 20
@@ -60,7 +60,7 @@ class ObservedAnswer:
         self.status = 0
         """0 before its head is there."""
 
-    def begins(self, head: ResponseHead) -> None:
+    def begins(self, head: AnyResponseHead) -> None:
         self.status = head.status
         self.is_stream = is_event_stream(head)
 
@@ -136,7 +136,7 @@ class Shadows:
         shadow_copy: "Callable[[Exchange, ProxyApp, float, BodyTap], Exchange | None]",
         tap_response: "Callable[[Exchange, BodyTap], None]",
     ) -> None:
-        """``shadow_copy`` and ``tap_response`` are those of ``tidegate.aio.proxy.tapped``."""
+        """``shadow_copy`` and ``tap_response`` are those of ``tidegate.aio.proxy.detached``."""
         self._room = room
         self._report = report
         self._pool_of = pool_of
@@ -183,7 +183,7 @@ class Shadows:
             pair.state = after
             after.follow(ex)
 
-    def begins(self, ex: "Exchange", state: RequestState, head: ResponseHead, now: float) -> None:
+    def begins(self, ex: "Exchange", state: RequestState, head: AnyResponseHead, now: float) -> None:
         """The head of the client's answer is there: makes the copy, which is sent when this loop turn ends."""
         pair = self._pairs.get(state)
         if pair is None or pair.copy is not None:
@@ -257,7 +257,7 @@ class Shadows:
     def expired(self, ex: "Exchange") -> None:
         self._breaks(ex, DEADLINE.status)
 
-    def answering(self, ex: "Exchange", head: ResponseHead) -> bytes:
+    def answering(self, ex: "Exchange", head: AnyResponseHead) -> bytes:
         pair: ShadowPair = ex.context
         outcome = head.control(headers.OUTCOME) if head.status >= 400 else None
         if outcome == b"not-started" and head.status in _NOT_NOW:
@@ -324,6 +324,6 @@ class Shadows:
         pair.size = 0
 
 
-def is_event_stream(head: ResponseHead) -> bool:
+def is_event_stream(head: AnyResponseHead) -> bool:
     """Returns whether the answer is a stream of events."""
     return head.content_length is None and (head.get(b"content-type") or b"").startswith(b"text/event-stream")

@@ -17,7 +17,7 @@ from tidegate.gateway.routing.affinity import FROM_BODY, READ_BYTES, hash_key
 from tidegate.headers import INTERNAL_PREFIX
 from tidegate.records.route_table import FunctionRoute, Spread
 from tidegate.wire.bodies.v2 import SEARCHED_BYTES, batch_size, shape_batch, stated_batch
-from tidegate.wire.http1.request_head import RequestHead
+from tidegate.wire.message_heads import AnyRequestHead
 
 KEPT_LINES: Final = 64
 """Header lines are kept ready for this many batch sizes of a function."""
@@ -187,7 +187,7 @@ class FunctionRouter:
             inferences,
         )
 
-    def inferences(self, head: RequestHead, body: bytes) -> int:
+    def inferences(self, head: AnyRequestHead, body: bytes) -> int:
         """Returns how many inferences a request carries; 0 if it states more than the function's ``max-batch``.
 
         A size that it states itself (header, V2 shape) counts as it is; an estimate from its length is at most
@@ -213,7 +213,7 @@ class FunctionRouter:
             max_batch=route.max_batch,
         )
 
-    def tells_size_in_body(self, head: RequestHead, body: bytes) -> bool:
+    def tells_size_in_body(self, head: AnyRequestHead, body: bytes) -> bool:
         """Returns whether body bytes still to come may matter: V2 without a stated batch, or the beginning of a
         prompt."""
         if head.expect_continue or not (head.chunked or head.content_length):

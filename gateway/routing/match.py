@@ -27,7 +27,7 @@ from tidegate.gateway.routing import openai_paths as openai
 from tidegate.gateway.routing.function import FunctionRouter
 from tidegate.records.route_table import FunctionRoute, RouteMatch, RouteTable
 from tidegate.wire.bodies.openai import openai_error
-from tidegate.wire.http1.request_head import RequestHead
+from tidegate.wire.message_heads import AnyRequestHead
 
 PREFIX = b"/functions/"
 CACHE_ENTRIES = 4096
@@ -148,7 +148,7 @@ class _Rule:
         """Sort key: the most specific rule first."""
         return (self.host is None, -len(self.path), -len(self.fields))
 
-    def fits(self, head: RequestHead, path: bytes) -> bool:
+    def fits(self, head: AnyRequestHead, path: bytes) -> bool:
         """Returns whether everything that the rule states fits; path prefixes match whole segments."""
         if self.host is not None and head.host != self.host:
             return False
@@ -198,7 +198,7 @@ class Matcher:
         self._cache: dict[tuple[bytes | None, ...], Target] = {}
         self._of_nobody = Target(Call.WORK, self._default)
 
-    def match(self, head: RequestHead) -> Target:
+    def match(self, head: AnyRequestHead) -> Target:
         """Returns the target of a request."""
         key: tuple[bytes | None, ...] = (head.method, head.host, head.target)
         if self._looked_at:
@@ -206,7 +206,7 @@ class Matcher:
         found = self._cache.get(key)
         return found if found is not None else self._match(head, key)
 
-    def _match(self, head: RequestHead, key: tuple[bytes | None, ...]) -> Target:
+    def _match(self, head: AnyRequestHead, key: tuple[bytes | None, ...]) -> Target:
         """Matches a request that the cache does not know. Without its query, which each request may have of its own, it
         may."""
         path = head.path
@@ -228,7 +228,7 @@ class Matcher:
         named = model or ""
         return Target(Call.WORK, router, target.strip, False, named, named, target.error_format, named_in_body=True)
 
-    def of_call(self, head: RequestHead) -> Target:
+    def of_call(self, head: AnyRequestHead) -> Target:
         """Returns the target of a gRPC call by its head: its path names a method and no function."""
         if self._rules or head.host.endswith(self._domain):
             return self.match(head)
@@ -248,7 +248,7 @@ class Matcher:
     def __repr__(self) -> str:
         return f"<Matcher {len(self._by_name)} functions, {len(self._rules)} rules, {len(self._cache)} cached>"
 
-    def _find(self, head: RequestHead, path: bytes) -> Target:
+    def _find(self, head: AnyRequestHead, path: bytes) -> Target:
         host = head.host
         is_get = head.method in (b"GET", b"HEAD")
         if host.endswith(self._domain):

@@ -18,7 +18,7 @@ from tidegate.errors import BAD_REQUEST, QUEUE_FULL, TOO_LARGE, ErrorKind
 from tidegate.wire.bodies.multipart import FormScan, boundary_of
 from tidegate.wire.bodies.openai import FORM_FIELDS, CallRequest, RequestReader, read_request
 from tidegate.wire.http1.fields import Rejected
-from tidegate.wire.http1.request_head import RequestHead
+from tidegate.wire.message_heads import AnyRequestHead
 
 if TYPE_CHECKING:
     from tidegate.aio.proxy.exchange import Exchange
@@ -144,14 +144,14 @@ class _Reading:
         if ex.body_complete:
             self._whole(ex)
         else:
-            ex.gather(GATHERED_BYTES)
+            ex.read_ahead(GATHERED_BYTES)
             self._wait(ex)
 
     def _wait(self, ex: "Exchange") -> None:
         """Waits until the body is whole, or larger than what is waited for."""
         length = ex.head.content_length
         if ex.body_complete:
-            ex.gather()
+            ex.read_ahead()
             self._whole(ex)
         elif ex.is_over_budget:
             self._refuse(ex, QUEUE_FULL, CROWDED)
@@ -198,13 +198,13 @@ class _Reading:
             self._discard(ex)
         elif asked is not None:
             ex.check = None
-            ex.gather()
+            ex.read_ahead()
             _finish(ex, asked, self._named, self._failed)
         elif type(model) is Rejected:
             self._refuse(ex, BAD_REQUEST, model.why)
         elif type(model) is str:
             self._is_named = True
-            ex.gather()
+            ex.read_ahead()
             self._named(ex, model, None)
         elif ex.bytes_in >= GATHERED_BYTES:
             message = f"the first {GATHERED_BYTES >> 20} MiB of the body name no model: write it first, or {ELSEWHERE}"
@@ -249,7 +249,7 @@ def queried_models(target: bytes) -> list[str]:
     ]
 
 
-def _unreadable(head: RequestHead, content_type: bytes | None) -> str | None:
+def _unreadable(head: AnyRequestHead, content_type: bytes | None) -> str | None:
     """Returns the reason for which a body cannot be read for its model; None if it can be read."""
     fields = head.received_fields().lower()
     if b"content-encoding:" in fields and any(map(_is_coding, _codings(fields))):
