@@ -299,6 +299,17 @@ def test_slots_that_free_together_go_to_several_workers_in_the_interpolated_orde
     assert desk.said()[-2:] == ["g0: grant 1:1 2:1", "g1: grant 3:1"]
 
 
+def test_the_second_of_two_heads_is_as_old_as_the_youngest() -> None:
+    desk = Desk(2)
+    desk.ledger.drain(0.0)
+    for worker in ("g0", "g1"):
+        desk.open(worker)
+    desk.want("g0", 2, 1.0, age_ms=90, tail_ms=10)
+    desk.want("g1", 1, 1.0, age_ms=50)
+    desk.ledger.revive(1.0)
+    assert desk.said()[-2:] == ["g0: grant 1:1", "g1: grant 2:1"]
+
+
 def test_every_request_carries_the_want_that_remains() -> None:
     desk = Desk(1, "g0", "g1")
     desk.want("g1", 1, 1.0, age_ms=5)
