@@ -286,6 +286,38 @@ def test_strangers_are_one_more_among_workers_that_tell_costs() -> None:
     assert order == ["g1", "x"] * 2
 
 
+def test_strangers_that_come_later_have_one_turn_and_no_more() -> None:
+    desk = Desk(1, "g0", "g1")
+    credit = desk.start(1, 1.0)
+    desk.want("g1", 1000, 1.0, age_ms=900, cost=50, priority=5)
+    assert served(desk, credit, 10) == ["g1"] * 10
+    for number in range(2):
+        desk.enter(f"x{number}", 1.0)
+    desk.ledger.ended(desk.ledger._credits[BASE + 11], 1.0)
+    order = []
+    for _ in range(4):
+        (line,) = desk.said()
+        order.append("x" if line.startswith("admit") else "g1")
+        running = desk.ledger._credits.get(desk.ledger._last_number)
+        if running is None:
+            desk.ledger.left(1, 1.0)
+        else:
+            desk.ledger.ended(desk.start(running.number - BASE, 1.0), 1.0)
+    assert order == ["x", "g1", "x", "g1"], "what was served before they came is not owed to them"
+
+
+def test_the_channel_that_holds_most_is_recalled_first() -> None:
+    desk = Desk(5)
+    desk.ledger.drain(0.0)
+    desk.open("g1")
+    desk.open("g0")
+    desk.ledger.revive(0.0)
+    desk.said()
+    assert {name: len(channel.idle) for name, channel in desk.channels.items()} == {"g1": 3, "g0": 2}
+    desk.open("g2")
+    assert desk.said()[2:] == ["g1: recall 1"], "the part of the new one, less than one each"
+
+
 def test_slots_that_free_together_go_to_several_workers_in_the_interpolated_order() -> None:
     """Only the ages of the head and of the youngest are sent: those between are interpolated, so g0's second goes
     first."""
@@ -734,6 +766,7 @@ def test_a_drain_while_starting_is_at_once_drained_and_rejects_strangers() -> No
     ledger.drain(1.0)
     assert ledger.state is ReplicaState.DRAINED
     assert [type(command) for command in ledger.out] == [StateIs, Reject]
+    assert ledger.queued == 0, "what was rejected does not come back with a revival"
     assert ledger.enter("late", 1, 2.0) is None
 
 
