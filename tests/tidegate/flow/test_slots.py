@@ -287,23 +287,18 @@ def test_strangers_are_one_more_among_workers_that_tell_costs() -> None:
 
 
 def test_strangers_that_come_later_have_one_turn_and_no_more() -> None:
+    """What was served before they came is not owed to them."""
     desk = Desk(1, "g0", "g1")
     credit = desk.start(1, 1.0)
     desk.want("g1", 1000, 1.0, age_ms=900, cost=50, priority=5)
     assert served(desk, credit, 10) == ["g1"] * 10
-    for number in range(2):
-        desk.enter(f"x{number}", 1.0)
+    first = desk.enter("x0", 1.0)
     desk.ledger.ended(desk.ledger._credits[BASE + 11], 1.0)
-    order = []
-    for _ in range(4):
-        (line,) = desk.said()
-        order.append("x" if line.startswith("admit") else "g1")
-        running = desk.ledger._credits.get(desk.ledger._last_number)
-        if running is None:
-            desk.ledger.left(1, 1.0)
-        else:
-            desk.ledger.ended(desk.start(running.number - BASE, 1.0), 1.0)
-    assert order == ["x", "g1", "x", "g1"], "what was served before they came is not owed to them"
+    assert desk.said() == ["admit x0"]
+    desk.enter("x1", 1.0)
+    assert first.credit is not None
+    desk.ledger.ended(first.credit, 1.0)
+    assert [line.partition(" ")[0] for line in desk.said()] == ["g1:"]
 
 
 def test_the_channel_that_holds_most_is_recalled_first() -> None:
@@ -419,6 +414,17 @@ def test_a_request_answers_a_recall_as_well() -> None:
     desk.ledger.on_wakeup(1.2)
     assert desk.said() == []
     assert desk.answer(credit, 2.0) == "home"
+
+
+def test_a_recall_that_a_request_answered_is_over() -> None:
+    desk = Desk(1, "g0", "g1")
+    assert desk.want("g1", 1, 1.0) == ["g0: recall 1"]
+    credit = desk.start(1, 1.01)
+    desk.want("g1", 0, 1.02)
+    assert desk.answer(credit, 1.03) == "keep"
+    assert desk.ledger.next_wakeup() is None
+    desk.ledger.on_wakeup(2.0)
+    assert desk.said() == []
 
 
 def test_a_grant_unused_for_100_ms_voids_while_others_wait_and_the_want_counts_as_zero() -> None:
