@@ -388,3 +388,10 @@ def test_a_lowered_budget_holds_at_once_whatever_was_granted_or_is_settled() -> 
 )
 def test_reports_come_two_hundred_times_a_window_within_bounds(window_s: float, report_s: float) -> None:
     assert Budget("k", 1, window_s).report_s == report_s
+
+
+def test_a_gateway_alone_and_without_a_pool_has_the_whole_budget() -> None:
+    quotas = GatewayQuotas()
+    quotas.failed()
+    assert isinstance(quotas.reserve(MINUTE, MINUTE.amount, 0.0), Reservation)
+    assert isinstance(quotas.reserve(MINUTE, 1, 0.0), Refused)
