@@ -2,7 +2,7 @@
 
 A request's own members define its answer: ``max_tokens`` words (5 by default), ``gap_ms`` between two events of a
 stream, ``wait_ms`` before its first byte, ``die_after`` a number of events, ``fail`` with this status, ``think`` a
-number of words before. Usage counts words; ``usage: false`` leaves it out. It listens ``LOAD_S`` seconds after its start.
+number of words before. Usage counts words; ``usage: false`` leaves it out. It listens ``LOAD_S`` seconds after start.
 
 Environment. ``JOURNAL`` is a file with a line ``begun PATH`` or ``ended PATH`` for each request. Chat calls cost
 ``US_PER_WORD`` for each word of the answer and for each word of the prompt that is not cached. The cache keeps
