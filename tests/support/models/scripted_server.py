@@ -115,6 +115,7 @@ class Connection(asyncio.Protocol):
         self._fields: dict[bytes, bytes] = {}
         self._is_running = self._is_closed = False
         self._tunnel: Callable[[bytes], bytes] | None = None
+        self._socket = WebSocketEcho()
         self._timer: asyncio.TimerHandle | None = None
         self.name = ""
 
@@ -133,6 +134,8 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._tunnel is not None:
             self._transport.write(self._tunnel(data))
+            if self._socket.is_closed:
+                self._transport.close()
             return
         self._buffer += data
         while self._buffer and (self._body() if self._is_running else self._head()):
@@ -243,7 +246,7 @@ class Connection(asyncio.Protocol):
 
             accept = hashlib.sha1(key + b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11").digest()
             head += b"sec-websocket-accept: " + base64.b64encode(accept) + b"\r\n"
-            self._tunnel = WebSocketEcho().feed
+            self._tunnel = self._socket.feed
         early, self._buffer = self._buffer, b""
         self._transport.write(head + b"\r\n" + self._tunnel(early))
 
@@ -346,8 +349,12 @@ class Connection(asyncio.Protocol):
 class WebSocketEcho:
     """Echoes the frames of a client (RFC 6455 section 5.2), unmasked; a pong for a ping."""
 
+    __slots__ = ("_buffer", "is_closed")
+
     def __init__(self) -> None:
         self._buffer = b""
+        self.is_closed = False
+        """The client has sent a close frame."""
 
     def feed(self, data: bytes) -> bytes:
         self._buffer += data
@@ -369,6 +376,7 @@ class WebSocketEcho:
         mask, body = data[at : at + 4], data[at + 4 : at + 4 + size]
         self._buffer = data[at + 4 + size :]
         plain = bytes(byte ^ mask[index % 4] for index, byte in enumerate(body))
+        self.is_closed = data[0] & 0x0F == 8
         first = data[0] & 0xF0 | 10 if data[0] & 0x0F == 9 else data[0]
         length = bytes([size]) if size < 126 else b"\x7e" + size.to_bytes(2, "big")
         return bytes([first]) + length + plain
