@@ -4,6 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 FUZZ_SECONDS ?= 60
+MUTANTS ?= 100
 # Tests side by side: units take a core each, live tests mostly wait.
 UNITS_AT_ONCE ?= auto
 LIVE_AT_ONCE ?= 5
@@ -14,7 +15,7 @@ LIVE := $(BIN)/python -m tests.support.rerun_failed --most $(RERUN) -q -m
 export PYTHONDONTWRITEBYTECODE =
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-units test-live test-redis test-clients test-interop test-triton test-embeddings test-h2spec embeddings lint format bench fuzz \
+.PHONY: help install demo test test-units test-live test-redis test-clients test-interop test-triton test-embeddings test-h2spec embeddings lint format bench fuzz mutation \
 	docs clean lock
 
 help: ## list the targets
@@ -42,7 +43,7 @@ test-units: $(STAMP) ## only the tests that start no process of ours and open no
 	@$(BIN)/python -m pytest -q -n $(UNITS_AT_ONCE) --dist worksteal --ignore=tests/live
 
 test-live: $(STAMP) ## only the tests that start real processes; those that judge time, memory or load run last, alone
-	@$(LIVE) 'live and not alone and not deep and not needs' -n $(LIVE_AT_ONCE) --dist loadgroup -- -q -m 'live and alone and not deep and not needs'
+	@$(LIVE) 'live and not alone and not deep and not needs' -n $(LIVE_AT_ONCE) --dist loadscope -- -q -m 'live and alone and not deep and not needs'
 
 test-redis: $(STAMP) ## the store and the shared counters in a real redis-server (Debian: redis-server)
 	@$(LIVE) "needs(tool='redis') and not deep"
@@ -82,8 +83,13 @@ fuzz: $(STAMP) ## atheris over engines and driver, FUZZ_SECONDS=60 each; inputs 
 	@$(BIN)/python -c 'import atheris' 2>/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check --only-binary atheris 'atheris>=2.3' || { echo "There is no atheris for $$($(BIN)/python -V) on this machine; the same targets run with hypothesis: make test, or $(BIN)/python -m pytest tests/fuzz"; exit 1; }
 	@$(BIN)/python -m tests.fuzz.main $(FUZZ_SECONDS) build/fuzz
 
-docs: $(STAMP) ## write the reference pages that come from tables
+mutation: $(STAMP) ## do the tests notice changes in the cores? MUTANTS=100 of each group, by cosmic-ray, which it installs
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check 'cosmic-ray>=8.7,<9'
+	@$(BIN)/python -m tests.mutation.run --sample $(MUTANTS)
+
+docs: $(STAMP) ## write the reference pages that come from tables, and the drawings
 	@$(BIN)/python -m tidegate.manifest.reference docs
+	@$(BIN)/python -m docs.drawings.draw
 
 lock: $(STAMP) ## resolve pyproject.toml anew into requirements.lock
 	@$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --all-extras pyproject.toml -o requirements.lock

@@ -18,9 +18,9 @@ from tidegate.records.route_table import Spread
 
 SCAN_LIMIT: Final = 16
 """Above this many replicas two random picks replace the full pass (one pass over 8 is 0.4 us)."""
-DEBT_LIMIT: Final = 16.0
+DEFICIT_LIMIT: Final = 16.0
 """No group is owed, or owes, more than this many times the largest of the recent requests. Our choice."""
-DRIFT: Final = 0.3
+DEFICIT_WEIGHT: Final = 0.3
 """How much of a debt counts against a later finish. Our choice: of 0.1 to 1 the best in benchmarks/micro/groups_sim."""
 LOAD_BOUND: Final = 1.25
 """A preferred replica may have this many times the mean of what runs. Our choice; see :func:`preferred`."""
@@ -57,7 +57,7 @@ class Shares(Protocol):
 
     share: float
     """Its weight; above 0 for all that are compared."""
-    owed: float
+    deficit: float
     """Inferences it is behind (above 0) or ahead of its share."""
 
 
@@ -81,18 +81,18 @@ G = TypeVar("G", bound=Shares)
 L = TypeVar("L", bound=Lined)
 
 
-def most_owed(groups: Sequence[G], total: float, inferences: int) -> G:
+def largest_deficit(groups: Sequence[G], total: float, inferences: int) -> G:
     """The group furthest below its share; ``total`` is the sum of all shares, also of groups without free slots."""
     best = groups[0]
-    best_owed = float("-inf")
+    best_deficit = float("-inf")
     for group in groups:
-        owed = group.owed + inferences * group.share / total
-        if owed > best_owed:
-            best, best_owed = group, owed
+        deficit = group.deficit + inferences * group.share / total
+        if deficit > best_deficit:
+            best, best_deficit = group, deficit
     return best
 
 
-def soonest(groups: Sequence[L], replicas: "Sequence[InLine]", each: float, inferences: int) -> int:
+def earliest_finish(groups: Sequence[L], replicas: "Sequence[InLine]", each: float, inferences: int) -> int:
     """The group, as its place in ``groups``, that would end the request first, for what it is owed.
 
     Where requests stand in line at the replicas: ``replicas`` has the one of each group that it would use, and each
@@ -105,22 +105,22 @@ def soonest(groups: Sequence[L], replicas: "Sequence[InLine]", each: float, infe
     best, best_score = 0, float("inf")
     for index, group in enumerate(groups):
         in_line = replicas[index].in_flight * each + inferences
-        score = (in_line * group.ready - DRIFT * group.owed) / group.share
+        score = (in_line * group.ready - DEFICIT_WEIGHT * group.deficit) / group.share
         if score < best_score:
             best, best_score = index, score
     return best
 
 
-def settle_debts(groups: Sequence[G], taker: G, total: float, inferences: int, bound: float) -> None:
+def update_deficits(groups: Sequence[G], taker: G, total: float, inferences: int, bound: float) -> None:
     """``taker`` took so many inferences: every group is owed its share of them, the taker pays all.
 
     No debt grows above ``bound``.
     """
     for group in groups:
-        owed = group.owed + inferences * group.share / total
+        deficit = group.deficit + inferences * group.share / total
         if group is taker:
-            owed -= inferences
-        group.owed = -bound if owed < -bound else bound if owed > bound else owed
+            deficit -= inferences
+        group.deficit = -bound if deficit < -bound else bound if deficit > bound else deficit
 
 
 def expected_s(inferences: int, limit: int, counts_inferences: bool, replica_ips: float) -> float:
@@ -133,48 +133,48 @@ def expected_s(inferences: int, limit: int, counts_inferences: bool, replica_ips
     return occupancy / replica_ips
 
 
-def _most_free(replicas: Sequence[R], turn: int, inferences: int, rng: random.Random) -> R | None:
+def _most_free(replicas: Sequence[R], start: int, inferences: int, rng: random.Random) -> R | None:
     if len(replicas) == 1:
         only = replicas[0]
         return only if only.free and only.fits(inferences) else None
     if len(replicas) > SCAN_LIMIT:
-        picked = _of_two(replicas, turn, inferences, rng)
+        picked = _of_two(replicas, start, inferences, rng)
         if picked is not None:
             return picked
     best: R | None = None
     best_free = 0
-    for part in (replicas[turn:], replicas[:turn]):  # Ties rotate: the first after the last taken wins.
+    for part in (replicas[start:], replicas[:start]):  # Ties rotate: the first after the last taken wins.
         for replica in part:
             if replica.free > best_free:
                 best, best_free = replica, replica.free
     if best is None or best.fits(inferences):
         return best
-    able = [replica for part in (replicas[turn:], replicas[:turn]) for replica in part if replica.fits(inferences)]
+    able = [replica for part in (replicas[start:], replicas[:start]) for replica in part if replica.fits(inferences)]
     return max((replica for replica in able if replica.free), key=lambda replica: replica.free, default=None)
 
 
-def _first_available(replicas: Sequence[R], turn: int, inferences: int, rng: random.Random) -> R | None:
+def _first_available(replicas: Sequence[R], start: int, inferences: int, rng: random.Random) -> R | None:
     for replica in replicas:
         if replica.free and replica.fits(inferences):
             return replica
     return None
 
 
-def _round_robin(replicas: Sequence[R], turn: int, inferences: int, rng: random.Random) -> R | None:
+def _round_robin(replicas: Sequence[R], start: int, inferences: int, rng: random.Random) -> R | None:
     count = len(replicas)
     for step in range(count):
-        replica = replicas[(turn + step) % count]
+        replica = replicas[(start + step) % count]
         if replica.free and replica.fits(inferences):
             return replica
     return None
 
 
-def _random(replicas: Sequence[R], turn: int, inferences: int, rng: random.Random) -> R | None:
+def _random(replicas: Sequence[R], start: int, inferences: int, rng: random.Random) -> R | None:
     able = [replica for replica in replicas if replica.free and replica.fits(inferences)]
     return able[int(rng.random() * len(able))] if able else None
 
 
-def _of_two(replicas: Sequence[R], turn: int, inferences: int, rng: random.Random) -> R | None:
+def _of_two(replicas: Sequence[R], start: int, inferences: int, rng: random.Random) -> R | None:
     """The freer of two random ones; None when neither can."""
     count = len(replicas)
     one, other = replicas[int(rng.random() * count)], replicas[int(rng.random() * count)]
@@ -186,9 +186,9 @@ def _of_two(replicas: Sequence[R], turn: int, inferences: int, rng: random.Rando
     return None
 
 
-def _power_of_two(replicas: Sequence[R], turn: int, inferences: int, rng: random.Random) -> R | None:
-    picked = _of_two(replicas, turn, inferences, rng)
-    return picked if picked is not None else _random(replicas, turn, inferences, rng)
+def _power_of_two(replicas: Sequence[R], start: int, inferences: int, rng: random.Random) -> R | None:
+    picked = _of_two(replicas, start, inferences, rng)
+    return picked if picked is not None else _random(replicas, start, inferences, rng)
 
 
 def place_of(name: str) -> int:
@@ -242,7 +242,7 @@ def distance(point: int, place: int, share: float) -> float:
 
 
 Pick = Callable[[Sequence[R], int, int, random.Random], R | None]
-"""(replicas, turn, inferences, rng) -> one that can take the request now. ``turn``: the place after the last taken."""
+"""(replicas, turn, inferences, rng) -> one that can take the request now. ``start``: the place after the last taken."""
 
 
 def replica_pick(spread: Spread) -> Pick[R]:

@@ -30,7 +30,7 @@ _ENDS: Final = (
     *range(BLOCK_BYTES, FINE_BYTES + 1, BLOCK_BYTES),
     *range(FINE_BYTES + 8 * BLOCK_BYTES, PROMPT_BYTES + 1, 8 * BLOCK_BYTES),
 )
-MOST_BLOCKS: Final = len(_ENDS)
+MAX_BLOCKS: Final = len(_ENDS)
 REPLICA_BLOCKS: Final = 8192
 """Remembered of one replica: 2 MB of prompts or more, some 1.4 MB of memory. Our choice."""
 KNOWN_BOUND: Final = 1.5
@@ -50,7 +50,7 @@ class Named(Preferable, Protocol):
 R = TypeVar("R", bound=Named)
 
 
-def chain(prompt: bytes, model: bytes = b"") -> list[int]:
+def block_hashes(prompt: bytes, model: bytes = b"") -> list[int]:
     """The hashes of a prompt's whole blocks, each of all up to its end; of a prompt without one, its own.
 
     ``model``: an adapter's cache is its own, so its name is the first link; where it is loaded counts as well.
@@ -67,7 +67,7 @@ def chain(prompt: bytes, model: bytes = b"") -> list[int]:
     return hashes or [zlib.crc32(prompt, point)]
 
 
-def memory_of(hash_on: str) -> int:
+def blocks_per_replica(hash_on: str) -> int:
     """How much is remembered of one replica where ``FunctionRoute.hash_on`` says so."""
     return REPLICA_MODELS if hash_on == "model" else REPLICA_BLOCKS
 
@@ -119,7 +119,7 @@ class PrefixIndex(Generic[R]):
         self._sent.pop(replica, None)
 
     def choose(self, replicas: Sequence[R], hashes: Sequence[int], inferences: int) -> R | None:
-        """The replica with a free slot that should have this prompt (:func:`chain`); None: none has one.
+        """The replica with a free slot that should have this prompt (:func:`block_hashes`); None: none has one.
 
         Bounded as :func:`tidegate.activator.choice.preferred` is, and wider the more there is to lose: a replica may
         run ``LOAD_BOUND`` times the mean, this request counted, and up to ``KNOWN_BOUND`` times and one more where it

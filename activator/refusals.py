@@ -2,7 +2,8 @@
 
 import random
 
-from tidegate.activator.commands import Bind, Refuse
+from tidegate.activator.commands import Refuse
+from tidegate.activator.state.bind import Bind
 from tidegate.activator.state.revisions import RevisionRoom
 from tidegate.errors import BATCH_TOO_LARGE, DEADLINE, NOT_SERVABLE, QUEUE_FULL, START_FAILED, WAITED_TOO_LONG
 from tidegate.records.route_table import FailureKind

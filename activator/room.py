@@ -17,14 +17,15 @@ import random
 from collections.abc import Hashable
 from math import inf
 
-from tidegate.activator.choice import settle_debts
-from tidegate.activator.commands import Affinity, Bind, Refuse, Send
+from tidegate.activator.choice import update_deficits
+from tidegate.activator.commands import Refuse, Send
 from tidegate.activator.refusals import failed, full, too_late, unserved
+from tidegate.activator.state.bind import Affinity, Bind
 from tidegate.activator.state.lanes import Lane, first_served
 from tidegate.activator.state.replicas import GOES, KEPT, Replica
 from tidegate.activator.state.revisions import SHORT_S, RevisionRoom
 from tidegate.activator.state.revisions import RoomCounts as RoomCounts
-from tidegate.activator.state.room_state import HEARING_S, UNUSED_S, RoomState
+from tidegate.activator.state.room_state import HANDSHAKE_S, UNUSED_S, RoomState
 from tidegate.errors import DEADLINE, NOT_SERVABLE
 from tidegate.flow.fair_queue import TenantCharge
 from tidegate.flow.messages import Limit, ProxyMessage, Recall, Return, Short, State, Welcome
@@ -32,16 +33,43 @@ from tidegate.flow.wants import DEFAULT_PRIORITY
 from tidegate.records.route_table import RouteTable
 
 
-class WaitingRoom(RoomState):
+class WaitingRoom:
     """A gateway worker's waiting requests, of all revisions."""
 
     def __init__(self, *, rng: random.Random, worker_index: int = 0) -> None:
-        super().__init__(rng=rng, worker_index=worker_index)
+        self._state = state = RoomState(worker_index)
+        self.out = state.out
+        """Commands to carry out, in order. The host copies the list and clears it."""
+        self._fleet = state.fleet
+        self._waiting = state.requests
+        self._timers = state.timers
+        self._rng = rng
         self._version: tuple[int, int] = (-1, -1)
         self._arrival = 0
 
     def __repr__(self) -> str:
         return f"<WaitingRoom {len(self._waiting)} waiting, {len(self._fleet.revisions)} revisions>"
+
+    # --- for the host -----------------------------------------------------------------------------------------------
+
+    @property
+    def unsettled(self) -> bool:
+        """Whether wants have to be sent: call ``settle`` at the end of this loop turn."""
+        return self._state.unsettled
+
+    @unsettled.setter
+    def unsettled(self, is_unsettled: bool) -> None:
+        self._state.unsettled = is_unsettled
+
+    @property
+    def has_work(self) -> bool:
+        """Whether there are commands to carry out, or wants to send."""
+        return bool(self.out) or self._state.unsettled
+
+    @property
+    def waiting(self) -> int:
+        """The number of waiting requests, of all revisions."""
+        return len(self._waiting)
 
     # --- requests ---------------------------------------------------------------------------------------------------
 
@@ -80,7 +108,7 @@ class WaitingRoom(RoomState):
         bind = Bind(request, room, inferences, size, deadline, now, priority, number)
         function = room.function
         if key is not None and function.hashes:
-            bind.prefers = key
+            bind.affinity = key
         bind.claim = claim
         bind.is_pinned = pinned
         lane = room.main
@@ -103,7 +131,7 @@ class WaitingRoom(RoomState):
                 return bind
         return self._wait(bind, lane, now)
 
-    def spare(self, request: Hashable, revision: str, inferences: int, now: float) -> Bind | None:
+    def take_idle_slot(self, request: Hashable, revision: str, inferences: int, now: float) -> Bind | None:
         """A free slot for work that may wait for none, wakes nobody and overtakes nobody; None: there is none.
 
         No arrival of the revision. Its credit goes home afterwards: the queue_proxy deals it to the next worker.
@@ -113,7 +141,7 @@ class WaitingRoom(RoomState):
             return None
         room.used_at = now
         if not room.active:
-            self._link(room, now)
+            self._state.link(room, now)
         self._arrival = number = self._arrival + 1
         bind = Bind(request, room, inferences, 0, inf, -inf, DEFAULT_PRIORITY, number)
         lane = None if room.waiting else room.lane_of(bind)
@@ -126,26 +154,26 @@ class WaitingRoom(RoomState):
             replica.noted[bind.credit] = GOES
         return bind
 
-    def watch(self, revision: str, now: float) -> None:
+    def open_channels(self, revision: str, now: float) -> None:
         """Somebody wants to know whether the revision serves: opens the channels that tell it, wakes nobody."""
         room = self._fleet.revisions.get(revision)
         if room is not None and not room.active:
             room.used_at = now
-            self._link(room, now)
+            self._state.link(room, now)
 
-    def leave(self, request: Hashable, now: float, *, expired: bool = False) -> bool:
+    def withdraw(self, request: Hashable, now: float, *, expired: bool = False) -> bool:
         """A waiting request went away (client gone, or the host saw its deadline first); False: it did not wait."""
         bind = self._waiting.get(request)
         if bind is None:
             return False
-        self._remove(bind, now)
+        self._state.remove(bind, now)
         if expired:
             bind.revision.expired += 1
         else:
             bind.revision.cancelled += 1
         return True
 
-    def keeps(self, bind: Bind) -> None:
+    def keep_credit(self, bind: Bind) -> None:
         """The head of its answer said ``tidegate-credit: keep``; tell it where the end may be long in coming."""
         replica = bind.replica
         if bind.credit and bind.epoch == replica.epoch:
@@ -187,7 +215,7 @@ class WaitingRoom(RoomState):
     def aborted(self, bind: Bind, now: float) -> None:
         """Its exchange ended otherwise: client gone, replica broke, deadline. The credit goes back by message."""
         bind.revision.used_at = now
-        self._give_back(bind)
+        self._state.give_back(bind)
 
     def refused(self, bind: Bind, now: float) -> None:
         """The queue_proxy answered not-started: back to the old place; a ``Bind`` or ``Refuse`` follows in ``out``."""
@@ -195,17 +223,19 @@ class WaitingRoom(RoomState):
         replica.in_flight -= 1
         replica.refresh()
         if not bind.credit:
-            self._rest(replica, now)  # No credit can have been stale: the replica drains or is full, we do not insist.
+            self._state.rest(
+                replica, now
+            )  # No credit can have been stale: the replica drains or is full, we do not insist.
         elif bind.epoch == replica.epoch:
             replica.noted.pop(bind.credit, None)
-            self._retell(replica)
+            self._state.resend_want(replica)
         self._put_back(bind, now)
 
     def unsent(self, bind: Bind, now: float) -> None:
         """The replica could not be reached, nothing was sent: back to the old place, the replica rests for a while."""
-        self._give_back(bind)
+        self._state.give_back(bind)
         if not bind.replica.gone:
-            self._rest(bind.replica, now)
+            self._state.rest(bind.replica, now)
         self._put_back(bind, now)
 
     def broke_off(self, bind: Bind, now: float) -> None:
@@ -213,7 +243,7 @@ class WaitingRoom(RoomState):
 
         Another replica takes it, as long as one serves.
         """
-        self._give_back(bind)
+        self._state.give_back(bind)
         if bind.avoid is None:
             bind.avoid = bind.replica.id
             bind.may_return = True
@@ -243,17 +273,17 @@ class WaitingRoom(RoomState):
         if view is None or until <= now:
             return
         view.ejected_until = until
-        self._withdraw(view)
+        self._state.take_out_of_service(view)
         self._timers.at(until, view)
         self._review(view.group.revision, now)
 
-    def admit(self, replica: str, now: float) -> None:
+    def readmit(self, replica: str, now: float) -> None:
         """It may serve again."""
         view = self._fleet.replicas.get(replica)
         if view is not None and view.ejected_until:
             view.ejected_until = 0.0
             view.refresh()
-            self._touch(view.group.revision)
+            self._state.mark_changed(view.group.revision)
             self._review(view.group.revision, now)
 
     # --- channels ---------------------------------------------------------------------------------------------------
@@ -270,11 +300,11 @@ class WaitingRoom(RoomState):
         if view is None:
             return
         room = view.group.revision
-        room.unheard_until = now + HEARING_S
-        self._timers.at(room.unheard_until, room)
+        room.handshake_until = now + HANDSHAKE_S
+        self._timers.at(room.handshake_until, room)
         view.reset()
         room.unreserve(view)
-        self._touch(room)
+        self._state.mark_changed(room)
         self._review(room, now)
 
     def heard(self, replica: str, message: ProxyMessage, now: float) -> None:
@@ -284,10 +314,10 @@ class WaitingRoom(RoomState):
             return
         room = view.group.revision
         if isinstance(message, Recall):
-            self._return(view, view.recall(message.credits))
+            self._state.return_credits(view, view.recall(message.credits))
             return
-        view.hear(message, now)
-        self._touch(room)
+        view.receive(message, now)
+        self._state.mark_changed(room)
         if isinstance(message, Welcome):
             return  # Its state follows at once.
         if isinstance(message, Short):
@@ -302,18 +332,18 @@ class WaitingRoom(RoomState):
 
     def settle(self, now: float) -> None:
         """End of a loop turn: tells the wants that changed, gives back credits that fit nothing that waits."""
-        self.unsettled = False
-        dirty, self._dirty = self._dirty, {}
-        for room in dirty:
+        self._state.unsettled = False
+        changed, self._state.changed = self._state.changed, {}
+        for room in changed:
             if room.counts_inferences and room.waiting:
                 for lane in room.lanes.values():
                     room.reserve(lane, now)
             for group in room.groups:
-                self.out += group.tell(now)
+                self.out += group.changed_wants(now)
                 if room.counts_inferences:
                     for replica in group.replicas:
                         if replica.open and replica.free and replica.level()[0]:
-                            self._return(replica, replica.surrender())
+                            self._state.return_credits(replica, replica.surrender())
             room.settled()
 
     def next_wakeup(self) -> float | None:
@@ -332,7 +362,7 @@ class WaitingRoom(RoomState):
             elif type(entry) is RevisionRoom:
                 rooms[entry] = None
         for room in rooms:
-            self._touch(room)
+            self._state.mark_changed(room)
             self._review(room, now)
             if room.active and now >= room.unlink_at:
                 self._unlink_unused(room, now)
@@ -352,21 +382,21 @@ class WaitingRoom(RoomState):
         gone = self._fleet.apply(table, now)
         orphans = [bind for room in gone for bind in room.items()]
         for bind in orphans:
-            self._remove(bind, now)
+            self._state.remove(bind, now)
         excluded, self._fleet.unserved = self._fleet.unserved, []
         for bind in excluded:
-            self._remove(bind, now)
+            self._state.remove(bind, now)
             bind.revision.refused += 1
             self.out.append(unserved(bind))
         self._move_on(now)
         for room in self._fleet.revisions.values():
             if room.active:
-                self._link(room, now)
-        self._take_links()
+                self._state.link(room, now)
+        self._state.take_links()
         for bind in orphans:
             self._put_back(bind, now)
         for room in self._fleet.revisions.values():
-            self._touch(room)
+            self._state.mark_changed(room)
             self._review(room, now)
         return True
 
@@ -374,26 +404,26 @@ class WaitingRoom(RoomState):
         """What waits for a revision that is being retired might wait for ever: it may never be ready, or hang."""
         for function in self._fleet.functions.values():
             for room in function.revisions[1:]:
-                if room.keeps or not room.waiting or not function.revisions[0].percent:
+                if room.may_keep_waiting or not room.waiting or not function.revisions[0].percent:
                     continue
                 successor = function.revisions[0]
                 for bind in tuple(room.items()):
                     if bind.is_pinned:
                         continue
-                    self._remove(bind, now)
+                    self._state.remove(bind, now)
                     self._move(bind, successor)
                     self._stand(bind, now)
                 if not successor.active:
-                    self._link(successor, now)
+                    self._state.link(successor, now)
 
     def _unlink_unused(self, room: RevisionRoom, now: float) -> None:
         if room.waiting or any(replica.in_flight for group in room.groups for replica in group.replicas):
             room.used_at = now
         if now < room.used_at + UNUSED_S:
-            self._look_for_use(room, room.used_at + UNUSED_S)
+            self._state.check_use_at(room, room.used_at + UNUSED_S)
         else:
             self._fleet.unlink(room)
-            self._take_links()
+            self._state.take_links()
 
     # --- waiting ----------------------------------------------------------------------------------------------------
 
@@ -410,25 +440,25 @@ class WaitingRoom(RoomState):
             return full(bind, self._rng)
         if lane.avoid is not None:
             lane = room.lane_of(bind) or lane  # Who gave way may have been the last in it.
-        self._enqueue(bind, lane, now)
+        self._state.enqueue(bind, lane, now)
         if not room.active:
-            self._link(room, now)
-        if room.patient_until:
-            self._be_patient(room)
+            self._state.link(room, now)
+        if room.declined_until:
+            self._state.recheck_declined(room)
         if room.reserved or len(room.lanes) > 1:
             self._serve(room, now)  # Those who wait may wait for other replicas: this one may run now.
         if room.signal.raised or not room.main.serving:
-            self._signal(room, now)
+            self._state.signal(room, now)
         return None
 
     def _make_place(self, bind: Bind, now: float) -> bool:
         """Refuses waiting requests of tenants that fill more of the room; False: none does, it stays full."""
         function = bind.revision.function
         while function.is_full(bind.size):
-            other = function.holdings.gives_way(bind)
+            other = function.tenants.victim_for(bind)
             if other is None:
                 return False
-            self._remove(other, now)
+            self._state.remove(other, now)
             other.revision.refused += 1
             self.out.append(full(other, self._rng))
         return True
@@ -440,7 +470,7 @@ class WaitingRoom(RoomState):
             bind.revision.refused += 1
             self.out.append(unserved(bind))
             return
-        self._enqueue(bind, lane, now)
+        self._state.enqueue(bind, lane, now)
 
     def _move(self, bind: Bind, room: RevisionRoom) -> None:
         """The request waits for another revision from now on."""
@@ -449,7 +479,7 @@ class WaitingRoom(RoomState):
         bind.group = None
 
     def _expire(self, bind: Bind, now: float) -> None:
-        self._remove(bind, now)
+        self._state.remove(bind, now)
         bind.revision.expired += 1
         self.out.append(too_late(bind, now))
 
@@ -473,7 +503,7 @@ class WaitingRoom(RoomState):
             return
         self._stand(bind, now)
         if not room.active:
-            self._link(room, now)
+            self._state.link(room, now)
         self._review(room, now)
 
     def _review(self, room: RevisionRoom, now: float) -> None:
@@ -483,10 +513,10 @@ class WaitingRoom(RoomState):
         self._serve(room, now)
         if room.failure is not None and not room.has_ready:
             for bind in tuple(room.items()):
-                self._remove(bind, now)
+                self._state.remove(bind, now)
                 room.refused += 1
                 self.out.append(failed(bind, self._rng))
-        self._signal(room, now)
+        self._state.signal(room, now)
 
     # --- binding ----------------------------------------------------------------------------------------------------
 
@@ -496,18 +526,18 @@ class WaitingRoom(RoomState):
         bind.replica = replica
         bind.epoch = replica.epoch
         replica.in_flight += 1
-        group.turn = replica.index + 1
-        if type(bind.prefers) is list:
-            bind.revision.prefixes.record(replica, bind.prefers)
+        group.next_index = replica.index + 1
+        if type(bind.affinity) is list:
+            bind.revision.prefixes.record(replica, bind.affinity)
         if len(lane.serving) > 1:
-            bound = lane.debt_limit(bind.inferences)
-            settle_debts(lane.serving, group, lane.total_share, bind.inferences, bound)
+            bound = lane.deficit_limit(bind.inferences)
+            update_deficits(lane.serving, group, lane.total_share, bind.inferences, bound)
         if replica.limit == 0:
             replica.free -= 1
             bind.credit = 0
             return
         bind.credit, bind.units = replica.take(bind.inferences)
-        bind.want = replica.tell_with_request(now) if replica.told or bind.revision.waiting else None
+        bind.want = replica.want_with_request(now) if replica.sent_class or bind.revision.waiting else None
 
     def _serve(self, room: RevisionRoom, now: float) -> None:
         """Binds waiting requests, best first, while slots are free."""
@@ -527,8 +557,8 @@ class WaitingRoom(RoomState):
                 if chosen is None:
                     break
                 self._bind_waiting(head, chosen, now)
-        if room.patient_until:
-            self._be_patient(room)
+        if room.declined_until:
+            self._state.recheck_declined(room)
 
     def _hand_over(self, room: RevisionRoom, replica: Replica, now: float) -> None:
         """A slot of the replica is free again, and somebody waits.
@@ -552,6 +582,6 @@ class WaitingRoom(RoomState):
         if bind.claim is not None:
             bind.lane.served(bind)
         self._bind(bind, replica, now)
-        if not room.is_told(bind.priority):  # After it was bound: its header has told what remains.
-            self._touch(room)
+        if not room.is_want_sent(bind.priority):  # After it was bound: its header has told what remains.
+            self._state.mark_changed(room)
         self.out.append(bind)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from heapq import heapify, heappop, heappush
 from typing import Final, Generic, TypeVar
 
-SPARE: Final = 1024
+MAX_DEAD: Final = 1024
 """So many entries may lie there dead before anybody looks."""
 
 T = TypeVar("T")
@@ -25,7 +25,7 @@ class Timers(Generic[T]):
         self._line: deque[tuple[float, int, T]] = deque()
         self._heap: list[tuple[float, int, T]] = []
         self._number = 0
-        self._sweep_at = SPARE
+        self._sweep_at = MAX_DEAD
         """Number of entries at which dead ones are taken out."""
 
     def __len__(self) -> int:
@@ -41,7 +41,7 @@ class Timers(Generic[T]):
         if len(self._line) + len(self._heap) > self._sweep_at:
             self._sweep()
 
-    def in_turn(self, when: float, what: T) -> None:
+    def append(self, when: float, what: T) -> None:
         """As :meth:`at`, for one of many whose times rise nearly always."""
         line = self._line
         if line and when < line[-1][0]:
@@ -76,4 +76,4 @@ class Timers(Generic[T]):
         self._line = deque(row for row in self._line if self._matters(row[2]))
         self._heap = [row for row in self._heap if self._matters(row[2])]
         heapify(self._heap)
-        self._sweep_at = 2 * len(self) + SPARE
+        self._sweep_at = 2 * len(self) + MAX_DEAD

@@ -1,0 +1,1 @@
+"""The autoscaler: samples in, decisions with reasons out."""

@@ -22,7 +22,7 @@ from tidegate.function import Revision
 from tidegate.records.decision import Decision, Reason
 from tidegate.records.gateway_sample import Activation
 from tidegate.records.replica_state import ReplicaState
-from tidegate.schema.time_windows import least_scale, readable_windows
+from tidegate.schema.time_windows import min_scale_at, readable_windows
 
 RECENT = 256
 """Logged decisions per function that ``explain`` can show."""
@@ -42,7 +42,7 @@ class ReplicaFacts(Protocol):
 
 
 class FleetContext(Protocol):
-    """What the autoscaler asks of its surroundings about a revision. Each method is called while a decision is made."""
+    """Facts about a revision that the autoscaler reads from its surroundings, each while a decision is made."""
 
     def weights(self, revision: str) -> Mapping[str, float]:
         """Returns the routing weights in force, by accelerator."""
@@ -147,7 +147,7 @@ class Autoscaler:
         self._observations: dict[str, Observation] = {}
         self._notes: dict[str, list[Reason]] = {}
         self._answered: set[str] = set()
-        """Revisions whose activation was answered since the tick began."""
+        """Revisions with an activation answered since the tick began."""
         self._settled: dict[str, Decision] = {}
         """Decisions that are carried out in place of the decided ones, by revision."""
         self._unread: dict[str, str] = {}
@@ -228,7 +228,7 @@ class Autoscaler:
         return left_out
 
     def decide(self, now: float) -> list[Decision]:
-        """Returns one decision for every revision whose fleet is known."""
+        """Returns one decision for every revision with a known fleet."""
         return list(self.decisions_at(now))
 
     def decisions_at(self, now: float) -> Iterator[Decision]:
@@ -241,11 +241,11 @@ class Autoscaler:
             )
         self._answered.clear()
         for revision in self.decider.revisions:
-            # Between two decisions a revision may have been forgotten, or answered: then the fleet is not as was told.
+            # Between two decisions a revision may have been forgotten, or answered: then its fleet is no longer this.
             if revision.id in self._answered:
                 continue
             if revision.id in self._fleet and self.decider.revision(revision.id) is not None:
-                last = self.decider.last(revision.id)  # an activation's, maybe, that came just before the tick
+                last = self.decider.last(revision.id)  # maybe an activation's, from just before the tick
                 yield self._decision(revision, now if last is None else max(now, last.at))
 
     def activated(self, activation: Activation, now: float) -> Decision | None:
@@ -309,14 +309,14 @@ class Autoscaler:
         """Reports the revision's demand and its grant to the limit over all functions."""
         existing, function = observation.existing, revision.function.name
         if not self._context.is_carried_out(revision.id):
-            # It leaves: what it still has counts while it is there, what it would have is nobody's.
+            # It leaves: its replicas count while they are there, its recommendation does not.
             self._totals.wanted(revision.id, Want(0, function=function), existing, 0)
             return
         scaling, wanted = revision.function.scaling, self.decider.wanted(revision.id)
-        # What nobody may take away comes first, as a minimum does.
+        # Replicas that must not be taken away come first, as a minimum does.
         is_kept = scaling.dry_run or not observation.complete
         least = existing if is_kept else max(scaling.min_scale, observation.least)
-        # Who follows into a place, or is tried out in one, keeps it as if it were asked for.
+        # A revision that takes over a place, or is tried out in one, keeps it as if it had demand.
         is_asked_for |= self._context.is_taking_over(revision.id) or (observation.is_rolled_out and existing > 0)
         idle_s = self.decider.idle_s(observation.at, observation)
         idle = wanted if not is_asked_for and is_idle(observation, idle_s) else 0
@@ -353,9 +353,9 @@ class Autoscaler:
             self._unread[revision.id] = unread
         else:
             self._unread.pop(revision.id, None)
-        return least_scale(windows, self._wall())
+        return min_scale_at(windows, self._wall())
 
-    # --- what people ask
+    # --- queries
 
     def weights(self, revision_id: str) -> Mapping[str, float]:
         """Returns the routing weights in force of a revision, by accelerator."""
@@ -413,7 +413,7 @@ def fleet_groups(
     groups = []
     for name in names:
         here = replicas.get(name, ())
-        # On one that it may not use any more every replica is one too many.
+        # On an accelerator that it may no longer use every replica is in excess.
         room = known.get(name, AcceleratorRoom(accelerator=name, room=-sum(each.state in _HERE for each in here)))
         groups.append(
             FleetGroup(

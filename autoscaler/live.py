@@ -93,7 +93,7 @@ class Puller:
             await asyncio.sleep(0)
         if self._gateway_seen is not None:
             for _ in reading:
-                pass  # The collector took no interest in the rest.
+                pass  # The collector has not read the rest.
             self._gateway_seen(sample.with_demands(demands))
 
     def _read(self, unread: Iterable[msgspec.Raw], into: list[RevisionDemand]) -> Iterator[RevisionDemand]:

@@ -1,0 +1,1 @@
+"""The control process: API, rounds, supervision of workers, and the command line."""

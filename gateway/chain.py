@@ -25,7 +25,8 @@ are the host's (``live.py``).
 from typing import TYPE_CHECKING, Final
 
 from tidegate import headers
-from tidegate.activator.commands import Activate, Affinity, Bind, Refuse
+from tidegate.activator.commands import Activate, Refuse
+from tidegate.activator.state.bind import Affinity, Bind
 from tidegate.errors import ErrorKind, Executed
 from tidegate.flow.fair_queue import TenantCharge
 from tidegate.gateway.access.control import Denial
@@ -46,7 +47,7 @@ from tidegate.wire.http1.response_head import ResponseHead
 
 if TYPE_CHECKING:
     from tidegate.aio.proxy.exchange import Exchange
-    from tidegate.wire.bodies.openai import Asked
+    from tidegate.wire.bodies.openai import CallRequest
 
 KEPT_BYTES: Final = 256 * 1024
 """Bytes of a waiting request's body that stay in memory at most."""
@@ -154,7 +155,7 @@ class Chain:
         ex.respond(status, body, extra=b"x-request-id: %b\r\n" % state.request_id)
         return True
 
-    def _model_known(self, ex: "Exchange", model: str | None, asked: "Asked | None") -> None:
+    def _model_known(self, ex: "Exchange", model: str | None, asked: "CallRequest | None") -> None:
         """The body has named the model of the request (``read_model``)."""
         state: RequestState = ex.context
         state.asked = asked
@@ -179,7 +180,7 @@ class Chain:
         state: RequestState = ex.context
         if state.target.router is not None:
             state.ending = Ending.CANCELLED
-            if state.bind is None and self._room.leave(ex, self._clock()):
+            if state.bind is None and self._room.withdraw(ex, self._clock()):
                 self.flush()
         if ex.first_byte:
             ex.truncate()
@@ -316,7 +317,7 @@ class Chain:
         )
         if type(found) is Bind:
             self.forward(ex, found, now)
-            if room.out or room.unsettled:
+            if room.has_work:
                 self.flush()
             return
         if found is not None:
@@ -329,7 +330,8 @@ class Chain:
         """Carries out what the waiting room has decided."""
         room = self._room
         while room.out:
-            commands, room.out = room.out, []
+            commands = room.out[:]
+            room.out.clear()
             for command in commands:
                 kind = type(command)
                 if kind is Bind:
@@ -399,7 +401,7 @@ class Chain:
         if length is None:
             self._begin_unbounded(ex, state, head, bind)
         elif length > _LONG_BYTES and state.keeps_credit:
-            self._room.keeps(bind)
+            self._room.keep_credit(bind)
         if state.target.is_metadata and status == 200 and (ex.is_rpc or ex.head.method == b"GET"):
             self._health.remember(state.target, ex.head.path, bind)
         if head.mentions(b"\nx-request-id:"):
@@ -419,7 +421,7 @@ class Chain:
         if state.is_stream and state.counters is not None:
             state.counters.streaming += 1
         if state.keeps_credit and (state.is_stream or not ex.is_rpc):
-            self._room.keeps(bind)
+            self._room.keep_credit(bind)
 
     def _not_served(
         self, ex: "Exchange", state: RequestState, bind: Bind, status: int, *, is_started: bool
@@ -448,7 +450,7 @@ class Chain:
         state: RequestState = ex.context
         state.ending = Ending.EXPIRED
         if state.bind is None:
-            if self._room.leave(ex, self._clock(), expired=True):
+            if self._room.withdraw(ex, self._clock(), expired=True):
                 self.flush()
             self._errors.expired(ex, state, "its deadline passed before a replica was free for it")
         else:
@@ -458,7 +460,7 @@ class Chain:
         """The client went away (``ProxyApp.abandoned``)."""
         state: RequestState = ex.context
         state.ending = Ending.CANCELLED
-        if state.bind is None and self._room.leave(ex, self._clock()):
+        if state.bind is None and self._room.withdraw(ex, self._clock()):
             self.flush()
 
     # --- count ------------------------------------------------------------------------------------------------------
@@ -491,8 +493,7 @@ class Chain:
             self._grpc.ended(ex)
         if self._access_log is not None and not state.is_uncounted:
             self._access_log.ended(ex, state, _ending(ex, state).value)
-        room = self._room
-        if room.out or room.unsettled:
+        if self._room.has_work:
             self.flush()
 
     def _end_tokens(

@@ -140,7 +140,7 @@ class GatewayCore:
         self.resilience.sweep(now)
         self.shadows.sweep(now)
         self.cold_answers.sweep(now)
-        if self.room.out or self.room.unsettled:
+        if self.room.has_work:
             self.chain.flush()
 
     # --- the end ----------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tidegate.activator.commands import Command
+    from tidegate.activator.state.bind import Command
     from tidegate.aio.proxy.exchange import Exchange, ProxyApp
     from tidegate.aio.proxy.tapped import BodyTap
     from tidegate.aio.upstream.pool import UpstreamPool

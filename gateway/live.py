@@ -14,8 +14,9 @@ from time import monotonic
 from typing import TYPE_CHECKING, TypeVar
 
 from tidegate import metrics
-from tidegate.activator.commands import Activate, Command, Link, Send, Unlink
+from tidegate.activator.commands import Activate, Link, Send, Unlink
 from tidegate.activator.room import RoomCounts, WaitingRoom
+from tidegate.activator.state.bind import Command
 from tidegate.aio.admin.broadcast import Broadcast
 from tidegate.aio.admin.client import FetchError, connect_once, fetch
 from tidegate.aio.admin.endpoint import Request, Response, StreamResponse, serve_endpoint
@@ -39,7 +40,7 @@ from tidegate.gateway.effects import ChainEffects, ExchangeTools, Quotas, RoomHo
 from tidegate.gateway.resilience.resilience import PROBE_TIMEOUT_S
 from tidegate.records.codec import CodecError, decode, encode
 from tidegate.records.route_table import RouteTable
-from tidegate.store.counters import Asking, Counters, EmbeddedPool, SharedPool, Wanted
+from tidegate.store.counters import Asking, EmbeddedPool, SharedCounters, SharedPool, Wanted
 
 if TYPE_CHECKING:
     from tidegate.aio.loop.certificate import Certificate
@@ -139,7 +140,7 @@ class GatewayWorker:
         self._is_signalled = False
         self._retired = False
         self._incarnation = incarnation
-        self._counters: Counters | None = None
+        self._counters: SharedCounters | None = None
         self._sampled = asyncio.Event()
         self.core = GatewayCore(
             room=WaitingRoom(rng=rng, worker_index=config.index),
@@ -273,12 +274,12 @@ class GatewayWorker:
 
     # --- quotas -----------------------------------------------------------------------------------------------------
 
-    def _open_quota_counters(self) -> Counters:
+    def _open_quota_counters(self) -> SharedCounters:
         """Shares quotas from now on, through the pool of this machine."""
         clock, config = LiveClock(), self._config
         pool: SharedPool = EmbeddedPool(clock) if config.quotas is None else SocketPool(config.quotas)
         member = f"{config.worker}.{self._incarnation}"
-        self._counters = counters = Counters(pool, clock, member=member, members=config.workers)
+        self._counters = counters = SharedCounters(pool, clock, member=member, members=config.workers)
         self._tasks.spawn(counters.run(), name="quotas")
         return counters
 

@@ -4,12 +4,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from tidegate.gateway.counting.outcomes import Ending
-from tidegate.gateway.counting.token_metrics import OTHER_MODEL, Call, TokenCounters
+from tidegate.gateway.counting.token_metrics import OTHER_MODEL, Operation, TokenCounters
 from tidegate.gateway.counting.tokens import FunctionTokens, Prompt, Tokens
 from tidegate.gateway.routing.openai_body import is_json
 from tidegate.records.route_table import FunctionRoute
 from tidegate.wire.bodies.json_scan import BINARY_BYTES, ObjectScan
-from tidegate.wire.bodies.openai import KEYS, Asked, asked_by, read_request
+from tidegate.wire.bodies.openai import KEYS, CallRequest, read_request, request_of
 from tidegate.wire.bodies.tokens import PLAIN, SAMPLE_BYTES, script
 from tidegate.wire.http1.response_head import ResponseHead
 
@@ -52,7 +52,7 @@ class TokenAccounting:
         prompt = _prompt(ex, state)
         named = prompt.asked.model or state.target.model
         model = named if named in route.models[:MAX_MODELS] else OTHER_MODEL
-        state.tokens = Tokens(Call.of(ex.head.path), model, prompt, known, counters.tokens, self._clock)
+        state.tokens = Tokens(Operation.of(ex.head.path), model, prompt, known, counters.tokens, self._clock)
 
     def answering(self, ex: "Exchange", tokens: Tokens, head: ResponseHead) -> None:
         """The head of the client's answer is there: reads the body as it passes."""
@@ -86,14 +86,14 @@ def _prompt(ex: "Exchange", state: "RequestState") -> Prompt:
         return Prompt(0, PLAIN, asked)  # The bytes of a form, a sound or a picture are not text.
     if asked is None and ex.body_complete and size <= SCANNED_BYTES:
         read = read_request(body)
-        if type(read) is not Asked:
+        if type(read) is not CallRequest:
             return Prompt(size)
         asked = state.asked = read
     elif asked is None:
         scan = ObjectScan(KEYS)
         scan.feed(body[:SCANNED_BYTES])
-        found = asked_by(scan.found)
-        if type(found) is not Asked:
+        found = request_of(scan.found)
+        if type(found) is not CallRequest:
             return Prompt(size)
         asked = found
         if size > SCANNED_BYTES:

@@ -1,0 +1,1 @@
+"""The laboratory: load generator, traces, simulator and experiments."""

@@ -122,21 +122,21 @@ def parse(text: str, *, source: str) -> dict[str, Profiled]:
     documents = load(text, faults)
     faults.raise_any()
     if len(documents) != 1:
-        faults.say("document", f"{len(documents)} documents", "one, with a list under `profiles`")
+        faults.report("document", f"{len(documents)} documents", "one, with a list under `profiles`")
         faults.raise_any()
     top = Section.of(documents[0], "", faults)
     if top is None:
         raise faults.error()
     items = top.items("profiles")
     if not items:
-        faults.say("profiles", "nothing", "a list of at least one profile", top.node.line)
+        faults.report("profiles", "nothing", "a list of at least one profile", top.node.line)
     found: dict[str, Profiled] = {}
     for index, item in enumerate(items or ()):
         entry = _entry(item, f"profiles[{index}]", faults)
         if entry is None:
             continue
         if entry.accelerator in found:
-            faults.say(f"profiles[{index}].accelerator", f"{entry.accelerator} again", "each once", entry.line)
+            faults.report(f"profiles[{index}].accelerator", f"{entry.accelerator} again", "each once", entry.line)
         found[entry.accelerator] = entry
     top.close()
     faults.raise_any()
@@ -183,16 +183,16 @@ def _check(
     """Checks keys against each other."""
     line, has_times = section.node.line, section.node.get("times") is not None
     if section.node.get("accelerator") is None:
-        faults.say(section.path("accelerator"), "nothing", "the name of an accelerator", line)
+        faults.report(section.path("accelerator"), "nothing", "the name of an accelerator", line)
     if has_times == (section.node.get("base") is not None):
         got = "both" if has_times else "nothing"
-        faults.say(section.path("base or times"), got, "one of the two: how long an execution takes", line)
+        faults.report(section.path("base or times"), got, "one of the two: how long an execution takes", line)
     elif has_times and section.node.get("per-item") is not None:
-        faults.say(section.path("per-item"), "it beside times", "with base only", line)
+        faults.report(section.path("per-item"), "it beside times", "with base only", line)
     if values.get("is_exponential") and values.get("jitter"):
-        faults.say(section.path("jitter"), "it beside exponential", "one of the two", line)
+        faults.report(section.path("jitter"), "it beside exponential", "one of the two", line)
     if gain and values.get("sharing", Sharing.EXCLUSIVE) is Sharing.EXCLUSIVE:
-        faults.say(section.path("gain"), "it with exclusive", "with sharing time-multiplexed or mps", line)
+        faults.report(section.path("gain"), "it with exclusive", "with sharing time-multiplexed or mps", line)
 
 
 def _read(section: Section, rows: tuple[Row, ...], faults: Faults) -> dict[str, Any]:

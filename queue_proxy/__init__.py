@@ -1,0 +1,1 @@
+"""The queue_proxy: the sidecar of a replica that enforces its slots."""

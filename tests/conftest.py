@@ -7,6 +7,9 @@ fixture of their module stay together where tests run side by side. Memory goes 
 import ctypes
 import gc
 from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -24,8 +27,6 @@ HANGS_S = 300
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
     for item in items:
-        if _shares_its_module(item):
-            item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
         for mark in item.iter_markers("needs"):
             if mark.args or set(mark.kwargs) != {"tool"} or mark.kwargs["tool"] not in TOOLS:
                 raise pytest.UsageError(f"{item.nodeid}: needs(tool=...) with one of {', '.join(TOOLS)}; got {mark}")
@@ -35,20 +36,39 @@ def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.timeout(HANGS_S), append=False)
 
 
-def _shares_its_module(item: pytest.Item) -> bool:
-    """Returns whether a fixture of a whole module or class belongs to this test."""
-    if not isinstance(item, pytest.Function):
-        return False
-    definitions = item._fixtureinfo.name2fixturedefs.values()
-    return any(found.scope in ("module", "class") for each in definitions for found in each)
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """With ``--dist loadscope``: a module whose tests share something is one piece of work, every other test is one of
+    its own."""
+    if config.getvalue("dist") != "loadscope":
+        return None
+    from xdist.scheduler.loadscope import LoadScopeScheduling
+
+    class ByModule(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
+        def _split_scope(self, nodeid: str) -> str:
+            module = nodeid.partition("::")[0]
+            return module if _is_shared(config.rootpath / module) else nodeid
+
+    return ByModule(config, log)
+
+
+@cache
+def _is_shared(module: Path) -> bool:
+    """Returns whether tests of this file share a fixture of their module or the result of a function."""
+    text = module.read_text(encoding="utf-8")
+    return 'scope="module"' in text or "@cache" in text
+
+
+def pytest_collection_finish() -> None:
+    """What the collection has made stays until the end: the collector need not look at it again after every module."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
     """Bodies of 20 MB and models would stay in the allocator's arenas until the end of the run."""
-    if nextitem is None or nextitem.path != item.path:
-        gc.collect()
-        if _trim is not None:
-            _trim(0)
+    if _trim is not None and (nextitem is None or nextitem.path != item.path):
+        _trim(0)
 
 
 _trim = getattr(ctypes.CDLL(None), "malloc_trim", None)

@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -62,6 +63,11 @@ IO_FOLDERS = {
     "traces",
     "replay",
     "experiments",
+}
+
+# Cores that lie in a folder that may do IO: the state and the rules of the control round.
+CORES = {
+    f"control/rounds/{name}.py" for name in ("roles", "tracked", "handover", "world", "replacement", "sizes", "weights")
 }
 
 # Modules that a core may not import: clocks, sockets, processes, files, loops.
@@ -159,6 +165,8 @@ def by_folder(module: str) -> str:
 
 def may_do_io(path: Path) -> bool:
     relative = path.relative_to(ROOT)
+    if name_of(path) in CORES:
+        return False
     return relative.name in IO_FILES or bool(IO_FOLDERS.intersection(relative.parts[:-1]))
 
 
@@ -200,6 +208,18 @@ def test_folders_of_the_vocabulary_and_of_wire_use_only_the_ones_named_for_them(
         target = next((folder for folder in MAY_USE if module.startswith(folder.replace("/", ".") + ".")), None)
         assert target is None or target == own or target in MAY_USE[own], (
             f"{name_of(path)}:{line} imports {module}: {own}/ may use only {sorted(MAY_USE[own]) or 'itself'}"
+        )
+
+
+def test_the_cores_of_the_control_round_are_there() -> None:
+    assert {name_of(path) for path in ALL} >= CORES
+
+
+@pytest.mark.parametrize("path", [p for p in ALL if name_of(p).startswith("control/rounds/")], ids=name_of)
+def test_the_control_round_does_not_know_how_it_is_shown(path: Path) -> None:
+    for line, module in imports(path):
+        assert not module.startswith(("control.api", "control.views")), (
+            f"{name_of(path)}:{line} imports {module}: views are made from the round, never the other way round"
         )
 
 
@@ -328,3 +348,101 @@ def test_every_package_is_in_the_list_that_is_built() -> None:
         for path in (ROOT / room).rglob("__init__.py")
     }
     assert set(listed) == found, "pyproject.toml lists the packages one by one; a new folder is added there"
+
+
+# --- size, circles, names ---------------------------------------------------------------------------------------------
+
+MAX_MODULES = 14
+"""Modules of one folder, without its ``__init__``: more hide a folder that is missing."""
+OBJECT_GRAPH = "activator/"
+"""The one circle of files that is allowed: revisions, groups, replicas, lanes and the commands that carry them are one
+graph of objects, which only ``activator/room.py`` changes."""
+
+
+# What is left of the rules below; each goes with the change that mends it.
+FILES_LEFT = ("tidegate/aio/",)
+FOLDERS_LEFT = [["tidegate/aio/proxy", "tidegate/aio/upstream"]]
+
+
+def test_no_folder_holds_more_modules_than_a_reader_can_keep_apart() -> None:
+    modules = Counter(path.parent.relative_to(ROOT).as_posix() for path in ALL if path.name != "__init__.py")
+    crowded = {folder: count for folder, count in modules.items() if count > MAX_MODULES}
+    assert not crowded, f"at most {MAX_MODULES} modules in a folder; group these by what their names share"
+
+
+@cache
+def file_graph() -> dict[str, set[str]]:
+    """Imported files by file; imports for type checkers and inside functions are included."""
+    modules = {name_of(path).removesuffix("/__init__.py").removesuffix(".py").replace("/", "."): path for path in ALL}
+    graph: dict[str, set[str]] = {}
+    for path in ALL:
+        named = {module if module in modules else module.rpartition(".")[0] for _, module in imports(path)}
+        graph[name_of(path)] = {name_of(modules[module]) for module in named & modules.keys()} - {name_of(path)}
+    return graph
+
+
+def folder_graph() -> dict[str, set[str]]:
+    """Imported folders by folder, without those that contain each other: they are one subject."""
+    graph: dict[str, set[str]] = {}
+    for name, targets in file_graph().items():
+        own = Path(name).parent
+        others = {Path(target).parent for target in targets}
+        apart = {other for other in others if not (own.is_relative_to(other) or other.is_relative_to(own))}
+        graph.setdefault(own.as_posix(), set()).update(other.as_posix() for other in apart)
+    return graph
+
+
+def circles(graph: dict[str, set[str]]) -> list[list[str]]:
+    """Returns the sets of nodes that reach each other, two or more each."""
+    sorter = {node: reached(graph, node) for node in graph}
+    found = {tuple(sorted(other for other in seen if node in sorter[other])) for node, seen in sorter.items()}
+    return [list(circle) for circle in sorted(found) if len(circle) > 1]
+
+
+def reached(graph: dict[str, set[str]], start: str) -> set[str]:
+    """Returns the nodes that imports lead to from ``start``."""
+    seen: set[str] = set()
+    todo = list(graph[start])
+    while todo:
+        node = todo.pop()
+        if node not in seen:
+            seen.add(node)
+            todo += graph.get(node, ())
+    return seen
+
+
+def test_no_two_files_need_each_other() -> None:
+    allowed = (OBJECT_GRAPH, *FILES_LEFT)
+    found = [circle for circle in circles(file_graph()) if not all(name.startswith(allowed) for name in circle)]
+    assert not found, "files in a circle, imports for the type checker included, can only be understood together"
+
+
+def test_no_two_folders_need_each_other() -> None:
+    assert [circle for circle in circles(folder_graph()) if circle not in FOLDERS_LEFT] == [], (
+        "folders in a circle are one folder; move what both need below both"
+    )
+
+
+@pytest.mark.parametrize("room", sorted(MAY_IMPORT))
+def test_a_room_has_no_two_classes_of_one_name(room: str) -> None:
+    places: dict[str, list[str]] = {}
+    for path in (path for path in ALL if path.relative_to(ROOT).parts[0] == room):
+        for name in class_names(path):
+            places.setdefault(name, []).append(name_of(path))
+    twice = {name: files for name, files in places.items() if len(files) > 1}
+    assert not twice, f"a word means one thing in {room}/"
+
+
+def class_names(path: Path) -> list[str]:
+    """Names of the public classes of a file."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    return [node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef) and not node.name.startswith("_")]
+
+
+@pytest.mark.parametrize("path", [path for path in ALL if path.name == "__init__.py"], ids=name_of)
+def test_a_package_says_what_it_is_and_nothing_else(path: Path) -> None:
+    body = ast.parse(path.read_text(encoding="utf-8")).body
+    rest = [node for node in body[1:] if name_of(path) != "tidegate/__init__.py" or not isinstance(node, ast.Assign)]
+    assert body and isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant) and not rest, (
+        f"{name_of(path)}: one docstring, no code (tidegate/ alone has its version)"
+    )

@@ -5,10 +5,14 @@ from pathlib import Path
 
 import pytest
 
+from docs.drawings.draw import SourceError, render
+
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *DOCS.rglob("*.md"), *ROOT.glob("examples/**/README.md")])
 
+# Code is shown as it is: the words of the style sheet are for prose.
+CODE = re.compile(r"^(```|~~~).*?^\1|`[^`\n]+`|<!--.*?-->", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)#\s]*)(?:#([^)\s]*))?\)|<img[^>]* src=\"([^\"]+)\"")
 NAMED = re.compile(r"`(?:\.\./)*((?:[\w.-]+/)+[\w.-]+\.(?:py|toml|jsonl|yaml|txt|svg|md))(?::[^`]*)?`")
 BARE = re.compile(r"`(\w+\.py)`")
@@ -16,6 +20,7 @@ MODULE = re.compile(r"python3?(?: -[A-Z] ?| )-m ((?:tidegate|benchmarks|tests)[\
 # Files of users: handlers, and what may lie beside them.
 OF_USERS = {"handler.py", "gateway.py", "control.py", "own.py"}
 TOP = {path.name for path in ROOT.iterdir() if path.is_dir()}
+BANNED = re.compile(r"\b(told|tells|whoever|nobody|somebody|whom|anew)\b", re.IGNORECASE)
 WORDS = 40
 """Most words of the glossary."""
 
@@ -88,9 +93,31 @@ def test_the_glossary_is_short() -> None:
     assert 20 <= len(words) <= WORDS and len(set(words)) == len(words)
 
 
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_programs_are_not_people(page: Path) -> None:
+    text = CODE.sub(lambda match: "\n" * match[0].count("\n"), page.read_text(encoding="utf-8"))
+    for number, line in enumerate(text.splitlines(), start=1):
+        found = BANNED.search(line)
+        assert found is None, f"{name_of(page)}:{number} says {found and found[0]!r}: data is sent, reported, recorded"
+
+
 def test_decisions_have_a_number_each_and_its_title_begins_with_it() -> None:
     numbers = [int(path.name[:4]) for path in (DOCS / "adr").glob("[0-9]*.md")]
     assert len(set(numbers)) == len(numbers)
     for path in (DOCS / "adr").glob("[0-9]*.md"):
         title = path.read_text(encoding="utf-8").splitlines()[0]
         assert re.match(rf"# {int(path.name[:4])}\. [A-Z]", title), f"{name_of(path)}: '# NUMBER. Decision'"
+
+
+@pytest.mark.parametrize("source", sorted((DOCS / "drawings").glob("*.txt")), ids=name_of)
+def test_drawings_are_what_their_sources_say(source: Path) -> None:
+    drawn = render(source.read_text(encoding="utf-8"), source.name)
+    assert source.with_suffix(".svg").read_text(encoding="utf-8") == drawn, "stale: run `make docs`"
+    assert "prefers-color-scheme: dark" in drawn
+
+
+def test_a_fault_of_a_drawing_names_its_line() -> None:
+    with pytest.raises(SourceError, match=r"^x\.txt:2: 'a text of many letters' is wider than its box$"):
+        render("drawing 40 20 | x\nbox a 1 1 5 5 ours | a text of many letters", "x.txt")
+    with pytest.raises(SourceError, match=r"^x\.txt:1: no statement is called circle$"):
+        render("circle 1 1", "x.txt")

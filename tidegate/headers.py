@@ -52,7 +52,7 @@ _GRPC: Final = re.compile(rb"([0-9]{1,8})([HMSmun])")
 _GRPC_SECONDS: Final = {b"H": 3600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6, b"n": 1e-9}
 
 
-class Fields(Protocol):
+class RequestFields(Protocol):
     """The part of a request's head that is needed here."""
 
     def get(self, name: bytes, /) -> bytes | None:
@@ -79,7 +79,7 @@ def read_timeout_s(milliseconds: bytes | None, grpc: bytes | None) -> float | No
     return None
 
 
-def request_timeout_s(head: Fields) -> float | None:
+def request_timeout_s(head: RequestFields) -> float | None:
     """Returns the seconds that a request allows. Returns None if it states no timeout. Raises TimeoutFieldError."""
     ours = head.get(TIMEOUT_MS)
     return read_timeout_s(ours, head.get(b"grpc-timeout") if ours is None else None)

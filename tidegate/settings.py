@@ -321,37 +321,37 @@ def read(
     for section, content in _load(text, faults).items():
         if section not in _SECTIONS:
             allowed = f"{', '.join(_SECTIONS)}{nearest(section, _SECTIONS)}"
-            faults.say(f"[{section}]", "an unknown section", allowed, lines.of(section))
+            faults.report(f"[{section}]", "an unknown section", allowed, lines.of(section))
         elif not isinstance(content, dict):
-            faults.say(section, "a value", f"a section [{section}]", lines.of(section))
+            faults.report(section, "a value", f"a section [{section}]", lines.of(section))
         else:
             for key, value in content.items():
                 _one(f"{section}.{key}", value, base, values, faults, lines)
     for flag, given in (flags or {}).items():
         row = _FLAGS.get(flag)
         if row is None:
-            faults.say(f"--{flag}", "an unknown flag", f"{', '.join(_FLAGS)}{nearest(flag, _FLAGS)}")
+            faults.report(f"--{flag}", "an unknown flag", f"{', '.join(_FLAGS)}{nearest(flag, _FLAGS)}")
         else:
             _take(row, given, f"--{flag}", cwd or base, values, faults)
     if (values.get("gateway.tls_cert") is None) != (values.get("gateway.tls_key") is None):
-        faults.say("gateway.tls-cert, gateway.tls-key", "one of them", "both or none")
+        faults.report("gateway.tls-cert, gateway.tls-key", "one of them", "both or none")
     faults.raise_any()
     return assemble(Settings(), values)
 
 
 def _load(text: str, faults: Faults) -> dict[str, object]:
     if len(text) > MAX_BYTES:
-        faults.say("document", f"{len(text)} characters", f"at most {MAX_BYTES}")
+        faults.report("document", f"{len(text)} characters", f"at most {MAX_BYTES}")
         return {}
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         found = re.search(r" \(at line ([0-9]+), column [0-9]+\)$", str(error))
         message = str(error) if found is None else str(error)[: found.start()]
-        faults.say("document", message, "TOML", None if found is None else int(found[1]))
+        faults.report("document", message, "TOML", None if found is None else int(found[1]))
     except (ValueError, RecursionError) as error:
         # Numbers of thousands of digits and a thousand nested brackets raise other errors than TOMLDecodeError.
-        faults.say("document", type(error).__name__, "TOML of ordinary numbers and depth")
+        faults.report("document", type(error).__name__, "TOML of ordinary numbers and depth")
     return {}
 
 
@@ -361,11 +361,11 @@ def _one(key: str, value: object, base: str, values: dict[str, object], faults: 
         section = key.partition(".")[0]
         known = [name.partition(".")[2] for name in _ROWS if name.startswith(f"{section}.")]
         allowed = f"{', '.join(known)}{nearest(key.partition('.')[2], known)}"
-        faults.say(key, "an unknown key", allowed, lines.of(key))
+        faults.report(key, "an unknown key", allowed, lines.of(key))
         return
     text = _as_text(value)
     if text is None:
-        faults.say(key, f"a {type(value).__name__}", row.kind.allowed, lines.of(key))
+        faults.report(key, f"a {type(value).__name__}", row.kind.allowed, lines.of(key))
         return
     _take(row, text, key, base, values, faults, lines.of(key))
 
@@ -377,7 +377,7 @@ def _take(
         value = row.kind.read(text)
     except UnreadableError:
         got = "another value (not shown)" if row.field in PRIVATE else shown(text)
-        faults.say(where, got, row.kind.allowed, line)
+        faults.report(where, got, row.kind.allowed, line)
         return
     values[row.field] = absolute(base, value) if row.field in PATHS and value is not None else value
 

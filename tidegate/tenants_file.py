@@ -89,7 +89,7 @@ def parse(text: str, *, source: str, base: str, read_key: ReadKey) -> tuple[Tena
     documents = load(text, faults)
     faults.raise_any()
     if len(documents) != 1:
-        faults.say("document", f"{len(documents)} documents", "one, with a list under `tenants`")
+        faults.report("document", f"{len(documents)} documents", "one, with a list under `tenants`")
         raise faults.error()
     top = Section.of(documents[0], "document", faults)
     if top is None:
@@ -98,9 +98,9 @@ def parse(text: str, *, source: str, base: str, read_key: ReadKey) -> tuple[Tena
     items = top.items("tenants")
     if items is None:
         if top.node.get("tenants") is None:
-            faults.say("tenants", "nothing", "a list of tenants", top.node.line)
+            faults.report("tenants", "nothing", "a list of tenants", top.node.line)
     elif len(items) > MAX_TENANTS:
-        faults.say("tenants", f"{len(items)} tenants", f"at most {MAX_TENANTS}", top.node.line)
+        faults.report("tenants", f"{len(items)} tenants", f"at most {MAX_TENANTS}", top.node.line)
     reader = _Reader(faults, base, read_key)
     found = [reader.tenant(item, f"tenants[{index}]") for index, item in enumerate((items or ())[:MAX_TENANTS])]
     top.close()
@@ -124,15 +124,15 @@ class _Reader:
         values = self._values(section, ROWS)
         quotas = section.section("quotas")
         if (line := section.empty("quotas")) is not None:
-            self._faults.say(section.path("quotas"), "nothing", "quotas, or no such key for no limit", line)
+            self._faults.report(section.path("quotas"), "nothing", "quotas, or no such key for no limit", line)
         if quotas is not None:
             values |= self._values(quotas, QUOTA_ROWS)
             quotas.close()
         name = str(values.get("name", ""))
         if section.node.get("name") is None:
-            self._faults.say(section.path("name"), "nothing", TENANT_NAME.allowed, section.node.line)
+            self._faults.report(section.path("name"), "nothing", TENANT_NAME.allowed, section.node.line)
         elif name in self._names:
-            self._faults.say(section.path("name"), shown(name), "each name once", section.node.line)
+            self._faults.report(section.path("name"), shown(name), "each name once", section.node.line)
         self._names.add(name)
         values["keys"] = self._keys(section, name)
         values["functions"] = self._functions(section)
@@ -145,7 +145,7 @@ class _Reader:
             node = section.scalar(row.key)
             if node is None:
                 if row.field != "name" and (line := section.empty(row.key)) is not None:  # A limit may have been lost.
-                    self._faults.say(section.path(row.key), "nothing", f"{row.kind.allowed}, or no such key", line)
+                    self._faults.report(section.path(row.key), "nothing", f"{row.kind.allowed}, or no such key", line)
                 continue
             try:
                 values[row.field] = row.kind.read(node.text)
@@ -158,9 +158,9 @@ class _Reader:
         node = section.take("keys")
         nodes = node.items if isinstance(node, ListNode) else ()
         if node is not None and not isinstance(node, ListNode):  # It may be a key: it is not shown.
-            self._faults.say(section.path("keys"), "not a list (not shown)", f"a list, each {KEY_WORDS}", node.line)
+            self._faults.report(section.path("keys"), "not a list (not shown)", f"a list, each {KEY_WORDS}", node.line)
         if len(nodes) > MAX_KEYS:
-            self._faults.say(section.path("keys"), f"{len(nodes)} keys", f"at most {MAX_KEYS}", section.node.line)
+            self._faults.report(section.path("keys"), f"{len(nodes)} keys", f"at most {MAX_KEYS}", section.node.line)
         for index, item in enumerate(nodes[:MAX_KEYS]):
             where = f"{section.path('keys')}[{index}]"
             kind, _, rest = (item.text if isinstance(item, Scalar) else "").partition(":")
@@ -172,11 +172,11 @@ class _Reader:
                 if known is None:
                     continue
             if known is None:  # The text may be a key: it is not shown.
-                self._faults.say(where, "another value (not shown)", KEY_WORDS, item.line)
+                self._faults.report(where, "another value (not shown)", KEY_WORDS, item.line)
                 continue
             owner = self._owners.setdefault(known, tenant)
             if owner != tenant or known in found:
-                self._faults.say(where, f"a key of {shown(owner)}", "each key once", item.line)
+                self._faults.report(where, f"a key of {shown(owner)}", "each key once", item.line)
             found.append(known)
         return tuple(found)
 
@@ -184,12 +184,12 @@ class _Reader:
         try:
             key = self._read_key(path).strip()
         except OSError as error:
-            self._faults.say(where, f"{shown(path)} ({error.strerror or 'not readable'})", "a file with a key", line)
+            self._faults.report(where, f"{shown(path)} ({error.strerror or 'not readable'})", "a file with a key", line)
             return None
         low, high = KEY_BYTES
         if not low <= len(key) <= high or not all(0x21 <= byte <= 0x7E for byte in key):
             allowed = f"one key of {low} to {high} printable ASCII characters without blanks"
-            self._faults.say(where, f"{shown(path)} with other content (not shown)", allowed, line)
+            self._faults.report(where, f"{shown(path)} with other content (not shown)", allowed, line)
             return None
         return digest(key)
 
@@ -198,9 +198,9 @@ class _Reader:
         allowed = f"1 to {MAX_FUNCTIONS} names, or no such key for every function"
         if nodes is None:
             if (line := section.empty("functions")) is not None:
-                self._faults.say(section.path("functions"), "nothing", allowed, line)
+                self._faults.report(section.path("functions"), "nothing", allowed, line)
             return ()
         if not 1 <= len(nodes) <= MAX_FUNCTIONS:
-            self._faults.say(section.path("functions"), f"{len(nodes)} names", allowed, section.node.line)
+            self._faults.report(section.path("functions"), f"{len(nodes)} names", allowed, section.node.line)
         names = (section.text_of(section.path("functions"), node, FUNCTION_NAME) for node in nodes[:MAX_FUNCTIONS])
         return tuple(dict.fromkeys(name for name in names if name is not None))

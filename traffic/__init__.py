@@ -1,0 +1,1 @@
+"""Weights of groups, cuts by size, ramps and canaries."""

@@ -4,8 +4,9 @@ A new table changes the present objects in place: what a group is owed, the cred
 wait survive it. Channels are opened to the replicas of revisions in use and closed when they fall out of use.
 """
 
-from tidegate.activator.commands import Bind, Link, Unlink
-from tidegate.activator.prefixes import memory_of
+from tidegate.activator.commands import Link, Unlink
+from tidegate.activator.prefixes import blocks_per_replica
+from tidegate.activator.state.bind import Bind
 from tidegate.activator.state.replicas import Group, Replica, links_to
 from tidegate.activator.state.revisions import FunctionState, RevisionRoom
 from tidegate.records.route_table import FunctionRoute, GroupRoute, RevisionRoute, RouteTable
@@ -96,7 +97,7 @@ class Fleet:
         room.is_tagged = bool(route.tags)
         room.failure = route.failure
         room.failure_kind = route.failure_kind
-        room.prefixes.blocks = memory_of(function.hash_on)
+        room.prefixes.blocks = blocks_per_replica(function.hash_on)
         present = {group.accelerator: group for group in room.groups}
         room.groups = []
         for listed in route.groups:

@@ -11,23 +11,23 @@ import zlib
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
-from tidegate.activator.choice import DEBT_LIMIT, Pick, distance, most_owed, place_of, soonest
+from tidegate.activator.choice import DEFICIT_LIMIT, Pick, distance, earliest_finish, largest_deficit, place_of
 from tidegate.flow.fair_queue import FairQueue, TenantCharge
 from tidegate.flow.ordered_queue import OrderedQueue
 
 if TYPE_CHECKING:
-    from tidegate.activator.commands import Affinity, Bind
+    from tidegate.activator.state.bind import Affinity, Bind
     from tidegate.activator.state.replicas import Group, Replica
 
-FADING: Final = 0.99
+DECAY: Final = 0.99
 """How much of the largest request's size is remembered with each further one."""
 
-PATIENCE_S: Final = 0.001
-PATIENCE: Final = 0.05
+MAX_SLOW_GROUP_WAIT_S: Final = 0.001
+SLOW_GROUP_WAIT: Final = 0.05
 """How long a request leaves a slot alone for one of a quicker group: so much of the time that it would take there, at
 most this long. Our choice: some round trips between workers and queue_proxies, and nothing against the work."""
 
-LEANING: Final = 2.0
+AFFINITY_SLACK: Final = 2.0
 """The group that a request prefers takes it although another is owed more, by so many times the largest of the recent
 requests. Our choice, of 2 to 16: what more would find is little (adr/0052)."""
 
@@ -38,7 +38,7 @@ LaneKey = tuple[tuple[str, ...], str | None]
 class Lane:
     """A queue, and the groups that may serve it."""
 
-    __slots__ = ("_grain", "avoid", "groups", "queue", "serving", "slowest_s", "tail", "total_share")
+    __slots__ = ("_recent_max", "avoid", "groups", "queue", "serving", "slowest_s", "tail", "total_share")
 
     def __init__(self, groups: "list[Group]", avoid: str | None = None) -> None:
         self.groups = groups
@@ -54,7 +54,7 @@ class Lane:
         """Sum of their shares."""
         self.slowest_s = 0.0
         """No request takes longer than this for each of its inferences, on any of them."""
-        self._grain = 0.0
+        self._recent_max = 0.0
         self.recount()
 
     def __repr__(self) -> str:
@@ -73,11 +73,11 @@ class Lane:
                 group.each_s = group.expected_s(1)
             self.slowest_s = max(group.each_s for group in self.serving)
 
-    def debt_limit(self, inferences: int) -> float:
+    def deficit_limit(self, inferences: int) -> float:
         """What a group may owe at most, in inferences, when a request of so many has been bound."""
-        grain = self._grain * FADING
-        self._grain = grain = inferences if inferences > grain else grain
-        return DEBT_LIMIT * grain
+        recent_max = self._recent_max * DECAY
+        self._recent_max = recent_max = inferences if inferences > recent_max else recent_max
+        return DEFICIT_LIMIT * recent_max
 
     def push(self, bind: "Bind") -> None:
         """The request waits here, in the place of its key."""
@@ -138,16 +138,16 @@ class Lane:
         groups = self.serving
         if len(groups) == 1:
             group = groups[0]
-            if bind.prefers is not None:
-                return bind.revision.prefer(group, bind.prefers, bind.inferences)
-            return pick(group.replicas, group.turn, bind.inferences, rng)
+            if bind.affinity is not None:
+                return bind.revision.choose_by_affinity(group, bind.affinity, bind.inferences)
+            return pick(group.replicas, group.next_index, bind.inferences, rng)
         able: list[Group] = []
         picked: list[Replica] = []
         for group in groups:
-            if bind.prefers is None:
-                replica = pick(group.replicas, group.turn, bind.inferences, rng)
+            if bind.affinity is None:
+                replica = pick(group.replicas, group.next_index, bind.inferences, rng)
             else:
-                replica = bind.revision.prefer(group, bind.prefers, bind.inferences)
+                replica = bind.revision.choose_by_affinity(group, bind.affinity, bind.inferences)
             if replica is not None:
                 able.append(group)
                 picked.append(replica)
@@ -156,19 +156,19 @@ class Lane:
         chosen = 0 if len(able) == 1 else self._best(able, picked, bind, now)
         if len(able) < len(groups) and self._awaits_quicker(able, able[chosen], bind, now):
             return None
-        if len(able) > 1 and bind.prefers is not None:
-            chosen = self._preferred(able, picked, chosen, bind, bind.prefers, now)
+        if len(able) > 1 and bind.affinity is not None:
+            chosen = self._preferred(able, picked, chosen, bind, bind.affinity, now)
         return picked[chosen]
 
     def _best(self, able: "list[Group]", picked: "list[Replica]", bind: "Bind", now: float) -> int:
         """Which of these groups, each of which could run the request on the replica beside it."""
         if picked[0].limit == 0:
-            return self._soonest(able, picked, bind)
+            return self._earliest_finish(able, picked, bind)
         quick = able
         remaining_s = bind.deadline - now
         if self.slowest_s * bind.inferences > remaining_s:
             quick = in_time(able, bind.inferences, remaining_s)
-        return able.index(most_owed(quick, self.total_share, bind.inferences))
+        return able.index(largest_deficit(quick, self.total_share, bind.inferences))
 
     def _preferred(
         self, groups: "list[Group]", picked: "list[Replica]", best: int, bind: "Bind", by: "Affinity", now: float
@@ -177,8 +177,8 @@ class Lane:
         of the prompt; where time is short or there is no limit, the best."""
         if picked[best].limit == 0 or self.slowest_s * bind.inferences > bind.deadline - now:
             return best
-        floor = groups[best].owed - LEANING * self._grain
-        near = [at for at, group in enumerate(groups) if group.owed >= floor]
+        floor = groups[best].deficit - AFFINITY_SLACK * self._recent_max
+        near = [at for at, group in enumerate(groups) if group.deficit >= floor]
         if isinstance(by, bytes):
             point = zlib.crc32(by)
             return min(near, key=lambda at: distance(point, place_of(groups[at].accelerator), groups[at].share))
@@ -199,22 +199,22 @@ class Lane:
         take whichever slot came first.
         """
         room = bind.revision
-        if room.function.workers == 1 or room.counts_inferences or group.owed >= -bind.inferences:
+        if room.function.workers == 1 or room.counts_inferences or group.deficit >= -bind.inferences:
             return False
-        until = bind.arrived + min(PATIENCE_S, PATIENCE * group.each_s * bind.inferences)
+        until = bind.arrived + min(MAX_SLOW_GROUP_WAIT_S, SLOW_GROUP_WAIT * group.each_s * bind.inferences)
         if now >= until:
             return False
         for other in self.serving:
-            if other.owed > 0.0 and 0.0 < other.each_s < group.each_s and other not in able:
-                room.patient_until = until
+            if other.deficit > 0.0 and 0.0 < other.each_s < group.each_s and other not in able:
+                room.declined_until = until
                 return True
         return False
 
-    def _soonest(self, groups: "list[Group]", picked: "list[Replica]", bind: "Bind") -> int:
+    def _earliest_finish(self, groups: "list[Group]", picked: "list[Replica]", bind: "Bind") -> int:
         """Which of these groups, by the lines at the replicas: those of other workers are taken to be like ours."""
         room = bind.revision
         each = room.function.workers * room.arrivals_inferences / max(1, room.arrivals)
-        return soonest(groups, picked, each, bind.inferences)
+        return earliest_finish(groups, picked, each, bind.inferences)
 
     def _choose_without(
         self, avoid: str, bind: "Bind", now: float, pick: "Pick[Replica]", rng: random.Random

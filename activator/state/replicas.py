@@ -10,7 +10,8 @@ from math import ceil
 from typing import TYPE_CHECKING, Final
 
 from tidegate.activator.choice import expected_s, place_of
-from tidegate.activator.commands import Bind, Send
+from tidegate.activator.commands import Send
+from tidegate.activator.state.bind import Bind
 from tidegate.activator.state.lanes import Lane
 from tidegate.flow.messages import Grant, Limit, ProxyMessage, Short, State, Void, Welcome
 from tidegate.flow.wants import Want, want_class
@@ -30,7 +31,7 @@ KEPT, GOES, WENT = 0, 1, 2
 it was asked back, and goes when its request has ended; it went back before that."""
 RECALLED_SPARE: Final = 64
 """So many numbers more than requests in flight are kept of credits that go back with their request."""
-_UNTOLD: Final = -1
+_UNSENT: Final = -1
 
 
 class Replica:
@@ -58,12 +59,12 @@ class Replica:
         "ready",
         "reserved",
         "rests_until",
+        "sent_class",
+        "sent_kind",
         "sequence",
         "short",
         "short_at",
         "state",
-        "told",
-        "told_key",
     )
 
     def __init__(self, id: str, address: str, group: "Group") -> None:  # noqa: A002 - the record's field
@@ -97,9 +98,9 @@ class Replica:
         self.noted: dict[int, int] = {}
         """Credits with which more has to be done when their request has ended, or can be before; oldest first."""
         self.sequence = 0
-        self.told = _UNTOLD
+        self.sent_class = _UNSENT
         """Class of the want that the queue_proxy knows."""
-        self.told_key = (0, 0, False)
+        self.sent_kind = (0, 0, False)
         self.short: int | None = None
         """Free units it has, since the head does not fit; None: it did not say."""
         self.short_at = 0.0
@@ -136,7 +137,7 @@ class Replica:
         else:
             self.free = sum(units for _, units in self.idle)
 
-    def hear(self, message: ProxyMessage, now: float) -> None:
+    def receive(self, message: ProxyMessage, now: float) -> None:
         """What its queue_proxy says of it; a :class:`Recall` asks for an answer and goes to :meth:`recall`."""
         if isinstance(message, Grant):
             self.idle.extend(message.credits)
@@ -158,7 +159,7 @@ class Replica:
                 self.group.revision.prefixes.forget(self.id)
             self.open = True
             self.limit = message.limit
-            self.told = 0
+            self.sent_class = 0
             self.rests_until = 0.0
         self.refresh()
 
@@ -208,7 +209,7 @@ class Replica:
         self.idle.clear()
         self.noted.clear()
         self.sequence = 0
-        self.told = _UNTOLD
+        self.sent_class = _UNSENT
         self.short = None
         self.refresh()
 
@@ -238,31 +239,31 @@ class Replica:
         amount = sum([lane.queue.count(priority) for lane in lanes if lane.avoid != self.id])
         return (amount + (head is self.reserved), head)
 
-    def tell(self, now: float) -> Want | None:
+    def changed_want(self, now: float) -> Want | None:
         """The want if it has to be told: its class changed, or its head became another kind of request."""
         amount, head = self.level()
         if head is None:
-            return None if self.told == 0 else self._want(0, None, now)
-        if want_class(amount) == self.told and self._kind(head) == self.told_key:
+            return None if self.sent_class == 0 else self._want(0, None, now)
+        if want_class(amount) == self.sent_class and self._kind(head) == self.sent_kind:
             return None
         return self._want(amount, head, now)
 
-    def tell_with_request(self, now: float) -> Want | None:
+    def want_with_request(self, now: float) -> Want | None:
         """The want that remains after a request, for its header; None: zero, and known to be zero."""
-        known = self.told
+        known = self.sent_class
         if known == 0 and not self.group.revision.waiting:
             return None
         amount, head = self.level()
         if head is None and known == 0:
             return None
         want = self._want(amount, head, now)
-        if self.told != known and self.group.has_one:
-            self.group.revision.has_told(want.amount, want.priority)
+        if self.sent_class != known and self.group.has_one:
+            self.group.revision.note_sent(want.amount, want.priority)
         return want
 
-    def forget_told(self) -> None:
+    def forget_sent(self) -> None:
         """What was told may not have arrived, or was dropped: tell it again."""
-        self.told = _UNTOLD
+        self.sent_class = _UNSENT
 
     def _kind(self, head: Bind) -> tuple[int, int, bool]:
         """What of a head must be told when it changes: class, units, whether this replica holds back for it."""
@@ -274,15 +275,15 @@ class Replica:
     def _want(self, amount: int, head: Bind | None, now: float) -> Want:
         """The level as a want, which counts as told."""
         self.sequence = sequence = self.sequence + 1
-        self.told = want_class(amount)
+        self.sent_class = want_class(amount)
         self.short = None
         if head is None:
             return Want(sequence, 0)
         priority, since, _ = head.key
         if self.group.revision.counts_inferences:
-            self.told_key = kind = self._kind(head)
+            self.sent_kind = kind = self._kind(head)
         else:
-            self.told_key = kind = (priority, 1, False)
+            self.sent_kind = kind = (priority, 1, False)
         tail = since
         for lane in self.group.lanes:
             if lane.tail > tail and (lane is head.lane or lane.queue):
@@ -328,7 +329,7 @@ class Replica:
         if self.in_flight:
             self.goes_back(numbers.difference(number for number, _ in held))
         self.refresh()
-        self.forget_told()
+        self.forget_sent()
 
     def goes_back(self, numbers: Iterable[int]) -> None:
         """Credits that are asked back and are not idle: some are busy, others went back before the message came.
@@ -357,17 +358,17 @@ class Group:
 
     __slots__ = (
         "accelerator",
+        "deficit",
         "each_s",
         "lanes",
         "largest",
         "mu_ips",
-        "owed",
+        "next_index",
         "ready",
         "replicas",
         "revision",
         "share",
         "smallest",
-        "turn",
         "weight",
     )
 
@@ -380,8 +381,8 @@ class Group:
         self.mu_ips: float | None = None
         self.each_s = 0.0
         """``expected_s`` of one inference, where it is one of several that serve."""
-        self.owed = 0.0
-        self.turn = 0
+        self.deficit = 0.0
+        self.next_index = 0
         self.replicas: list[Replica] = []
         self.ready = 0
         """Replicas that serve now."""
@@ -407,7 +408,7 @@ class Group:
         limit = next((replica.limit for replica in self.replicas if replica.usable), 1)
         return expected_s(inferences, limit, self.revision.counts_inferences, self.mu_ips / max(1, self.ready))
 
-    def tell(self, now: float) -> list[Send]:
+    def changed_wants(self, now: float) -> list[Send]:
         """The wants that have to be told to its replicas."""
         room, lanes = self.revision, self.lanes
         known: int | None = None
@@ -420,16 +421,17 @@ class Group:
                 known = want_class(lanes[0].queue.count(kind[0]))
         told = []
         for replica in self.replicas:
-            if replica.told == known and replica.ready and (not known or replica.told_key == kind):
+            if replica.sent_class == known and replica.ready and (not known or replica.sent_kind == kind):
                 continue
             if replica.open:
-                want = replica.tell(now)
+                want = replica.changed_want(now)
                 if want is not None:
                     told.append(Send(replica.id, want))
         return told
 
     def __repr__(self) -> str:
-        return f"<Group {self.accelerator} weight {self.weight:g}, owed {self.owed:.1f}, {len(self.replicas)} replicas>"
+        figures = f"weight {self.weight:g}, deficit {self.deficit:.1f}, {len(self.replicas)} replicas"
+        return f"<Group {self.accelerator} {figures}>"
 
 
 def links_to(replica: str, replicas: int, worker_index: int, workers: int) -> bool:

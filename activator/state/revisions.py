@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Final
 
-from tidegate.activator.choice import Pick, most_owed, preferred, replica_pick, settle_debts
-from tidegate.activator.commands import Affinity, Bind
+from tidegate.activator.choice import Pick, largest_deficit, preferred, replica_pick, update_deficits
 from tidegate.activator.prefixes import PrefixIndex
-from tidegate.activator.state.activation import ActivationSignal
+from tidegate.activator.state.bind import Affinity, Bind
 from tidegate.activator.state.lanes import Lane, LaneKey
 from tidegate.activator.state.replicas import Group, Replica
 from tidegate.activator.state.tenants import TenantShares
@@ -19,8 +18,35 @@ from tidegate.flow.wants import want_range
 from tidegate.records.gateway_sample import Activation
 from tidegate.records.route_table import Binding, FailureKind, FunctionRoute, QueueOrder, Spread
 
+REPEAT_S: Final = 0.2
+"""Interval at which a raised activation signal is repeated."""
 SHORT_S: Final = 0.1
 """How long a head that does not fit waits for all replicas to say what they have free. Our choice."""
+
+
+class ActivationSignal:
+    """One revision's signal."""
+
+    __slots__ = ("next_at", "raised")
+
+    def __init__(self) -> None:
+        self.raised = False
+        self.next_at = 0.0
+        """When it has to be told again; meaningful while raised."""
+
+    def __repr__(self) -> str:
+        return f"<ActivationSignal {'raised' if self.raised else 'at rest'}>"
+
+    def update(self, is_wanted: bool, now: float) -> bool:
+        """Takes the present level; True: tell it now (it rose, or it is time to repeat)."""
+        if not is_wanted:
+            self.raised = False
+            return False
+        if self.raised and now < self.next_at:
+            return False
+        self.raised = True
+        self.next_at = now + REPEAT_S
+        return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +74,12 @@ class FunctionState:
         "by_deadline",
         "hash_on",
         "hashes",
-        "holdings",
         "is_early",
         "max_wait_s",
         "name",
         "pick",
         "revisions",
+        "tenants",
         "timeout_s",
         "waiting",
         "waiting_bytes",
@@ -77,7 +103,7 @@ class FunctionState:
         """A request's group is fixed at its arrival."""
         self.waiting = 0
         self.waiting_bytes = 0
-        self.holdings = TenantShares()
+        self.tenants = TenantShares()
         """What each tenant has of the bounds."""
         self.revisions: list[RevisionRoom] = []
 
@@ -86,7 +112,7 @@ class FunctionState:
         self.workers = workers
         self.bound_requests = ceil(route.queue_requests / workers)
         self.bound_bytes = ceil(route.queue_bytes / workers)
-        self.holdings.resize(max(1, self.bound_requests), max(1, self.bound_bytes))
+        self.tenants.resize(max(1, self.bound_requests), max(1, self.bound_bytes))
         self.max_wait_s = route.max_wait_s
         self.timeout_s = route.timeout_s
         self.pick = replica_pick(route.spread)
@@ -112,29 +138,29 @@ class RevisionRoom:
         "arrivals_inferences",
         "cancelled",
         "counts_inferences",
+        "declined_until",
         "expired",
         "failure",
         "failure_kind",
         "function",
         "gone",
         "groups",
+        "handshake_until",
         "id",
         "is_one_line",
         "is_plain",
         "is_tagged",
         "lanes",
         "main",
-        "patient_until",
         "percent",
         "prefixes",
         "refused",
         "reserved",
+        "sent_from",
+        "sent_priority",
+        "sent_to",
         "shape",
         "signal",
-        "told_from",
-        "told_priority",
-        "told_to",
-        "unheard_until",
         "unlink_at",
         "used_at",
         "waiting",
@@ -150,7 +176,7 @@ class RevisionRoom:
         """Of the function's new requests."""
         self.is_tagged = False
         """Clients may ask for it by name, whatever its percent is."""
-        self.patient_until = 0.0
+        self.declined_until = 0.0
         """When the first that waits takes a slot that it has left alone
         (:meth:`tidegate.activator.state.lanes.Lane.choose`); 0: it did not, or that was seen to."""
         self.failure: str | None = None
@@ -175,7 +201,7 @@ class RevisionRoom:
         self.used_at = now
         self.unlink_at = 0.0
         """When to look whether it still is in use, while its replicas are linked."""
-        self.unheard_until = 0.0
+        self.handshake_until = 0.0
         """Until then a replica that has not been heard counts as perhaps ready."""
         self.waiting = 0
         self.waiting_inferences = 0
@@ -183,8 +209,8 @@ class RevisionRoom:
         self._request_moments = self._inference_moments = 0.0
         """Times of those who left less times of those who came: ``moments + waiting * now`` is the integral of waiting
         over time, without a step for the time between."""
-        self.told_priority = 0
-        self.told_from, self.told_to = 1, 0
+        self.sent_priority = 0
+        self.sent_from, self.sent_to = 1, 0
         """While so many of this priority class wait, nothing has to be told to any replica; no number: not known."""
         self.arrivals = 0
         self.arrivals_inferences = 0
@@ -196,7 +222,7 @@ class RevisionRoom:
         return f"<RevisionRoom {self.id} {self.waiting} waiting, {self.replica_count} replicas>"
 
     @property
-    def keeps(self) -> bool:
+    def may_keep_waiting(self) -> bool:
         """Whether those who wait for it may stay: it gets new requests, or has a tag and somebody who serves."""
         return self.percent > 0 or (self.is_tagged and self.has_ready)
 
@@ -230,7 +256,7 @@ class RevisionRoom:
         """Requests wait and no replica is ready, as far as can be known."""
         if not self.waiting or self.has_ready:
             return False
-        if now >= self.unheard_until:
+        if now >= self.handshake_until:
             return True
         return not any(
             replica.linked and replica.state is None
@@ -241,7 +267,7 @@ class RevisionRoom:
 
     # --- affinity ---------------------------------------------------------------------------------------------------
 
-    def prefer(self, group: Group, by: Affinity, inferences: int) -> Replica | None:
+    def choose_by_affinity(self, group: Group, by: Affinity, inferences: int) -> Replica | None:
         """The replica of the group, among those with a free slot, that should take a request; None: none has one."""
         if isinstance(by, bytes):
             return preferred(group.replicas, by, inferences)
@@ -273,8 +299,8 @@ class RevisionRoom:
             return groups
         if bind.group is None or bind.group not in able:
             total = sum(group.share for group in able)
-            bind.group = most_owed(able, total, bind.inferences)
-            settle_debts(able, bind.group, total, bind.inferences, self.main.debt_limit(bind.inferences))
+            bind.group = largest_deficit(able, total, bind.inferences)
+            update_deficits(able, bind.group, total, bind.inferences, self.main.deficit_limit(bind.inferences))
         return [bind.group]
 
     def _open(self, lane: Lane) -> Lane:
@@ -364,7 +390,7 @@ class RevisionRoom:
         function.waiting += 1
         function.waiting_bytes += bind.size
         if bind.claim is not None:
-            function.holdings.add(bind)
+            function.tenants.add(bind)
 
     def part(self, bind: Bind, now: float) -> None:
         """The request waits no more, wherever it stands."""
@@ -383,34 +409,34 @@ class RevisionRoom:
         function.waiting -= 1
         function.waiting_bytes -= bind.size
         if bind.claim is not None:
-            function.holdings.discard(bind)
+            function.tenants.discard(bind)
         if not self.waiting and self.signal.raised:
             self.signal.update(False, now)
 
-    def has_told(self, amount: int, priority: int) -> None:
+    def note_sent(self, amount: int, priority: int) -> None:
         """Each replica knows now what there is to know: so many of this priority class wait."""
         if amount:
-            self.told_priority = priority
-        self.told_from, self.told_to = want_range(amount) if self.is_one_line else (1, 0)
+            self.sent_priority = priority
+        self.sent_from, self.sent_to = want_range(amount) if self.is_one_line else (1, 0)
 
     def settled(self) -> None:
         """What there was to tell has been told."""
         queue = self.main.queue
         head = queue.head() if self.waiting else None
         if head is None:
-            self.has_told(0, 0)
+            self.note_sent(0, 0)
         else:
-            self.has_told(queue.count(head.key[0]), head.key[0])
+            self.note_sent(queue.count(head.key[0]), head.key[0])
 
-    def is_told(self, priority: int) -> bool:
+    def is_want_sent(self, priority: int) -> bool:
         """After one of this priority class came or left: whether there still is nothing to tell."""
         return (
             self.is_one_line
-            and priority == self.told_priority
-            and self.told_from <= self.main.queue.count(priority) <= self.told_to
+            and priority == self.sent_priority
+            and self.sent_from <= self.main.queue.count(priority) <= self.sent_to
         )
 
-    def wish(self, now: float) -> Activation:
+    def activation(self, now: float) -> Activation:
         """What is pushed while nobody serves those who wait."""
         oldest = self.oldest()
         return Activation(

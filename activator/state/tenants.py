@@ -11,10 +11,10 @@ import heapq
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tidegate.activator.commands import Bind
+    from tidegate.activator.state.bind import Bind
 
 
-class Holding:
+class TenantUsage:
     """What one tenant has waiting."""
 
     __slots__ = ("classes", "requests", "size", "tenant", "weight")
@@ -41,8 +41,8 @@ class TenantShares:
     def __init__(self) -> None:
         self.bound_requests = 1
         self.bound_bytes = 1
-        self._tenants: dict[str, Holding] = {}
-        self._heap: list[tuple[float, int, Holding]] = []
+        self._tenants: dict[str, TenantUsage] = {}
+        self._heap: list[tuple[float, int, TenantUsage]] = []
         """(-load, serial number, holding), each holding at least once with no less than its load."""
         self._serial = 0
 
@@ -60,30 +60,30 @@ class TenantShares:
         """The request waits from now on."""
         claim = bind.claim
         assert claim is not None  # only those are told
-        holding = self._tenants.get(claim.tenant)
-        if holding is None:
-            holding = self._tenants[claim.tenant] = Holding(claim.tenant)
-        holding.weight = claim.weight
-        holding.requests += 1
-        holding.size += bind.size
-        holding.classes.setdefault(bind.priority, {})[bind.number] = bind
-        self._enter(holding)
+        usage = self._tenants.get(claim.tenant)
+        if usage is None:
+            usage = self._tenants[claim.tenant] = TenantUsage(claim.tenant)
+        usage.weight = claim.weight
+        usage.requests += 1
+        usage.size += bind.size
+        usage.classes.setdefault(bind.priority, {})[bind.number] = bind
+        self._enter(usage)
 
     def discard(self, bind: "Bind") -> None:
         """The request waits no more; nothing if it was never added."""
         claim = bind.claim
-        holding = None if claim is None else self._tenants.get(claim.tenant)
-        of_class = None if holding is None else holding.classes.get(bind.priority)
-        if holding is None or of_class is None or of_class.pop(bind.number, None) is None:
+        usage = None if claim is None else self._tenants.get(claim.tenant)
+        of_class = None if usage is None else usage.classes.get(bind.priority)
+        if usage is None or of_class is None or of_class.pop(bind.number, None) is None:
             return
-        holding.requests -= 1
-        holding.size -= bind.size
+        usage.requests -= 1
+        usage.size -= bind.size
         if not of_class:
-            del holding.classes[bind.priority]
-        if not holding.requests:
-            del self._tenants[holding.tenant]
+            del usage.classes[bind.priority]
+        if not usage.requests:
+            del self._tenants[usage.tenant]
 
-    def gives_way(self, bind: "Bind") -> "Bind | None":
+    def victim_for(self, bind: "Bind") -> "Bind | None":
         """Who leaves the full room for this request; None: its own tenant fills as much as any other."""
         claim = bind.claim
         most = self._most()
@@ -98,31 +98,31 @@ class TenantShares:
     def _part(self, requests: int, size: int) -> float:
         return max(requests / self.bound_requests, size / self.bound_bytes)
 
-    def _load(self, holding: Holding) -> float:
-        return self._part(holding.requests, holding.size) / holding.weight
+    def _load(self, usage: TenantUsage) -> float:
+        return self._part(usage.requests, usage.size) / usage.weight
 
-    def _most(self) -> Holding | None:
+    def _most(self) -> TenantUsage | None:
         """The one with the highest load."""
         heap = self._heap
         while heap:
-            entered, _, holding = heap[0]
-            if not holding.requests:
+            entered, _, usage = heap[0]
+            if not usage.requests:
                 heapq.heappop(heap)
                 continue
-            load = self._load(holding)
+            load = self._load(usage)
             if load >= -entered:
-                return holding
+                return usage
             self._serial += 1
-            heapq.heapreplace(heap, (-load, self._serial, holding))
+            heapq.heapreplace(heap, (-load, self._serial, usage))
         return None
 
-    def _enter(self, holding: Holding) -> None:
+    def _enter(self, usage: TenantUsage) -> None:
         self._serial += 1
-        heapq.heappush(self._heap, (-self._load(holding), self._serial, holding))
+        heapq.heappush(self._heap, (-self._load(usage), self._serial, usage))
         if len(self._heap) > 4 * len(self._tenants) + 64:
             self._rebuild()
 
     def _rebuild(self) -> None:
-        self._heap = [(-self._load(holding), at, holding) for at, holding in enumerate(self._tenants.values())]
+        self._heap = [(-self._load(usage), at, usage) for at, usage in enumerate(self._tenants.values())]
         self._serial = len(self._heap)
         heapq.heapify(self._heap)

@@ -103,7 +103,7 @@ def _fill(
     while left > 0 and open_names:
         level = min(granted[name] for name in open_names)
         lowest = [name for name in open_names if granted[name] == level]
-        # As far as the next one, or the nearest goal, for all of the lowest at once; the rest one each.
+        # All of the lowest rise at once to the next level or the nearest goal; the rest is given one each.
         steps = [goals[name] - level for name in lowest] + [granted[name] - level for name in open_names]
         step = min(min(each for each in steps if each > 0), left // len(lowest))
         if step == 0:
@@ -158,7 +158,7 @@ class Totals:
         """Returns the present maximum of a revision: its share, and no more than there is place for yet."""
         share = self._granted.get(revision)
         if share is None:
-            # It is seen for the first time: a share is counted out for it at the next tick.
+            # It is seen for the first time: it gets a share at the next tick.
             return existing + min(1, self._free)
         return min(share + self._spare, existing + draining + self._free)
 

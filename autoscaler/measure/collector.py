@@ -78,7 +78,7 @@ class Collector:
         for worker in self._gateways.keys() - self._expected_gateways:
             del self._gateways[worker]
         for replica in self._replicas.keys() - frozenset(replicas):
-            self._replicas.pop(replica).at = -math.inf  # whoever remembers it hears nothing any more
+            self._replicas.pop(replica).at = -math.inf  # stale: cached rows may still refer to it
 
     def touch(self, revision_id: str, now: float) -> None:
         """Notes a sign of work that is in no sample yet (an activation)."""
@@ -127,7 +127,7 @@ class Collector:
                 done = 0
                 yield
         for revision in source.reports.keys() - present:
-            # A worker that no longer lists a revision has nothing of it and will count it from zero again.
+            # A worker that no longer lists a revision has no requests of it and will count it from zero again.
             del source.reports[revision]
         return True
 
@@ -175,7 +175,7 @@ class Collector:
             self._refuse(report, demand, "garbage" if own is None or groups is None else fault or "garbage", now)
             return
         if before is None and not from_zero:
-            # The integral of before is unknown: what waits now is the best guess of the mean.
+            # The earlier integral is unknown: the present queue is the best guess of the mean.
             report.begin_at(demand)
             report.contribution = measured.note_demand(demand, demand, interval_s, now)._replace(
                 waiting_mean=demand.waiting,
@@ -198,7 +198,7 @@ class Collector:
         report.impossible += 1
         if fault == "backwards" and report.impossible >= RESET_AFTER:
             report.begin_at(demand)
-        # What was last known of it stays, with its age, until it is stale.
+        # The last known figures stay, with their age, until they are stale.
         report.contribution = report.contribution or WorkerDemand(now)
 
     def replica(self, sample: ReplicaSample, now: float) -> bool:

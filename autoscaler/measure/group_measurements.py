@@ -17,7 +17,7 @@ class Means(Protocol):
 
     @property
     def limit(self) -> int | None:
-        """Slots of the replica with fewest; 0: no limit, None: not known."""
+        """Slots of the replica with fewest; 0 for no limit, None if unknown."""
         ...
 
     @property

@@ -107,7 +107,7 @@ def observed_group(
         mean_batch = execution_s = queue_s = tail_s = None
     mu_ips = bound if is_learnt else group.mu_ips
     if mu_ips is not None and not 0.0 < mu_ips <= PLAUSIBLE:
-        mu_ips = None  # told by somebody; what is observed is finite, or a recording could not say it
+        mu_ips = None  # given from outside; observations are finite, else a recording could not hold them
     metrics = group.metrics
     if metrics:
         metrics = {name: value for name, value in metrics.items() if 0.0 <= value <= PLAUSIBLE}

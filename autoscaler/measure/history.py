@@ -131,7 +131,8 @@ class History:
         return self._rings * RING_BYTES
 
     def record(self, now: float, function: str, group: str | None, values: Mapping[str, float | None]) -> None:
-        """Records the values at ``now``; ``group`` None: those of the function as a whole. Of two records of one second
+        """Records the values at ``now``; without ``group`` those of the
+        function as a whole. Of two records of one second
         the later counts; an older second is dropped."""
         scopes = self._scopes.setdefault(function, {})
         scope = scopes.get(group)

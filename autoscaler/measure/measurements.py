@@ -51,7 +51,7 @@ class RevisionMeasurements:
     """When the groups' latencies were last processed."""
     is_limit_in_inferences: bool = False
     uneven: set[str] = field(default_factory=set)
-    """Groups whose samples have differed since the set was last read."""
+    """Groups with samples that have differed since the set was last read."""
     crowded_at: float = -math.inf
     """When requests last waited at a gateway for most of an interval."""
     tokens: TokenMeter | None = None
@@ -92,7 +92,7 @@ class RevisionMeasurements:
         if arrivals > 0 or answered > 0 or demand.waiting > 0:
             self.active_at = now
         if waiting_s >= CROWDED * interval_s and demand.waiting > 0 and before.waiting > 0:
-            # At both ends too: a burst of half a second fills nobody's second.
+            # At both ends too: a burst of half a second fills no second.
             self.crowded_at = now
         _add_arrivals(self.arrivals, demand.arrivals_inferences - before.arrivals_inferences, interval_s, now)
         if answered > 0:
@@ -148,7 +148,7 @@ class RevisionMeasurements:
         if slots > 0.0 and self.is_limit_in_inferences and request_s > 0.0:
             slots = max(1.0, slots * request_s / max(inference_s, request_s))
         if busy_s > ROUNDING and request_s > ROUNDING:
-            # Less is rounding, and a quotient of it no number.
+            # Less is rounding; a quotient of it is meaningless.
             lost, unanswered = sample.unanswered - source.unanswered, None
             if lost > MAX_UNANSWERED * requests:
                 unanswered = (float(lost), lost * inference_s / request_s)

@@ -53,7 +53,7 @@ class AppFigures:
             self._sums.add(now, gains)
 
     def metrics(self, apps: Sequence[AppSample], now: float) -> dict[str, float]:
-        """Returns the metrics by name. ``apps``: the last samples of the ready replicas whose figures are fresh."""
+        """Returns the metrics by name. ``apps``: the last samples of the ready replicas with fresh figures."""
         found: dict[str, float] = {}
         for name, field in LEVELS.items():
             level = _mean([getattr(app, field) for app in apps])

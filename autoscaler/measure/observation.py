@@ -28,7 +28,7 @@ class AcceleratorRoom:
 
     accelerator: str
     room: int | None
-    """Further replicas of this revision that fit now, beside the existing ones; None: no limit known."""
+    """Further replicas of this revision that fit now, beside the existing ones; None if no limit is known."""
     price_per_hour: float | None = None
     mu_ips: float | None = None
     """Service rate of one replica, learnt or from a profile."""
@@ -63,7 +63,7 @@ class GroupObservation(msgspec.Struct, frozen=True, gc=False):
     mu_ips: float | None = None
     """Service rate of one replica: learnt here at the concurrency limit, else as given with the fleet."""
     is_mu_learnt: bool = False
-    """Whether the rate was learnt at the limit; a given one may be a profile's."""
+    """True if the rate was learnt at the limit; a given one may be a profile's."""
     mu_bound_ips: float | None = None
     """Yield of one replica so far: below the limit it is a lower bound of the service rate."""
     mu_expected_ips: float | None = None
@@ -138,7 +138,7 @@ class _Counted:
     existing: int
     """Ready and starting replicas."""
     ceiling: int | None
-    """Replicas that could exist at most; None: no limit known."""
+    """Maximum of replicas that could exist; None if no limit is known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,7 +199,7 @@ class Observation(_Counted, msgspec.Struct, frozen=True, kw_only=True, dict=True
     least: int = 0
     """Replicas that a window of time asks for now."""
     is_rolled_out: bool = False
-    """Whether the revision is kept ready without requests: it is rolled out, or returns."""
+    """True if the revision is kept ready without requests: it is rolled out, or returns."""
     most: int | None = None
     """Replicas that the limit over all functions leaves to this revision; None if there is no such limit."""
     tokens: TokenRates | None = None
@@ -221,7 +221,7 @@ class Observation(_Counted, msgspec.Struct, frozen=True, kw_only=True, dict=True
 
     @property
     def is_quiet(self) -> bool:
-        """Whether certainly nothing arrives, waits or is in flight."""
+        """True if certainly nothing arrives, waits or is in flight."""
         there = (self.waiting, self.rps, self.concurrency)
         return self.complete and max(*there, *(group.concurrency for group in self.groups)) <= ROUNDING
 

@@ -132,7 +132,7 @@ class _Cell:
         self.pending_requests = self.pending_inferences = self.pending_busy_s = self.pending_execution_s = 0.0
         self.used_at = 0.0
         self.is_stalled = False
-        """Whether the recent work is a stall's, and not in the mean."""
+        """True if the recent work is a stall's, and not in the mean."""
 
     @property
     def batch(self) -> float:
@@ -167,7 +167,7 @@ class _Cell:
             _KNOWN.unpack(kept)
         )
         if fresh < FOLD_REQUESTS and not (
-            # So much work would have ended as many.
+            # This much work would have ended as many.
             requests > 0.0 and busy_s > STALL * FOLD_REQUESTS * seconds
         ):
             return False
@@ -195,7 +195,7 @@ class _Cell:
             since = now
         count, items, work_s = count + fresh, items + inferences, work_s + busy_s
         if count >= RECENT_REQUESTS and now - since >= RECENT_S:
-            # Whether the work of the last seconds is another model's than the one that the mean is of.
+            # The mean may be of another model than the work of the last seconds.
             if requests > 0.0:
                 off = abs(work_s / items * (batch / seconds) - 1.0)
                 if off > CHANGED and off > CHANGE_SIGMAS * math.sqrt(noise / count):
@@ -256,7 +256,7 @@ class _Below(NamedTuple):
 
     mu_ips: float
     is_limit: bool
-    """Whether higher occupancy brings no more."""
+    """True if higher occupancy brings no more."""
     min_execution_s: float
     """The smallest execution time."""
     expected_ips: float | None
@@ -390,7 +390,7 @@ class GroupRates:
         return is_first
 
     def rate(self, batch: float | None) -> Rate | None:
-        """Returns the rate of one replica for requests of about ``batch`` inferences; ``batch`` None: as they last
+        """Returns the rate of one replica for requests of about ``batch`` inferences; without ``batch`` as they last
         were. Returns None before anything was learnt."""
         full = self._full
         if full is None:

@@ -17,8 +17,6 @@ from tidegate.records.replica_sample import SparseHistogram
 
 UPPER_MICROS = tuple(bucket_upper_micros(index) for index in range(BUCKETS))
 LOWER_MICROS = (0, *UPPER_MICROS[:-1])
-TIE = 1e-9
-"""A rank this near to a cumulative count counts as equal to it."""
 
 
 class RecentSums:
@@ -127,7 +125,7 @@ class RecentWork:
         requests, inferences, execution_s, queue_s = marks[0][1]
         until = self._requests, self._inferences, self._execution_s, self._queue_s
         if until[0] <= requests:
-            # Small numbers again: sums that grow for ever would lose what is small.
+            # Back to small numbers: sums that grow for ever would lose small terms.
             self._requests = self._inferences = 0
             self._execution_s = self._queue_s = 0.0
             marks.clear()
@@ -182,10 +180,10 @@ def gained(histogram: SparseHistogram, before: Seen) -> tuple[Gain, Seen] | None
     impossible. Buckets that shrank (an unannounced reset) have grown by nothing."""
     if not histogram:
         return NO_GAIN, NOTHING_SEEN
-    buckets, counts = zip(*histogram)  # noqa: B905 - pairs, whose check takes as long as all of it
+    buckets, counts = zip(*histogram)  # noqa: B905 - a check of the pairs would take as long as all the rest
     known_buckets, known = before
     if buckets == known_buckets:
-        # Nearly always the same buckets as before; numbers that are none fail a comparison.
+        # Nearly always the same buckets as before; a NaN fails a comparison.
         if counts == known:
             return NO_GAIN, before
         more = list(map(sub, counts, known))
@@ -325,21 +323,3 @@ def _spread(buckets: Sequence[int], counts: Sequence[int], over: Sequence[int]) 
     """Returns ``counts`` of ``buckets``, with zeros for the other buckets of ``over``."""
     get = dict(zip(buckets, counts, strict=True)).get
     return [get(index, 0) for index in over]
-
-
-def histogram_quantile(q: float, buckets: Sequence[tuple[float | None, float]]) -> float | None:
-    """Returns the q-quantile of cumulative buckets ``(upper bound, count)``, as model servers publish them; an upper
-    bound of None is infinity. Linear inside the bucket, whose lower edge is the bound before it, 0 for the first. In
-    the infinite bucket it is the largest finite bound. Returns None without observations."""
-    total = buckets[-1][1] if buckets else 0.0
-    if not total > 0:
-        return None
-    rank, lower, below = q * total, 0.0, 0.0
-    for upper, count in buckets:
-        own = count - below
-        if own > 0 and count >= rank - TIE:
-            if upper is None:
-                return lower
-            return lower + (upper - lower) * min(1.0, max(0.0, rank - below) / own)
-        lower, below = lower if upper is None else upper, max(below, count)
-    return lower

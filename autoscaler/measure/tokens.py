@@ -5,7 +5,7 @@ with the tokens that they are expected to take. A replica's rate in tokens is it
 limit (``tidegate.autoscaler.measure.rates``), times the tokens that an inference had then. So both describe the same
 work: the rate in tokens holds while the sizes of requests change and the rate in inferences has to be learnt again.
 
-A revision whose gateways report no tokens has none of this.
+Without reports of tokens by its gateways a revision has none of this.
 """
 
 from collections.abc import Callable, Iterable
@@ -19,7 +19,7 @@ from tidegate.records.gateway_sample import GroupTokens, TokensSeen
 SLOTS: Final = 10
 """Seconds over which rates are taken, as those in inferences are."""
 MEMORY: Final = 200.0
-"""Inferences whose size is remembered, as many as requests in a service rate
+"""Number of inferences with a remembered size, as many as requests in a service rate
 (``tidegate.autoscaler.measure.rates``)."""
 OUTLIER_AFTER: Final = 20.0
 MAX_TIMES: Final = 100.0
@@ -86,7 +86,7 @@ class TokenMeter:
     def note(
         self, report: TokensSeen, before: TokensSeen | None, now: float, full_at: Callable[[str], float | None]
     ) -> bool:
-        """Adds the growth since ``before`` (None: since the start of the worker); returns False if it is impossible and
+        """Adds the growth since ``before`` (None for the start of the worker); returns False if it is impossible and
         left out. ``full_at``: when a replica of a group was last full."""
         known = before or _NOTHING
         gains = [getattr(report, name) - getattr(known, name) for name in _COUNTERS]

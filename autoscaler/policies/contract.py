@@ -25,7 +25,7 @@ class Recommendation(msgspec.Struct, frozen=True, kw_only=True):
     desired: int | None
     """Replicas over all groups; None to hold (no data)."""
     groups: tuple[GroupDecision, ...] | None = None
-    """Replicas by accelerator, from policies that choose accelerators. None: the number is spread by price."""
+    """Replicas by accelerator, from policies that choose accelerators. With None the number is spread by price."""
     reasons: tuple[Reason, ...] = ()
     is_zero_settled: bool = False
     """True if zero was decided by a protocol of the policy's own; the protocol of the limits is then skipped."""

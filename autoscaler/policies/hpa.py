@@ -71,7 +71,7 @@ class HpaScaler:
         return count
 
     def begin(self, now: float, count: int) -> None:
-        """Notes ``count`` replicas that run already and whose recommendation is not remembered: a restart shrinks
+        """Notes ``count`` replicas that run already, without a remembered recommendation: a restart shrinks
         nothing before a cool-down has passed."""
         self._recommended.append((now, count))
         self._changed_at = now
@@ -231,9 +231,9 @@ def warnings(function: Function) -> tuple[str, ...]:
         return ()
     if metric not in reported:
         known = ", ".join(sorted({*BUILT_IN, *OF_DEVICES, *reported}))
-        return (f"policy.metric {metric}: nobody tells it, so the size will be held; known: {known}",)
+        return (f"policy.metric {metric}: no source reports it, so the size will be held; known: {known}",)
     if not function.user_metrics:
-        return (f"policy.metric {metric}: only the model server tells it, and spec.metrics is not given",)
+        return (f"policy.metric {metric}: only the model server reports it, and spec.metrics is not given",)
     return ()
 
 

@@ -104,7 +104,7 @@ def _below(limit: int) -> int | None:
 
 
 class LimitLearner:
-    """The limit of one group. ``slo_s`` None: any execution time is good. ``most``: the maximum that the server
+    """The limit of one group. Without ``slo_s`` any execution time is good. ``most``: the maximum that the server
     declares."""
 
     __slots__ = ("_levels", "_most", "_slo_s", "limit")

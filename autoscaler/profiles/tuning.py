@@ -136,7 +136,7 @@ class _TunedGroup:
 
 
 class Tuners:
-    """The learnt limits of all groups whose concurrency is ``auto``, by revision and accelerator."""
+    """The learnt limits of all groups with concurrency ``auto``, by revision and accelerator."""
 
     __slots__ = ("_groups", "_stored", "_waited")
 
@@ -201,7 +201,7 @@ class Tuners:
 
     def _advised(self, group: _TunedGroup, now: float, is_crowded: bool) -> Advice | None:
         if not group.intervals:
-            return None  # nothing was heard: nothing moves
+            return None  # no samples: nothing changes
         least = CROWDED_FULL if is_crowded else FULL
         full = [each for each in group.intervals if each.used >= least]
         is_known = not all(each.is_lost for each in group.intervals)

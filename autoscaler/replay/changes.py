@@ -1,4 +1,4 @@
-"""What a replay is to decide with instead: another policy, other parameters, another target."""
+"""Changes to a function for a replay: another policy, other parameters, another target."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -11,13 +11,13 @@ from tidegate.manifest.builder import SLA_POLICY
 from tidegate.schema.rows import Row, assemble, by_spelling
 
 READ_BY_POLICIES: Final = ("scaling.", "sla.", "concurrency", "gpu.core_percentage")
-"""Where the values lie that a policy or the limits look at."""
+"""Prefixes of the fields that a policy or the limits read."""
 
 
 def changed(function: Function, policy: str | None, given: Sequence[str]) -> Function:
-    """``function`` under ``policy`` (None: its own) with the settings of ``given``, each ``KEY=VALUE``: a key of the
-    annotations (``latency``, ``max-scale``), or ``policy.NAME`` for a parameter of the policy. Parameters of another
-    policy than its own are not taken over. Raises InvalidInputError with all faults."""
+    """Returns ``function`` under ``policy`` (default: its own) with the settings of ``given``, each ``KEY=VALUE``: a
+    key of the annotations (``latency``, ``max-scale``), or ``policy.NAME`` for a parameter of the policy. Parameters of
+    another policy than its own are not taken over. Raises InvalidInputError with all faults."""
     faults: list[Fault] = []
     name = function.scaling.policy if policy is None else policy
     is_known = name in registry.names()
@@ -32,7 +32,7 @@ def changed(function: Function, policy: str | None, given: Sequence[str]) -> Fun
             faults.append(Fault("--set", repr(text), "KEY=VALUE"))
         elif key.startswith(PARAMETER_PREFIX):
             if not is_known:
-                continue  # whose parameters there are is not known
+                continue  # of an unknown policy
             row = rows.get(key.removeprefix(PARAMETER_PREFIX))
             if _accepts(row, key, value, _known(rows, PARAMETER_PREFIX), faults):
                 assert row is not None
@@ -87,8 +87,8 @@ def _check(function: Function) -> None:
 
 
 def unrecorded(policy: str | None, given: Sequence[str]) -> Function:
-    """The function behind a trace that tells of none: all defaults but ``given``. Without a policy it has the one that
-    a deployed function would have."""
+    """Returns the function behind a trace without a header: all defaults except ``given``. Without a policy it has the
+    one that a deployed function would have."""
     start = Function(name="trace", server=Server(kind=ServerKind.COMMAND), models=("trace",))
     if policy is None:
         has_latency = any(text.partition("=")[0].strip().removeprefix(PREFIX) == "latency" for text in given)

@@ -14,14 +14,14 @@ def read(path: Path, function: str) -> list[Decision]:
     try:
         lines = path.read_bytes().splitlines()
     except OSError as error:
-        faults.say("--log", error.strerror or str(error), "a file that can be read")
+        faults.report("--log", error.strerror or str(error), "a file that can be read")
         raise faults.error() from error
     found: list[Decision] = []
     for number, line in enumerate(lines, 1):
         try:
             found.append(decode(line, Decision))
         except CodecError as error:
-            faults.say("line", str(error), "a decision as JSON", number)
+            faults.report("line", str(error), "a decision as JSON", number)
     faults.raise_any()
     about = [each for each in found if each.function == function]
     if not about:

@@ -1,8 +1,8 @@
-"""A recording once more, under the clock that it carries: by the policy that was recorded, or by another one.
+"""Replays a recording under the clock that it carries: with the policy that was recorded, or with another one.
 
-Observations are what they were: nothing here answers a decision, neither with replicas nor with latencies. So another
-policy is shown what the recorded one brought about, and what it would have done *at each of these moments* stands
-beside what was done.
+Observations stay as recorded: nothing here answers a decision, neither with replicas nor with latencies. So another
+policy sees the consequences of the recorded one. Its decision *at each of these moments* is shown beside the recorded
+one.
 """
 
 from collections.abc import Iterable, Sequence
@@ -22,7 +22,7 @@ from tidegate.records.decision import Decision
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Where a replay parts from its recording."""
+    """The place at which a replay departs from its recording."""
 
     line: int
     at: float
@@ -34,32 +34,32 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """One step with the decision of the replay; ``recorded`` is in the step."""
+    """One step with the decision of the replay; the recorded decision is in the step."""
 
     step: Step
     replayed: Decision
     is_missed: bool | None
-    """Whether the observation misses the SLA; None: it does not tell, or there is none."""
+    """True if the observation misses the SLA; None if there is no SLA or no latency."""
 
 
 @dataclass(frozen=True, slots=True)
 class Played:
     function: Function
-    """With which the replay decided."""
+    """The function that the replay decided with."""
     revision: str
     moments: tuple[Moment, ...]
     compared: int
-    """Decisions of the recording that the replay's were compared with."""
+    """Number of recorded decisions that the replay's were compared with."""
     difference: Difference | None
-    """The first one; None: there is none, or nothing was compared."""
+    """The first difference; None if there is none, or nothing was compared."""
     left_out: int = 0
-    """Steps without a state to go on from: a part before them is missing, or of another version of this program."""
+    """Steps without a state to continue from: a part before them is missing, or of another version of this program."""
 
 
 def again(lines: Sequence[tuple[int, Line]]) -> Played:
-    """The recorded policy decides again, from what it remembered at the headers that say so; every decision is
-    compared. Where a part is missing, or is of another version of this program, its steps and those up to the next such
-    header are left out."""
+    """Replays with the recorded policy, from its recorded state at the headers that have one; compares every decision.
+    If a part is missing, or is of another version of this program, its steps and those up to the next such header are
+    left out."""
     decider, revision, moments = Decider(), None, list[Moment]()
     compared, difference, left_out = 0, None, 0
     unlike: InvalidInputError | None = None
@@ -93,7 +93,7 @@ def again(lines: Sequence[tuple[int, Line]]) -> Played:
 
 
 def instead(lines: Sequence[tuple[int, Line]], function: Function) -> Played:
-    """``function`` (another policy, other parameters) decides, from the beginning that it would have had itself."""
+    """Replays with ``function`` (another policy, other parameters), from the initial state that it would have had."""
     decider, revision, moments = Decider(), None, list[Moment]()
     begins: Header | None = None
     for number, line in lines:
@@ -114,7 +114,7 @@ def instead(lines: Sequence[tuple[int, Line]], function: Function) -> Played:
 
 
 def is_missed(step: Step, function: Function) -> bool | None:
-    """Whether the SLA was missed in the window of the observation."""
+    """Returns whether the SLA was missed in the window of the observation."""
     limit_s, seen = function.sla.latency_s, step.observation
     if limit_s is None or seen.latency_s is None:
         return None
@@ -122,8 +122,8 @@ def is_missed(step: Step, function: Function) -> bool | None:
 
 
 def _restore(decider: Decider, line: Header, number: int) -> InvalidInputError | None:
-    """Goes on from what a header says; the fault where it is of another version. Raises InvalidInputError where it is
-    of none."""
+    """Continues from the state of a header. Returns the fault if the state is of another version. Raises
+    InvalidInputError if it is no state."""
     allowed = "what the policy remembered, as this version of the program writes it; with --policy or --set any will do"
     try:
         decider.restore(line.deployed, line.state)
@@ -145,7 +145,7 @@ def _decide(decider: Decider, step: Step, number: int) -> Decision:
             return decider.activate(step.activation, seen.at, seen)
         return decider.tick(seen.at, seen)
     except (TypeError, AttributeError) as error:
-        # Figures of the right kind never get here (a test sends all sorts): a state was written by hand.
+        # Valid figures never get here (a test sends all sorts): a state was written by hand.
         fault = Fault("state", f"{type(error).__name__}: {error}", "what the policy remembered", number)
         raise InvalidInputError("recording", [fault]) from error
 
@@ -159,7 +159,7 @@ def _difference(number: int, recorded: Decision, replayed: Decision) -> Differen
 
 
 def _first_difference(one: Any, other: Any, path: str) -> tuple[str, Any, Any]:
-    """The first place, in the order of the fields, at which two plain values differ."""
+    """Returns the first place, in the order of the fields, at which two plain values differ."""
     pairs: Iterable[tuple[str, Any, Any]] = ()
     if isinstance(one, dict) and isinstance(other, dict):
         names = [*one, *(name for name in other if name not in one)]

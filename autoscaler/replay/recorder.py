@@ -1,13 +1,13 @@
-"""Recordings of all revisions, bounded in memory and on disk.
+"""Records all revisions, bounded in memory and on disk.
 
 The last steps of a revision are its *part*, in memory, as the very objects that were decided upon: recording costs a
-tick an append. A part that is full is encoded and compressed in a thread, off the loop, and appended to the revision's
-file. Every part begins with a header of its own, so that any of them can be the first one left.
+tick an append. A full part is encoded and compressed in a thread, off the loop, and appended to the revision's file.
+Every part begins with a header of its own, so that any of them can be the first one left.
 
 Bounds: ``PART_FIGURES`` observations of groups per revision in memory (some 60 KB), two files of ``FILE_BYTES`` per
-revision and ``TOTAL_BYTES`` in all on disk, of which those that were written longest ago go first. What is more than
-``FLUSH_FIGURES`` at a time (once a second) is dropped: a deployment of thousands of busy groups records a part of what
-they do, and neither a core nor a disk is busy with it.
+revision and ``TOTAL_BYTES`` in all on disk. The files written longest ago are deleted first. More than
+``FLUSH_FIGURES`` at a time (once a second) is dropped: a deployment of thousands of busy groups is recorded in part,
+and neither a core nor a disk is busy with it.
 """
 
 import asyncio
@@ -28,28 +28,28 @@ from tidegate.records.gateway_sample import Activation
 
 PART_FIGURES = 100
 FILE_BYTES = 512 * 1024
-"""A file that has grown to this size becomes ``.1`` and a new one begins."""
+"""Size at which a file becomes ``.1`` and a new one begins."""
 TOTAL_BYTES = 256 * 1024 * 1024
 FLUSH_FIGURES = 2000
 """About 15 ms of processor time and 200 KB."""
 STATE_EVERY = 60
-"""Steps after which the next part says what is remembered: that takes longer than a decision."""
+"""Steps after which the next part has the policy's state: recording it takes longer than a decision."""
 COUNT_EVERY = 60
-"""The folder is measured at every so many writes."""
+"""Writes between two measurements of the folder."""
 LEVEL = 1
-"""Of compression: fast; observations are alike, so that they shrink to a tenth or less."""
+"""Compression level: fast; observations are alike, so that they shrink to a tenth or less."""
 SUFFIX = ".ndjson.gz"
 
 
 @dataclass(slots=True)
 class Part:
-    """Steps of one revision, one after the other."""
+    """Successive steps of one revision."""
 
     header: Header
     room: int
-    """Observations of groups that it still takes."""
+    """Observations of groups that still fit."""
     since_state: int = 0
-    """Steps before it since the last header that says what is remembered."""
+    """Steps since the last header with a state, before this part."""
     figures: int = 0
     steps: list[tuple[Observation, Activation | None, Decision]] = field(default_factory=list)
 
@@ -70,7 +70,7 @@ class Part:
 
 
 class Recorder:
-    """Without a directory the present parts are all there is."""
+    """Keeps the parts. Without a directory only the present parts are kept."""
 
     def __init__(
         self,
@@ -88,19 +88,19 @@ class Recorder:
         self._flush_figures = flush_figures
         self._parts: dict[str, Part] = {}
         self._full: list[Part] = []
-        """Waiting for the disk."""
+        """Parts that wait for the disk."""
         self._resting: dict[str, tuple[Header, int]] = {}
-        """Revisions that lost a part when there was too much to write: where they stopped, and for how many steps more
-        they are not recorded."""
+        """Revisions that lost a part when there was too much to write: the header where they stopped, and for how many
+        steps more they are not recorded."""
         self._losers: dict[str, int] = {}
-        """Those that have not written one since, with the write at which they lost: the first of them come first."""
+        """Those that have not been written since, with the write at which they lost: the earliest come first."""
         self._writing = asyncio.Lock()
         self._writes = 0
         self.fault: str | None = None
-        """Why something could not be recorded lately; None: everything was."""
+        """Why something could not be recorded lately; None if everything was."""
 
     def part(self, revision: Revision, decider: Decider, now: float) -> Part | None:
-        """Where the step that is decided next belongs; None: it is not recorded."""
+        """Returns the part for the step that is decided next; None if it is not recorded."""
         name = revision.id
         part = self._parts.get(name)
         if part is not None:
@@ -124,7 +124,7 @@ class Recorder:
     def _begun(
         self, name: str, decider: Decider, before: Header, now: float, since_state: int, room: int | None = None
     ) -> Part | None:
-        """A new part behind ``before``."""
+        """Begins a new part after ``before``."""
         state = None
         if since_state >= STATE_EVERY:
             since_state = 0
@@ -139,7 +139,7 @@ class Recorder:
         return part
 
     def forget(self, revision_id: str) -> None:
-        """The revision is gone; what was recorded of it stays until the disk's bound needs its place."""
+        """Ends the recording of a removed revision; its files stay until the disk's bound needs the place."""
         part = self._parts.pop(revision_id, None)
         self._resting.pop(revision_id, None)
         self._losers.pop(revision_id, None)
@@ -147,7 +147,7 @@ class Recorder:
             self._full.append(part)
 
     async def flush(self) -> None:
-        """Brings full parts to disk, in a thread."""
+        """Writes full parts to disk, in a thread."""
         if not self._full:
             return
         async with self._writing:
@@ -156,8 +156,8 @@ class Recorder:
             del self._full[:count]
 
     def _chosen(self) -> list[Part]:
-        """The full parts that are written. A revision that loses one rests for a while, so that all have their turn,
-        and begins again with what it then remembers."""
+        """Returns the full parts to write. A revision that loses one rests for a while, so that all get a share, and
+        begins again with its state of that time."""
         kept, left = [], self._flush_figures
         for part in sorted(self._full, key=lambda part: self._losers.get(part.revision, math.inf)):
             left -= part.figures
@@ -172,7 +172,7 @@ class Recorder:
         return kept
 
     def close(self) -> None:
-        """Brings everything to disk, present parts too."""
+        """Writes everything to disk, present parts too."""
         self._write([*self._full, *self._parts.values()])
         self._full.clear()
         self._parts.clear()
@@ -180,7 +180,8 @@ class Recorder:
     # --- reading
 
     async def lines(self, revision_id: str) -> Iterator[bytes]:
-        """The recording of a revision, oldest first, in pieces of whole lines; nothing where nothing was recorded."""
+        """Returns the recording of a revision, oldest first, in pieces of whole lines; empty if nothing was
+        recorded."""
         async with self._writing:
             files = [] if self._directory is None else await asyncio.to_thread(self._read, revision_id)
             kept = [part for part in self._full if part.revision == revision_id]
@@ -190,7 +191,7 @@ class Recorder:
         return _pieces(files, kept)
 
     def recorded(self, function: str) -> list[str]:
-        """Revisions of a function of which there is a recording, oldest first."""
+        """Returns the revisions of a function that have a recording, oldest first."""
         names = {name for name, part in self._parts.items() if part.header.function.name == function}
         names |= {part.revision for part in self._full if part.header.function.name == function}
         if self._directory is not None and self._directory.exists():
@@ -259,7 +260,7 @@ def _pieces(files: list[bytes], parts: list[Part]) -> Iterator[bytes]:
 
 
 def _members(data: bytes) -> Iterator[bytes]:
-    """The parts in a file; one that was cut off (a crash) ends it."""
+    """Yields the parts in a file; one that was cut off (a crash) ends it."""
     while data:
         member = zlib.decompressobj(zlib.MAX_WBITS | 16)
         try:

@@ -1,10 +1,10 @@
 """The format of a recording: JSON lines, a header and then one line for each decision.
 
-A *header* says what decides (the function as deployed, without environment, secrets and arguments; its revision) and
-what it remembers at that moment, as plain data (``tidegate.autoscaler.policies.policy_state``). Each *step* that
-follows has the observation, the activation where one was answered, and the decision. Headers follow each other in
-numbered parts, and every few of them say what is remembered, so that a recording that has lost its beginning, or a
-part in the middle, replays bit for bit from the next such header on.
+A *header* describes what decides (the function as deployed, without environment, secrets and arguments; its revision)
+and its state at that moment, as plain data (``tidegate.autoscaler.policies.policy_state``). Each *step* that follows
+has the observation, the activation if one was answered, and the decision. Headers follow each other in numbered parts,
+and every few of them have the state. So a recording that has lost its beginning, or a part in the middle, replays bit
+for bit from the next such header on.
 """
 
 import math
@@ -38,7 +38,7 @@ class Header:
     """Counts up from 1, where control of the revision began, new or after a restart of the control process."""
     at: float
     state: Plain = None
-    """What decider and policy remember before the next step; None: what the part before has left."""
+    """State of decider and policy before the next step; None if it is the one after the part before."""
 
     @property
     def deployed(self) -> Revision:
@@ -47,7 +47,7 @@ class Header:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One decision at ``observation.at``. ``decision`` None: nobody has decided (a trace of observations alone)."""
+    """One decision at ``observation.at``. ``decision`` is None in a trace of observations alone."""
 
     observation: Observation
     activation: Activation | None = None
@@ -58,8 +58,8 @@ Line = Header | Step
 
 
 def header(revision: Revision, at: float, state: Plain) -> Header:
-    """The first one of a recording. Environment, secrets and arguments are left out: no policy reads them, and others
-    are shown recordings."""
+    """Returns the first header of a recording. Environment, secrets and arguments are left out: no policy reads them,
+    and recordings are shown to other people."""
     function = revision.function
     function = replace(function, env={}, secrets={}, server=replace(function.server, argv=()))
     return Header(function=function, revision=revision.number, at=at, state=state)
@@ -70,8 +70,8 @@ def to_line(line: Line) -> bytes:
 
 
 def read(lines: Iterable[str], faults: list[Fault]) -> Iterator[tuple[int, Line]]:
-    """(line number, header or step) of every line that can be read. What cannot be read is added to ``faults``; then
-    there is at least one, and nothing of the recording is to be used."""
+    """Yields (line number, header or step) of every readable line. Unreadable ones are added to ``faults``; with any
+    fault nothing of the recording is to be used."""
     has_header, last = False, -math.inf
     for number, text in enumerate(lines, 1):
         if not text.strip():

@@ -1,4 +1,4 @@
-"""A replay for people and for programs: what was wanted over time, and what it comes to."""
+"""Reports a replay for people and for programs: the wanted numbers over time, and their totals."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,19 +17,19 @@ MAX_GAP_S = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayTotals:
-    """What the decisions of one policy come to over the whole recording."""
+    """Totals of the decisions of one policy over the whole recording."""
 
     policy: str
     changes: int = 0
-    """How often another number was wanted."""
+    """Number of changes of the wanted number."""
     most: int = 0
     mean: float = 0.0
-    """Replicas wanted, over time; while it holds, the number wanted before."""
+    """Replicas wanted, over time; a hold keeps the number before."""
     replica_s: float = 0.0
 
 
 def totals(moments: Sequence[Moment], decisions: Sequence[Decision | None]) -> ReplayTotals | None:
-    """None: nothing was decided."""
+    """Returns the totals; None if nothing was decided."""
     decided = [each for each in decisions if each is not None]
     if not decided:
         return None
@@ -47,14 +47,14 @@ def totals(moments: Sequence[Moment], decisions: Sequence[Decision | None]) -> R
 
 
 def missed_s(moments: Sequence[Moment]) -> float | None:
-    """Seconds in which the SLA was missed, as observed; None: nothing tells."""
+    """Returns the seconds in which the SLA was missed, as observed; None if no observation shows it."""
     if all(moment.is_missed is None for moment in moments):
         return None
     return sum(_span_s(moments, index) for index, moment in enumerate(moments) if moment.is_missed)
 
 
 def _span_s(moments: Sequence[Moment], index: int) -> float:
-    """How long a step stood."""
+    """Returns how long a step stood."""
     if index + 1 >= len(moments):
         return 0.0
     lasted_s = moments[index + 1].step.observation.at - moments[index].step.observation.at
@@ -62,7 +62,8 @@ def _span_s(moments: Sequence[Moment], index: int) -> float:
 
 
 def text(played: Played, *, is_other: bool, given: Sequence[str] = ()) -> str:
-    """The whole report. ``is_other``: another policy decided than the recorded one; ``given``: with these settings."""
+    """Returns the whole report. ``is_other``: another policy decided than the recorded one; ``given``: with these
+    settings."""
     moments = played.moments
     recorded = [moment.step.decision for moment in moments]
     has_recorded = any(decision is not None for decision in recorded)
@@ -107,7 +108,7 @@ def _parameters(played: Played) -> str:
 
 
 def _with(given: Sequence[str]) -> str:
-    """The settings beside the policy's parameters, which are told with it."""
+    """Returns the settings beside the policy's parameters, which are listed with the policy."""
     others = [text for text in given if not text.strip().removeprefix(PREFIX).startswith(PARAMETER_PREFIX)]
     return f" with {', '.join(others)}" if others else ""
 
@@ -119,7 +120,7 @@ def _period(moments: Sequence[Moment]) -> str:
 
 
 def _time(at: float) -> str:
-    """A time of day where it is Unix time, else seconds."""
+    """Formats a time of day where it is Unix time, else seconds."""
     if not 1e8 <= at < 1e11:
         return f"{at:.3f} s"
     return datetime.fromtimestamp(at, tz=UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
@@ -133,7 +134,7 @@ def _total_line(name: str, found: ReplayTotals) -> str:
 
 
 def _table(moments: Sequence[Moment], word: str, *, has_recorded: bool) -> list[str]:
-    """A row for each moment at which something is other than in the row above."""
+    """Returns a row for each moment at which something differs from the row above."""
     head = ["TIME", "READY", "LOAD/S", "WAITING", "LATENCY", "SLA", *(["RECORDED"] if has_recorded else [])]
     rows, shown = [[*head, word.upper(), "REASONS"]], None
     for moment in moments:
@@ -160,7 +161,7 @@ def _table(moments: Sequence[Moment], word: str, *, has_recorded: bool) -> list[
 
 
 def wanted(decision: Decision | None) -> str:
-    """``3 (t4 2, v100 1)``; of one group the number alone."""
+    """Returns ``3 (t4 2, v100 1)``; with one group the number alone."""
     if decision is None:
         return "-"
     if decision.desired is None:
@@ -171,7 +172,7 @@ def wanted(decision: Decision | None) -> str:
 
 
 def plain(played: Played, *, is_other: bool) -> dict[str, Any]:
-    """The same for programs, with every moment."""
+    """Returns the report for programs, with every moment."""
     moments = played.moments
     recorded = [moment.step.decision for moment in moments]
     return {

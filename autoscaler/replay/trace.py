@@ -1,8 +1,8 @@
 """A plain CSV of observations as a recording: one row a moment, or one row for each group of it.
 
-Rows of one moment have the same ``at`` and different accelerators; what is not of a group is read from the first of
-them. A column that is not there and a cell that is empty are *unknown*: what a policy goes by and does not know makes
-it hold. Without a column ``ready`` the replicas are those wanted at the moment before (from one on), ready at once.
+Rows of one moment have the same ``at`` and different accelerators; columns that are not of a group are read from the
+first row. An absent column and an empty cell are *unknown*: a policy with unknown inputs holds. Without a column
+``ready`` the replicas are those wanted at the moment before (from one on), ready at once.
 """
 
 import csv
@@ -23,18 +23,18 @@ from tidegate.records.decision import Decision
 MAX_VALUE: Final = 1e15
 MAX_REPLICAS: Final = 1_000_000
 GROUP: Final = "default"
-"""The accelerator where no column names one."""
+"""The accelerator if no column names one."""
 METRIC: Final = "metric:"
-"""Before the name of a device's or model server's metric."""
+"""Prefix of a column with a metric of a device or model server."""
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
     field: str
-    """Where it lands in the observation, or in the group of it."""
+    """Field of the observation, or of its group."""
     is_whole: bool = False
     scale: float = 1.0
-    """Times the cell: 1e-3 where milliseconds become seconds."""
+    """Factor of the cell: 1e-3 where milliseconds become seconds."""
     high: float = MAX_VALUE
     of_group: bool = False
 
@@ -80,7 +80,7 @@ class TraceRow:
     at: float
     accelerator: str
     cells: Cells
-    """By column; unknown ones are absent."""
+    """Values by column; unknown ones are absent."""
     metrics: Cells
 
 
@@ -92,7 +92,7 @@ class Trace:
 
 
 def parse(lines: Iterable[str]) -> Trace:
-    """The rows of a CSV. Raises InvalidInputError with all faults, each with its line."""
+    """Returns the rows of a CSV. Raises InvalidInputError with all faults, each with its line."""
     faults: list[Fault] = []
     reader = csv.reader(lines)
     try:
@@ -168,7 +168,7 @@ def _number(text: str, column: Column, name: str, line: int, faults: list[Fault]
 
 
 def _place(row: TraceRow, moments: list[list[TraceRow]], faults: list[Fault]) -> None:
-    """Into the present moment or a new one."""
+    """Adds a row to the present moment or a new one."""
     now = moments[-1] if moments else None
     if now is None or row.at > now[0].at:
         moments.append([row])
@@ -184,7 +184,7 @@ def _place(row: TraceRow, moments: list[list[TraceRow]], faults: list[Fault]) ->
 
 
 def needed(function: Function) -> tuple[str, ...]:
-    """The columns that a policy goes by: it holds while one of them is unknown."""
+    """Returns the columns that a policy needs: it holds while one of them is unknown."""
     parameters = function.scaling.parameters
     match function.scaling.policy:
         case "smif":
@@ -199,8 +199,8 @@ def needed(function: Function) -> tuple[str, ...]:
 
 
 def play(trace: Trace, function: Function) -> Played:
-    """``function`` decides at every moment; where the trace has a column ``desired`` that is what is compared.
-    Raises InvalidInputError where a column that the policy goes by is missing."""
+    """Decides with ``function`` at every moment; a column ``desired`` of the trace is compared with the result. Raises
+    InvalidInputError if a column that the policy needs is missing."""
     missing = [name for name in needed(function) if name not in trace.columns]
     if missing:
         policy = function.scaling.policy
@@ -225,7 +225,7 @@ def play(trace: Trace, function: Function) -> Played:
 
 
 def _next(seen: Observation, replayed: Decision) -> dict[str, int]:
-    """What is ready at the next moment where the trace does not tell."""
+    """Returns the replicas that are ready at the next moment if the trace has no such column."""
     if replayed.groups is None or replayed.is_dry_run:
         return {group.accelerator: group.ready for group in seen.groups}
     return {group.accelerator: group.replicas for group in replayed.groups}
@@ -260,7 +260,7 @@ def _observation(
 def _group(
     row: TraceRow, known: Mapping[str, Any], wanted: Mapping[str, int] | None, *, alone: bool
 ) -> GroupObservation:
-    """``alone``: the only one of its moment has what the revision has."""
+    """Returns the observation of a group. ``alone``: the only group of its moment has the figures of the revision."""
     values: dict[str, Any] = {
         COLUMNS[name].field: _value(name, value)
         for name, value in row.cells.items()
@@ -296,7 +296,7 @@ def _knows(rows: Sequence[TraceRow], name: str) -> bool:
 
 
 def _recorded(row: TraceRow, seen: Observation, replayed: Decision) -> Decision | None:
-    """What a column ``desired`` says was decided."""
+    """Returns the decision that a column ``desired`` records."""
     known = row.cells.get("desired")
     if known is None:
         return None

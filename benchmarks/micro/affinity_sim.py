@@ -31,9 +31,10 @@ from dataclasses import asdict, dataclass
 from typing import Final
 
 from tests.support.worlds.routes import table
-from tidegate.activator.commands import Affinity, Bind, Link
-from tidegate.activator.prefixes import BLOCK_BYTES, chain
+from tidegate.activator.commands import Link
+from tidegate.activator.prefixes import BLOCK_BYTES, block_hashes
 from tidegate.activator.room import WaitingRoom
+from tidegate.activator.state.bind import Affinity, Bind
 from tidegate.flow.messages import Grant, State, Welcome
 from tidegate.function import ConcurrencyUnit
 from tidegate.records.replica_state import ReplicaState
@@ -184,7 +185,8 @@ class Simulation:
         while room.out or room.unsettled:
             if room.unsettled:
                 room.settle(self._now)
-            commands, room.out = room.out, []
+            commands = room.out[:]
+            room.out.clear()
             for command in commands:
                 if type(command) is Link:
                     self._open(room, command.replica)
@@ -194,7 +196,7 @@ class Simulation:
     def _key(self, one: Conversation) -> Affinity | None:
         match self._rule:
             case "prefix":
-                return chain(one.text)
+                return block_hashes(one.text)
             case "prompt":
                 return one.text[:1024]
             case "session":
@@ -272,7 +274,7 @@ class Simulation:
             self._add()
         for room in self._rooms:
             room.arrive("first", REVISION, 1, 1e9, 0.0)
-            room.leave("first", 0.0)
+            room.withdraw("first", 0.0)
             self._act(room)
         self._at(0.0, "begin", 1)
         self._at(CHANGE_S, "change", 0)

@@ -82,7 +82,7 @@ def core_on(pool: UpstreamPool, replicas: int, granted: Iterable[int] = range(1,
     route = function([(f"r{index}", "cpu") for index in range(replicas)], name="resnet")
     core.apply(RouteTable(epoch=1, number=1, workers=1, default="resnet", functions=(route,)))
     room.arrive("first", "resnet-00001", 1, time.monotonic() + 60.0, time.monotonic())
-    room.leave("first", time.monotonic())
+    room.withdraw("first", time.monotonic())
     for index in range(replicas):
         name = f"r{index}"
         core.linked(name)

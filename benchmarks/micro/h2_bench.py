@@ -36,8 +36,7 @@ from tidegate.aio.loop.services import LoopServices
 from tidegate.aio.proxy.http2_connection import H2Conn
 from tidegate.aio.upstream.http2 import H2Upstream
 from tidegate.headers import request_timeout_s
-from tidegate.wire.http2 import frames as wire
-from tidegate.wire.http2 import grpc_fields as grpc
+from tidegate.wire.http2 import frames, grpc_fields
 from tidegate.wire.http2.block_memory import REQUEST, RESPONSE, Block, Blocks
 
 CALLS = 1024
@@ -80,11 +79,11 @@ def _block(fields: tuple[tuple[bytes, bytes], ...]) -> bytes:
 
 
 def _headers(number: int, block: bytes, flags: int) -> bytes:
-    return wire.frame_head(len(block) << 8 | wire.HEADERS, flags | wire.END_HEADERS, number) + block
+    return frames.frame_head(len(block) << 8 | frames.HEADERS, flags | frames.END_HEADERS, number) + block
 
 
 def _data(number: int, flags: int) -> bytes:
-    return wire.frame_head(len(_MESSAGE) << 8, flags, number) + _MESSAGE
+    return frames.frame_head(len(_MESSAGE) << 8, flags, number) + _MESSAGE
 
 
 def client_call(load: str, number: int, source: random.Random) -> bytes:
@@ -106,18 +105,18 @@ def client_call(load: str, number: int, source: random.Random) -> bytes:
         )
     else:
         block = b"\x83\x86\xc2\xc1\xc0\xbf\xbe"
-    return _headers(number, block, 0) + _data(number, wire.END_STREAM)
+    return _headers(number, block, 0) + _data(number, frames.END_STREAM)
 
 
 def server_answer(number: int) -> bytes:
     head, trailers = _block(_ANSWER_FIELDS), _block(_TRAILER_FIELDS)
-    return _headers(number, head, 0) + _data(number, 0) + _headers(number, trailers, wire.END_STREAM)
+    return _headers(number, head, 0) + _data(number, 0) + _headers(number, trailers, frames.END_STREAM)
 
 
 def _own(head: Block) -> bytes:
     """Header fields that a gateway adds, with the remaining time if there was a limit."""
     seconds = request_timeout_s(head)
-    return grpc.timeout(int(seconds * 1000)) if seconds is not None else b""
+    return grpc_fields.timeout(int(seconds * 1000)) if seconds is not None else b""
 
 
 class Bench:
@@ -132,14 +131,14 @@ class Bench:
         ]
         self._requests = Blocks(REQUEST, lambda name: name == b"grpc-timeout")
         self._answers = Blocks(RESPONSE)
-        acked = wire.frame_head(wire.SETTINGS, wire.ACK, 0)
-        self._settings = wire.settings() + acked + wire.window_update(0, 1 << 30)
+        acked = frames.frame_head(frames.SETTINGS, frames.ACK, 0)
+        self._settings = frames.settings() + acked + frames.window_update(0, 1 << 30)
         self.round()
 
     def round(self) -> float:
         """CPU seconds per call."""
         proxy = Proxy(self._requests, self._answers, _own)
-        proxy.from_client(wire.PREFACE + self._settings)
+        proxy.from_client(frames.PREFACE + self._settings)
         proxy.from_upstream(self._settings)
         from_client, from_upstream = proxy.from_client, proxy.from_upstream
         self._rounds.append(calls := self._rounds.pop(0))
@@ -177,8 +176,8 @@ class SidecarBench:
         sweeper = LoopServices(loop)
         subject = loop.run_until_complete(_made(sweeper))
         self._server, self._pool = subject.server, subject.pool
-        acked = wire.frame_head(wire.SETTINGS, wire.ACK, 0)
-        self._settings = wire.settings() + acked + wire.window_update(0, 1 << 30)
+        acked = frames.frame_head(frames.SETTINGS, frames.ACK, 0)
+        self._settings = frames.settings() + acked + frames.window_update(0, 1 << 30)
         self.round()
 
     def _turn_ends(self) -> None:
@@ -190,7 +189,7 @@ class SidecarBench:
         clients = []
         for number in range(CONNECTIONS):
             client = H2Conn(self._server, cast(asyncio.Transport, FakeTransport("")), b"127.0.0.%d" % number, False)
-            client.data_received(wire.PREFACE + self._settings)
+            client.data_received(frames.PREFACE + self._settings)
             clients.append(client)
         calls = self._pool.calls
         upstream = H2Upstream(calls)

@@ -29,10 +29,15 @@ from tidegate.aio.proxy.http2_connection import H2Conn
 from tidegate.aio.proxy.server import Limits, ProxyServer
 from tidegate.aio.upstream.http2 import H2Upstream
 from tidegate.aio.upstream.pool import UpstreamPool
-from tidegate.wire.http2 import frames as wire
+from tidegate.wire.http2 import frames
 
-_CLIENT = wire.PREFACE + wire.settings() + wire.frame_head(wire.SETTINGS, wire.ACK, 0) + wire.window_update(0, 1 << 30)
-_SERVER = _CLIENT[len(wire.PREFACE) :]
+_CLIENT = (
+    frames.PREFACE
+    + frames.settings()
+    + frames.frame_head(frames.SETTINGS, frames.ACK, 0)
+    + frames.window_update(0, 1 << 30)
+)
+_SERVER = _CLIENT[len(frames.PREFACE) :]
 
 
 class Wire(FakeTransport):

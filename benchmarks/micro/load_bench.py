@@ -30,7 +30,7 @@ from tidegate.loadgen.clients.runs import LoadRun
 from tidegate.loadgen.clients.workers import Caller
 from tidegate.loadgen.reports.record import About, report_of
 from tidegate.loadgen.reports.tally import Tally
-from tidegate.wire.http2 import grpc_fields as grpc
+from tidegate.wire.http2 import grpc_fields
 from tidegate.wire.http2.block_memory import REQUEST, Blocks
 from tidegate.wire.http2.events import BODY as BODY_EVENT
 from tidegate.wire.http2.hpack import literal
@@ -62,7 +62,7 @@ class TrivialGrpc(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         for kind, stream, _, ends in self.engine.receive(data, 0.0):
             if kind == BODY_EVENT and ends:
-                self.engine.head(stream, grpc.ANSWER, False)
+                self.engine.head(stream, grpc_fields.ANSWER, False)
                 self.engine.data(stream, framed(b""), False)
                 self.engine.trailers(stream, OK)
         self.transport.write(self.engine.take())  # type: ignore[attr-defined]  # as above

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from time import perf_counter
 
 from tidegate.activator.choice import place_of
-from tidegate.activator.prefixes import PrefixIndex, chain
-from tidegate.gateway.counting.token_metrics import Call, TokenCounters
+from tidegate.activator.prefixes import PrefixIndex, block_hashes
+from tidegate.gateway.counting.token_metrics import Operation, TokenCounters
 from tidegate.gateway.counting.tokens import FunctionTokens, Prompt, Tokens
 from tidegate.wire.bodies.multipart import FormScan
 from tidegate.wire.bodies.openai import RequestReader, UsageFinder, read_request
@@ -136,7 +136,7 @@ def tokens() -> dict[str, float]:
     engine.request(b"POST")
     head = engine.receive(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n")
     assert isinstance(head, ResponseHead)
-    ear = Tokens(Call.CHAT, "m", Prompt(400), FunctionTokens(), TokenCounters(), perf_counter).answering(head)
+    ear = Tokens(Operation.CHAT, "m", Prompt(400), FunctionTokens(), TokenCounters(), perf_counter).answering(head)
     assert ear is not None
     english, chinese = b"the quick brown fox " * 205, "\u654f\u6377\u7684\u68d5".encode() * 342
     return {
@@ -175,9 +175,9 @@ def prefixes() -> dict[str, float]:
     for name, size in (("1KB", 1024), ("16KB", 16384)):
         index: PrefixIndex[Server] = PrefixIndex()
         text = random.Random(1).randbytes(size)
-        hashes = chain(text)
+        hashes = block_hashes(text)
         index.record(group[3], hashes)
-        found[f"prefix_hash_{name}"] = best_us(lambda text=text: chain(text))  # type: ignore[misc]
+        found[f"prefix_hash_{name}"] = best_us(lambda text=text: block_hashes(text))  # type: ignore[misc]
         found[f"prefix_choose_{name}"] = best_us(lambda index=index, hashes=hashes: index.choose(group, hashes, 1))  # type: ignore[misc]
         found[f"prefix_record_{name}"] = best_us(lambda index=index, hashes=hashes: index.record(group[3], hashes))  # type: ignore[misc]
     return found

@@ -14,9 +14,9 @@ from collections.abc import Callable
 from time import perf_counter
 
 from tests.support.worlds.routes import table
-from tidegate.activator.commands import Affinity, Bind
-from tidegate.activator.prefixes import chain
+from tidegate.activator.prefixes import block_hashes
 from tidegate.activator.room import WaitingRoom
+from tidegate.activator.state.bind import Affinity, Bind
 from tidegate.flow.fair_queue import TenantCharge
 from tidegate.flow.messages import Grant, State, Welcome
 from tidegate.flow.slots import SlotLedger
@@ -39,7 +39,7 @@ def room_with(
     room = WaitingRoom(rng=random.Random(1))
     room.apply(table([(f"r{index}", f"kind{index % kinds}") for index in range(replicas)], spread=spread), 0.0)
     room.arrive("first", REVISION, 1, 1e9, 0.0)
-    room.leave("first", 0.0)
+    room.withdraw("first", 0.0)
     for index in range(replicas):
         name = f"r{index}"
         room.linked(name, 0.0)
@@ -126,11 +126,12 @@ def ledger_steady() -> Callable[[], None]:
 
 def main() -> None:
     """Prints the line."""
+    prompt = block_hashes(b"x" * 4096)
     figures = {
         "arrive_answered_1_replica_us": best_us(bound_at_once(room_with(1))),
         "arrive_answered_8_replicas_us": best_us(bound_at_once(room_with(8))),
         "arrive_answered_8_hashed_us": best_us(bound_at_once(room_with(8, spread=Spread.HASH), b"user")),
-        "arrive_answered_8_prefix_us": best_us(bound_at_once(room_with(8, spread=Spread.HASH), chain(b"x" * 4096))),
+        "arrive_answered_8_prefix_us": best_us(bound_at_once(room_with(8, spread=Spread.HASH), prompt)),
         "arrive_answered_2_groups_us": best_us(bound_at_once(room_with(4, kinds=2))),
         "arrive_answered_tenant_us": best_us(bound_at_once(room_with(1), tenants=8)),
         "waited_us": best_us(waited(room_with(1))),

@@ -1,0 +1,1 @@
+"""The command line `tidegate`, one file per group of commands."""

@@ -1,0 +1,1 @@
+"""Accelerators of a machine: declared, found and measured."""

@@ -178,7 +178,7 @@ def parse(text: str, *, source: str) -> tuple[Declared, ...]:
     documents = load(text, faults)
     faults.raise_any()
     if len(documents) != 1:
-        faults.say("document", f"{len(documents)} documents", "one, with a list under `accelerators`")
+        faults.report("document", f"{len(documents)} documents", "one, with a list under `accelerators`")
         faults.raise_any()
     top = Section.of(documents[0], "", faults)
     if top is None:
@@ -192,7 +192,7 @@ def parse(text: str, *, source: str) -> tuple[Declared, ...]:
 def _entries(top: Section, faults: Faults) -> tuple[Declared, ...]:
     items = top.items("accelerators")
     if not items:
-        faults.say("accelerators", "nothing", "a list of at least one accelerator", top.node.line)
+        faults.report("accelerators", "nothing", "a list of at least one accelerator", top.node.line)
         return ()
     found: dict[str, Declared] = {}
     for index, item in enumerate(items):
@@ -213,7 +213,7 @@ def _entry(item: Node, where: str, names: Collection[str], faults: Faults) -> De
     section.close()
     for key in ("name", "kind"):
         if section.node.get(key) is None:
-            faults.say(section.path(key), "nothing", "required", section.node.line)
+            faults.report(section.path(key), "nothing", "required", section.node.line)
     kind = values.get("kind")
     if isinstance(kind, AcceleratorKind):
         _check_kind(section, kind, faults)
@@ -221,7 +221,7 @@ def _entry(item: Node, where: str, names: Collection[str], faults: Faults) -> De
     if name is None or kind is None:
         return None
     if name in names:
-        faults.say(section.path("name"), f"`{name}` again", "each name once", section.node.line)
+        faults.report(section.path("name"), f"`{name}` again", "each name once", section.node.line)
         return None
     return Declared(**values)
 
@@ -244,7 +244,7 @@ def _profile(section: Section, faults: Faults) -> Profile | None:
     values = _read(section, PROFILE_KEYS, faults)
     section.close()
     if section.node.get("base") is None:
-        faults.say(section.path("base"), "nothing", PROFILE_KEYS[0].kind.allowed, section.node.line)
+        faults.report(section.path("base"), "nothing", PROFILE_KEYS[0].kind.allowed, section.node.line)
         return None
     if "base_s" not in values:
         return None
@@ -255,7 +255,7 @@ def _profile(section: Section, faults: Faults) -> Profile | None:
 def _check_kind(section: Section, kind: AcceleratorKind, faults: Faults) -> None:
     for key in _NEEDED[kind]:
         if section.node.get(key) is None:
-            faults.say(section.path(key), "nothing", f"required for kind {kind.value}", section.node.line)
+            faults.report(section.path(key), "nothing", f"required for kind {kind.value}", section.node.line)
     for key, only in _ONLY_FOR.items():
         node = section.node.get(key)
         if node is not None and kind is not only:

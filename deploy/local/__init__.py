@@ -1,0 +1,1 @@
+"""The local backend: replicas as processes on this machine."""

@@ -16,7 +16,7 @@ from tidegate.gateway.access.credentials import FIELDS, CredentialError, Head, c
 from tidegate.gateway.counting.tenant_accounts import MAX_WAITING, NOTHING, Account, Held, Takes, Use, refusal
 from tidegate.records.route_table import RouteTable
 from tidegate.records.tenants import AccessRule, JwtRule, KeySet, Tenant, TenantSeen
-from tidegate.store.counters import Asking, Short
+from tidegate.store.counters import Asking, ShortBudget
 
 if TYPE_CHECKING:
     from tidegate.aio.proxy.exchange import Exchange
@@ -206,14 +206,14 @@ class AccessControl:
         if self.waiting >= MAX_WAITING:
             for reservation in asking.held:
                 counters.settle(reservation, 0)
-            return self._refuse(account, wanted, Short(len(asking.held), 1.0))
+            return self._refuse(account, wanted, ShortBudget(len(asking.held), 1.0))
 
-        def decided(verdict: tuple[Reservation, ...] | Short) -> None:
+        def decided(verdict: tuple[Reservation, ...] | ShortBudget) -> None:
             self.waiting -= 1
             if not ex.ended:
                 found = self._decide(state, account, wanted, verdict)
                 on_decided(ex, found if isinstance(found, Denial) else None)
-            elif not isinstance(verdict, Short):  # The request has ended meanwhile.
+            elif not isinstance(verdict, ShortBudget):  # The request has ended meanwhile.
                 for reservation in verdict:
                     counters.settle(reservation, 0)
 
@@ -222,9 +222,9 @@ class AccessControl:
         return False
 
     def _decide(
-        self, state: "RequestState", account: Account, wanted: Takes, verdict: tuple[Reservation, ...] | Short
+        self, state: "RequestState", account: Account, wanted: Takes, verdict: tuple[Reservation, ...] | ShortBudget
     ) -> Denial | bool:
-        if isinstance(verdict, Short):
+        if isinstance(verdict, ShortBudget):
             return self._refuse(account, wanted, verdict)
         return self._take(state, account, wanted, verdict)
 
@@ -235,7 +235,7 @@ class AccessControl:
         state.held = Held(account, tuple(limit.unit for limit, _, _ in wanted), reservations)
         return True
 
-    def _refuse(self, account: Account, wanted: Takes, short: Short) -> Denial:
+    def _refuse(self, account: Account, wanted: Takes, short: ShortBudget) -> Denial:
         limit, _, amount = wanted[short.at]
         account.refuse(limit)
         return Denial(QUOTA_EXCEEDED, *refusal(account, limit, amount, short.retry_after_s))

@@ -9,7 +9,7 @@ from typing import Final, Protocol
 AUTHORIZATION: Final = b"authorization"
 API_KEY: Final = b"x-api-key"
 FIELDS: Final = (AUTHORIZATION, API_KEY)
-LONGEST: Final = 8192
+MAX_BYTES: Final = 8192
 """Bytes of a credential. Our choice: half of a head."""
 _BEARER: Final = b"bearer "
 
@@ -46,8 +46,8 @@ def credential(head: Head) -> bytes | None:
     if key and found is not None and key != found:
         raise CredentialError("authorization and x-api-key differ")
     found = found or key
-    if found is not None and len(found) > LONGEST:
-        raise CredentialError(f"the credential is longer than {LONGEST} bytes")
+    if found is not None and len(found) > MAX_BYTES:
+        raise CredentialError(f"the credential is longer than {MAX_BYTES} bytes")
     return found
 
 

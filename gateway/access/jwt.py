@@ -21,7 +21,7 @@ from tidegate.records.tenants import JwtRule, KeySet
 REMEMBERED: Final = 4096
 """Tokens whose check is remembered for a rule; the oldest goes first."""
 CLAIM_LENGTH: Final = 128
-LATEST_S: Final = 1e12
+MAX_TIME_S: Final = 1e12
 """Unix seconds that a time may say; also refuses what is no number."""
 
 _OF_KEY: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
@@ -178,6 +178,6 @@ def algorithms_of(key: Mapping[str, Any]) -> tuple[str, ...]:
 
 def _seconds(claims: Mapping[str, Any], name: str) -> float:
     value = claims.get(name)
-    if not isinstance(value, int | float) or isinstance(value, bool) or not abs(value) < LATEST_S:
+    if not isinstance(value, int | float) or isinstance(value, bool) or not abs(value) < MAX_TIME_S:
         raise TokenError(f"its claim {name} is no time")
     return float(value)

@@ -11,14 +11,14 @@ from tidegate.aio.admin.client import FetchError, fetch
 from tidegate.flow.quota import QuotaAnswer, QuotaReport, Reservation
 from tidegate.flow.quota_message import decode_answer, encode_exchange
 from tidegate.records.codec import CodecError
-from tidegate.store.counters import Asking, Short, Wanted
+from tidegate.store.counters import Asking, ShortBudget, Wanted
 from tidegate.store.records import StoreFaultError
 
 CALL_S: Final = 0.4
 """A slower call counts as lost. Longer than the wait for a pool in Redis, shorter than a request waits."""
 PATH: Final = "/exchange"
 
-Decided = Callable[[tuple[Reservation, ...] | Short], None]
+Decided = Callable[[tuple[Reservation, ...] | ShortBudget], None]
 AskPool = Callable[[Wanted, Asking, Decided], None]
 """Asks the pool in the background, then calls the last argument once with the decision."""
 
@@ -29,7 +29,7 @@ class QuotaCounters(Protocol):
     @property
     def is_lost(self) -> bool: ...
 
-    def try_all(self, wanted: Wanted) -> tuple[Reservation, ...] | Short | Asking: ...
+    def try_all(self, wanted: Wanted) -> tuple[Reservation, ...] | ShortBudget | Asking: ...
 
     def settle(self, reservation: Reservation, real: int) -> None: ...
 

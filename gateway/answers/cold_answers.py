@@ -156,7 +156,7 @@ class ColdAnswers:
 
     def _accept(self, ex: "Exchange", state: RequestState, router: FunctionRouter, now: float) -> None:
         """It leaves the room; the start that it asked for goes on being asked for."""
-        self._room.leave(ex, now)
+        self._room.withdraw(ex, now)
         if state.counters is not None:
             self._wanted[state.counters.revision] = _Wanted(router.name, now)
         state.ending = Ending.REFUSED

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tidegate.gateway.answers.health import server_metadata
 from tidegate.gateway.routing.function import FunctionRouter
 from tidegate.gateway.routing.grpc_methods import Unreadable, inflated
-from tidegate.wire.grpc import messages as protos
+from tidegate.wire.grpc import messages
 from tidegate.wire.grpc.protobuf import ProtobufError
 from tidegate.wire.grpc.reflection import Reflection
 from tidegate.wire.http2.grpc_fields import INVALID_ARGUMENT, RESOURCE_EXHAUSTED, UNAVAILABLE
@@ -20,7 +20,7 @@ from tidegate.wire.http2.grpc_fields import INVALID_ARGUMENT, RESOURCE_EXHAUSTED
 if TYPE_CHECKING:
     from tidegate.aio.proxy.grpc_call import GrpcCall
 
-_OWN_SERVICES: Final = frozenset(service.name for file in protos.FILES for service in file.services)
+_OWN_SERVICES: Final = frozenset(service.name for file in messages.FILES for service in file.services)
 UNREAD_BYTES: Final = 64 * 1024
 """Of the answers to a client that reflects: while so much is not read, no more of its questions are answered."""
 
@@ -33,7 +33,7 @@ def model_metadata(copy: bytes) -> bytes | None:
             side: [{key: entry[key] for key in ("name", "datatype", "shape")} for entry in told.get(side) or ()]
             for side in ("inputs", "outputs")
         }
-        return protos.MODEL_METADATA_RESPONSE.encode(
+        return messages.MODEL_METADATA_RESPONSE.encode(
             {
                 "name": told["name"],
                 "versions": [str(version) for version in told.get("versions") or ()],
@@ -47,7 +47,7 @@ def model_metadata(copy: bytes) -> bytes | None:
 
 def server_answer() -> bytes:
     """The front door's own ``ServerMetadata``."""
-    return protos.SERVER_METADATA_RESPONSE.encode(server_metadata())
+    return messages.SERVER_METADATA_RESPONSE.encode(server_metadata())
 
 
 class Watches:
@@ -68,7 +68,7 @@ class Watches:
         state = self._state(name)
         self._open[ex] = (name, state)
         ex.serve(_ignore)
-        ex.send(protos.HEALTH_RESPONSE.encode({"status": state}))
+        ex.send(messages.HEALTH_RESPONSE.encode({"status": state}))
 
     def changed(self) -> None:
         """The route table has, or the worker leaves."""
@@ -79,7 +79,7 @@ class Watches:
             state = self._state(name)
             if state != told:
                 self._open[ex] = (name, state)
-                ex.send(protos.HEALTH_RESPONSE.encode({"status": state}))
+                ex.send(messages.HEALTH_RESPONSE.encode({"status": state}))
 
     def reflect(self, ex: "GrpcCall", service: str) -> None:
         """Answers the questions of a client that reflects."""
@@ -129,14 +129,14 @@ def is_own_service(name: str) -> bool:
 
 def state_of(router: FunctionRouter) -> int:
     """The health of a function: asleep counts as ready."""
-    return protos.SERVING if router.failure is None else protos.NOT_SERVING
+    return messages.SERVING if router.failure is None else messages.NOT_SERVING
 
 
 def states(routers: dict[str, FunctionRouter], own: int) -> bytes:
     """The answer of ``List``: the front door, its services, and every function."""
     told: dict[str, Any] = {name: {"status": own} for name in ("", *sorted(_OWN_SERVICES))}
     told |= {name: {"status": state_of(router)} for name, router in sorted(routers.items())}
-    return protos.HEALTH_LIST_RESPONSE.encode({"statuses": told})
+    return messages.HEALTH_LIST_RESPONSE.encode({"statuses": told})
 
 
 def _ignore(ex: "GrpcCall") -> None:

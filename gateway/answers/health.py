@@ -7,8 +7,8 @@ import json
 from collections.abc import Callable
 
 from tidegate import __version__
-from tidegate.activator.commands import Bind
 from tidegate.activator.room import WaitingRoom
+from tidegate.activator.state.bind import Bind
 from tidegate.gateway.answers.cold_starts import ColdStarts
 from tidegate.gateway.routing import openai_paths as openai
 from tidegate.gateway.routing.function import FunctionRouter
@@ -119,7 +119,7 @@ class HealthResponder:
         route = router.route
         if call is Call.MODEL:
             for revision in route.revisions:
-                self._room.watch(revision.id, now)
+                self._room.open_channels(revision.id, now)
             return openai.model_object(target.model, route, self._cold.status)
         awake = self._cold.is_awake(route)
         if call is Call.OWN_MODELS:

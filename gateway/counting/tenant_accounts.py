@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tidegate.flow.quota import Budget, Reservation
-from tidegate.records.tenants import Limit, Tenant, TenantSeen
+from tidegate.records.tenants import QuotaLimit, Tenant, TenantSeen
 
 MAX_WAITING: Final = 4096
 """Requests of a worker that wait at once to hear from the pool; more are told to come back. Our choice."""
@@ -30,7 +30,7 @@ class Use:
     def of(self, unit: str) -> int:
         return 1 if unit == "concurrency" else int(getattr(self, unit))
 
-    def reserved(self, limit: Limit) -> int:
+    def reserved(self, limit: QuotaLimit) -> int:
         """Of a quota. How long an answer will be is a guess: it takes all of a quota at most, because a request that
         was refused for it would be refused for ever, and could not show that the guess is wrong."""
         amount = self.of(limit.unit)
@@ -40,7 +40,7 @@ class Use:
 NOTHING: Final = Use(0, 0, 0)
 
 
-Takes = list[tuple[Limit, Budget, int]]
+Takes = list[tuple[QuotaLimit, Budget, int]]
 """What a request takes of which budget."""
 
 
@@ -89,7 +89,7 @@ class Account:
         """What of which budget a request reserves."""
         return [(limit, budget, amount) for limit, budget in self.budgets if (amount := use.reserved(limit))]
 
-    def refuse(self, limit: Limit) -> None:
+    def refuse(self, limit: QuotaLimit) -> None:
         """A request met a spent quota."""
         self.refused[limit.name] = self.refused.get(limit.name, 0) + 1
 
@@ -124,7 +124,7 @@ class Held:
         return found
 
 
-def refusal(account: Account, limit: Limit, amount: int, retry_after_s: float) -> tuple[str, bytes]:
+def refusal(account: Account, limit: QuotaLimit, amount: int, retry_after_s: float) -> tuple[str, bytes]:
     """What a client is told about a spent quota: a sentence, and header lines.
 
     The lines are those of RFC 9110 (section 10.2.3) and, since clients of its API read them, OpenAI's ``x-ratelimit-``.
@@ -147,7 +147,7 @@ def refusal(account: Account, limit: Limit, amount: int, retry_after_s: float) -
     return f"{quota} is spent; it is whole again in {wait_s} s", lines
 
 
-def words(limit: Limit) -> str:
+def words(limit: QuotaLimit) -> str:
     """A quota as a person says it."""
     if limit.unit == "concurrency":
         return f"{limit.amount} requests at the same time"

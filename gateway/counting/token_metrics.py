@@ -17,7 +17,7 @@ OTHER_MODEL: Final = "_OTHER"
 """A model that the function does not declare: OpenTelemetry's word for a value that is not told apart."""
 
 
-class Call(Enum):
+class Operation(Enum):
     """What a request asks for: ``gen_ai.operation.name`` and ``gen_ai.provider.name`` (whose protocol it speaks)."""
 
     CHAT = ("chat", "openai")
@@ -32,25 +32,25 @@ class Call(Enum):
     @property
     def is_generative(self) -> bool:
         """Its answers are written token by token."""
-        return self in (Call.CHAT, Call.MESSAGES, Call.TEXT_COMPLETION)
+        return self in (Operation.CHAT, Operation.MESSAGES, Operation.TEXT_COMPLETION)
 
     @staticmethod
-    def of(path: bytes) -> "Call":
+    def of(path: bytes) -> "Operation":
         """The call of a request's path, whatever stands before it."""
         for end, call in _CALLS:
             if path.endswith(end):
                 return call
-        return Call.OTHER
+        return Operation.OTHER
 
 
 _CALLS: Final = (
-    (b"/chat/completions", Call.CHAT),
-    (b"/completions", Call.TEXT_COMPLETION),
-    (b"/messages", Call.MESSAGES),
-    (b"/responses", Call.CHAT),
-    (b"/embeddings", Call.EMBEDDINGS),
-    (b"/rerank", Call.RERANK),
-    (b"/score", Call.RERANK),
+    (b"/chat/completions", Operation.CHAT),
+    (b"/completions", Operation.TEXT_COMPLETION),
+    (b"/messages", Operation.MESSAGES),
+    (b"/responses", Operation.CHAT),
+    (b"/embeddings", Operation.EMBEDDINGS),
+    (b"/rerank", Operation.RERANK),
+    (b"/score", Operation.RERANK),
 )
 
 
@@ -58,7 +58,7 @@ class RequestTokens(Protocol):
     """The final token figures of one request, as the counters read them."""
 
     @property
-    def call(self) -> Call: ...
+    def call(self) -> Operation: ...
 
     @property
     def model(self) -> str: ...
@@ -144,7 +144,7 @@ class TokenCounters:
         self.first = Histogram()
         self.between = Histogram()
         self.groups: dict[str, GroupSums] = {}
-        self.gen_ai: dict[tuple[Call, str], GenAi] = {}
+        self.gen_ai: dict[tuple[Operation, str], GenAi] = {}
         """By call and model, both of bounded sets."""
 
     def between_tokens(self, gap_s: float, count: int) -> None:

@@ -10,8 +10,8 @@ Nothing of a request or answer is changed or kept: a stream without ``stream_opt
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from tidegate.gateway.counting.token_metrics import Call, TokenCounters
-from tidegate.wire.bodies.openai import Asked
+from tidegate.gateway.counting.token_metrics import Operation, TokenCounters
+from tidegate.wire.bodies.openai import CallRequest
 from tidegate.wire.bodies.tokens import (
     CODINGS,
     PLAIN,
@@ -37,10 +37,10 @@ class FunctionTokens:
 
     def __init__(self) -> None:
         self.prompts = PromptEstimate()
-        self.answers = {call: AnswerLength(AnswerLength.FIRST if call.is_generative else 0.0) for call in Call}
+        self.answers = {call: AnswerLength(AnswerLength.FIRST if call.is_generative else 0.0) for call in Operation}
 
     def __repr__(self) -> str:
-        return f"<FunctionTokens {self.prompts!r}, {self.answers[Call.CHAT]!r}>"
+        return f"<FunctionTokens {self.prompts!r}, {self.answers[Operation.CHAT]!r}>"
 
 
 class Prompt:
@@ -48,7 +48,7 @@ class Prompt:
 
     __slots__ = ("asked", "script", "size")
 
-    def __init__(self, size: int, written: int = PLAIN, asked: Asked | None = None) -> None:
+    def __init__(self, size: int, written: int = PLAIN, asked: CallRequest | None = None) -> None:
         self.size = size
         """Bytes of text; 0: there is none, or nobody knows."""
         self.script = written
@@ -59,7 +59,7 @@ class Prompt:
         return f"<Prompt {self.size} bytes, script {self.script}, {self.asked!r}>"
 
 
-_NOTHING: Final = Asked()
+_NOTHING: Final = CallRequest()
 
 
 class Tokens:
@@ -73,7 +73,7 @@ class Tokens:
 
     def __init__(
         self,
-        call: Call,
+        call: Operation,
         model: str,
         prompt: Prompt,
         known: FunctionTokens,
@@ -172,7 +172,7 @@ class Tokens:
             self.cached = usage.cached_tokens
             self.is_estimated = False
             known.prompts.learn(self.request.size, self.request.script, usage.prompt_tokens)
-        elif bound_at and not self._is_refused and self.call is not Call.OTHER:
+        elif bound_at and not self._is_refused and self.call is not Operation.OTHER:
             self.prompt, self.completion = self.prompt_estimate, 0 if reader is None else reader.outputs
         if not is_answered and reader is not None and reader.outputs > self.completion:
             # It broke off: what it had reported was of its beginning.

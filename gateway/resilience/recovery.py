@@ -16,8 +16,8 @@ Of two copies the first that is answered counts (:meth:`Recovery.settle_copies`)
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from tidegate.activator.commands import Bind
 from tidegate.activator.room import WaitingRoom
+from tidegate.activator.state.bind import Bind
 from tidegate.errors import DEADLINE, REPLICA_BROKE, STALE_CREDIT, Executed
 from tidegate.gateway.answers.errors import ErrorResponses
 from tidegate.gateway.resilience.resilience import Resilience

@@ -7,8 +7,9 @@ costs a request anything while no replica fails and no function hedges.
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from tidegate.activator.commands import Bind, Refuse
+from tidegate.activator.commands import Refuse
 from tidegate.activator.room import WaitingRoom
+from tidegate.activator.state.bind import Bind
 from tidegate.flow.outliers import PROBE_AGAIN_S, Outliers, Stalls
 from tidegate.gateway.counting.counters import RevisionCounters
 from tidegate.gateway.routing.function import FunctionRouter
@@ -149,7 +150,7 @@ class Resilience:
         if until is not None:
             self._room.eject(replica, now, until + PROBE_AGAIN_S)
         elif replica in self._replicas:
-            self._room.admit(replica, now)
+            self._room.readmit(replica, now)
 
     def _hangs(self, replica: str, now: float) -> None:
         revision, rules = self._unlimited[replica]
@@ -161,7 +162,7 @@ class Resilience:
         """The replica said what it is (it changed, or its channel is a new one), or its channel broke."""
         if revision is not None and self.outliers.suspects:
             self.outliers.changed(replica, revision)
-            self._room.admit(replica, now)
+            self._room.readmit(replica, now)
 
     # --- second copies ----------------------------------------------------------------------------------------------
 
@@ -214,7 +215,7 @@ class Resilience:
         found = room.arrive(
             hedge, counters.revision, ex.inferences, ex.deadline, now, 0, router.priority, None, False, bind.replica.id
         )
-        if type(found) is Refuse or (found is None and room.leave(hedge, now)):
+        if type(found) is Refuse or (found is None and room.withdraw(hedge, now)):
             return
         router.budget.spend()
         counters.hedges += 1

@@ -18,8 +18,8 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Final
 
 from tidegate import headers
-from tidegate.activator.commands import Bind
 from tidegate.activator.room import WaitingRoom
+from tidegate.activator.state.bind import Bind
 from tidegate.errors import DEADLINE, NOT_SERVABLE, REPLICA_BROKE, STALE_CREDIT
 from tidegate.gateway.counting.counters import Report, ShadowCounters
 from tidegate.gateway.routing.function import FunctionRouter
@@ -39,14 +39,14 @@ USUAL_BYTES: Final = 256 * 1024
 """So much of a body is kept anyway; what is taken for one whose length is not known."""
 ALL_BYTES: Final = 64 << 20
 """Of all bodies that wait for their copy, or are on their way, together."""
-MOST: Final = 256
+MAX_COPIES: Final = 256
 """Requests with a copy to be made at once, and copies on their way at once."""
 _SHADOW_LINE: Final = b"%b: true\r\n" % headers.SHADOW
 _NOT_NOW: Final = frozenset({STALE_CREDIT.status, NOT_SERVABLE.status})
 """Of a replica that gives a copy back because it has no slot for it or drains: that says nothing of its model."""
 
 
-class Side:
+class ObservedAnswer:
     """One of two answers."""
 
     __slots__ = ("_digest", "is_over", "is_stream", "latency_s", "status")
@@ -71,12 +71,12 @@ class Side:
         self.is_over = True
         self.latency_s = (ex.first_byte if self.is_stream else ex.ended) - since
 
-    def says(self, other: "Side") -> bool:
+    def equals(self, other: "ObservedAnswer") -> bool:
         """Whether both say the same."""
         return self.is_stream == other.is_stream and self._digest.digest() == other._digest.digest()
 
 
-class Pair:
+class ShadowPair:
     """A request and its copy, until both have ended or nobody needs to compare them."""
 
     __slots__ = (
@@ -106,7 +106,7 @@ class Pair:
         """Of the request; the copy has none."""
         self.size = size
         """Bytes that its body takes of the bound."""
-        self.served, self.shadow = Side(), Side()
+        self.served, self.shadow = ObservedAnswer(), ObservedAnswer()
         self.copy: Exchange | None = None
         self.bind: Bind | None = None
         self.since = 0.0
@@ -141,11 +141,11 @@ class Shadows:
         self._pool_of = pool_of
         self._shadow_copy = shadow_copy
         self._tap_response = tap_response
-        self._pairs: dict[RequestState, Pair] = {}
+        self._pairs: dict[RequestState, ShadowPair] = {}
         """By the request's ticket, while that runs."""
-        self._live: dict[Pair, Exchange] = {}
+        self._live: dict[ShadowPair, Exchange] = {}
         """Copies on their way."""
-        self._due: list[Pair] = []
+        self._due: list[ShadowPair] = []
         """To be sent at the end of this loop turn."""
         self._bytes = 0
 
@@ -165,13 +165,13 @@ class Shadows:
         seen = self._report.revision(router.name, revision).shadowed()
         length = ex.head.content_length
         size = len(ex.body) if ex.body_complete else USUAL_BYTES if length is None else length
-        crowded = len(self._pairs) >= MOST or len(self._live) >= MOST or self._bytes + size > ALL_BYTES
+        crowded = len(self._pairs) >= MAX_COPIES or len(self._live) >= MAX_COPIES or self._bytes + size > ALL_BYTES
         if crowded or size > BODY_BYTES:
             seen.skipped += 1
             return
         ex.keep(size)
         self._bytes += size
-        self._pairs[state] = Pair(revision, seen, router, state, size)
+        self._pairs[state] = ShadowPair(revision, seen, router, state, size)
         state.follow(ex)
 
     def moved(self, before: RequestState, after: RequestState, ex: "Exchange") -> None:
@@ -222,7 +222,7 @@ class Shadows:
             copy = pair.copy
             if copy is None or pair.is_closed:
                 continue
-            bind = self._room.spare(copy, pair.revision, copy.inferences, now)
+            bind = self._room.take_idle_slot(copy, pair.revision, copy.inferences, now)
             if bind is None:
                 self._skip(pair)
                 continue
@@ -257,7 +257,7 @@ class Shadows:
         self._breaks(ex, DEADLINE.status)
 
     def answering(self, ex: "Exchange", head: ResponseHead) -> bytes:
-        pair: Pair = ex.context
+        pair: ShadowPair = ex.context
         outcome = head.control(headers.OUTCOME) if head.status >= 400 else None
         if outcome == b"not-started" and head.status in _NOT_NOW:
             self._skip(pair)
@@ -272,7 +272,7 @@ class Shadows:
         self._breaks(ex, REPLICA_BROKE.status)
 
     def finished(self, ex: "Exchange") -> None:
-        pair: Pair = ex.context
+        pair: ShadowPair = ex.context
         bind, pair.bind = pair.bind, None
         del self._live[pair]
         pair.is_broken = pair.is_broken or (ex.truncated and not pair.shadow.is_stream)
@@ -295,7 +295,7 @@ class Shadows:
         ex.context.is_broken = True
         ex.respond(status)
 
-    def _judge(self, pair: Pair) -> None:
+    def _judge(self, pair: ShadowPair) -> None:
         """Compares two answers once both have ended."""
         served, shadow, seen = pair.served, pair.shadow, pair.counters
         if not (served.is_over and shadow.is_over):
@@ -309,16 +309,16 @@ class Shadows:
             seen.failed += 1
         elif pair.is_broken or shadow.status != served.status:
             seen.status_differs += 1
-        elif not served.says(shadow):
+        elif not served.equals(shadow):
             seen.output_differs += 1
 
-    def _skip(self, pair: Pair) -> None:
+    def _skip(self, pair: ShadowPair) -> None:
         if not pair.is_closed:
             pair.is_closed = True
             pair.counters.skipped += 1
             self._forget_body(pair)
 
-    def _forget_body(self, pair: Pair) -> None:
+    def _forget_body(self, pair: ShadowPair) -> None:
         self._bytes -= pair.size
         pair.size = 0
 

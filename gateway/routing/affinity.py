@@ -11,11 +11,11 @@ import zlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from tidegate.activator.commands import Affinity
-from tidegate.activator.prefixes import FINE_BYTES, chain
+from tidegate.activator.prefixes import FINE_BYTES, block_hashes
 from tidegate.activator.prefixes import PROMPT_BYTES as PREFIX_BYTES
+from tidegate.activator.state.bind import Affinity
 from tidegate.wire.bodies.json_scan import ObjectScan
-from tidegate.wire.bodies.openai import KEYS, Asked, asked_by
+from tidegate.wire.bodies.openai import KEYS, CallRequest, request_of
 from tidegate.wire.http1.fields import Rejected
 
 if TYPE_CHECKING:
@@ -76,13 +76,13 @@ def _prompt(ex: "Exchange") -> bytes | None:
 
 def _prefix(ex: "Exchange") -> list[int] | None:
     text = _beginning(ex, _asked(ex, names=False), PREFIX_BYTES)
-    return chain(text) if text else None
+    return block_hashes(text) if text else None
 
 
 def _prefix_of_model(ex: "Exchange") -> list[int] | None:
     asked = _asked(ex)
     text = _beginning(ex, asked, PREFIX_BYTES)
-    return chain(text, _name(ex, asked).encode()) if text else None
+    return block_hashes(text, _name(ex, asked).encode()) if text else None
 
 
 def _model(ex: "Exchange") -> list[int] | None:
@@ -90,10 +90,10 @@ def _model(ex: "Exchange") -> list[int] | None:
     return [zlib.crc32(name.encode())] if name else None
 
 
-def _asked(ex: "Exchange", *, names: bool = True) -> Asked | None:
+def _asked(ex: "Exchange", *, names: bool = True) -> CallRequest | None:
     """What the body says: as it was read for the route or its tokens, else as far as its first bytes tell. ``names``:
     the model is wanted as well as the prompt's place."""
-    asked: Asked | None = ex.context.asked
+    asked: CallRequest | None = ex.context.asked
     if asked is not None or not ex.body.startswith(b"{"):
         return asked
     if ex.context.tokens is not None:
@@ -102,18 +102,18 @@ def _asked(ex: "Exchange", *, names: bool = True) -> Asked | None:
             return asked
     scan = ObjectScan(KEYS)
     scan.feed(ex.body[:READ_BYTES])
-    found = asked_by(scan.found)
+    found = request_of(scan.found)
     return None if type(found) is Rejected else found
 
 
-def _beginning(ex: "Exchange", asked: Asked | None, size: int) -> bytes:
+def _beginning(ex: "Exchange", asked: CallRequest | None, size: int) -> bytes:
     if ex.is_rpc:
         return b""
     start = 0 if asked is None or asked.prompt_start is None else asked.prompt_start
     return ex.body[start : start + size]
 
 
-def _name(ex: "Exchange", asked: Asked | None) -> str:
+def _name(ex: "Exchange", asked: CallRequest | None) -> str:
     """The model that the request names, in its path or body; empty: none."""
     model: str = ex.context.target.model
     return model or (asked.model if asked is not None else None) or ""

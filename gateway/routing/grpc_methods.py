@@ -9,7 +9,7 @@ import zlib
 from enum import Enum, auto
 from typing import Any, Final, NamedTuple
 
-from tidegate.wire.grpc import messages as protos
+from tidegate.wire.grpc import messages
 from tidegate.wire.grpc.first_message import MESSAGE_HEAD, PEEKED_BYTES, Infer, peek_infer, peek_usual
 from tidegate.wire.grpc.protobuf import STRING, Field, Message, ProtobufError
 
@@ -61,12 +61,12 @@ def _methods() -> dict[bytes, Method]:
     def path(service: str, method: str) -> bytes:
         return f"/{service}/{method}".encode()
 
-    inference, health = protos.INFERENCE.name, protos.HEALTH.name
+    inference, health = messages.INFERENCE.name, messages.HEALTH.name
     by_name = {
         "ModelInfer": Method(Kind.INFER),
         "ModelStreamInfer": Method(Kind.INFER, streams=True),
-        "ModelReady": Method(Kind.MODEL_READY, protos.MODEL_READY_REQUEST),
-        "ModelMetadata": Method(Kind.MODEL_METADATA, protos.MODEL_METADATA_REQUEST),
+        "ModelReady": Method(Kind.MODEL_READY, messages.MODEL_READY_REQUEST),
+        "ModelMetadata": Method(Kind.MODEL_METADATA, messages.MODEL_METADATA_REQUEST),
         "ModelConfig": Method(Kind.MODEL, _renamed(1)),
         "ModelStatistics": Method(Kind.MODEL, _renamed(1)),
         "RepositoryModelLoad": Method(Kind.MODEL, _renamed(2)),
@@ -77,10 +77,10 @@ def _methods() -> dict[bytes, Method]:
         "ServerMetadata": Method(Kind.SERVER_METADATA),
     }
     found = {path(inference, name): method for name, method in by_name.items()}
-    found[path(health, "Check")] = Method(Kind.CHECK, protos.HEALTH_REQUEST)
+    found[path(health, "Check")] = Method(Kind.CHECK, messages.HEALTH_REQUEST)
     found[path(health, "List")] = Method(Kind.LIST)
-    found[path(health, "Watch")] = Method(Kind.WATCH, protos.HEALTH_REQUEST, streams=True)
-    for file in protos.REFLECTION_FILES:
+    found[path(health, "Watch")] = Method(Kind.WATCH, messages.HEALTH_REQUEST, streams=True)
+    for file in messages.REFLECTION_FILES:
         service = file.services[0]
         found[path(service.name, service.methods[0].name)] = Method(Kind.REFLECTION, service=service.name, streams=True)
     return found

@@ -16,7 +16,7 @@ from urllib.parse import unquote_plus
 
 from tidegate.errors import BAD_REQUEST, QUEUE_FULL, TOO_LARGE, ErrorKind
 from tidegate.wire.bodies.multipart import FormScan, boundary_of
-from tidegate.wire.bodies.openai import FORM_FIELDS, Asked, RequestReader, read_request
+from tidegate.wire.bodies.openai import FORM_FIELDS, CallRequest, RequestReader, read_request
 from tidegate.wire.http1.fields import Rejected
 from tidegate.wire.http1.request_head import RequestHead
 
@@ -41,7 +41,7 @@ _codings = re.compile(rb"(?:^|\n)content-encoding:[ \t]*([^\r\n]*)").findall
 _UTF_8: Final = (b"utf-8", b"utf8", b"us-ascii")
 _is_form = re.compile(rb"multipart/form-data[ \t]*(?:;|$)", re.IGNORECASE).match
 
-Named = Callable[["Exchange", str | None, Asked | None], None]
+Named = Callable[["Exchange", str | None, CallRequest | None], None]
 """The request names this model (None: none); with what else it asks for, where all of its body was read."""
 Failed = Callable[["Exchange", ErrorKind, str], None]
 
@@ -61,11 +61,11 @@ class _Form:
     def model(self) -> str | Rejected | None:
         return self._scan.fields.get("model")
 
-    def end(self) -> Asked | Rejected:
+    def end(self) -> CallRequest | Rejected:
         bad = self._scan.end()
         if bad is not None:
             return bad
-        asked = Asked()
+        asked = CallRequest()
         asked.model = self._scan.fields.get("model")
         asked.user = self._scan.fields.get("user")
         asked.stream = self._scan.fields.get("stream", "").lower() in ("true", "1")
@@ -111,7 +111,7 @@ def _read_query(ex: "Exchange", named: Named, failed: Failed) -> None:
         named(ex, models[0] if models else None, None)
 
 
-def _finish(ex: "Exchange", asked: Asked | Rejected, named: Named, failed: Failed) -> None:
+def _finish(ex: "Exchange", asked: CallRequest | Rejected, named: Named, failed: Failed) -> None:
     """The whole body was read."""
     if not ex.bytes_in:  # The head announced a body, which an empty frame or chunk then ended.
         _read_query(ex, named, failed)
@@ -132,7 +132,7 @@ class _Reading:
         """None: it is JSON."""
         self._scan: RequestReader | _Form | None = None
         """Set once pieces are read."""
-        self._asked: Asked | Rejected | None = None
+        self._asked: CallRequest | Rejected | None = None
         """Set at the end."""
         self._is_named = False
         """It has gone on, and the rest is read on its way."""
@@ -180,7 +180,7 @@ class _Reading:
         scan = self._scan
         if scan is None:
             return
-        bad: Asked | Rejected | None = scan.feed(data)
+        bad: CallRequest | Rejected | None = scan.feed(data)
         if bad is None and is_last:
             self._asked = bad = scan.end()
         if type(bad) is Rejected:

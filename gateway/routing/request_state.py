@@ -27,14 +27,14 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from tidegate.activator.commands import Bind
+    from tidegate.activator.state.bind import Bind
     from tidegate.aio.proxy.exchange import Exchange
     from tidegate.gateway.counting.counters import RevisionCounters
     from tidegate.gateway.counting.outcomes import Ending
     from tidegate.gateway.counting.tenant_accounts import Account, Held
     from tidegate.gateway.counting.tokens import Tokens
     from tidegate.gateway.routing.match import Target
-    from tidegate.wire.bodies.openai import Asked
+    from tidegate.wire.bodies.openai import CallRequest
 
 
 class Phase(Enum):
@@ -105,7 +105,7 @@ class RequestState:
         self.request_id = request_id
         self.id_line = id_line
         """Header line that adds the id on the way to the replica; empty if the client sent an id."""
-        self.asked: Asked | None = None
+        self.asked: CallRequest | None = None
         """What was read of an OpenAI body before admission; None if nothing was read."""
         self.tenant: Account | None = None
         """The caller; None if the function does not require authentication."""

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 from tidegate.loadgen.arrivals import processes as arrivals
+from tidegate.loadgen.arrivals.changes import Placement, placed
 from tidegate.loadgen.arrivals.processes import Shape
-from tidegate.loadgen.traces.changes import Placement, placed
 
 DAY_S: Final = 86_400.0
 _PARTS: Final = 20

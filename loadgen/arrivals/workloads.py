@@ -12,8 +12,8 @@ from typing import Final, NamedTuple
 
 from tidegate.loadgen.arrivals import shapes
 from tidegate.loadgen.arrivals.arrival import Arrival
+from tidegate.loadgen.arrivals.changes import Placement, joined, sliced
 from tidegate.loadgen.arrivals.pace import LoadPhase
-from tidegate.loadgen.traces.changes import Placement, joined, sliced
 
 
 class Rates(NamedTuple):

@@ -1,0 +1,1 @@
+"""Lower bounds of cost: the best schedule with knowledge of the future."""

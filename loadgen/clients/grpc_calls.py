@@ -12,7 +12,7 @@ from tidegate.aio.upstream.http2 import H2Pool, H2Upstream
 from tidegate.loadgen.clients.call import BROKEN, CONNECT, MALFORMED, Call
 from tidegate.loadgen.clients.client import LoadClient
 from tidegate.wire.grpc.first_message import MESSAGE_HEAD
-from tidegate.wire.http2 import grpc_fields as grpc
+from tidegate.wire.http2 import grpc_fields
 from tidegate.wire.http2.block_memory import Block
 from tidegate.wire.http2.frames import CANCEL
 from tidegate.wire.http2.hpack import literal
@@ -215,7 +215,7 @@ class _Running:
             return
         if status is not None:
             call.code = NAMES[status] if status < len(NAMES) else str(status)
-        call.is_good = status == grpc.OK
+        call.is_good = status == grpc_fields.OK
         self._end(None)
 
     def _end(self, error: str | None) -> None:

@@ -1,0 +1,1 @@
+"""Experiments: definitions, setups, runs, and verdicts on the figures."""

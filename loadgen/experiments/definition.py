@@ -142,12 +142,12 @@ def _order(name: str) -> tuple[str, int]:
 
 def _document(text: str, faults: Faults) -> Mapping[str, Any]:
     if len(text) > MAX_BYTES:
-        faults.say("document", f"{len(text)} characters", f"at most {MAX_BYTES}")
+        faults.report("document", f"{len(text)} characters", f"at most {MAX_BYTES}")
         return {}
     try:
         return tomllib.loads(text)
     except (tomllib.TOMLDecodeError, ValueError, RecursionError) as error:
-        faults.say("document", str(error) or type(error).__name__, "TOML")
+        faults.report("document", str(error) or type(error).__name__, "TOML")
         return {}
 
 
@@ -156,6 +156,6 @@ def _check_setup(document: Mapping[str, Any], faults: Faults) -> None:
     if not isinstance(name, str):
         return
     if name not in known():
-        faults.say("setup", shown(name), ", ".join(known()) + nearest(name, known()))
+        faults.report("setup", shown(name), ", ".join(known()) + nearest(name, known()))
     elif isinstance(parameters, dict):
         known()[name].read(parameters, faults)

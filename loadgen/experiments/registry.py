@@ -49,7 +49,8 @@ def setup(kind: type[Any]) -> Callable[[Callable[[Any, int], ExperimentOutcome]]
 def known() -> Mapping[str, Setup]:
     """Returns every setup by name, in alphabetical order."""
     found = {}
-    for module in pkgutil.iter_modules(setups.__path__):
-        content = vars(importlib.import_module(f"{setups.__name__}.{module.name}"))
-        found.update({f"{module.name}.{name}": each for name, each in content.items() if isinstance(each, Setup)})
+    for module in pkgutil.walk_packages(setups.__path__, f"{setups.__name__}."):
+        subject = module.name.removeprefix(f"{setups.__name__}.").partition(".")[0]
+        content = vars(importlib.import_module(module.name))
+        found.update({f"{subject}.{name}": each for name, each in content.items() if isinstance(each, Setup)})
     return MappingProxyType(dict(sorted(found.items())))

@@ -47,19 +47,19 @@ def read(kind: type[T], table: Mapping[str, object], where: str, faults: Faults)
     for key in table:
         if key not in known:
             allowed = ", ".join(known) + nearest(key, known)
-            faults.say(path(where, key), "an unknown key", allowed or "no keys at all")
+            faults.report(path(where, key), "an unknown key", allowed or "no keys at all")
     values = {}
     for key, each in known.items():
         if key in table:
             values[key] = _value(hints[key], table[key], path(where, key), faults)
         elif each.default is MISSING and each.default_factory is MISSING:
-            faults.say(path(where, key), "nothing", _allowed(hints[key]))
+            faults.report(path(where, key), "nothing", _allowed(hints[key]))
     if len(faults) > before:
         return None
     try:
         return kind(**values)
     except ValueError as error:
-        faults.say(where or "document", "values that do not fit together", str(error))
+        faults.report(where or "document", "values that do not fit together", str(error))
         return None
 
 
@@ -71,7 +71,7 @@ def _value(hint: Any, value: object, where: str, faults: Faults) -> object:
     if is_dataclass(hint) and isinstance(hint, type):
         if isinstance(value, dict):
             return read(hint, value, where, faults)
-        faults.say(where, shown(value), "a table")
+        faults.report(where, shown(value), "a table")
         return None
     items = _items(hint)
     if items is not None:
@@ -80,18 +80,18 @@ def _value(hint: Any, value: object, where: str, faults: Faults) -> object:
     if each is not None and isinstance(value, dict) and value:
         return {key: _value(each, item, path(where, key), faults) for key, item in value.items()}
     if isinstance(value, float) and not math.isfinite(value):
-        faults.say(where, shown(value), "a finite number")
+        faults.report(where, shown(value), "a finite number")
         return None
     try:
         return msgspec.convert(value, hint)
     except msgspec.ValidationError as error:
-        faults.say(where, shown(value), _words(str(error)))
+        faults.report(where, shown(value), _words(str(error)))
         return None
 
 
 def _list(hint: Any, items: Any, value: object, where: str, faults: Faults) -> tuple[object, ...] | None:
     if not isinstance(value, list) or (not value and hint is not _plain(hint)):
-        faults.say(where, "an empty list" if value == [] else shown(value), _allowed(hint))
+        faults.report(where, "an empty list" if value == [] else shown(value), _allowed(hint))
         return None
     return tuple(_value(items, item, f"{where}[{index}]", faults) for index, item in enumerate(value))
 

@@ -1,0 +1,1 @@
+"""Figures of a simulation: latency, cost, power, fleet."""

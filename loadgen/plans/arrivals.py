@@ -11,11 +11,11 @@ from tidegate.errors import InvalidInputError
 from tidegate.loadgen.arrivals import processes as arrivals
 from tidegate.loadgen.arrivals import shapes
 from tidegate.loadgen.arrivals.arrival import Arrival
+from tidegate.loadgen.arrivals.changes import Placement, sliced
 from tidegate.loadgen.arrivals.pace import LoadPhase
 from tidegate.loadgen.arrivals.workloads import THEMIS, Share
 from tidegate.loadgen.plans import shape_words
 from tidegate.loadgen.plans.outputs import check_files
-from tidegate.loadgen.traces.changes import Placement, sliced
 from tidegate.loadgen.traces.files import TraceFile, open_trace
 from tidegate.loadgen.traces.formats import Format
 from tidegate.schema.units import UnreadableError, duration, number, whole
@@ -92,7 +92,7 @@ class Reader:
             return read()
         except InvalidInputError as error:
             for fault in error.faults:
-                self.faults.say(f"{name}: {fault.where}", fault.value, fault.allowed, fault.line)
+                self.faults.report(f"{name}: {fault.where}", fault.value, fault.allowed, fault.line)
             return None
 
     def time(self, name: str, text: str, least: float) -> float | None:
@@ -159,10 +159,10 @@ class _SourceReader:
         given = (asked.rate, asked.trace, asked.shape, asked.callers, asked.phases, asked.concurrency)
         named = [name for name, value in zip(MODES, given, strict=True) if value]
         if len(named) != 1:
-            faults.say("mode", " and ".join(named) or "nothing", f"exactly one of {', '.join(asked.modes)}")
+            faults.report("mode", " and ".join(named) or "nothing", f"exactly one of {', '.join(asked.modes)}")
         span_s = None if asked.span is None else self.values.time("--for", asked.span, 0.001)
         if asked.span is None and {"--rate", "--callers", "--concurrency"}.intersection(named):
-            faults.say("--for", "nothing", "how long, such as 30s")
+            faults.report("--for", "nothing", "how long, such as 30s")
         placement = self._placement()
         for name in named:
             if name == "--rate":
@@ -201,7 +201,7 @@ class _SourceReader:
     def _modulated(self, text: str, span_s: float | None, placement: Placement) -> None:
         states = shape_words.modulated(text, self.faults)
         if span_s is None:
-            self.faults.say("--for", "nothing", "how long the shape mmpp lasts, such as 60s")
+            self.faults.report("--for", "nothing", "how long the shape mmpp lasts, such as 60s")
         if placement is not Placement.POISSON:
             self.faults.add("--arrivals", str(placement), "poisson: the shape mmpp is a process of its own")
         if states is None or span_s is None:

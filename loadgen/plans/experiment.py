@@ -44,7 +44,7 @@ def plan_of(
     if is_list and not names and not definitions:
         names = (ALL,)
     if not names and not definitions:
-        faults.say("NAME", "nothing", f"{ALL}, names that --list tells, or --definition FILE")
+        faults.report("NAME", "nothing", f"{ALL}, names that --list tells, or --definition FILE")
     experiments = [*_named(names, faults), *own]
     for index, each in enumerate(experiments):
         if each.name in {other.name for other in experiments[:index]}:
@@ -73,12 +73,12 @@ def _definition(path: Path, faults: Faults) -> Experiment | None:
         data = path.read_bytes()[: MAX_BYTES + 1]
         return parse(data.decode("utf-8-sig"), str(path))
     except OSError as error:
-        faults.say(f"--definition {path}", error.strerror or "no file", "a file that can be read")
+        faults.report(f"--definition {path}", error.strerror or "no file", "a file that can be read")
     except UnicodeDecodeError as error:
-        faults.say(f"--definition {path}", f"byte {error.start} is no UTF-8", "TOML, text in UTF-8")
+        faults.report(f"--definition {path}", f"byte {error.start} is no UTF-8", "TOML, text in UTF-8")
     except InvalidInputError as error:
         for fault in error.faults:
-            faults.say(f"{path}: {fault.where}", fault.value, fault.allowed, fault.line)
+            faults.report(f"{path}: {fault.where}", fault.value, fault.allowed, fault.line)
     return None
 
 

@@ -101,7 +101,9 @@ class _LoadReader:
             sla=self._sla(),
         )
         if options.body is not None and options.batches is not None and options.batch_header is None:
-            faults.say("--batches", "with --body", "--batch-header beside it, or one of the two: a file has one size")
+            faults.report(
+                "--batches", "with --body", "--batch-header beside it, or one of the two: a file has one size"
+            )
         faults.raise_any()
         return made
 

@@ -6,10 +6,10 @@ from typing import Final, NamedTuple
 
 from tidegate.loadgen.arrivals import processes as arrivals
 from tidegate.loadgen.arrivals import shapes
+from tidegate.loadgen.arrivals.changes import Placement
 from tidegate.loadgen.arrivals.pace import LoadPhase
 from tidegate.loadgen.arrivals.shapes import Load
 from tidegate.loadgen.arrivals.workloads import OLTUNES, THESIS
-from tidegate.loadgen.traces.changes import Placement
 from tidegate.schema.units import UnreadableError, duration, number, whole
 from tidegate.schema.yaml_nodes import Faults, nearest
 
@@ -49,7 +49,7 @@ def shape(text: str, duration_s: float | None, faults: Faults, placement: Placem
         faults.add("--shape", text, SHAPES + nearest(name, [*_KEYS, "steps", "oltunes", MMPP]))
         return None
     if duration_s is None and name not in _OWN_LENGTH:
-        faults.say("--for", "nothing", f"how long the shape {name} lasts, such as 60s")
+        faults.report("--for", "nothing", f"how long the shape {name} lasts, such as 60s")
     values: dict[str, float] = {}
     for part in rest.split(","):
         key, _, word = part.partition("=")
@@ -59,7 +59,7 @@ def shape(text: str, duration_s: float | None, faults: Faults, placement: Placem
             return None
         values[key] = value
     if missing := [key for key in keys if key not in values]:
-        faults.say("--shape", f"{name} without {', '.join(missing)}", SHAPES)
+        faults.report("--shape", f"{name} without {', '.join(missing)}", SHAPES)
         return None
     if name in _OWN_LENGTH:
         load = shapes.production(**values) if name == "production" else shapes.fluctuating(**values)
@@ -76,7 +76,7 @@ def _oltunes(model: str, duration_s: float | None, faults: Faults, placement: Pl
         )
         return None
     if duration_s is None:
-        faults.say("--for", "nothing", "how long the shape oltunes lasts, such as 60s")
+        faults.report("--for", "nothing", "how long the shape oltunes lasts, such as 60s")
         return None
     return shapes.constant(duration_s, rates.of(placement))
 
@@ -87,7 +87,7 @@ def modulated(text: str, faults: Faults) -> list[tuple[float, float]] | None:
     name, _, rest = text.partition(":")
     states = _spans(name, rest, faults)
     if states is not None and len(states) < 2:
-        faults.say("--shape", f"{name} of one state", f"{name}:T@R,T@R,...: two states or more")
+        faults.report("--shape", f"{name} of one state", f"{name}:T@R,T@R,...: two states or more")
         return None
     return states
 
@@ -107,7 +107,7 @@ def _shape(name: str, given: dict[str, float], duration_s: float, text: str, fau
             load = shapes.diurnal(duration_s, given["low"], given["high"], given["period"])
             load = load._replace(highest=max(given["low"], given["high"]))
     except ValueError as error:
-        faults.say("--shape", text, f"a shape that can be ({error})")
+        faults.report("--shape", text, f"a shape that can be ({error})")
         return None
     return load
 

@@ -22,7 +22,7 @@ from tidegate.loadgen.simulator.scenario import AUTO_LIMIT, Callers, Deployed, S
 from tidegate.manifest import reader as manifest
 from tidegate.manifest.annotations import PARAMETER_PREFIX, PARAMETERS, PREFIX
 from tidegate.manifest.builder import ParseContext
-from tidegate.schema import yaml_nodes as document
+from tidegate.schema import yaml_nodes
 from tidegate.schema.rows import by_spelling
 from tidegate.schema.yaml_nodes import Faults
 
@@ -116,7 +116,7 @@ class _SimulationReader:
         options, faults = self.options, self.faults
         source = source_of(options, faults)
         if source.loops and source.batches is not None and len(source.batches.sizes) > 1:
-            faults.say("--batches", "several sizes in a closed loop", "one size, or an open loop")
+            faults.report("--batches", "several sizes in a closed loop", "one size, or an open loop")
         duration_s = None if options.duration is None else self.values.time("--duration", options.duration, 1.0)
         accelerators = self._accelerators()
         profiled = self._profiles(accelerators)
@@ -159,7 +159,7 @@ class _SimulationReader:
             for key, given in (("count", entry.count), ("memory", entry.memory_bytes)):
                 if given is None:
                     allowed = "it must be given: the machine that it is on is simulated"
-                    self.faults.say(f"{option}: accelerators[{index}].{key}", "nothing", allowed, line)
+                    self.faults.report(f"{option}: accelerators[{index}].{key}", "nothing", allowed, line)
             if entry.count is not None and entry.memory_bytes is not None:
                 found.append(entry.completed(entry.count, entry.memory_bytes))
         return found
@@ -193,11 +193,11 @@ class _SimulationReader:
         if parsed is None:
             return ()
         if len(parsed.functions) != 1:
-            self.faults.say(f"--function {path}", f"{len(parsed.functions)} functions", "one function")
+            self.faults.report(f"--function {path}", f"{len(parsed.functions)} functions", "one function")
             return ()
         asked = self.options.policies
         for name in sorted({each for each in asked if asked.count(each) > 1}):
-            self.faults.say("--policy", f"{name} again", "each policy once")
+            self.faults.report("--policy", f"{name} again", "each policy once")
         return tuple(self._under(parsed.functions[0], asked))
 
     def _under(self, function: Function, asked: tuple[str, ...]) -> Iterator[Function]:
@@ -209,7 +209,7 @@ class _SimulationReader:
             except InvalidInputError as error:
                 for fault in error.faults:
                     if str(fault) not in seen:  # A setting is the same fault under each policy.
-                        self.faults.say(fault.where, fault.value, fault.allowed)
+                        self.faults.report(fault.where, fault.value, fault.allowed)
                         seen.add(str(fault))
 
     # --- hardware ---
@@ -224,11 +224,11 @@ class _SimulationReader:
         usable = candidates(accelerators, function)
         if not usable:
             names = ", ".join(each.name for each in accelerators)
-            self.faults.say(f"--accelerators {options.accelerators}", names, f"one that {function.name} can run on")
+            self.faults.report(f"--accelerators {options.accelerators}", names, f"one that {function.name} can run on")
         for each in usable:
             if each.profile is None and each.name not in profiled:
                 allowed = "its service times, in a file given as --profile (or of kind emulated, with a profile)"
-                self.faults.say(f"--accelerators {options.accelerators}: {each.name}", "no profile", allowed)
+                self.faults.report(f"--accelerators {options.accelerators}: {each.name}", "no profile", allowed)
         return tuple(_kind(each, profiled.get(each.name)) for each in accelerators if each in usable)
 
     def _ready(self, functions: tuple[Function, ...], kinds: tuple[Kind, ...]) -> Mapping[str, int]:
@@ -257,9 +257,9 @@ def _has(policy: str, setting: str) -> bool:
 
 def _lines(text: str) -> Iterator[int | None]:
     """Yields the line where each accelerator is declared."""
-    documents = document.load(text, Faults(""))
-    node = documents[0].get("accelerators") if documents and isinstance(documents[0], document.MapNode) else None
-    yield from (item.line for item in node.items) if isinstance(node, document.ListNode) else ()
+    documents = yaml_nodes.load(text, Faults(""))
+    node = documents[0].get("accelerators") if documents and isinstance(documents[0], yaml_nodes.MapNode) else None
+    yield from (item.line for item in node.items) if isinstance(node, yaml_nodes.ListNode) else ()
 
 
 def _kind(accelerator: Accelerator, profiled: Profiled | None) -> Kind:

@@ -1,0 +1,1 @@
+"""The simulator: the live objects of gateway and autoscaler on an event heap."""

@@ -9,8 +9,9 @@ import random
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from tidegate.activator.commands import Activate, Bind, Link, Refuse, Send, Unlink
+from tidegate.activator.commands import Activate, Link, Refuse, Send, Unlink
 from tidegate.activator.room import WaitingRoom
+from tidegate.activator.state.bind import Bind
 from tidegate.flow.messages import Hello, ProxyMessage, WorkerMessage
 from tidegate.loadgen.simulator.counters import ANSWERED, Counters, Ended, Request
 from tidegate.loadgen.simulator.kernel import Kernel
@@ -155,7 +156,8 @@ class SimulatedGateway:
         """Executes the room's commands."""
         room = self.room
         while room.out:
-            commands, room.out = room.out, []
+            commands = room.out[:]
+            room.out.clear()
             for command in commands:
                 if type(command) is Bind:
                     replica = self._replicas.get(command.replica.id)

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable
 from heapq import heappush
 
-from tidegate.activator.commands import Bind
+from tidegate.activator.state.bind import Bind
 from tidegate.flow.credits import Channel, Credit, Send, StateIs
 from tidegate.flow.messages import Hello, ProxyMessage, WorkerMessage
 from tidegate.flow.slots import SlotLedger

@@ -1,0 +1,1 @@
+"""Traces of arrivals: formats and files."""

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from tidegate.loadgen.arrivals.arrival import Arrival
-from tidegate.loadgen.traces.changes import Placement, joined, placed, scaled
+from tidegate.loadgen.arrivals.changes import Placement, joined, placed, scaled
 from tidegate.loadgen.traces.formats import READERS, Format, azure_functions, azure_llm, counts, format_of, json_lines
 from tidegate.schema.yaml_nodes import Faults, nearest
 
@@ -89,14 +89,14 @@ def open_trace(path: Path) -> TraceFile:
             summary = _summary(found, numbers.of(lines), faults)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         got = f"gzip that breaks off or is damaged at or behind this line ({error})"
-        faults.say("file", got, "a whole file", numbers.last or 1)
+        faults.report("file", got, "a whole file", numbers.last or 1)
         raise faults.error() from error
     except UnicodeDecodeError as error:
         got = f"bytes that are no text at or behind this line ({error.reason})"
-        faults.say("file", got, "text in UTF-8, or gzip of it", numbers.last or 1)
+        faults.report("file", got, "text in UTF-8, or gzip of it", numbers.last or 1)
         raise faults.error() from error
     except OSError as error:
-        faults.say("file", error.strerror or str(error), "a file that can be read")
+        faults.report("file", error.strerror or str(error), "a file that can be read")
         raise faults.error() from error
     faults.raise_any()
     return TraceFile(path, summary)
@@ -135,7 +135,7 @@ class _Numbers:
         for line in lines:
             self.last += 1
             if len(line) >= LINE_CHARACTERS:
-                self._faults.say("line", f"more than {LINE_CHARACTERS} characters", "lines of a trace", self.last)
+                self._faults.report("line", f"more than {LINE_CHARACTERS} characters", "lines of a trace", self.last)
                 return
             yield line
 

@@ -65,7 +65,7 @@ def counts(lines: Lines, faults: Faults) -> Iterator[int]:
             blank = blank or number
             continue
         if blank is not None and seconds:
-            faults.say("trace", "an empty line", "a number in each line: 0 for a second without requests", blank)
+            faults.report("trace", "an empty line", "a number in each line: 0 for a second without requests", blank)
         blank = None
         seconds += 1
         if word.isascii() and word.isdigit() and len(word) < 9 and int(word) <= MAX_COUNT:
@@ -73,7 +73,7 @@ def counts(lines: Lines, faults: Faults) -> Iterator[int]:
         else:
             faults.add("trace", word, f"a whole number, 0 to {MAX_COUNT}: the requests of one second", number)
     if not seconds and not len(faults):
-        faults.say("trace", "nothing", "at least one second", number)
+        faults.report("trace", "nothing", "at least one second", number)
 
 
 def azure_llm(lines: Lines, faults: Faults) -> Iterator[Arrival]:
@@ -83,7 +83,7 @@ def azure_llm(lines: Lines, faults: Faults) -> Iterator[Arrival]:
     for number, line in _rows(lines, _LLM_HEAD, faults):
         fields = line.split(",")
         if len(fields) != len(_LLM_HEAD):
-            faults.say("row", f"{len(fields)} fields", ",".join(_LLM_HEAD), number)
+            faults.report("row", f"{len(fields)} fields", ",".join(_LLM_HEAD), number)
             continue
         at, asked, given = _seconds(fields[0]), _whole(fields[1], MAX_TOKENS), _whole(fields[2], MAX_TOKENS)
         if at is None:
@@ -95,14 +95,16 @@ def azure_llm(lines: Lines, faults: Faults) -> Iterator[Arrival]:
         if at is None or asked is None or given is None:
             continue
         if at < last:
-            faults.say("TIMESTAMP", f"{fields[0]}, {last - at:.3f} s before the line above", "times that rise", number)
+            faults.report(
+                "TIMESTAMP", f"{fields[0]}, {last - at:.3f} s before the line above", "times that rise", number
+            )
             continue
         if last == -math.inf:
             began = at
         last = at
         yield Arrival(at - began, 1, asked, given)
     if last == -math.inf and not len(faults):
-        faults.say("trace", "no requests", "at least one row", number)
+        faults.report("trace", "no requests", "at least one row", number)
 
 
 def azure_functions(lines: Lines, faults: Faults) -> Iterator[tuple[str, list[int]]]:
@@ -112,7 +114,7 @@ def azure_functions(lines: Lines, faults: Faults) -> Iterator[tuple[str, list[in
     for number, line in _rows(lines, _FUNCTION_HEAD, faults):
         fields = line.split(",")
         if len(fields) != width:
-            faults.say("row", f"{len(fields)} fields", f"{width}: four names and {MINUTES} minutes", number)
+            faults.report("row", f"{len(fields)} fields", f"{width}: four names and {MINUTES} minutes", number)
             continue
         minutes = [_whole(field, MAX_COUNT) for field in fields[len(_FUNCTION_HEAD) :]]
         wrong = [at for at, minute in enumerate(minutes) if minute is None]
@@ -123,7 +125,7 @@ def azure_functions(lines: Lines, faults: Faults) -> Iterator[tuple[str, list[in
             found = True
             yield fields[2], [minute or 0 for minute in minutes]
     if not found and not len(faults):
-        faults.say("trace", "no functions", "at least one row", number)
+        faults.report("trace", "no functions", "at least one row", number)
 
 
 def json_lines(lines: Lines, faults: Faults) -> Iterator[Arrival]:
@@ -137,12 +139,12 @@ def json_lines(lines: Lines, faults: Faults) -> Iterator[Arrival]:
         if arrival is None:
             continue
         if last is not None and arrival.at_s < last:
-            faults.say("at", f"{arrival.at_s:g}, before the line above at {last:g}", "times that rise", number)
+            faults.report("at", f"{arrival.at_s:g}, before the line above at {last:g}", "times that rise", number)
             continue
         last = arrival.at_s
         yield arrival
     if last is None and not len(faults):
-        faults.say("trace", "no requests", "at least one object with `at`", number)
+        faults.report("trace", "no requests", "at least one object with `at`", number)
 
 
 def _object(line: str, number: int, faults: Faults) -> Arrival | None:
@@ -152,15 +154,17 @@ def _object(line: str, number: int, faults: Faults) -> Arrival | None:
         faults.add("line", line.strip(), 'an object such as {"at": 1.5, "inferences": 4}', number)
         return None
     if not isinstance(record, dict):
-        faults.say("line", f"a {type(record).__name__}", "an object", number)
+        faults.report("line", f"a {type(record).__name__}", "an object", number)
         return None
     before = len(faults)
     for key in sorted(record.keys() - _JSON_KEYS):
-        faults.say(shown(key), "an unknown key", f"{', '.join(sorted(_JSON_KEYS))}{nearest(key, _JSON_KEYS)}", number)
+        faults.report(
+            shown(key), "an unknown key", f"{', '.join(sorted(_JSON_KEYS))}{nearest(key, _JSON_KEYS)}", number
+        )
     at = record.get("at", -1)
     if isinstance(at, bool) or not isinstance(at, int | float) or not 0 <= at < MAX_SECONDS:
         given = shown(str(at)) if "at" in record else "nothing"
-        faults.say("at", given, f"seconds after the beginning, 0 to {MAX_SECONDS:.0e}", number)
+        faults.report("at", given, f"seconds after the beginning, 0 to {MAX_SECONDS:.0e}", number)
         at = 0.0
     whole = {
         key: _member(record, key, low, most, default, number, faults)
@@ -172,7 +176,7 @@ def _object(line: str, number: int, faults: Faults) -> Arrival | None:
     }
     function = record.get("function", "")
     if not isinstance(function, str) or len(function) > 200:
-        faults.say("function", shown(str(function)), "a name", number)
+        faults.report("function", shown(str(function)), "a name", number)
     if len(faults) > before:
         return None
     return Arrival(float(at), whole["inferences"], whole["prompt_tokens"], whole["completion_tokens"], function)
@@ -181,7 +185,7 @@ def _object(line: str, number: int, faults: Faults) -> Arrival | None:
 def _member(record: dict[str, Any], key: str, low: int, most: int, default: int, number: int, faults: Faults) -> int:
     value = record.get(key, default)
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= most:
-        faults.say(key, shown(str(value)), f"a whole number, {low} to {most}", number)
+        faults.report(key, shown(str(value)), f"a whole number, {low} to {most}", number)
         return default
     return value
 
@@ -199,7 +203,7 @@ def _rows(lines: Lines, head: tuple[str, ...], faults: Faults) -> Iterator[tuple
             blank = blank or number
             continue
         if blank is not None:
-            faults.say("trace", "an empty line", "a row in each line", blank)
+            faults.report("trace", "an empty line", "a row in each line", blank)
             blank = None
         yield number, text
 

@@ -9,17 +9,17 @@ from math import ceil
 import pytest
 
 from tidegate.activator.choice import (
-    DEBT_LIMIT,
+    DEFICIT_LIMIT,
     LOAD_BOUND,
     Pick,
     distance,
+    earliest_finish,
     expected_s,
-    most_owed,
+    largest_deficit,
     place_of,
     preferred,
     replica_pick,
-    settle_debts,
-    soonest,
+    update_deficits,
 )
 from tidegate.records.route_table import Spread
 
@@ -60,7 +60,7 @@ def servers(count: int) -> list[Server]:
 class Share:
     name: str
     share: float
-    owed: float = 0.0
+    deficit: float = 0.0
     ready: int = 1
 
 
@@ -81,8 +81,8 @@ def taken(groups: list[Share], sizes: list[int], free: list[list[Share]] | None 
     counts: Counter[str] = Counter()
     for number, size in enumerate(sizes):
         able = groups if free is None else free[number]
-        group = most_owed(able, total, size)
-        settle_debts(groups, group, total, size, DEBT_LIMIT * size)
+        group = largest_deficit(able, total, size)
+        update_deficits(groups, group, total, size, DEFICIT_LIMIT * size)
         counts[group.name] += size
     return counts
 
@@ -92,8 +92,8 @@ def test_shares_are_exact_and_smooth() -> None:
     assert taken(groups, [1] * 10) == {"a": 5, "b": 3, "c": 2}
     order = []
     for _ in range(10):
-        group = most_owed(groups, 1.0, 1)
-        settle_debts(groups, group, 1.0, 1, DEBT_LIMIT)
+        group = largest_deficit(groups, 1.0, 1)
+        update_deficits(groups, group, 1.0, 1, DEFICIT_LIMIT)
         order.append(group.name)
     assert "aaa" not in "".join(order), "spread out, not in blocks"
 
@@ -116,8 +116,8 @@ def in_line(groups: list[Share], mu: list[float], requests: int, utilisation: fl
         now += rng.expovariate(utilisation * sum(mu))
         for line in ends:
             line[:] = [end for end in line if end > now]
-        index = soonest(groups, lines(*(len(line) for line in ends)), 1.0, 1)
-        settle_debts(groups, groups[index], total, 1, DEBT_LIMIT)
+        index = earliest_finish(groups, lines(*(len(line) for line in ends)), 1.0, 1)
+        update_deficits(groups, groups[index], total, 1, DEFICIT_LIMIT)
         ends[index].append((ends[index][-1] if ends[index] else now) + 1.0 / mu[index])
         counts[groups[index].name] += 1
     return counts
@@ -127,34 +127,34 @@ def in_line(groups: list[Share], mu: list[float], requests: int, utilisation: fl
 def test_where_requests_stand_in_line_the_shares_hold_whatever_the_lines(utilisation: float) -> None:
     groups = [Share("a10", 1.0), Share("l4", 0.6), Share("h100", 3.2)]
     counts = in_line(groups, [1.0, 0.6, 3.2], 4800, utilisation, 1)
-    assert [counts[name] for name in ("a10", "l4", "h100")] == pytest.approx([1000, 600, 3200], abs=DEBT_LIMIT)
+    assert [counts[name] for name in ("a10", "l4", "h100")] == pytest.approx([1000, 600, 3200], abs=DEFICIT_LIMIT)
 
 
 def test_shares_that_are_no_rates_hold_as_well() -> None:
     """Somebody gives the slow one half of the traffic."""
     counts = in_line([Share("slow", 0.5), Share("fast", 0.5)], [1.0, 9.0], 2000, 0.15, 2)
-    assert counts["slow"] == pytest.approx(1000, abs=DEBT_LIMIT)
+    assert counts["slow"] == pytest.approx(1000, abs=DEFICIT_LIMIT)
 
 
 def test_an_idle_quick_group_comes_first_and_a_long_line_is_left_to_others() -> None:
     slow, fast = groups = [Share("slow", 1.0), Share("fast", 4.0)]
-    assert soonest(groups, lines(0, 0), 1.0, 1) == 1
-    assert soonest(groups, lines(0, 2), 1.0, 1) == 1
-    assert soonest(groups, lines(0, 4), 1.0, 1) == 0, "one at a fifth of the rate, or five at four fifths"
-    assert soonest(groups, lines(0, 1), 4.0, 1) == 0, "three other workers have as many in line"
-    assert soonest(groups, lines(0, 1), 4.0, 64) == 1, "next to so much of its own that line is nothing"
+    assert earliest_finish(groups, lines(0, 0), 1.0, 1) == 1
+    assert earliest_finish(groups, lines(0, 2), 1.0, 1) == 1
+    assert earliest_finish(groups, lines(0, 4), 1.0, 1) == 0, "one at a fifth of the rate, or five at four fifths"
+    assert earliest_finish(groups, lines(0, 1), 4.0, 1) == 0, "three other workers have as many in line"
+    assert earliest_finish(groups, lines(0, 1), 4.0, 64) == 1, "next to so much of its own that line is nothing"
     fast.ready = 4
-    assert soonest(groups, lines(0, 1), 1.0, 1) == 0, "four replicas share the rate: each has a quarter"
-    slow.owed = 5.0
-    assert soonest(groups, lines(0, 0), 1.0, 1) == 0, "it has fallen behind"
+    assert earliest_finish(groups, lines(0, 1), 1.0, 1) == 0, "four replicas share the rate: each has a quarter"
+    slow.deficit = 5.0
+    assert earliest_finish(groups, lines(0, 0), 1.0, 1) == 0, "it has fallen behind"
 
 
 def test_an_old_debt_never_becomes_a_burst() -> None:
     """b has no free slot for a thousand requests; when it has, it catches up sixteen of them, not five hundred."""
     a, b = Share("a", 1), Share("b", 1)
     taken([a, b], [1] * 1000, [[a]] * 1000)
-    assert b.owed == DEBT_LIMIT
-    assert taken([a, b], [1] * 100) == {"a": 50 - DEBT_LIMIT, "b": 50 + DEBT_LIMIT}
+    assert b.deficit == DEFICIT_LIMIT
+    assert taken([a, b], [1] * 100) == {"a": 50 - DEFICIT_LIMIT, "b": 50 + DEFICIT_LIMIT}
 
 
 def test_expected_time_follows_from_limit_and_rate() -> None:

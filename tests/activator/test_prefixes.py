@@ -12,13 +12,13 @@ from tidegate.activator.choice import place_of, preferred
 from tidegate.activator.prefixes import (
     BLOCK_BYTES,
     FINE_BYTES,
-    MOST_BLOCKS,
+    MAX_BLOCKS,
     PROMPT_BYTES,
     REPLICA_BLOCKS,
     REPLICA_MODELS,
     PrefixIndex,
-    chain,
-    memory_of,
+    block_hashes,
+    blocks_per_replica,
 )
 
 
@@ -49,19 +49,19 @@ def prompt(blocks: int, seed: int = 0) -> bytes:
 
 
 def test_a_chain_grows_with_the_prompt() -> None:
-    short, long = chain(prompt(3)), chain(prompt(3) + b"more" * 100)
+    short, long = block_hashes(prompt(3)), block_hashes(prompt(3) + b"more" * 100)
     assert len(short) == 3 and long[:3] == short and len(long) == 4
-    other = chain(b"x" + prompt(3)[1:])
+    other = block_hashes(b"x" + prompt(3)[1:])
     assert not set(other) & set(short), "a block stands for all before it"
-    assert chain(prompt(3), b"adapter")[0] != short[0]
-    assert len(chain(bytes(PROMPT_BYTES))) == len(chain(bytes(2 * PROMPT_BYTES))) == MOST_BLOCKS
-    assert chain(b"short") != chain(b"other") and len(chain(b"")) == 1
+    assert block_hashes(prompt(3), b"adapter")[0] != short[0]
+    assert len(block_hashes(bytes(PROMPT_BYTES))) == len(block_hashes(bytes(2 * PROMPT_BYTES))) == MAX_BLOCKS
+    assert block_hashes(b"short") != block_hashes(b"other") and len(block_hashes(b"")) == 1
 
 
 def test_what_follows_a_long_beginning_is_told_apart_in_larger_blocks() -> None:
     """Agents share tens of KB of instructions and tools."""
     shared = prompt(40_000 // BLOCK_BYTES)
-    one, other = (chain(shared + prompt(16, seed=seed)) for seed in (1, 2))
+    one, other = (block_hashes(shared + prompt(16, seed=seed)) for seed in (1, 2))
     same = [a for a, b in zip(one, other, strict=True) if a == b]
     assert len(same) == (FINE_BYTES + (len(shared) - FINE_BYTES) // 8) // BLOCK_BYTES
     assert len(one) > len(same)
@@ -75,23 +75,23 @@ def test_what_follows_a_long_beginning_is_told_apart_in_larger_blocks() -> None:
 def test_the_beginning_that_was_sent_is_known() -> None:
     index: PrefixIndex[Server] = PrefixIndex()
     one, other = servers(2)
-    index.record(one, chain(prompt(5)))
+    index.record(one, block_hashes(prompt(5)))
     for blocks in range(1, 6):
-        assert index.match(one, chain(prompt(5)[: blocks * BLOCK_BYTES] + prompt(3, seed=1))) == blocks
-    assert index.match(one, chain(prompt(9, seed=2))) == index.match(other, chain(prompt(5))) == 0
+        assert index.match(one, block_hashes(prompt(5)[: blocks * BLOCK_BYTES] + prompt(3, seed=1))) == blocks
+    assert index.match(one, block_hashes(prompt(9, seed=2))) == index.match(other, block_hashes(prompt(5))) == 0
     index.forget(one.id)
-    assert index.match(one, chain(prompt(5))) == 0
+    assert index.match(one, block_hashes(prompt(5))) == 0
 
 
 def test_what_was_not_used_for_longest_is_forgotten_from_its_end() -> None:
     index: PrefixIndex[Server] = PrefixIndex(replica_blocks=8)
     (one,) = servers(1)
-    index.record(one, chain(prompt(4)))
-    index.record(one, chain(prompt(4, seed=1)))
-    index.record(one, chain(prompt(1)))
-    index.record(one, chain(prompt(2, seed=2)))
-    assert index.match(one, chain(prompt(4))) == 2
-    assert index.match(one, chain(prompt(4, seed=1))) == 4
+    index.record(one, block_hashes(prompt(4)))
+    index.record(one, block_hashes(prompt(4, seed=1)))
+    index.record(one, block_hashes(prompt(1)))
+    index.record(one, block_hashes(prompt(2, seed=2)))
+    assert index.match(one, block_hashes(prompt(4))) == 2
+    assert index.match(one, block_hashes(prompt(4, seed=1))) == 4
     assert len(index._sent[one.id]) == 8
 
 
@@ -100,7 +100,8 @@ def test_bisection_is_right_whatever_was_forgotten() -> None:
     index: PrefixIndex[Server] = PrefixIndex(replica_blocks=40)
     (one,) = servers(1)
     chains = [
-        chain(prompt(2, seed=1000 + number % 3) + prompt(rng.randrange(1, 20), seed=number)) for number in range(20)
+        block_hashes(prompt(2, seed=1000 + number % 3) + prompt(rng.randrange(1, 20), seed=number))
+        for number in range(20)
     ]
     for _ in range(400):
         hashes = rng.choice(chains)
@@ -115,53 +116,53 @@ def test_bisection_is_right_whatever_was_forgotten() -> None:
 def test_the_replica_that_knows_most_is_chosen_while_it_has_no_more_than_its_part() -> None:
     index: PrefixIndex[Server] = PrefixIndex()
     group = servers(4)
-    index.record(group[2], chain(prompt(6)))
-    index.record(group[1], chain(prompt(3)))
-    assert index.choose(group, chain(prompt(8)), 1) is group[2]
+    index.record(group[2], block_hashes(prompt(6)))
+    index.record(group[1], block_hashes(prompt(3)))
+    assert index.choose(group, block_hashes(prompt(8)), 1) is group[2]
     group[2].in_flight = 9
-    assert index.choose(group, chain(prompt(8)), 1) is group[1]
+    assert index.choose(group, block_hashes(prompt(8)), 1) is group[1]
     for server in group:
         server.in_flight = 9
-    assert index.choose(group, chain(prompt(8)), 1) is group[2]
+    assert index.choose(group, block_hashes(prompt(8)), 1) is group[2]
     group[2].free = 0
-    assert index.choose(group, chain(prompt(8)), 1) is group[1]
+    assert index.choose(group, block_hashes(prompt(8)), 1) is group[1]
     for server in group:
         server.free = 0
-    assert index.choose(group, chain(prompt(8)), 1) is None
+    assert index.choose(group, block_hashes(prompt(8)), 1) is None
 
 
 def test_the_more_a_replica_knows_the_more_it_may_run() -> None:
     index: PrefixIndex[Server] = PrefixIndex()
     group = servers(2)
-    index.record(group[0], chain(prompt(8)))
+    index.record(group[0], block_hashes(prompt(8)))
     group[0].in_flight, group[1].in_flight = 14, 6
     # The mean is 10.5: 1.25 times are 13.1; 1.5 times and one more are 16.75, a quarter of the way is 14.03.
-    assert index.choose(group, chain(prompt(8) + prompt(24, seed=1)), 1) is group[0]
+    assert index.choose(group, block_hashes(prompt(8) + prompt(24, seed=1)), 1) is group[0]
     group[0].in_flight, group[1].in_flight = 16, 4
-    assert index.choose(group, chain(prompt(8) + prompt(24, seed=1)), 1) is group[1]
-    assert index.choose(group, chain(prompt(8)), 1) is group[0]
+    assert index.choose(group, block_hashes(prompt(8) + prompt(24, seed=1)), 1) is group[1]
+    assert index.choose(group, block_hashes(prompt(8)), 1) is group[0]
     group[0].in_flight, group[1].in_flight = 17, 3
-    assert index.choose(group, chain(prompt(8)), 1) is group[1]
+    assert index.choose(group, block_hashes(prompt(8)), 1) is group[1]
 
 
 def test_where_adapters_share_replicas_the_one_that_has_it_loaded_takes_what_is_new() -> None:
     index: PrefixIndex[Server] = PrefixIndex()
     group = servers(6)
-    index.record(group[3], chain(prompt(2), b"adapter"))
+    index.record(group[3], block_hashes(prompt(2), b"adapter"))
     for seed in range(1, 20):
-        assert index.choose(group, chain(prompt(2, seed=seed), b"adapter"), 1) is group[3]
-    others = {index.choose(group, chain(prompt(2, seed=seed), b"other"), 1) for seed in range(40)}
+        assert index.choose(group, block_hashes(prompt(2, seed=seed), b"adapter"), 1) is group[3]
+    others = {index.choose(group, block_hashes(prompt(2, seed=seed), b"other"), 1) for seed in range(40)}
     assert len(others) == 1, "nobody has it: one replica loads it"
 
 
 def test_of_models_few_are_remembered() -> None:
-    index: PrefixIndex[Server] = PrefixIndex(memory_of("model"))
+    index: PrefixIndex[Server] = PrefixIndex(blocks_per_replica("model"))
     group = servers(3)
     for number in range(30):
         index.record(group[0], [number])
         assert index.size <= REPLICA_MODELS
     assert index.match(group[0], [29]) == 1 and index.match(group[0], [21]) == 0
-    assert memory_of("prefix") == REPLICA_BLOCKS
+    assert blocks_per_replica("prefix") == REPLICA_BLOCKS
 
 
 def test_only_one_with_a_free_slot_takes_it_though_it_has_more_than_its_part() -> None:
@@ -169,7 +170,7 @@ def test_only_one_with_a_free_slot_takes_it_though_it_has_more_than_its_part() -
     group = servers(3)
     group[0].in_flight = 50
     group[1].free = group[2].free = 0
-    assert index.choose(group, chain(prompt(2)), 1) is group[0]
+    assert index.choose(group, block_hashes(prompt(2)), 1) is group[0]
 
 
 def test_conversations_with_one_beginning_spread_and_workers_agree() -> None:
@@ -178,10 +179,10 @@ def test_conversations_with_one_beginning_spread_and_workers_agree() -> None:
     workers: list[PrefixIndex[Server]] = [PrefixIndex(), PrefixIndex()]
     for worker in workers:
         for server in group:
-            worker.record(server, chain(prompt(8)))
+            worker.record(server, block_hashes(prompt(8)))
     taken = set()
     for number in range(40):
-        hashes = chain(prompt(8) + prompt(2, seed=number + 1))
+        hashes = block_hashes(prompt(8) + prompt(2, seed=number + 1))
         one, other = (worker.choose(group, hashes, 1) for worker in workers)
         assert one is other and one is not None
         taken.add(one.id)
@@ -234,7 +235,7 @@ def simulate(choose: Choose, seed: int, slots: int = 8, cache_blocks: int = 4000
             continue
         for server in group:
             server.free = slots - server.in_flight
-        hashes = chain(texts[number])
+        hashes = block_hashes(texts[number])
         taken = choose(group, hashes, texts[number], b"%d" % number)
         if taken is None:
             heapq.heappush(events, (now + 0.05, number, "ask", left))

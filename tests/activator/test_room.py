@@ -8,7 +8,8 @@ import pytest
 
 from tests.support.worlds.routes import function, table
 from tests.support.worlds.waiting_room import F, Lobby, lobby
-from tidegate.activator.commands import Bind, Refuse
+from tidegate.activator.commands import Refuse
+from tidegate.activator.state.bind import Bind
 from tidegate.flow.messages import (
     Grant,
     Limit,
@@ -147,7 +148,7 @@ def test_a_recalled_credit_whose_answer_is_only_read_to_its_end_goes_back_at_onc
     one.ready("r0", 1, 2)
     one.arrive("a")
     one.arrive("b")
-    one.room.keeps(one.binds["a"])
+    one.room.keep_credit(one.binds["a"])
     assert one.hear("r0", Recall((1, 2))) == ["r0 < return 2"], "the request of the other may be on its way"
     assert one.answer("a", keep=True) == one.answer("b", keep=False) == []
     assert one.arrive("c") == "waits"
@@ -158,7 +159,7 @@ def test_a_long_answer_leaves_its_credit_here_if_nobody_asks_for_it() -> None:
     one.ready("r0", 1)
     for name in ("a", "b"):
         assert one.arrive(name) == f"{name} -> r0 on 1"
-        one.room.keeps(one.binds[name])
+        one.room.keep_credit(one.binds[name])
         assert one.answer(name) == []
     assert one.arrive("c") == "c -> r0 on 1"
     assert one.hear("r0", Recall((1,))) == [], "its own answer has said nothing yet"
@@ -169,7 +170,7 @@ def test_many_recalls_that_crossed_do_not_bring_back_a_credit_that_went() -> Non
     one.ready("r0", 1, 2)
     for name in ("long", "other"):
         one.arrive(name)
-    one.room.keeps(one.binds["long"])
+    one.room.keep_credit(one.binds["long"])
     assert one.hear("r0", Recall((one.binds["long"].credit,))) == [f"r0 < return {one.binds['long'].credit}"]
     for number in range(100, 200):
         one.hear("r0", Recall((number,)))
@@ -259,7 +260,7 @@ def test_the_bound_in_bytes() -> None:
     one = Lobby(table(functions=[function([("r0", "cpu")], queue_bytes=1000)]))
     assert one.arrive("a", size=900) == "waits"
     assert one.arrive("b", size=200) == "refuse b: queue_full"
-    assert one.room.leave("a", 1.0)
+    assert one.room.withdraw("a", 1.0)
     assert one.arrive("c", size=200) == "waits"
 
 
@@ -327,9 +328,9 @@ def test_a_client_that_goes_away_leaves_the_room() -> None:
     one.ready("r0")
     one.arrive("a", 1.0)
     one.did(1.0)
-    assert one.room.leave("a", 1.1)
+    assert one.room.withdraw("a", 1.1)
     assert one.did(1.1) == ["r0 < want 2 0"]
-    assert not one.room.leave("a", 1.1)
+    assert not one.room.withdraw("a", 1.1)
     counts = one.room.counts(F, 1.2)
     assert counts is not None
     assert (counts.waiting, counts.cancelled) == (0, 2)
@@ -453,8 +454,8 @@ def test_the_first_waiting_request_without_replicas_asks_for_activation_at_once_
     assert one.room.next_wakeup() == pytest.approx(10.2)
     assert one.wake(10.2) == ["activate f-00001 for 2"]
     assert one.wake(10.4) == ["activate f-00001 for 2"]
-    one.room.leave("a", 10.5)
-    one.room.leave("b", 10.5)
+    one.room.withdraw("a", 10.5)
+    one.room.withdraw("b", 10.5)
     assert one.wake(10.6) == []
 
 
@@ -554,7 +555,7 @@ def two_groups(a: float, b: float, *, mu_ips: dict[str, float] | None = None, cr
     replicas = [("ra", "a"), ("rb", "b")]
     one = Lobby(table(functions=[function(replicas, weights={"a": a, "b": b}, mu_ips=mu_ips)]))
     one.arrive("first")
-    one.room.leave("first", 0.0)
+    one.room.withdraw("first", 0.0)
     one.did()
     for name in ("ra", "rb"):
         one.ready(name, *range(1, credits + 1), limit=4)
@@ -853,7 +854,7 @@ def test_waiting_that_took_no_time_is_never_below_zero() -> None:
             one.arrive(f"q{number}", now, inferences=3)
         sums = [one.room.counts(F, now)]
         for number in range(6):
-            one.room.leave(f"q{number}", now)
+            one.room.withdraw(f"q{number}", now)
             sums.append(one.room.counts(F, now))
         for counts in sums:
             assert counts is not None
@@ -865,7 +866,7 @@ def test_timers_of_requests_that_left_do_not_pile_up() -> None:
     one.ready("r0")
     for number in range(20_000):
         one.arrive(f"q{number}", 1.0)
-        one.room.leave(f"q{number}", 1.0)
+        one.room.withdraw(f"q{number}", 1.0)
     assert len(one.room._timers) < 3000
     queue = one.room._fleet.revisions[F].main.queue
     assert isinstance(queue, OrderedQueue)

@@ -6,14 +6,14 @@ import pytest
 
 from tests.support.worlds.routes import table
 from tests.support.worlds.waiting_room import F, Lobby, lobby
-from tidegate.activator.prefixes import BLOCK_BYTES, chain
+from tidegate.activator.prefixes import BLOCK_BYTES, block_hashes
 from tidegate.flow.messages import Grant, State, Welcome
 from tidegate.function import ConcurrencyUnit
 from tidegate.records.replica_state import ReplicaState
 from tidegate.records.route_table import Spread
 
-TALK = chain(b"a" * 5 * BLOCK_BYTES)
-LONGER = chain(b"a" * 5 * BLOCK_BYTES + b"b" * 3 * BLOCK_BYTES)
+TALK = block_hashes(b"a" * 5 * BLOCK_BYTES)
+LONGER = block_hashes(b"a" * 5 * BLOCK_BYTES + b"b" * 3 * BLOCK_BYTES)
 NAMES = ("r1", "r2", "r3", "r4")
 
 
@@ -40,7 +40,7 @@ def test_a_conversation_stays_where_it_began() -> None:
     one = opened(*NAMES)
     home = ask(one, "turn 1", TALK)
     assert {ask(one, f"turn {number}", LONGER) for number in range(2, 9)} == {home}
-    homes = {ask(one, f"other {number}", chain(bytes([number]) * 900)) for number in range(40)}
+    homes = {ask(one, f"other {number}", block_hashes(bytes([number]) * 900)) for number in range(40)}
     assert homes == set(NAMES), "others are elsewhere"
 
 
@@ -55,7 +55,7 @@ def test_who_had_to_wait_takes_the_first_slot_that_frees() -> None:
     one = opened("r1", "r2", limit=1)
     home = where(one.arrive("turn 1", key=TALK))
     other = "r2" if home == "r1" else "r1"
-    assert where(one.arrive("x", key=chain(b"x"))) == other
+    assert where(one.arrive("x", key=block_hashes(b"x"))) == other
     assert one.arrive("turn 2", key=LONGER) == "waits"
     one.did()
     assert one.answer("x")[0].startswith(f"turn 2 -> {other}")
@@ -88,7 +88,7 @@ def two_groups(weights: dict[str, float], mu_ips: dict[str, float] | None = None
     kinds = [("r1", "cpu"), ("r2", "cpu"), ("r3", "gpu"), ("r4", "gpu")]
     one = Lobby(table(kinds, weights=weights, mu_ips=mu_ips, spread=Spread.HASH))
     one.arrive("first")
-    one.room.leave("first", 0.0)
+    one.room.withdraw("first", 0.0)
     one.did()
     for name in NAMES:
         one.ready(name, 1, 2, 3, 4, limit=4)
@@ -108,7 +108,7 @@ def test_conversations_keep_to_their_group_and_the_weights_hold() -> None:
             talks[number] = rng.randbytes(5 * BLOCK_BYTES)  # It is over, and somebody begins another one.
             homes.pop(number, None)
         talks[number] += rng.randbytes(BLOCK_BYTES)
-        found = ask(one, f"turn {turn}", chain(talks[number]))
+        found = ask(one, f"turn {turn}", block_hashes(talks[number]))
         kind = "cpu" if found in ("r1", "r2") else "gpu"
         taken[kind] += 1
         assert abs(taken["gpu"] - 3 * taken["cpu"]) <= 16, "never far from the weights"
@@ -155,7 +155,7 @@ def test_nobody_waits_while_a_slot_is_free(kind: str, seed: int) -> None:
                     running.append(told.partition(" -> ")[0])
         else:
             text = {"alike": b"x", "all different": b"%d" % number}.get(kind, b"%d" % rng.randrange(8)) * 2000
-            told = one.arrive(f"q{number}", key=text[:9] if kind == "bytes" else chain(text))
+            told = one.arrive(f"q{number}", key=text[:9] if kind == "bytes" else block_hashes(text))
             (running if " -> " in told else waiting).append(f"q{number}")
         assert room.waiting == len(waiting)
         assert not waiting or not any(replica.free for replica in replicas)

@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.worlds.routes import table
 from tests.support.worlds.waiting_room import F, Lobby, lobby
-from tidegate.activator.commands import Bind
+from tidegate.activator.state.bind import Bind
 from tidegate.flow.fair_queue import TenantCharge
 from tidegate.flow.ordered_queue import OrderedQueue
 
@@ -109,7 +109,7 @@ def test_high_classes_go_first_and_have_accounts_of_their_own() -> None:
 def test_a_large_table_of_sizes_has_turns_in_each_lane() -> None:
     one = Lobby(table([("r1", "small"), ("r2", "large")], sizes={"small": (1, 1), "large": (2, None)}))
     one.arrive("first")
-    one.room.leave("first", 0.0)
+    one.room.withdraw("first", 0.0)
     one.ready("r1", 1, limit=1)
     one.ready("r2", 2, limit=1)
     one.arrive("x"), one.arrive("y", inferences=2)

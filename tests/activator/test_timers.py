@@ -1,6 +1,6 @@
 """Times at which something has to be looked at; what no longer matters is skipped and does not pile up."""
 
-from tidegate.activator.timers import SPARE, Timers
+from tidegate.activator.timers import MAX_DEAD, Timers
 
 
 def test_entries_come_in_the_order_of_their_times_and_those_that_do_not_matter_never() -> None:
@@ -27,4 +27,4 @@ def test_dead_entries_do_not_pile_up() -> None:
     timers: Timers[int] = Timers(matters)
     for last in range(20_000):
         timers.at(float(last % 7), last)
-    assert len(timers) <= SPARE + 2
+    assert len(timers) <= MAX_DEAD + 2

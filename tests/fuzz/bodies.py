@@ -1,14 +1,14 @@
-"""What must hold of bodies that are looked into: a JSON object's members, a form's fields, a stream's events.
+"""Invariants of body readers: a JSON object's members, a form's fields, a stream's events.
 
-The first four bytes of an input say how the rest is cut.
+The first four bytes of an input state how the rest is split.
 """
 
 import json
 
 from tests.fuzz.bytes_plan import Plan, cut
-from tidegate.wire.bodies.json_scan import Found, ObjectScan, read_object
+from tidegate.wire.bodies.json_scan import FoundMembers, ObjectScan, read_object
 from tidegate.wire.bodies.multipart import FormScan
-from tidegate.wire.bodies.openai import KEYS, USAGE_BYTES, UsageFinder, asked_by
+from tidegate.wire.bodies.openai import KEYS, USAGE_BYTES, UsageFinder, request_of
 from tidegate.wire.bodies.sse import EVENT_BYTES, EventStream
 from tidegate.wire.http1.fields import Rejected
 
@@ -21,13 +21,13 @@ def _cut(data: bytes) -> tuple[bytes, list[bytes]]:
 
 
 def bodies(data: bytes) -> None:
-    """Any cut and the decoder of whole bodies say the same, and json.loads what they say."""
+    """Any split and the decoder of whole bodies agree, and json.loads agrees with them."""
     body, pieces = _cut(data)
-    told = [_told(_scanned(pieces)), _told(_scanned([body])), _told(read_object(body, KEYS))]
-    assert told[0] == told[1] == told[2], told
+    results = [_comparable(_scanned(pieces)), _comparable(_scanned([body])), _comparable(read_object(body, KEYS))]
+    assert results[0] == results[1] == results[2], results
     found = read_object(body, KEYS)
-    if type(found) is Found:
-        asked_by(found)
+    if type(found) is FoundMembers:
+        request_of(found)
         try:
             members = json.loads(body.decode(), object_pairs_hook=list)
         except (ValueError, RecursionError):
@@ -37,33 +37,33 @@ def bodies(data: bytes) -> None:
         assert repr(ours) == repr(theirs), "NaN is not itself"
 
 
-def _scanned(pieces: list[bytes]) -> Found | Rejected:
+def _scanned(pieces: list[bytes]) -> FoundMembers | Rejected:
     scan = ObjectScan(KEYS)
     for piece in pieces:
         scan.feed(piece)
     return scan.end() or scan.found
 
 
-def _told(found: Found | Rejected) -> str:
+def _comparable(found: FoundMembers | Rejected) -> str:
     return "refused" if type(found) is Rejected else repr(found)
 
 
 def forms(data: bytes) -> None:
-    """Any cut gives the same fields."""
+    """Any split gives the same fields."""
     body, pieces = _cut(data)
-    told = []
+    results = []
     for parts in ([body], pieces):
         scan = FormScan(b"b", ("model",))
         for piece in parts:
             scan.feed(piece)
-        told.append("refused" if scan.end() else repr(scan.fields))
-    assert told[0] == told[1], told
+        results.append("refused" if scan.end() else repr(scan.fields))
+    assert results[0] == results[1], results
 
 
 def streams(data: bytes) -> None:
-    """Any cut gives the same events and the same usage."""
+    """Any split gives the same events and the same usage."""
     body, pieces = _cut(data)
-    told = []
+    results = []
     for parts in ([body], pieces):
         stream, finder = EventStream(), UsageFinder()
         events = []
@@ -72,5 +72,5 @@ def streams(data: bytes) -> None:
             finder.feed(piece)
             assert len(stream._front) + len(stream._tail) <= EVENT_BYTES + 3
             assert len(finder._first) + len(finder._last) <= 2 * USAGE_BYTES
-        told.append((events, stream.done, repr(finder)))
-    assert told[0] == told[1], told
+        results.append((events, stream.done, repr(finder)))
+    assert results[0] == results[1], results

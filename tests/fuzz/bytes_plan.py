@@ -1,4 +1,4 @@
-"""Decisions out of bytes: a fuzzer's input says what is sent, how it is cut and what happens meanwhile."""
+"""Decisions from bytes: a fuzzer's input states the bytes sent, their split, and the events meanwhile."""
 
 
 class Plan:
@@ -15,7 +15,7 @@ class Plan:
         return len(self._data) - self._at
 
     def below(self, count: int) -> int:
-        """A number from 0 to ``count`` - 1 (at most 256)."""
+        """Returns a number from 0 to ``count`` - 1 (at most 256)."""
         if self._at >= len(self._data):
             return 0
         value = self._data[self._at]
@@ -23,7 +23,7 @@ class Plan:
         return value % count
 
     def take(self, count: int) -> bytes:
-        """The next ``count`` bytes, fewer at the end."""
+        """Returns the next ``count`` bytes, fewer at the end."""
         taken = self._data[self._at : self._at + count]
         self._at += len(taken)
         return taken
@@ -33,7 +33,7 @@ class Plan:
 
 
 def cut(data: bytes, cuts: bytes) -> list[bytes]:
-    """``data`` in pieces whose sizes ``cuts`` gives (0: a large one), over and over."""
+    """Returns ``data`` in pieces of the sizes in ``cuts`` (0: a large one), repeated."""
     if not cuts:
         return [data]
     pieces, at, turn = [], 0, 0

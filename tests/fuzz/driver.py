@@ -1,8 +1,8 @@
-"""The driver on fake transports: whatever both sides send and whenever they vanish, accounting comes out even.
+"""The driver on fake transports: for any input and any disconnection of both sides, the accounting balances.
 
-A fuzzer's input is a list of events (a client connects, sends, pauses, closes; an upstream connects, answers, breaks
-off; the application makes up its mind; time passes). At the end every connection is gone, and then: each exchange was
-finished exactly once, nothing runs, nothing was reported as an error, and no upstream was sent what is no HTTP.
+A fuzzer's input is a list of events (a client connects, sends, pauses, closes; an upstream connects, answers, breaks;
+the application decides; time passes). At the end every connection is gone. Then each exchange was finished exactly
+once, nothing runs, nothing was reported as an error, and upstreams received valid HTTP only.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from tidegate.wire.http1.response_head import ResponseHead
 from tidegate.wire.http1.server import H1Server
 
 EVENTS = 200
-"""Of one input at most."""
+"""Maximum events of one input."""
 
 
 class Handle:
@@ -32,7 +32,7 @@ class Handle:
 
 
 class Loop:
-    """Runs what was called soon when it is told to; timers never."""
+    """Runs soon-callbacks on request; timers never."""
 
     def __init__(self) -> None:
         self._soon: list[tuple[Callable[..., object], tuple[Any, ...]]] = []
@@ -44,7 +44,7 @@ class Loop:
         return Handle()
 
     def run(self) -> None:
-        """One turn after the other, until nothing is left."""
+        """Runs iterations until nothing is left."""
         while self._soon:
             soon, self._soon = self._soon, []
             for callback, arguments in soon:
@@ -52,7 +52,7 @@ class Loop:
 
 
 class Transport:
-    """What a protocol believes to be a socket."""
+    """A fake socket for a protocol."""
 
     def __init__(self, loop: Loop, protocol: Any) -> None:
         self._loop = loop
@@ -86,7 +86,7 @@ class Transport:
         self.paused = False
 
     def set_write_buffer_limits(self, high: int) -> None:
-        """The fuzzer says when a buffer is full."""
+        """Ignored: the fuzzer decides when a buffer is full."""
 
     def get_write_buffer_size(self) -> int:
         return 0
@@ -111,7 +111,7 @@ class Transport:
             self.protocol.data_received(data)
 
     def ends(self) -> None:
-        """EOF; a protocol that does not want to stay open is closed, as asyncio does."""
+        """Signals EOF; a protocol that does not want to stay open is closed, as asyncio does."""
         if not (self.closing or self.paused) and not self.protocol.eof_received():
             self.close()
 
@@ -127,7 +127,7 @@ class Transport:
 
 
 class Pool(UpstreamPool):
-    """Connects when the fuzzer says so."""
+    """Connects when the fuzzer decides."""
 
     __slots__ = ("asked", "loop", "opened_ever")
 
@@ -141,7 +141,7 @@ class Pool(UpstreamPool):
         self.asked.append((exchange, exchange.attempts))
 
     def settle(self, fine: bool) -> None:
-        """The oldest attempt to connect ends."""
+        """Ends the oldest attempt to connect."""
         if not self.asked:
             return
         exchange, attempt = self.asked.pop(0)
@@ -157,7 +157,7 @@ class Pool(UpstreamPool):
 
 
 class App:
-    """Decides as the input says, and keeps the books."""
+    """Decides as the input states, and keeps the accounting."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
@@ -170,7 +170,7 @@ class App:
         self.decide(ex)
 
     def decide(self, ex: Exchange) -> None:
-        """Forward, refuse, or let it wait."""
+        """Forwards the request, refuses it, or lets it wait."""
         if not ex.waiting:
             return
         choice = self._plan.below(8)
@@ -265,7 +265,7 @@ class World:
         self._later_s = 0.0
 
     def event(self) -> None:
-        """One thing happens."""
+        """Carries out one event."""
         plan = self.plan
         kind = plan.below(16)
         if kind < 1:
@@ -314,7 +314,7 @@ class World:
             upstream.receives(self._bytes(ANSWERS))
 
     def _bytes(self, known: tuple[bytes, ...]) -> bytes:
-        """A known message, a part of one, several, or bytes of the input."""
+        """Returns a known message, a part of one, several, or bytes of the input."""
         choice = self.plan.below(len(known) + 4)
         if choice < len(known):
             return known[choice]
@@ -328,7 +328,7 @@ class World:
         return message + known[self.plan.below(len(known))]
 
     def end(self) -> None:
-        """Everybody leaves; then the books must be even."""
+        """Closes all connections; then the accounting must balance."""
         self.loop.run()
         for _, upstream in self.pool.opened_ever:
             upstream.breaks()
@@ -347,7 +347,8 @@ class World:
             self._check_sent(bytes(upstream.written))
 
     def _check_sent(self, sent: bytes) -> None:
-        """Requests that our own strict parser accepts; after an upgrade the bytes are somebody else's."""
+        """Checks that upstreams received requests that the strict parser accepts; after an upgrade the bytes belong to
+        another protocol."""
         engine = H1Server(BEHIND, 1 << 30)
         event = engine.receive(sent)
         while event is not None:
@@ -358,7 +359,7 @@ class World:
 
 
 def driver(data: bytes) -> None:
-    """Any order of events on both sides of a proxy."""
+    """Runs any order of events on both sides of a proxy."""
     plan = Plan(data)
     world = World(plan)
     outer = asyncio._get_running_loop()

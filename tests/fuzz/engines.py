@@ -1,8 +1,8 @@
-"""What must hold of the engines for any bytes; each function takes a fuzzer's input and raises where it does not.
+"""Invariants of the engines for any bytes; each function takes a fuzzer's input and raises if one is violated.
 
-- nothing raises, and the same bytes mean the same, however they are cut;
-- what was accepted means the same when it is written anew, as a proxy does;
-- where a parser of other authors (h11) accepts it too, both agree on where a message ends.
+- nothing raises, and the same bytes mean the same in any split;
+- an accepted message means the same when it is written again, as a proxy does;
+- if an independent parser (h11) accepts it too, both agree on the end of a message.
 """
 
 from dataclasses import dataclass, field
@@ -25,7 +25,7 @@ METHODS = (b"GET", b"HEAD", b"POST", b"PUT")
 
 @dataclass(slots=True)
 class Message:
-    """A complete request or answer."""
+    """A complete request or response."""
 
     start: tuple[bytes, ...]
     """Method and target, or the status."""
@@ -34,31 +34,31 @@ class Message:
     trailers: bytes = b""
     chunked: bool = False
     by_path: bool = True
-    """The target came as a path."""
+    """True if the target was received as a path."""
 
 
 @dataclass(slots=True)
-class Heard:
+class SeenRequests:
     messages: list[Message] = field(default_factory=list)
     refused: int = 0
-    """Status of the refusal that ended it; 0: none."""
+    """Status of the refusal that ended it; 0 without one."""
     ended: bool = False
-    """No more requests follow on the connection."""
+    """True if no more requests follow on the connection."""
 
 
 # --- requests -------------------------------------------------------------------------------------------------------
 
 
-def hear_requests(pieces: list[bytes], rules: HeadRules = RULES, body_bytes: int = BODY_BYTES) -> Heard:
-    """What a server hears that answers each request as soon as it is whole."""
-    heard = Heard()
+def read_requests(pieces: list[bytes], rules: HeadRules = RULES, body_bytes: int = BODY_BYTES) -> SeenRequests:
+    """Returns the requests seen by a server that answers each one as soon as it is whole."""
+    seen = SeenRequests()
     engine = H1Server(rules, body_bytes)
     message: Message | None = None
     for piece in pieces:
         event = engine.receive(piece)
-        while event is not None and not heard.ended:
+        while event is not None and not seen.ended:
             if type(event) is Rejected:
-                heard.refused, heard.ended = event.status, True
+                seen.refused, seen.ended = event.status, True
                 assert 400 <= event.status <= 505, event
                 engine.refuse(event)
                 break
@@ -75,28 +75,28 @@ def hear_requests(pieces: list[bytes], rules: HeadRules = RULES, body_bytes: int
                 assert message is not None
                 message.trailers = engine.trailers
                 assert engine.received == len(message.body) <= body_bytes
-                heard.messages.append(message)
+                seen.messages.append(message)
                 message = None
                 engine.respond(200, b"OK", b"\r\ncontent-length: 0\r\n", b"", 0)
                 if engine.keep_alive:
                     event = engine.next()
                 else:
-                    heard.ended = True
-    return heard
+                    seen.ended = True
+    return seen
 
 
 def requests(data: bytes) -> None:
-    """Any bytes from a client, in any pieces."""
+    """Feeds any bytes from a client, in any pieces."""
     plan = Plan(data)
     cuts = plan.take(plan.below(8))
     stream = plan.rest()
-    whole = hear_requests([stream])
-    parts = hear_requests(cut(stream, cuts))
-    bytewise = hear_requests(cut(stream, b"\1"))
+    whole = read_requests([stream])
+    parts = read_requests(cut(stream, cuts))
+    bytewise = read_requests(cut(stream, b"\1"))
     assert whole == parts, (cuts, whole, parts)
     assert whole == bytewise, (whole, bytewise)
     for message in whole.messages:
-        again = hear_requests([write_request(message)], BEHIND)
+        again = read_requests([write_request(message)], BEHIND)
         assert len(again.messages) == 1, (message, again)
         copy = again.messages[0]
         assert (copy.start, copy.body) == (message.start, message.body), (message, copy)
@@ -105,7 +105,7 @@ def requests(data: bytes) -> None:
 
 
 def write_request(message: Message) -> bytes:
-    """As an exchange writes a request for its upstream."""
+    """Writes a request for an upstream as an exchange does."""
     head = b"%b %b HTTP/1.1\r\n%b" % (*message.start, message.fields)
     if not message.chunked:
         return head + b"\r\n" + message.body
@@ -113,11 +113,11 @@ def write_request(message: Message) -> bytes:
     return b"%btransfer-encoding: chunked\r\n\r\n%b%b" % (head, framed, last_chunk(message.trailers))
 
 
-def _agree_on_requests(stream: bytes, heard: Heard) -> None:
+def _agree_on_requests(stream: bytes, seen: SeenRequests) -> None:
     theirs = h11.Connection(h11.SERVER, max_incomplete_event_size=1 << 20)
     try:
         theirs.receive_data(stream)
-        for message in heard.messages:
+        for message in seen.messages:
             event = theirs.next_event()
             if not isinstance(event, h11.Request):
                 return
@@ -154,8 +154,8 @@ class Answer:
     reusable: bool = False
 
 
-def hear_answer(method: bytes, pieces: list[bytes], *, eof: bool) -> Answer:
-    """What a client hears that has sent one request."""
+def read_answer(method: bytes, pieces: list[bytes], *, eof: bool) -> Answer:
+    """Returns the response seen by a client that has sent one request."""
     engine = H1Client()
     engine.request(method)
     answer = Answer()
@@ -197,16 +197,16 @@ def hear_answer(method: bytes, pieces: list[bytes], *, eof: bool) -> Answer:
 
 
 def answers(data: bytes) -> None:
-    """Any bytes from an upstream, in any pieces."""
+    """Feeds any bytes from an upstream, in any pieces."""
     plan = Plan(data)
     method = METHODS[plan.below(len(METHODS))]
     eof = plan.below(2) == 1
     cuts = plan.take(plan.below(8))
     stream = plan.rest()
-    whole = hear_answer(method, [stream], eof=eof)
+    whole = read_answer(method, [stream], eof=eof)
     for pieces in (cut(stream, cuts), cut(stream, b"\1")):
-        parts = hear_answer(method, pieces, eof=eof)
-        # Bytes behind the end may come after it, and then belong to nobody yet.
+        parts = read_answer(method, pieces, eof=eof)
+        # Bytes behind the end may come after it, and then belong to no message yet.
         parts.reusable = whole.reusable = False
         if whole.refused and parts.refused:
             continue  # how much was passed on before the fault depends on the pieces
@@ -241,7 +241,7 @@ def _agree_on_answer(method: bytes, stream: bytes, eof: bool, answer: Answer) ->
 
 
 def decode(pieces: list[bytes]) -> tuple[bytes, bytes, bytes] | None:
-    """Payload, trailers and what follows; None: refused or not at its end."""
+    """Returns payload, trailers and the bytes behind; None if it was refused or is incomplete."""
     decoder = ChunkDecoder()
     body = b""
     for number, piece in enumerate(pieces):
@@ -255,7 +255,7 @@ def decode(pieces: list[bytes]) -> tuple[bytes, bytes, bytes] | None:
 
 
 def chunks(data: bytes) -> None:
-    """Any bytes as a chunked body, in any pieces."""
+    """Feeds any bytes as a chunked body, in any pieces."""
     plan = Plan(data)
     cuts = plan.take(plan.below(8))
     stream = plan.rest()

@@ -1,4 +1,4 @@
-"""Metrics of a model server that says anything: a sequence of texts, each read into one meter."""
+"""Arbitrary metrics of a model server: a sequence of texts, each read into one meter."""
 
 from tidegate.metrics import Exposition
 from tidegate.queue_proxy.known_metrics import COUNTERS, WANTED
@@ -9,11 +9,11 @@ from tidegate.records.codec import decode, encode
 from tidegate.records.replica_sample import AppSample
 
 NEXT = b"\0"
-"""Between two texts."""
+"""Separator of two texts."""
 
 
 def expositions(data: bytes) -> None:
-    """Nothing raises but a bound; counters never run backwards; a sample survives the wire."""
+    """Nothing raises except a bound; counters never run backwards; a sample survives encoding."""
     meter = ModelServerMetrics(("m",))
     known = dict.fromkeys(COUNTERS, 0.0)
     for second, text in enumerate(data.split(NEXT)[:8]):
@@ -24,10 +24,10 @@ def expositions(data: bytes) -> None:
         sample = meter.sample(float(second))
         assert decode(encode(sample), AppSample) == sample
         for figure in COUNTERS:
-            told = getattr(sample, figure.value)
-            if told is not None:
-                assert told >= known[figure]
-                known[figure] = told
+            value = getattr(sample, figure.value)
+            if value is not None:
+                assert value >= known[figure]
+                known[figure] = value
     measure = ReplicaCounters(Identity(function="f", revision="r", group="g", replica="x", incarnation="i"), 0.0)
     into = Exposition()
     meter.expose(into, measure, 9.0)

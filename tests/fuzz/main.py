@@ -1,6 +1,6 @@
-"""Gives the targets to atheris: ``python -m tests.fuzz.main SECONDS FOLDER``, exit code 1 on a finding.
+"""Runs the targets with atheris: ``python -m tests.fuzz.main SECONDS FOLDER``, exit code 1 on a finding.
 
-The corpus begins with the golden vectors; inputs that broke something are written to ``FOLDER``.
+The corpus begins with the golden vectors; inputs that broke a target are written to ``FOLDER``.
 """
 
 import importlib.util
@@ -32,7 +32,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _run(name: str, seconds: str, folder: str) -> bool:
-    """Whether the target held."""
+    """Returns whether the target held."""
     command = [sys.executable, "-m", "tests.fuzz.main", name, seconds, folder, "--here"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     output = (done.stdout + done.stderr).splitlines()

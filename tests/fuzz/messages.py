@@ -1,4 +1,5 @@
-"""Targets of gRPC: any bytes are a message of ours or none, and what is read of calls does not depend on how."""
+"""Targets of gRPC: any bytes are a known message or none, and the values read from calls do not depend on the
+reader."""
 
 from typing import Any
 
@@ -40,7 +41,7 @@ def message_seeds(*, with_choice: bool) -> list[bytes]:
 
 
 def messages(data: bytes) -> None:
-    """The first byte says which message; what was read and written once stays the same."""
+    """Decodes a message chosen by the first byte; a message that was read and written once stays the same."""
     message = MESSAGES[data[0] % len(MESSAGES)] if data else MESSAGES[0]
     try:
         found = message.decode(data[1:])
@@ -51,7 +52,7 @@ def messages(data: bytes) -> None:
 
 
 def calls(data: bytes) -> None:
-    """The beginning of a call: as it is, compressed by its own word, and as one whole message."""
+    """Reads the beginning of a call: as it is, flagged as compressed, and as one whole message."""
     for coding in (None, b"gzip", b"deflate"):
         peek(data, coding, is_whole=True)
         peek(data, coding, is_whole=False)

@@ -1,4 +1,4 @@
-"""The fuzz targets by name, and the inputs to begin with."""
+"""The fuzz targets by name, and their initial inputs."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -9,7 +9,7 @@ from tests.fuzz.engines import answers, chunks, requests
 from tests.fuzz.expositions import NEXT, expositions
 from tests.fuzz.messages import calls, message_seeds, messages
 from tests.support.http.hostile import ANSWERS, CORPUS, OWN, load, raw_bytes
-from tidegate.runtime.metrics import Counters
+from tidegate.runtime.metrics import RuntimeCounters
 
 Target = Callable[[bytes], None]
 
@@ -38,14 +38,14 @@ BODIES = {
     ],
     "streams": [b': hi\r\n\r\nevent: a\ndata: {"usage":{"prompt_tokens":3}}\n\ndata: x\rdata:y\r\rdata: [DONE]\n\n'],
 }
-"""What the targets in ``tests.fuzz.bodies`` begin with, behind four bytes that say how it is cut."""
+"""Initial inputs of the targets in ``tests.fuzz.bodies``, behind four bytes that state the split."""
 
 
 def seeds(name: str) -> list[bytes]:
-    """Inputs from the golden vectors; the front of each is what the target reads its decisions from."""
+    """Returns inputs from the golden vectors; the target reads its decisions from the front of each."""
     if name == "expositions":
         texts = [path.read_bytes() for path in sorted(TEXTS.iterdir())]
-        return [*texts, Counters(success=3, inferences=9, executions=2).render("m", 1, 8), NEXT.join(texts)]
+        return [*texts, RuntimeCounters(success=3, inferences=9, executions=2).render("m", 1, 8), NEXT.join(texts)]
     if name in ("messages", "calls"):
         return message_seeds(with_choice=name == "messages")
     if name in BODIES:

@@ -78,7 +78,7 @@ def _verdicts(kind: str, loop: str) -> Verdicts:
     return verdicts
 
 
-@pytest.mark.parametrize(("kind", "loop"), ways("h2_hostile", KINDS))
+@pytest.mark.parametrize(("kind", "loop"), ways(KINDS))
 @pytest.mark.parametrize("file", FILES)
 def test_every_case_ends_in_a_permitted_outcome(file: str, kind: str, loop: str) -> None:
     names = [case["name"] for case in load(FILES[file])]

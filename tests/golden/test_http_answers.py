@@ -50,7 +50,7 @@ def _verdicts(kind: str, loop: str) -> Verdicts:
     return verdicts
 
 
-@pytest.mark.parametrize(("kind", "loop"), ways("http_answers"))
+@pytest.mark.parametrize(("kind", "loop"), ways())
 def test_no_answer_of_a_backend_deceives_a_client(kind: str, loop: str) -> None:
     verdicts = _verdicts(kind, loop)
     names = [case["name"] for case in load(ANSWERS)]

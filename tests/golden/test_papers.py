@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.golden.hetsev_levels import service_level, windowed_rates
+from tests.golden.histogram_quantile import histogram_quantile
 from tests.golden.vectors import IS_OWN, load
 from tests.loadgen.simulator.worlds import deployed as simulated
 from tests.loadgen.simulator.worlds import fixed
@@ -17,7 +18,6 @@ from tests.loadgen.simulator.worlds import run as run_simulation
 from tests.support.worlds.autoscaling import replica_sample, revision
 from tidegate.autoscaler.measure.collector import Collector
 from tidegate.autoscaler.measure.observation import FleetGroup
-from tidegate.autoscaler.measure.series import histogram_quantile
 from tidegate.autoscaler.policies.hpa import HpaParameters, HpaScaler, rolling_utilization
 from tidegate.autoscaler.policies.kpa.parameters import KpaParameters
 from tidegate.autoscaler.policies.kpa.policy import KnativeScaler
@@ -441,3 +441,9 @@ WORKED_BY_HAND: list[tuple[str, dict[str, Any], Any]] = [
 @pytest.mark.parametrize(("algorithm", "inputs", "expected"), WORKED_BY_HAND)
 def test_cases_that_no_vector_has(algorithm: str, inputs: dict[str, Any], expected: Any) -> None:
     assert BUILT[algorithm](**inputs) == expected
+
+
+def test_a_quantile_of_cumulative_buckets_without_observations() -> None:
+    assert histogram_quantile(0.5, []) is None
+    assert histogram_quantile(0.5, [(1.0, 0), (None, 0)]) is None
+    assert histogram_quantile(0.5, [(1.0, float("nan")), (None, float("nan"))]) is None

@@ -17,6 +17,10 @@ from tests.support.live.deployment import REQUEST, Deployment, deployment
 pytestmark = [pytest.mark.live, pytest.mark.timeout(90)]
 
 
+PAUSE_S = 0.01
+"""Between the requests of one thread: what is judged is that none is lost."""
+
+
 class Load:
     """Requests one after the other from several threads until told to stop."""
 
@@ -38,7 +42,7 @@ class Load:
 
     def _run(self) -> None:
         with httpx.Client(timeout=20.0, trust_env=False) as client:
-            while not self._stop.is_set():
+            while not self._stop.wait(PAUSE_S):
                 try:
                     self.counts[client.post(self._url, json=REQUEST).status_code] += 1
                 except httpx.HTTPError as error:

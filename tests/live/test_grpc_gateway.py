@@ -210,7 +210,7 @@ def test_a_restart_ends_watches_and_no_call(world: Deployment, plain: grpc.Chann
 
         def call(number: int) -> None:
             unary = plain.unary_unary("/plain.Test/Unary")
-            while not stop.is_set():
+            while not stop.wait(0.005):
                 try:
                     unary(b"x", timeout=10)
                     answered[number] += 1
@@ -316,7 +316,7 @@ def test_each_call_of_one_connection_has_a_group_of_its_own_by_weight_then_by_si
 
         def call(number: int) -> None:
             """One large request after two small ones."""
-            while not stop.is_set():
+            while not stop.wait(0.005):
                 number += 1
                 client.infer("echo", tensor(*[(1.0, 2.0)] * (16 if number % 3 == 0 else 1)), client_timeout=20)
 

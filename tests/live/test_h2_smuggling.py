@@ -21,7 +21,6 @@ from tests.support.http2.view import CORPUS, OWN, Case, load
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(200)]
 
-KINDS = ("gateway", "queue_proxy")
 LANES = 10
 LIMITS = {"head_timeout_s": 2.0, "idle_timeout_s": 5.0, "trusted_proxies": []}
 REST_S = 0.15
@@ -67,7 +66,7 @@ def _faults(case: Case, seen: Captures) -> Iterator[str]:
         yield from (f"{text} reached the backend" for text in expect.get("never_seen", ()) if text.encode() in whole)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["gateway", pytest.param("queue_proxy", marks=pytest.mark.deep)])
 def test_nothing_but_whole_requests_reaches_an_http_1_backend(kind: str) -> None:
     found: dict[str, list[str]] = {}
     forwarded = 0

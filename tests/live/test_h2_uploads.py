@@ -6,13 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.http.loopback import LOOPS, run_on, start_relay, until
+from tests.support.http.loopback import run_on, start_relay, until
 from tests.support.http2.live import H2Client, connect, rss_mb
 from tests.support.http2.view import View
 from tidegate.wire.http2 import frames as wire
 from tidegate.wire.http2.hpack import literal
 
-pytestmark = [pytest.mark.live, pytest.mark.timeout(60), pytest.mark.parametrize("loop", sorted(LOOPS))]
+pytestmark = [
+    pytest.mark.live,
+    pytest.mark.timeout(60),
+    pytest.mark.parametrize("loop", ["uvloop", pytest.param("asyncio", marks=pytest.mark.deep)]),
+]
 
 UPLOADS = 8
 NUMBERS = range(1, 2 * UPLOADS, 2)

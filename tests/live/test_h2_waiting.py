@@ -14,7 +14,7 @@ from tests.support.http2.live import Address, H2Client, connect, rss_mb
 from tests.support.http2.view import View, call_block
 from tests.support.live.live_edge import Edge, edge, table
 from tidegate.records.route_table import RouteTable
-from tidegate.wire.http2 import frames as wire
+from tidegate.wire.http2 import frames
 
 pytestmark = [pytest.mark.live, pytest.mark.alone, pytest.mark.timeout(90)]
 
@@ -28,7 +28,7 @@ which the allocator grows, and what it keeps."""
 
 
 def _request(number: int) -> bytes:
-    return wire.headers(number, call_block("/corpus.Echo/Unary"), 0, 16384)
+    return frames.headers(number, call_block("/corpus.Echo/Unary"), 0, 16384)
 
 
 class _Caller:
@@ -45,8 +45,8 @@ class _Caller:
         self._sent = dict.fromkeys(NUMBERS, 0)
 
     async def begin(self) -> None:
-        settings = wire.settings((wire.INITIAL_WINDOW_SIZE, (1 << 31) - 1))
-        self.client.write(wire.PREFACE + settings + wire.window_update(0, 1 << 30))
+        settings = frames.settings((frames.INITIAL_WINDOW_SIZE, (1 << 31) - 1))
+        self.client.write(frames.PREFACE + settings + frames.window_update(0, 1 << 30))
         await until(lambda: self.view.unacked_settings > 0, 10.0)
         self.view.acknowledge()
         self.client.write(b"".join(map(_request, NUMBERS)))
@@ -62,8 +62,8 @@ class _Caller:
                 size = min(len(left), room, all_room, 16384)
                 if size <= 0:
                     continue
-                ends = wire.END_STREAM if size == len(left) else 0
-                self.client.write(wire.frame_head(size << 8, ends, number) + bytes(left[:size]))
+                ends = frames.END_STREAM if size == len(left) else 0
+                self.client.write(frames.frame_head(size << 8, ends, number) + bytes(left[:size]))
                 self._left[number] = left[size:]
                 self._sent[number] += size
                 connection += size

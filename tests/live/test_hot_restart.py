@@ -132,13 +132,13 @@ def test_streams_and_tunnels_stay_with_the_old_worker(tmp_path: Path) -> None:
         deploy_streams(world)
         (old,) = workers(world)
         hang_up = threading.Event()
-        stream = Aside(lambda: events(world.gateway, 80, 0.25))
+        stream = Aside(lambda: events(world.gateway, 40, 0.25))
         tunnel = Aside(lambda: talk(world.gateway, hang_up))
         world.until(lambda: workers(world)[0]["connections"] == 2, 10.0, "both to be there")
         world.ask("restart")
         assert [each["state"] for each in workers(world)] == ["serving", "retiring"]
         assert world.infer(name="streams").status_code == 200, "by the new one"
-        assert stream.end(60.0) == [f"data: {number}" for number in range(80)]
+        assert stream.end(60.0) == [f"data: {number}" for number in range(40)]
         assert is_alive(old["pid"]), "it still has the tunnel"
         hang_up.set()
         assert tunnel.end(10.0) > 10
@@ -153,8 +153,8 @@ def test_new_limits_are_in_force_after_a_restart(tmp_path: Path) -> None:
         deploy_streams(world)
         url = f"{world.gateway}/functions/streams/x"
         assert httpx.post(url, content=b"x" * 4000).status_code == 200
-        settings.write_text('[limits]\nbody-bytes = "2Ki"\n[log]\nlevel = "warning"\n')
-        assert world.ask("restart")["needs_up"] == ["log.level"]
+        settings.write_text('[limits]\nbody-bytes = "2Ki"\n[log]\nformat = "json"\n')
+        assert world.ask("restart")["needs_up"] == ["log.format"]
         assert httpx.post(url, content=b"x" * 4000).status_code == 413
         settings.write_text('[limits]\nbody-bytes = "many"\n')
         wrong = world.cli("restart", code=2)
@@ -227,8 +227,9 @@ def test_an_old_worker_that_retires_goes_on_under_the_next_control_process(tmp_p
     with deployment(tmp_path, "--gateway-workers", "1") as world:
         world.up()
         deploy_streams(world)
-        stream = Aside(lambda: events(world.gateway, 100, 0.25))
-        world.until(lambda: workers(world)[0]["connections"] == 1, 10.0, "the stream")
+        hang_up = threading.Event()
+        tunnel = Aside(lambda: talk(world.gateway, hang_up))
+        world.until(lambda: workers(world)[0]["connections"] == 1, 10.0, "the tunnel")
         world.ask("restart")
         world.kill()
         world.up()
@@ -236,7 +237,8 @@ def test_an_old_worker_that_retires_goes_on_under_the_next_control_process(tmp_p
             ("g0.2", "serving"),
             ("g0", "retiring"),
         ]
-        assert len(stream.end(60.0)) == 100
+        hang_up.set()
+        assert tunnel.end(30.0) > 1
         world.until(lambda: len(workers(world)) == 1, 15.0, "the old one to end")
 
 
@@ -265,9 +267,8 @@ def test_a_route_table_every_fifty_milliseconds_drops_no_request(tmp_path: Path)
         first = world.ask("status")["table"]
         with Hammer(world.gateway, BODY, path=INFER, fresh=2, kept=4) as hammer, world.sdk() as sdk:
             turn = other_functions(world)
-            end = time.monotonic() + 8.0
             due = time.monotonic()
-            while time.monotonic() < end:
+            for _ in range(100):
                 turn(sdk)
                 due = max(due + 0.05, time.monotonic() - 0.05)
                 time.sleep(max(0.0, due - time.monotonic()))

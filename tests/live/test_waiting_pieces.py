@@ -14,7 +14,7 @@ from tests.support.http2.live import H2Client, connect, rss_mb
 from tests.support.http2.view import View, call_block
 from tests.support.live.live_edge import Edge, edge, table
 from tidegate.records.route_table import RouteTable
-from tidegate.wire.http2 import frames as wire
+from tidegate.wire.http2 import frames
 from tidegate.wire.http2.hpack import literal
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(120)]
@@ -46,7 +46,7 @@ async def _waiting(world: Edge) -> int:
 async def _send(client: H2Client, body: bytes) -> None:
     """The body on every stream, two bytes to a frame."""
     for number in NUMBERS:
-        head = wire.frame_head(2 << 8, 0, number)
+        head = frames.frame_head(2 << 8, 0, number)
         client.write(b"".join(head + body[at : at + 2] for at in range(0, SIZE, 2)))
         with suppress(TimeoutError):
             await client.drain(20.0)
@@ -67,11 +67,11 @@ def test_small_pieces_of_bodies_that_wait_take_what_their_bytes_take(kind: str) 
             view = View({"name": "pieces"}, client.write)
             client.on_data = view.received
             try:
-                client.write(wire.PREFACE + wire.settings())
+                client.write(frames.PREFACE + frames.settings())
                 await until(lambda: view.unacked_settings > 0, 10.0)
                 view.acknowledge()
                 block = REST if kind == "rest" else call_block("/corpus.Echo/Unary")
-                client.write(b"".join(wire.headers(number, block, 0, 16384) for number in NUMBERS))
+                client.write(b"".join(frames.headers(number, block, 0, 16384) for number in NUMBERS))
                 for _ in range(200):
                     if await _waiting(world) == STREAMS:
                         break

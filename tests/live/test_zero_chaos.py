@@ -28,7 +28,7 @@ from tests.support.live.live_edge import Edge, Replica, client, edge, run, table
 from tidegate.records.cold_rules import ColdRules
 from tidegate.records.route_table import RouteTable
 from tidegate.records.tenants import AccessRule, Quotas, Tenant, digest
-from tidegate.wire.http2 import frames as wire
+from tidegate.wire.http2 import frames
 from tidegate.wire.http2.hpack import literal
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(240)]
@@ -247,12 +247,14 @@ class Http2:
         size = self._source.choice((0, 100, 5_000, 50_000))
         body, block = self._request(size)
         window = self._source.choice((65535, 1 << 20))
-        client.write(wire.PREFACE + wire.settings((wire.INITIAL_WINDOW_SIZE, window)) + wire.window_update(0, 1 << 30))
-        client.write(wire.headers(1, block, 0, 16384))
+        client.write(
+            frames.PREFACE + frames.settings((frames.INITIAL_WINDOW_SIZE, window)) + frames.window_update(0, 1 << 30)
+        )
+        client.write(frames.headers(1, block, 0, 16384))
         for at in range(0, max(1, len(body)), 16384):
             part = body[at : at + 16384]
-            ends = wire.END_STREAM if at + 16384 >= len(body) else 0
-            client.write(wire.frame_head(len(part) << 8, ends, 1) + part)
+            ends = frames.END_STREAM if at + 16384 >= len(body) else 0
+            client.write(frames.frame_head(len(part) << 8, ends, 1) + part)
             await asyncio.sleep(0)
         try:
             async with asyncio.timeout(self._visit.leaves_after_s):
@@ -266,7 +268,7 @@ class Http2:
         except TimeoutError:
             self._visit.end = "left"
             if self._source.random() < 0.5:
-                client.write(wire.rst_stream(1, wire.CANCEL))
+                client.write(frames.rst_stream(1, frames.CANCEL))
                 await asyncio.sleep(0.2)  # the connection outlives its stream
         finally:
             (client.reset if self._visit.by_reset and not client.closed else client.transport.close)()
@@ -300,7 +302,7 @@ class Http2:
         else:
             is_own = bytes(answer.data) == b"%b %d " % (self._visit.name.encode(), size)
             self._visit.end = "ok" if answer.status() == "200" and is_own else f"{answer.status()}"
-        if answer.reset not in (None, wire.NO_ERROR):
+        if answer.reset not in (None, frames.NO_ERROR):
             self._visit.end = f"reset {answer.reset}"
 
 

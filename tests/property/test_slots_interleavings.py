@@ -206,7 +206,7 @@ class Slots(RuleBasedStateMachine):
     def replica_is_admitted(self, number: int, replica: int) -> None:
         worker = self._worker(number)
         if not worker.stopped:
-            worker.room.admit(self._replica(replica).id, self.world.now)
+            worker.room.readmit(self._replica(replica).id, self.world.now)
             worker.act()
 
     # --- control ---

@@ -1,4 +1,4 @@
-"""What each replica was told of those who wait, after any history: a room that skips a settling must not be wrong."""
+"""The wants sent to each replica, after any history: a room that skips a settling must not be wrong."""
 
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -34,7 +34,7 @@ class Told:
             self.came += 1
             self.lobby.arrive(f"q{self.came}", self.now, priority=3 if number < 5 else 5)
         elif what == "leave":
-            room.leave(f"q{number}", self.now)
+            room.withdraw(f"q{number}", self.now)
         elif what in ("answer", "refuse", "break off") and running:
             bind = self.lobby.binds.pop(running[number % len(running)])
             act = {"refuse": room.refused, "break off": room.broke_off}.get(what)
@@ -47,7 +47,7 @@ class Told:
         elif what == "eject":
             room.eject(name, self.now, self.now + 1.0)
         elif what == "admit":
-            room.admit(name, self.now)
+            room.readmit(name, self.now)
         elif what in ("drain", "revive"):
             state = ReplicaState.DRAINING if what == "drain" else ReplicaState.READY
             room.heard(name, State(state), self.now)
@@ -65,5 +65,5 @@ def test_every_replica_knows_the_class_of_what_waits(replicas: int, steps: list[
         one.step(what, number)
         for replica in one.lobby.room._fleet.replicas.values():
             amount, head = replica.level()
-            assert replica.told == want_class(amount), f"{replica} was told {replica.told} where {amount} wait"
-            assert head is None or replica.told_key[0] == head.key[0]
+            assert replica.sent_class == want_class(amount), f"{replica} knows {replica.sent_class} of {amount}"
+            assert head is None or replica.sent_kind[0] == head.key[0]

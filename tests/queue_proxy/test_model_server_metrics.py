@@ -12,7 +12,7 @@ from tidegate.queue_proxy.metrics import Identity, ReplicaCounters
 from tidegate.queue_proxy.model_server_metrics import FULL, STALE_S, ModelServerMetrics, fill_of_requests, record_fill
 from tidegate.queue_proxy.prometheus_text import Scan, scan
 from tidegate.records.replica_sample import AppSample
-from tidegate.runtime.metrics import Counters
+from tidegate.runtime.metrics import RuntimeCounters
 
 TEXTS = Path(__file__).parent / "expositions"
 
@@ -96,7 +96,9 @@ def test_every_recorded_text_is_expected() -> None:
 
 
 def test_our_own_runtime_is_told_apart_from_triton() -> None:
-    counters = Counters(success=8, inferences=16, executions=4, request_s=2.0, queue_s=0.5, infer_s=1.0, input_s=0.25)
+    counters = RuntimeCounters(
+        success=8, inferences=16, executions=4, request_s=2.0, queue_s=0.5, infer_s=1.0, input_s=0.25
+    )
     sample = read(counters.render("m", 3, 8), models=("m",)).sample(0.0)
     assert (sample.engine, sample.missing, sample.max_batch) == ("tidegate", (), 8)
     assert told(sample) == pytest.approx(

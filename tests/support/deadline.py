@@ -5,13 +5,16 @@ which somebody had to wait for a processor (pressure stall information, ``/proc/
 count here. So a limit stays as tight as it says where the machine is free, and holds where it is not.
 """
 
+import asyncio
 import re
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 MOST = 10.0
 """However busy the machine is, a limit is over after so many times its seconds."""
+LOOK_S = 0.05
 _PRESSURE = Path("/proc/pressure/cpu")
 _TOTAL = re.compile(r"^some .*total=(\d+)", re.MULTILINE)
 
@@ -50,3 +53,23 @@ class Patience:
     def __str__(self) -> str:
         """For a test that gives up."""
         return f"{self.limit_s:g} s ({self.passed_s:.1f} s by the clock)"
+
+
+@asynccontextmanager
+async def within(limit_s: float) -> AsyncIterator[None]:
+    """``asyncio.timeout`` by such a limit: raises TimeoutError when it is over."""
+    deadline = Patience(limit_s)
+    loop = asyncio.get_running_loop()
+    async with asyncio.timeout(None) as scope:
+
+        def look() -> None:
+            if deadline.is_over:
+                scope.reschedule(loop.time())
+            else:
+                timers[:] = [loop.call_later(LOOK_S, look)]
+
+        timers = [loop.call_later(LOOK_S, look)]
+        try:
+            yield
+        finally:
+            timers[0].cancel()

@@ -75,7 +75,7 @@ class Writer:
         self._failed: dict[str, str] = {}
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        name = _without_group(report.nodeid)
+        name = report.nodeid
         if report.failed:
             said = f"[{report.when}]\n{report.longreprtext}\n"
             self._failed[name] = self._failed.get(name, "") + said
@@ -94,12 +94,6 @@ class Writer:
         passed = sorted(self._passed - self._failed.keys())
         written = {"status": int(exitstatus), "passed": passed, "failed": self._failed}
         self._path.write_text(json.dumps(written), encoding="utf-8")
-
-
-def _without_group(name: str) -> str:
-    """Removes the ``@GROUP`` by which pytest-xdist keeps tests together."""
-    at = name.rfind("@")
-    return name[:at] if at > name.rfind("]") else name
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

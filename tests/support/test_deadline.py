@@ -1,6 +1,10 @@
-"""Limits that do not count the time in which the machine had no processor for somebody."""
+"""Limits that do not count the time in which a process waited for a processor."""
 
-from tests.support.deadline import MOST, Patience, starved_s
+import asyncio
+
+import pytest
+
+from tests.support.deadline import MOST, Patience, starved_s, within
 
 
 class Machine:
@@ -36,3 +40,14 @@ def test_no_machine_is_busy_for_ever() -> None:
 
 def test_what_the_machine_says_never_falls() -> None:
     assert 0.0 <= starved_s() <= starved_s()
+
+
+def test_what_does_not_end_is_cut_off_and_what_ends_is_not() -> None:
+    async def main() -> None:
+        async with within(10.0):
+            await asyncio.sleep(0)
+        with pytest.raises(TimeoutError):
+            async with within(0.0):
+                await asyncio.sleep(100)
+
+    asyncio.run(main())

@@ -1,4 +1,4 @@
-"""A folder `/home` that exists only as a mapping, and what a reader of manifests knows besides the text."""
+"""A folder `/home` that exists only as a mapping, and a parse context for readers of manifests."""
 
 import pytest
 

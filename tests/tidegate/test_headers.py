@@ -1,4 +1,4 @@
-"""How clients write deadlines."""
+"""Deadlines as clients write them."""
 
 import pytest
 

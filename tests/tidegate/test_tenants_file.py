@@ -1,11 +1,11 @@
-"""The tenants' file: every fault at once with its line, and never a key in one."""
+"""The tenants' file: all faults at once with their lines, and never a key in one."""
 
 import math
 
 import pytest
 
 from tidegate.errors import InvalidInputError
-from tidegate.records.tenants import Limit, Quotas, Tenant, digest
+from tidegate.records.tenants import QuotaLimit, Quotas, Tenant, digest
 from tidegate.tenants_file import MAX_KEYS, MAX_TENANTS, parse
 
 KEY = b"tg-a-key-of-a-tenant-0123456789"
@@ -53,9 +53,9 @@ def test_what_is_written_is_what_holds() -> None:
     assert plain == Tenant(name="user@plain.example")
     assert not plain.quotas and acme.quotas
     assert list(acme.quotas.limits()) == [
-        Limit("requests", 1.0, 50),
-        Limit("tokens", 60.0, 100000),
-        Limit("concurrency", math.inf, 20),
+        QuotaLimit("requests", 1.0, 50),
+        QuotaLimit("tokens", 60.0, 100000),
+        QuotaLimit("concurrency", math.inf, 20),
     ]
     assert [limit.name for limit in acme.quotas.limits()] == ["requests-per-second", "tokens-per-minute", "concurrency"]
 
@@ -105,7 +105,7 @@ def test_every_fault_is_told_and_no_key() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "reported"),
     [
         ("", "0 documents"),
         ("tenants: []\n---\ntenants: []", "2 documents"),
@@ -118,8 +118,8 @@ def test_every_fault_is_told_and_no_key() -> None:
         ("tenants: [", "YAML"),
     ],
 )
-def test_what_is_no_file_of_tenants(text: str, told: str) -> None:
-    assert any(told in fault for fault in faults(text))
+def test_what_is_no_file_of_tenants(text: str, reported: str) -> None:
+    assert any(reported in fault for fault in faults(text))
 
 
 def test_no_tenants_are_fine() -> None:
@@ -128,20 +128,21 @@ def test_no_tenants_are_fine() -> None:
 
 @pytest.mark.parametrize("keys", ["tg-SECRET-in-a-wrong-place", "{sha256: tg-SECRET-in-a-wrong-place}"])
 def test_keys_that_are_no_list_are_not_shown(keys: str) -> None:
-    (told,) = faults(f"tenants: [{{name: a, keys: {keys}}}]")
-    assert told.startswith("line 1: tenants[0].keys: got not a list (not shown); allowed: a list, each sha256:HEX or")
+    (fault,) = faults(f"tenants: [{{name: a, keys: {keys}}}]")
+    assert fault.startswith("line 1: tenants[0].keys: got not a list (not shown); allowed: a list, each sha256:HEX or")
     assert read("tenants: [{name: a, keys: }]") == (Tenant(name="a"),)
 
 
 def test_functions_without_a_value_are_not_every_function() -> None:
-    (told,) = faults("tenants: [{name: a, functions: }]")
+    (fault,) = faults("tenants: [{name: a, functions: }]")
     assert (
-        told == "line 1: tenants[0].functions: got nothing; allowed: 1 to 1000 names, or no such key for every function"
+        fault
+        == "line 1: tenants[0].functions: got nothing; allowed: 1 to 1000 names, or no such key for every function"
     )
 
 
 def test_a_quota_without_a_value_is_not_no_limit() -> None:
-    """What it was to say may have been lost, as where a template had nothing to put in."""
+    """The value may have been lost, for example in a template without input."""
     amount = "a whole number, 1 to 1099511627776, or no such key"
     lost = "{name: b, weight: , quotas: {concurrency: , tokens-per-minute: ~}}"
     assert faults(f"tenants: [{{name: a, quotas: }}, {lost}]") == [

@@ -1,0 +1,1 @@
+"""Asyncio drivers of the protocol engines: loop, proxy, upstreams, admin endpoint."""

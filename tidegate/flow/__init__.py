@@ -1,0 +1,1 @@
+"""Admission engines without IO: slots, queues, quotas, retry budget, outliers."""

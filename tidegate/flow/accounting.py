@@ -1,7 +1,7 @@
-"""What a slot ledger keeps account of, and the steps that its decisions are made of.
+"""The accounts of a slot ledger, and the steps that its decisions are made of.
 
-Which credits are outstanding, what the channels want, who waits with the best key. What follows from it is
-:class:`tidegate.flow.slots.SlotLedger`'s, which is built on this.
+Outstanding credits, the channels' wants, the waiting head with the best key. The decisions are made by
+:class:`tidegate.flow.slots.SlotLedger`, which is built on this.
 """
 
 import zlib
@@ -17,17 +17,18 @@ from tidegate.records.replica_state import ConcurrencyUnit
 SILENCE_S: Final = 0.1
 """A recall without an answer, or a grant without a request while others wait, voids after this time."""
 LOST_S: Final = 1.0
-"""An idle credit of a worker that wants, unused for this long though nobody else waits, must be lost. Our choice."""
+"""An idle credit of a worker with a want, unused for this long though no other worker waits, must be lost. Our
+choice."""
 CREDITS_PER_LINE: Final = 1000
 """Keeps a message far below ``messages.LINE_LIMIT``."""
 
 
 class SlotAccounting:
-    """Credits, wants and turns of one replica.
+    """Credits, wants and virtual time of one replica.
 
     A base class of :class:`~tidegate.flow.slots.SlotLedger` and not a member of it: as a member every request pays for
-    one more attribute on each access. Measured in turns on one core: a request on a kept credit 0.67 -> 0.72 us
-    (+7 %), one without a credit 0.25 -> 0.28 us (+11 %); 3 % was the limit.
+    one more attribute on each access. Measured in turns on one core: a request on a kept credit 0.67 -> 0.72 us (+7 %),
+    one without a credit 0.25 -> 0.28 us (+11 %); 3 % was the limit.
     """
 
     def __init__(self, *, incarnation: str, limit: int, unit: ConcurrencyUnit) -> None:
@@ -37,21 +38,22 @@ class SlotAccounting:
         """Slots; 0: no limit."""
         self.unit = unit
         self.out: list[Command] = []
-        """What has to be done; the shell takes the list and leaves an empty one."""
+        """Commands to carry out; the shell takes the list and leaves an empty one."""
         self._fifo: deque[Visit] = deque()
         self._fifo_spent = 0
-        """Of those who wait there: together they count as one worker with requests like the last that was charged."""
+        """Account of the FIFO: together its requests count as one worker with requests like the last that was
+        charged."""
         self._virtual_time = 0
-        """The lowest turn of those who waited at the last charge: who begins to wait is not behind it."""
+        """The lowest account of the waiting parties at the last charge: a new waiter is not behind it."""
         self._last_cost = 0
         self._channels: list[Channel] = []
         self._credits: dict[int, Credit] = {}
         self._charged = 0
         """Units of all outstanding credits, idle or busy, and of visits that run."""
         self._wanting = 0
-        """Channels whose want is above zero."""
+        """Number of channels with a want above zero."""
         self._recalled = 0
-        """Idle credits that are recalled."""
+        """Number of recalled idle credits."""
         # A request may reach the successor of the process that granted its credit: their numbers must not meet.
         self._last_number = zlib.crc32(incarnation.encode()) << 20
 
@@ -65,10 +67,10 @@ class SlotAccounting:
         """The open channels."""
         return tuple(self._channels)
 
-    # --- who waits ----------------------------------------------------------------------------------------------------
+    # --- waiting parties --------------------------------------------------------------------------------------------
 
     def _need(self, units: int) -> int:
-        """Units that are charged: a request larger than the limit runs alone."""
+        """Returns the units that are charged: a request larger than the limit runs alone."""
         return min(units, self.limit) if self.limit else units
 
     def _set_want(self, channel: Channel, want: Want, now: float) -> None:
@@ -90,7 +92,7 @@ class SlotAccounting:
         channel.short_sent = False
 
     def _best(self, passed: Iterable[Channel]) -> Channel | Visit | None:
-        """Who waits with the best key; ``passed`` are left out."""
+        """Returns the waiting party with the best key; ``passed`` are left out."""
         best: Channel | Visit | None = None
         best_place: Place | None = None
         if self._fifo:
@@ -105,7 +107,7 @@ class SlotAccounting:
         return best
 
     def _charge(self, channel: Channel) -> None:
-        """The channel gets a slot that it waited for: its next turn goes back by what the head costs."""
+        """Charges a channel for a slot that it waited for: its account grows by the cost of the head."""
         cost = channel.want.cost
         if cost:
             self._virtual_time = max(
@@ -118,7 +120,7 @@ class SlotAccounting:
         return bool(self._fifo) or any(other.lacks > 0 for other in self._channels if other is not channel)
 
     def _missing(self) -> int:
-        """Units that those who lack need beyond what is free."""
+        """Returns the units that the waiting parties need beyond what is free."""
         units = sum(self._need(visit.units) for visit in self._fifo)
         for channel in self._channels:
             if channel.lacks > 0:
@@ -146,7 +148,7 @@ class SlotAccounting:
                 credit.returned = True
 
     def _drop(self, credit: Credit) -> None:
-        """The credit is outstanding no more, its units are free."""
+        """Ends a credit: its units are free."""
         if credit.recalled_at is not None:
             credit.recalled_at = None
             self._recalled -= 1
@@ -164,7 +166,7 @@ class SlotAccounting:
             self.out.append(Send(channel, Void(part)))
 
     def _due(self, channel: Channel, credit: Credit) -> float:
-        """When an idle credit becomes void if nothing is heard."""
+        """Returns when an idle credit becomes void without a message."""
         if credit.recalled_at is not None:
             return credit.recalled_at + SILENCE_S
         if channel.want.amount == 0:
@@ -173,7 +175,8 @@ class SlotAccounting:
         return since + (SILENCE_S if self._others_wait(channel) else LOST_S)
 
     def _first_due(self, channel: Channel) -> float:
-        """The least :meth:`_due` of its idle credits, without asking each: they stand in the order of ``since``."""
+        """Returns the least :meth:`_due` of its idle credits without computing each: they are in the order of
+        ``since``."""
         idle = channel.idle.values()
         if not self._recalled:
             return self._due(channel, next(iter(idle))) if idle else float("inf")
@@ -193,6 +196,6 @@ class SlotAccounting:
 
 
 def parts(numbers: list[int]) -> Iterator[tuple[int, ...]]:
-    """The numbers, as many to a message as it may have."""
+    """Yields the numbers, as many to a message as it may have."""
     for start in range(0, len(numbers), CREDITS_PER_LINE):
         yield tuple(numbers[start : start + CREDITS_PER_LINE])

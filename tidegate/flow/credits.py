@@ -1,4 +1,4 @@
-"""What a slot ledger keeps account of: channels, credits, visits; and the commands that come out of it."""
+"""The records of a slot ledger: channels, credits, visits; and its commands."""
 
 from collections.abc import Hashable
 from dataclasses import dataclass
@@ -8,10 +8,10 @@ from tidegate.flow.wants import Want
 from tidegate.records.replica_state import ReplicaState
 
 IDLE, BUSY, GONE = 0, 1, 2
-"""States of a credit: int constants, this is the path of every request."""
+"""States of a credit: int constants, because every request uses them."""
 
 Place = tuple[int, int, float]
-"""(priority class, turn of its worker, time of arrival) of a waiting head; lower goes first."""
+"""(priority class, account of its worker, time of arrival) of a waiting head; lower goes first."""
 
 
 class Channel:
@@ -37,7 +37,7 @@ class Channel:
         self.worker = worker
         self.open = True
         self.silent = False
-        """It let a recall or a grant lapse: nothing is dealt to it until it is heard again."""
+        """It let a recall or a grant lapse: nothing is dealt to it until its next message."""
         self.want = Want(0, 0)
         self.need = 1
         """Units that its head is charged."""
@@ -50,16 +50,17 @@ class Channel:
         self.short_sent = False
         self.idle: dict[int, Credit] = {}
         self.spent = 0
-        """Cost of what it was granted while others waited, from its workers' wants: who has had less goes first."""
+        """Cost of what it was granted while others waited, from its workers' wants: the channel with less goes
+        first."""
         self.typical = 1
-        """Units of the last request: the size of credits that nobody asked for."""
+        """Units of the last request: the size of credits that are dealt unasked."""
 
     def __repr__(self) -> str:
         return f"<Channel {self.worker} wants {self.want.amount}, {len(self.idle)} idle{', silent' * self.silent}>"
 
     @property
     def lacks(self) -> int:
-        """Waiting requests for which no credit is on its way."""
+        """Waiting requests without a credit on its way."""
         return self.want.amount - len(self.idle) if self.need == 1 else self.want.amount - self.serving
 
     @property
@@ -68,7 +69,7 @@ class Channel:
         return sum(credit.units >= self.need for credit in self.idle.values())
 
     def place(self) -> Place:
-        """The key of the first request that lacks a credit.
+        """Returns the key of the first request that lacks a credit.
 
         Credits on their way are for the requests before it, so its arrival is interpolated between head and tail.
         """
@@ -90,12 +91,12 @@ class Credit:
         self.channel = channel
         self.state = IDLE
         self.since = now
-        """Idle since."""
+        """Time since which it is idle."""
         self.recalled_at: float | None = None
         self.kept = False
-        """The head of the running request's answer said so."""
+        """True if the head of the running request's answer said ``keep``."""
         self.returned = False
-        """The worker gave it back while the request ran here."""
+        """True if the worker gave it back while the request ran here."""
 
     def __repr__(self) -> str:
         holder = "visit" if self.channel is None else self.channel.worker
@@ -116,7 +117,7 @@ class Visit:
 
 @dataclass(slots=True)
 class Send:
-    """Write the message to the channel. Mutable for speed, never changed after it was made."""
+    """Command: write the message to the channel. Mutable for speed, never changed after it was made."""
 
     channel: Channel
     message: ProxyMessage
@@ -124,21 +125,21 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Admit:
-    """Run this request, which waited, now: ``visit.credit`` is set."""
+    """Command: run this request, which waited, now; ``visit.credit`` is set."""
 
     visit: Visit
 
 
 @dataclass(frozen=True, slots=True)
 class Reject:
-    """Refuse this request, which waited: the replica will not run it."""
+    """Command: refuse this request, which waited; the replica will not run it."""
 
     visit: Visit
 
 
 @dataclass(frozen=True, slots=True)
 class StateIs:
-    """The replica's state changed: tell control."""
+    """Command: report the replica's new state to control."""
 
     state: ReplicaState
 

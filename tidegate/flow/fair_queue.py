@@ -1,19 +1,18 @@
-"""The order in which requests of several tenants wait: priority class, then the tenant's fair turn, then arrival.
+"""The order in which requests of several tenants wait: priority class, then the tenant's account, then arrival.
 
-Each tenant has an account in each priority class: what it was served, in tokens (or whatever its requests cost) divided
-by its weight. Among the tenants that wait in the best class the one whose account is lowest goes next. A request is
-charged when it is served, by what it is expected to cost, and its account is put right when the true cost is known. So
+Each tenant has an account in each priority class: what it was served, in tokens (or another cost of its requests)
+divided by its weight. Among the tenants that wait in the best class the one with the lowest account goes next. A
+request is charged when it is served, by its expected cost, and the account is corrected when the true cost is known. So
 a request that leaves while it waits costs nothing, and one that was underrated is paid for by the next ones.
 
 Start-time fair queueing (Goyal, Vin and Cheng, SIGCOMM 1996) with accounts in place of tags, as the virtual token
-counter has them (Sheng and others, Fairness in Serving Large Language Models, OSDI 2024). Virtual time is what the
-account served last stood at, before it was charged. A tenant that begins to wait is lifted to it: time in which it did
-not ask for anything earns it nothing. Where nobody waits and a slot is free, nobody owes anybody: all accounts begin
-anew (:meth:`FairQueue.relax`).
+counter has them (Sheng and others, Fairness in Serving Large Language Models, OSDI 2024). Virtual time is the account
+served last, before it was charged. A tenant that begins to wait is lifted to it: time without requests earns it
+nothing. If no tenant waits and a slot is free, all accounts begin at zero again (:meth:`FairQueue.relax`).
 
-Between two tenants that wait all the time, what they are served differs, divided by their weights, by at most the
-largest request of each, divided likewise; true while costs are as expected, and otherwise by what runs at the moment
-and was misjudged. Each operation takes logarithmic time in those who wait.
+Between two tenants that wait all the time, their service, divided by their weights, differs by at most the largest
+request of each, divided likewise. This holds while costs are as expected; otherwise the difference also includes
+running requests that were misjudged. Each operation takes logarithmic time in the number of waiting tenants.
 """
 
 import heapq
@@ -23,14 +22,14 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 from tidegate.flow.ordered_queue import Item, OrderedQueue
 
 MAX_STEP: Final = 10**12
-"""What a want can tell: its numbers have at most 14 digits."""
+"""Upper bound of a cost in a want: its numbers have at most 14 digits."""
 IDLE_ACCOUNTS: Final = 1024
-"""Above so many accounts those of tenants that do not wait are looked through: where virtual time has passed them they
-are dropped; if too many are left, all of them are, and what they are ahead of others is forgiven."""
+"""Above this many accounts those of tenants that do not wait are checked: accounts that virtual time has passed are
+dropped. If too many are left, all idle ones are dropped, and their advance over others is forgiven."""
 
 
 class TenantCharge:
-    """Whose a request is, and what it costs. One of its own for each request."""
+    """Tenant and cost of a request. One of its own for each request."""
 
     __slots__ = ("_account", "_charged", "cost", "tenant", "weight")
 
@@ -40,15 +39,15 @@ class TenantCharge:
         self.weight = weight
         self.cost = cost
         self._account: _Line[Any] | None = None
-        """That was charged for it."""
+        """The account that was charged for it."""
         self._charged = 0.0
 
     def __repr__(self) -> str:
-        return f"<Claim of {self.tenant!r}, weight {self.weight:g}, cost {self.cost:g}>"
+        return f"<TenantCharge of {self.tenant!r}, weight {self.weight:g}, cost {self.cost:g}>"
 
 
 class ClaimedItem(Item, Protocol):
-    """What can wait in turn. ``claim`` is set in the queue."""
+    """An item that can wait in fair order. ``claim`` is set in the queue."""
 
     claim: TenantCharge | None
 
@@ -57,7 +56,7 @@ T = TypeVar("T", bound=ClaimedItem)
 
 
 class _Line(Generic[T]):
-    """A tenant's account in one priority class, and those who wait on it."""
+    """A tenant's account in one priority class, and its waiting requests."""
 
     __slots__ = ("queue", "spent", "stamp", "weight")
 
@@ -66,13 +65,13 @@ class _Line(Generic[T]):
         self.spent = spent
         """Cost served over weight."""
         self.stamp = 0
-        """Of its entry in the heap that counts; the others are dead."""
+        """Stamp of its entry in the heap that counts; the others are dead."""
         self.weight = 0.0
-        """While somebody waits on it: counted among those of its class."""
+        """Weight counted among those of its class while a request waits."""
 
 
 class FairQueue(Generic[T]):
-    """Items by class, fair turn and key."""
+    """Items by class, account and key."""
 
     __slots__ = ("_classes", "_heap", "_length", "_lines", "_purge_at", "_stamp", "_times", "_weights")
 
@@ -87,7 +86,7 @@ class FairQueue(Generic[T]):
         self._classes: dict[int, int] = {}
         """Items by priority class."""
         self._weights: dict[int, float] = {}
-        """Of the tenants that wait, together, by priority class."""
+        """Sum of the weights of the waiting tenants, by priority class."""
         self._stamp = 0
         self._purge_at = IDLE_ACCOUNTS
 
@@ -95,14 +94,14 @@ class FairQueue(Generic[T]):
         return self._length
 
     def __iter__(self) -> Iterator[T]:
-        """All waiting items, in no order."""
+        """Yields all waiting items, in no order."""
         return (item for line in self._lines.values() for item in line.queue)
 
     def __repr__(self) -> str:
         return f"<FairQueue {self._length} waiting, {len(self._lines)} accounts>"
 
     def count(self, priority: int) -> int:
-        """Items of one priority class."""
+        """Returns the items of one priority class."""
         return self._classes.get(priority, 0)
 
     def push(self, item: T) -> None:
@@ -121,7 +120,7 @@ class FairQueue(Generic[T]):
             self._place(line)
 
     def head(self) -> T | None:
-        """The item that goes first, without removing it."""
+        """Returns the item that goes first, without removing it."""
         heap = self._heap
         while heap:
             stamp, line = heap[0][4:]
@@ -131,7 +130,7 @@ class FairQueue(Generic[T]):
         return None
 
     def remove(self, item: T) -> bool:
-        """Takes an item out wherever it stands; False when it was not waiting. Nobody is charged."""
+        """Removes an item wherever it stands; returns False if it was not waiting. No tenant is charged."""
         if not item.entry:
             return False
         line = self._line(item)
@@ -149,14 +148,14 @@ class FairQueue(Generic[T]):
         return True
 
     def step(self, item: T) -> int:
-        """By how much virtual time goes on when the first in line is served: its cost over all weights that wait."""
+        """Returns the advance of virtual time when the first in line is served: its cost over all weights that wait."""
         claim = item.claim
         assert claim is not None  # as of everything here
         weights = self._weights.get(item.key[0]) or claim.weight
         return min(MAX_STEP, max(1, round(claim.cost / weights)))
 
     def charge(self, item: T) -> None:
-        """An item that was removed is served: its tenant pays what it is expected to cost."""
+        """Charges the tenant of an item that was removed and is served, by the expected cost."""
         claim = item.claim
         assert claim is not None  # as of everything here
         line = self._line(item)
@@ -169,7 +168,8 @@ class FairQueue(Generic[T]):
         self._place(line)
 
     def settle(self, claim: TenantCharge, cost: float) -> None:
-        """What a served request did cost; 0: it was not served after all. Nothing changes if it was not charged."""
+        """Corrects the charge of a served request to its true cost; 0 if it was not served after all. Changes nothing
+        if it was not charged."""
         line = claim._account
         if line is None:
             return
@@ -179,14 +179,14 @@ class FairQueue(Generic[T]):
         self._place(line)
 
     def relax(self) -> None:
-        """A slot is free and nobody waits: all begin anew. Nothing where somebody waits."""
+        """Resets all accounts: a slot is free and no request waits. Does nothing if one waits."""
         if not self._length and self._lines:
             self._lines.clear()
             self._times.clear()
             self._heap.clear()
 
     def items(self) -> list[T]:
-        """All waiting items, by class and in the order of their arrival."""
+        """Returns all waiting items, by class and in the order of their arrival."""
         return sorted(self, key=lambda item: item.key)
 
     def _line(self, item: T) -> _Line[T]:
@@ -201,7 +201,7 @@ class FairQueue(Generic[T]):
         return line
 
     def _place(self, line: _Line[T]) -> None:
-        """Its account or its first item is another: its entry in the heap is made anew."""
+        """Puts a line's entry into the heap again, after its account or first item has changed."""
         self._stamp += 1
         line.stamp = self._stamp
         first = line.queue.head()
@@ -215,7 +215,7 @@ class FairQueue(Generic[T]):
             heapq.heapify(self._heap)
 
     def _purge(self) -> None:
-        """Forgets accounts that would be lifted anyway; if too many are left, all whose tenants do not wait."""
+        """Forgets accounts that would be lifted anyway; if too many are left, all without a waiting request."""
         times = self._times
         self._lines = {
             name: line for name, line in self._lines.items() if line.queue or line.spent > times.get(name[0], 0.0)

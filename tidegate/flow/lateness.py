@@ -1,7 +1,7 @@
-"""When a request is late, and a second copy of it may answer first (hedging).
+"""When a request is late, so that a second copy of it may be sent (hedging).
 
-A hedge is worth its work for the few requests that are slow for reasons of their replica, not of their own. So it goes
-out when the first copy has had no answer for longer than most of the function's recent requests took, to another
+A hedge is worth its work for the few requests that are slow for reasons of their replica, not of their own. So it is
+sent when the first copy has had no answer for longer than most of the function's recent requests took, to another
 replica that has a free slot at this moment, inside the function's retry budget. The first head of an answer wins; the
 other copy's connection is aborted.
 
@@ -20,7 +20,7 @@ from tidegate.records.route_table import Hedging
 MIN_OBSERVATIONS: Final = 100
 """Observations before a percentile means anything."""
 MAX_OBSERVATIONS: Final = 2048
-"""When so many are counted, all counts are halved: old ones fade."""
+"""Number of counts at which all are halved: old ones fade."""
 REFRESH: Final = 32
 """Observations between two computations of the percentile."""
 
@@ -28,7 +28,7 @@ R = TypeVar("R")
 
 
 class Lateness(Generic[R]):
-    """One function's recent times to the head of an answer, and its requests that have none yet."""
+    """One function's recent times to the head of an answer, and its requests without one."""
 
     __slots__ = ("_counts", "_delay_s", "_queue", "_rule", "_since", "_total")
 
@@ -40,18 +40,18 @@ class Lateness(Generic[R]):
         self._queue: deque[tuple[float, R]] = deque()
 
     def follow(self, rule: Hedging) -> None:
-        """Works by this rule from now on; what was observed stays."""
+        """Sets the rule from now on; observations stay."""
         if rule != self._rule:
             self._rule = rule
             self._delay_s = self._percentile() if self._total >= MIN_OBSERVATIONS else None
 
     @property
     def delay_s(self) -> float | None:
-        """After so long without an answer a request is late; None: not known yet."""
+        """Time without an answer after which a request is late; None if unknown."""
         return self._delay_s if self._rule.percentile is not None else self._rule.after_s
 
     def observed(self, seconds: float) -> None:
-        """A first copy had its answer after so long, or had none when its second copy won."""
+        """Notes that a first copy had its answer after this time, or had none when its second copy won."""
         self._counts[bucket_index(int(seconds * 1e6))] += 1
         self._total += 1
         self._since += 1
@@ -63,7 +63,7 @@ class Lateness(Generic[R]):
             self._delay_s = self._percentile()
 
     def sent(self, request: R, now: float) -> float | None:
-        """The request went to a replica; returns when it is late, None: never."""
+        """Notes that the request went to a replica; returns when it is late, or None if never."""
         delay_s = self.delay_s
         if delay_s is None:
             return None
@@ -72,7 +72,8 @@ class Lateness(Generic[R]):
         return due
 
     def late(self, now: float) -> list[tuple[float, R]]:
-        """Requests that were due by now, with when: whether they still have no answer is for the caller to know."""
+        """Returns requests that were due by now, with their due times. The caller knows whether they have an answer by
+        now."""
         queue = self._queue
         found = []
         while queue and queue[0][0] <= now:
@@ -80,11 +81,11 @@ class Lateness(Generic[R]):
         return found
 
     def next_due(self) -> float | None:
-        """When the first of them is late. (The delay is one for all, so they stand in order, nearly.)"""
+        """Returns when the first of them is late. (The delay is one for all, so they stand in order, nearly.)"""
         return self._queue[0][0] if self._queue else None
 
     def _percentile(self) -> float:
-        """The upper bound of the bucket in which the rule's percentile lies."""
+        """Returns the upper bound of the bucket in which the rule's percentile lies."""
         rank, running = (self._rule.percentile or 0.0) / 100.0 * self._total, 0
         for index, count in enumerate(self._counts):
             running += count

@@ -15,7 +15,7 @@ from tidegate.flow.wants import Want, WantError, decode_want, encode_want
 from tidegate.records.replica_state import ColdStartPhases, ConcurrencyUnit, ReplicaState, read_phases, write_phases
 
 LINE_LIMIT: Final = 64 * 1024
-"""Bytes of one line; a peer that sends more is cut off."""
+"""Maximum bytes of one line; a peer that sends more is cut off."""
 
 
 class MessageError(ValueError):
@@ -31,7 +31,7 @@ class Hello:
 
 @dataclass(frozen=True, slots=True)
 class Return:
-    """Credits that the worker gives back, asked or not. Unknown numbers are ignored by the proxy."""
+    """Credits that the worker gives back, recalled or not. Unknown numbers are ignored by the proxy."""
 
     credits: tuple[int, ...]
 
@@ -55,28 +55,28 @@ class Grant:
 
 @dataclass(frozen=True, slots=True)
 class Recall:
-    """Asks for these credits. Idle ones come back now, busy ones at the end of their request."""
+    """Recalls these credits. Idle ones come back now, busy ones at the end of their request."""
 
     credits: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Void:
-    """These credits are no longer worth anything."""
+    """Invalidates these credits."""
 
     credits: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Short:
-    """The worker's head does not fit: only ``free`` units are. Told once per want."""
+    """The worker's head does not fit: only ``free`` units are. Sent once per want."""
 
     free: int
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """The replica's state, told at once after the welcome and whenever it changes."""
+    """The replica's state, sent at once after the welcome and whenever it changes."""
 
     state: ReplicaState
     phases: ColdStartPhases | None = None
@@ -84,7 +84,7 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """The limit is another one now; 0: none."""
+    """A new limit; 0: none."""
 
     limit: int
 
@@ -94,7 +94,7 @@ ProxyMessage = Welcome | Grant | Recall | Void | Short | State | Limit
 
 
 def encode_message(message: WorkerMessage | ProxyMessage) -> bytes:
-    """One line, LF included."""
+    """Returns one line, LF included."""
     match message:
         case Want():
             return b"want " + encode_want(message) + b"\n"
@@ -124,7 +124,7 @@ def encode_message(message: WorkerMessage | ProxyMessage) -> bytes:
 
 
 def decode_worker_line(line: bytes) -> WorkerMessage | None:
-    """What a worker said (``line`` without LF); None for a word of a newer version. Raises MessageError."""
+    """Returns a worker's message (``line`` without LF); None for a word of a newer version. Raises MessageError."""
     word, _, rest = line.partition(b" ")
     try:
         if word == b"want":
@@ -139,7 +139,8 @@ def decode_worker_line(line: bytes) -> WorkerMessage | None:
 
 
 def decode_proxy_line(line: bytes) -> ProxyMessage | None:
-    """What a queue_proxy said (``line`` without LF); None for a word of a newer version. Raises MessageError."""
+    """Returns a queue_proxy's message (``line`` without LF); None for a word of a newer version. Raises
+    MessageError."""
     word, _, rest = line.partition(b" ")
     try:
         if word == b"grant":

@@ -1,14 +1,14 @@
 """The order in which requests wait: priority class, then arrival.
 
-Requests of one tenant, or of nobody in particular. Turns between tenants are :mod:`tidegate.flow.fair_queue`'s.
+For requests of one tenant, or without a tenant. :mod:`tidegate.flow.fair_queue` orders between tenants.
 
 A deadline removes an item, it never promotes one, unless the function asks for it: then an item counts as having
-arrived earlier by as much as its time is shorter. An item that left for a moment (its credit was refused) comes
-back with its old key and so to its old place.
+arrived earlier by as much as its time is shorter. An item that left for a moment (its credit was refused) comes back
+with its old key and so to its old place.
 
-Nearly all come in the order in which they go: those stand in a line, where a step costs the same however long it is.
-Who would have to go before the last one there (a better class, an old place, a shorter deadline) is in a heap beside
-it. Removal is lazy: a removed item stays until it comes to the head, or until half of what is kept is dead.
+Nearly all items come in the order in which they go: those stand in a line, where a step costs the same however long it
+is. Items that go before the last one there (a better class, an old place, a shorter deadline) are in a heap beside it.
+Removal is lazy: a removed item stays until it comes to the head, or until half of the entries are dead.
 """
 
 import heapq
@@ -22,7 +22,8 @@ Key = tuple[int, float, int]
 
 
 class Item(Protocol):
-    """What can wait. ``key`` is unique and fixed; ``entry`` belongs to its queue: 0 while the item is in none."""
+    """An item that can wait. ``key`` is unique and fixed; ``entry`` belongs to its queue: 0 while the item is in
+    none."""
 
     key: Key
     entry: int
@@ -43,7 +44,7 @@ class OrderedQueue(Generic[T]):
         self._line: deque[tuple[Key, int, T]] = deque()
         """(key, entry number, item) in the order of the keys; an entry whose number is not the item's is dead."""
         self._heap: list[tuple[Key, int, T]] = []
-        """The same of those that came out of order."""
+        """Entries of the same form for items that came out of order."""
         self._length = 0
         self._classes: dict[int, int] = {}
         """Items by priority class."""
@@ -52,14 +53,14 @@ class OrderedQueue(Generic[T]):
         return self._length
 
     def __iter__(self) -> Iterator[T]:
-        """All waiting items, in no order."""
+        """Yields all waiting items, in no order."""
         return (item for _, entry, item in chain(self._line, self._heap) if item.entry == entry)
 
     def __repr__(self) -> str:
         return f"<OrderedQueue {self._length} waiting>"
 
     def count(self, priority: int) -> int:
-        """Items of one priority class."""
+        """Returns the items of one priority class."""
         return self._classes.get(priority, 0)
 
     def push(self, item: T) -> None:
@@ -75,7 +76,7 @@ class OrderedQueue(Generic[T]):
             heapq.heappush(self._heap, (key, entry, item))
 
     def head(self) -> T | None:
-        """The item that goes first, without removing it."""
+        """Returns the item that goes first, without removing it."""
         line, heap = self._line, self._heap
         while line and line[0][2].entry != line[0][1]:
             line.popleft()
@@ -93,7 +94,7 @@ class OrderedQueue(Generic[T]):
         return item
 
     def remove(self, item: T) -> bool:
-        """Takes an item out wherever it stands; False when it was not waiting."""
+        """Removes an item wherever it stands; returns False if it was not waiting."""
         if not item.entry:
             return False
         item.entry = 0
@@ -104,11 +105,11 @@ class OrderedQueue(Generic[T]):
         return True
 
     def items(self) -> list[T]:
-        """All waiting items in their order."""
+        """Returns all waiting items in their order."""
         return sorted(self, key=lambda item: item.key)
 
     def _sweep(self) -> None:
-        """Takes out what is dead."""
+        """Removes dead entries."""
         self._line = deque(row for row in self._line if row[2].entry == row[1])
         self._heap = [row for row in self._heap if row[2].entry == row[1]]
         heapq.heapify(self._heap)

@@ -32,11 +32,12 @@ from typing import Final
 from tidegate.records.route_table import OutlierRules
 
 MAX_FACTOR: Final = 10.0
-"""An ejection lasts at most so many times the first one; after so long without another the next is a first one."""
+"""An ejection lasts at most this many times the first one. After this many times ``ejection_s`` without an ejection the
+next one is a first one."""
 PROBE_AGAIN_S: Final = 1.0
 """Between two probes of one replica."""
 TRIAL_S: Final = 1.0
-"""While the circuit is open one request is let through in so long. Our choice."""
+"""While the circuit is open one request is let through per this time. Our choice."""
 
 
 STALL_S: Final = 2.0
@@ -62,9 +63,9 @@ class _Suspect:
         self.streak = 0
         self.failed_at = float("-inf")
         self.until = 0.0
-        """When it is probed next, while it is ejected."""
+        """While it is ejected: when it is probed next."""
         self.factor = 1.0
-        """How many times as long as a first ejection the last one was."""
+        """Ratio of its last ejection to a first ejection."""
         self.returned_at = float("-inf")
 
     @property
@@ -76,24 +77,26 @@ class _Suspect:
 
 
 class Outliers:
-    """What one gateway worker thinks of the replicas it uses."""
+    """One gateway worker's verdicts on the replicas it uses."""
 
     __slots__ = ("ejections", "open_circuits", "suspects")
 
     def __init__(self) -> None:
         self.suspects: dict[str, _Suspect] = {}
-        """Replicas that failed lately; empty: nothing has to be told. Always this object, as the next one."""
+        """Replicas that failed lately; while it is empty nothing has to be noted. This object is never replaced, nor is
+        the next one."""
         self.open_circuits: dict[str, float] = {}
-        """Revisions whose circuit is open, and when the next request is let through."""
+        """Revisions with an open circuit, and when the next request is let through."""
         self.ejections: dict[str, int] = {}
-        """How often replicas of a revision were ejected."""
+        """Number of ejections of a revision's replicas."""
 
     def failed(
         self, replica: str, revision: str, rules: OutlierRules, begun: float, now: float, ready: int
     ) -> float | None:
-        """A request that was sent to the replica at ``begun`` failed there. ``ready``: replicas that serve now.
+        """Notes that a request that was sent to the replica at ``begun`` failed there. ``ready``: replicas that serve
+        now.
 
-        Returns until when the replica is ejected, if it is.
+        Returns until when the replica is ejected, or None.
         """
         if not rules.failures:
             return None
@@ -113,9 +116,10 @@ class Outliers:
         return None
 
     def hangs(self, replica: str, revision: str, rules: OutlierRules, now: float, ready: int) -> float | None:
-        """It has ended none of its work for a while, and is not well. ``ready``: replicas that serve now.
+        """Notes that a replica has ended none of its work for a while, and failed a probe. ``ready``: replicas that
+        serve now.
 
-        Returns until when the replica is ejected, if it is.
+        Returns until when the replica is ejected, or None.
         """
         suspect = self.suspects.get(replica) or _Suspect(replica, revision, rules)
         if not rules.failures or self.is_out(replica) or not self._may_eject(suspect, ready):
@@ -125,7 +129,7 @@ class Outliers:
         return self._eject(suspect, now)
 
     def succeeded(self, replica: str, now: float) -> None:
-        """A request was answered completely by it."""
+        """Notes that a request was answered completely by it."""
         suspect = self.suspects.get(replica)
         if suspect is None or suspect.stage is not _Stage.SERVING:
             return
@@ -135,17 +139,18 @@ class Outliers:
             del self.suspects[replica]
 
     def reduced(self) -> set[str]:
-        """Revisions of which replicas are ejected."""
+        """Returns the revisions with ejected replicas."""
         return {suspect.revision for suspect in self.suspects.values() if suspect.stage is _Stage.EJECTED}
 
     def hasten(self, revision: str, now: float) -> None:
-        """No replica of it serves any more: those that are ejected are due now, unless a probe failed just before."""
+        """Makes the ejected replicas of a revision due for a probe now, unless a probe failed just before: no replica
+        of it serves any more."""
         for suspect in self.suspects.values():
             if suspect.revision == revision and suspect.until > now + PROBE_AGAIN_S:
                 suspect.until = now
 
     def due(self, now: float) -> list[str]:
-        """Ejected replicas that have to be probed now; ``probed`` follows for each."""
+        """Returns the ejected replicas that have to be probed now; ``probed`` follows for each."""
         found = [
             suspect for suspect in self.suspects.values() if suspect.stage is _Stage.EJECTED and suspect.until <= now
         ]
@@ -154,9 +159,10 @@ class Outliers:
         return [suspect.replica for suspect in found]
 
     def probed(self, replica: str, ok: bool, now: float) -> float | None:
-        """What a probe told; returns until when the replica stays ejected, None: it serves again (or is gone).
+        """Notes the result of a probe; returns until when the replica stays ejected, or None if it serves again (or is
+        gone).
 
-        A probe that was sent before the replica was ejected anew tells nothing.
+        A probe that was sent before the replica was ejected again has no effect.
         """
         suspect = self.suspects.get(replica)
         if suspect is None or suspect.stage is _Stage.SERVING:
@@ -173,7 +179,7 @@ class Outliers:
         return suspect.until
 
     def refuses(self, revision: str, now: float) -> bool:
-        """Whether a new request is refused because everything fails; one in ``TRIAL_S`` is not."""
+        """Returns whether a new request is refused because everything fails; one in ``TRIAL_S`` is not."""
         trial_at = self.open_circuits.get(revision)
         if trial_at is None:
             return False
@@ -183,7 +189,7 @@ class Outliers:
         return False
 
     def changed(self, replica: str, revision: str) -> None:
-        """The replica became ready, or stopped to be: what was known of it says nothing any more."""
+        """Forgets a replica that became ready or stopped to be: its earlier failures mean nothing any more."""
         self.suspects.pop(replica, None)
         self.open_circuits.pop(revision, None)
 
@@ -196,12 +202,12 @@ class Outliers:
                 del known[name]
 
     def is_out(self, replica: str) -> bool:
-        """Whether it is ejected."""
+        """Returns whether it is ejected."""
         suspect = self.suspects.get(replica)
         return suspect is not None and suspect.stage is not _Stage.SERVING
 
     def ejected(self, revision: str) -> int:
-        """Replicas of it that are out now."""
+        """Returns the number of its replicas that are ejected now."""
         return sum(
             suspect.revision == revision and suspect.stage is not _Stage.SERVING for suspect in self.suspects.values()
         )
@@ -233,16 +239,17 @@ class Outliers:
 
 
 class Stalls:
-    """Since when replicas have ended nothing."""
+    """Finds replicas that end none of their work."""
 
     __slots__ = ("_quiet",)
 
     def __init__(self) -> None:
         self._quiet: dict[str, tuple[float, float]] = {}
-        """By replica: when its last request ended, and since when nothing else is known of it, or it was asked."""
+        """By replica: when its last request ended, and since when nothing has ended, or the last probe was due."""
 
     def look(self, now: float, working: Iterable[tuple[str, float]]) -> list[str]:
-        """Those that have to be asked now. ``working``: all that have work, and when a request there ended last."""
+        """Returns the replicas that have to be probed now. ``working``: all that have work, and when a request there
+        ended last."""
         suspected, quiet = [], {}
         for replica, ended_at in working:
             known = self._quiet.get(replica)

@@ -1,24 +1,24 @@
 """Quotas over several gateways: budgets that all may spend together, counted where the requests are.
 
 A *budget* is an amount per window of time (requests, tokens), or without a window an amount held at the same time. A
-gateway admits from its *share* of it: what it was granted in advance and has not used. In the background it tells a
-common pool, key by key, what it has used and how much more it would like to hold, and is told its new *ceiling*::
+gateway admits from its *share* of it: what it was granted in advance and has not used. In the background it reports to
+a common pool, key by key, what it has used and how much more it wants to hold, and receives its new *ceiling*::
 
     gateway -> pool   used 120, want 30                     (absolute figures of this window)
-    pool -> gateway   ceiling 150, nobody's yet 800
+    pool -> gateway   ceiling 150, still free 800
 
-    sum of all ceilings <= amount     so nobody can overspend, whoever is slow or uneven
+    sum of all ceilings <= amount     so no gateway can overspend, however slow or uneven they are
 
-Figures are absolute, never steps: a report that was lost or counted twice changes nothing, and a pool that has lost
-its memory knows all again after one report of each gateway. The want is what the gateway's own rate spends in the next
-three reports, so shares follow the load and what is not needed goes back with the next report.
+Figures are absolute, never steps: a report that was lost or counted twice changes nothing, and a pool that has lost its
+memory knows all again after one report of each gateway. The want is the gateway's own expected use in the next three
+reports, so shares follow the load, and an unneeded share goes back with the next report.
 
-Where the share does not suffice and it is not known that the budget is spent, the caller is told to ask: it waits for
-the next report's answer. A key with steady traffic holds its share in advance, that of the next window too.
+If the share does not suffice and it is not known that the budget is spent, the caller gets an :class:`Ask`: it waits
+for the next report's answer. A key with steady traffic holds its share in advance, that of the next window too.
 
-Without a pool each gateway goes on with an even part of what was nobody's, and of each new window.
+Without a pool each gateway continues with an even part of what was free, and of each new window.
 
-Both sides are here, pure: :class:`Quotas` in the gateway, :class:`Pool` where all meet. ``now`` in seconds.
+Both sides are here, pure: :class:`GatewayQuotas` in the gateway, :class:`Pool` where all meet. ``now`` in seconds.
 """
 
 import math
@@ -28,25 +28,26 @@ from fractions import Fraction
 from typing import Final
 
 REPORTS_PER_WINDOW: Final = 200
-"""Our choice, within the two bounds below: what a share may be wrong by is what passes between two reports."""
+"""Our choice, within the two bounds below: a share can be wrong by the use between two reports."""
 MIN_REPORT_S: Final = 0.05
 MAX_REPORT_S: Final = 0.5
 AHEAD: Final = 3
-"""Reports whose use is held in advance: one under way, one that may be late, one to spare."""
+"""Reports with use that is held in advance: one under way, one that may be late, one to spare."""
 FLOOR_PARTS: Final = 400
 FLOOR_S: Final = 10.0
-"""So long after a request a gateway holds as much again, up to this part of the budget (four gateways: 1 %)."""
+"""For this time after a request a gateway holds the same amount again, up to ``1 / FLOOR_PARTS`` of the budget (four
+gateways: 1 %)."""
 JUMP_S: Final = 1.0
-"""A clock that is wrong by more begins anew in the pool's window; by less, a gateway's windows only ever go forward."""
+"""A clock that is wrong by more moves to the pool's window; by less, a gateway's windows only ever go forward."""
 FAR: Final = ""
 """Stands for the gateways that report to a larger pool alone."""
 ENDLESS: Final = 2**50
 BATCH: Final = 512
-"""Reports in one exchange."""
+"""Maximum reports in one exchange."""
 BEAT_S: Final = 1.0
-"""A gateway without news reports that it is there."""
+"""A gateway without news reports its presence at this interval."""
 GONE_S: Final = 5.0
-"""A gateway that has not reported for so long gives its unused share back."""
+"""A gateway without a report for this long gives its unused share back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +55,7 @@ class Budget:
     key: str
     amount: int
     window_s: float = math.inf
-    """Infinite: what is reserved counts until it is settled with 0."""
+    """Infinite: reservations count until they are settled with 0."""
 
     def __post_init__(self) -> None:
         if self.amount < 0 or not self.window_s > 0:
@@ -66,7 +67,7 @@ class Budget:
 
     @property
     def report_s(self) -> float:
-        """Between two reports."""
+        """Interval of reports."""
         if self.is_bound:
             return 2 * MIN_REPORT_S
         return min(max(self.window_s / REPORTS_PER_WINDOW, MIN_REPORT_S), MAX_REPORT_S)
@@ -74,7 +75,7 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """Admitted; :meth:`Quotas.settle` it with what it really took."""
+    """An admitted amount; to be settled (:meth:`GatewayQuotas.settle`) with the true one."""
 
     budget: Budget
     window: int
@@ -84,12 +85,12 @@ class Reservation:
 @dataclass(frozen=True, slots=True)
 class Refused:
     retry_after_s: float
-    """Until the budget is whole again; infinite: more than the budget ever has."""
+    """Time until the budget is whole again; infinite if it is more than the budget ever has."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """Not known here: try again after the next answer."""
+    """The result is not known here: to be tried again after the next answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,18 +99,18 @@ class QuotaReport:
     window: int
     used: int
     want: int
-    """Beyond ``used``."""
+    """Amount wanted beyond ``used``."""
 
 
 @dataclass(frozen=True, slots=True)
 class QuotaGrant:
-    """What the pool says to a report, in the order of the reports."""
+    """The pool's reply to a report, in the order of the reports."""
 
     ceiling: int
     free: int
-    """What is nobody's after this grant."""
+    """Free amount after this grant."""
     others: int
-    """What the other gateways have used."""
+    """Amount that the other gateways have used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,16 +119,16 @@ class QuotaAnswer:
     time_s: float
     """The pool's clock: all gateways cut windows by it."""
     members: int
-    """Gateways that are there."""
+    """Number of present gateways."""
     is_part: bool = False
-    """The budgets are only the part of some of the gateways: the others cannot be reached."""
+    """True if the budgets are only the part of some of the gateways: the others cannot be reached."""
     is_new: bool = False
-    """The pool did not know of this gateway: it has just come, or what it had told is forgotten."""
+    """True if the pool did not know this gateway: it is new, or its reports are forgotten."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What is known here, at most one report old."""
+    """The use of a budget as known here, at most one report old."""
 
     used: int
     amount: int
@@ -146,9 +147,9 @@ class _Share:
         self.used = 0
         self.ceiling = 0
         self.requested = 0
-        """What callers wait for."""
+        """Amount that callers wait for."""
         self.free: int | None = None
-        """Nobody's, by the last answer; None: no answer yet."""
+        """Free amount by the last answer; None before the first answer."""
         self.others = 0
         self.pooled = _UNREPORTED
         """(used, ceiling) as the pool has them, by its last answer."""
@@ -167,9 +168,9 @@ class _Key:
         self.shares: dict[int, _Share] = {}
         self.due_at = now
         self.rate = 0.0
-        """Amount per second that is asked for, smoothed."""
+        """Requested amount per second, smoothed."""
         self.demand = 0
-        """Asked for since ``measured_at``."""
+        """Requested amount since ``measured_at``."""
         self.last = 0
         """The largest of the last requests, older ones fading; the youngest came at ``last_at``."""
         self.last_at = now
@@ -184,16 +185,16 @@ class _Key:
         self.demand, self.measured_at = 0, now
 
 
-class Quotas:
+class GatewayQuotas:
     """One gateway's side. ``reserve`` and ``settle`` cost no message; ``take`` makes the reports that are due."""
 
     def __init__(self, *, members: int = 1) -> None:
-        """``members``: gateways that there are at least, whether they have reported to the pool or not."""
+        """``members``: least number of gateways, whether they have reported to the pool or not."""
         self._keys: dict[tuple[str, float], _Key] = {}
         self._least = self._members = max(1, members)
         self._offset_s = 0.0
         self.is_urgent = False
-        """Somebody waits or a share runs low: :meth:`take` at once."""
+        """True if a caller waits or a share runs low: call :meth:`take` at once."""
         self._is_lost = False
         self._is_part = False
         self._taken_at = -math.inf
@@ -201,18 +202,18 @@ class Quotas:
 
     @property
     def is_lost(self) -> bool:
-        """Whether each gateway is on its own."""
+        """True if each gateway is on its own."""
         return self._is_lost
 
     @property
     def is_part(self) -> bool:
-        """Whether the pool that answers has a part of the budgets alone."""
+        """True if the answering pool has only a part of the budgets."""
         return self._is_part
 
     def reserve(
         self, budget: Budget, amount: int, now: float, *, is_again: bool = False
     ) -> Reservation | Refused | Ask:
-        """Takes ``amount`` from the budget. ``is_again``: the caller has asked and there was an answer."""
+        """Reserves ``amount`` of the budget. ``is_again``: the caller has waited and there was an answer."""
         key = self._key(budget, now)
         share = self._share(key, key.window)
         if not is_again:
@@ -234,12 +235,13 @@ class Quotas:
         return Ask()
 
     def settle(self, reservation: Reservation, real: int, now: float) -> None:
-        """What the request really took: less comes back, more is owed. Of a window that is over only more counts."""
+        """Settles a reservation with the true amount: less comes back, more is owed. For a window that is over only
+        more counts."""
         budget = reservation.budget
         key = self._keys.get((budget.key, budget.window_s))
         if key is None:
             key = self._key(budget, now)
-        else:  # with the amount that holds now, which may be another one than at the reservation
+        else:  # with the present amount, which may differ from the one at the reservation
             self._roll(key, now)
         difference = real - reservation.amount
         share = key.shares.get(reservation.window)
@@ -256,14 +258,15 @@ class Quotas:
         return Reading(share.others + share.used, budget.amount, self._resets_in_s(key, now))
 
     def next_wakeup(self) -> float:
-        """When :meth:`take` is to be called; sooner where ``is_urgent`` says so."""
+        """Returns when :meth:`take` is to be called; sooner if ``is_urgent`` is set."""
         return min(min((key.due_at for key in self._keys.values()), default=math.inf), self._taken_at + BEAT_S)
 
     def take(self, now: float) -> tuple[QuotaReport, ...]:
-        """The reports that are due; next comes :meth:`answer` or :meth:`failed`. None: a beat."""
+        """Returns the reports that are due, for the next exchange; :meth:`answer` or :meth:`failed` follows. Without
+        reports the exchange is a beat."""
         reports: list[QuotaReport] = []
         due = [key for key in self._keys.values() if key.due_at <= now]
-        due.sort(key=lambda key: key.due_at)  # those that a full exchange leaves out are the next one's first
+        due.sort(key=lambda key: key.due_at)  # a full exchange leaves the others to the next one
         for key in due:
             if len(reports) >= BATCH:
                 break
@@ -300,14 +303,14 @@ class Quotas:
         self._reported = ()
 
     def failed(self) -> None:
-        """The pool cannot be reached: each gateway takes its even part of what is nobody's."""
-        self._is_lost = True  # reports may be under way all the same: a late answer to them is welcome
+        """Notes that the pool cannot be reached: each gateway takes its even part of what is free."""
+        self._is_lost = True  # reports may be under way; a late answer to them still counts
         for key in self._keys.values():
             for share in key.shares.values():
                 self._take_even_part(key, share)
 
     def leave(self) -> tuple[QuotaReport, ...]:
-        """The last reports: what was used, wanting nothing; what was held at the same time is given back."""
+        """Returns the last reports: the use, with no want; amounts held at the same time are given back."""
         return tuple(
             QuotaReport(key.budget, window, 0 if key.budget.is_bound else share.used, 0)
             for key in self._keys.values()
@@ -315,7 +318,7 @@ class Quotas:
         )
 
     def _report_all(self, now: float) -> None:
-        """Another pool answers, or one that has forgotten: it hears of every key, also those without news."""
+        """Reports every key again, also those without news: another pool answers, or one that has forgotten."""
         for key in self._keys.values():
             key.due_at = min(key.due_at, now)
             for share in key.shares.values():
@@ -337,7 +340,7 @@ class Quotas:
         if key is None:
             key = self._keys[name] = _Key(budget, self._window(budget, now), now)
             return key
-        if budget.amount < key.budget.amount:  # what was granted in advance of a larger one is void
+        if budget.amount < key.budget.amount:  # grants in advance of a larger amount are void
             for share in key.shares.values():
                 share.ceiling = min(share.ceiling, max(share.used, budget.amount))
         key.budget = budget
@@ -376,14 +379,14 @@ class Quotas:
         share.free = 0
 
     def _is_quiet(self, key: _Key, now: float) -> bool:
-        """Nothing is held, asked for or expected."""
+        """Returns whether nothing is held, requested or expected."""
         share = key.shares.get(key.window, _NOTHING)
         is_kept = share.ceiling > share.used or share.requested > 0 or (key.budget.is_bound and share.used > 0)
         is_reported = share.pooled == (share.used, share.ceiling)
         return is_reported and not is_kept and self._hold(key, now) == 0 and key.rate * key.budget.report_s < 0.01
 
     def _hold(self, key: _Key, now: float) -> int:
-        """What to hold in advance."""
+        """Returns the amount to hold in advance."""
         ahead = int(key.rate * AHEAD * key.budget.report_s)
         floor = min(key.last, key.budget.amount // FLOOR_PARTS) if now - key.last_at <= FLOOR_S else 0
         return min(max(ahead, floor), key.budget.amount // (4 * self._members))
@@ -396,7 +399,7 @@ class Quotas:
         if not self._is_lost:  # given back from this moment on, so that nothing is spent twice
             kept = min(share.ceiling, report.used + report.want)
             if share.free is not None:
-                share.free += share.ceiling - kept  # there for who asks
+                share.free += share.ceiling - kept  # free for callers here
             share.ceiling = kept
         reports = [report]
         if hold and self._resets_in_s(key, now) < AHEAD * key.budget.report_s and not key.budget.is_bound:
@@ -405,14 +408,16 @@ class Quotas:
         return reports
 
     def __repr__(self) -> str:
-        return f"<Quotas {len(self._keys)} keys, {self._members} gateways{', on its own' if self._is_lost else ''}>"
+        return (
+            f"<GatewayQuotas {len(self._keys)} keys, {self._members} gateways{', on its own' if self._is_lost else ''}>"
+        )
 
 
 _NOTHING: Final = _Share()
 
 
 class Pool:
-    """Where the gateways' figures meet, in the memory of one process; the one in Redis does the same arithmetic."""
+    """Joins the gateways' figures, in the memory of one process; the pool in Redis does the same arithmetic."""
 
     def __init__(self) -> None:
         self._seen: dict[str, float] = {}
@@ -426,7 +431,8 @@ class Pool:
         return QuotaAnswer(grants, now, len(self._seen), is_new=is_new)
 
     def note(self, member: str, reports: Sequence[QuotaReport], answer: QuotaAnswer, part: Fraction) -> None:
-        """What a larger pool has granted: this one may have to go on from there, with this part of what was free."""
+        """Notes the grants of a larger pool: this one may have to continue from there, with this part of what was
+        free."""
         self._meet(member, answer.time_s)
         for report, grant in zip(reports, answer.grants, strict=True):
             entries = self._entries_of(report)
@@ -437,11 +443,11 @@ class Pool:
                 entries[FAR] = (max(0, far),) * 2
 
     def knows(self, report: QuotaReport) -> bool:
-        """Whether what gateways elsewhere have of its window was noted."""
+        """Returns whether the figures of gateways elsewhere were noted for its window."""
         return FAR in self._entries_of(report)
 
     def last_reports(self) -> dict[str, list[QuotaReport]]:
-        """What each gateway that is there has told last, to be told to another pool."""
+        """Returns the last reports of each present gateway, for another pool."""
         found: dict[str, list[QuotaReport]] = {}
         for (key, window_s, window), entries in self._entries.items():
             budget = Budget(key, ENDLESS, window_s)
@@ -454,11 +460,11 @@ class Pool:
         return sum(ceiling if name in self._seen else used for name, (used, ceiling) in entries.items())
 
     def _meet(self, member: str, now: float) -> bool:
-        """The gateway is there; whether it was not known."""
+        """Notes that the gateway is present; returns whether it was unknown."""
         self._seen = {name: at for name, at in self._seen.items() if now - at <= GONE_S}
         is_new = member not in self._seen
         self._seen[member] = now
-        if abs(now - self._forgot_at) >= BEAT_S:  # all windows are looked at: milliseconds with thousands of tenants
+        if abs(now - self._forgot_at) >= BEAT_S:  # scans all windows: milliseconds with thousands of tenants
             self._forgot_at = now
             self._forget(now)
         return is_new
@@ -485,7 +491,7 @@ class Pool:
         return QuotaGrant(ceiling, max(0, room - ceiling), others)
 
     def _forget(self, now: float) -> None:
-        """Windows that ended more than a window ago; bounds that nobody uses."""
+        """Forgets windows that ended more than a window ago, and bounds that no gateway uses."""
         for name, entries in list(self._entries.items()):
             _, window_s, window = name
             if math.isinf(window_s):

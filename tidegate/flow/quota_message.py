@@ -38,7 +38,7 @@ class _Answer:
 
 
 def encode_exchange(member: str, reports: tuple[QuotaReport, ...]) -> bytes:
-    """What a gateway tells."""
+    """Returns a gateway's reports as bytes."""
     reported = (
         _Report(
             each.budget.key,
@@ -54,7 +54,7 @@ def encode_exchange(member: str, reports: tuple[QuotaReport, ...]) -> bytes:
 
 
 def decode_exchange(data: bytes) -> tuple[str, tuple[QuotaReport, ...]]:
-    """The gateway and its reports. Raises CodecError."""
+    """Returns the gateway and its reports. Raises CodecError."""
     found = decode(data, _Exchange)
     if not 0 < len(found.member) <= MEMBER_LENGTH:
         raise CodecError(f"a member's name has 1 to {MEMBER_LENGTH} characters")
@@ -74,13 +74,13 @@ def decode_exchange(data: bytes) -> tuple[str, tuple[QuotaReport, ...]]:
 
 
 def encode_answer(answer: QuotaAnswer) -> bytes:
-    """What the pool says to it."""
+    """Returns the pool's answer as bytes."""
     grants = tuple((each.ceiling, each.free, each.others) for each in answer.grants)
     return encode(_Answer(grants, answer.time_s, answer.members, answer.is_part, answer.is_new))
 
 
 def decode_answer(data: bytes, reports: int) -> QuotaAnswer:
-    """The answer to so many reports. Raises CodecError."""
+    """Returns the answer to this number of reports. Raises CodecError."""
     found = decode(data, _Answer)
     if len(found.grants) != reports:
         raise CodecError(f"{len(found.grants)} grants for {reports} reports")

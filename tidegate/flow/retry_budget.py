@@ -1,8 +1,8 @@
-"""RetryBudget: how much may be sent a second time, so that retries never become the load that keeps a function down.
+"""RetryBudget: bounds second copies, so that retries never become the load that keeps a function down.
 
-When all replicas fail, clients' requests would each be sent twice: the failure doubles the load that perhaps caused
-it. So second copies (retries of what was sent, hedges) are together at most a percentage of the recent requests, plus
-a floor for functions with few requests, for which a percentage of nearly nothing would never allow one::
+When all replicas fail, clients' requests would each be sent twice: the failure doubles the load that perhaps caused it.
+So second copies (retries of what was sent, hedges) are together at most a percentage of the recent requests, plus a
+floor for functions with few requests, for which a percentage of nearly nothing would never allow one::
 
     copies in the last 10 s  <=  percent of the requests in the last 10 s  +  3 per second
 
@@ -15,7 +15,7 @@ from typing import Final
 
 WINDOW_S: Final = 10
 FLOOR_PER_S: Final = 3
-"""Our choice: one tenth of what a small function of 30 requests a second may ask for."""
+"""Our choice: a tenth of the requests of a small function with 30 requests a second."""
 
 
 class RetryBudget:
@@ -25,7 +25,7 @@ class RetryBudget:
 
     def __init__(self, now: float) -> None:
         self.requests = 0
-        """Of the present second; the owner counts."""
+        """Requests of the present second; the owner counts."""
         self._copies = 0
         self._begun = now
         """When the present second began."""
@@ -50,7 +50,7 @@ class RetryBudget:
                 self._past_copies -= copies
 
     def allows(self, percent: float, now: float) -> bool:
-        """Whether one more copy may be sent now; ``percent`` 0: never."""
+        """Returns whether one more copy may be sent now; ``percent`` 0: never."""
         if percent <= 0:
             return False
         self.roll(now)
@@ -58,7 +58,7 @@ class RetryBudget:
         return self._past_copies + self._copies + 1 <= allowed
 
     def spend(self) -> None:
-        """One copy is sent."""
+        """Notes that one copy is sent."""
         self._copies += 1
 
     def __repr__(self) -> str:

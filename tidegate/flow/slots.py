@@ -1,7 +1,7 @@
 """SlotLedger: the queue_proxy's half of the slots, the only authority over one replica's concurrency.
 
-A *credit* is the right of one gateway worker to run one request of so many units. The ledger grants credits on slot
-channels, checks every request's credit, and says at the head of each answer whether the credit stays with the worker
+A *credit* is the right of one gateway worker to run one request of a number of units. The ledger grants credits on slot
+channels, checks every request's credit, and states at the head of each answer whether the credit stays with the worker
 (``keep``) or comes home. Steady state costs no message: a kept credit carries one request after the other.
 
 Life of a credit::
@@ -12,17 +12,17 @@ Life of a credit::
                  | void, closed   v
                  +-------------> GONE
 
-Who gets a free slot: the waiting head with the best key (priority class, turn, arrival) over all channels and the
-proxy's own FIFO. Turns count where workers tell what their heads cost, which they do for tenants' requests: a channel
-is charged for what it is granted, and who has had least goes first (start-time fair queueing between workers, as
-:mod:`tidegate.flow.fair_queue` does between tenants).
+A free slot goes to the waiting head with the best key (priority class, account, arrival) over all channels and the
+proxy's own FIFO. Accounts count where workers report the cost of their heads, which they do for tenants' requests: a
+channel is charged for what it is granted, and the lowest account goes first (start-time fair queueing between workers,
+as :mod:`tidegate.flow.fair_queue` does between tenants).
 
-Channels tell their waiting requests as a level (:class:`~tidegate.flow.wants.Want`); what a channel lacks is its level
-minus the idle credits it holds. While somebody lacks, idle credits of others are recalled, and a worker that does not
-answer for 100 ms loses its idle credits and counts as wanting nothing until it is heard again.
+Channels report their waiting requests as a level (:class:`~tidegate.flow.wants.Want`); a channel's deficit is its level
+minus the idle credits it holds. While one has a deficit, idle credits of others are recalled. A worker that does not
+answer for 100 ms loses its idle credits and counts as wanting nothing until its next message.
 
-Pure: ``now`` is an argument (seconds, one clock for all calls), and after each call ``out`` holds what has to be
-done, in order. Steady state leaves it empty.
+Pure: ``now`` is an argument (seconds, one clock for all calls), and after each call ``out`` holds the commands to carry
+out, in order. Steady state leaves it empty.
 """
 
 from collections.abc import Hashable
@@ -57,7 +57,7 @@ from tidegate.records.replica_state import ColdStartPhases, ConcurrencyUnit, Rep
 __all__ = ["Admit", "Channel", "Command", "Credit", "Reject", "Send", "SlotLedger", "StateIs", "Visit"]
 
 _READY: Final = ReplicaState.READY
-"""On the path of every request: a member of an enum is looked up much slower than a name of the module."""
+"""A member of an enum is looked up much slower than a name of the module, and every request uses this one."""
 
 
 class SlotLedger(SlotAccounting):
@@ -80,7 +80,7 @@ class SlotLedger(SlotAccounting):
         self._phases: ColdStartPhases | None = None
         self._fifo_bound = fifo_bound
         self._deal_offset = 0
-        """Who goes first among equals when slots are dealt next."""
+        """Round-robin offset for dealing free slots among equally loaded channels."""
         self._wake: float | None = None
 
     def __repr__(self) -> str:
@@ -92,20 +92,20 @@ class SlotLedger(SlotAccounting):
     # --- channels ---------------------------------------------------------------------------------------------------
 
     def opened(self, worker: str, now: float) -> Channel:
-        """A channel said hello: it is welcomed, told the state, and dealt slots that nobody asked for."""
+        """Opens a channel after its hello: it gets the welcome, the state, and slots that are dealt unasked."""
         channel = Channel(worker)
         self._channels.append(channel)
         self.out.append(Send(channel, Welcome(self.incarnation, self.limit, self.unit)))
         self.out.append(Send(channel, State(self.state, self._phases)))
         self._settle(now)
         if self.state is ReplicaState.READY and not (channel.idle or self._wanting or self._fifo):
-            # Its part of what others hold: a worker chooses at once only among slots that it holds.
+            # Its part of the others' slots: a worker chooses at once only among slots that it holds.
             self._recall(self.limit // len(self._channels), now)
             self._arm()
         return channel
 
     def closed(self, channel: Channel, now: float) -> None:
-        """The channel is gone: idle credits are free at once, busy ones when their requests end."""
+        """Closes a channel: its idle credits are free at once, busy ones when their requests end."""
         if not channel.open:
             return
         channel.open = False
@@ -116,7 +116,7 @@ class SlotLedger(SlotAccounting):
         self._settle(now)
 
     def heard(self, channel: Channel, message: WorkerMessage, now: float) -> None:
-        """A want or a return arrived."""
+        """Processes a want or a return."""
         if not channel.open:
             return
         channel.silent = False
@@ -132,10 +132,10 @@ class SlotLedger(SlotAccounting):
     # --- requests ---------------------------------------------------------------------------------------------------
 
     def start(self, number: int, units: int, want: Want | None, now: float) -> Credit | None:
-        """A request with ``tidegate-credit: number`` and ``tidegate-want: want`` (None where absent) arrived.
+        """Starts a request with ``tidegate-credit: number`` and ``tidegate-want: want`` (None if absent).
 
-        None: the credit is not outstanding, or cannot carry so much: answer 409 STALE_CREDIT with outcome not-started
-        before the model sees it.
+        Returns None if the credit is not outstanding, or cannot carry so much: the answer is then 409 STALE_CREDIT with
+        outcome not-started before the model sees the request.
         """
         credit = self._credits.get(number)
         if credit is None or credit.state != IDLE:
@@ -171,10 +171,10 @@ class SlotLedger(SlotAccounting):
         return credit
 
     def enter(self, request: Hashable, units: int, now: float) -> Visit | None:
-        """A request without a credit, from nowhere or at a replica without a limit.
+        """Enters a request without a credit, from outside the channels or at a replica without a limit.
 
-        ``visit.credit`` set: run it now; unset: it waits for an ``Admit`` or a ``Reject``; None: the FIFO is full or
-        the replica has drained, refuse it.
+        With ``visit.credit`` set it runs now; without it waits for an ``Admit`` or a ``Reject``. Returns None if the
+        FIFO is full or the replica has drained: the request is refused.
         """
         if self.state not in (ReplicaState.STARTING, ReplicaState.READY, ReplicaState.DRAINING):
             return None
@@ -197,9 +197,11 @@ class SlotLedger(SlotAccounting):
         return visit
 
     def enter_at_once(self, units: int) -> int:
-        """The short way of :meth:`enter` while nobody waits: the units that the request is charged, for ``left``.
+        """Enters a request on the short way of :meth:`enter` while no request waits; returns the units that it is
+        charged, for ``left``.
 
-        0: it must :meth:`enter`. What passes here needs no visit and no credit, and changes nothing for others.
+        Returns 0 if it must :meth:`enter`. A request that passes here needs no visit and no credit, and changes nothing
+        for others.
         """
         if self._fifo or self._wanting or self.state is not _READY:
             return 0
@@ -216,7 +218,8 @@ class SlotLedger(SlotAccounting):
         return units
 
     def left(self, units: int, now: float) -> bool:
-        """A request that entered at once, and its connections, are over. False: nobody is there to get the slot."""
+        """Ends a request that entered at once, and its connections. Returns False if no party is there to get the
+        slot."""
         self.running -= units
         self._charged -= units
         if self._channels or self._fifo or self.state is not _READY:
@@ -225,13 +228,14 @@ class SlotLedger(SlotAccounting):
         return False
 
     def leave(self, visit: Visit, now: float) -> None:
-        """A request that still waits in the FIFO went away (cancelled or past its deadline)."""
+        """Removes a request that still waits in the FIFO (cancelled or past its deadline)."""
         if visit.credit is None and visit in self._fifo:
             self._fifo.remove(visit)
             self._settle(now)
 
     def keeps(self, credit: Credit, now: float) -> bool:
-        """At the head of the answer: True for ``tidegate-credit: keep``, False for ``home``. Once per request."""
+        """Decides at the head of the answer: True for ``tidegate-credit: keep``, False for ``home``. Once per
+        request."""
         channel = credit.channel
         if (
             channel is None
@@ -252,7 +256,7 @@ class SlotLedger(SlotAccounting):
         return True
 
     def ended(self, credit: Credit, now: float, *, aborted: bool = False) -> None:
-        """The request and its connections are over. ``aborted``: the answer did not end, the slot comes home anyway."""
+        """Ends a request and its connections. ``aborted``: the answer did not end, the slot comes home anyway."""
         if credit.state != BUSY:
             return
         self.running -= credit.units
@@ -266,24 +270,25 @@ class SlotLedger(SlotAccounting):
                     if self._wanting and self._wake is None:
                         self._wake = now + LOST_S
                     return
-            else:  # It was lifted after the head had said keep.
+            else:  # The limit was lifted after the head had said keep.
                 self._void(channel, (credit,))
         else:
             self._drop(credit)
             if not self._channels and not self._fifo and self.state is _READY:
-                return  # Nobody is there to get the slot.
+                return  # No party is there to get the slot.
         self._settle(now)
 
     # --- replica ----------------------------------------------------------------------------------------------------
 
     def ready(self, now: float, phases: ColdStartPhases | None = None) -> None:
-        """The model answers: whoever waits gets slots."""
+        """Notes that the model answers: waiting requests get slots."""
         self._phases = phases
         self._advance(ReplicaEvent.MODEL_READY)
         self._settle(now)
 
     def drain(self, now: float) -> None:
-        """No new credits, idle ones are recalled; ``StateIs(DRAINED)`` follows when all is home and nothing runs."""
+        """Begins a drain: no new credits, idle ones are recalled. ``StateIs(DRAINED)`` follows when all is home and
+        nothing runs."""
         if self.state not in (ReplicaState.STARTING, ReplicaState.READY):
             return
         self._advance(ReplicaEvent.DRAIN_ORDERED)
@@ -297,7 +302,7 @@ class SlotLedger(SlotAccounting):
         self._settle(now)
 
     def resize(self, limit: int, now: float) -> None:
-        """Another limit; 0: none. Running work goes on, nothing starts above the new limit."""
+        """Sets another limit; 0: none. Running work goes on, nothing starts above the new limit."""
         if limit == self.limit:
             return
         self.limit = limit
@@ -312,11 +317,11 @@ class SlotLedger(SlotAccounting):
     # --- time -------------------------------------------------------------------------------------------------------
 
     def next_wakeup(self) -> float | None:
-        """When ``on_wakeup`` has something to do; None: not by time alone."""
+        """Returns when ``on_wakeup`` has something to do; None if time alone changes nothing."""
         return self._wake
 
     def on_wakeup(self, now: float) -> None:
-        """Voids what was recalled, or granted and not used while others wait, for 100 ms."""
+        """Voids credits that were recalled, or granted and not used while others wait, for 100 ms."""
         for channel in tuple(self._channels):
             late = [credit for credit in channel.idle.values() if self._due(channel, credit) <= now]
             if not late:
@@ -329,10 +334,10 @@ class SlotLedger(SlotAccounting):
     # --- inside -----------------------------------------------------------------------------------------------------
 
     def _is_settled(self) -> bool:
-        """Whether :meth:`_settle` has nothing to assign and nothing to ask for.
+        """Returns whether :meth:`_settle` has nothing to assign and nothing to recall.
 
-        Every slot is taken, nothing is recalled, and nobody waits; or those who wait are all of the only channel, whose
-        head can use each credit that it holds.
+        Every slot is taken, nothing is recalled, and no request waits; or all waiting requests are of the only channel,
+        and its head can use each credit that it holds.
         """
         return (
             self._charged == self.limit
@@ -343,10 +348,10 @@ class SlotLedger(SlotAccounting):
         )
 
     def _may_keep(self, channel: Channel, credit: Credit) -> bool:
-        """Whether a credit stays with its channel although somebody waits.
+        """Returns whether a credit stays with its channel although a request waits.
 
-        With fewer slots than wanting parties each answer sends its credit home, so that one slot serves all of them
-        in arrival order; else it stays if the channel's own head is the next in order, and fits.
+        With fewer slots than wanting parties each answer sends its credit home, so that one slot serves all of them in
+        arrival order; else it stays if the channel's own head is the next in order, and fits.
         """
         parties = self._wanting + bool(self._fifo)
         if parties > max(1, self.limit // max(1, credit.units)):
@@ -357,7 +362,7 @@ class SlotLedger(SlotAccounting):
         return best is channel and channel.need <= credit.units
 
     def _settle(self, now: float) -> None:
-        """Makes all assignments that are possible now, then asks for what is missing."""
+        """Makes all assignments that are possible now, then recalls what is missing."""
         if self.limit == 0:
             self._settle_without_limit(now)
         elif self.state is ReplicaState.READY:
@@ -382,7 +387,7 @@ class SlotLedger(SlotAccounting):
             self._admit_first(now)
 
     def _grant(self, now: float) -> None:
-        """Free slots to the best heads, whole or nothing."""
+        """Grants free slots to the best heads, whole or nothing."""
         granted: dict[Channel, list[Credit]] = {}
         passed: list[Channel] = []
         while self._charged < self.limit:
@@ -410,7 +415,8 @@ class SlotLedger(SlotAccounting):
                 self.out.append(Send(channel, Short(self.limit - self._charged)))
 
     def _recall(self, units: int, now: float) -> None:
-        """Recalls idle credits of so many units, less those that are recalled already, from those who hold most."""
+        """Recalls idle credits of this many units, less those that are recalled already, from the channels that hold
+        most."""
         if self._recalled:
             idle = (credit for channel in self._channels for credit in channel.idle.values())
             units -= sum(credit.units for credit in idle if credit.recalled_at is not None)
@@ -434,7 +440,7 @@ class SlotLedger(SlotAccounting):
                 self.out.append(Send(channel, Recall(part)))
 
     def _deal(self, now: float) -> None:
-        """Slots that nobody asked for: to the channel that holds fewest of those that are heard; ties rotate."""
+        """Deals unasked slots to the channel that holds fewest of the responsive ones; ties rotate."""
         responsive = [channel for channel in self._channels if not channel.silent]
         if not responsive or self._charged >= self.limit:
             return

@@ -1,8 +1,8 @@
 """Wants: how many requests one gateway worker would like to run at one replica, as a level.
 
-A want is told on the slot channel and, with every request, in the ``tidegate-want`` header. The two travel on
-different connections and may overtake each other, so each carries ``sequence``, which grows with every want that is
-told on one channel; the reader drops a want that is older than the last one it has seen.
+A want is sent on the slot channel and, with every request, in the ``tidegate-want`` header. The two travel on different
+connections and may overtake each other, so each carries ``sequence``, which grows with every want that is sent on one
+channel. The reader drops a want that is older than the last one it has seen.
 
 The text of a want is the same in both places: ``SEQUENCE AMOUNT CLASS COST AGE_MS TAIL_MS UNITS RESERVES``, all
 decimal; ``SEQUENCE 0`` is short for nothing wanted.
@@ -14,7 +14,7 @@ from typing import Final
 TEXT_LIMIT: Final = 120
 """Bytes; eight numbers of at most 14 digits. A longer text is refused unread."""
 DEFAULT_PRIORITY: Final = 5
-"""Class of requests of which no other is known, 0 (first) to 9."""
+"""Class of requests without a known one, 0 (first) to 9."""
 
 
 class WantError(ValueError):
@@ -27,31 +27,31 @@ class Want:
 
     sequence: int
     amount: int
-    """Requests of the head's class that wait; those of lower classes are told when it is their turn."""
+    """Waiting requests of the head's class; those of lower classes are reported when they are next."""
     priority: int = 0
     """Priority class of the head; lower goes first."""
     cost: int = 0
-    """What the head costs, in tokens or inferences over the weights of the tenants that wait there: what its worker's
-    next turn goes back by. 0: nothing is shared out between tenants."""
+    """Cost of the head, in tokens or inferences over the weights of the tenants that wait there: its worker's account
+    grows by it. 0 if slots are not shared between tenants."""
     age_ms: int = 0
-    """How long the head has waited."""
+    """Waiting time of the head."""
     tail_ms: int = 0
-    """How long the youngest has waited: the reader interpolates the keys between."""
+    """Waiting time of the youngest: the reader interpolates the keys between."""
     units: int = 1
     """Slots that the head needs, in the function's concurrency unit."""
     reserves: bool = False
-    """The head fits nowhere at once and asks this replica, and no other, to hold back for it."""
+    """True if the head fits nowhere at once and asks this replica, and no other, to hold back for it."""
 
 
 def want_class(amount: int) -> int:
-    """0 for 0, 1 for 1, 2 for 2-4, 3 for 5-16, 4 for 17-64, ...: a want is told anew when this changes."""
+    """Returns 0 for 0, 1 for 1, 2 for 2-4, 3 for 5-16, 4 for 17-64, ...: a want is sent again when this changes."""
     if amount <= 1:
         return amount
     return ((amount - 1).bit_length() + 1) // 2 + 1
 
 
 def want_range(amount: int) -> tuple[int, int]:
-    """The smallest and the largest amount in the class of this one."""
+    """Returns the smallest and the largest amount in the class of this one."""
     if amount <= 1:
         return (amount, amount)
     high: int = 4 ** (want_class(amount) - 1)
@@ -59,7 +59,7 @@ def want_range(amount: int) -> tuple[int, int]:
 
 
 def encode_want(want: Want) -> bytes:
-    """The text of a want, without a line end."""
+    """Returns the text of a want, without a line end."""
     if want.amount == 0:
         return b"%d 0" % want.sequence
     return b"%d %d %d %d %d %d %d %d" % (
@@ -75,7 +75,7 @@ def encode_want(want: Want) -> bytes:
 
 
 def decode_want(text: bytes) -> Want:
-    """The want of a text; raises WantError for anything but two or eight decimal numbers."""
+    """Returns the want of a text; raises WantError for anything but two or eight decimal numbers."""
     words = text.split(b" ")
     # bytes.isdigit accepts ASCII digits only, unlike int().
     if len(text) > TEXT_LIMIT or not text.replace(b" ", b"").isdigit() or b"" in words:
@@ -90,8 +90,8 @@ def decode_want(text: bytes) -> Want:
 
 
 def read_want(text: bytes) -> Want | None:
-    """The want in a request's header (b"": there is none). None where it cannot be read, too: the last one stands, and
-    the channel tells the next."""
+    """Returns the want in a request's header (b"" if absent). Returns None for an unreadable one too: the last one
+    stands, and the channel sends the next."""
     if not text:
         return None
     try:

@@ -88,28 +88,30 @@ def read_access(spec: Section, builder: FunctionBuilder) -> AccessRule | None:
     if section is None:
         if (line := spec.empty("access")) is not None:  # Its content may have been lost: it must not open the function.
             allowed = "api-keys: true, jwt, or both; no such key for public access"
-            spec.faults.say(spec.path("access"), "nothing", allowed, line)
+            spec.faults.report(spec.path("access"), "nothing", allowed, line)
         return None
     values = _values(section, ACCESS_ROWS)
     inner = section.section("jwt")
     jwt = None if inner is None else _jwt(inner, builder)
     section.close()
     if inner is None and section.node.get("jwt") is None and not values.get("api_keys"):
-        section.faults.say(section.where, "no way to authenticate", "api-keys: true, jwt, or both", section.node.line)
+        section.faults.report(
+            section.where, "no way to authenticate", "api-keys: true, jwt, or both", section.node.line
+        )
     return AccessRule(**values, jwt=jwt)
 
 
 def _jwt(section: Section, builder: FunctionBuilder) -> JwtRule | None:
     values = _values(section, JWT_ROWS)
     if (line := section.empty("tenant-claim")) is not None:
-        section.faults.say(section.path("tenant-claim"), "nothing", f"{CLAIM.allowed}, or no such key", line)
+        section.faults.report(section.path("tenant-claim"), "nothing", f"{CLAIM.allowed}, or no such key", line)
     values["audience"] = _words(section, "audience", WORD)
     algorithms = _words(section, "algorithms", Text("|".join(Algorithm), ", ".join(Algorithm)))
     jwks = _jwks(section, builder)
     section.close()
     for key in ("issuer", "audience", "jwks"):
         if section.node.get(key) is None:
-            section.faults.say(section.path(key), "nothing", "a value", section.node.line)
+            section.faults.report(section.path(key), "nothing", "a value", section.node.line)
     if jwks is None or not values["audience"] or "issuer" not in values:
         return None
     rule = JwtRule(jwks=jwks, **values)
@@ -134,7 +136,7 @@ def _words(section: Section, key: str, kind: Text) -> tuple[str, ...]:
     node = section.take(key)
     nodes = (node,) if isinstance(node, Scalar) else section.texts(key) or ()
     if node is not None and not 1 <= len(nodes) <= MAX_AUDIENCES:
-        section.faults.say(section.path(key), f"{len(nodes)} entries", f"1 to {MAX_AUDIENCES}", section.node.line)
+        section.faults.report(section.path(key), f"{len(nodes)} entries", f"1 to {MAX_AUDIENCES}", section.node.line)
     found = (section.text_of(section.path(key), each, kind) for each in nodes[:MAX_AUDIENCES])
     return tuple(dict.fromkeys(word for word in found if word is not None))
 
@@ -149,7 +151,7 @@ def _jwks(section: Section, builder: FunctionBuilder) -> str | None:
         return builder.place(node.text, origin, Found.FILE)
     if is_usable(node.text):
         return node.text
-    section.faults.say(origin.where, "another value (not shown)", JWKS_WORDS, node.line)
+    section.faults.report(origin.where, "another value (not shown)", JWKS_WORDS, node.line)
     return None
 
 

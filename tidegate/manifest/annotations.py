@@ -13,8 +13,7 @@ from tidegate.function import ConcurrencyUnit, Quantization, TaskClass
 from tidegate.manifest.policy_parameters import HPA_PARAMETERS, SMIF_PARAMETERS
 from tidegate.manifest.routing import ROUTING
 from tidegate.records.cold_rules import ColdCalls
-from tidegate.schema import time_windows as schedule
-from tidegate.schema import units
+from tidegate.schema import time_windows, units
 from tidegate.schema.rows import (
     NAME,
     Checked,
@@ -159,7 +158,7 @@ ANNOTATIONS: Final[tuple[Row, ...]] = (
     Row(
         key="min-scale-windows",
         topic=_SCALING,
-        kind=Checked(lambda text: bool(schedule.scale_windows(text)), schedule.ALLOWED),
+        kind=Checked(lambda text: bool(time_windows.scale_windows(text)), time_windows.ALLOWED),
         default_words="none",
         field="scaling.min_scale_windows",
         description="Time windows with their own minimum scale: cron expressions in a time zone.",

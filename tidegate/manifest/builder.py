@@ -146,7 +146,7 @@ class FunctionBuilder:
         return None
 
     def fault(self, origin: SourceLocation, allowed: str) -> None:
-        self.faults.say(origin.where, shown(origin.text), allowed, origin.line)
+        self.faults.report(origin.where, shown(origin.text), allowed, origin.line)
 
     def has_nul(self, where: str, node: Scalar) -> bool:
         """Returns whether the text contains a NUL, which no process can receive; adds a fault if so."""
@@ -166,7 +166,7 @@ class FunctionBuilder:
                 self.annotation(pair, f"{where}.{shown_key(pair.key)}", spelt)
             elif pair.key.startswith(KNATIVE_PREFIX):
                 allowed = f"a {PREFIX} annotation; Knative's belong in a Service manifest"
-                self.faults.say(where, shown(pair.key), allowed, pair.line)
+                self.faults.report(where, shown(pair.key), allowed, pair.line)
             elif "/" in pair.key:
                 self.note(
                     f"{where}.{shown_key(pair.key)}", "not an annotation of Tidegate; it has no effect here", pair.line
@@ -174,7 +174,7 @@ class FunctionBuilder:
             else:
                 hint = nearest(PREFIX + pair.key, [PREFIX + key for key in ANNOTATION])
                 got = f"the unknown annotation {shown(pair.key)}"
-                self.faults.say(where, got, f"annotations under {PREFIX}{hint}", pair.line)
+                self.faults.report(where, got, f"annotations under {PREFIX}{hint}", pair.line)
 
     def annotation(self, pair: Pair, where: str, spelt: dict[str, str]) -> None:
         """Reads one annotation under ``tidegate.dev/``; ``spelt`` maps the keys read so far to the spelling used."""
@@ -186,7 +186,9 @@ class FunctionBuilder:
         row = ANNOTATION.get(key)
         canonical = row.key if row is not None else key
         if canonical in spelt:
-            self.faults.say(where, "the same annotation again", f"once; {spelt[canonical]} is given as well", pair.line)
+            self.faults.report(
+                where, "the same annotation again", f"once; {spelt[canonical]} is given as well", pair.line
+            )
             return
         spelt[canonical] = key
         self._one(key, row, origin)
@@ -199,7 +201,7 @@ class FunctionBuilder:
         else:
             known = [row.key for row in ANNOTATIONS]
             allowed = f"{', '.join(known)}, {PARAMETER_PREFIX}NAME{nearest(key, ANNOTATION.keys())}"
-            self.faults.say(origin.where, f"an unknown annotation {shown(key)}", allowed, origin.line)
+            self.faults.report(origin.where, f"an unknown annotation {shown(key)}", allowed, origin.line)
 
     def _take_flags(self) -> None:
         found = {key: ANNOTATION.get(key) for key in self.context.flags}
@@ -271,7 +273,7 @@ class FunctionBuilder:
 
     def _require(self, field: str, key: str, cause: SourceLocation | None) -> None:
         if cause is not None and not self._has(field):
-            self.faults.say(PREFIX + key, "nothing", f"a value, because of {cause.where}", cause.line)
+            self.faults.report(PREFIX + key, "nothing", f"a value, because of {cause.where}", cause.line)
 
     def _asks_for_gpu(self) -> SourceLocation | None:
         """Returns the reason why SMIF's required annotations are required: a GPU that is named, or described. None
@@ -347,7 +349,7 @@ class FunctionBuilder:
             if row is None:
                 known = sorted({row.key for row in rows.values()})
                 allowed = f"{', '.join(known) or 'none'}{nearest(spelt, known)}"
-                self.faults.say(origin.where, f"a parameter that {policy} does not have", allowed, origin.line)
+                self.faults.report(origin.where, f"a parameter that {policy} does not have", allowed, origin.line)
             elif row.key in read:
                 self.fault(origin, f"once; {row.key} is given in two spellings")
             elif not row.accepts(origin.text):

@@ -104,7 +104,7 @@ def read_service(root: Section, builder: FunctionBuilder) -> Function | None:
         _traffic(spec, builder)
         spec.close()
     if metadata is None and root.node.get("metadata") is None:
-        builder.faults.say("metadata", "nothing", "a mapping with at least a name", root.node.line)
+        builder.faults.report("metadata", "nothing", "a mapping with at least a name", root.node.line)
     _noted(root, ("status",), builder)
     root.close()
     function = builder.finish(name or "nameless", server or Server(kind=ServerKind.COMMAND))
@@ -115,7 +115,7 @@ def _must(section: Section, key: str) -> Section | None:
     """Returns the section under ``key``, which is required."""
     if section.node.get(key) is None:
         section.take(key)
-        section.faults.say(section.path(key), "nothing", "a mapping", section.node.line)
+        section.faults.report(section.path(key), "nothing", "a mapping", section.node.line)
         return None
     return section.section(key)
 
@@ -140,12 +140,12 @@ def _refused(section: Section, keys: Mapping[str, str], builder: FunctionBuilder
 def _metadata(metadata: Section, builder: FunctionBuilder) -> str | None:
     name = metadata.text("name", NAME_KIND)
     if metadata.node.get("name") is None:
-        builder.faults.say(metadata.path("name"), "nothing", NAME_KIND.allowed, metadata.node.line)
+        builder.faults.report(metadata.path("name"), "nothing", NAME_KIND.allowed, metadata.node.line)
     annotations = metadata.section("annotations")
     for pair in () if annotations is None else annotations.node.pairs:
         where = f"{metadata.path('annotations')}.{shown_key(pair.key)}"
         if pair.key.startswith((rules.AUTOSCALING, PREFIX)):
-            builder.faults.say(where, "an annotation of the Service", "under spec.template.metadata", pair.line)
+            builder.faults.report(where, "an annotation of the Service", "under spec.template.metadata", pair.line)
         else:
             _rollout(pair, where, builder)
     _noted(metadata, ("namespace", "labels", *_EXPORTED), builder)
@@ -282,7 +282,7 @@ def _pod(spec: Section, builder: FunctionBuilder) -> Server | None:
     where = f"{spec.path('containers')}[0]"
     if containers is None or len(containers) != 1:
         found = "nothing" if containers is None else f"{len(containers)} containers"
-        builder.faults.say(spec.path("containers"), found, "one container", spec.node.line)
+        builder.faults.report(spec.path("containers"), found, "one container", spec.node.line)
         return None
     container = Section.of(containers[0], where, builder.faults)
     return None if container is None else _container(container, builder)
@@ -321,7 +321,7 @@ def _server(container: Section, env: Mapping[str, str], builder: FunctionBuilder
         on_machine = "a command beside the image: images run on Kubernetes only"
         builder.faults.add(container.path("image"), node, IMAGE.allowed if builder.context.images else on_machine)
     else:
-        builder.faults.say(
+        builder.faults.report(
             container.path("command"), "nothing", "a command (or, on Kubernetes, an image)", container.node.line
         )
     return None
@@ -345,9 +345,9 @@ def _env(container: Section, builder: FunctionBuilder) -> dict[str, str]:
         _refused(item, {"valueFrom": "a value: there are no secrets or config maps here"}, builder)
         item.close()
         if item.node.get("name") is None:
-            builder.faults.say(item.path("name"), "nothing", VARIABLE.allowed, item.node.line)
+            builder.faults.report(item.path("name"), "nothing", VARIABLE.allowed, item.node.line)
         elif name in env:
-            builder.faults.say(item.path("name"), shown(name or ""), "each name once", item.node.line)
+            builder.faults.report(item.path("name"), shown(name or ""), "each name once", item.node.line)
         elif name is not None and not (value is not None and builder.has_nul(item.path("value"), value)):
             env[name] = expand(value.text, env) if value is not None else ""
             if value is not None and "$(PORT)" in env[name]:
@@ -361,7 +361,7 @@ def _port(container: Section, builder: FunctionBuilder) -> int | None:
     ports = container.items("ports") or ()
     builder.values["protocol"] = Protocol.HTTP
     if len(ports) > 1:
-        builder.faults.say(container.path("ports"), f"{len(ports)} ports", "one port", ports[1].line)
+        builder.faults.report(container.path("ports"), f"{len(ports)} ports", "one port", ports[1].line)
     item = Section.of(ports[0], f"{container.path('ports')}[0]", builder.faults) if ports else None
     if item is None:
         return None

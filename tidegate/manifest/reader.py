@@ -75,7 +75,7 @@ def read(text: str, *, source: str, context: ParseContext) -> Parsed:
     notes: list[Note] = []
     documents = load(text, faults)
     if not documents and not faults:
-        faults.say("document", "nothing", f"a document of kind {KIND} ({API_VERSION})")
+        faults.report("document", "nothing", f"a document of kind {KIND} ({API_VERSION})")
     builders = [FunctionBuilder(context, faults, notes) for _ in documents]
     found = [_document(node, builder, faults) for node, builder in zip(documents, builders, strict=True)]
     functions = [(function, node.line) for node, function in zip(documents, found, strict=True) if function is not None]
@@ -99,7 +99,7 @@ def _document(node: Node, builder: FunctionBuilder, faults: Faults) -> Function 
     if written == (KNATIVE_API_VERSION, KNATIVE_KIND):
         return read_service(root, builder)
     allowed = f"{API_VERSION} {KIND}, or {KNATIVE_API_VERSION} {KNATIVE_KIND}"
-    faults.say("apiVersion and kind", f"{shown(written[0])} {shown(written[1])}", allowed, node.line)
+    faults.report("apiVersion and kind", f"{shown(written[0])} {shown(written[1])}", allowed, node.line)
     return None
 
 
@@ -109,13 +109,13 @@ def _check_names(found: list[tuple[Function, int]], faults: Faults) -> None:
     owners: dict[str, str] = {}
     for function, line in found:
         if function.name in names:
-            faults.say("metadata.name", shown(function.name), "each name once in a manifest", line)
+            faults.report("metadata.name", shown(function.name), "each name once in a manifest", line)
             continue
         names.add(function.name)
         for model in function.models:
             if owners.setdefault(model, function.name) != function.name:
                 allowed = f"models of no other function; {owners[model]} has it"
-                faults.say("spec.models", shown(model), allowed, line)
+                faults.report("spec.models", shown(model), allowed, line)
 
 
 def _function(root: Section, builder: FunctionBuilder) -> Function | None:
@@ -126,7 +126,7 @@ def _function(root: Section, builder: FunctionBuilder) -> Function | None:
         server = _spec(spec, builder)
         spec.close(_misplaced)
     elif root.node.get("spec") is None:
-        builder.faults.say("spec", "nothing", "a mapping with at least a server", root.node.line)
+        builder.faults.report("spec", "nothing", "a mapping with at least a server", root.node.line)
     root.close()
     if name is None or server is None:
         # Missing parts have been reported; the checks across keys still report theirs.
@@ -145,11 +145,11 @@ def _metadata(root: Section, builder: FunctionBuilder) -> str | None:
     metadata = root.section("metadata")
     if metadata is None:
         if root.node.get("metadata") is None:
-            builder.faults.say("metadata", "nothing", "a mapping with at least a name", root.node.line)
+            builder.faults.report("metadata", "nothing", "a mapping with at least a name", root.node.line)
         return None
     name = metadata.text("name", NAME_KIND)
     if metadata.node.get("name") is None:
-        builder.faults.say("metadata.name", "nothing", NAME_KIND.allowed, metadata.node.line)
+        builder.faults.report("metadata.name", "nothing", NAME_KIND.allowed, metadata.node.line)
     annotations = metadata.section("annotations")
     if annotations is not None:
         builder.annotations(annotations.node, "metadata.annotations")
@@ -205,13 +205,13 @@ def _server(spec: Section, builder: FunctionBuilder) -> Server | None:
     if server is None:
         if spec.node.get("server") is None:
             allowed = "a mapping with one of model, handler, command, image"
-            builder.faults.say(spec.path("server"), "nothing", allowed, spec.node.line)
+            builder.faults.report(spec.path("server"), "nothing", allowed, spec.node.line)
         return None
     kinds = [kind for kind in ServerKind if server.take(kind.value) is not None]
     server.close()
     if len(kinds) != 1:
         allowed = f"exactly one of {', '.join(ServerKind)}"
-        builder.faults.say(server.where, " and ".join(kinds) or "nothing", allowed, server.node.line)
+        builder.faults.report(server.where, " and ".join(kinds) or "nothing", allowed, server.node.line)
         return None
     if kinds[0] is ServerKind.COMMAND:
         return _command(server, builder)
@@ -250,7 +250,7 @@ def _command(server: Section, builder: FunctionBuilder) -> Server | None:
     if words is None or not isinstance(node, ListNode) or len(words) != len(node.items):
         return None
     if not words or not words[0].text:
-        server.faults.say(where, "nothing to run", "a program, then its arguments", node.line)
+        server.faults.report(where, "nothing to run", "a program, then its arguments", node.line)
         return None
     if any(builder.has_nul(where, word) for word in words):
         return None
@@ -320,7 +320,7 @@ def _names(spec: Section, key: str, kind: Kind) -> list[Scalar]:
             spec.faults.add(spec.path(key), node, "each name once")
         found.setdefault(node.text, node)
     if nodes is not None and not spec.items(key):
-        spec.faults.say(spec.path(key), "an empty list", "at least one name, or no such key", spec.node.line)
+        spec.faults.report(spec.path(key), "an empty list", "at least one name, or no such key", spec.node.line)
     return list(found.values())
 
 
@@ -334,7 +334,7 @@ def _environment(spec: Section, builder: FunctionBuilder) -> None:
         where = f"{spec.path('secrets')}.{shown_key(pair.key)}"
         place = builder.place(node.text, SourceLocation(where, node.text, node.line), Found.FILE)
         if pair.key in env:
-            builder.faults.say(where, "a variable that env sets as well", "either env or secrets", pair.line)
+            builder.faults.report(where, "a variable that env sets as well", "either env or secrets", pair.line)
         elif _is_variable(spec, "secrets", pair) and place is not None:
             secrets[pair.key] = place
     builder.values |= {"env": env, "secrets": secrets}

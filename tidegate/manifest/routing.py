@@ -220,7 +220,7 @@ def read_matches(spec: Section) -> tuple[RouteMatch, ...]:
     where = spec.path("match")
     if not 1 <= len(nodes) <= MAX_MATCHES:
         line = nodes[0].line if nodes else spec.node.line
-        spec.faults.say(where, f"{len(nodes)} entries", f"1 to {MAX_MATCHES} entries, or no such key", line)
+        spec.faults.report(where, f"{len(nodes)} entries", f"1 to {MAX_MATCHES} entries, or no such key", line)
     sections = (Section.of(node, f"{where}[{index}]", spec.faults) for index, node in enumerate(nodes[:MAX_MATCHES]))
     return tuple(_match(section) for section in sections if section is not None)
 
@@ -232,7 +232,7 @@ def _match(section: Section) -> RouteMatch:
     fields = () if headers is None else tuple(_fields(headers))
     section.close()
     if not any(section.node.get(key) is not None for key in ("host", "path-prefix", "headers")):
-        section.faults.say(section.where, "nothing", "at least one of host, path-prefix, headers", section.node.line)
+        section.faults.report(section.where, "nothing", "at least one of host, path-prefix, headers", section.node.line)
     if prefix is not None and len(prefix) > 1:
         prefix = prefix.rstrip("/") or "/"
     return RouteMatch(host=host, path_prefix=prefix, headers=fields)
@@ -243,7 +243,7 @@ def _fields(headers: Section) -> Iterator[HeaderMatch]:
     pairs = headers.node.pairs
     if not 1 <= len(pairs) <= MAX_MATCH_FIELDS:
         allowed = f"1 to {MAX_MATCH_FIELDS} fields, or no such key"
-        headers.faults.say(headers.where, f"{len(pairs)} fields", allowed, headers.node.line)
+        headers.faults.report(headers.where, f"{len(pairs)} fields", allowed, headers.node.line)
     names: set[str] = set()
     for pair in pairs[:MAX_MATCH_FIELDS]:
         where = headers.path(shown_key(pair.key))
@@ -251,7 +251,7 @@ def _fields(headers: Section) -> Iterator[HeaderMatch]:
         if name is None:
             continue
         if name in names:
-            headers.faults.say(where, shown(pair.key), "each field once, whatever its case", pair.line)
+            headers.faults.report(where, shown(pair.key), "each field once, whatever its case", pair.line)
         names.add(name)
         node = pair.value
         if isinstance(node, Scalar) and node.is_null:

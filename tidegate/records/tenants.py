@@ -30,13 +30,13 @@ class Quotas:
     concurrency: int | None = None
     """Concurrent requests, waiting ones included."""
 
-    def limits(self) -> "Iterator[Limit]":
+    def limits(self) -> "Iterator[QuotaLimit]":
         """Yields the given limits, for each unit the shortest window first."""
         for field in fields(self):
             amount = getattr(self, field.name)
             if amount is not None:
                 unit, _, window = field.name.partition("_per_")
-                yield Limit(unit, _WINDOWS[window], amount)
+                yield QuotaLimit(unit, _WINDOWS[window], amount)
 
     def __bool__(self) -> bool:
         return any(getattr(self, field.name) is not None for field in fields(self))
@@ -46,7 +46,7 @@ _WINDOWS: Final = {"": math.inf, "second": SECOND_S, "minute": MINUTE_S}
 
 
 @dataclass(frozen=True, slots=True)
-class Limit:
+class QuotaLimit:
     """One quota. ``unit``: requests, inferences, tokens, or concurrency (requests at the same time)."""
 
     unit: str

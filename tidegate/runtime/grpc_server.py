@@ -18,8 +18,7 @@ from tidegate.runtime.errors import RequestError
 from tidegate.runtime.grpc_service import CallError, GrpcService, Handler
 from tidegate.runtime.protocols.bodies import decompress
 from tidegate.wire.grpc.first_message import MESSAGE_HEAD
-from tidegate.wire.http2 import frames
-from tidegate.wire.http2 import grpc_fields as grpc
+from tidegate.wire.http2 import frames, grpc_fields
 from tidegate.wire.http2.block_memory import REQUEST, Block, Blocks
 from tidegate.wire.http2.events import BODY, HEAD, RESET, SENT, TRAILERS, Event
 from tidegate.wire.http2.hpack import literal
@@ -142,7 +141,7 @@ class GrpcConnection(asyncio.Protocol):
         """Ends open calls now and accepts no more."""
         for stream in tuple(self.engine.streams.values()):
             if isinstance(stream.owner, Call):
-                stream.owner.finish(grpc.UNAVAILABLE, "the model server is stopping")
+                stream.owner.finish(grpc_fields.UNAVAILABLE, "the model server is stopping")
             _drop(stream)
         self.engine.goaway()
         self.flush()
@@ -169,18 +168,18 @@ class GrpcConnection(asyncio.Protocol):
         if head.method != b"POST":
             self.engine.head(stream, _NO_POST, True)
             return
-        if not grpc.is_grpc(head.get(b"content-type")):
+        if not grpc_fields.is_grpc(head.get(b"content-type")):
             self.engine.head(stream, _NO_GRPC, True)
             return
         handler = self._server.service.methods.get(head.path)
         if handler is None:
             text = f"there is no method {head.path.decode('latin-1')[:200]} here"
-            self.engine.head(stream, grpc.trailers_only(grpc.UNIMPLEMENTED, text), True)
+            self.engine.head(stream, grpc_fields.trailers_only(grpc_fields.UNIMPLEMENTED, text), True)
             return
         try:
             timeout_s = read_timeout_s(None, head.get(b"grpc-timeout"))
         except TimeoutFieldError as error:
-            self.engine.head(stream, grpc.trailers_only(grpc.INVALID_ARGUMENT, str(error)), True)
+            self.engine.head(stream, grpc_fields.trailers_only(grpc_fields.INVALID_ARGUMENT, str(error)), True)
             return
         call = Call(self, stream, head.get(b"grpc-encoding"), self._server.body_bytes)
         stream.owner = call
@@ -273,10 +272,12 @@ class Call:
         while not self._inbox:
             if self._need - MESSAGE_HEAD > self._limit:
                 size = self._need - MESSAGE_HEAD
-                raise CallError(grpc.RESOURCE_EXHAUSTED, f"a message of {size} bytes is larger than {self._limit}")
+                raise CallError(
+                    grpc_fields.RESOURCE_EXHAUSTED, f"a message of {size} bytes is larger than {self._limit}"
+                )
             if self._is_whole:
                 if self._pieces:
-                    raise CallError(grpc.INTERNAL, "the request ends inside a message")
+                    raise CallError(grpc_fields.INTERNAL, "the request ends inside a message")
                 return None
             self._changed.clear()
             await self._changed.wait()
@@ -287,12 +288,15 @@ class Call:
         if not flag:
             return message
         if flag != 1 or self._coding is None:
-            raise CallError(grpc.INTERNAL, "a compressed message without grpc-encoding")
+            raise CallError(grpc_fields.INTERNAL, "a compressed message without grpc-encoding")
         try:
             return decompress(message, self._coding, self._limit)
         except RequestError as error:
             raise CallError(
-                {413: grpc.RESOURCE_EXHAUSTED, 415: grpc.UNIMPLEMENTED}.get(error.status, grpc.INTERNAL), error.message
+                {413: grpc_fields.RESOURCE_EXHAUSTED, 415: grpc_fields.UNIMPLEMENTED}.get(
+                    error.status, grpc_fields.INTERNAL
+                ),
+                error.message,
             ) from error
 
     async def send(self, message: bytes) -> None:
@@ -313,17 +317,17 @@ class Call:
 
     async def run(self, handler: Handler, timeout_s: float | None) -> None:
         """Runs the method and sends its status, whatever happens."""
-        status, message = grpc.OK, ""
+        status, message = grpc_fields.OK, ""
         try:
             async with asyncio.timeout(timeout_s):
                 await handler(self)
         except CallError as error:
             status, message = error.status, error.message
         except TimeoutError:
-            status, message = grpc.DEADLINE_EXCEEDED, "its deadline passed while the model server had it"
+            status, message = grpc_fields.DEADLINE_EXCEEDED, "its deadline passed while the model server had it"
         except Exception as error:  # Border: the client gets a status, the operator the trace.
             traceback.print_exception(error)
-            status, message = grpc.INTERNAL, "the model server failed; its log says why"
+            status, message = grpc_fields.INTERNAL, "the model server failed; its log says why"
         self.finish(status, message)
         self._connection.flush()
         self.task = self._stream.owner = None  # Leaves no cycle to the garbage collector.
@@ -332,12 +336,12 @@ class Call:
         """Sends the status of the call. Nothing follows."""
         engine, stream = self._connection.engine, self._stream
         if self._has_head:
-            engine.trailers(stream, grpc.trailers(status, message))
+            engine.trailers(stream, grpc_fields.trailers(status, message))
         elif status:
-            engine.head(stream, grpc.trailers_only(status, message), True)
+            engine.head(stream, grpc_fields.trailers_only(status, message), True)
         else:
             engine.head(stream, _HEAD, False)
-            engine.trailers(stream, grpc.trailers(status, message))
+            engine.trailers(stream, grpc_fields.trailers(status, message))
 
     def __repr__(self) -> str:
         return f"<Call {self._stream!r}, {len(self._inbox)} messages to take>"

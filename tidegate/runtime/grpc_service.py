@@ -11,10 +11,10 @@ from typing import Any, Final, Protocol
 
 from tidegate.runtime.errors import RequestError
 from tidegate.runtime.execute.model import Outputs
-from tidegate.runtime.protocols import grpc_messages as messages
+from tidegate.runtime.protocols import grpc_messages
 from tidegate.runtime.protocols.v2 import InferRequest
-from tidegate.runtime.service import Phase, Refusal, Service, server_metadata, shortened, status_of
-from tidegate.wire.grpc import messages as protos
+from tidegate.runtime.service import ModelService, Refusal, ServicePhase, server_metadata, shortened, status_of
+from tidegate.wire.grpc import messages
 from tidegate.wire.grpc.protobuf import Message, ProtobufError
 from tidegate.wire.grpc.reflection import Reflection
 from tidegate.wire.http2.grpc_fields import (
@@ -58,7 +58,7 @@ class CallError(Exception):
         self.message = message
 
 
-class Stream(Protocol):
+class CallStream(Protocol):
     """One call, as its method sees it."""
 
     async def receive(self) -> bytes | None:
@@ -74,19 +74,19 @@ class Stream(Protocol):
         ...
 
 
-Handler = Callable[[Stream], Awaitable[None]]
+Handler = Callable[[CallStream], Awaitable[None]]
 """Answers one call. Raises CallError."""
 
 
 class GrpcService:
     """The methods by path."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: ModelService) -> None:
         self._service = service
         service.on_phase = self._phase_changed
         self._watchers: set[asyncio.Event] = set()
         self._reflection = Reflection()
-        inference, health = protos.INFERENCE.name, protos.HEALTH.name
+        inference, health = messages.INFERENCE.name, messages.HEALTH.name
         unary: dict[str, Callable[[bytes], Awaitable[bytes]]] = {
             f"/{inference}/ServerLive": self._server_live,
             f"/{inference}/ServerReady": self._server_ready,
@@ -100,53 +100,53 @@ class GrpcService:
         self.methods: dict[bytes, Handler] = {path.encode(): _unary(answer) for path, answer in unary.items()}
         self.methods[f"/{inference}/ModelStreamInfer".encode()] = self._model_stream_infer
         self.methods[f"/{health}/Watch".encode()] = self._watch
-        for file in protos.REFLECTION_FILES:
+        for file in messages.REFLECTION_FILES:
             name = file.services[0].name
             self.methods[f"/{name}/ServerReflectionInfo".encode()] = self._reflects(name)
 
     # --- inference ----------------------------------------------------------------------------------------------------
 
     async def _server_live(self, message: bytes) -> bytes:
-        return protos.SERVER_LIVE_RESPONSE.encode({"live": True})
+        return messages.SERVER_LIVE_RESPONSE.encode({"live": True})
 
     async def _server_ready(self, message: bytes) -> bytes:
-        return protos.SERVER_READY_RESPONSE.encode({"ready": self._is_ready})
+        return messages.SERVER_READY_RESPONSE.encode({"ready": self._is_ready})
 
     async def _model_ready(self, message: bytes) -> bytes:
-        self._named(protos.MODEL_READY_REQUEST, message)
-        return protos.MODEL_READY_RESPONSE.encode({"ready": self._is_ready})
+        self._named(messages.MODEL_READY_REQUEST, message)
+        return messages.MODEL_READY_RESPONSE.encode({"ready": self._is_ready})
 
     async def _server_metadata(self, message: bytes) -> bytes:
-        return protos.SERVER_METADATA_RESPONSE.encode(server_metadata())
+        return messages.SERVER_METADATA_RESPONSE.encode(server_metadata())
 
     async def _model_metadata(self, message: bytes) -> bytes:
-        name = self._named(protos.MODEL_METADATA_REQUEST, message)
+        name = self._named(messages.MODEL_METADATA_REQUEST, message)
         try:
             found = self._service.model_metadata(name)
         except RequestError as error:
             raise _call_error(status_of(error), error.message) from error
-        known = protos.MODEL_METADATA_RESPONSE.names
-        return protos.MODEL_METADATA_RESPONSE.encode({key: value for key, value in found.items() if key in known})
+        known = messages.MODEL_METADATA_RESPONSE.names
+        return messages.MODEL_METADATA_RESPONSE.encode({key: value for key, value in found.items() if key in known})
 
     async def _model_infer(self, message: bytes) -> bytes:
         try:
-            return protos.MODEL_INFER_RESPONSE.encode(await self._infer(messages.fields_of(message)))
+            return messages.MODEL_INFER_RESPONSE.encode(await self._infer(grpc_messages.fields_of(message)))
         except RequestError as error:
             raise _call_error(status_of(error), error.message) from error
         except Refusal as refusal:
             raise _call_error(refusal.status, refusal.message) from refusal
 
-    async def _model_stream_infer(self, stream: Stream) -> None:
+    async def _model_stream_infer(self, stream: CallStream) -> None:
         while (message := await stream.receive()) is not None:
             fields: dict[str, Any] = {}
             answer: dict[str, Any] = {}
             try:
-                fields = messages.fields_of(message)
+                fields = grpc_messages.fields_of(message)
                 answer["infer_response"] = await self._infer(fields, _FINAL)
             except (RequestError, Refusal) as error:
                 answer["error_message"] = shortened(error.message)
                 answer["infer_response"] = {"model_name": fields.get("model_name"), "id": fields.get("id")}
-            await stream.send(protos.MODEL_STREAM_INFER_RESPONSE.encode(answer))
+            await stream.send(messages.MODEL_STREAM_INFER_RESPONSE.encode(answer))
 
     async def _infer(self, fields: dict[str, Any], parameters: dict[str, Any] | None = None) -> dict[str, Any]:
         """Returns the fields of the answer. Raises RequestError, Refusal."""
@@ -154,10 +154,10 @@ class GrpcService:
         self._service.check_name(name, fields.get("model_version", ""))
 
         def read() -> InferRequest:
-            return messages.read_infer(fields)
+            return grpc_messages.read_infer(fields)
 
         def render(request: InferRequest, outputs: Outputs) -> dict[str, Any]:
-            return messages.answer_infer(name, request, outputs, parameters)
+            return grpc_messages.answer_infer(name, request, outputs, parameters)
 
         return await self._service.infer(name, read, render)
 
@@ -173,23 +173,23 @@ class GrpcService:
 
     @property
     def _is_ready(self) -> bool:
-        return self._service.phase is Phase.READY
+        return self._service.phase is ServicePhase.READY
 
     # --- health -------------------------------------------------------------------------------------------------------
 
     async def _check(self, message: bytes) -> bytes:
-        name = _decoded(protos.HEALTH_REQUEST, message).get("service", "")
+        name = _decoded(messages.HEALTH_REQUEST, message).get("service", "")
         status = self._health(name)
-        if status == protos.SERVICE_UNKNOWN:
+        if status == messages.SERVICE_UNKNOWN:
             raise CallError(NOT_FOUND, f"unknown service '{name[:200]}'; this server has {', '.join(self._services())}")
-        return protos.HEALTH_RESPONSE.encode({"status": status})
+        return messages.HEALTH_RESPONSE.encode({"status": status})
 
     async def _list(self, message: bytes) -> bytes:
         statuses = {name: {"status": self._health(name)} for name in ("", *self._services())}
-        return protos.HEALTH_LIST_RESPONSE.encode({"statuses": statuses})
+        return messages.HEALTH_LIST_RESPONSE.encode({"statuses": statuses})
 
-    async def _watch(self, stream: Stream) -> None:
-        name = _decoded(protos.HEALTH_REQUEST, await stream.receive() or b"").get("service", "")
+    async def _watch(self, stream: CallStream) -> None:
+        name = _decoded(messages.HEALTH_REQUEST, await stream.receive() or b"").get("service", "")
         changed = asyncio.Event()
         self._watchers.add(changed)
         sent: int | None = None
@@ -199,18 +199,18 @@ class GrpcService:
                 status = self._health(name)
                 if status != sent:
                     sent = status
-                    await stream.send(protos.HEALTH_RESPONSE.encode({"status": status}))
+                    await stream.send(messages.HEALTH_RESPONSE.encode({"status": status}))
                 await changed.wait()
         finally:
             self._watchers.discard(changed)
 
     def _health(self, name: str) -> int:
         if name and name not in self._services():
-            return protos.SERVICE_UNKNOWN
-        return protos.SERVING if self._is_ready else protos.NOT_SERVING
+            return messages.SERVICE_UNKNOWN
+        return messages.SERVING if self._is_ready else messages.NOT_SERVING
 
     def _services(self) -> tuple[str, ...]:
-        return (protos.INFERENCE.name, *self._service.names)
+        return (messages.INFERENCE.name, *self._service.names)
 
     def _phase_changed(self) -> None:
         for watcher in self._watchers:
@@ -219,7 +219,7 @@ class GrpcService:
     # --- reflection ---------------------------------------------------------------------------------------------------
 
     def _reflects(self, service: str) -> Handler:
-        async def answer(stream: Stream) -> None:
+        async def answer(stream: CallStream) -> None:
             while (message := await stream.receive()) is not None:
                 try:
                     found = self._reflection.answer(service, message)
@@ -236,7 +236,7 @@ class GrpcService:
 def _unary(answer: Callable[[bytes], Awaitable[bytes]]) -> Handler:
     """Returns a handler with one message in and one out."""
 
-    async def handle(stream: Stream) -> None:
+    async def handle(stream: CallStream) -> None:
         message = await stream.receive()
         if message is None or await stream.receive() is not None:
             raise CallError(INTERNAL, "this method takes one message")

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, cast
 
-from tidegate.runtime.service import Service
+from tidegate.runtime.service import ModelService
 
 if TYPE_CHECKING:
     from tidegate.runtime.grpc_server import GrpcServer
@@ -20,7 +20,7 @@ PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 class Listener:
     """The connections of the port. ``connect`` stands between a new connection and its REST protocol."""
 
-    def __init__(self, service: Service, *, body_bytes: int) -> None:
+    def __init__(self, service: ModelService, *, body_bytes: int) -> None:
         self._service = service
         self._body_bytes = body_bytes
         self._grpc: GrpcServer | None = None

@@ -20,7 +20,7 @@ from tidegate.runtime import settings as environment
 from tidegate.runtime.execute.model import Model
 from tidegate.runtime.execute.worker import Worker
 from tidegate.runtime.server import serve
-from tidegate.runtime.settings import Settings
+from tidegate.runtime.settings import RuntimeSettings
 
 EXIT_SETTINGS = 2
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
@@ -30,7 +30,7 @@ _STOP_S = 1.0
 """Time that a thread without requests to answer may take to end."""
 
 
-def model_of(settings: Settings) -> Model:
+def model_of(settings: RuntimeSettings) -> Model:
     """Returns the model that the settings name. Imports only its kind."""
     if settings.emulated is not None:
         from tidegate.runtime.execute.emulated import EmulatedModel
@@ -54,7 +54,7 @@ def model_of(settings: Settings) -> Model:
     raise ValueError("the settings name no model")
 
 
-def prepare(settings: Settings, variables: MutableMapping[str, str]) -> None:
+def prepare(settings: RuntimeSettings, variables: MutableMapping[str, str]) -> None:
     """Sets the thread variables that numerical libraries read at import, and flushes a handler's ``print`` at every
     line."""
     if settings.threads is not None:

@@ -10,10 +10,10 @@ from enum import StrEnum
 from tidegate.metrics import CONTENT_TYPE, Exposition, Metric, MetricKind
 from tidegate.runtime.protocols.v2 import VERSION
 
-__all__ = ["CONTENT_TYPE", "Counters", "Reason"]
+__all__ = ["CONTENT_TYPE", "FailureReason", "RuntimeCounters"]
 
 
-class Reason(StrEnum):
+class FailureReason(StrEnum):
     """Reason of a failed request, in Triton's words."""
 
     REJECTED = "REJECTED"
@@ -42,7 +42,7 @@ _OUTPUT = Metric("nv_inference_compute_output_duration_us", _C, "Time to take ou
 
 
 @dataclass(slots=True)
-class Counters:
+class RuntimeCounters:
     """Counters of one model. Durations in seconds."""
 
     success: int = 0
@@ -58,16 +58,16 @@ class Counters:
     infer_s: float = 0.0
     output_s: float = 0.0
 
-    def fail(self, reason: Reason) -> None:
+    def fail(self, reason: FailureReason) -> None:
         """Counts one failed request."""
         match reason:
-            case Reason.REJECTED:
+            case FailureReason.REJECTED:
                 self.rejected += 1
-            case Reason.CANCELED:
+            case FailureReason.CANCELED:
                 self.canceled += 1
-            case Reason.BACKEND:
+            case FailureReason.BACKEND:
                 self.backend += 1
-            case Reason.OTHER:
+            case FailureReason.OTHER:
                 self.other += 1
 
     def render(self, model: str, pending: int, max_batch: int | None = None) -> bytes:
@@ -76,7 +76,7 @@ class Counters:
         labels = (model, VERSION)
         text.add(_SUCCESS, labels, self.success)
         failures = (self.rejected, self.canceled, self.backend, self.other)
-        for reason, count in zip(Reason, failures, strict=True):
+        for reason, count in zip(FailureReason, failures, strict=True):
             text.add(_FAILURE, (*labels, reason.value), count)
         text.add(_COUNT, labels, self.inferences)
         text.add(_EXEC, labels, self.executions)

@@ -5,10 +5,10 @@ from tidegate.runtime import embeddings
 from tidegate.runtime.errors import RequestError
 from tidegate.runtime.protocols import v2 as protocol
 from tidegate.runtime.protocols.bodies import decompress
-from tidegate.runtime.service import Infer, Refusal, Service, shortened, status_of
+from tidegate.runtime.service import Infer, ModelService, Refusal, shortened, status_of
 
 
-async def answer(service: Service, request: Request, parts: list[str]) -> Response:
+async def answer(service: ModelService, request: Request, parts: list[str]) -> Response:
     """Answers ``/v1/`` and these parts of a path. Raises nothing but cancellation."""
     try:
         return await _answer(service, request, parts)
@@ -18,7 +18,7 @@ async def answer(service: Service, request: Request, parts: list[str]) -> Respon
         return _failure(refusal.status, shortened(refusal.message))
 
 
-async def _answer(service: Service, request: Request, parts: list[str]) -> Response:
+async def _answer(service: ModelService, request: Request, parts: list[str]) -> Response:
     match parts:
         case ["models"]:
             _only(request, "GET")
@@ -33,7 +33,7 @@ async def _answer(service: Service, request: Request, parts: list[str]) -> Respo
     raise RequestError(f"there is no {request.path[:200]} here", 404)
 
 
-async def _embed(service: Service, request: Request) -> Response:
+async def _embed(service: ModelService, request: Request) -> Response:
     parsed = embeddings.parse(decompress(request.body, request.headers.get("content-encoding"), service.body_bytes))
     _check(service, parsed.model)
     spec = service.spec_of(parsed.model)
@@ -52,7 +52,7 @@ async def _embed(service: Service, request: Request) -> Response:
     return await service.run(parsed.model, work)
 
 
-def _check(service: Service, model: str) -> None:
+def _check(service: ModelService, model: str) -> None:
     if model not in service.names:
         raise RequestError(f"the model '{model[:200]}' does not exist; this server has {', '.join(service.names)}", 404)
 

@@ -8,26 +8,26 @@ import time
 from tidegate.aio.admin.endpoint import Request, Response, serve_endpoint
 from tidegate.aio.loop.tasks import TaskOwner
 from tidegate.runtime.errors import LoadError, ModelError, RequestError
-from tidegate.runtime.execute.engine import Engine
+from tidegate.runtime.execute.engine import ModelEngine
 from tidegate.runtime.execute.model import Model
 from tidegate.runtime.execute.scheduler import Scheduler
 from tidegate.runtime.execute.worker import Worker
 from tidegate.runtime.listener import Listener
-from tidegate.runtime.metrics import Counters
-from tidegate.runtime.service import Service
-from tidegate.runtime.settings import Settings
+from tidegate.runtime.metrics import RuntimeCounters
+from tidegate.runtime.service import ModelService
+from tidegate.runtime.settings import RuntimeSettings
 
 EXIT_ADDRESS, EXIT_LOAD = 1, 3
 
 
-class Server:
+class ModelServer:
     """One model, its thread, its scheduler and its service."""
 
-    def __init__(self, settings: Settings, model: Model, worker: Worker) -> None:
+    def __init__(self, settings: RuntimeSettings, model: Model, worker: Worker) -> None:
         self._settings = settings
-        self._counters = Counters()
-        self._engine = Engine(model, worker)
-        self._service = Service(settings.names, self._counters, body_bytes=settings.body_bytes, openai=_openai)
+        self._counters = RuntimeCounters()
+        self._engine = ModelEngine(model, worker)
+        self._service = ModelService(settings.names, self._counters, body_bytes=settings.body_bytes, openai=_openai)
         self._listener = Listener(self._service, body_bytes=settings.body_bytes)
         self._owner = TaskOwner("runtime")
         self._end: asyncio.Event = asyncio.Event()
@@ -92,12 +92,12 @@ class Server:
             await idle.wait()
 
 
-async def _openai(service: Service, request: Request, parts: list[str]) -> Response:
+async def _openai(service: ModelService, request: Request, parts: list[str]) -> Response:
     from tidegate.runtime import openai  # A server that is called by V2 alone starts some ms faster without it.
 
     return await openai.answer(service, request, parts)
 
 
-async def serve(settings: Settings, model: Model, worker: Worker) -> int:
+async def serve(settings: RuntimeSettings, model: Model, worker: Worker) -> int:
     """Serves until a signal or a failure to load. Returns the exit code."""
-    return await Server(settings, model, worker).serve()
+    return await ModelServer(settings, model, worker).serve()

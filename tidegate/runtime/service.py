@@ -14,7 +14,7 @@ from urllib.parse import unquote
 from tidegate.aio.admin.endpoint import Request, Response
 from tidegate.runtime.errors import ModelError, RequestError
 from tidegate.runtime.execute.model import Inputs, Outputs
-from tidegate.runtime.metrics import CONTENT_TYPE, Counters, Reason
+from tidegate.runtime.metrics import CONTENT_TYPE, FailureReason, RuntimeCounters
 from tidegate.runtime.protocols import v2 as protocol
 from tidegate.runtime.protocols.bodies import decompress
 from tidegate.runtime.protocols.v2 import VERSION, InferRequest, ModelSpec
@@ -23,7 +23,7 @@ _MAX_MESSAGE_CHARS = 1000
 """Longest error message, in characters. A request's own words are repeated in it."""
 
 
-class Phase(StrEnum):
+class ServicePhase(StrEnum):
     LOADING = "loading"
     READY = "ready"
     STOPPING = "stopping"
@@ -32,28 +32,28 @@ class Phase(StrEnum):
 Infer = Callable[[Inputs], Awaitable[Outputs]]
 """Runs one request. Raises RequestError, ModelError."""
 Answer = TypeVar("Answer")
-Routes = Callable[["Service", Request, list[str]], Awaitable[Response]]
+Routes = Callable[["ModelService", Request, list[str]], Awaitable[Response]]
 """Answers the paths below a prefix, given the parts after it. Raises nothing but cancellation."""
 
 
 class Refusal(Exception):
     """An inference without a result: the reason, the HTTP status, and a message for the client."""
 
-    def __init__(self, reason: Reason, status: int, message: str) -> None:
+    def __init__(self, reason: FailureReason, status: int, message: str) -> None:
         super().__init__(message)
         self.reason = reason
         self.status = status
         self.message = message
 
 
-class Service:
+class ModelService:
     """Answers HTTP requests for one model under its names. Belongs to one event loop."""
 
     def __init__(
-        self, names: tuple[str, ...], counters: Counters, *, body_bytes: int, openai: "Routes | None" = None
+        self, names: tuple[str, ...], counters: RuntimeCounters, *, body_bytes: int, openai: "Routes | None" = None
     ) -> None:
         """``openai`` answers the paths below ``/v1``; without it they do not exist."""
-        self.phase = Phase.LOADING
+        self.phase = ServicePhase.LOADING
         self.active = 0
         """Inference requests that are not answered yet."""
         self.on_idle: Callable[[], None] = lambda: None
@@ -73,13 +73,13 @@ class Service:
     def start(self, spec: ModelSpec, infer: Infer, waiting: Callable[[], int]) -> None:
         """Makes the model available for requests."""
         self._spec, self._infer, self._waiting = spec, infer, waiting
-        if self.phase is Phase.LOADING:
-            self.phase = Phase.READY
+        if self.phase is ServicePhase.LOADING:
+            self.phase = ServicePhase.READY
             self.on_phase()
 
     def stop(self) -> None:
         """Accepts nothing new from now on."""
-        self.phase = Phase.STOPPING
+        self.phase = ServicePhase.STOPPING
         self.on_phase()
 
     async def handle(self, request: Request) -> Response:
@@ -129,7 +129,7 @@ class Service:
         raise RequestError(f"there is no {request.path[:200]} here", 404)
 
     def _readiness(self, request: Request, fields: dict[str, object]) -> Response:
-        ready = self.phase is Phase.READY
+        ready = self.phase is ServicePhase.READY
         answer = _get(request, {**fields, "ready": ready})
         return answer if ready or answer.status != 200 else Response(503, answer.body)
 
@@ -169,7 +169,7 @@ class Service:
         """Counts one request that runs the model as often as ``work`` needs. Raises as :meth:`infer`."""
         started = time.monotonic()
         self.active += 1
-        reason: Reason | None = Reason.CANCELED
+        reason: FailureReason | None = FailureReason.CANCELED
         try:
             answer = await self._run(name, work)
             reason = None
@@ -188,18 +188,18 @@ class Service:
                 self.on_idle()
 
     async def _run(self, name: str, work: Callable[[Infer], Awaitable[Answer]]) -> Answer:
-        if self.phase is not Phase.READY or self._infer is None:
-            state = "still loading" if self.phase is Phase.LOADING else "stopping"
-            raise Refusal(Reason.REJECTED, 503, f"model '{name}' is {state}")
+        if self.phase is not ServicePhase.READY or self._infer is None:
+            state = "still loading" if self.phase is ServicePhase.LOADING else "stopping"
+            raise Refusal(FailureReason.REJECTED, 503, f"model '{name}' is {state}")
         try:
             return await work(self._infer)
         except RequestError as error:
-            raise Refusal(Reason.OTHER, status_of(error), error.message) from error
+            raise Refusal(FailureReason.OTHER, status_of(error), error.message) from error
         except ModelError as error:
-            raise Refusal(Reason.BACKEND, 500, str(error)) from error
+            raise Refusal(FailureReason.BACKEND, 500, str(error)) from error
         except Exception as error:
             traceback.print_exception(error)
-            raise Refusal(Reason.BACKEND, 500, "the model server failed; its log says why") from error
+            raise Refusal(FailureReason.BACKEND, 500, "the model server failed; its log says why") from error
 
     async def _answer(self, request: Request, name: str) -> Response:
         def read() -> InferRequest:

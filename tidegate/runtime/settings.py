@@ -25,7 +25,7 @@ KINDS = (MODEL, HANDLER, EMULATED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class RuntimeSettings:
     """One model and how to serve it. Exactly one of ``model``, ``handler``, ``emulated`` is set."""
 
     model: str | None = None
@@ -46,7 +46,7 @@ class Settings:
     providers: tuple[str, ...] = ("CPUExecutionProvider",)
 
 
-def parse(environment: Mapping[str, str]) -> Settings:
+def parse(environment: Mapping[str, str]) -> RuntimeSettings:
     """Returns the settings in ``environment``. An empty value counts as absent. Raises InvalidInputError with every
     fault."""
     given = {key: value for key, value in environment.items() if value}
@@ -66,7 +66,7 @@ def parse(environment: Mapping[str, str]) -> Settings:
         faults.append(Fault("the model", ", ".join(kinds) or "nothing", f"exactly one of {', '.join(KINDS)}"))
     handler = read(HANDLER, _handler, "/path/file.py:Class", None)
     emulated = read(EMULATED, _profile, '{"base_s": .., "per_item_s": .., "jitter": 0..1}, in seconds', None)
-    settings = Settings(
+    settings = RuntimeSettings(
         model=given.get(MODEL),
         handler=handler,
         copy=given.get(COPY),

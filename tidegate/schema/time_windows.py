@@ -111,13 +111,13 @@ class ScaleWindow:
         return began is not None and (ended is None or ended < began)
 
 
-def least_scale(windows: Sequence[ScaleWindow], now: float) -> int:
+def min_scale_at(windows: Sequence[ScaleWindow], now: float) -> int:
     """Returns the largest minimum of the windows that are open at ``now``; 0 without an open one."""
-    return _least(tuple(windows), int(now // 60)) if windows else 0
+    return _min_scale_at(tuple(windows), int(now // 60)) if windows else 0
 
 
 @lru_cache(maxsize=8192)
-def _least(windows: tuple[ScaleWindow, ...], minute: int) -> int:
+def _min_scale_at(windows: tuple[ScaleWindow, ...], minute: int) -> int:
     """Cached per minute: nothing changes within a minute."""
     return max((window.replicas for window in windows if window.is_open(60.0 * minute)), default=0)
 

@@ -99,9 +99,9 @@ class Faults:
         """Adds a fault. ``value`` is quoted as written; the line is the node's own unless another is given."""
         if line is None and not isinstance(value, str):
             line = value.line
-        self.say(where, shown(value), allowed, line)
+        self.report(where, shown(value), allowed, line)
 
-    def say(self, where: str, got: str, allowed: str, line: int | None = None) -> None:
+    def report(self, where: str, got: str, allowed: str, line: int | None = None) -> None:
         """Adds a fault with ``got`` in words."""
         if len(self._found) < MAX_FAULTS:
             self._found.append(Fault(where, got, allowed, line))
@@ -227,7 +227,7 @@ class Section:
         for pair in self.rest():
             where = self.path(shown_key(pair.key))
             allowed = hint(pair.key) or ", ".join(sorted(self._known)) + nearest(pair.key, self._known)
-            self.faults.say(where, f"the unknown key {shown(pair.key)}", allowed, pair.line)
+            self.faults.report(where, f"the unknown key {shown(pair.key)}", allowed, pair.line)
 
 
 def shown_key(key: str) -> str:
@@ -241,21 +241,21 @@ def shown_key(key: str) -> str:
 def load(text: str, faults: Faults) -> tuple[Node, ...]:
     """Returns the documents of a YAML text without empty ones. Errors in the text itself are added to ``faults``."""
     if len(text) > MAX_BYTES or len(text.encode("utf-8", "surrogatepass")) > MAX_BYTES:
-        faults.say("document", f"{len(text)} characters", f"at most {MAX_BYTES} bytes")
+        faults.report("document", f"{len(text)} characters", f"at most {MAX_BYTES} bytes")
         return ()
     try:
         return tuple(_Reader(text, faults).documents())
     except _RefusedError as error:
-        faults.say("document", str(error), error.allowed, error.line)
+        faults.report("document", str(error), error.allowed, error.line)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         problem = " ".join(str(error.problem or error.context or "unreadable").split())
-        faults.say("document", problem, "YAML", None if mark is None else mark.line + 1)
+        faults.report("document", problem, "YAML", None if mark is None else mark.line + 1)
     except yaml.YAMLError as error:
-        faults.say("document", " ".join(str(error).split()), "YAML")
+        faults.report("document", " ".join(str(error).split()), "YAML")
     except (ValueError, OverflowError) as error:
         # PyYAML leaks two errors of its own: for an escape beyond Unicode and for a version number of 5000 digits.
-        faults.say("document", str(error), "YAML")
+        faults.report("document", str(error), "YAML")
     return ()
 
 
@@ -357,7 +357,7 @@ class _Reader:
             if not isinstance(key, Scalar) or key.is_null or key.text == "<<":
                 self.faults.add(_where(path), key, "a key that is a text (merge keys are not supported)", line)
             elif key.text in seen:
-                self.faults.say(_where(below), "the same key again", f"once (line {seen[key.text]} has it)", line)
+                self.faults.report(_where(below), "the same key again", f"once (line {seen[key.text]} has it)", line)
             else:
                 seen[key.text] = line
                 yield Pair(key.text, line, value)

@@ -1,0 +1,1 @@
+"""The store of small versioned records: embedded or Redis."""

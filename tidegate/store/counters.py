@@ -1,8 +1,8 @@
-"""Counters that gateways share: :class:`Counters` is what a gateway calls, a :class:`SharedPool` where they meet.
+"""Counters that gateways share: a gateway calls :class:`SharedCounters`; they meet in a :class:`SharedPool`.
 
-The arithmetic is :mod:`tidegate.flow.quota`; here are the loop and the waiting. ``try_all`` answers at once from the
-gateway's share; only where that share and what is known do not suffice is there something to wait for: one answer of
-the pool, at most ``ASK_S``. A pool that fails or is slow means that every gateway goes on with its even part.
+The arithmetic is in :mod:`tidegate.flow.quota`; here are the loop and the waiting. ``try_all`` decides at once from the
+gateway's share. Only if that share and the known figures do not suffice is there a wait: for one answer of the pool, at
+most ``ASK_S``. If the pool fails or is slow every gateway continues with its even part.
 """
 
 import asyncio
@@ -16,10 +16,10 @@ from tidegate.flow.quota import (
     BATCH,
     Ask,
     Budget,
+    GatewayQuotas,
     Pool,
     QuotaAnswer,
     QuotaReport,
-    Quotas,
     Reading,
     Refused,
     Reservation,
@@ -34,8 +34,8 @@ Wanted = Sequence[tuple[Budget, int]]
 
 
 @dataclass(frozen=True, slots=True)
-class Short:
-    """Nothing was reserved: the budget at this place of what was wanted does not suffice."""
+class ShortBudget:
+    """Nothing was reserved: the budget at this place of the wanted ones does not suffice."""
 
     at: int
     retry_after_s: float
@@ -44,7 +44,7 @@ class Short:
 
 @dataclass(frozen=True, slots=True)
 class Asking:
-    """The budget after those that are ``held`` has to be asked of the pool: :meth:`Counters.go_on`."""
+    """The budget after those that are ``held`` needs an answer of the pool: :meth:`SharedCounters.go_on`."""
 
     held: tuple[Reservation, ...]
 
@@ -58,10 +58,10 @@ class SharedPool(Protocol):
 
 
 class EmbeddedPool:
-    """In the memory of one process. It forgets at its end; the next reports tell it all again."""
+    """A pool in the memory of one process. It forgets at its end; the next reports restore it."""
 
     fault: str | None = None
-    """It is never away."""
+    """None, because it is never away."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -74,21 +74,21 @@ class EmbeddedPool:
         pass
 
 
-class Counters:
+class SharedCounters:
     """One gateway's counters. Its owner keeps :meth:`run` running, and calls :meth:`close` after that has ended."""
 
     def __init__(self, pool: SharedPool, clock: Clock, *, member: str, members: int = 1) -> None:
-        """``member``: a name that no other gateway process has or had; ``members``: how many there are at least."""
+        """``member``: a name that no other gateway process has or had; ``members``: least number of gateways."""
         self._pool = pool
         self._clock = clock
         self._member = member
-        self._quotas = Quotas(members=members)
+        self._quotas = GatewayQuotas(members=members)
         self._wake = asyncio.Event()
         self._answered = asyncio.Event()
 
     @property
     def is_lost(self) -> bool:
-        """Whether budgets are a part that this gateway has, alone or with some of the others."""
+        """True if budgets are a part that this gateway has, alone or with some of the others."""
         return self._quotas.is_lost or self._quotas.is_part
 
     async def run(self) -> None:
@@ -97,18 +97,18 @@ class Counters:
             await self._sleep()
             await self._exchange()
 
-    def try_all(self, wanted: Wanted) -> tuple[Reservation, ...] | Short | Asking:
-        """Reserves all that is wanted, as far as this gateway's share tells."""
+    def try_all(self, wanted: Wanted) -> tuple[Reservation, ...] | ShortBudget | Asking:
+        """Reserves all that is wanted, if this gateway's share suffices."""
         held: list[Reservation] = []
         quotas, now = self._quotas, self._clock.now()
-        found: Short | Asking | None = None
+        found: ShortBudget | Asking | None = None
         for budget, amount in wanted:
             verdict = quotas.reserve(budget, amount, now)
             if type(verdict) is Reservation:
                 held.append(verdict)
                 continue
             if type(verdict) is Refused:
-                found = Short(len(held), verdict.retry_after_s)
+                found = ShortBudget(len(held), verdict.retry_after_s)
                 self._give_back(held)
             else:
                 found = Asking(tuple(held))
@@ -117,8 +117,8 @@ class Counters:
             self._wake.set()
         return tuple(held) if found is None else found
 
-    async def go_on(self, wanted: Wanted, asking: Asking) -> tuple[Reservation, ...] | Short:
-        """What became of it, once the pool has been asked. Cancelled: nothing is reserved."""
+    async def go_on(self, wanted: Wanted, asking: Asking) -> tuple[Reservation, ...] | ShortBudget:
+        """Continues after ``try_all``: waits for the pool and returns the result. If cancelled, nothing is reserved."""
         held = list(asking.held)
         try:
             while len(held) < len(wanted):
@@ -127,7 +127,7 @@ class Counters:
                 verdict = await (self._asked(budget, amount) if is_first else self.reserve(budget, amount))
                 if isinstance(verdict, Refused):
                     self._give_back(held)
-                    return Short(len(held), verdict.retry_after_s)
+                    return ShortBudget(len(held), verdict.retry_after_s)
                 held.append(verdict)
         except asyncio.CancelledError:
             self._give_back(held)
@@ -153,14 +153,14 @@ class Counters:
         return verdict
 
     def settle(self, reservation: Reservation, real: int) -> None:
-        """What the request really took; 0 gives all back."""
+        """Settles a reservation with the true amount; 0 gives all back."""
         self._quotas.settle(reservation, real, self._clock.now())
 
     def read(self, budget: Budget) -> Reading:
         return self._quotas.read(budget, self._clock.now())
 
     async def close(self) -> None:
-        """Gives back what this gateway holds; closes the pool."""
+        """Gives back the amounts that this gateway holds; closes the pool."""
         reports = self._quotas.leave()
         with suppress(StoreError):
             for start in range(0, len(reports), BATCH):
@@ -195,7 +195,7 @@ class Counters:
             self._quotas.answer(answer, self._clock.now())
         answered, self._answered = self._answered, asyncio.Event()
         answered.set()
-        await asyncio.sleep(0)  # who waited takes what was granted before the next report gives it back
+        await asyncio.sleep(0)  # waiting callers take the grant before the next report gives it back
 
     def __repr__(self) -> str:
-        return f"<Counters of {self._member}: {self._quotas!r}>"
+        return f"<SharedCounters of {self._member}: {self._quotas!r}>"

@@ -24,7 +24,7 @@ INSERT OR IGNORE INTO counter VALUES (1, 0);
 
 
 class EmbeddedStore:
-    """Open with :meth:`open`; close with :meth:`close`, which ends all watches."""
+    """A store in one SQLite file. Open with :meth:`open`; close with :meth:`close`, which ends all watches."""
 
     def __init__(self, path: Path, connection: sqlite3.Connection, thread: ThreadPoolExecutor) -> None:
         self._path = path
@@ -36,10 +36,10 @@ class EmbeddedStore:
 
     @classmethod
     async def open(cls, path: Path, *, max_pages: int | None = None) -> "EmbeddedStore":
-        """The store in the file ``path``, made when absent.
+        """Opens the store in the file ``path``, made if absent.
 
-        ``max_pages`` bounds the file (pages of 4 KiB). Raises StoreFaultError when the file is no database or cannot
-        be written.
+        ``max_pages`` bounds the file (pages of 4 KiB). Raises StoreFaultError if the file is no database or cannot be
+        written.
         """
         thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="store")
         try:

@@ -1,10 +1,10 @@
-"""A pool that goes on with its gateways' part while the one behind it is away.
+"""A pool that continues with its gateways' part while the pool behind it is away.
 
 While the common pool answers, its answers are passed on. When it does not, the gateways that report here share their
-part of each budget, by number: three of twelve gateways share a quarter, of what was free in the present window
-and of each new one. So what a Redis that is gone costs is not felt by gateways of one machine among themselves, and
-where they are all there are, not at all. For that what the common pool grants is noted here; after an outage, or when
-it has forgotten a gateway, it is told all before it grants again.
+part of each budget, by number: three of twelve gateways share a quarter of what was free in the present window, and of
+each new one. So an absent Redis goes unnoticed among the gateways of one machine, and entirely where they are all there
+are. For that the grants of the common pool are noted here. After an outage, or when it has forgotten a gateway, all
+reports are sent to it before it grants again.
 """
 
 from collections.abc import Sequence
@@ -18,11 +18,11 @@ from tidegate.store.counters import SharedPool
 from tidegate.store.records import StoreError
 
 AGAIN_S: Final = 0.5
-"""How long the common pool is let alone after a failure."""
+"""Time for which the common pool is not called after a failure."""
 
 
 class FallbackPool:
-    """``fault`` says why the common pool is away; None: it is not."""
+    """The pool. ``fault``: why the common pool is away; None if it is not."""
 
     def __init__(self, common: SharedPool, clock: Clock) -> None:
         self._common = common
@@ -31,14 +31,14 @@ class FallbackPool:
         self._seen: dict[str, float] = {}
         """When each gateway last reported here."""
         self._members = 1
-        """Gateways that there are, by the common pool's last answer."""
+        """Number of gateways, by the common pool's last answer."""
         self._offset_s = 0.0
         """The common pool's clock less ours."""
         self._again_at = 0.0
         self.fault: str | None = None
 
     async def exchange(self, member: str, reports: Sequence[QuotaReport]) -> QuotaAnswer:
-        """Never raises: what the common pool does not answer is answered from the part."""
+        """Never raises: if the common pool does not answer, the answer comes from the part."""
         now = self._clock.now()
         is_known = member in self._seen and now - self._seen[member] <= GONE_S
         self._seen[member] = now
@@ -60,8 +60,8 @@ class FallbackPool:
         return replace(answer, is_part=True)
 
     async def _exchange_common(self, member: str, reports: Sequence[QuotaReport], *, is_known: bool) -> QuotaAnswer:
-        """The common pool's answer. One that was away, or has forgotten a gateway, is told of all of them before: else
-        it would grant what the others have spent."""
+        """Returns the common pool's answer. A pool that was away, or has forgotten a gateway, gets the last reports of
+        all of them before: otherwise it would grant what the others have spent."""
         if self.fault is not None:
             await self._replay_reports()
         answer = await self._common.exchange(member, reports)
@@ -71,7 +71,7 @@ class FallbackPool:
         return answer
 
     async def _replay_reports(self) -> None:
-        """What all gateways here have told last."""
+        """Sends the last reports of all gateways here."""
         for member, reports in self._own.last_reports().items():
             for start in range(0, len(reports), BATCH):
                 await self._common.exchange(member, reports[start : start + BATCH])
@@ -81,12 +81,13 @@ class FallbackPool:
 
     @property
     def _share(self) -> Fraction:
-        """Of the gateways, those that report here."""
+        """Fraction of the gateways that report here."""
         here = len(self._seen)
         return Fraction(here, max(self._members, here))
 
     def _part(self, report: QuotaReport) -> QuotaReport:
-        """At least 1, else a budget below the number of gateways would be none."""
+        """Returns the report with this pool's part of the budget: at least 1, else a budget below the number of
+        gateways would be none."""
         budget = report.budget
         amount = min(budget.amount, max(1, int(budget.amount * self._share)))
         return replace(report, budget=replace(budget, amount=amount))

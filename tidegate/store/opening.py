@@ -10,14 +10,14 @@ from tidegate.errors import Fault, InvalidInputError
 from tidegate.store.records import Store
 
 CALL_S: Final = 0.5
-"""For a call to Redis: the control process's second waits for it, and goes on without it."""
+"""Time limit of a call to Redis: the control process's second waits for it, and goes on without it."""
 
 
 async def open_store(url: str, file: Path, name: str = "") -> Store:
-    """``embedded``: the SQLite file; else the Redis at ``url``, where ``name`` tells this deployment's records from
-    those of others.
+    """Opens the store. ``embedded``: the SQLite file; else the Redis at ``url``, where ``name`` separates this
+    deployment's records from those of others.
 
-    Raises InvalidInputError for a URL that is none and without the library, StoreFaultError for a store that fails.
+    Raises InvalidInputError for an invalid URL and without the library, StoreFaultError for a store that fails.
     """
     if url == "embedded":
         from tidegate.store.embedded import EmbeddedStore

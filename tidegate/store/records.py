@@ -1,9 +1,9 @@
-"""Small versioned records, shared by whoever may reach the store: the protocol that every store keeps.
+"""Small versioned records, shared by all processes that can reach the store: the protocol that every store keeps.
 
-A store is a map from keys to bytes with one counter. Each write takes the next number of the counter as the
-*version* of its record, so versions rise over the whole store, are never reused (not even after a delete) and order
-all writes. ``expect`` makes a write conditional on what its writer has seen: compare-and-set. A watch is level
-triggered: it first tells everything that exists, then the newest state of each key that changed; it may skip a state
+A store is a map from keys to bytes with one counter. Each write takes the next number of the counter as the *version*
+of its record, so versions rise over the whole store, are never reused (not even after a delete) and order all writes.
+``expect`` makes a write conditional on the version that its writer has seen: compare-and-set. A watch is level
+triggered: it first returns everything that exists, then the newest state of each key that changed. It may skip a state
 that was overwritten at once, never the last one.
 
 Values are opaque here; records become bytes by ``tidegate.records.codec``.
@@ -17,19 +17,19 @@ from typing import Final, Protocol
 from tidegate.errors import TidegateError
 
 KEY_LIMIT: Final = 512
-"""Characters in a key."""
+"""Maximum characters in a key."""
 VALUE_LIMIT: Final = 1 << 20
-"""Bytes in a value: records are small."""
+"""Maximum bytes in a value: records are small."""
 
 _KEY = re.compile(r"[A-Za-z0-9._:-]+(?:/[A-Za-z0-9._:-]+)*")
 
 
 class StoreError(TidegateError):
-    """Base of what a store may raise."""
+    """Base of the errors that a store may raise."""
 
 
 class ConflictError(StoreError):
-    """Compare-and-set met another version than expected: read again and decide again."""
+    """Compare-and-set met another version than expected: to be read and decided again."""
 
     def __init__(self, key: str, expected: int, found: int) -> None:
         self.key = key
@@ -39,7 +39,7 @@ class ConflictError(StoreError):
 
 
 class StoreFaultError(StoreError):
-    """The store cannot do it now: disk full, file damaged, server gone. What is in memory stays right."""
+    """The store cannot do it now: disk full, file damaged, server gone. The state in memory stays right."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What a watch tells: the key's newest state. ``record`` None: deleted."""
+    """One item of a watch: the key's newest state. ``record`` is None if it was deleted."""
 
     key: str
     version: int
@@ -61,11 +61,11 @@ class Change:
 
 
 class Store(Protocol):
-    """What the embedded store and Redis both do; ``tests/store`` states it once for all."""
+    """The protocol of the embedded store and of Redis; ``tests/tidegate/store`` states it once for all."""
 
     @property
     def place(self) -> str:
-        """Where it is, in words; without a password."""
+        """Its place in words, without a password."""
         ...
 
     @property
@@ -76,22 +76,22 @@ class Store(Protocol):
     async def get(self, key: str) -> Record | None: ...
 
     async def put(self, key: str, value: bytes, *, expect: int | None = None) -> Record:
-        """Writes and returns the record. ``expect``: the version that must be there, 0 for none; None: whatever is.
+        """Writes and returns the record. ``expect``: the version that must be there, 0 for none; None accepts any.
 
         Raises ConflictError, StoreFaultError, ValueError for a key or value outside the limits.
         """
         ...
 
     async def delete(self, key: str, *, expect: int | None = None) -> bool:
-        """Removes the key; False when it was not there. ``expect`` as in :meth:`put`."""
+        """Removes the key; returns False if it was absent. ``expect`` as in :meth:`put`."""
         ...
 
     async def list(self, prefix: str = "") -> tuple[Record, ...]:
-        """All records whose key starts with ``prefix``, by key."""
+        """Returns all records with keys that start with ``prefix``, by key."""
         ...
 
     def watch(self, prefix: str = "") -> AsyncIterator[Change]:
-        """What exists, then what changes, for keys that start with ``prefix``; ends when the store closes."""
+        """Yields all that exists, then all changes, for keys that start with ``prefix``; ends when the store closes."""
         ...
 
     async def close(self) -> None: ...

@@ -1,13 +1,13 @@
 """The store in Redis, for deployments that keep their records elsewhere than on their machine.
 
 Three Redis keys, with the deployment's name in them, hold it: values and versions by key, and a stream with one entry
-for each write, whose id is the write's version. Scripts write all three in one step, so a reader never sees half a
-write. A version is the time of Redis in microseconds, or one more than the last where that is larger: it also rises
-over a Redis that lost its data.
+for each write. The entry's id is the write's version. Scripts write all three in one step, so a reader never sees half
+a write. A version is the time of Redis in microseconds, or one more than the last if that is larger: it also rises over
+a Redis that lost its data.
 
-A watch keeps the id up to which it has seen the stream. If that entry is still there, what follows it is all that
-changed; if not (trimmed, restarted without the last writes, emptied), everything is read and compared with what the
-watch has told. Nothing depends on a connection, so a lost one costs time and no change. The stream's own blocking
+A watch keeps the id up to which it has seen the stream. If that entry is still there, all later entries are the
+changes. If not (trimmed, restarted without the last writes, emptied), everything is read and compared with what the
+watch has delivered. Nothing depends on a connection, so a lost one costs time and no change. The stream's own blocking
 read wakes a watch at a write; it looks once in ``BEAT_S`` in any case.
 
 Redis must keep its data on disk (``appendfsync always``) for a confirmed write to survive a power cut.
@@ -37,7 +37,7 @@ _Words = list[str | bytes]  # in the class `list` is the method
 
 
 def keys_of(name: str) -> tuple[str, str, str]:
-    """The Redis keys of a deployment's records; without a name those of a database that has one deployment alone."""
+    """Returns the Redis keys of a deployment's records; without a name those of a database with only one deployment."""
     start = f"tidegate:{name}:" if name else "tidegate:"
     return (f"{start}values", f"{start}versions", f"{start}changes")
 
@@ -78,7 +78,7 @@ end
 return {'done', version}
 """
 )
-"""key, expected version or nothing, value; without a value the key is deleted."""
+"""Arguments: key, expected version or nothing, value; without a value the key is deleted."""
 
 _READ: Final = Script(
     _COMMON
@@ -122,11 +122,12 @@ end
 return answer
 """
 )
-"""prefix, position; the new position, whether this is everything, then (key, version, is there, value) of each."""
+"""Arguments: prefix, position. Returns the new position, whether this is everything, then (key, version, is there,
+value) of each."""
 
 
 class RedisStore:
-    """Open with :meth:`open`; close with :meth:`close`, which ends all watches."""
+    """A store in Redis. Open with :meth:`open`; close with :meth:`close`, which ends all watches."""
 
     def __init__(self, link: RedisLink, name: str = "") -> None:
         self._link = link
@@ -137,9 +138,9 @@ class RedisStore:
 
     @classmethod
     async def open(cls, url: str, *, name: str = "", call_s: float = CALL_S) -> "RedisStore":
-        """The store at ``url``; ``name``: of the deployment, where several use one database.
+        """Opens the store at ``url``; ``name``: of the deployment, if several use one database.
 
-        Raises InvalidInputError for a bad URL, StoreFaultError when Redis is not to be had.
+        Raises InvalidInputError for a bad URL, StoreFaultError if Redis cannot be reached.
         """
         link = RedisLink(url, call_s=call_s)
         try:
@@ -211,7 +212,7 @@ class RedisStore:
 
 
 class _Position:
-    """How far one watcher has seen the stream, and what it has told."""
+    """The position of one watcher in the stream, and the versions that it has delivered."""
 
     def __init__(self, prefix: str, keys: tuple[str, str, str]) -> None:
         self._prefix = prefix
@@ -224,7 +225,7 @@ class _Position:
         return [Record(key.decode(), value, int(version)) for key, version, _, value in found]
 
     async def news(self, link: RedisLink) -> list[Change]:
-        """What has changed since the last call, by version: the newest state of each key."""
+        """Returns the changes since the last call, by version: the newest state of each key."""
         last, is_whole, *found = await link.script(_SINCE, self._keys, [self._prefix, self.id])
         changes: list[Change] = []
         gone = set(self._delivered) if is_whole else set[str]()

@@ -1,6 +1,6 @@
 """The pool of shared counters in Redis: one script for each exchange, so that all its reports are one round trip.
 
-A hash for each key and window holds (used, ceiling) by gateway, a sorted set when each gateway was last seen. Hashes
+A hash for each key and window holds (used, ceiling) by gateway, a sorted set the last time of each gateway. Hashes
 expire by themselves. The arithmetic is that of :class:`tidegate.flow.quota.Pool`; one suite runs over both.
 """
 
@@ -11,7 +11,7 @@ from tidegate.flow.quota import GONE_S, QuotaAnswer, QuotaGrant, QuotaReport
 from tidegate.store.redis_link import RedisLink, Script
 
 CALL_S: Final = 0.25
-"""Slower is lost: the gateways go on by themselves."""
+"""A slower exchange is lost: the gateways continue on their own."""
 BOUND_KEPT_S: Final = 60.0
 
 _MEMBERS: Final = "tidegate:quota:members"
@@ -54,14 +54,15 @@ end
 return {string.format('%.6f', now), #members, grants, is_new}
 """
 )
-"""gateway, when one is gone; of each report: amount, used, want, how long it is kept, whether it is a bound."""
+"""Arguments: gateway, seconds after which one is gone; of each report: amount, used, want, how long it is kept, whether
+it is a bound."""
 
 
 class RedisPool:
-    """Opened without looking: a Redis that is away is a fault of each exchange until it is there."""
+    """The pool. Opened without a call: an absent Redis is a fault of each exchange until it is there."""
 
     def __init__(self, url: str) -> None:
-        """Raises InvalidInputError for a URL that is none."""
+        """Raises InvalidInputError for an invalid URL."""
         self._link = RedisLink(url, call_s=CALL_S)
 
     async def exchange(self, member: str, reports: Sequence[QuotaReport]) -> QuotaAnswer:

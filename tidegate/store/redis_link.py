@@ -1,8 +1,8 @@
 """One Redis as the stores use it: by URL, every call bounded in time, failures in our words.
 
-A failure lets Redis alone for a moment that doubles up to ``REST_MAX_S``: until it is over every call fails at once,
-then one call at a time tries whether Redis is back. Nothing is sent twice, because an answer that was lost says nothing
-about whether the work was done.
+After a failure Redis is not called for a back-off that doubles up to ``REST_MAX_S``. Until it is over every call fails
+at once; then one call at a time tries whether Redis is back. Nothing is sent twice, because a lost answer leaves open
+whether the work was done.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from tidegate.store.records import StoreFaultError
 T = TypeVar("T")
 
 CALL_S: Final = 2.0
-"""A call that has not been answered after so long has failed."""
+"""A call without an answer after this time has failed."""
 REST_S: Final = 0.05
 REST_MAX_S: Final = 1.0
 CONNECTIONS: Final = 64
@@ -43,8 +43,8 @@ class Script:
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
-    """Where a Redis is and how one gets in."""
+class RedisAddress:
+    """Host, database and credentials of a Redis."""
 
     host: str
     port: int
@@ -53,19 +53,18 @@ class Address:
     password: str | None
     tls: bool
     authorities: str | None
-    """File (PEM) with the certificate authorities that are trusted; None: the system's."""
+    """File (PEM) of the trusted certificate authorities; None for the system's."""
 
     def __str__(self) -> str:
-        """Without the password: this is what messages show."""
+        """Returns the address without the password, as messages show it."""
         user = f"{self.user or ''}:***@" if self.password else ""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{'rediss' if self.tls else 'redis'}://{user}{host}:{self.port}/{self.database}"
 
 
-def read_url(url: str) -> Address:
-    """The address in a ``redis://`` or ``rediss://`` URL. Raises InvalidInputError with every fault; what may be part
-    of a password is not shown.
-    """
+def read_url(url: str) -> RedisAddress:
+    """Returns the address in a ``redis://`` or ``rediss://`` URL. Raises InvalidInputError with every fault; a value
+    that may be part of a password is not shown."""
     faults: list[Fault] = []
     try:
         parts = urlsplit(url)
@@ -98,7 +97,7 @@ def read_url(url: str) -> Address:
         faults.append(Fault("ssl_ca_certs", authorities, "only with rediss"))
     if faults:
         raise InvalidInputError("the URL of the store", faults)
-    return Address(
+    return RedisAddress(
         host=parts.hostname or "",
         port=port or 6379,
         database=int(database or "0"),
@@ -113,7 +112,7 @@ class RedisLink:
     """Connections to one Redis, opened when they are needed."""
 
     def __init__(self, url: str, *, call_s: float = CALL_S) -> None:
-        """Raises InvalidInputError for a URL that is none; does no IO but reading the file of authorities."""
+        """Raises InvalidInputError for an invalid URL; does no IO except reading the file of authorities."""
         self.address = read_url(url)
         self._call_s = call_s
         self._rest_s = 0.0
@@ -124,11 +123,11 @@ class RedisLink:
         self._client = Redis(connection_pool=_pool(self.address, call_s))
 
     async def check(self) -> None:
-        """Raises StoreFaultError unless Redis is there and lets us in."""
+        """Raises StoreFaultError unless Redis answers and accepts the credentials."""
         await self._run(lambda: self._command("PING"), self._call_s)
 
     async def script(self, script: Script, keys: Sequence[str], arguments: Sequence[str | bytes | int]) -> Any:
-        """What ``script`` returns. Raises StoreFaultError: then it is not known whether the script has run."""
+        """Returns the result of ``script``. Raises StoreFaultError: then it is unknown whether the script has run."""
         return await self._run(lambda: self._evaluate(script, keys, arguments), self._call_s)
 
     async def wait_for(self, stream: str, after: str, wait_s: float) -> None:
@@ -144,7 +143,7 @@ class RedisLink:
 
     @property
     def rest_s(self) -> float:
-        """How long Redis is let alone from now."""
+        """Remaining back-off."""
         return max(0.0, self._again_at - asyncio.get_running_loop().time())
 
     async def _evaluate(self, script: Script, keys: Sequence[str], arguments: Sequence[str | bytes | int]) -> Any:
@@ -181,7 +180,7 @@ class RedisLink:
 
     @property
     def _hint(self) -> str:
-        """For an end of which nothing is known but that it does not answer as it should."""
+        """A hint for a peer that never answered as it should."""
         if self._has_answered:
             return ""
         return f" (a Redis with{'out' if self.address.tls else ''} TLS has redis{'' if self.address.tls else 's'}://)"
@@ -190,7 +189,7 @@ class RedisLink:
         return f"<RedisLink {self.address}, {self._failure if self._rest_s else 'well'}>"
 
 
-def _pool(address: Address, call_s: float) -> BlockingConnectionPool:
+def _pool(address: RedisAddress, call_s: float) -> BlockingConnectionPool:
     options: dict[str, Any] = {
         "host": address.host,
         "port": address.port,
@@ -216,7 +215,7 @@ def _pool(address: Address, call_s: float) -> BlockingConnectionPool:
 
 
 def _words(error: BaseException, limit_s: float, hint: str) -> str:
-    """What a person can do something with; ``hint``: where nothing more is known."""
+    """Returns the failure in words that an operator can act on; ``hint``: used if nothing more is known."""
     chain: list[BaseException] = [error]
     while (below := chain[-1].__cause__ or chain[-1].__context__) is not None and len(chain) < 8:
         chain.append(below)

@@ -185,7 +185,7 @@ class SmifPolicy:
         counts = self._after_checks(kinds, result, load, now, reasons)
         return self._recommendation(observation, kinds, counts, result, load, reasons)
 
-    # --- what is known
+    # --- facts
 
     def _note_changes(self, observation: Observation, now: float) -> None:
         ready, limits = tuple([group.ready for group in observation.groups]), self._limits
@@ -293,7 +293,7 @@ class SmifPolicy:
         floor = _floor_ips(self._function.sla, observation)
         if floor > load.mid + extra:
             reasons.append(reason("target_ips", f"{figure(floor)} instead of {figure(load.mid + extra)} inferences/s"))
-        # What waits too long bears witness too: then ordinary certainty is enough.
+        # A backlog is evidence of its own: then ordinary certainty is enough.
         sure = max(load.low, load.sure) if extra > 0.0 else load.sure
         if floor <= 0.0 and extra <= 0.0:
             return load
@@ -315,7 +315,7 @@ class SmifPolicy:
         elif self._standing_since is None:
             self._standing_since = now
 
-    # --- what the rule is told
+    # --- inputs of the rule
 
     def _feasible(self, kinds: Sequence[_Kind]) -> list[_Kind]:
         """Returns the kinds that can meet the target at all; if none can, the fastest alone, as in the rule."""
@@ -338,7 +338,7 @@ class SmifPolicy:
         if load.sure > carried:
             is_guess = all(kind.how == "best seen" for kind in feasible if kind.replicas)
             if is_guess and self._is_calm(observation) and observation.waiting == 0:
-                return carried  # The best yield seen so far is no limit, and nobody is late.
+                return carried  # The best yield seen so far is no limit, and no answer is late.
             return max(load.mid, load.sure)
         return min(carried, load.high)
 
@@ -437,7 +437,7 @@ class SmifPolicy:
         changed_at = None if limit is None else limit[1]
         return changed_at is None or now - changed_at >= TAIL_S
 
-    # --- what becomes of the rule's answer
+    # --- checks of the rule's result
 
     def _after_checks(
         self, kinds: Sequence[_Kind], result: RuleResult, load: Load, now: float, reasons: list[Reason]

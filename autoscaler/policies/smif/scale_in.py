@@ -52,7 +52,7 @@ class MissMemory:
         return self.utilization > 0.0 and now < self._until and utilization >= NEAR * self.utilization
 
     def __repr__(self) -> str:
-        return f"<Scars {self.utilization:.2f} until {self._until:.0f}>"
+        return f"<MissMemory {self.utilization:.2f} until {self._until:.0f}>"
 
 
 class SlowGroupHold:
@@ -87,7 +87,7 @@ class SlowGroupHold:
         return max(execution_s, self._seen_s) if self._until is not None and now < self._until else execution_s
 
     def __repr__(self) -> str:
-        return f"<Slowness {self._seen_s:.3g} s until {self._until}>"
+        return f"<SlowGroupHold {self._seen_s:.3g} s until {self._until}>"
 
 
 class LateShare:
@@ -142,7 +142,7 @@ class ScaleInTimer:
         return self._wanted[0][1] if self._wanted else 0
 
     def __repr__(self) -> str:
-        return f"<Calm since {self._since}, {list(self._wanted)}>"
+        return f"<ScaleInTimer since {self._since}, {list(self._wanted)}>"
 
 
 @lru_cache(maxsize=4096)

@@ -46,7 +46,7 @@ def of_url(options: LoadOptions, plan: LoadPlan) -> Target:
         port = 0
     host = parts.hostname or ""
     if "@" in parts.netloc:
-        faults.say("TARGET", "a URL with a user", "the user's credentials as a --header: they are not for reports")
+        faults.report("TARGET", "a URL with a user", "the user's credentials as a --header: they are not for reports")
     elif parts.scheme not in _PORTS or not host or port == 0 or not options.target.isprintable():
         faults.add("TARGET", options.target, "http://HOST[:PORT]/PATH, https://..., grpc://HOST:PORT, or a function")
     protocol = plan.protocol or ("grpc" if parts.scheme == "grpc" else "http")
@@ -61,7 +61,7 @@ def of_url(options: LoadOptions, plan: LoadPlan) -> Target:
     if protocol == "grpc":
         path = _call(options, path, faults)
     if not model and plan.body is None and protocol in ("openai", "grpc"):
-        faults.say("--model", "nothing", "the name of the model, or a complete request with --body FILE")
+        faults.report("--model", "nothing", "the name of the model, or a complete request with --body FILE")
     _check(options, plan, protocol, path, faults)
     faults.raise_any()
     return Target(
@@ -87,7 +87,7 @@ def of_function(options: LoadOptions, plan: LoadPlan, tidegate: "Tidegate") -> T
     path = options.path or {"v2": f"/v2/models/{model}/infer", "openai": "/v1/chat/completions"}.get(protocol, "/")
     if protocol == "grpc":
         if is_tls:
-            faults.say("--protocol", "grpc behind TLS", "another protocol: gRPC is sent in cleartext only")
+            faults.report("--protocol", "grpc behind TLS", "another protocol: gRPC is sent in cleartext only")
         path = _call(options, "" if path == "/" else path, faults)
     _check(options, plan, protocol, path, faults)
     faults.raise_any()
@@ -117,15 +117,15 @@ def _check(options: LoadOptions, plan: LoadPlan, protocol: str, path: str, fault
     if options.method == "CONNECT":
         faults.add("--method", options.method, "a method that the server answers itself")
     if options.stream and protocol != "grpc":
-        faults.say("--stream", f"with {protocol}", "only with gRPC; OpenAI calls stream by themselves")
+        faults.report("--stream", f"with {protocol}", "only with gRPC; OpenAI calls stream by themselves")
     if plan.batches is not None and protocol in ("http", "openai") and options.batch_header is None:
-        faults.say(
+        faults.report(
             "--batches",
             f"with {protocol}",
             "v2 or grpc, whose bodies are generated; with other protocols use --batch-header",
         )
     if options.batch_header is not None and protocol == "grpc":
-        faults.say("--batch-header", "with grpc", "another protocol: a gRPC message contains its batch size")
+        faults.report("--batch-header", "with grpc", "another protocol: a gRPC message contains its batch size")
 
 
 def _call(options: LoadOptions, path: str, faults: Faults) -> str:

@@ -7,8 +7,8 @@ import pytest
 
 from tests.support.worlds.routes import function, table
 from tests.support.worlds.waiting_room import F, Lobby
-from tidegate.activator.choice import DEBT_LIMIT
-from tidegate.activator.commands import Bind
+from tidegate.activator.choice import DEFICIT_LIMIT
+from tidegate.activator.state.bind import Bind
 from tidegate.flow.messages import Grant, Short
 from tidegate.records.replica_state import ReplicaState
 from tidegate.records.route_table import Binding, QueueOrder, RouteTable, Spread
@@ -30,7 +30,7 @@ def open_lobby(routes: RouteTable, *replicas: str, limit: int = 4) -> Lobby:
     """All replicas ready, without a credit."""
     one = Lobby(routes)
     one.arrive("first", inferences=1)
-    one.room.leave("first", 0.0)
+    one.room.withdraw("first", 0.0)
     one.did()
     for replica in replicas:
         one.ready(replica, limit=limit)
@@ -223,20 +223,20 @@ def test_a_worker_alone_knows_that_the_quicker_one_is_busy() -> None:
 def test_work_that_may_not_wait_takes_no_slot_that_somebody_has_left_alone() -> None:
     one = with_slow_ahead()
     assert one.arrive("x", 10.0) == "waits"
-    assert one.room.spare("copy", F, 1, 10.0) is None
+    assert one.room.take_idle_slot("copy", F, 1, 10.0) is None
     one.wake(10.001)
     one.answer("x", 10.1)
-    copy = one.room.spare("copy", F, 1, 10.2)
+    copy = one.room.take_idle_slot("copy", F, 1, 10.2)
     assert copy is not None
     assert copy.replica.id == "r-slow", "it has no moment to wait"
 
 
 def test_a_small_request_leaves_the_debts_of_large_ones_alone() -> None:
     lane = open_lobby(sized({"s": (1, None)})).room._fleet.revisions[F].main
-    assert lane.debt_limit(64) == 64 * DEBT_LIMIT
-    assert lane.debt_limit(1) == pytest.approx(64 * DEBT_LIMIT, rel=0.02)
-    limits = [lane.debt_limit(1) for _ in range(1000)]
-    assert limits[-1] == DEBT_LIMIT, "what is long ago fades"
+    assert lane.deficit_limit(64) == 64 * DEFICIT_LIMIT
+    assert lane.deficit_limit(1) == pytest.approx(64 * DEFICIT_LIMIT, rel=0.02)
+    limits = [lane.deficit_limit(1) for _ in range(1000)]
+    assert limits[-1] == DEFICIT_LIMIT, "what is long ago fades"
 
 
 # --- inferences as units ----------------------------------------------------------------------------------------------
@@ -353,7 +353,7 @@ def test_lanes_of_requests_that_avoid_a_replica_go_with_them() -> None:
     assert len(room.lanes) == 1
     one.arrive("waits", avoid="r0")
     assert len(room.lanes) == 2
-    one.room.leave("waits", 1.0)
+    one.room.withdraw("waits", 1.0)
     assert len(room.lanes) == 1
     assert all(len(group.lanes) == 1 for group in room.groups)
 
@@ -545,7 +545,7 @@ def test_an_ejected_replica_that_is_admitted_serves_at_once() -> None:
     one.room.eject("r0", 1.0, 1e9)
     assert one.did(1.0) == ["r0 < want 2 0"], "its want is withdrawn"
     assert one.answer("runs", now=1.5) == []
-    one.room.admit("r0", 2.0)
+    one.room.readmit("r0", 2.0)
     assert one.did(2.0)[0].startswith("a -> r0 on 1")
 
 
@@ -557,8 +557,8 @@ def test_a_new_channel_does_not_end_an_ejection_and_unknown_ids_mean_nothing() -
     one.ready("r0", 5, now=2.1)
     assert one.arrive("a", 3.0) == "waits"
     one.room.eject("nobody", 3.0, 9.0)
-    one.room.admit("nobody", 3.0)
-    one.room.admit("r1", 3.0)
+    one.room.readmit("nobody", 3.0)
+    one.room.readmit("r1", 3.0)
     assert one.room.ready_replicas("nothing") == 0
     assert one.room.ready_replicas(F) == 1
 

@@ -14,7 +14,7 @@ def crowded(requests: int = 10, size: int = 1 << 30) -> Lobby:
     """One replica without a slot, and a room for so many requests and bytes."""
     one = Lobby(table([("r1", "cpu")], queue_requests=requests, queue_bytes=size))
     one.arrive("first")
-    one.room.leave("first", 0.0)
+    one.room.withdraw("first", 0.0)
     one.ready("r1", limit=1)
     return one
 
@@ -86,7 +86,7 @@ def test_requests_without_a_tenant_neither_push_nor_are_pushed_out() -> None:
     for number in range(4):
         assert one.arrive(f"x{number}") == "waits"
     assert come(one, "a0") == "refuse a0: queue_full"
-    one.room.leave("x0", 0.0)
+    one.room.withdraw("x0", 0.0)
     assert come(one, "a1") == "waits"
     assert one.arrive("x5") == "refuse x5: queue_full"
 
@@ -95,12 +95,12 @@ def test_what_left_in_whatever_way_counts_no_more() -> None:
     one = crowded(requests=4)
     for number in range(4):
         one.arrive(f"a{number}", claim=TenantCharge("a", 1.0, 1.0), deadline=5.0 + number)
-    one.room.leave("a3", 0.0)
+    one.room.withdraw("a3", 0.0)
     one.wake(5.5)
     function = one.room._fleet.functions["f"]
-    assert function.holdings._tenants["a"].requests == 2
+    assert function.tenants._tenants["a"].requests == 2
     one.wake(60.0)
-    assert not function.holdings._tenants
+    assert not function.tenants._tenants
     assert function.waiting == 0
 
 
@@ -109,7 +109,7 @@ def test_who_once_had_most_gives_way_no_more() -> None:
     for name in (*(f"a{number}" for number in range(6)), *(f"b{number}" for number in range(4))):
         come(one, name)
     for number in range(5):
-        one.room.leave(f"a{number}", 0.0)
+        one.room.withdraw(f"a{number}", 0.0)
         come(one, f"c{number}")
     assert come(one, "d0") == "waits"
     assert waiting(one) == {"a": 1, "b": 4, "c": 4, "d": 1}
@@ -119,7 +119,7 @@ def test_a_class_that_nobody_waits_in_any_more_gives_nobody_away() -> None:
     one = crowded(requests=3)
     for number, priority in enumerate((5, 9, 5)):
         come(one, f"a{number}", priority=priority)
-    one.room.leave("a1", 0.0)
+    one.room.withdraw("a1", 0.0)
     come(one, "a3")
     assert come(one, "b0") == "waits"
     assert waiting(one) == {"a": 2, "b": 1}
@@ -143,12 +143,12 @@ def test_under_any_overload_parts_end_up_equal_and_nobody_small_is_refused(seed:
         tenant = rng.choice("aaaaaabbcd")
         come(one, f"{tenant}{number}", weight=weights[tenant])
         if rng.random() < 0.1 and one.room._waiting:
-            one.room.leave(rng.choice(list(one.room._waiting)), 0.0)
+            one.room.withdraw(rng.choice(list(one.room._waiting)), 0.0)
         if number > 150 and number % 10 == 0:
             assert come(one, f"z{number}") == "waits", "it never has more than one there"
-            one.room.leave(f"z{number}", 0.0)
-        holdings = one.room._fleet.functions["f"].holdings
-        assert len(holdings._heap) <= 4 * len(holdings._tenants) + 65
-        assert {tenant: held.requests for tenant, held in holdings._tenants.items()} == waiting(one)
+            one.room.withdraw(f"z{number}", 0.0)
+        tenants = one.room._fleet.functions["f"].tenants
+        assert len(tenants._heap) <= 4 * len(tenants._tenants) + 65
+        assert {tenant: held.requests for tenant, held in tenants._tenants.items()} == waiting(one)
     loads = [count / weights[tenant] for tenant, count in waiting(one).items() if tenant in "ab"]
     assert max(loads) - min(loads) <= 8.0

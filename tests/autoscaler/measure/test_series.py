@@ -5,7 +5,7 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.autoscaler.measure.series import NOTHING, UPPER_MICROS, RecentHistogram, RecentSums, histogram_quantile
+from tidegate.autoscaler.measure.series import NOTHING, UPPER_MICROS, RecentHistogram, RecentSums
 from tidegate.histogram import bucket_index
 
 
@@ -83,9 +83,3 @@ def test_the_window_holds_what_came_in_its_slots_and_nothing_else(
         alone.add(now, [entry for slot, entry in came if slot > now // 5 - 3])
         for q in (0.0, 0.5, 0.98):
             assert recent.reading(now, q, 4e-6) == alone.reading(now, q, 4e-6)
-
-
-def test_a_quantile_of_cumulative_buckets_without_observations() -> None:
-    assert histogram_quantile(0.5, []) is None
-    assert histogram_quantile(0.5, [(1.0, 0), (None, 0)]) is None
-    assert histogram_quantile(0.5, [(1.0, float("nan")), (None, float("nan"))]) is None

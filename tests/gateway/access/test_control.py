@@ -16,7 +16,7 @@ from tidegate.gateway.counting.tenant_accounts import MAX_WAITING
 from tidegate.gateway.routing.openai_body import WAITED_BYTES
 from tidegate.records.route_table import Hedging, ReplicaRoute, RouteTable
 from tidegate.records.tenants import AccessRule, JwtRule, KeySet, Quotas, Tenant, digest
-from tidegate.store.counters import Short
+from tidegate.store.counters import ShortBudget
 
 KEY = "tg-a-key-that-nobody-guesses"
 OTHER = "tg-the-key-of-somebody-else"
@@ -327,7 +327,7 @@ def test_a_request_goes_on_when_the_pool_has_granted_it() -> None:
 
 def test_a_request_is_refused_when_the_pool_refuses() -> None:
     found, asked = asking()
-    found.asked[0][2](Short(1, 0.1))
+    found.asked[0][2](ShortBudget(1, 0.1))
     assert (asked.log, asked.error["code"]) == (["answer 429"], "quota_exceeded")
     assert "10 requests at the same time" in asked.answer.decode()
     assert not arrivals(found)
@@ -359,7 +359,7 @@ def test_a_faulty_rest_of_a_body_ends_a_request_that_waits_for_the_pool(granted:
     asked.body_comes(first + b'","model":"other"', complete=False)
     assert (asked.log, state.ending) == (["proceed", "answer 400"], Ending.CANCELLED)
     wanted, _, answered = found.asked[0]
-    answered(found.quota_counters.answer(wanted) if granted else Short(1, 0.1))
+    answered(found.quota_counters.answer(wanted) if granted else ShortBudget(1, 0.1))
     assert asked.log == ["proceed", "answer 400"]
     assert not +found.quota_counters.taken
     assert found.core.room._fleet.replicas[ONE.id].in_flight == 0

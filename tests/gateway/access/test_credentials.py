@@ -3,7 +3,7 @@
 import pytest
 
 from tests.support.worlds.fake_exchange import request
-from tidegate.gateway.access.credentials import LONGEST, CredentialError, credential, looks_like_token
+from tidegate.gateway.access.credentials import MAX_BYTES, CredentialError, credential, looks_like_token
 
 
 def given(*fields: str) -> bytes | None:
@@ -38,7 +38,7 @@ def test_where_clients_put_it(fields: tuple[str, ...], found: bytes | None) -> N
         (("authorization: abc",), "another scheme"),
         (("authorization: Bearer ",), "another scheme"),
         (("authorization: Bearerabc",), "another scheme"),
-        ((f"x-api-key: {'a' * (LONGEST + 1)}",), "longer than"),
+        ((f"x-api-key: {'a' * (MAX_BYTES + 1)}",), "longer than"),
     ],
 )
 def test_what_is_no_single_credential(fields: tuple[str, ...], told: str) -> None:

@@ -11,7 +11,7 @@ from tests.support.worlds.fake_grpc_call import INFER, FakeRpc, call
 from tests.support.worlds.gateway_chain import ONE, TWO, Door, table
 from tidegate.records.route_table import GroupRoute, HeaderMatch, RouteMatch, RouteTable
 from tidegate.records.tenants import AccessRule
-from tidegate.wire.grpc import messages as protos
+from tidegate.wire.grpc import messages
 from tidegate.wire.grpc.protobuf import Message
 from tidegate.wire.http2.grpc_fields import (
     DEADLINE_EXCEEDED,
@@ -33,7 +33,7 @@ FORWARDED = ["to 10.0.0.1:1"]
 def infer(model: str = "m", batch: int = 1, size: int = 0) -> bytes:
     entry = {"name": "x", "datatype": "UINT8", "shape": [batch]}
     fields = {"model_name": model, "inputs": [entry], "raw_input_contents": [bytes(size)]}
-    return protos.MODEL_INFER_REQUEST.encode(fields)
+    return messages.MODEL_INFER_REQUEST.encode(fields)
 
 
 def awake(**settings: Any) -> Door:
@@ -43,7 +43,7 @@ def awake(**settings: Any) -> Door:
 
 
 def named_rpc(door: Door, method: str, **fields: Any) -> FakeRpc:
-    return call(door, f"{SERVICE}/{method}", protos.MODEL_READY_REQUEST.encode(fields))
+    return call(door, f"{SERVICE}/{method}", messages.MODEL_READY_REQUEST.encode(fields))
 
 
 def only(made: FakeRpc, response: Message) -> dict[str, Any]:
@@ -127,7 +127,7 @@ def test_the_first_message_is_waited_for() -> None:
     assert made.log == []
     made.body_comes(body[:40], complete=False)
     assert (made.log, made.inferences) == (FORWARDED, 5)
-    small = framed(protos.MODEL_READY_REQUEST.encode({"name": "m"}))
+    small = framed(messages.MODEL_READY_REQUEST.encode({"name": "m"}))
     asked = call(door, f"{SERVICE}/ModelReady", body=small[:3], complete=False)
     assert asked.code is None
     asked.body_comes(small)
@@ -218,22 +218,22 @@ def test_rest_to_a_function_that_speaks_grpc_alone_is_refused() -> None:
 def test_questions_about_the_front_door_and_about_models_wake_nobody() -> None:
     door = Door(table(1))
     live = call(door, f"{SERVICE}/ServerLive", b"")
-    assert only(live, protos.SERVER_LIVE_RESPONSE) == {"live": True}
+    assert only(live, messages.SERVER_LIVE_RESPONSE) == {"live": True}
     for host in ("127.0.0.1:8080", "f.localhost"):
         ready = call(door, f"{SERVICE}/ServerReady", b"", authority=host)
-        assert only(ready, protos.SERVER_READY_RESPONSE) == {"ready": True}
+        assert only(ready, messages.SERVER_READY_RESPONSE) == {"ready": True}
         about = call(door, f"{SERVICE}/ServerMetadata", b"", authority=host)
-        assert only(about, protos.SERVER_METADATA_RESPONSE)["name"] == "tidegate"
-    assert only(named_rpc(door, "ModelReady", name="m"), protos.MODEL_READY_RESPONSE) == {"ready": True}
+        assert only(about, messages.SERVER_METADATA_RESPONSE)["name"] == "tidegate"
+    assert only(named_rpc(door, "ModelReady", name="m"), messages.MODEL_READY_RESPONSE) == {"ready": True}
     assert named_rpc(door, "ModelReady", name="other").code == NOT_FOUND
     assert door.activations() == []
 
 
 def test_a_function_that_cannot_start_is_not_ready() -> None:
     door = Door(table(1, revision={"failure": "no such file"}))
-    assert only(named_rpc(door, "ModelReady", name="m"), protos.MODEL_READY_RESPONSE) == {}, "false is left out"
-    check = call(door, f"{HEALTH}/Check", protos.HEALTH_REQUEST.encode({"service": "f"}))
-    assert only(check, protos.HEALTH_RESPONSE) == {"status": protos.NOT_SERVING}
+    assert only(named_rpc(door, "ModelReady", name="m"), messages.MODEL_READY_RESPONSE) == {}, "false is left out"
+    check = call(door, f"{HEALTH}/Check", messages.HEALTH_REQUEST.encode({"service": "f"}))
+    assert only(check, messages.HEALTH_RESPONSE) == {"status": messages.NOT_SERVING}
 
 
 def test_metadata_comes_from_the_last_copy_while_the_function_sleeps_else_it_wakes() -> None:
@@ -250,7 +250,7 @@ def test_metadata_comes_from_the_last_copy_while_the_function_sleeps_else_it_wak
     door.core.health.copies.keep("f-00001", "/v2/models/m", json.dumps(copy).encode())
     door.core.apply(table(3))
     door.shell.clear()
-    told = only(named_rpc(door, "ModelMetadata", name="m"), protos.MODEL_METADATA_RESPONSE)
+    told = only(named_rpc(door, "ModelMetadata", name="m"), messages.MODEL_METADATA_RESPONSE)
     assert told == {"name": "m", "versions": ["1"], "platform": "p", "inputs": [tensor]}
     assert door.activations() == []
 
@@ -275,7 +275,7 @@ def test_who_may_not_call_a_function_is_told_nothing_of_its_model() -> None:
 def test_a_ready_function_is_asked_what_only_its_server_knows() -> None:
     door = awake()
     host = "f.localhost"
-    undeclared = protos.MODEL_READY_REQUEST.encode({"name": "undeclared"})
+    undeclared = messages.MODEL_READY_REQUEST.encode({"name": "undeclared"})
     assert call(door, f"{SERVICE}/ModelReady", undeclared, authority=host).log == FORWARDED
     assert named_rpc(door, "ModelReady", name="m", version="2").log == FORWARDED
     assert call(door, f"{SERVICE}/ServerMetadata", b"", authority=host).log == FORWARDED
@@ -291,50 +291,50 @@ def test_questions_of_v2_to_a_function_that_does_not_speak_it_are_its_servers() 
 
 
 def check(door: Door, service: str, authority: str = "127.0.0.1:8080") -> FakeRpc:
-    return call(door, f"{HEALTH}/Check", protos.HEALTH_REQUEST.encode({"service": service}), authority=authority)
+    return call(door, f"{HEALTH}/Check", messages.HEALTH_REQUEST.encode({"service": service}), authority=authority)
 
 
 def test_health_knows_the_front_door_its_services_and_every_function() -> None:
     door = Door(table(1))
     for service in ("", "f", "inference.GRPCInferenceService", "grpc.health.v1.Health"):
-        assert only(check(door, service), protos.HEALTH_RESPONSE) == {"status": protos.SERVING}
-    assert only(check(door, "any.Service", "f.localhost"), protos.HEALTH_RESPONSE) == {"status": protos.SERVING}
+        assert only(check(door, service), messages.HEALTH_RESPONSE) == {"status": messages.SERVING}
+    assert only(check(door, "any.Service", "f.localhost"), messages.HEALTH_RESPONSE) == {"status": messages.SERVING}
     unknown = check(door, "other")
     assert unknown.code == NOT_FOUND
     assert "no function is called 'other' here" in unknown.message
     assert check(door, "", "nobody.localhost").code == NOT_FOUND
-    listed = only(call(door, f"{HEALTH}/List", b""), protos.HEALTH_LIST_RESPONSE)["statuses"]
-    assert listed["f"] == listed[""] == {"status": protos.SERVING}
-    one = only(call(door, f"{HEALTH}/List", b"", authority="f.localhost"), protos.HEALTH_LIST_RESPONSE)["statuses"]
+    listed = only(call(door, f"{HEALTH}/List", b""), messages.HEALTH_LIST_RESPONSE)["statuses"]
+    assert listed["f"] == listed[""] == {"status": messages.SERVING}
+    one = only(call(door, f"{HEALTH}/List", b"", authority="f.localhost"), messages.HEALTH_LIST_RESPONSE)["statuses"]
     assert "f" in one
     assert door.activations() == []
 
 
 def states(made: FakeRpc) -> list[int]:
-    return [protos.HEALTH_RESPONSE.decode(message)["status"] for message in made.messages]
+    return [messages.HEALTH_RESPONSE.decode(message)["status"] for message in made.messages]
 
 
 def test_health_is_watched_while_the_table_changes_and_until_the_worker_leaves() -> None:
     door = Door(table(1))
-    watch = call(door, f"{HEALTH}/Watch", protos.HEALTH_REQUEST.encode({"service": "f"}))
-    later = call(door, f"{HEALTH}/Watch", protos.HEALTH_REQUEST.encode({"service": "g"}))
-    gone = call(door, f"{HEALTH}/Watch", protos.HEALTH_REQUEST.encode({"service": ""}))
+    watch = call(door, f"{HEALTH}/Watch", messages.HEALTH_REQUEST.encode({"service": "f"}))
+    later = call(door, f"{HEALTH}/Watch", messages.HEALTH_REQUEST.encode({"service": "g"}))
+    gone = call(door, f"{HEALTH}/Watch", messages.HEALTH_REQUEST.encode({"service": ""}))
     gone.client_leaves(door.now)
-    assert (states(watch), states(later)) == ([protos.SERVING], [protos.SERVICE_UNKNOWN])
+    assert (states(watch), states(later)) == ([messages.SERVING], [messages.SERVICE_UNKNOWN])
     assert watch.deadline == float("inf")
     door.core.apply(table(2))
-    assert states(watch) == [protos.SERVING], "nothing new is not told"
+    assert states(watch) == [messages.SERVING], "nothing new is not told"
     door.core.apply(table(3, revision={"failure": "broken"}))
     door.core.apply(RouteTable(epoch=1, number=4, workers=1))
-    assert states(watch) == [protos.SERVING, protos.NOT_SERVING, protos.SERVICE_UNKNOWN]
-    assert states(gone) == [protos.SERVING]
+    assert states(watch) == [messages.SERVING, messages.NOT_SERVING, messages.SERVICE_UNKNOWN]
+    assert states(gone) == [messages.SERVING]
     door.core.grpc.leave(is_draining=True)
     assert (watch.code, later.code) == (UNAVAILABLE, UNAVAILABLE)
-    assert only(check(door, ""), protos.HEALTH_RESPONSE) == {"status": protos.NOT_SERVING}
+    assert only(check(door, ""), messages.HEALTH_RESPONSE) == {"status": messages.NOT_SERVING}
     assert repr(door.core.grpc.watches) == "<Watches 0 open>"
 
 
-METHOD = protos.REFLECTION_FILES[0].services[0].methods[0]
+METHOD = messages.REFLECTION_FILES[0].services[0].methods[0]
 
 
 def ask(**question: Any) -> bytes:

@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.support.worlds.fake_exchange import FakeExchange
 from tests.support.worlds.gateway_chain import ONE, TWO, Door, table
 from tidegate.flow.outliers import Outliers
-from tidegate.gateway.counting.token_metrics import Call
+from tidegate.gateway.counting.token_metrics import Operation
 from tidegate.gateway.counting.tokens import Tokens
 from tidegate.histogram import quantile
 from tidegate.metrics import Exposition
@@ -93,7 +93,7 @@ def series(door: Door) -> dict[tuple[str, ...], float]:
 def test_a_request_is_sized_before_it_is_routed() -> None:
     door = open_door()
     asked = tokens(ask(door, max_tokens=16))
-    assert (asked.call, asked.model, asked.max_tokens) == (Call.CHAT, "m", 16)
+    assert (asked.call, asked.model, asked.max_tokens) == (Operation.CHAT, "m", 16)
     assert asked.prompt_estimate == 41, "a quarter of 164 bytes of messages"
     assert asked.expected == 41 + 16
     assert tokens(ask(door)).expected == 41 + 256, "no limit: what answers are like"
@@ -466,23 +466,23 @@ def test_what_clients_call_their_models_makes_no_series() -> None:
         )
     counted = door.report.revision("f", "f-00001").tokens
     assert counted is not None
-    assert list(counted.gen_ai) == [(Call.CHAT, "_OTHER")]
+    assert list(counted.gen_ai) == [(Operation.CHAT, "_OTHER")]
 
 
 @pytest.mark.parametrize(
     ("path", "call"),
     [
-        (b"/v1/chat/completions", Call.CHAT),
-        (b"/openai/v1/chat/completions", Call.CHAT),
-        (b"/v1/completions", Call.TEXT_COMPLETION),
-        (b"/v1/responses", Call.CHAT),
-        (b"/v1/messages", Call.MESSAGES),
-        (b"/v1/messages/count_tokens", Call.OTHER),
-        (b"/v1/embeddings", Call.EMBEDDINGS),
-        (b"/rerank", Call.RERANK),
-        (b"/v1/audio/speech", Call.OTHER),
-        (b"/", Call.OTHER),
+        (b"/v1/chat/completions", Operation.CHAT),
+        (b"/openai/v1/chat/completions", Operation.CHAT),
+        (b"/v1/completions", Operation.TEXT_COMPLETION),
+        (b"/v1/responses", Operation.CHAT),
+        (b"/v1/messages", Operation.MESSAGES),
+        (b"/v1/messages/count_tokens", Operation.OTHER),
+        (b"/v1/embeddings", Operation.EMBEDDINGS),
+        (b"/rerank", Operation.RERANK),
+        (b"/v1/audio/speech", Operation.OTHER),
+        (b"/", Operation.OTHER),
     ],
 )
-def test_calls(path: bytes, call: Call) -> None:
-    assert Call.of(path) is call
+def test_calls(path: bytes, call: Operation) -> None:
+    assert Operation.of(path) is call

@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.worlds.fake_exchange import FakeExchange
 from tests.support.worlds.gateway_chain import ONE, Door, table
-from tidegate.gateway.resilience.shadow import ALL_BYTES, BODY_BYTES, MOST
+from tidegate.gateway.resilience.shadow import ALL_BYTES, BODY_BYTES, MAX_COPIES
 from tidegate.records.gateway_sample import ShadowSeen
 from tidegate.records.route_table import GroupRoute, Hedging, ReplicaRoute, RevisionRoute, RouteTable
 
@@ -214,7 +214,7 @@ def test_only_so_many_bytes_are_kept_for_copies() -> None:
 def test_only_so_many_copies_are_on_their_way() -> None:
     door = Door(shadowed(queue_requests=10_000))
     door.ready(ONE, *range(1, 1000))
-    asked = [door.arrive() for _ in range(MOST + 7)]
+    asked = [door.arrive() for _ in range(MAX_COPIES + 7)]
     assert seen(door).skipped == 7
     for one in asked:
         one.answered(door.now)

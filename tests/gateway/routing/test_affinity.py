@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from tests.support.worlds.fake_exchange import request
-from tidegate.activator.prefixes import BLOCK_BYTES, MOST_BLOCKS, chain
+from tidegate.activator.prefixes import BLOCK_BYTES, MAX_BLOCKS, block_hashes
 from tidegate.gateway.routing.affinity import PROMPT_BYTES, hash_key
 from tidegate.gateway.routing.match import Call, Target
 from tidegate.gateway.routing.request_state import RequestState
-from tidegate.wire.bodies.openai import Asked, read_request
+from tidegate.wire.bodies.openai import CallRequest, read_request
 
 
 class Seen:
@@ -37,7 +37,7 @@ class Seen:
         self.context = RequestState(Target(Call.WORK, None, model=model), b"1", b"")
         if is_read:
             asked = read_request(body)
-            assert type(asked) is Asked
+            assert type(asked) is CallRequest
             self.context.asked = asked
 
 
@@ -92,15 +92,15 @@ def test_a_conversation_keeps_its_chain_whatever_else_its_bodies_say(is_read: bo
 def test_what_is_looked_at_is_bounded() -> None:
     long = Seen(body=b'{"prompt": "' + b"a" * 300_000 + b'"}')
     blocks = key_of("prefix", long)
-    assert blocks is not None and len(blocks) == MOST_BLOCKS
+    assert blocks is not None and len(blocks) == MAX_BLOCKS
     key = key_of("prompt", long)
     assert key is not None and len(key) == PROMPT_BYTES and key.startswith(b'"aaa')
 
 
 def test_a_body_without_a_prompt_counts_from_its_first_byte_and_none_counts_not() -> None:
-    assert key_of("prefix", Seen(body=b"\x00binary")) == chain(b"\x00binary")
-    assert key_of("prefix", Seen(body=b'{"inputs": [1, 2]}')) == chain(b'{"inputs": [1, 2]}')
-    assert key_of("prefix", Seen(body=b'{"model": 7, ]')) == chain(b'{"model": 7, ]')
+    assert key_of("prefix", Seen(body=b"\x00binary")) == block_hashes(b"\x00binary")
+    assert key_of("prefix", Seen(body=b'{"inputs": [1, 2]}')) == block_hashes(b'{"inputs": [1, 2]}')
+    assert key_of("prefix", Seen(body=b'{"model": 7, ]')) == block_hashes(b'{"model": 7, ]')
     for rule in ("prefix", "prompt", "model"):
         assert key_of(rule, Seen()) is None
     assert key_of("prefix", Seen(), models=2) is None
@@ -108,14 +108,14 @@ def test_a_body_without_a_prompt_counts_from_its_first_byte_and_none_counts_not(
 
 def test_what_was_read_of_a_large_body_for_its_tokens_is_not_read_again() -> None:
     seen: Any = Seen(body=b'{"messages": ["' + b"a" * 20_000 + b'"], "model": "one"}')
-    told = Asked()
+    told = CallRequest()
     told.prompt_start = 1000  # Elsewhere, so that one sees who was asked.
     seen.context.tokens = SimpleNamespace(request=SimpleNamespace(asked=told))
-    assert key_of("prefix", seen) == chain(seen.body[1000:])
+    assert key_of("prefix", seen) == block_hashes(seen.body[1000:])
     assert key_of("prompt", seen) == seen.body[1000 : 1000 + PROMPT_BYTES]
-    assert key_of("prefix", seen, models=2) == chain(seen.body[13:]), "it did not tell the model"
+    assert key_of("prefix", seen, models=2) == block_hashes(seen.body[13:]), "it did not tell the model"
     told.model = "two"
-    assert key_of("prefix", seen, models=2) == chain(seen.body[1000:], b"two")
+    assert key_of("prefix", seen, models=2) == block_hashes(seen.body[1000:], b"two")
 
 
 def test_messages_of_grpc_have_a_model_and_no_prompt() -> None:

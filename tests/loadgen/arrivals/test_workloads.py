@@ -10,9 +10,9 @@ import pytest
 from tests.golden.hetsev_levels import windowed_rates
 from tidegate.loadgen.arrivals import shapes
 from tidegate.loadgen.arrivals.arrival import Arrival
+from tidegate.loadgen.arrivals.changes import Placement
 from tidegate.loadgen.arrivals.shapes import Load
 from tidegate.loadgen.arrivals.workloads import LANGUAGE, OLTUNES, THEMIS, THESIS, oltunes
-from tidegate.loadgen.traces.changes import Placement
 from tidegate.loadgen.traces.files import open_trace
 
 WINDOW_S = 15.0

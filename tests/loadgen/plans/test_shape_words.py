@@ -4,10 +4,10 @@ import random
 
 import pytest
 
+from tidegate.loadgen.arrivals.changes import Placement
 from tidegate.loadgen.arrivals.pace import LoadPhase
 from tidegate.loadgen.arrivals.shapes import times
 from tidegate.loadgen.plans import shape_words
-from tidegate.loadgen.traces.changes import Placement
 from tidegate.schema.yaml_nodes import Faults
 
 

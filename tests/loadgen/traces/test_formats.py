@@ -8,7 +8,7 @@ import pytest
 
 from tidegate.errors import InvalidInputError
 from tidegate.loadgen.arrivals.arrival import Arrival
-from tidegate.loadgen.traces.changes import Placement
+from tidegate.loadgen.arrivals.changes import Placement
 from tidegate.loadgen.traces.files import open_trace
 from tidegate.loadgen.traces.formats import Format
 

@@ -27,6 +27,7 @@ from typing import Any
 
 import h11
 
+from tests.support.deadline import within
 from tests.support.http.backend import close_all, read_request
 
 Case = dict[str, Any]
@@ -128,7 +129,7 @@ async def _read(reader: asyncio.StreamReader, request: bytes) -> Seen:
     parser.send(h11.Request(method=method, target="/", headers=[("host", "a"), *length]))
     parser.send(h11.EndOfMessage())
     try:
-        async with asyncio.timeout(WAIT_S):
+        async with within(WAIT_S):
             while not seen.complete:
                 data = await reader.read(65536)
                 seen.received += data

@@ -31,16 +31,13 @@ ASKED_TIMES = 500
 """Ten seconds, for the last cancel to be heard on a machine that has other work."""
 
 
-def ways(corpus: str, kinds: Sequence[str] = KINDS) -> list[ParameterSet]:
-    """Returns parameters ``kind, loop``; tests of one way share the run of a corpus, so they stay together."""
-    return [_way(corpus, kind, loop) for kind in kinds for loop in sorted(LOOPS)]
-
-
-def _way(corpus: str, kind: str, loop: str) -> ParameterSet:
-    marks = [pytest.mark.xdist_group(f"{corpus}-{kind}-{loop}")]
-    if (kind, loop) in SELDOM:
-        marks.append(pytest.mark.deep)
-    return pytest.param(kind, loop, id=f"{kind}-{loop}", marks=marks)
+def ways(kinds: Sequence[str] = KINDS) -> list[ParameterSet]:
+    """Returns parameters ``kind, loop``."""
+    return [
+        pytest.param(kind, loop, id=f"{kind}-{loop}", marks=[pytest.mark.deep] if (kind, loop) in SELDOM else [])
+        for kind in kinds
+        for loop in sorted(LOOPS)
+    ]
 
 
 @dataclass(slots=True)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tidegate.wire.grpc.first_message import MESSAGE_HEAD
-from tidegate.wire.http2 import grpc_fields as grpc
+from tidegate.wire.http2 import grpc_fields
 from tidegate.wire.http2.block_memory import RESPONSE, Block, Blocks
 from tidegate.wire.http2.events import BODY, HEAD, RESET, TRAILERS
 from tidegate.wire.http2.hpack import literal
@@ -132,7 +132,7 @@ class Client(asyncio.Transport):
                 call.reset = value
             if kind in (HEAD, TRAILERS) and value.grpc_status is not None:
                 call.status = value.grpc_status
-                call.message = grpc.decode_message(value.get(b"grpc-message") or b"")
+                call.message = grpc_fields.decode_message(value.get(b"grpc-message") or b"")
             if ends or kind in (RESET, TRAILERS):
                 call.is_over.set()
             call.changed.set()

@@ -10,7 +10,7 @@ from typing import Any, cast
 from tests.support.deadline import Patience
 from tests.support.http2.capture import H2Capture
 from tests.support.http2.view import PROBED, WAIT_S, Case, View, probe_call, step_bytes
-from tidegate.wire.http2 import frames as wire
+from tidegate.wire.http2 import frames
 
 POLL_S = 0.01
 TAKEN_WITHIN_S = 2.0
@@ -104,7 +104,7 @@ async def is_alive(address: Address) -> bool:
     view = View({"name": "alive"}, client.write)
     client.on_data = view.received
     patience = Patience(ANSWERED_WITHIN_S)
-    client.write(wire.PREFACE + wire.settings() + probe_call(1, 4096))
+    client.write(frames.PREFACE + frames.settings() + probe_call(1, 4096))
     try:
         while not patience.is_over:
             if view.is_ok(1, PROBED):

@@ -17,7 +17,7 @@ from typing import Any
 from hpack import Decoder, HPACKError
 
 from tests.support.http2.echo import PROBE, Call, Record, message
-from tidegate.wire.http2 import frames as wire
+from tidegate.wire.http2 import frames
 from tidegate.wire.http2.hpack import literal
 
 Case = dict[str, Any]
@@ -55,7 +55,7 @@ def moved(data: bytes, by: int) -> bytes:
         return data
     changed, at = bytearray(data), 0
     while at < len(data):
-        head, _, number = wire.read_head(data, at)
+        head, _, number = frames.read_head(data, at)
         if number:
             changed[at + 5 : at + 9] = (number + by).to_bytes(4, "big")
         at += 9 + (head >> 8)
@@ -80,8 +80,8 @@ def call_block(path: str, *more: tuple[bytes, bytes], table: int = 0) -> bytes:
 def probe_call(number: int, table: int) -> bytes:
     """A valid unary call on a stream, for a peer that announced a table of that size."""
     body = message(b"probe")
-    head = wire.headers(number, call_block(PROBE, table=table), 0, FRAME_BYTES)
-    return head + wire.frame_head(len(body) << 8, wire.END_STREAM, number) + body
+    head = frames.headers(number, call_block(PROBE, table=table), 0, FRAME_BYTES)
+    return head + frames.frame_head(len(body) << 8, frames.END_STREAM, number) + body
 
 
 PROBED = {"data": base64.b64encode(message(b"probe")).decode()}
@@ -151,7 +151,7 @@ class View:
         data = self._held + data
         at = 0
         while len(data) - at >= 9:
-            head, flags, number = wire.read_head(data, at)
+            head, flags, number = frames.read_head(data, at)
             end = at + 9 + (head >> 8)
             if head >> 8 > FRAME_BYTES:
                 self.faults.append(f"a frame of {head >> 8} bytes, or none at all: {data[at : at + 20]!r}")
@@ -165,30 +165,30 @@ class View:
 
     def _frame(self, kind: int, flags: int, number: int, payload: bytes) -> None:
         answer = self.answers.setdefault(number, Answer())
-        if kind in (wire.HEADERS, wire.CONTINUATION):
+        if kind in (frames.HEADERS, frames.CONTINUATION):
             self._pieces += payload
-            if flags & wire.END_HEADERS:
+            if flags & frames.END_HEADERS:
                 self._block(answer)
-        elif kind == wire.DATA:
+        elif kind == frames.DATA:
             answer.data += payload
-        elif kind == wire.RST_STREAM:
+        elif kind == frames.RST_STREAM:
             if answer.reset is None:
-                answer.reset = wire.read_word(payload)[0]
-        elif kind == wire.GOAWAY:
-            self.goaways.append(wire.read_word(payload, 4)[0])
-        elif kind == wire.SETTINGS:
-            if flags & wire.ACK:
+                answer.reset = frames.read_word(payload)[0]
+        elif kind == frames.GOAWAY:
+            self.goaways.append(frames.read_word(payload, 4)[0])
+        elif kind == frames.SETTINGS:
+            if flags & frames.ACK:
                 self.settings_acks += 1
             else:
                 self.unacked_settings += 1
-                told = dict(wire.read_settings(payload))
-                self.table = told.get(wire.HEADER_TABLE_SIZE, self.table)
-                self.initial_window = told.get(wire.INITIAL_WINDOW_SIZE, self.initial_window)
-        elif kind == wire.WINDOW_UPDATE:
-            self.credit[number] = self.credit.get(number, 0) + wire.read_word(payload)[0]
-        elif kind == wire.PING:
-            (self.pongs if flags & wire.ACK else self.unacked_pings).append(payload)
-        if kind in (wire.HEADERS, wire.DATA) and flags & wire.END_STREAM:
+                told = dict(frames.read_settings(payload))
+                self.table = told.get(frames.HEADER_TABLE_SIZE, self.table)
+                self.initial_window = told.get(frames.INITIAL_WINDOW_SIZE, self.initial_window)
+        elif kind == frames.WINDOW_UPDATE:
+            self.credit[number] = self.credit.get(number, 0) + frames.read_word(payload)[0]
+        elif kind == frames.PING:
+            (self.pongs if flags & frames.ACK else self.unacked_pings).append(payload)
+        if kind in (frames.HEADERS, frames.DATA) and flags & frames.END_STREAM:
             answer.ended = True
 
     def _block(self, answer: Answer) -> None:
@@ -220,9 +220,9 @@ class View:
     def acknowledge(self) -> None:
         """All SETTINGS and PINGs that came so far."""
         for _ in range(self.unacked_settings):
-            self._send(wire.frame_head(wire.SETTINGS, wire.ACK, 0))
+            self._send(frames.frame_head(frames.SETTINGS, frames.ACK, 0))
         for payload in self.unacked_pings:
-            self._send(wire.ping(payload, wire.ACK))
+            self._send(frames.ping(payload, frames.ACK))
         self.unacked_settings = 0
         self.unacked_pings.clear()
 
@@ -338,10 +338,10 @@ class View:
             if "send" not in step and "send_z" not in step:
                 continue
             for data in step_bytes(step):
-                at = len(wire.PREFACE) if data.startswith(wire.PREFACE) else 0
+                at = len(frames.PREFACE) if data.startswith(frames.PREFACE) else 0
                 while len(data) - at >= 9:
-                    head, flags, _ = wire.read_head(data, at)
-                    ended += head & 255 in (wire.HEADERS, wire.DATA) and bool(flags & wire.END_STREAM)
+                    head, flags, _ = frames.read_head(data, at)
+                    ended += head & 255 in (frames.HEADERS, frames.DATA) and bool(flags & frames.END_STREAM)
                     at += 9 + (head >> 8)
         return ended
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from tests.support.worlds.h2_world import ANSWER, block, status
 from tests.support.worlds.virtual_loop import VirtualLoop
-from tidegate.wire.http2 import frames as wire
+from tidegate.wire.http2 import frames
 from tidegate.wire.http2.block_memory import REQUEST, Blocks
 from tidegate.wire.http2.events import BODY
 from tidegate.wire.http2.roles import H2Server
@@ -87,7 +87,7 @@ class GrpcScript:
         self.messages, self.code, self.wait_s = messages, code, wait_s
         self.bodies: list[bytes] = []
         self._engine = H2Server(Blocks(REQUEST))
-        self._engine._out.append(wire.settings())
+        self._engine._out.append(frames.settings())
 
     def __call__(self, data: bytes) -> list[Piece]:
         for kind, stream, value, ends in self._engine.receive(data, 0.0):

@@ -5,8 +5,9 @@ from typing import Any
 
 from tests.support.worlds.fake_exchange import FakeExchange, Pool, request
 from tests.support.worlds.quota_counters import FakeQuotaCounters
-from tidegate.activator.commands import Activate, Command
+from tidegate.activator.commands import Activate
 from tidegate.activator.room import WaitingRoom
+from tidegate.activator.state.bind import Command
 from tidegate.flow.messages import Grant, State, Welcome
 from tidegate.function import ConcurrencyUnit
 from tidegate.gateway.access.quota_pool import Decided

@@ -12,7 +12,7 @@ from tidegate.aio.proxy.http1_connection import ServerConn
 from tidegate.aio.proxy.server import Limits, ProxyServer
 from tidegate.aio.upstream.http2 import H2Pool, H2Upstream
 from tidegate.aio.upstream.pool import UpstreamPool
-from tidegate.wire.http2 import frames as wire
+from tidegate.wire.http2 import frames
 from tidegate.wire.http2.block_memory import REQUEST, RESPONSE, Block, Blocks
 from tidegate.wire.http2.events import BODY, CLOSING, FAILED, HEAD, RESET, TRAILERS, Event
 from tidegate.wire.http2.hpack import literal
@@ -106,7 +106,7 @@ class Upstream:
         self.heads: list[Block] = []
         self.bodies: dict[int, bytes] = {}
         self.events: list[Event] = []
-        self.engine._out.append(wire.settings(*settings))
+        self.engine._out.append(frames.settings(*settings))
         self.passes = True
         """Whether it takes what comes: gives credit for it."""
 

@@ -3,7 +3,7 @@
 from collections import Counter
 
 from tidegate.flow.quota import Budget, Reservation
-from tidegate.store.counters import Asking, Short, Wanted
+from tidegate.store.counters import Asking, ShortBudget, Wanted
 
 
 class FakeQuotaCounters:
@@ -14,14 +14,14 @@ class FakeQuotaCounters:
         self.knows = True
         self.is_lost = False
 
-    def try_all(self, wanted: Wanted) -> tuple[Reservation, ...] | Short | Asking:
+    def try_all(self, wanted: Wanted) -> tuple[Reservation, ...] | ShortBudget | Asking:
         return self.answer(wanted) if self.knows else Asking(())
 
-    def answer(self, wanted: Wanted) -> tuple[Reservation, ...] | Short:
+    def answer(self, wanted: Wanted) -> tuple[Reservation, ...] | ShortBudget:
         """What the pool says."""
         for at, (budget, amount) in enumerate(wanted):
             if self.taken[budget] + amount > budget.amount:
-                return Short(at, float("inf") if amount > budget.amount else 12.3)
+                return ShortBudget(at, float("inf") if amount > budget.amount else 12.3)
         self.taken.update(dict(wanted))
         return tuple(Reservation(budget, 0, amount) for budget, amount in wanted)
 

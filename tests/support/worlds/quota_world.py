@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from tidegate.flow.quota import Ask, Budget, Pool, QuotaReport, Quotas, Refused, Reservation
+from tidegate.flow.quota import Ask, Budget, GatewayQuotas, Pool, QuotaReport, Refused, Reservation
 
 TIMEOUT_S = 0.25
 
@@ -29,7 +29,7 @@ class QuotaWorld:
         self.now = 0.0
         self.lost = lost
         self.pool = Pool()
-        self.gateways = [Quotas(members=gateways) for _ in range(gateways)]
+        self.gateways = [GatewayQuotas(members=gateways) for _ in range(gateways)]
         self.tally = Tally()
         self.held_at_most = 0
         self._held = 0

@@ -14,8 +14,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from tests.support.worlds.routes import table
-from tidegate.activator.commands import Activate, Bind, Link, Refuse, Send, Unlink
+from tidegate.activator.commands import Activate, Link, Refuse, Send, Unlink
 from tidegate.activator.room import WaitingRoom
+from tidegate.activator.state.bind import Bind
 from tidegate.flow import slots
 from tidegate.flow.fair_queue import TenantCharge
 from tidegate.flow.messages import (
@@ -183,7 +184,8 @@ class Worker:
     def act(self) -> None:
         """Carries out what the room wants, then ends the loop turn."""
         while self.room.out or self.room.unsettled:
-            commands, self.room.out = self.room.out, []
+            commands = self.room.out[:]
+            self.room.out.clear()
             for command in commands:
                 if isinstance(command, Bind):
                     assert isinstance(command.request, Job)
@@ -329,7 +331,7 @@ class World:
         """Work that waits for no slot."""
         job = Job(len(self.jobs), inferences, worker.index, self.now, is_spare=True)
         self.jobs.append(job)
-        bind = worker.room.spare(job, "f-00001", inferences, self.now)
+        bind = worker.room.take_idle_slot(job, "f-00001", inferences, self.now)
         if bind is None:
             job.ends(End.REFUSED)
         else:
@@ -342,7 +344,7 @@ class World:
         """The client goes away."""
         flight = worker.flights.get(job)
         if flight is None:
-            assert worker.room.leave(job, self.now)
+            assert worker.room.withdraw(job, self.now)
         else:
             worker.room.aborted(flight.bind, self.now)
             self._abort(flight)
@@ -362,7 +364,7 @@ class World:
         worker.act()
 
     def crash_replica(self, replica: Replica) -> None:
-        """The pair of processes dies and starts anew under the same name."""
+        """Ends the pair of processes and starts it again under the same name."""
         for flight in replica.flights:
             flight.credit = None
             self._breaks(flight)
@@ -405,7 +407,7 @@ class World:
             replica.act()
 
     def advance(self, seconds: float) -> None:
-        """Time passes; whoever runs and has a timer due wakes."""
+        """Lets time pass; each party with a due timer wakes."""
         self.now += seconds
         self.wake()
 
@@ -576,7 +578,7 @@ class World:
     def _keeps(self, flight: Flight) -> None:
         worker = flight.worker
         if not flight.aborted and worker.life == flight.life and worker.flights.get(flight.job) is flight:
-            worker.room.keeps(flight.bind)
+            worker.room.keep_credit(flight.bind)
 
     def _answered(self, flight: Flight, keep: bool) -> None:
         worker = flight.worker

@@ -4,8 +4,9 @@ import random
 import re
 
 from tests.support.worlds.routes import table
-from tidegate.activator.commands import Activate, Affinity, Bind, Link, Refuse, Send, Unlink
+from tidegate.activator.commands import Activate, Link, Refuse, Send, Unlink
 from tidegate.activator.room import WaitingRoom
+from tidegate.activator.state.bind import Affinity, Bind
 from tidegate.flow.fair_queue import TenantCharge
 from tidegate.flow.messages import Grant, ProxyMessage, State, Welcome, encode_message
 from tidegate.function import ConcurrencyUnit
@@ -28,7 +29,8 @@ class Lobby:
         """What the room did since it was last asked, the end of the loop turn included."""
         if self.room.unsettled:
             self.room.settle(now)
-        commands, self.room.out = self.room.out, []
+        commands = self.room.out[:]
+        self.room.out.clear()
         lines = []
         for command in commands:
             match command:
@@ -111,6 +113,6 @@ def lobby(*replicas: str, **settings: object) -> Lobby:
     """One function ``f`` with these replicas in one group, linked and not yet heard."""
     one = Lobby(table([(replica, "cpu") for replica in replicas], **settings))  # type: ignore[arg-type]  # passed on
     one.arrive("first")
-    one.room.leave("first", 0.0)
+    one.room.withdraw("first", 0.0)
     one.did()
     return one

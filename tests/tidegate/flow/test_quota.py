@@ -11,11 +11,11 @@ from tidegate.flow.quota import (
     BATCH,
     Ask,
     Budget,
+    GatewayQuotas,
     Pool,
     QuotaAnswer,
     QuotaGrant,
     QuotaReport,
-    Quotas,
     Refused,
     Reservation,
 )
@@ -25,11 +25,13 @@ RPM = Budget("rpm", 2400, 60)
 UNEVEN = (0.7, 0.2, 0.08, 0.02)
 
 
-def exchange(quotas: Quotas, pool: Pool, now: float, member: str = "a") -> None:
+def exchange(quotas: GatewayQuotas, pool: Pool, now: float, member: str = "a") -> None:
     quotas.answer(pool.exchange(member, quotas.take(now), now), now)
 
 
-def granted(quotas: Quotas, pool: Pool, budget: Budget, amount: int, now: float, member: str = "a") -> Reservation:
+def granted(
+    quotas: GatewayQuotas, pool: Pool, budget: Budget, amount: int, now: float, member: str = "a"
+) -> Reservation:
     """Reserves, over one exchange where needed."""
     verdict = quotas.reserve(budget, amount, now)
     if isinstance(verdict, Ask):
@@ -40,7 +42,7 @@ def granted(quotas: Quotas, pool: Pool, budget: Budget, amount: int, now: float,
 
 
 def test_a_first_request_asks_and_those_after_it_do_not() -> None:
-    quotas, pool, asks = Quotas(), Pool(), []
+    quotas, pool, asks = GatewayQuotas(), Pool(), []
     for request in range(200):
         now = request * 0.01
         if isinstance(quotas.reserve(MINUTE, 1, now), Ask):
@@ -55,7 +57,7 @@ def test_a_first_request_asks_and_those_after_it_do_not() -> None:
 
 
 def test_spent_is_refused_without_asking_and_the_next_window_is_whole() -> None:
-    quotas, pool = Quotas(), Pool()
+    quotas, pool = GatewayQuotas(), Pool()
     granted(quotas, pool, MINUTE, 6000, 1.0)
     verdict = quotas.reserve(MINUTE, 1, 1.1)
     assert isinstance(verdict, Refused)
@@ -65,11 +67,11 @@ def test_spent_is_refused_without_asking_and_the_next_window_is_whole() -> None:
 
 
 def test_more_than_the_budget_ever_has() -> None:
-    assert Quotas().reserve(MINUTE, 6001, 0) == Refused(math.inf)
+    assert GatewayQuotas().reserve(MINUTE, 6001, 0) == Refused(math.inf)
 
 
 def test_what_comes_back_and_what_is_owed() -> None:
-    quotas, pool = Quotas(), Pool()
+    quotas, pool = GatewayQuotas(), Pool()
     first = granted(quotas, pool, MINUTE, 1000, 1.0)
     quotas.settle(first, 400, 2.0)
     assert quotas.read(MINUTE, 2.0).used == 400
@@ -77,7 +79,7 @@ def test_what_comes_back_and_what_is_owed() -> None:
     quotas.settle(second, 5700, 3.0)
     assert quotas.read(MINUTE, 3.0).used == 6100
     exchange(quotas, pool, 4.0)
-    other = Quotas()
+    other = GatewayQuotas()
     assert isinstance(other.reserve(MINUTE, 1, 4.0), Ask)
     exchange(other, pool, 4.0, "b")
     assert isinstance(other.reserve(MINUTE, 1, 4.0, is_again=True), Refused)
@@ -85,7 +87,7 @@ def test_what_comes_back_and_what_is_owed() -> None:
 
 
 def test_of_a_window_that_is_over_only_more_counts() -> None:
-    quotas, pool = Quotas(), Pool()
+    quotas, pool = GatewayQuotas(), Pool()
     first, second = (granted(quotas, pool, MINUTE, 100, 1.0) for _ in range(2))
     quotas.settle(first, 10, 61.0)
     assert quotas.read(MINUTE, 61.0).used == 0
@@ -101,7 +103,7 @@ def test_a_report_that_is_lost_or_comes_twice_changes_nothing() -> None:
 
 
 def test_a_pool_that_forgot_knows_all_after_one_report_of_each() -> None:
-    one, other, pool = Quotas(), Quotas(), Pool()
+    one, other, pool = GatewayQuotas(), GatewayQuotas(), Pool()
     granted(one, pool, MINUTE, 3000, 1.0, "a")
     granted(other, pool, MINUTE, 2900, 1.0, "b")
     pool = Pool()
@@ -112,7 +114,7 @@ def test_a_pool_that_forgot_knows_all_after_one_report_of_each() -> None:
 
 
 def test_what_a_report_gives_back_is_not_spent_while_it_is_under_way() -> None:
-    quotas, pool = Quotas(), Pool()
+    quotas, pool = GatewayQuotas(), Pool()
     quotas.settle(granted(quotas, pool, MINUTE, 5000, 1.0), 0, 2.0)
     assert isinstance(quotas.reserve(MINUTE, 1, 2.0), Reservation), "it holds 5000"
     reports = quotas.take(3.0)
@@ -122,7 +124,7 @@ def test_what_a_report_gives_back_is_not_spent_while_it_is_under_way() -> None:
 
 
 def test_what_a_report_gives_back_may_be_asked_for_at_once() -> None:
-    quotas, pool = Quotas(), Pool()
+    quotas, pool = GatewayQuotas(), Pool()
     quotas.settle(granted(quotas, pool, MINUTE, 5500, 1.0), 0, 1.1)
     quotas.take(1.4)
     assert isinstance(quotas.reserve(MINUTE, 4000, 1.4), Ask), "it is not spent"
@@ -130,8 +132,8 @@ def test_what_a_report_gives_back_may_be_asked_for_at_once() -> None:
 
 @pytest.mark.parametrize("skew_s", [-3600, -50, 50, 3600])
 def test_windows_are_cut_by_the_clock_of_the_pool(skew_s: float) -> None:
-    """A gateway whose clock is wrong counts in the pool's window from the first answer on."""
-    quotas, pool, now = Quotas(), Pool(), 7205.0
+    """A gateway with a wrong clock counts in the pool's window from the first answer on."""
+    quotas, pool, now = GatewayQuotas(), Pool(), 7205.0
     assert isinstance(quotas.reserve(MINUTE, 1, now + skew_s), Ask)
     quotas.answer(pool.exchange("a", quotas.take(now + skew_s), now), now + skew_s)
     while isinstance(verdict := quotas.reserve(MINUTE, 1, now + skew_s, is_again=True), Ask):
@@ -142,7 +144,7 @@ def test_windows_are_cut_by_the_clock_of_the_pool(skew_s: float) -> None:
 
 
 def test_the_share_of_a_gateway_that_is_gone() -> None:
-    """What it has used counts on; what it held is free again."""
+    """Its use counts on; the amount that it held is free again."""
     pool = Pool()
     pool.exchange("dead", [QuotaReport(MINUTE, 0, 1000, 500)], 1.0)
     assert pool.exchange("b", [QuotaReport(MINUTE, 0, 0, 6000)], 2.0).grants[0].ceiling == 4500
@@ -158,7 +160,7 @@ def test_a_bound_gets_back_what_a_gateway_that_is_gone_held() -> None:
 
 
 def test_a_bound_of_a_gateway_that_is_gone_is_forgotten() -> None:
-    """Also where nobody else ever has it: gateways that were killed do not pile up here."""
+    """Also if no other gateway ever has it: gateways that were killed do not pile up here."""
     pool = Pool()
     pool.exchange("dead", [QuotaReport(Budget("waiting", 100), 0, 60, 0)], 1.0)
     pool.exchange("b", (), 5.0)
@@ -169,7 +171,7 @@ def test_a_bound_of_a_gateway_that_is_gone_is_forgotten() -> None:
 
 def test_on_its_own_and_back() -> None:
     """Four gateways: each gets a quarter of what was nobody's, of the next window a quarter, then what it asks for."""
-    pool, quotas = Pool(), Quotas(members=4)
+    pool, quotas = Pool(), GatewayQuotas(members=4)
     for member in "bcd":
         pool.exchange(member, [], 1.0)
     granted(quotas, pool, MINUTE, 2000, 1.0)
@@ -188,14 +190,14 @@ def test_on_its_own_and_back() -> None:
 
 
 def test_a_budget_below_the_number_of_gateways_is_not_nothing() -> None:
-    quotas, small = Quotas(members=4), Budget("small", 2, 60)
+    quotas, small = GatewayQuotas(members=4), Budget("small", 2, 60)
     quotas.failed()
     assert isinstance(quotas.reserve(small, 1, 0), Reservation)
     assert isinstance(quotas.reserve(small, 1, 0), Refused)
 
 
 def test_idle_keys_are_forgotten_and_their_shares_return() -> None:
-    quotas, pool = Quotas(), Pool()
+    quotas, pool = GatewayQuotas(), Pool()
     reservation = granted(quotas, pool, Budget("held", 10), 1, 0.0)
     for tenant in range(3):
         granted(quotas, pool, Budget(str(tenant), 6000, 60), 1, 0.0)
@@ -218,7 +220,7 @@ def test_windows_that_are_over_are_looked_for_once_a_second() -> None:
 
 
 def test_many_keys_go_in_several_exchanges() -> None:
-    quotas = Quotas()
+    quotas = GatewayQuotas()
     for tenant in range(BATCH + 5):
         quotas.reserve(Budget(str(tenant), 10, 60), 1, 0.0)
     assert len(quotas.take(0.0)) == BATCH
@@ -230,7 +232,7 @@ def test_many_keys_go_in_several_exchanges() -> None:
 def test_keys_that_a_full_exchange_leaves_out_come_first_in_the_next() -> None:
     """Three exchanges' worth of keys with a quota a second, of which the first ones are due again and again; nor does
     a caller who asks for one more time put its key behind them."""
-    quotas, heard = Quotas(), set[str]()
+    quotas, heard = GatewayQuotas(), set[str]()
     budgets = [Budget(str(tenant), 1000, 1) for tenant in range(3 * BATCH)]
     for exchange_number in range(6):
         now = exchange_number * 0.06
@@ -245,7 +247,7 @@ def test_keys_that_a_full_exchange_leaves_out_come_first_in_the_next() -> None:
 @pytest.mark.parametrize("is_part", [False, True])
 def test_a_pool_that_is_another_hears_also_of_keys_without_news(is_part: bool) -> None:
     """Spent long ago, nothing to tell since; then the pool's process is another one, or answers for a part."""
-    quotas, pool, now = Quotas(), Pool(), 1.0
+    quotas, pool, now = GatewayQuotas(), Pool(), 1.0
     granted(quotas, pool, Budget("small", 100, 60), 60, now)
     while now < 20.0:
         exchange(quotas, pool, now := max(now + 0.01, quotas.next_wakeup()))
@@ -342,7 +344,7 @@ def test_a_bound_over_four_gateways() -> None:
 
 def test_gateways_that_have_not_reported_yet_have_their_even_part_too() -> None:
     """The pool knows of one gateway; there are two, and the other one's first request comes when the pool is gone."""
-    budget, quotas = Budget("k", 40, 1.0), Quotas(members=2)
+    budget, quotas = Budget("k", 40, 1.0), GatewayQuotas(members=2)
     quotas.take(0.0)
     quotas.answer(QuotaAnswer((), 0.0, 1), 0.0)
     quotas.failed()
@@ -352,7 +354,7 @@ def test_gateways_that_have_not_reported_yet_have_their_even_part_too() -> None:
 
 def test_an_answer_that_comes_after_the_gateway_went_on_alone_is_taken() -> None:
     """A request stops waiting for the pool while its reports are under way; then the answer comes after all."""
-    quotas, pool = Quotas(members=2), Pool()
+    quotas, pool = GatewayQuotas(members=2), Pool()
     assert isinstance(quotas.reserve(MINUTE, 1, 1.0), Ask)
     reports = quotas.take(1.0)
     quotas.failed()
@@ -364,7 +366,7 @@ def test_an_answer_that_comes_after_the_gateway_went_on_alone_is_taken() -> None
 
 
 def test_a_lowered_budget_holds_at_once_whatever_was_granted_or_is_settled() -> None:
-    quotas, pool, before = Quotas(), Pool(), []
+    quotas, pool, before = GatewayQuotas(), Pool(), []
     for step in range(50):
         before.append(granted(quotas, pool, MINUTE, 1, 1.0 + step / 100))
         exchange(quotas, pool, 1.0 + step / 100)

@@ -1,4 +1,4 @@
-"""The table itself: every row is usable, its default is the record's, and what it reads lands where it says."""
+"""The table itself: every row is usable, its default is the record's, and it fills the field that it names."""
 
 import pytest
 

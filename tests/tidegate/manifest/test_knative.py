@@ -1,4 +1,4 @@
-"""Knative Services: what becomes of each part, and what is told about the parts that have no effect here."""
+"""Knative Services: the result of each part, and the warnings about parts without effect here."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -25,7 +25,7 @@ spec:
 
 
 def service(context: ParseContext, *, container: str = "", annotations: str = "", top: str = "") -> Parsed:
-    """The plain Service with lines added to its container, its template's annotations and its top."""
+    """Returns the plain Service with lines added to its container, its template's annotations and its top."""
     metadata = f"    metadata: {{annotations: {{{annotations}}}}}\n" if annotations else ""
     text = PLAIN.replace("  template:\n", f"  template:\n{metadata}")
     return read(

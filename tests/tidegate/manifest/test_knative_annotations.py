@@ -1,4 +1,4 @@
-"""What Knative's webhook would say of a revision's annotations."""
+"""Verdicts of Knative's webhook on a revision's annotations."""
 
 import pytest
 

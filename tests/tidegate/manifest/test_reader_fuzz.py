@@ -1,4 +1,4 @@
-"""Whatever the text: functions, or InvalidInputError. Nothing else, and quickly."""
+"""Any text yields functions or InvalidInputError. Nothing else, and quickly."""
 
 from dataclasses import replace
 from pathlib import Path

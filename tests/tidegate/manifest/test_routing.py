@@ -1,4 +1,4 @@
-"""What ``hash-on`` may say, and that the gateway reads each word of it."""
+"""Values of ``hash-on``, each of which the gateway reads."""
 
 import pytest
 

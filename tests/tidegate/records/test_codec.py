@@ -1,4 +1,4 @@
-"""Lines of JSON out of a stream: what ends a line, and what does not."""
+"""Lines of JSON from a stream: the bytes that end a line, and those that do not."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Records survive the wire, and what is no record is refused with the place of the fault."""
+"""Records survive encoding, and invalid bytes are refused with the place of the fault."""
 
 import json
 

@@ -15,10 +15,10 @@ from tidegate.aio.admin.endpoint import Request
 from tidegate.runtime import openai
 from tidegate.runtime.embeddings import MAX_TEXTS, embedder
 from tidegate.runtime.execute.model import Inputs, Outputs
-from tidegate.runtime.metrics import Counters
+from tidegate.runtime.metrics import RuntimeCounters
 from tidegate.runtime.protocols.tensors import BYTES, Tensor
 from tidegate.runtime.protocols.v2 import ModelSpec, TensorSpec
-from tidegate.runtime.service import Infer, Service
+from tidegate.runtime.service import Infer, ModelService
 
 TEXTS = ModelSpec(
     platform="test",
@@ -58,7 +58,7 @@ def ask(
     spec: ModelSpec = TEXTS,
     infer: Infer | None = None,
 ) -> tuple[int, Any]:
-    service = Service(("m", "org/n"), Counters(), body_bytes=1 << 20, openai=openai.answer)
+    service = ModelService(("m", "org/n"), RuntimeCounters(), body_bytes=1 << 20, openai=openai.answer)
     service.start(spec, infer or bounded(spec), lambda: 0)
     body = document if isinstance(document, bytes) else json.dumps(document).encode()
     headers = {"content-encoding": "gzip"} if body[:2] == b"\x1f\x8b" else {}

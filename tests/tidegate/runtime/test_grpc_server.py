@@ -15,11 +15,11 @@ from tidegate.runtime.errors import ModelError, RequestError
 from tidegate.runtime.execute.model import Inputs, Outputs
 from tidegate.runtime.grpc_server import STALLED_S, GrpcServer
 from tidegate.runtime.grpc_service import GrpcService
-from tidegate.runtime.metrics import Counters
+from tidegate.runtime.metrics import RuntimeCounters
 from tidegate.runtime.protocols.tensors import Tensor
 from tidegate.runtime.protocols.v2 import ModelSpec, TensorSpec
-from tidegate.runtime.service import Service
-from tidegate.wire.grpc import messages as protos
+from tidegate.runtime.service import ModelService
+from tidegate.wire.grpc import messages
 from tidegate.wire.grpc.protobuf import Message
 from tidegate.wire.http2.grpc_fields import (
     DEADLINE_EXCEEDED,
@@ -49,8 +49,8 @@ class World:
     """One model server with one client."""
 
     def __init__(self, infer: Callable[[Inputs], Awaitable[Outputs]] | None = double, *, takes: bool = True) -> None:
-        self.counters = Counters()
-        self.service = Service(("m", "n"), self.counters, body_bytes=BODY_BYTES)
+        self.counters = RuntimeCounters()
+        self.service = ModelService(("m", "n"), self.counters, body_bytes=BODY_BYTES)
         if infer is not None:
             self.service.start(SPEC, infer, lambda: 0)
         self.server = GrpcServer(GrpcService(self.service), body_bytes=BODY_BYTES)
@@ -71,13 +71,13 @@ class World:
 def request(*values: float, model: str = "m", **fields: Any) -> bytes:
     entry = {"name": "x", "datatype": "FP32", "shape": [len(values)]}
     raw = struct.pack(f"<{len(values)}f", *values)
-    return protos.MODEL_INFER_REQUEST.encode(
+    return messages.MODEL_INFER_REQUEST.encode(
         {"model_name": model, "inputs": [entry], "raw_input_contents": [raw], **fields}
     )
 
 
 def outputs(message: bytes) -> list[float]:
-    (raw,) = protos.MODEL_INFER_RESPONSE.decode(message)["raw_output_contents"]
+    (raw,) = messages.MODEL_INFER_RESPONSE.decode(message)["raw_output_contents"]
     return list(struct.unpack(f"<{len(raw) // 4}f", raw))
 
 
@@ -92,21 +92,21 @@ def test_what_can_be_asked_of_the_server_and_the_model() -> None:
     async def main() -> None:
         world = World()
         service = "inference.GRPCInferenceService"
-        assert await world.ask(f"{service}/ServerLive", protos.SERVER_LIVE_REQUEST, protos.SERVER_LIVE_RESPONSE) == {
-            "live": True
-        }
-        ready = await world.ask(f"{service}/ServerReady", protos.SERVER_READY_REQUEST, protos.SERVER_READY_RESPONSE)
+        assert await world.ask(
+            f"{service}/ServerLive", messages.SERVER_LIVE_REQUEST, messages.SERVER_LIVE_RESPONSE
+        ) == {"live": True}
+        ready = await world.ask(f"{service}/ServerReady", messages.SERVER_READY_REQUEST, messages.SERVER_READY_RESPONSE)
         assert ready == {"ready": True}
         ready = await world.ask(
-            f"{service}/ModelReady", protos.MODEL_READY_REQUEST, protos.MODEL_READY_RESPONSE, name="n", version="1"
+            f"{service}/ModelReady", messages.MODEL_READY_REQUEST, messages.MODEL_READY_RESPONSE, name="n", version="1"
         )
         assert ready == {"ready": True}
         server = await world.ask(
-            f"{service}/ServerMetadata", protos.SERVER_METADATA_REQUEST, protos.SERVER_METADATA_RESPONSE
+            f"{service}/ServerMetadata", messages.SERVER_METADATA_REQUEST, messages.SERVER_METADATA_RESPONSE
         )
         assert server["name"] == "tidegate"
         model = await world.ask(
-            f"{service}/ModelMetadata", protos.MODEL_METADATA_REQUEST, protos.MODEL_METADATA_RESPONSE, name="m"
+            f"{service}/ModelMetadata", messages.MODEL_METADATA_REQUEST, messages.MODEL_METADATA_RESPONSE, name="m"
         )
         assert (model["name"], model["versions"], model["platform"]) == ("m", ["1"], "test")
         assert model["inputs"] == [{"name": "x", "datatype": "FP32", "shape": [-1]}]
@@ -133,7 +133,7 @@ def test_an_inference_is_answered_and_counted() -> None:
         (INFER, request(1, outputs=[{"name": "z"}]), INVALID_ARGUMENT, "unknown output 'z'"),
         (
             "/inference.GRPCInferenceService/ModelReady",
-            protos.MODEL_READY_REQUEST.encode({"name": "other"}),
+            messages.MODEL_READY_REQUEST.encode({"name": "other"}),
             NOT_FOUND,
             "unknown model 'other'",
         ),
@@ -141,7 +141,7 @@ def test_an_inference_is_answered_and_counted() -> None:
         ("/other.Service/Method", b"", UNIMPLEMENTED, "there is no method /other.Service/Method here"),
         (
             "/grpc.health.v1.Health/Check",
-            protos.HEALTH_REQUEST.encode({"service": "other"}),
+            messages.HEALTH_REQUEST.encode({"service": "other"}),
             NOT_FOUND,
             "unknown service 'other'; this server has inference.GRPCInferenceService, m, n",
         ),
@@ -187,8 +187,8 @@ def test_a_model_that_is_loading_is_unavailable_and_not_ready() -> None:
     async def main() -> None:
         world = World(None)
         assert await world.client.call(INFER, request(1)).ended() == (UNAVAILABLE, "model 'm' is still loading")
-        health = await world.ask("grpc.health.v1.Health/Check", protos.HEALTH_REQUEST, protos.HEALTH_RESPONSE)
-        assert health == {"status": protos.NOT_SERVING}
+        health = await world.ask("grpc.health.v1.Health/Check", messages.HEALTH_REQUEST, messages.HEALTH_RESPONSE)
+        assert health == {"status": messages.NOT_SERVING}
 
     run(main())
 
@@ -199,7 +199,7 @@ def test_a_stream_is_answered_in_order_and_a_bad_message_does_not_end_it() -> No
         await call.has(2)
         call.send(b"\xff", request(3, id="c"), ends=True)
         assert await call.ended() == (OK, "")
-        told = [protos.MODEL_STREAM_INFER_RESPONSE.decode(message) for message in call.messages]
+        told = [messages.MODEL_STREAM_INFER_RESPONSE.decode(message) for message in call.messages]
         assert [answer.get("error_message", "") for answer in told] == [
             "",
             "unknown model 'other'; this server has m, n",
@@ -221,7 +221,7 @@ def test_a_stream_goes_on_after_a_message_that_is_no_text() -> None:
     async def main() -> None:
         call = World(fail).client.call(STREAM, request(1, id="a"), request(2, id="b"))
         assert await call.ended() == (OK, "")
-        told = [protos.MODEL_STREAM_INFER_RESPONSE.decode(message) for message in call.messages]
+        told = [messages.MODEL_STREAM_INFER_RESPONSE.decode(message) for message in call.messages]
         assert [answer["error_message"] for answer in told] == ["?", "?"]
 
     run(main())
@@ -369,18 +369,18 @@ def test_what_is_no_grpc_is_told_in_http() -> None:
 def test_health_is_watched_until_the_server_stops() -> None:
     async def main() -> None:
         world = World(None)
-        known = world.client.call(WATCH, protos.HEALTH_REQUEST.encode({"service": "m"}))
-        unknown = world.client.call(WATCH, protos.HEALTH_REQUEST.encode({"service": "other"}))
+        known = world.client.call(WATCH, messages.HEALTH_REQUEST.encode({"service": "m"}))
+        unknown = world.client.call(WATCH, messages.HEALTH_REQUEST.encode({"service": "other"}))
         await known.has(1)
         await unknown.has(1)
         world.service.start(SPEC, double, lambda: 0)
         await known.has(2)
         world.service.stop()
         await known.has(3)
-        statuses = [protos.HEALTH_RESPONSE.decode(message)["status"] for message in known.messages]
-        assert statuses == [protos.NOT_SERVING, protos.SERVING, protos.NOT_SERVING]
-        assert [protos.HEALTH_RESPONSE.decode(message) for message in unknown.messages] == [
-            {"status": protos.SERVICE_UNKNOWN}
+        statuses = [messages.HEALTH_RESPONSE.decode(message)["status"] for message in known.messages]
+        assert statuses == [messages.NOT_SERVING, messages.SERVING, messages.NOT_SERVING]
+        assert [messages.HEALTH_RESPONSE.decode(message) for message in unknown.messages] == [
+            {"status": messages.SERVICE_UNKNOWN}
         ]
         await world.server.close()
         assert (await known.ended())[0] == UNAVAILABLE
@@ -391,9 +391,11 @@ def test_health_is_watched_until_the_server_stops() -> None:
 
 def test_health_lists_the_server_the_service_and_the_models() -> None:
     async def main() -> None:
-        told = await World().ask("grpc.health.v1.Health/List", protos.HEALTH_LIST_REQUEST, protos.HEALTH_LIST_RESPONSE)
+        told = await World().ask(
+            "grpc.health.v1.Health/List", messages.HEALTH_LIST_REQUEST, messages.HEALTH_LIST_RESPONSE
+        )
         names = ("", "inference.GRPCInferenceService", "m", "n")
-        assert told["statuses"] == {name: {"status": protos.SERVING} for name in names}
+        assert told["statuses"] == {name: {"status": messages.SERVING} for name in names}
 
     run(main())
 
@@ -403,7 +405,7 @@ def test_reflection_answers_question_after_question(version: str) -> None:
     async def main() -> None:
         service = f"grpc.reflection.{version}.ServerReflection"
         method = (
-            next(file for file in protos.REFLECTION_FILES if file.services[0].name == service).services[0].methods[0]
+            next(file for file in messages.REFLECTION_FILES if file.services[0].name == service).services[0].methods[0]
         )
         world = World()
         call = world.client.call(f"/{service}/{method.name}", method.request.encode({"list_services": ""}), ends=False)
@@ -429,7 +431,7 @@ def test_a_client_that_takes_nothing_holds_up_its_stream_alone_and_is_left_in_th
             stuck.changed.clear()
             await stuck.changed.wait()
         ready = await world.ask(
-            "inference.GRPCInferenceService/ServerReady", protos.SERVER_READY_REQUEST, protos.SERVER_READY_RESPONSE
+            "inference.GRPCInferenceService/ServerReady", messages.SERVER_READY_REQUEST, messages.SERVER_READY_RESPONSE
         )
         assert ready == {"ready": True}
         assert world.counters.success <= 2  # it answers no further message while one cannot go out

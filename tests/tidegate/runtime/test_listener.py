@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tidegate.runtime.listener import PREFACE, Listener
-from tidegate.runtime.metrics import Counters
-from tidegate.runtime.service import Service
+from tidegate.runtime.metrics import RuntimeCounters
+from tidegate.runtime.service import ModelService
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -52,7 +52,7 @@ class Transport(asyncio.Transport):
 
 def connection() -> tuple[Rest, Transport, asyncio.Protocol]:
     rest, transport = Rest(), Transport()
-    between = Listener(Service(("m",), Counters(), body_bytes=1000), body_bytes=1000).connect(rest)
+    between = Listener(ModelService(("m",), RuntimeCounters(), body_bytes=1000), body_bytes=1000).connect(rest)
     between.connection_made(transport)
     return rest, transport, between
 

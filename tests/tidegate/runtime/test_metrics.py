@@ -1,10 +1,10 @@
 """Counters under Triton's names."""
 
-from tidegate.runtime.metrics import Counters, Reason
+from tidegate.runtime.metrics import FailureReason, RuntimeCounters
 
 
 def test_every_name_is_there_from_the_start() -> None:
-    text = Counters().render("m", 2).decode()
+    text = RuntimeCounters().render("m", 2).decode()
     for name in (
         "nv_inference_request_success",
         "nv_inference_count",
@@ -22,8 +22,8 @@ def test_every_name_is_there_from_the_start() -> None:
 
 
 def test_failures_by_reason_and_durations_in_whole_microseconds() -> None:
-    counters = Counters(queue_s=0.0000015)
-    for count, reason in enumerate(Reason, start=1):
+    counters = RuntimeCounters(queue_s=0.0000015)
+    for count, reason in enumerate(FailureReason, start=1):
         for _ in range(count):
             counters.fail(reason)
     text = counters.render("m", 0).decode()

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from tidegate.aio.admin.endpoint import Request, Response
 from tidegate.runtime.errors import ModelError, RequestError
 from tidegate.runtime.execute.model import Inputs, Outputs
-from tidegate.runtime.metrics import Counters
+from tidegate.runtime.metrics import RuntimeCounters
 from tidegate.runtime.protocols.tensors import Tensor
 from tidegate.runtime.protocols.v2 import ModelSpec, TensorSpec
-from tidegate.runtime.service import Phase, Service
+from tidegate.runtime.service import ModelService, ServicePhase
 
 SPEC = ModelSpec(
     platform="test",
@@ -32,15 +32,15 @@ async def echo(inputs: Inputs) -> Outputs:
     return {"y": Tensor("y", inputs[0].datatype, inputs[0].shape, inputs[0].data)}
 
 
-def service(infer: Callable[[Inputs], Awaitable[Outputs]] | None = echo) -> Service:
-    made = Service(("m", "n"), Counters(), body_bytes=1000)
+def service(infer: Callable[[Inputs], Awaitable[Outputs]] | None = echo) -> ModelService:
+    made = ModelService(("m", "n"), RuntimeCounters(), body_bytes=1000)
     if infer is not None:
         made.start(SPEC, infer, lambda: 3)
     return made
 
 
 def ask(
-    target: Service, method: str, path: str, body: Any = b"", headers: dict[str, str] | None = None
+    target: ModelService, method: str, path: str, body: Any = b"", headers: dict[str, str] | None = None
 ) -> tuple[int, Any, Response]:
     raw = body if isinstance(body, bytes) else json.dumps(body).encode()
     response = asyncio.run(target.handle(Request(method, path, "", headers or {}, raw)))
@@ -135,7 +135,7 @@ def test_a_compressed_request() -> None:
     assert (status, document) == (413, {"error": "the body is larger than 1000 bytes when decompressed"})
 
 
-def metrics(target: Service) -> str:
+def metrics(target: ModelService) -> str:
     status, text, response = ask(target, "GET", "/metrics")
     assert status == 200
     assert response.content_type.startswith("text/plain")
@@ -158,19 +158,19 @@ def test_before_the_model_is_loaded_it_lives_but_is_not_ready() -> None:
 
 def test_a_server_that_stops_takes_nothing_new() -> None:
     target = service()
-    target.phase = Phase.STOPPING
+    target.phase = ServicePhase.STOPPING
     assert ask(target, "GET", "/v2/health/ready")[0] == 503
     assert ask(target, "POST", "/v2/models/m/infer", GOOD)[:2] == (503, {"error": "model 'm' is stopping"})
 
 
 def test_a_model_that_is_loaded_after_the_order_to_stop_does_not_become_ready() -> None:
     target = service(None)
-    target.phase = Phase.STOPPING
+    target.phase = ServicePhase.STOPPING
     target.start(SPEC, echo, lambda: 0)
-    assert target.phase is Phase.STOPPING
+    assert target.phase is ServicePhase.STOPPING
 
 
-def failing(error: Exception) -> Service:
+def failing(error: Exception) -> ModelService:
     async def infer(inputs: Inputs) -> Outputs:
         raise error
 

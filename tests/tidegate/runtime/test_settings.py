@@ -9,7 +9,7 @@ from tidegate.runtime.execute.emulated import Profile
 
 def test_the_least_that_is_needed() -> None:
     parsed = settings.parse({"TIDEGATE_RUNTIME_MODEL": "/m.onnx", "OTHER": "x", "TIDEGATE_RUNTIME_THREADS": ""})
-    assert parsed == settings.Settings(model="/m.onnx", names=("model",))
+    assert parsed == settings.RuntimeSettings(model="/m.onnx", names=("model",))
 
 
 def test_everything() -> None:
@@ -25,7 +25,7 @@ def test_everything() -> None:
             "TIDEGATE_RUNTIME_PROVIDERS": "CUDAExecutionProvider,CPUExecutionProvider",
         }
     )
-    assert parsed == settings.Settings(
+    assert parsed == settings.RuntimeSettings(
         handler=("/a:b/handler.py", "Model"),
         names=("a", "b"),
         listen="unix:/run/x.sock",

@@ -1,4 +1,4 @@
-"""What lies at a path."""
+"""The kinds of things at a path."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Kinds of values: what each reads, and how it says what it allows."""
+"""Kinds of values: the accepted texts, and the texts on allowed values."""
 
 import pytest
 

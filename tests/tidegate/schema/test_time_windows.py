@@ -1,11 +1,11 @@
-"""Windows of time: cron expressions in the time of a zone, an end or a duration, every fault at once."""
+"""Time windows: cron expressions in a time zone, an end or a duration, all faults at once."""
 
 from datetime import datetime
 from zoneinfo import ZoneInfo
 
 import pytest
 
-from tidegate.schema.time_windows import cron, least_scale, readable_windows, scale_windows
+from tidegate.schema.time_windows import cron, min_scale_at, readable_windows, scale_windows
 from tidegate.schema.units import UnreadableError
 
 BERLIN = ZoneInfo("Europe/Berlin")
@@ -34,7 +34,7 @@ def at(text: str, zone: ZoneInfo = BERLIN) -> float:
     ],
 )
 def test_what_is_open(text: str, when: str, expect: int) -> None:
-    assert least_scale(scale_windows(text), at(when)) == expect
+    assert min_scale_at(scale_windows(text), at(when)) == expect
 
 
 def test_the_hour_that_the_clock_skips_and_the_one_that_comes_twice() -> None:
@@ -64,7 +64,7 @@ def test_gaps_of_half_an_hour_and_at_midnight() -> None:
 
 
 def test_nothing_states_nothing() -> None:
-    assert least_scale((), 0.0) == 0
+    assert min_scale_at((), 0.0) == 0
     assert scale_windows(" ; ") == ()
 
 
@@ -100,9 +100,9 @@ def test_a_window_that_ends_where_it_begins_is_a_fault() -> None:
 
 
 def test_every_fault_of_every_window_is_told_at_once() -> None:
-    with pytest.raises(UnreadableError) as told:
+    with pytest.raises(UnreadableError) as reported:
         scale_windows("x | 1h | UTC | 3; 0 8 * * * | 0s | Mars/Olympus | 0; 1 | 2")
-    words = str(told.value)
+    words = str(reported.value)
     assert all(part in words for part in ("start `x`", "end `0s`", "zone `Mars/Olympus`", "not four parts"))
     for bad in ("0 8 * * * | 1h | ../etc/passwd | 1", "0 8 * * * | 1h | UTC | 0", "0 8 * * * | 1h | UTC | x"):
         with pytest.raises(UnreadableError):

@@ -1,4 +1,4 @@
-"""Numbers with units: what is read, and what the generosity of ``int()`` and ``float()`` would have let in."""
+"""Numbers with units: accepted texts, and texts that ``int()`` and ``float()`` would have accepted."""
 
 from collections.abc import Callable
 from fractions import Fraction

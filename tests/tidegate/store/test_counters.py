@@ -14,7 +14,7 @@ from tests.support.live.redis_server import RedisServer
 from tests.support.worlds.virtual_loop import run_virtual
 from tidegate.clock import LiveClock
 from tidegate.flow.quota import BATCH, Budget, Pool, QuotaAnswer, QuotaGrant, QuotaReport, Refused, Reservation
-from tidegate.store.counters import ASK_S, Asking, Counters, EmbeddedPool, SharedPool, Short
+from tidegate.store.counters import ASK_S, Asking, EmbeddedPool, SharedCounters, SharedPool, ShortBudget
 from tidegate.store.records import StoreFaultError
 
 MINUTE = Budget("tenant/ä key:1", 6000, 60)
@@ -67,7 +67,7 @@ def test_grants_are_those_of_the_arithmetic(open_pool: Callable[[], SharedPool])
 
 def test_one_gateway_by_itself(open_pool: Callable[[], SharedPool]) -> None:
     async def run() -> None:
-        counters = Counters(open_pool(), LiveClock(), member="a")
+        counters = SharedCounters(open_pool(), LiveClock(), member="a")
         async with asyncio.timeout(5), asyncio.TaskGroup() as group:
             loop = group.create_task(counters.run())
             taken = await counters.reserve(BOUND, 60)
@@ -106,7 +106,7 @@ def test_a_request_never_waits_for_longer_than_the_limit(pool: DeafPool, is_runn
 
     async def run() -> None:
         clock = asyncio.get_running_loop().time
-        counters = Counters(pool, _LoopClock(), member="a", members=4)  # type: ignore[arg-type]  # never answers
+        counters = SharedCounters(pool, _LoopClock(), member="a", members=4)  # type: ignore[arg-type]  # never answers
         async with asyncio.TaskGroup() as group:
             loop = group.create_task(counters.run()) if is_running else None
             verdicts = await asyncio.gather(*(counters.reserve(BOUND, 10) for _ in range(4)))
@@ -138,7 +138,7 @@ class SlowPool:
 
 def test_who_waited_for_a_slow_pool_gets_what_it_has_granted() -> None:
     async def run() -> None:
-        counters = Counters(SlowPool(), _LoopClock(), member="a")
+        counters = SharedCounters(SlowPool(), _LoopClock(), member="a")
         async with asyncio.TaskGroup() as group:
             loop = group.create_task(counters.run())
             begun = asyncio.get_running_loop().time()
@@ -156,7 +156,7 @@ class _LoopClock:
 
 def test_a_client_that_leaves_while_it_waits_takes_nothing() -> None:
     async def run() -> None:
-        counters = Counters(EmbeddedPool(_LoopClock()), _LoopClock(), member="a")
+        counters = SharedCounters(EmbeddedPool(_LoopClock()), _LoopClock(), member="a")
         async with asyncio.TaskGroup() as group:
             waiting = group.create_task(counters.reserve(BOUND, 100))
             await asyncio.sleep(0)
@@ -181,7 +181,7 @@ class Gateways:
         self.admitted: Counter[int] = Counter()
         self.slowest_s = 0.0
         self.counters = [
-            Counters(RedisPool(url), LiveClock(), member=uuid.uuid4().hex, members=len(self.PAUSES_S))
+            SharedCounters(RedisPool(url), LiveClock(), member=uuid.uuid4().hex, members=len(self.PAUSES_S))
             for _ in self.PAUSES_S
         ]
 
@@ -199,7 +199,7 @@ class Gateways:
         for counters in self.counters:
             await counters.close()
 
-    async def _client(self, counters: Counters, pause_s: float) -> None:
+    async def _client(self, counters: SharedCounters, pause_s: float) -> None:
         while True:
             begun = time.monotonic()
             for _ in range(3):
@@ -299,7 +299,7 @@ def test_several_budgets_are_reserved_together_or_not_at_all(open_pool: Callable
     rich, poor = Budget("rich", 10), Budget("poor", 1)
 
     async def run() -> None:
-        counters = Counters(open_pool(), LiveClock(), member="a")
+        counters = SharedCounters(open_pool(), LiveClock(), member="a")
         async with asyncio.timeout(5), asyncio.TaskGroup() as group:
             loop = group.create_task(counters.run())
             wanted = [(rich, 4), (poor, 1)]
@@ -308,9 +308,9 @@ def test_several_budgets_are_reserved_together_or_not_at_all(open_pool: Callable
             held = await counters.go_on(wanted, asking)
             assert isinstance(held, tuple) and len(held) == 2
             short = await counters.go_on(wanted, Asking(()))
-            assert isinstance(short, Short) and short.at == 1
+            assert isinstance(short, ShortBudget) and short.at == 1
             assert counters.read(rich).used == 4, "what was reserved before the short one is given back"
-            assert counters.try_all([(rich, 11)]) == Short(0, float("inf"))
+            assert counters.try_all([(rich, 11)]) == ShortBudget(0, float("inf"))
             for each in held:
                 counters.settle(each, 0)
             assert isinstance(await counters.go_on(wanted, Asking(())), tuple)
@@ -330,7 +330,7 @@ def test_who_leaves_gives_back_all_that_it_holds_in_exchanges_of_the_usual_size(
             return await super().exchange(member, reports)
 
     async def run() -> None:
-        counters = Counters(Heard(LiveClock()), LiveClock(), member="a")
+        counters = SharedCounters(Heard(LiveClock()), LiveClock(), member="a")
         for number in range(2 * BATCH + 1):
             counters.try_all([(Budget(f"tenant {number}", 10), 1)])
         await counters.close()
@@ -341,7 +341,7 @@ def test_who_leaves_gives_back_all_that_it_holds_in_exchanges_of_the_usual_size(
 
 def test_who_stops_waiting_has_reserved_nothing() -> None:
     async def run() -> None:
-        counters = Counters(EmbeddedPool(LiveClock()), LiveClock(), member="a")
+        counters = SharedCounters(EmbeddedPool(LiveClock()), LiveClock(), member="a")
         first, second = Budget("first", 10), Budget("second", 10)
         async with asyncio.timeout(5), asyncio.TaskGroup() as group:
             loop = group.create_task(counters.run())

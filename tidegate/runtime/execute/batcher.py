@@ -29,7 +29,7 @@ _MIN_PATIENCE = 1 / 64
 
 
 @dataclass(slots=True, eq=False)
-class Item(Generic[T]):
+class BatchItem(Generic[T]):
     """One waiting request. ``rows`` is its length in the first dimension. Without a ``signature`` it runs alone."""
 
     value: T
@@ -42,7 +42,7 @@ class Item(Generic[T]):
 class Batch(Generic[T]):
     """Requests that run together, in order of arrival."""
 
-    items: list[Item[T]]
+    items: list[BatchItem[T]]
     signature: Hashable | None = None
 
     @property
@@ -70,8 +70,8 @@ class Batcher(Generic[T]):
     max_rows: int = 1
     delay_s: float = 0.0
     runners: int = 1
-    _queues: dict[Hashable, deque[Item[T]]] = field(default_factory=dict)
-    _retries: deque[Item[T]] = field(default_factory=deque)
+    _queues: dict[Hashable, deque[BatchItem[T]]] = field(default_factory=dict)
+    _retries: deque[BatchItem[T]] = field(default_factory=deque)
     _running: int = 0
     _hold: _Hold | None = None
     _patience: float = field(init=False)
@@ -88,7 +88,7 @@ class Batcher(Generic[T]):
     def running(self) -> int:
         return self._running
 
-    def add(self, item: Item[T], now: float) -> list[Batch[T]]:
+    def add(self, item: BatchItem[T], now: float) -> list[Batch[T]]:
         """Adds a request that has arrived. Returns the batches to start now."""
         item.arrived = now
         key = item.signature if item.signature is not None else item
@@ -113,7 +113,7 @@ class Batcher(Generic[T]):
         self._running -= 1
         return self._start(now)
 
-    def cancel(self, item: Item[T]) -> bool:
+    def cancel(self, item: BatchItem[T]) -> bool:
         """Removes a waiting request. Returns False if it runs already or is unknown."""
         if item in self._retries:
             self._retries.remove(item)
@@ -167,7 +167,7 @@ class Batcher(Generic[T]):
             del self._queues[key]
         return Batch(items, items[0].signature)
 
-    def _is_held(self, key: Hashable, queue: deque[Item[T]], now: float) -> bool:
+    def _is_held(self, key: Hashable, queue: deque[BatchItem[T]], now: float) -> bool:
         hold = self._hold
         if hold is None or hold.signature != key or now >= hold.until or len(queue) >= hold.wanted:
             return False

@@ -34,7 +34,7 @@ class Execution:
     output_s: float
 
 
-class Engine:
+class ModelEngine:
     """A model, its thread, and its specification."""
 
     def __init__(self, model: Model, worker: Worker) -> None:

@@ -8,10 +8,10 @@ from typing import Protocol
 
 from tidegate.aio.loop.tasks import TaskOwner
 from tidegate.runtime.errors import ModelError, RequestError
-from tidegate.runtime.execute.batcher import Batch, Batcher, Item
+from tidegate.runtime.execute.batcher import Batch, Batcher, BatchItem
 from tidegate.runtime.execute.engine import Execution, NotBatchable
 from tidegate.runtime.execute.model import Inputs, Outputs
-from tidegate.runtime.metrics import Counters
+from tidegate.runtime.metrics import RuntimeCounters
 
 
 class BatchExecutor(Protocol):
@@ -36,7 +36,7 @@ class Scheduler:
     """Runs requests on an engine, in batches if they fit. Belongs to one event loop."""
 
     def __init__(
-        self, engine: BatchExecutor, owner: TaskOwner, counters: Counters, *, max_batch: int, delay_s: float
+        self, engine: BatchExecutor, owner: TaskOwner, counters: RuntimeCounters, *, max_batch: int, delay_s: float
     ) -> None:
         self._engine = engine
         self._owner = owner
@@ -59,7 +59,7 @@ class Scheduler:
         interrupted and no other request needs the batch.
         """
         job = _Job(inputs, self._loop.create_future())
-        item = Item(job, inputs[0].rows or 1, self._signature(inputs))
+        item = BatchItem(job, inputs[0].rows or 1, self._signature(inputs))
         self._begin(self._batcher.add(item, self._loop.time()))
         try:
             return await job.future

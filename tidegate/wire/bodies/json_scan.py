@@ -117,7 +117,7 @@ class Keys:
         """Bytes of the longest key with each of its letters as an escape, with its quotes."""
 
 
-class Found:
+class FoundMembers:
     """The wanted keys of a body."""
 
     __slots__ = ("chosen", "extents")
@@ -128,10 +128,10 @@ class Found:
         self.extents: dict[str, Extent] = {}
 
     def __repr__(self) -> str:
-        return f"<Found {self.chosen}, {self.extents}>"
+        return f"<FoundMembers {self.chosen}, {self.extents}>"
 
 
-def read_object(body: bytes, keys: Keys) -> Found | Rejected:
+def read_object(body: bytes, keys: Keys) -> FoundMembers | Rejected:
     """Returns the result of :class:`ObjectScan` for a whole body."""
     found = _read_compact(body, keys)
     if found is not None:
@@ -141,7 +141,7 @@ def read_object(body: bytes, keys: Keys) -> Found | Rejected:
     return scan.end() or scan.found
 
 
-def _read_compact(body: bytes, keys: Keys) -> Found | None:
+def _read_compact(body: bytes, keys: Keys) -> FoundMembers | None:
     """Reads a body in the form of most clients with msgspec. Returns None if the scan must decide.
 
     The decoder keeps the last of equal keys. The length shows that there are none: keys, values and the punctuation
@@ -162,7 +162,7 @@ def _read_compact(body: bytes, keys: Keys) -> Found | None:
         return None
     if spare and body != b"{%b}" % b", ".join([b'"%b": %b' % (key.encode(), value) for key, value in members.items()]):
         return None
-    found = Found()
+    found = FoundMembers()
     chosen, measured = keys.chosen, keys.measured
     at, colon, comma = 1, 4 if spare else 3, 2 if spare else 1
     for key, value in members.items():
@@ -221,7 +221,7 @@ class ObjectScan:
 
     def __init__(self, keys: Keys) -> None:
         self._keys = keys
-        self.found = Found()
+        self.found = FoundMembers()
         """The wanted keys so far."""
         self.steps = 0
         """Iterations in Python so far: their small number bounds the time of hostile bodies."""

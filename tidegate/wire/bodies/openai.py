@@ -15,7 +15,7 @@ from math import ceil
 from typing import Any, Final, TypeGuard
 
 from tidegate.errors import MODEL_NOT_FOUND, ErrorKind, Executed
-from tidegate.wire.bodies.json_scan import Found, Keys, ObjectScan, read_object
+from tidegate.wire.bodies.json_scan import FoundMembers, Keys, ObjectScan, read_object
 from tidegate.wire.http1.fields import Rejected
 
 KEYS: Final = Keys(
@@ -39,7 +39,7 @@ USAGE_BYTES: Final = 2048
 """Maximum kept bytes of a usage record."""
 
 
-class Asked:
+class CallRequest:
     """The parameters of a request."""
 
     __slots__ = (
@@ -67,7 +67,7 @@ class Asked:
         return self.inputs if path.endswith(_BATCHED) and not path.endswith(b"/chat/completions") else 1
 
     def __repr__(self) -> str:
-        return f"<Asked {self.model!r}, {self.prompt_bytes} bytes, at most {self.max_tokens} tokens>"
+        return f"<CallRequest {self.model!r}, {self.prompt_bytes} bytes, at most {self.max_tokens} tokens>"
 
 
 class RequestReader:
@@ -87,19 +87,19 @@ class RequestReader:
         value = self._scan.found.chosen.get("model", b"null")
         return None if value == b"null" else _text("model", value)
 
-    def end(self) -> Asked | Rejected:
-        return self._scan.end() or asked_by(self._scan.found)
+    def end(self) -> CallRequest | Rejected:
+        return self._scan.end() or request_of(self._scan.found)
 
 
-def read_request(body: bytes) -> Asked | Rejected:
+def read_request(body: bytes) -> CallRequest | Rejected:
     """Reads a whole body."""
     found = read_object(body, KEYS)
-    return found if type(found) is Rejected else asked_by(found)
+    return found if type(found) is Rejected else request_of(found)
 
 
-def asked_by(found: Found) -> Asked | Rejected:
+def request_of(found: FoundMembers) -> CallRequest | Rejected:
     """Checks the types of the found values."""
-    asked = Asked()
+    asked = CallRequest()
     for key, value in found.chosen.items():
         if value == b"null":
             continue
@@ -118,7 +118,7 @@ def asked_by(found: Found) -> Asked | Rejected:
     return asked
 
 
-def _read_model(asked: Asked, key: str, value: bytes) -> Rejected | None:
+def _read_model(asked: CallRequest, key: str, value: bytes) -> Rejected | None:
     text = _text(key, value)
     if type(text) is Rejected:
         return text
@@ -126,7 +126,7 @@ def _read_model(asked: Asked, key: str, value: bytes) -> Rejected | None:
     return None
 
 
-def _read_user(asked: Asked, key: str, value: bytes) -> Rejected | None:
+def _read_user(asked: CallRequest, key: str, value: bytes) -> Rejected | None:
     text = _text(key, value)
     if type(text) is Rejected:
         return text
@@ -134,14 +134,14 @@ def _read_user(asked: Asked, key: str, value: bytes) -> Rejected | None:
     return None
 
 
-def _read_stream(asked: Asked, key: str, value: bytes) -> Rejected | None:
+def _read_stream(asked: CallRequest, key: str, value: bytes) -> Rejected | None:
     if value not in (b"true", b"false"):
         return Rejected(400, f"{key!r} must be true or false")
     asked.stream = value == b"true"
     return None
 
 
-def _read_tokens(asked: Asked, key: str, value: bytes) -> Rejected | None:
+def _read_tokens(asked: CallRequest, key: str, value: bytes) -> Rejected | None:
     if value == b"-1":  # Clients of llama.cpp and LM Studio mean no limit; other servers refuse it themselves.
         return None
     if _number(value) is None or int(value) > _MAX_TOKENS:
@@ -150,7 +150,7 @@ def _read_tokens(asked: Asked, key: str, value: bytes) -> Rejected | None:
     return None
 
 
-def _read_stream_options(asked: Asked, key: str, value: bytes) -> Rejected | None:
+def _read_stream_options(asked: CallRequest, key: str, value: bytes) -> Rejected | None:
     if value in _USAGE_WANTED:
         asked.include_usage = True
         return None

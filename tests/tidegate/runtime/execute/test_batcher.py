@@ -3,13 +3,13 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.runtime.execute.batcher import Batch, Batcher, Item
+from tidegate.runtime.execute.batcher import Batch, Batcher, BatchItem
 
 MS = 0.001
 
 
-def item(name: str, rows: int = 1, signature: str | None = "s") -> Item[str]:
-    return Item(name, rows, signature)
+def item(name: str, rows: int = 1, signature: str | None = "s") -> BatchItem[str]:
+    return BatchItem(name, rows, signature)
 
 
 def names(batches: list[Batch[str]]) -> list[str]:
@@ -196,7 +196,7 @@ def test_nothing_is_lost_doubled_or_reordered_within_a_signature(
 ) -> None:
     batcher: Batcher[str] = Batcher(most, delay * MS, runners)
     running: list[Batch[str]] = []
-    started: list[Item[str]] = []
+    started: list[BatchItem[str]] = []
     now = 0.0
 
     def begin(batches: list[Batch[str]]) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from tests.tidegate.runtime.conftest import WriteHandler
 from tidegate.runtime.errors import LoadError, ModelError, RequestError
-from tidegate.runtime.execute.engine import Engine, Execution
+from tidegate.runtime.execute.engine import Execution, ModelEngine
 from tidegate.runtime.execute.handler import HandlerModel
 from tidegate.runtime.execute.worker import Worker
 from tidegate.runtime.protocols import tensors
@@ -22,7 +22,7 @@ def serve(path: Path, *requests: list[Tensor], class_name: str = "Model", max_ba
 
     async def main() -> list[Execution]:
         worker = Worker("test")
-        engine = Engine(HandlerModel(str(path), class_name, max_batch=max_batch), worker)
+        engine = ModelEngine(HandlerModel(str(path), class_name, max_batch=max_batch), worker)
         try:
             await engine.load()
             return await asyncio.gather(*(engine.execute([inputs]) for inputs in requests))

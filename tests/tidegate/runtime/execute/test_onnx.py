@@ -9,7 +9,7 @@ from onnx import TensorProto, helper
 
 from tests.tidegate.runtime.conftest import WriteOnnx
 from tidegate.runtime.errors import LoadError, RequestError
-from tidegate.runtime.execute.engine import Engine, NotBatchable
+from tidegate.runtime.execute.engine import ModelEngine, NotBatchable
 from tidegate.runtime.execute.onnx import OnnxModel
 from tidegate.runtime.execute.worker import Worker
 from tidegate.runtime.protocols.tensors import Tensor
@@ -26,7 +26,7 @@ def run(model: OnnxModel, *requests: list[Tensor], probe: bool = False) -> list[
 
     async def main() -> list[dict[str, Tensor]]:
         worker = Worker("test")
-        engine = Engine(model, worker)
+        engine = ModelEngine(model, worker)
         try:
             await engine.load()
             if probe:

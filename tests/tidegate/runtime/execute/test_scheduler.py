@@ -11,7 +11,7 @@ from tidegate.runtime.errors import ModelError, RequestError
 from tidegate.runtime.execute.engine import Execution, NotBatchable
 from tidegate.runtime.execute.model import Inputs
 from tidegate.runtime.execute.scheduler import Scheduler
-from tidegate.runtime.metrics import Counters
+from tidegate.runtime.metrics import RuntimeCounters
 from tidegate.runtime.protocols.tensors import Tensor
 
 
@@ -47,15 +47,15 @@ def one(*values: int, name: str = "x", width: tuple[int, ...] = ()) -> Inputs:
     return [Tensor(name, "UINT8", (len(values), *width), bytes(values))]
 
 
-Story = Callable[[Scheduler, FakeEngine, Counters], Awaitable[None]]
+Story = Callable[[Scheduler, FakeEngine, RuntimeCounters], Awaitable[None]]
 
 
 def play(
     story: Story, engine: FakeEngine | None = None, *, max_batch: int = 8, delay_s: float = 0.0, reports: int = 0
-) -> tuple[FakeEngine, Counters]:
+) -> tuple[FakeEngine, RuntimeCounters]:
     """Runs a story and then checks that nothing is left over and how many tasks reported an error."""
     engine = engine or FakeEngine()
-    counters = Counters()
+    counters = RuntimeCounters()
     reported: list[BaseException] = []
 
     async def main() -> None:
@@ -77,7 +77,7 @@ async def ask(scheduler: Scheduler, *values: int) -> list[int]:
 
 
 def test_requests_that_come_during_a_run_share_the_next_and_get_their_own_rows() -> None:
-    async def story(scheduler: Scheduler, engine: FakeEngine, counters: Counters) -> None:
+    async def story(scheduler: Scheduler, engine: FakeEngine, counters: RuntimeCounters) -> None:
         answers = await asyncio.gather(ask(scheduler, 1), ask(scheduler, 2, 3), ask(scheduler, 4))
         assert list(answers) == [[2], [4, 6], [8]]
 
@@ -95,7 +95,7 @@ def test_eight_callers_in_a_loop_end_up_in_one_batch() -> None:
             await ask(scheduler, number)
             await asyncio.sleep(0.0001 * number)
 
-    async def story(scheduler: Scheduler, engine: FakeEngine, counters: Counters) -> None:
+    async def story(scheduler: Scheduler, engine: FakeEngine, counters: RuntimeCounters) -> None:
         await asyncio.gather(*(caller(scheduler, number) for number in range(8)))
 
     engine, _ = play(story, delay_s=0.005)
@@ -103,7 +103,7 @@ def test_eight_callers_in_a_loop_end_up_in_one_batch() -> None:
 
 
 def test_without_batching_everything_runs_alone() -> None:
-    async def story(scheduler: Scheduler, engine: FakeEngine, counters: Counters) -> None:
+    async def story(scheduler: Scheduler, engine: FakeEngine, counters: RuntimeCounters) -> None:
         await asyncio.gather(*(ask(scheduler, number) for number in range(3)))
 
     engine, _ = play(story, max_batch=1)
@@ -111,7 +111,7 @@ def test_without_batching_everything_runs_alone() -> None:
 
 
 def test_other_shapes_and_unequal_rows_are_not_mixed() -> None:
-    async def story(scheduler: Scheduler, engine: FakeEngine, counters: Counters) -> None:
+    async def story(scheduler: Scheduler, engine: FakeEngine, counters: RuntimeCounters) -> None:
         uneven = [*one(5, 6), Tensor("w", "UINT8", (1,), b"\x00")]
         await asyncio.gather(
             ask(scheduler, 1),
@@ -130,7 +130,7 @@ def test_one_bad_request_does_not_fail_the_others() -> None:
     engine = FakeEngine()
     engine.fail = lambda values: ModelError("no threes") if 3 in values else None
 
-    async def story(scheduler: Scheduler, engine: FakeEngine, counters: Counters) -> None:
+    async def story(scheduler: Scheduler, engine: FakeEngine, counters: RuntimeCounters) -> None:
         answers = await asyncio.gather(*(ask(scheduler, number) for number in range(5)), return_exceptions=True)
         assert [str(answer) for answer in answers] == ["[0]", "[2]", "[4]", "no threes", "[8]"]
 
@@ -142,7 +142,7 @@ def test_a_model_that_is_not_batchable_gets_no_more_batches(capsys: pytest.Captu
     engine = FakeEngine()
     engine.fail = lambda values: NotBatchable("one row for all") if len(values) > 1 else None
 
-    async def story(scheduler: Scheduler, engine: FakeEngine, counters: Counters) -> None:
+    async def story(scheduler: Scheduler, engine: FakeEngine, counters: RuntimeCounters) -> None:
         assert await asyncio.gather(*(ask(scheduler, number) for number in range(3))) == [[0], [2], [4]]
         assert await asyncio.gather(*(ask(scheduler, number) for number in range(3))) == [[0], [2], [4]]
 
@@ -155,7 +155,7 @@ def test_the_callers_fault_stays_the_callers_fault() -> None:
     engine = FakeEngine()
     engine.fail = lambda values: RequestError("not that", 422)
 
-    async def story(scheduler: Scheduler, engine: FakeEngine, counters: Counters) -> None:
+    async def story(scheduler: Scheduler, engine: FakeEngine, counters: RuntimeCounters) -> None:
         with pytest.raises(RequestError, match="not that") as caught:
             await ask(scheduler, 1)
         assert caught.value.status == 422
@@ -167,7 +167,7 @@ def test_an_error_of_our_own_is_reported_and_does_not_stop_the_work() -> None:
     engine = FakeEngine()
     engine.fail = lambda values: ZeroDivisionError("ours") if 1 in values else None
 
-    async def story(scheduler: Scheduler, engine: FakeEngine, counters: Counters) -> None:
+    async def story(scheduler: Scheduler, engine: FakeEngine, counters: RuntimeCounters) -> None:
         with pytest.raises(ZeroDivisionError):
             await ask(scheduler, 1)
         assert await ask(scheduler, 2) == [4]
@@ -176,7 +176,7 @@ def test_an_error_of_our_own_is_reported_and_does_not_stop_the_work() -> None:
 
 
 def test_a_client_that_goes_away_takes_its_waiting_request_with_it() -> None:
-    async def story(scheduler: Scheduler, engine: FakeEngine, counters: Counters) -> None:
+    async def story(scheduler: Scheduler, engine: FakeEngine, counters: RuntimeCounters) -> None:
         async with asyncio.TaskGroup() as group:
             group.create_task(ask(scheduler, 1))
             gone = group.create_task(ask(scheduler, 2))
@@ -193,7 +193,7 @@ def test_a_client_that_goes_away_takes_its_waiting_request_with_it() -> None:
 
 
 def test_a_running_request_of_a_gone_client_ends_in_silence() -> None:
-    async def story(scheduler: Scheduler, engine: FakeEngine, counters: Counters) -> None:
+    async def story(scheduler: Scheduler, engine: FakeEngine, counters: RuntimeCounters) -> None:
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.001):
                 await ask(scheduler, 1)
@@ -205,7 +205,7 @@ def test_a_running_request_of_a_gone_client_ends_in_silence() -> None:
 
 
 def test_an_engine_that_can_be_interrupted_is() -> None:
-    async def story(scheduler: Scheduler, engine: FakeEngine, counters: Counters) -> None:
+    async def story(scheduler: Scheduler, engine: FakeEngine, counters: RuntimeCounters) -> None:
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.001):
                 await ask(scheduler, 1)
@@ -221,7 +221,7 @@ def test_a_run_that_cancels_itself_fails_its_request_and_nothing_else() -> None:
     engine = FakeEngine()
     engine.fail = lambda values: asyncio.CancelledError() if 1 in values else None
 
-    async def story(scheduler: Scheduler, engine: FakeEngine, counters: Counters) -> None:
+    async def story(scheduler: Scheduler, engine: FakeEngine, counters: RuntimeCounters) -> None:
         with pytest.raises(ModelError, match="the run was cancelled"):
             await ask(scheduler, 1)
         assert await ask(scheduler, 2) == [4]
@@ -230,7 +230,7 @@ def test_a_run_that_cancels_itself_fails_its_request_and_nothing_else() -> None:
 
 
 def test_several_runners_run_at_a_time() -> None:
-    async def story(scheduler: Scheduler, engine: FakeEngine, counters: Counters) -> None:
+    async def story(scheduler: Scheduler, engine: FakeEngine, counters: RuntimeCounters) -> None:
         await asyncio.gather(*(ask(scheduler, number) for number in range(4)))
 
     engine, _ = play(story, FakeEngine(runners=2), max_batch=1)

@@ -1,4 +1,4 @@
-"""The outline of a JSON object: json.loads says what is there; any cut says the same; hostile bytes cost few steps."""
+"""The outline of a JSON object: json.loads agrees; any split agrees; hostile bytes cost few steps."""
 
 import json
 from typing import Any
@@ -8,31 +8,40 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.fuzz.bytes_plan import cut
-from tidegate.wire.bodies.json_scan import BINARY_BYTES, MAX_DEPTH, VALUE_BYTES, Found, Keys, ObjectScan, read_object
+from tidegate.wire.bodies.json_scan import (
+    BINARY_BYTES,
+    MAX_DEPTH,
+    VALUE_BYTES,
+    FoundMembers,
+    Keys,
+    ObjectScan,
+    read_object,
+)
 from tidegate.wire.http1.fields import Rejected
 
 KEYS = Keys(("model", "stream", "n"), ("messages", "input"), ("input",))
 
 
-def scanned(pieces: list[bytes]) -> Found | Rejected:
+def scanned(pieces: list[bytes]) -> FoundMembers | Rejected:
     scan = ObjectScan(KEYS)
     for piece in pieces:
         scan.feed(piece)
     return scan.end() or scan.found
 
 
-def told(found: Found | Rejected) -> object:
-    """What can be compared; of a refusal only that it is one: which of two faults is seen first depends on the cuts."""
+def facts(found: FoundMembers | Rejected) -> object:
+    """Returns the comparable part; of a refusal only that it is one: the split decides which of two faults is seen
+    first."""
     if type(found) is Rejected:
         assert found.status == 400
         return "refused"
-    assert type(found) is Found
+    assert type(found) is FoundMembers
     extents = {key: (extent.start, extent.size, extent.items) for key, extent in found.extents.items()}
     return found.chosen, extents
 
 
 def expected(pairs: list[tuple[str, Any]]) -> object:
-    """What json.loads says, with the members of the first level as pairs."""
+    """Returns the result of json.loads, with the members of the first level as pairs."""
     names = [key for key, _ in pairs if key in KEYS.chosen | KEYS.measured]
     if len(set(names)) < len(names):
         return "refused"
@@ -56,13 +65,13 @@ _CUTS = st.binary(min_size=1, max_size=6)
 
 
 def escaped(key: str) -> str:
-    """A key with each letter as an escape."""
+    """Returns a key with each letter as an escape."""
     return '"' + "".join(f"\\u{unit:04x}" for unit in memoryview(key.encode("utf-16-le")).cast("H")) + '"'
 
 
 @st.composite
 def bodies(draw: st.DrawFn) -> tuple[bytes, list[tuple[str, Any]]]:
-    """An object as somebody may write it, and its members."""
+    """Draws an object in any writing, and its members."""
     pairs = draw(st.lists(st.tuples(_KEYS, _VALUES), max_size=6))
     ascii_only = draw(st.booleans())
     comma, colon = draw(st.sampled_from([(",", ":"), (", ", ": "), (" ,\n ", "\t:\r\n")]))
@@ -81,12 +90,12 @@ def bodies(draw: st.DrawFn) -> tuple[bytes, list[tuple[str, Any]]]:
 def test_what_json_says_however_it_is_cut(case: tuple[bytes, list[tuple[str, Any]]], cuts: bytes) -> None:
     body, pairs = case
     found = scanned([body])
-    assert told(found) == told(scanned(cut(body, cuts))) == told(read_object(body, KEYS))
+    assert facts(found) == facts(scanned(cut(body, cuts))) == facts(read_object(body, KEYS))
     wanted = expected(pairs)
     if type(found) is Rejected:
         assert wanted == "refused"
         return
-    assert type(found) is Found and type(wanted) is dict
+    assert type(found) is FoundMembers and type(wanted) is dict
     assert {*found.chosen, *found.extents} == set(wanted)
     for key, value in found.chosen.items():
         assert json.loads(value) == wanted[key]
@@ -108,14 +117,14 @@ _PIECES = st.sampled_from(
 def test_any_bytes_however_they_are_cut(tail: bytes, opened: bool, cuts: bytes) -> None:
     body = b'{"model":' + tail if opened else tail
     found = scanned([body])
-    assert told(found) == told(scanned(cut(body, cuts))) == told(read_object(body, KEYS))
+    assert facts(found) == facts(scanned(cut(body, cuts))) == facts(read_object(body, KEYS))
     try:
         theirs = json.loads(body.decode())
     except ValueError:
         return
     if type(theirs) is not dict:
         assert type(found) is Rejected
-    elif type(found) is Found:
+    elif type(found) is FoundMembers:
         assert {key: json.loads(value) for key, value in found.chosen.items()} == {
             key: value for key, value in theirs.items() if key in KEYS.chosen
         }
@@ -161,7 +170,7 @@ def test_depth_is_bounded(step: int) -> None:
     for levels in (MAX_DEPTH, MAX_DEPTH + 1):
         body = b'{"a":' + b"[" * levels + b"]" * levels + b"}"
         found = scanned([body[at : at + step] for at in range(0, len(body), step)])
-        assert type(found) is (Found if levels == MAX_DEPTH else Rejected)
+        assert type(found) is (FoundMembers if levels == MAX_DEPTH else Rejected)
 
 
 def test_spaces_that_are_not_there_do_not_hide_a_second_key() -> None:
@@ -174,13 +183,13 @@ def test_spaces_that_are_not_there_do_not_hide_a_second_key() -> None:
 @pytest.mark.parametrize("escapes", range(5))
 @pytest.mark.parametrize("front", [10, 100])
 def test_escapes_far_apart_and_close_together_wherever_it_is_cut(front: int, escapes: int) -> None:
-    r"""Of a run of backslashes before a quote, an odd one means that the string goes on."""
+    r"""An odd run of backslashes before a quote means that the string goes on."""
     text = "a" * front + "\\" * escapes
     for prompt in (text, text + '"', text + '"' + "b" * 100 + '","model":"evil'):
         body = json.dumps({"messages": [prompt, "next"], "x": prompt, "model": "good"}).encode()
         for at in range(len(body)):
             found = scanned([body[:at], body[at:]])
-            assert type(found) is Found and found.chosen == {"model": b'"good"'}
+            assert type(found) is FoundMembers and found.chosen == {"model": b'"good"'}
 
 
 def test_the_model_is_known_before_the_end_and_final_at_it() -> None:
@@ -200,7 +209,7 @@ def test_images_count_some_kilobytes() -> None:
     for value, size in ((image, BINARY_BYTES + 2), (slashes, BINARY_BYTES + 2), *whole):
         body = b'{"messages":[%b]}' % value
         for found in (read_object(body, KEYS), scanned([body]), scanned(cut(body, b"\7\0"))):
-            assert type(found) is Found
+            assert type(found) is FoundMembers
             assert found.extents["messages"].size == size + 2
 
 
@@ -223,7 +232,7 @@ _HOSTILE = {
 @pytest.mark.parametrize("name", sorted(_HOSTILE))
 @pytest.mark.parametrize("step", [4096, 65536])
 def test_hostile_bodies_take_few_steps(name: str, step: int) -> None:
-    """Of Python, each of bounded work or of one pass of a regular expression; a megabyte takes a few thousand."""
+    """Each step of Python is of bounded work or one pass of a regular expression; a megabyte takes a few thousand."""
     body = b'{"messages":' + _HOSTILE[name]
     scan = ObjectScan(KEYS)
     for at in range(0, len(body), step):

@@ -1,4 +1,4 @@
-"""Fields of a form: found in any pieces; what two parsers may read differently is refused."""
+"""Fields of a form: found in any pieces; forms that two parsers may read differently are refused."""
 
 from collections.abc import Callable
 
@@ -157,14 +157,14 @@ def test_boundaries(content_type: bytes, expected: bytes | None) -> None:
 
 
 def test_files_may_have_odd_names() -> None:
-    """RFC 2231 and marks of parameters are no fault where they do not name a field."""
+    """RFC 2231 and marks of parameters are valid unless they name a field."""
     for name in (b'filename="a;b=c.wav"', b'filename="name=x.wav"', b"filename=a; filename*=utf-8''a%20b.wav"):
         assert scanned([form(part(b"R", b'; name="file"; ' + name), part(b"whisper-1"))]) == {"model": "whisper-1"}
 
 
 @pytest.mark.parametrize("kind", [b"text/plain", b"text/plain; charset=utf-8", b'text/plain;charset="UTF-8"'])
 def test_fields_may_have_a_type(kind: bytes) -> None:
-    """As clients of .NET write them."""
+    """Clients of .NET write them so."""
     assert scanned([form(part(b"whisper-1", more=b"Content-Type: %b\r\n" % kind))]) == {"model": "whisper-1"}
 
 
@@ -176,7 +176,7 @@ def encoded_by_requests() -> tuple[str, bytes]:
 
 
 def encoded_by_httpx() -> tuple[str, bytes]:
-    """What the openai client sends."""
+    """Returns a form as the openai client sends it."""
     files = {"file": ('a"b.wav', b"\r\n--" * 100, "audio/wav")}
     request = httpx.Request("POST", "http://a/", data={"model": "whisper-1", "language": "de"}, files=files)
     return request.headers["content-type"], request.read()

@@ -1,4 +1,4 @@
-"""What a request asks for, what its answer used, failures in the clients' shapes."""
+"""Parameters of a request, usage of its response, failures in the clients' shapes."""
 
 import json
 import random
@@ -12,7 +12,7 @@ from tests.fuzz.bytes_plan import cut
 from tidegate.errors import DEADLINE, NOT_FOUND, QUEUE_FULL, TOO_LARGE, Executed
 from tidegate.wire.bodies.openai import (
     USAGE_BYTES,
-    Asked,
+    CallRequest,
     RequestReader,
     TokenEstimate,
     UsageFinder,
@@ -23,9 +23,9 @@ from tidegate.wire.bodies.openai import (
 from tidegate.wire.http1.fields import Rejected
 
 
-def asked(**members: Any) -> Asked:
+def asked(**members: Any) -> CallRequest:
     found = read_request(json.dumps(members).encode())
-    assert type(found) is Asked, found
+    assert type(found) is CallRequest, found
     return found
 
 
@@ -86,7 +86,7 @@ def test_the_largest_of_the_limits_counts() -> None:
 def test_batches(path: bytes, members: dict[str, Any], expected: int) -> None:
     for separators in ((",", ":"), (", ", ": "), (" , ", ":")):
         found = read_request(json.dumps(members, separators=separators).encode())
-        assert type(found) is Asked and found.inferences(path) == expected
+        assert type(found) is CallRequest and found.inferences(path) == expected
 
 
 @pytest.mark.parametrize(
@@ -123,8 +123,8 @@ def test_a_body_in_pieces_asks_for_the_same(members: dict[str, Any], cuts: bytes
         assert reader.feed(piece) is None
     whole, pieces = read_request(body), reader.end()
     assert type(whole) is type(pieces)
-    if type(whole) is Asked and type(pieces) is Asked:
-        assert all(getattr(whole, name) == getattr(pieces, name) for name in Asked.__slots__)
+    if type(whole) is CallRequest and type(pieces) is CallRequest:
+        assert all(getattr(whole, name) == getattr(pieces, name) for name in CallRequest.__slots__)
         assert whole.model == members.get("model") == reader.model
 
 

@@ -1,4 +1,4 @@
-"""Tokens before and while a call is answered: estimates that learn, streams that are counted whatever the pieces."""
+"""Tokens before and during a response: estimates that learn, streams that are counted in any split."""
 
 import gzip
 import json

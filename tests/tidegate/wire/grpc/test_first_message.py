@@ -18,7 +18,7 @@ def varint(value: int) -> bytes:
 
 
 def part(number: int, value: bytes | int) -> bytes:
-    """One protobuf field."""
+    """Returns one protobuf field."""
     if isinstance(value, int):
         return varint(number << 3) + varint(value)
     return varint(number << 3 | 2) + varint(len(value)) + value
@@ -55,7 +55,7 @@ def test_model_and_batch() -> None:
 
 @pytest.mark.parametrize("read", [peek_infer, peek_usual])
 def test_a_shape_without_dimensions_has_no_first(read: Callable[[bytes], Infer | None]) -> None:
-    """Packed, and empty: what follows it in the tensor is no dimension."""
+    """Packed, and empty: the bytes behind it in the tensor are not a dimension."""
     empty = part(1, b"x") + part(3, b"") + part(2, b"FP32")
     assert read(call(part(1, b"resnet"), part(5, empty))) in (None, Infer(b"resnet", 0))
     assert read(call(part(1, b"resnet"), part(5, empty + part(3, b"\x05")))) in (None, Infer(b"resnet", 5))
@@ -76,7 +76,7 @@ def test_only_the_beginning_is_looked_at() -> None:
     assert peek_infer(late[:4096]) == Infer(b"", 0)
     assert peek_infer(late) == Infer(b"", 0)
     assert peek_infer(call(part(7, bytes(4084)), part(1, b"resnet"))) == Infer(b"", 0), "half a name is none"
-    assert peek_infer(b"\0\xff\xff\xff\xff" + INFER[5:]) == Infer(b"resnet", 8), "a length that nobody will send"
+    assert peek_infer(b"\0\xff\xff\xff\xff" + INFER[5:]) == Infer(b"resnet", 8), "an impossible length"
 
 
 @given(st.binary(max_size=200), st.booleans())

@@ -1,4 +1,4 @@
-"""The codec against Google's own, over the messages that we speak; and what no message does to it."""
+"""The codec against Google's own, over the messages of the tables; and its behaviour on invalid messages."""
 
 import struct
 from array import array
@@ -48,7 +48,7 @@ NUMBERS = {
 
 
 def theirs(message: Message) -> Any:
-    """Google's class of one of our messages."""
+    """Returns Google's class of one of the tables' messages."""
     return message_factory.GetMessageClass(POOL.FindMessageTypeByName(message.name))
 
 
@@ -60,7 +60,7 @@ def values_of(field: Field) -> st.SearchStrategy[Any]:
 
 @st.composite
 def values(draw: st.DrawFn, message: Message) -> dict[str, Any]:
-    """Any dictionary that the message can have."""
+    """Draws any dictionary that the message can have."""
     made: dict[str, Any] = {}
     for field in message.fields:
         if not draw(st.booleans()) or (field.oneof and field.oneof in made):
@@ -78,7 +78,7 @@ def values(draw: st.DrawFn, message: Message) -> dict[str, Any]:
 
 
 def filled(message: Message, fields: dict[str, Any]) -> Any:
-    """Google's message with these fields."""
+    """Returns Google's message with these fields."""
     made = theirs(message)()
     fill(made, message, fields)
     return made
@@ -119,7 +119,7 @@ def test_googles_code_reads_what_we_write_and_we_read_what_it_writes(data: st.Da
 
 
 def test_the_tables_are_those_of_the_public_protocol() -> None:
-    """Triton's client carries the protocol's descriptors: ours are equal, message by message."""
+    """Triton's client contains the protocol's descriptors: the tables are equal, message by message."""
     service_pb2 = pytest.importorskip("tritonclient.grpc.service_pb2")
     public = descriptor_pb2.FileDescriptorProto()
     service_pb2.DESCRIPTOR.CopyToProto(public)

@@ -1,4 +1,4 @@
-"""What a client that reflects is told."""
+"""Responses to a client that uses reflection."""
 
 from typing import Any
 

@@ -79,7 +79,7 @@ def test_refused_however_it_is_split(data: bytes, size: int) -> None:
     ],
 )
 def test_a_piece_that_is_one_chunk_is_known(data: bytes, is_chunk: bool) -> None:
-    """It may go on as it came; one with extensions, or cut somewhere, may not."""
+    """It may be forwarded as received; one with extensions, or a part of one, may not."""
     for before in (b"", b"2\r\nhe\r\n", b"2\r\nhe\r"):
         decoder = ChunkDecoder()
         decoder.feed(before)

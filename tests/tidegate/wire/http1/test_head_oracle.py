@@ -1,4 +1,4 @@
-"""Whatever we accept, a strict parser of other authors (h11) reads in the same way."""
+"""Every accepted head is read in the same way by an independent strict parser (h11)."""
 
 import h11
 from hypothesis import given, settings

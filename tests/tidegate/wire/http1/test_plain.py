@@ -1,4 +1,4 @@
-"""The short way through a request head: on all that it takes, it says what the general way says."""
+"""The pattern of plain request heads: on every match it agrees with the general parser."""
 
 import time
 
@@ -59,8 +59,8 @@ ASKED = [
 ]  # fmt: skip
 
 
-def told(head: RequestHead | Rejected | None) -> object:
-    """All that can be known of a head."""
+def facts(head: RequestHead | Rejected | None) -> object:
+    """Returns all properties of a head."""
     if type(head) is not RequestHead:
         return None if head is None else head.status
     return (
@@ -98,7 +98,7 @@ def test_both_ways_agree(
     for at in (0, 7):
         head = parse_request(b"x" * at + data, at, RULES[rules])
         general = parse_any_request(b"x" * at + data, at, RULES[rules])
-        assert told(head) == told(general)
+        assert facts(head) == facts(general)
         if type(head) is RequestHead and type(general) is RequestHead and general.plain:
             assert head.plain
 
@@ -167,7 +167,7 @@ def test_the_limit_of_headers_holds_on_the_short_way_too() -> None:
 
 
 def test_a_long_head_that_is_not_plain_costs_little_more() -> None:
-    """No way back is tried: a thousand lines and then an odd one are one pass, not a thousand."""
+    """There is no backtracking: a thousand lines and then an odd one are one pass, not a thousand."""
     rules = HeadRules(head_bytes=1 << 20, target_bytes=1 << 20, headers=20_000)
     data = b"GET / HTTP/1.1\r\nHost: a\r\n" + b"X-A: b\r\n" * 9_000 + b"TE: x\r\n\r\n"
     begun = time.process_time()

@@ -12,14 +12,14 @@ SIDECAR = HeadRules(front_door=False, trusted=True)
 
 
 def request(text: str, rules: HeadRules = FRONT) -> RequestHead:
-    """The head of ``text``, line ends written as ``\\n``."""
+    """Returns the head of ``text``, line ends written as ``\\n``."""
     head = parse_request(text.replace("\n", "\r\n").encode("latin-1"), 0, rules)
     assert type(head) is RequestHead, head
     return head
 
 
 def refused(text: str, rules: HeadRules = FRONT) -> int:
-    """The status with which a complete head is refused, whichever of the two checks does it."""
+    """Returns the status with which a complete head is refused, by either of the two checks."""
     data = text.replace("\n", "\r\n").encode("latin-1")
     result = parse_request(data, 0, rules)
     if result is None:
@@ -31,7 +31,7 @@ def refused(text: str, rules: HeadRules = FRONT) -> int:
 
 
 def names(head: RequestHead) -> list[str]:
-    """Names of the fields that pass, as written."""
+    """Returns the names of the forwarded fields, as written."""
     return [line.partition(b":")[0].decode() for line in head.fields.split(b"\r\n") if line]
 
 

@@ -14,7 +14,7 @@ def response(text: str) -> ResponseHead:
 
 
 def names(head: ResponseHead) -> list[str]:
-    """Names of the fields that pass, as written."""
+    """Returns the names of the forwarded fields, as written."""
     return [line.partition(b":")[0].decode() for line in head.fields.split(b"\r\n") if line]
 
 

@@ -1,4 +1,4 @@
-"""Both halves of a connection: conversations of one with the other, cut at every byte."""
+"""Both sides of a connection: conversations of one with the other, split at every byte."""
 
 import json
 
@@ -23,8 +23,8 @@ def server(body_bytes: int = 1 << 20) -> H1Server:
     return H1Server(HeadRules(), body_bytes)
 
 
-class Heard:
-    """What a server reports, answered as soon as each request is whole."""
+class SeenRequests:
+    """The events of a server that answers each request as soon as it is whole."""
 
     def __init__(self, engine: H1Server) -> None:
         self.engine = engine
@@ -49,14 +49,14 @@ class Heard:
 def test_a_request_is_the_same_however_it_is_cut(message: bytes) -> None:
     body = b"" if message is GET else b"hello"
     for cut in range(1, len(message)):
-        heard = Heard(server())
-        heard.receive(message[:cut])
-        heard.receive(message[cut:])
-        assert [text for _, text in heard.requests] == [body], cut
-    heard = Heard(server())
+        seen = SeenRequests(server())
+        seen.receive(message[:cut])
+        seen.receive(message[cut:])
+        assert [text for _, text in seen.requests] == [body], cut
+    seen = SeenRequests(server())
     for byte in message:
-        heard.receive(bytes([byte]))
-    assert [text for _, text in heard.requests] == [body]
+        seen.receive(bytes([byte]))
+    assert [text for _, text in seen.requests] == [body]
 
 
 def test_a_small_complete_message_is_one_event() -> None:
@@ -67,10 +67,10 @@ def test_a_small_complete_message_is_one_event() -> None:
 
 
 def test_a_thousand_pipelined_requests_are_answered_in_order() -> None:
-    heard = Heard(server())
-    heard.receive(b"".join(b"GET /%d HTTP/1.1\r\nHost: a\r\n\r\n" % number for number in range(1000)))
-    assert [target for target, _ in heard.requests] == [b"/%d" % number for number in range(1000)]
-    assert heard.engine.pending == 0
+    seen = SeenRequests(server())
+    seen.receive(b"".join(b"GET /%d HTTP/1.1\r\nHost: a\r\n\r\n" % number for number in range(1000)))
+    assert [target for target, _ in seen.requests] == [b"/%d" % number for number in range(1000)]
+    assert seen.engine.pending == 0
 
 
 def test_the_next_request_waits_for_the_answer() -> None:
@@ -126,7 +126,7 @@ def test_too_large_bodies_are_refused_before_and_while_they_come() -> None:
 
 
 def test_a_fault_behind_the_head_is_found_with_it() -> None:
-    """No half of a faulty request is reported when all of it is there."""
+    """No half of a faulty request is reported when all of it has arrived."""
     assert isinstance(server().receive(CHUNKED.replace(b"2\r\nlo", b"2\r\nloo")), Rejected)
 
 
@@ -140,7 +140,8 @@ def test_nothing_is_heard_after_a_refusal() -> None:
 
 
 def exchange(request: bytes, answer: bytes, *, step: int = 1 << 20) -> tuple[H1Server, bytes]:
-    """An upstream's ``answer`` through a client engine into a server engine; what the client of the server sees."""
+    """Passes an upstream's ``answer`` through a client engine into a server engine; returns the bytes for the server's
+    client."""
     front, back = server(), H1Client()
     head = front.receive(request)
     assert isinstance(head, RequestHead)

@@ -1,4 +1,4 @@
-"""Header blocks: what is malformed, what is remembered, what is sent on."""
+"""Header blocks: malformed ones, cached ones, and their forwarded form."""
 
 import pytest
 from hypothesis import given
@@ -109,9 +109,9 @@ TRIMMED = [(b"x-a", b"a b"), (b"x-none", b""), (b"x-b", b"1")]
 
 @pytest.mark.parametrize("times", [1, 5])
 def test_whitespace_around_the_values_of_a_call_is_taken_off(times: int) -> None:
-    """Also where the same bytes, or such a beginning, come again."""
+    """Also if the same bytes, or such a beginning, occur again."""
     reader, answers = Reader(Blocks(REQUEST)), Reader(Blocks(RESPONSE))
-    head, told = [(b":status", b"200")], [(b"grpc-message", b"%09%20no key:%20")]
+    head, encoded = [(b":status", b"200")], [(b"grpc-message", b"%09%20no key:%20")]
     for number in range(times):
         more = [(b"x-number", b"%d" % number)]
         found = reader.read(written([*CALL, *SPACED, *more]))
@@ -121,7 +121,7 @@ def test_whitespace_around_the_values_of_a_call_is_taken_off(times: int) -> None
         assert (found.fault, found.outgoing) == ("", written([*head, *TRIMMED, *more]))
         message = [(b"grpc-message", b"\t no key: ")]
         found = answers.read(written([*message, *SPACED, *more]), is_trailer=True)
-        assert (found.fault, found.outgoing) == ("", written([*told, *TRIMMED, *more]))
+        assert (found.fault, found.outgoing) == ("", written([*encoded, *TRIMMED, *more]))
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,7 @@ def test_a_list_over_the_limit() -> None:
 
 
 def test_what_is_over_the_limit_is_followed_and_not_collected() -> None:
-    """A few bytes for a long field of the table, again and again."""
+    """A few bytes refer to a long field of the table, again and again."""
     reader = Reader(Blocks(REQUEST))
     assert not reader.read(b"\x40\x01a" + b"\x7f\xa1\x1e" + b"x" * 4000, is_trailer=True).fault
     assert len(reader._walk(b"\xbe" * 10_000, None).fields) == LIST_BYTES // 4033
@@ -190,7 +190,7 @@ def test_equal_blocks_are_one_block_from_the_second_on() -> None:
 
 
 def test_a_block_that_writes_into_the_table_is_known_only_where_there_is_none() -> None:
-    """Equal bytes, other headers: the second field is whatever the table holds."""
+    """Equal bytes, other headers: the second field is the present content of the table."""
     insert, again = b"\x40\x01a\x01b", b"\xbe"
     blocks = Blocks(REQUEST)
     without, using = Reader(blocks), Reader(blocks)

@@ -1,4 +1,4 @@
-"""Heads of calls: what applications are told does not depend on how a block was read."""
+"""Heads of calls: their properties do not depend on how a block was read."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""The hostile HTTP/2 corpora against the engines: every case that says something of them without sockets and timers."""
+"""The hostile HTTP/2 corpora against the engines: every case that concerns them without sockets and timers."""
 
 import pytest
 
@@ -19,7 +19,7 @@ NEEDS_DRIVER = {
     "grpc_no_internal_fields": "which fields are dropped",
     "h1_then_preface": "HTTP/1 on the same port",
 }
-"""Cases whose outcome a driver decides, and by what."""
+"""Cases with an outcome that a driver decides, and the reason."""
 
 CASES = load(CORPUS) + load(OWN)
 

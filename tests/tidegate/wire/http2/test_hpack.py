@@ -1,4 +1,4 @@
-"""HPACK: against python-hyper's, and what must be refused."""
+"""HPACK against python-hyper's, and blocks that must be refused."""
 
 import pytest
 from hpack import Decoder, Encoder
@@ -21,7 +21,7 @@ FIELDS = st.lists(st.tuples(NAMES, VALUES), max_size=12)
 
 
 def trailers(reader: Reader, block: bytes) -> list[tuple[bytes, bytes]]:
-    """What a block of plain fields says, read from what would be sent on."""
+    """Returns the fields of a block of plain fields, read from its forwarded form."""
     found = reader.read(block, is_trailer=True)
     assert not found.fault
     assert not found.is_large
@@ -61,7 +61,7 @@ def test_a_name_alone_is_written_for_values_that_follow() -> None:
 def test_blocks_of_an_encoder_with_a_table(
     blocks: list[tuple[list[tuple[bytes, bytes]], bool]], size: int | None
 ) -> None:
-    """Whatever is remembered, what goes on means in any order what came in this one."""
+    """With any cache, the forwarded blocks mean in any order what the received ones meant in theirs."""
     encoder, memory = Encoder(), Blocks(REQUEST)
     reader = Reader(memory)
     for number, (fields, coded) in enumerate(blocks):

@@ -1,4 +1,4 @@
-"""The engines against python-hyper's ``h2``: a proxy between its client and its server, cut at any byte."""
+"""The engines against python-hyper's ``h2``: a proxy between its client and its server, split at any byte."""
 
 from h2.config import H2Configuration
 from h2.connection import H2Connection
@@ -51,7 +51,7 @@ class Link:
         return pieces
 
     def carry(self) -> None:
-        """Until all are silent."""
+        """Carries bytes until all are silent."""
         moved = True
         while moved:
             moved = False
@@ -71,7 +71,7 @@ class Link:
                 self._serve(piece)
             for piece in self._pieces(self.proxy.server.take() + b"".join(down)):
                 moved = True
-                self._hear(piece)
+                self._receive(piece)
 
     def _serve(self, data: bytes) -> None:
         for event in self.server.receive_data(data):
@@ -100,7 +100,7 @@ class Link:
             self.done.discard(number)
             self.server.send_headers(number, TRAILER, end_stream=True)
 
-    def _hear(self, data: bytes) -> None:
+    def _receive(self, data: bytes) -> None:
         for event in self.client.receive_data(data):
             if isinstance(event, ResponseReceived):
                 self.heads[event.stream_id] = list(event.headers)

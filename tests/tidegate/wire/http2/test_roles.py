@@ -48,7 +48,7 @@ def head(number: int, block: bytes = CALL, flags: int = 0) -> bytes:
 
 
 def said(events: list[Event]) -> list[Said]:
-    """Events without what may be shared or cut: stream numbers, and blocks as what is sent on."""
+    """Returns events without parts that may be shared or split: stream numbers, and blocks in their forwarded form."""
     return [
         (kind, stream.number, value.outgoing if kind in (HEAD, TRAILERS) else value, flag)
         for kind, stream, value, flag in events
@@ -64,14 +64,14 @@ class Pair:
         self.exchange()
 
     def exchange(self) -> tuple[list[Said], list[Said]]:
-        """Carries bytes until both are silent; what client and server have heard."""
-        heard: tuple[list[Said], list[Said]] = ([], [])
+        """Carries bytes until both are silent; returns the events of client and server."""
+        events: tuple[list[Said], list[Said]] = ([], [])
         while True:
             to_server, to_client = self.client.take(), self.server.take()
             if not to_server and not to_client:
-                return heard
-            heard[1].extend(said(self.server.receive(to_server, self.now)))
-            heard[0].extend(said(self.client.receive(to_client, self.now)))
+                return events
+            events[1].extend(said(self.server.receive(to_server, self.now)))
+            events[0].extend(said(self.client.receive(to_client, self.now)))
 
 
 def ready_server(*settings_: tuple[int, int]) -> H2Server:
@@ -314,7 +314,7 @@ def test_a_header_list_that_is_too_large_is_answered(request_head: bytes, told: 
 
 
 def test_nothing_is_sent_on_a_stream_that_both_sides_have_ended() -> None:
-    """RFC 9113 section 5.1: the answer to a list that is too large closes the stream of a request without a body."""
+    """RFC 9113 section 5.1: the response to a list that is too large closes the stream of a request without a body."""
     server = ready_server()
     server.receive(wire.headers(1, CALL + literal(b"x-large", b"y" * 17_000), wire.END_STREAM, 1 << 18), 0.0)
     (answer,) = frames(server.take())
@@ -326,7 +326,7 @@ def test_nothing_is_sent_on_a_stream_that_both_sides_have_ended() -> None:
 @given(st.data())
 @settings(max_examples=50)
 def test_any_split_means_the_same(data: st.DataObject) -> None:
-    """But for the cut of bodies, which are passed on as they come."""
+    """Except for the split of bodies, which are forwarded as they come."""
     sent = (
         wire.PREFACE
         + wire.settings((wire.INITIAL_WINDOW_SIZE, 10))
@@ -345,10 +345,10 @@ def test_any_split_means_the_same(data: st.DataObject) -> None:
     cuts = sorted(data.draw(st.lists(st.integers(0, len(sent)), max_size=40)))
     whole, cut = H2Server(Blocks(REQUEST)), H2Server(Blocks(REQUEST))
     expected = _joined(said(whole.receive(sent, 0.0)))
-    heard: list[Said] = []
+    events: list[Said] = []
     for start, end in zip([0, *cuts], [*cuts, len(sent)], strict=True):
-        heard += said(cut.receive(sent[start:end], 0.0))
-    assert _joined(heard) == expected
+        events += said(cut.receive(sent[start:end], 0.0))
+    assert _joined(events) == expected
     assert len(expected) == 8
     assert cut.take() == whole.take()
     assert not cut.is_head_due
@@ -397,8 +397,8 @@ COMMANDS = st.tuples(st.integers(0, 5), st.integers(0, 40_000))
 @given(st.lists(st.one_of(FRAMES, COMMANDS), max_size=40), st.booleans(), st.integers(1, 50))
 @settings(deadline=None)
 def test_anything_may_come(script: list[bytes | tuple[int, int]], is_server: bool, cut: int) -> None:
-    """Nothing raises, whatever both sides do; streams that are over are not there; events are of streams that were
-    reported, in order, and none comes after an end."""
+    """Nothing raises, whatever both sides do; ended streams are removed; events are of reported streams, in order, and
+    none comes after an end."""
     server, client = ready_server(), ready_client()
     engine: Engine = server if is_server else client
     streams = [] if is_server else [client.request(CALL, False, None) for _ in range(3)]
@@ -529,7 +529,7 @@ def test_the_window_of_a_stream_that_nobody_reads_stays_as_it_is() -> None:
 
 
 def test_credit_for_the_connection_that_helps_nobody_costs_nothing() -> None:
-    """A peer whose streams are blocked by their own windows could make us look at all of them, for 13 bytes."""
+    """A peer with streams blocked by their own windows could make the engine look at all of them, for 13 bytes."""
     server = ready_server((wire.INITIAL_WINDOW_SIZE, 0))
     for number in range(1, 2 * STREAMS, 2):
         server.receive(head(number, flags=wire.END_STREAM), 0.0)
@@ -645,7 +645,7 @@ def test_a_stall_is_seen_by_the_sweeper_and_forgotten_with_progress() -> None:
 
 
 def test_what_is_left_of_an_answer_that_has_ended_has_a_time_in_all() -> None:
-    """Whoever takes it byte by byte does not keep it for good; while an answer goes on there is no such time."""
+    """A client that takes it byte by byte does not keep it for good; while a response goes on there is no such time."""
     server = ready_server((wire.INITIAL_WINDOW_SIZE, 0))
     for number in (1, 3, 5):
         server.receive(head(number, flags=wire.END_STREAM), 0.0)
@@ -676,11 +676,11 @@ OPS = st.lists(
 @given(OPS)
 @settings(max_examples=60)
 def test_no_byte_is_lost_or_doubled_under_any_windows(ops: list[tuple[str, int, int]]) -> None:
-    """Four calls both ways through a proxy; peers whose windows do whatever they like, and in the end open."""
+    """Four calls both ways through a proxy; the peers change their windows arbitrarily, and open them in the end."""
     proxy = Proxy()
     client, server = H2Client(Blocks(RESPONSE)), H2Server(Blocks(REQUEST))
     for engine in (client, server):
-        engine._out.pop()  # The windows of the connections stay small until they are told otherwise.
+        engine._out.pop()  # The windows of the connections stay small until the next WINDOW_UPDATE.
     ours = [client.request(CALL, False, None) for _ in range(4)]
     asked, told = [b""] * 4, [b""] * 4
     got_up, got_down = [b""] * 4, [b""] * 4
@@ -759,7 +759,7 @@ def test_no_byte_is_lost_or_doubled_under_any_windows(ops: list[tuple[str, int, 
 
 
 def failure(server: Engine, data: bytes, now: float = 0.0) -> int | None:
-    """Code of the GOAWAY that ``data`` leads to."""
+    """Returns the code of the GOAWAY that ``data`` leads to."""
     events = server.receive(data, now)
     codes = [value for kind, _, value, _ in events if kind == FAILED]
     if codes:
@@ -818,7 +818,7 @@ def test_what_still_comes_on_calls_that_we_cancelled_is_no_flood() -> None:
 
 
 def test_data_earns_pings() -> None:
-    """Peers that measure their bandwidth send a PING for what they receive."""
+    """Peers that measure their bandwidth send a PING for the data that they receive."""
     server = ready_server()
     server.receive(head(1), 0.0)
     turn = frame(wire.DATA, 0, 1, b"x") + frame(wire.PING, 0, 0, b"12345678")

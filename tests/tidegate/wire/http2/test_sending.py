@@ -1,4 +1,4 @@
-"""Credit that comes in many small pieces: what waited for it goes out once per read, not once per piece."""
+"""Credit in many small pieces: waiting bytes are sent once per read, not once per piece."""
 
 import pytest
 
@@ -14,7 +14,7 @@ OK = b"\x88"
 
 
 def waiting(window: int, streams: int, size: int) -> tuple[H2Server, list[Stream]]:
-    """A connection whose streams have a window each, and an answer of so many bytes, as much of it sent as could be."""
+    """Returns a connection of streams with a window each, and a response of this size, sent as far as possible."""
     engine = H2Server(Blocks(REQUEST))
     engine.receive(frames.PREFACE + frames.settings((frames.INITIAL_WINDOW_SIZE, window)), 0.0)
     found = []
@@ -30,7 +30,7 @@ def waiting(window: int, streams: int, size: int) -> tuple[H2Server, list[Stream
 
 
 def sent(engine: H2Server) -> list[tuple[int, int]]:
-    """The DATA frames that go out: stream and length."""
+    """Returns the sent DATA frames: stream and length."""
     data, at, found = engine.take(), 0, []
     while at < len(data):
         head, _, number = frames.read_head(data, at)

@@ -1,4 +1,4 @@
-"""Blocks read in two parts say what they say when they are read as a whole, whoever wrote them."""
+"""Blocks read in two parts have the same fields as blocks read as a whole, for any writer."""
 
 import pytest
 from hypothesis import given
@@ -51,7 +51,7 @@ blocks = st.lists(pieces, max_size=6).map(b"".join)
 
 @st.composite
 def spoilt(draw: st.DrawFn, front: bytes, tail: bytes) -> bytes:
-    """``front`` and ``tail`` with something between them, and perhaps a byte of it all that is another."""
+    """Returns ``front`` and ``tail`` with bytes between them, and perhaps one byte of the result changed."""
     block = bytearray(front + draw(blocks) + tail)
     if draw(st.booleans()):
         block[draw(st.integers(0, len(block) - 1))] = draw(st.sampled_from((0, 1, 5, 10, 0x20, 0x3F, 0x7F, 0x82, 255)))
@@ -70,7 +70,7 @@ def pairs(block: Block) -> list[tuple[bytes, bytes]]:
 
 
 def two() -> tuple[Reader, Reader]:
-    """Who reads in two parts, and who does not; both after the peer has given up its table."""
+    """Returns a reader in two parts, and one of whole blocks; both after the peer has given up its table."""
     drops = request_drops(front_door=False, trusted=True)
     readers = Reader(Blocks(REQUEST, drops, read_call_tail)), Reader(Blocks(REQUEST, drops))
     for reader in readers:
@@ -144,7 +144,7 @@ def test_other_lines_are_not_a_tail() -> None:
 
 @pytest.mark.parametrize("first", [b"", EMPTIED])
 def test_a_list_that_the_front_door_lets_pass_is_taken_with_what_it_adds(first: bytes) -> None:
-    """Also where it is the first on its connection, and is read as a whole."""
+    """Also if it is the first on its connection, and is read as a whole."""
     front = CALL + literal(b"x-long", b"v" * (LIST_BYTES - _listed(CALL) - 38))
     forwarded = literal(b"x-forwarded-for", b"10.0.0.1") + literal(b"x-forwarded-host", b"h" * 255)
 
@@ -152,19 +152,19 @@ def test_a_list_that_the_front_door_lets_pass_is_taken_with_what_it_adds(first: 
         return (Reader(Blocks(REQUEST, read_tail=read_call_tail)) if first else two()[0]).read(first + block)
 
     assert not read(front).is_large
-    assert read(front + forwarded).is_large, "nobody vouches for it"
+    assert read(front + forwarded).is_large, "no proxy of this deployment sent it"
     found = read(front + forwarded + TAIL)
     assert not found.is_large and found.get(b"tidegate-token") == b"secret"
     assert read(front + literal(b"x-more", b"v" * 1600) + TAIL).is_large, "what we add has a bound, too"
 
 
 def _listed(block: bytes) -> int:
-    """What a block takes of the limit."""
+    """Returns the share of a block in the limit."""
     return Reader(Blocks(REQUEST)).read(block).size
 
 
 def test_only_calls_are_read_in_two_parts() -> None:
-    """Gateways send nothing else over HTTP/2: of a stranger's request such fields are fields as all others."""
+    """Gateways send nothing else over HTTP/2: in a foreign request such fields are fields like all others."""
     rest = CALL.replace(literal(b"content-type", b"application/grpc"), literal(b"content-type", b"application/json"))
     ours, plain = two()
     found = ours.read(rest + TAIL)

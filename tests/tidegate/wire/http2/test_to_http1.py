@@ -1,4 +1,4 @@
-"""Requests of HTTP/2 written as HTTP/1.1 and read again, and answers on their way back."""
+"""Requests of HTTP/2 written as HTTP/1.1 and read again, and responses on their way back."""
 
 import pytest
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.loadgen.arrivals.arrival import Arrival
-from tidegate.loadgen.traces.changes import Placement, faster, joined, placed, scaled, sliced
+from tidegate.loadgen.arrivals.changes import Placement, faster, joined, placed, scaled, sliced
 
 TIMES = st.lists(st.floats(0.0, 100.0), max_size=30).map(sorted)
 

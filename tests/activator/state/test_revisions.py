@@ -1,6 +1,6 @@
 """The activation signal is a level: told at once, repeated while it holds, told again when it rises again."""
 
-from tidegate.activator.state.activation import REPEAT_S, ActivationSignal
+from tidegate.activator.state.revisions import REPEAT_S, ActivationSignal
 
 
 def test_told_at_once_and_repeated() -> None:

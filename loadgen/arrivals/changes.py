@@ -1,4 +1,4 @@
-"""Transformations of traces: cut, scaled, sped up, joined; counts turned into arrivals. One arrival at a time,
+"""Transformations of arrivals: cut, scaled, sped up, joined; counts turned into arrivals. One arrival at a time,
 seeded."""
 
 import heapq
