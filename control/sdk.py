@@ -23,44 +23,37 @@ from urllib.parse import urlencode
 import httpx
 
 from tidegate.control.state.directory import Holder, StateDirectory, default_directory
-from tidegate.control.views.views import (
+from tidegate.control.views.deployment import DeploymentView, ReloadView, RestartView, TenantView
+from tidegate.control.views.errors import ErrorDetail, ErrorView
+from tidegate.control.views.functions import (
     ColdStartView,
-    DecisionView,
-    DeploymentView,
-    DeployRequest,
     DeployView,
-    ErrorDetail,
-    ErrorView,
     ExplainView,
     FunctionState,
     FunctionView,
-    ReloadView,
-    RestartView,
-    RollbackRequest,
-    RolloutAction,
-    RolloutRequest,
     RolloutView,
     SeriesView,
-    SplitRequest,
     SplitView,
-    TenantView,
 )
+from tidegate.control.views.requests import DeployRequest, RollbackRequest, RolloutAction, RolloutRequest, SplitRequest
 from tidegate.control.workers.certificates import client_context
 from tidegate.errors import TidegateError
 from tidegate.records.codec import CodecError, Lines, decode, encode
+from tidegate.records.decision import Decision
 
 T = TypeVar("T")
 
 CALL_S = 30.0
 PATIENCE_S = 5.0
-"""For a control process that is there and does not answer yet."""
+"""Waiting time for a control process that runs and does not answer yet."""
 RESTART_S = 600.0
-"""Workers are replaced one after the other, each in a good half second; there may be hundreds."""
+"""Time limit of a restart: workers are replaced one after the other, each in about half a second; there may be
+hundreds."""
 LOOK_AGAIN_S = 0.05
 
 
 class ApiError(TidegateError):
-    """The control process refused; ``detail`` holds its code and, for a manifest, every fault."""
+    """The control process refused the request; ``detail`` holds its code and, for a manifest, every fault."""
 
     def __init__(self, status: int, detail: ErrorDetail) -> None:
         self.status = status
@@ -69,11 +62,11 @@ class ApiError(TidegateError):
 
 
 class NotRunningError(TidegateError):
-    """No control process answers; the message says where it was looked for."""
+    """No control process answers; the message says which directory was searched."""
 
 
 class StartFailedError(TidegateError):
-    """A revision that was waited for did not become ready; the message has the server's own last lines."""
+    """A revision did not become ready; the message has the server's own last lines."""
 
 
 class InvokeError(TidegateError):
@@ -86,10 +79,11 @@ class InvokeError(TidegateError):
 
 
 class Tidegate:
-    """Speaks to one deployment. ``url``: of the control API; ``gateway``: of the front door, asked for when needed.
+    """A client of one deployment. ``url``: of the control API; ``gateway``: base URL of the gateway, requested when
+    needed.
 
-    Of a front door with TLS exactly its own certificate is trusted, or, with ``authorities`` (a PEM file), whoever
-    they certify.
+    Of a gateway with TLS exactly its own certificate is trusted, or, with ``authorities`` (a PEM file), each
+    certificate that they sign.
     """
 
     def __init__(
@@ -119,8 +113,9 @@ class Tidegate:
         awaited_s: float = 0.0,
         authorities: str | None = None,
     ) -> "Tidegate":
-        """The deployment whose state is in ``directory`` (default: the user's). Raises NotRunningError: after
-        ``awaited_s`` where no control process runs, after ``patience_s`` where one is still starting."""
+        """Returns a client of the deployment whose state is in ``directory`` (default: the user's). Raises
+        NotRunningError: after ``awaited_s`` if no control process runs, after ``patience_s`` if one is still
+        starting."""
         root = Path(directory) if directory is not None else default_directory(environ or {})
         state = StateDirectory(root)
         holder, token = _awaited(state, patience_s, awaited_s)
@@ -129,14 +124,14 @@ class Tidegate:
 
     @property
     def gateway(self) -> str:
-        """URL of the front door."""
+        """Base URL of the gateway."""
         if self._gateway is None:
             status = self.status()
             self._gateway, self._certificate = status.gateway, status.certificate
         return self._gateway
 
     def trust(self, make: Callable[[int], ssl.SSLContext] = ssl.SSLContext) -> ssl.SSLContext:
-        """The TLS context for requests to :attr:`gateway`. Raises TrustError."""
+        """Returns the TLS context for requests to :attr:`gateway`. Raises TrustError."""
         is_https = self.gateway.startswith("https:")
         certificate = self._certificate if is_https else None
         return client_context(certificate, self._authorities, make) if is_https else make(ssl.PROTOCOL_TLS_CLIENT)
@@ -151,7 +146,7 @@ class Tidegate:
         return self._read("GET", f"/api/v1/functions/{name}", FunctionView)
 
     def watch(self, name: str) -> Iterator[FunctionView]:
-        """The function's status now and after every change."""
+        """Yields the function's status now and after every change."""
         return self._stream(f"/api/v1/functions/{name}/watch", {}, FunctionView)
 
     def watch_all(self) -> Iterator[DeploymentView]:
@@ -166,9 +161,10 @@ class Tidegate:
         annotations: Mapping[str, str] | None = None,
         wait: bool = False,
     ) -> DeployView:
-        """Deploys a manifest's functions. ``base``: folder of its relative paths; ``annotations`` win over the text.
+        """Deploys a manifest's functions. ``base``: folder of its relative paths; ``annotations`` take precedence over
+        the text.
 
-        ``wait``: returns when each is ready; raises StartFailedError when one cannot start.
+        ``wait``: returns when each is ready; raises StartFailedError if one cannot start.
         """
         request = DeployRequest(
             manifest=manifest, base=str(Path(base).absolute()), source=source, flags=dict(annotations or {})
@@ -193,8 +189,8 @@ class Tidegate:
         )
 
     def wait_ready(self, name: str, revision: str) -> FunctionView:
-        """Waits until ``revision`` serves and has been ready, or is ready for what its rollout gives it; raises
-        StartFailedError when its start failed or it finds no room."""
+        """Waits until ``revision`` serves and has been ready, or is ready for its part of a rollout. Raises
+        StartFailedError if its start failed or it finds no room."""
         for view in self.watch(name):
             found = next((each for each in view.revisions if each.id == revision), None)
             if found is None:
@@ -207,11 +203,11 @@ class Tidegate:
             if view.revision == revision and (found.ready or sleeping):
                 return view
             if found.ready and (view.is_pinned or view.rollout is not None):
-                return view  # it serves as much as it is given
+                return view  # it serves its part
         raise NotRunningError("the control process ended meanwhile")
 
     def traffic(self, name: str) -> SplitView:
-        """Who has which part of the function's requests."""
+        """Returns the part of the function's requests that each revision has."""
         return self._read("GET", f"/api/v1/functions/{name}/traffic", SplitView)
 
     def set_traffic(
@@ -223,17 +219,17 @@ class Tidegate:
         untag: tuple[str, ...] = (),
         follow: bool = False,
     ) -> SplitView:
-        """Percents by revision (id, number or tag) with a sum of 100, and revisions by tag. ``follow``: no split by
-        hand any more, the newest revision takes over."""
+        """Sets percents by revision (id, number or tag) with a sum of 100, and revisions by tag. ``follow``: ends a
+        split by hand; the newest revision takes over."""
         request = SplitRequest(split=dict(split or {}), follow=follow, tags=dict(tags or {}), untag=untag)
         return self._read("PUT", f"/api/v1/functions/{name}/traffic", SplitView, encode(request))
 
     def rollback(self, name: str, to: str | None = None) -> SplitView:
-        """Back to a kept revision; None: the one that served before."""
+        """Returns the traffic to a kept revision; None: the one that served before."""
         return self._read("POST", f"/api/v1/functions/{name}/rollback", SplitView, encode(RollbackRequest(to=to)))
 
     def rollout(self, name: str) -> RolloutView:
-        """The rollout under way, or the last one. Raises ApiError where there was none."""
+        """Returns the rollout under way, or the last one. Raises ApiError if there was none."""
         return self._read("GET", f"/api/v1/functions/{name}/rollout", RolloutView)
 
     def change_rollout(
@@ -249,11 +245,11 @@ class Tidegate:
     def explain(self, name: str, *, last: int = 5) -> ExplainView:
         return self._read("GET", f"/api/v1/functions/{name}/explain?last={last}", ExplainView)
 
-    def decisions(self, name: str, *, last: int = 100) -> tuple[DecisionView, ...]:
-        return self._read("GET", f"/api/v1/functions/{name}/decisions?last={last}", tuple[DecisionView, ...])
+    def decisions(self, name: str, *, last: int = 100) -> tuple[Decision, ...]:
+        return self._read("GET", f"/api/v1/functions/{name}/decisions?last={last}", tuple[Decision, ...])
 
     def recording(self, name: str, *, revision: str | None = None) -> Iterator[bytes]:
-        """What the autoscaler saw and decided of the serving (or that) revision, in pieces of JSON lines for
+        """Yields the observations and decisions of the serving revision, or of that one, in pieces of JSON lines for
         ``tidegate replay``."""
         query = {} if revision is None else {"revision": revision}
         with (
@@ -274,7 +270,8 @@ class Tidegate:
         since_s: float = 300.0,
         step_s: float = 1.0,
     ) -> SeriesView:
-        """What the function and its groups did in the last ``since_s`` seconds; all metrics and groups by default."""
+        """Returns the time series of the function and its groups over the last ``since_s`` seconds; all metrics and
+        groups by default."""
         given = {"metric": metric, "group": group, "since": since_s, "step": step_s}
         query = urlencode({key: value for key, value in given.items() if value is not None})
         return self._read("GET", f"/api/v1/functions/{name}/series?{query}", SeriesView)
@@ -285,7 +282,7 @@ class Tidegate:
     def logs(
         self, name: str, *, tail: int = 100, follow: bool = False, replica: str | None = None, source: str = "server"
     ) -> Iterator[dict[str, str]]:
-        """Lines that the function's processes wrote: ``replica``, ``source``, ``line``."""
+        """Yields the lines that the function's processes wrote: ``replica``, ``source``, ``line``."""
         query = {"tail": str(tail), "follow": str(follow).lower(), "source": source}
         if replica is not None:
             query["replica"] = replica
@@ -295,15 +292,15 @@ class Tidegate:
         return self._call("GET", "/metrics").decode()
 
     def restart(self) -> RestartView:
-        """Replaces the gateway workers by fresh processes while they serve; returns when the fresh ones do."""
+        """Replaces the gateway workers by fresh processes while they serve; returns when the fresh ones serve."""
         return decode(self._call("POST", "/api/v1/restart", timeout_s=RESTART_S), RestartView)
 
     def tenants(self) -> tuple[TenantView, ...]:
-        """The tenants in force, and what they have used."""
+        """Returns the tenants in force, with their usage."""
         return self._read("GET", "/api/v1/tenants", tuple[TenantView, ...])
 
     def reload(self) -> ReloadView:
-        """Has the gateway workers read their TLS certificate now."""
+        """Reads settings, accelerators, tenants and the TLS certificate now."""
         return self._read("POST", "/api/v1/reload", ReloadView)
 
     def shut_down(self) -> None:
@@ -319,7 +316,7 @@ class Tidegate:
         headers: Mapping[str, str] | None = None,
         timeout_s: float = 310.0,
     ) -> Any:
-        """Sends one request and returns the answer: parsed where it is JSON, else bytes. Raises InvokeError.
+        """Sends one request and returns the answer: parsed if it is JSON, else bytes. Raises InvokeError.
 
         ``data``: bytes as they are, anything else as JSON. ``path``: on the model server; default: the V2 inference
         route of the function's first model.
@@ -376,7 +373,7 @@ class Tidegate:
 
 
 def _awaited(state: StateDirectory, patience_s: float, awaited_s: float) -> tuple[Holder, str]:
-    """Who holds the directory, with its address, and the API's token."""
+    """Returns the holder of the directory, with its address, and the API's token."""
     began = time.monotonic()
     while True:
         holder, token = state.holder(), state.read_token()

@@ -19,7 +19,7 @@ import uvloop
 
 from benchmarks.autoscaling.timeline import Look, Run
 from benchmarks.deployment import Deployment, running
-from tidegate.control.views.views import FunctionView, Role
+from tidegate.control.views.functions import FunctionView
 from tidegate.loadgen.clients.bodies import v2_body
 from tidegate.loadgen.clients.call import Request
 from tidegate.loadgen.clients.client_health import report_of
@@ -28,6 +28,7 @@ from tidegate.loadgen.clients.runs import LoadRun as Load
 from tidegate.loadgen.clients.workers import callers as callers_of
 from tidegate.records.codec import decode
 from tidegate.records.replica_state import ColdStartPhases
+from tidegate.records.roles import Role
 from tidegate.records.route_table import RevisionRoute, RouteTable
 
 HERE = Path(__file__).resolve().parent

@@ -26,14 +26,13 @@ from prometheus_client import CollectorRegistry
 
 from benchmarks.micro.decider_bench import START, commit, gateway_sample, replica_sample
 from tidegate.aio.loop.run import quiet_collector
-from tidegate.autoscaler.live import LiveAutoscaler
 from tidegate.clock import ManualClock
-from tidegate.control.api import describe
-from tidegate.control.rounds.round import Round
-from tidegate.control.state.faults import Faults
-from tidegate.control.state.pulse import ChangeSignal
+from tidegate.control.api.describe import views_of
+from tidegate.control.rounds.wiring import DecisionSettings, build_loop
+from tidegate.control.state.notices import ChangeSignal, Faults
 from tidegate.control.state.registry import Registry
 from tidegate.control.watch.cold_starts import ColdStarts
+from tidegate.control.watch.instruments import Instruments
 from tidegate.control.watch.traffic import TrafficMeter
 from tidegate.deploy.fake import FakeBackend
 from tidegate.deploy.placement.ledger import Accelerator, AcceleratorKind
@@ -93,26 +92,23 @@ class Bench:
         self.answers = Answers()
         self.ticks = 0
         faults = Faults()
-        self.round = Round(
+        self.loop = build_loop(
             registry=registry,
             backend=backend,
-            autoscaler=lambda context: LiveAutoscaler(
-                clock,
-                context,
-                folder / "decisions",
-                gateway_seen=lambda sample: self.round.gateway_seen(sample),
-                replica_seen=lambda sample: self.round.replica_seen(sample),
-            ),
             tables=TableBuilder(epoch=1, workers=1),
             gateways=self.answers,
-            cold_starts=ColdStarts(folder / "cold-starts.jsonl", CollectorRegistry(), faults),
-            meter=TrafficMeter(),
+            instruments=Instruments(
+                traffic=TrafficMeter(),
+                cold_starts=ColdStarts(folder / "cold-starts.jsonl", CollectorRegistry(), faults),
+            ),
             faults=faults,
-            pulse=ChangeSignal(),
+            changes=ChangeSignal(),
             clock=clock,
             rng=random.Random(7),
+            settings=DecisionSettings(decisions=folder / "decisions"),
             reach=lambda replica, _: Line(self.answers, replica),
         )
+        self.views = views_of(self.loop)
 
     def prepare(self, revisions: list[Revision]) -> None:
         """Prepares the answers of the next round, a second after the last one."""
@@ -127,7 +123,7 @@ class Bench:
     async def second(self) -> float:
         """Milliseconds of one round and of what it set off."""
         began = time.thread_time()
-        await self.round.second()
+        await self.loop.round.second()
         await self.settle()
         return 1e3 * (time.thread_time() - began)
 
@@ -142,11 +138,11 @@ class Bench:
         await self.settle()
         return 1e3 * (time.thread_time() - began)
 
-    def views(self) -> float:
+    def look(self) -> float:
         """Milliseconds of one look at all functions."""
         began = time.thread_time()
         for deployed in self.registry.all():
-            describe.function(self.round, deployed, "http://127.0.0.1:8080", "localhost")
+            self.views.function(deployed, "http://127.0.0.1:8080", "localhost")
         return 1e3 * (time.thread_time() - began)
 
 
@@ -179,7 +175,7 @@ async def measure(functions: int, replicas: int, rounds: int) -> dict[str, objec
             record = await registry.deploy(wanted, manifest="", source="bench.yaml", now=START)
             revisions.append(record.revision)
         bench = Bench(registry, FakeBackend(kinds, clock, random.Random(1)), clock, Path(folder))
-        bench.round.begin()
+        bench.loop.round.begin()
         bench.prepare(revisions)
         start_ms = await bench.second()
         started = len(bench.backend.replicas())
@@ -190,17 +186,17 @@ async def measure(functions: int, replicas: int, rounds: int) -> dict[str, objec
             bench.prepare(revisions)
             steady.append(await bench.second())
         steady = sorted(steady[2:])
-        views_ms = bench.views()
+        views_ms = bench.look()
         for name in [each.function.name for each in revisions]:
             await registry.delete(name)
-        bench.round.sync()
+        bench.loop.world.sync()
         stop_ms, stopping = 0.0, 0
         while bench.backend.replicas() and stopping < 10:
             bench.prepare(revisions)
             stop_ms += await bench.second()
             stopping += 1
         left = len(bench.backend.replicas())
-        await bench.round.close()
+        await bench.loop.close()
         await store.close()
     return {
         "started": started,

@@ -1,8 +1,8 @@
-"""Who may speak to the API: whoever holds the token, through a name of this machine, not from a foreign web page.
+"""Access to the API: only with the token, through a name of this machine, and not from a foreign web page.
 
-The API listens on a local address, where every program and every page in a browser can reach it. The *Host* check
-ends DNS rebinding (a foreign name that resolves to 127.0.0.1), the *Origin* check ends requests that a foreign page
-sends, and the token ends everybody else. The API's document is readable without the token; it holds nothing private.
+The API listens on a local address, where every program and every page in a browser can reach it. The *Host* check stops
+DNS rebinding (a foreign name that resolves to 127.0.0.1). The *Origin* check stops requests that a foreign page sends.
+The token stops everything else. The API's document can be read without the token; it holds nothing private.
 """
 
 import hmac
@@ -10,15 +10,15 @@ from collections.abc import Iterable
 from http import HTTPStatus
 from typing import Any, Final
 
-from tidegate.control.views.views import ErrorDetail, ErrorView
+from tidegate.control.views.errors import ErrorDetail, ErrorView
 from tidegate.records.codec import encode
 
 LOCAL_NAMES: Final = ("localhost", "127.0.0.1", "[::1]")
 OPEN_PATHS: Final = ("/healthz", "/openapi.json")
-"""Answered without a token."""
+"""Paths that are answered without a token."""
 
 BODY_BYTES: Final = 4 * 1024 * 1024
-"""Of a request. The largest is a manifest, and the parser of those is not for more."""
+"""Largest request body. The largest request is a manifest, and its parser takes no more."""
 _WITH_BODY: Final = ("POST", "PUT", "PATCH")
 
 Scope = Any
@@ -26,7 +26,7 @@ Scope = Any
 
 
 class AccessGuard:
-    """ASGI middleware: refuses with 401 or 403 before anything else looks at the request."""
+    """ASGI middleware that refuses with 401 or 403 before any other handler sees the request."""
 
     def __init__(self, app: Scope, *, token: str, names: Iterable[str] = ()) -> None:
         self._app = app
@@ -65,14 +65,15 @@ class AccessGuard:
 
 
 def host_name(host: str) -> str:
-    """The name in a Host header, without its port."""
+    """Returns the name in a Host header, without its port."""
     if host.startswith("["):
         return host[: host.find("]") + 1]
     return host.partition(":")[0]
 
 
 async def _read(receive: Scope) -> Scope | None:
-    """What gives the whole body again, then what follows it; None: it is too large."""
+    """Reads the whole body; returns a ``receive`` that gives it again and then what follows it, or None if it is too
+    large."""
     messages = []
     size, is_more = 0, True
     while is_more:

@@ -1,7 +1,8 @@
-"""The control API: HTTP and JSON on a local address, for the command line, the SDK and anything else.
+"""The control API: HTTP and JSON on a local address, for the command line, the SDK and other programs.
 
-Every answer that is not a success is ``{"error": {"code", "message", "faults"}}`` with a text for people; a fault of
-our own is ``internal`` with a text, its trace goes to the server's log. ``/openapi.json`` is the document.
+Every answer that is not a success is ``{"error": {"code", "message", "faults"}}`` with a readable message. A fault of
+Tidegate's own has the code ``internal`` and a message; its trace goes to the server's log. ``/openapi.json`` is the
+document.
 """
 
 import json
@@ -17,31 +18,24 @@ from fastapi.security import HTTPBearer
 from starlette.exceptions import HTTPException as StarletteHTTPException
 
 from tidegate.control.api.access import AccessGuard
+from tidegate.control.api.deployment import Deployment
+from tidegate.control.api.errors import CannotRunError, LeavingError, UnknownFunctionError
 from tidegate.control.api.prometheus import CONTENT_TYPE
-from tidegate.control.api.service import CannotRunError, LeavingError, Service, UnknownFunctionError
-from tidegate.control.views.views import (
+from tidegate.control.views.deployment import DeploymentView, ReloadView, RestartView, TenantView
+from tidegate.control.views.errors import ErrorDetail, ErrorView, FaultView
+from tidegate.control.views.functions import (
     ColdStartView,
-    DecisionView,
-    DeploymentView,
-    DeployRequest,
     DeployView,
-    ErrorDetail,
-    ErrorView,
     ExplainView,
-    FaultView,
     FunctionView,
-    ReloadView,
-    RestartView,
-    RollbackRequest,
-    RolloutRequest,
     RolloutView,
     SeriesView,
-    SplitRequest,
     SplitView,
-    TenantView,
 )
+from tidegate.control.views.requests import DeployRequest, RollbackRequest, RolloutRequest, SplitRequest
 from tidegate.errors import InvalidInputError, TidegateError
 from tidegate.records.codec import encode
+from tidegate.records.decision import Decision
 from tidegate.store.records import StoreError
 
 PREFIX = "/api/v1"
@@ -55,11 +49,11 @@ _STATUS: tuple[tuple[type[Exception], HTTPStatus, str], ...] = (
     (StoreError, HTTPStatus.INSUFFICIENT_STORAGE, "store_failed"),
     (TidegateError, HTTPStatus.CONFLICT, "refused"),
 )
-"""First match counts."""
+"""The first match counts."""
 
 
-def build_app(service: Service, *, token: str, version: str, names: Iterable[str] = ()) -> Any:
-    """The ASGI application. ``names``: host names it answers to beside the loopback ones."""
+def build_app(service: Deployment, *, token: str, version: str, names: Iterable[str] = ()) -> Any:
+    """Returns the ASGI application. ``names``: host names that it answers to beside the loopback ones."""
     app = FastAPI(
         title="Tidegate control API",
         version=version,
@@ -75,7 +69,7 @@ def build_app(service: Service, *, token: str, version: str, names: Iterable[str
     return AccessGuard(app, token=token, names=names)
 
 
-def _add_functions(app: FastAPI, service: Service) -> None:
+def _add_functions(app: FastAPI, service: Deployment) -> None:
     base = f"{PREFIX}/functions"
 
     @app.post(base, status_code=HTTPStatus.CREATED, tags=["functions"])
@@ -85,17 +79,17 @@ def _add_functions(app: FastAPI, service: Service) -> None:
 
     @app.get(base, tags=["functions"])
     async def list_functions() -> tuple[FunctionView, ...]:
-        """Every deployed function."""
+        """Returns every deployed function."""
         return service.functions()
 
     @app.get(f"{base}/{{name}}", tags=["functions"])
     async def status(name: str) -> FunctionView:
-        """One function: its state, revisions, replicas, and why a start failed."""
+        """Returns one function: its state, revisions, replicas, and why a start failed."""
         return service.function(name)
 
     @app.get(f"{base}/{{name}}/watch", tags=["functions"], response_class=StreamingResponse)
     async def watch(name: str) -> StreamingResponse:
-        """The status now and after every change, one JSON document per line."""
+        """Returns the status now and after every change, one JSON document per line."""
         service.function(name)
         return StreamingResponse(_lines(service.changes(name)), media_type=NDJSON)
 
@@ -108,17 +102,18 @@ def _add_functions(app: FastAPI, service: Service) -> None:
 
     @app.get(f"{base}/{{name}}/explain", tags=["decisions"])
     async def explain(name: str, last: Annotated[int, Query(ge=1, le=1000)] = 5) -> ExplainView:
-        """Why it has as many replicas as it has."""
+        """Explains the number of its replicas."""
         return service.explain(name, last)
 
     @app.get(f"{base}/{{name}}/decisions", tags=["decisions"])
-    async def decisions(name: str, last: Annotated[int, Query(ge=1, le=1000)] = 100) -> tuple[DecisionView, ...]:
-        """The last decisions, newest last."""
+    async def decisions(name: str, last: Annotated[int, Query(ge=1, le=1000)] = 100) -> tuple[Decision, ...]:
+        """Returns the last decisions, newest last."""
         return service.decisions(name, last)
 
     @app.get(f"{base}/{{name}}/recording", tags=["decisions"], response_class=StreamingResponse)
     async def recording(name: str, revision: str | None = None) -> StreamingResponse:
-        """What the autoscaler saw and decided lately of the serving (or that) revision: for `tidegate replay`."""
+        """Returns the recent observations and decisions of the serving revision, or of that one: for `tidegate
+        replay`."""
         return StreamingResponse(await service.recording(name, revision), media_type=NDJSON)
 
     @app.get(f"{base}/{{name}}/series", tags=["decisions"])
@@ -129,12 +124,13 @@ def _add_functions(app: FastAPI, service: Service) -> None:
         since: Annotated[float, Query(ge=1, le=14_400, description="Seconds back from now.")] = 300.0,
         step: Annotated[float, Query(ge=1, le=14_400, description="Seconds between two points.")] = 1.0,
     ) -> SeriesView:
-        """What it and its groups did lately: loads, waiting, latency, replicas, devices, rates, weights."""
+        """Returns recent time series of it and its groups: loads, waiting, latency, replicas, devices, rates,
+        weights."""
         return service.series(name, metric=metric, group=group, since_s=since, step_s=step)
 
     @app.get(f"{base}/{{name}}/cold-starts", tags=["decisions"])
     async def cold_starts(name: str) -> tuple[ColdStartView, ...]:
-        """The last starts of replicas by phase, newest last."""
+        """Returns the last starts of replicas by phase, newest last."""
         return service.cold_starts(name)
 
     @app.get(f"{base}/{{name}}/logs", tags=["functions"], response_class=StreamingResponse)
@@ -145,18 +141,18 @@ def _add_functions(app: FastAPI, service: Service) -> None:
         replica: str | None = None,
         source: Annotated[str, Query(pattern="^(server|proxy|all)$")] = "server",
     ) -> StreamingResponse:
-        """What model servers (or queue-proxies) wrote, one JSON document per line."""
+        """Returns the output of model servers (or queue-proxies), one JSON document per line."""
         service.function(name)
         lines = service.logs(name, tail=tail, follow=follow, replica=replica, source=source)
         return StreamingResponse(lines, media_type=NDJSON)
 
 
-def _add_traffic(app: FastAPI, service: Service) -> None:
+def _add_traffic(app: FastAPI, service: Deployment) -> None:
     base = f"{PREFIX}/functions/{{name}}"
 
     @app.get(f"{base}/traffic", tags=["traffic"])
     async def split(name: str) -> SplitView:
-        """Who has which part of the requests, by percent and by tag."""
+        """Returns the part of the requests that each revision has, by percent and by tag."""
         return service.split(name)
 
     @app.put(f"{base}/traffic", tags=["traffic"])
@@ -171,7 +167,7 @@ def _add_traffic(app: FastAPI, service: Service) -> None:
 
     @app.get(f"{base}/rollout", tags=["traffic"])
     async def rollout(name: str) -> RolloutView:
-        """The rollout under way, or the last one: step, figures, verdict, events."""
+        """Returns the rollout under way, or the last one: step, figures, verdict, events."""
         return service.rollout(name)
 
     @app.post(f"{base}/rollout", tags=["traffic"])
@@ -180,15 +176,15 @@ def _add_traffic(app: FastAPI, service: Service) -> None:
         return await service.change_rollout(name, request)
 
 
-def _add_deployment(app: FastAPI, service: Service) -> None:
+def _add_deployment(app: FastAPI, service: Deployment) -> None:
     @app.get(f"{PREFIX}/status", tags=["deployment"])
     async def deployment() -> DeploymentView:
-        """Everything: control process, gateways, accelerators, functions."""
+        """Returns everything: control process, gateways, accelerators, functions."""
         return service.view()
 
     @app.get(f"{PREFIX}/watch", tags=["deployment"], response_class=StreamingResponse)
     async def watch() -> StreamingResponse:
-        """The whole status now and after every change, one JSON document per line."""
+        """Returns the whole status now and after every change, one JSON document per line."""
         return StreamingResponse(_lines(service.changes(None)), media_type=NDJSON)
 
     @app.post(f"{PREFIX}/restart", tags=["deployment"])
@@ -198,12 +194,13 @@ def _add_deployment(app: FastAPI, service: Service) -> None:
 
     @app.get(f"{PREFIX}/tenants", tags=["deployment"])
     async def tenants() -> tuple[TenantView, ...]:
-        """The tenants in force, and what they have used since the control process started."""
+        """Returns the tenants in force, with their usage since the control process started."""
         return service.tenants()
 
     @app.post(f"{PREFIX}/reload", tags=["deployment"])
     async def reload() -> ReloadView:
-        """Reads settings, accelerators, tenants and the TLS certificate now. (Their files are looked at every 2 s.)"""
+        """Reads settings, accelerators, tenants and the TLS certificate now. (Changes of their files are looked for
+        every 2 s.)"""
         return await service.reload()
 
     @app.post(f"{PREFIX}/shutdown", status_code=HTTPStatus.ACCEPTED, tags=["deployment"])
@@ -214,12 +211,12 @@ def _add_deployment(app: FastAPI, service: Service) -> None:
 
     @app.get("/metrics", tags=["deployment"], response_class=PlainTextResponse)
     async def metrics() -> Response:
-        """Prometheus text: the control process's own, all gateway workers' and all replicas'."""
+        """Returns Prometheus text: the figures of the control process, of all gateway workers and of all replicas."""
         return Response(await service.metrics(), media_type=CONTENT_TYPE)
 
     @app.get("/healthz", tags=["deployment"], response_class=PlainTextResponse)
     async def healthz() -> PlainTextResponse:
-        """`ok` while the control process answers."""
+        """Returns `ok` while the control process answers."""
         return PlainTextResponse("ok")
 
 

@@ -1,65 +1,62 @@
-"""A running deployment as its API sees it: implements ``tidegate.control.api.service.Service`` over the round."""
+"""The running deployment behind the API: reads the control loop's state, and carries out what the API is sent."""
 
 import asyncio
 import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
 from prometheus_client import CollectorRegistry
 
-from tidegate.clock import Clock
+from tidegate.autoscaler.measure.history import METRICS
+from tidegate.autoscaler.policies import registry
+from tidegate.autoscaler.profiles.admission import Assessment, assess
 from tidegate.control.api import describe
 from tidegate.control.api import logs as tailing
-from tidegate.control.api import prometheus as metrics
 from tidegate.control.api.copies import Copies
-from tidegate.control.api.service import CannotRunError, LeavingError, UnknownFunctionError
-from tidegate.control.api.troubles import troubles
-from tidegate.control.rounds.round import Round
-from tidegate.control.rounds.traffic_commands import Steering
+from tidegate.control.api.errors import CannotRunError, LeavingError, UnknownFunctionError
+from tidegate.control.api.prometheus import render
+from tidegate.control.api.traffic_commands import TrafficCommands
+from tidegate.control.rounds.wiring import ControlLoop
 from tidegate.control.state.directory import StateDirectory
-from tidegate.control.state.faults import Faults
-from tidegate.control.state.pulse import ChangeSignal
 from tidegate.control.state.registry import Deployed, Registry
-from tidegate.control.views.views import (
-    ColdStartView,
-    DecisionView,
-    DeployedView,
+from tidegate.control.views.deployment import (
     DeploymentView,
-    DeployRequest,
-    DeployView,
-    ExplainView,
-    FunctionView,
     GatewayView,
     ReloadView,
     ReplacedView,
     RestartView,
-    RollbackRequest,
-    RolloutRequest,
+    TenantView,
+)
+from tidegate.control.views.functions import (
+    ColdStartView,
+    DeployedView,
+    DeployView,
+    ExplainView,
+    FunctionView,
     RolloutView,
     SeriesLineView,
     SeriesView,
-    SplitRequest,
     SplitView,
-    TenantView,
 )
+from tidegate.control.views.requests import DeployRequest, RollbackRequest, RolloutRequest, SplitRequest
 from tidegate.control.workers.renewal import Reloaded
+from tidegate.deploy.backend import BackendError
 from tidegate.errors import Fault, InvalidInputError
 from tidegate.function import Function, Revision
+from tidegate.manifest.builder import ParseContext
+from tidegate.manifest.reader import read
+from tidegate.records.decision import Decision
 from tidegate.store.records import Store
 
-if TYPE_CHECKING:
-    from tidegate.autoscaler.profiles.admission import Assessment
-    from tidegate.manifest.builder import ParseContext
-
 LINKED_S: Final = 2.0
-"""A worker that is just being linked may answer 404 for so long; a deploy waits for it."""
+"""Time for which a worker that is being linked may answer 404; a deploy waits for it."""
 WATCH_EVERY_S: Final = 0.1
-"""A watcher is told at most this often."""
+"""Smallest time between two views sent to a watcher."""
 
 
 class FrontDoor(Protocol):
-    """The gateway workers as the API shows them."""
+    """The part of the gateway workers' supervisor that the API uses."""
 
     @property
     def url(self) -> str: ...
@@ -72,19 +69,19 @@ class FrontDoor(Protocol):
     async def expositions(self) -> list[str]: ...
 
     async def linked(self, limit_s: float) -> bool:
-        """Waits until every worker works from the newest table; False when some do not in time."""
+        """Waits until every worker works from the newest table; returns False if some do not in time."""
         ...
 
     async def reload(self) -> Mapping[str, str | None]:
-        """Has every worker read its certificate: None, or why it keeps the old one, by name."""
+        """Makes every worker read its certificate. Returns by name None, or why it keeps the old one."""
         ...
 
 
 Renew = Callable[[], Awaitable[tuple[tuple[ReplacedView, ...], tuple[str, ...]]]]
-"""Replaces the gateway workers with the settings as they are now; answers the replaced ones and the settings that need
+"""Replaces the gateway workers with the settings as they are now. Returns the replaced ones and the settings that need
 another ``tidegate up``. Raises InvalidInputError, RestartError."""
 Reload = Callable[[], Awaitable[Reloaded]]
-"""Reads settings and accelerators anew. Raises InvalidInputError with every fault; then nothing has changed."""
+"""Reads settings and accelerators again. Raises InvalidInputError with every fault; then nothing has changed."""
 
 
 async def _nothing_changed() -> Reloaded:
@@ -92,20 +89,17 @@ async def _nothing_changed() -> Reloaded:
 
 
 class Deployment:
-    """``stop`` is called when the API is asked to shut down, ``renew`` when it is asked for fresh gateway workers;
-    ``records_fault`` says why the last record of a process could not be written."""
+    """The API's operations. ``stop`` shuts the deployment down, ``renew`` replaces the gateway workers;
+    ``records_fault`` returns why the last record of a process could not be written."""
 
     def __init__(
         self,
         *,
         state: StateDirectory,
         store: Store,
-        world: Round,
+        loop: ControlLoop,
         gateways: FrontDoor,
         own_metrics: CollectorRegistry,
-        faults: Faults,
-        pulse: ChangeSignal,
-        clock: Clock,
         epoch: int,
         version: str,
         domain: str,
@@ -118,13 +112,22 @@ class Deployment:
         self._state = state
         self._copies = Copies(state.copies)
         self._store = store
-        self._round = world
-        self._steering = Steering(world)
+        self._loop = loop
+        self._world = loop.world
+        self._views = describe.views_of(loop)
+        self._commands = TrafficCommands(
+            world=loop.world,
+            publisher=loop.publisher,
+            rollouts=loop.rollouts,
+            views=self._views,
+            clock=loop.clock,
+            soon=loop.round.soon,
+        )
         self._gateways = gateways
         self._metrics = own_metrics
-        self._faults = faults
-        self._pulse = pulse
-        self._clock = clock
+        self._faults = loop.faults
+        self._changes = loop.changes
+        self._clock = loop.clock
         self._epoch = epoch
         self._version = version
         self._domain = domain
@@ -133,7 +136,7 @@ class Deployment:
         self._reload = reload
         self._records_fault = records_fault
         self._tenants = tenants
-        self._since = clock.now()
+        self._since = loop.clock.now()
         self._changing = asyncio.Lock()
         self.api = ""
         """URL of the API, once it listens."""
@@ -141,28 +144,29 @@ class Deployment:
 
     @property
     def registry(self) -> Registry:
-        return self._round.registry
+        return self._world.registry
 
     @property
     def gateway(self) -> str:
-        """URL of the front door."""
+        """Base URL of the gateway."""
         return self._gateways.url
 
     @property
     def certificate(self) -> str | None:
-        """File with the front door's certificate; None without TLS."""
+        """File with the gateway's certificate; None without TLS."""
         return self._gateways.certificate
 
     # --- reading ---
 
     def view(self) -> DeploymentView:
-        table = self._round.table
+        """Returns the view of the whole deployment."""
+        table = self._loop.publisher.table
         faults = [*self._faults.texts()]
         if self._store.fault is not None:
             faults.append(f"store: {self._store.fault}")
         if (lost := self._records_fault()) is not None:
             faults.append(f"process records: {lost}")
-        faults += [f"autoscaler: {name}: {what}" for name, what in self._round.live_autoscaler.faults().items() if what]
+        faults += [f"autoscaler: {name}: {what}" for name, what in self._loop.autoscaler.faults().items() if what]
         return DeploymentView(
             version=self._version,
             pid=os.getpid(),
@@ -174,7 +178,7 @@ class Deployment:
             table="-" if table is None else f"{table.epoch}.{table.number}",
             faults=tuple(faults),
             gateways=self._gateways.views(),
-            accelerators=describe.accelerators(self._round),
+            accelerators=self._views.accelerators(),
             functions=self.functions(),
             certificate=self.certificate,
             store=self._store.place,
@@ -184,46 +188,51 @@ class Deployment:
         return tuple(self._describe(deployed) for deployed in self.registry.all())
 
     def function(self, name: str) -> FunctionView:
+        """Raises UnknownFunctionError."""
         return self._describe(self._deployed(name), log=True)
 
     async def changes(self, name: str | None) -> AsyncGenerator[DeploymentView | FunctionView, None]:
-        told: DeploymentView | FunctionView | None = None
+        """Yields the view now and after every change, at most a few times a second; ends with the function or the
+        process."""
+        sent: DeploymentView | FunctionView | None = None
         while True:
             if name is not None and self.registry.get(name) is None:
                 return
-            beat = self._pulse.beat
+            count = self._changes.count
             view = self.view() if name is None else self.function(name)
-            if view != told:
+            if view != sent:
                 yield view
-                told = view
-            if self._pulse.has_ended:
+                sent = view
+            if self._changes.has_ended:
                 return
-            await self._pulse.after(beat)
+            await self._changes.after(count)
             await asyncio.sleep(WATCH_EVERY_S)
 
     def explain(self, name: str, last: int) -> ExplainView:
         deployed = self._deployed(name)
-        words = self._round.autoscaler.explain(name, last)
-        usable = self._round.backend.room(deployed.current.revision)
+        words = self._loop.autoscaler.core.explain(name, last)
+        usable = self._loop.backend.room(deployed.current.revision)
         emulated = sorted(
-            each.name for each in self._round.backend.devices() if each.is_emulated and each.name in usable
+            each.name for each in self._loop.backend.devices() if each.is_emulated and each.name in usable
         )
         if words and emulated:
             words.append(f"emulated, their service times come from a profile: {', '.join(emulated)}")
         if words and (rolling := deployed.rolling) is not None and deployed.candidate is not None:
             who = f"{rolling.strategy.value} rollout of {deployed.candidate.revision.id}"
             words.append(f"{who}, {rolling.phase.value} at {rolling.percent:g} %: {rolling.verdict}")
-        words += troubles(self._describe(deployed))
+        words += describe.failure_lines(self._describe(deployed))
         text = "\n".join(words) if words else f"nothing was decided about {name} yet"
         return ExplainView(function=name, text=text, decisions=self.decisions(name, last))
 
-    def decisions(self, name: str, last: int) -> tuple[DecisionView, ...]:
+    def decisions(self, name: str, last: int) -> tuple[Decision, ...]:
         self._deployed(name)
-        return tuple(describe.decision_view(each) for each in self._round.autoscaler.decisions(name, last))
+        return tuple(self._loop.autoscaler.core.decisions(name, last))
 
     async def recording(self, name: str, revision: str | None) -> Iterator[bytes]:
+        """Returns the recording of the serving revision, or of that one, in pieces of whole JSON lines. Raises
+        UnknownFunctionError, InvalidInputError (revision)."""
         deployed = self._deployed(name)
-        recorder = self._round.live_autoscaler.recorder
+        recorder = self._loop.autoscaler.recorder
         wanted = deployed.current.revision.id if revision is None else revision
         known = recorder.recorded(name)
         if revision is not None and revision not in known:
@@ -232,10 +241,9 @@ class Deployment:
         return await recorder.lines(wanted)
 
     def series(self, name: str, *, metric: str | None, group: str | None, since_s: float, step_s: float) -> SeriesView:
-        from tidegate.autoscaler.measure.history import METRICS
-
+        """Returns the recent time series. Raises UnknownFunctionError, InvalidInputError (metric, group)."""
         self._deployed(name)
-        groups = sorted(each.name for each in self._round.backend.devices())
+        groups = sorted(each.name for each in self._loop.backend.devices())
         wrong = [
             Fault(what, repr(given), ", ".join(known) or "none")
             for what, given, known in (("metric", metric, METRICS), ("group", group, groups))
@@ -243,42 +251,45 @@ class Deployment:
         ]
         if wrong:
             raise InvalidInputError("series", wrong)
-        found = self._round.history.query(
+        found = self._loop.instruments.history.query(
             name, self._clock.now(), since_s=since_s, step_s=step_s, metric=metric, group=group
         )
         lines = tuple(
             SeriesLineView(metric=line.metric, group=line.group, unit=line.unit, points=line.points)
             for line in found.lines
         )
-        return SeriesView(function=name, step_s=found.step_s, lines=lines, refused=self._round.history.refused)
+        return SeriesView(
+            function=name, step_s=found.step_s, lines=lines, refused=self._loop.instruments.history.refused
+        )
 
     def cold_starts(self, name: str) -> tuple[ColdStartView, ...]:
         self._deployed(name)
-        return self._round.cold_starts.of(name)
+        return self._loop.instruments.cold_starts.of(name)
 
     def logs(
         self, name: str, *, tail: int, follow: bool, replica: str | None, source: str
     ) -> AsyncGenerator[bytes, None]:
+        """Yields log lines as NDJSON: ``{"replica": ..., "source": "server", "line": ...}``."""
         folder = self._state.logs / name
         if replica is not None and not tailing.files(folder, replica, source):
             known = sorted({tailing.Tail(path).replica for path in tailing.files(folder, None, source)})
             allowed = f"a replica of {name} with a log: {', '.join(known) or 'there is none'}"
             raise InvalidInputError("logs", [Fault("replica", replica, allowed)])
-        return tailing.lines(folder, tail=tail, follow=follow, replica=replica, source=source, until=self._pulse)
+        return tailing.lines(folder, tail=tail, follow=follow, replica=replica, source=source, until=self._changes)
 
     async def metrics(self) -> bytes:
-        gathered = await asyncio.gather(self._gateways.expositions(), self._round.expositions())
-        return metrics.render(self._metrics, [text for texts in gathered for text in texts])
+        gathered = await asyncio.gather(self._gateways.expositions(), self._loop.sampling.expositions())
+        return render(self._metrics, [text for texts in gathered for text in texts])
 
     def tenants(self) -> tuple[TenantView, ...]:
+        """Returns the tenants in force, with what they have used."""
         return self._tenants()
 
     # --- changing ---
 
     async def deploy(self, request: DeployRequest) -> DeployView:
+        """Raises InvalidInputError with all faults, CannotRunError, StoreError."""
         self._refuse_when_leaving()
-        from tidegate.manifest.reader import read
-
         if not Path(request.base).is_absolute():
             raise InvalidInputError("request", [Fault("base", request.base, "an absolute path of a folder")])
         async with self._changing:
@@ -291,11 +302,11 @@ class Deployment:
             warnings = tuple(str(note) for note in parsed.warnings)
             views = [await self._deploy(function, request, warnings) for function in parsed.functions]
             await asyncio.to_thread(self._copies.sweep, [each.function for each in self.registry.kept().values()])
-        self._round.sync()
-        await self._round.publish()
-        self._round.soon()
+        self._world.sync()
+        await self._loop.publisher.publish()
+        self._loop.round.soon()
         await self._gateways.linked(LINKED_S)
-        self._pulse.fire()
+        self._changes.fire()
         return DeployView(functions=tuple(views))
 
     async def delete(self, name: str) -> None:
@@ -303,44 +314,52 @@ class Deployment:
         self._deployed(name)
         async with self._changing:
             await self.registry.delete(name)
-        self._round.sync()
-        await self._round.publish()
-        self._round.soon()
-        self._pulse.fire()
+        self._world.sync()
+        await self._loop.publisher.publish()
+        self._loop.round.soon()
+        self._changes.fire()
 
     def split(self, name: str) -> SplitView:
-        return self._steering.split(name)
+        """Returns the part of the traffic that each revision has."""
+        return self._commands.split(name)
 
     async def set_split(self, name: str, request: SplitRequest) -> SplitView:
+        """Raises InvalidInputError with all faults, StoreError."""
         self._refuse_when_leaving()
         async with self._changing:
-            return await self._steering.set_split(name, request)
+            return await self._commands.set_split(name, request)
 
     async def rollback(self, name: str, request: RollbackRequest) -> SplitView:
+        """Raises InvalidInputError, RefusedError, StoreError."""
         self._refuse_when_leaving()
         async with self._changing:
-            return await self._steering.rollback(name, request)
+            return await self._commands.rollback(name, request)
 
     def rollout(self, name: str) -> RolloutView:
-        return self._steering.rollout(name)
+        """Returns the rollout under way, or the last one. Raises RefusedError if there was none."""
+        return self._commands.rollout(name)
 
     async def change_rollout(self, name: str, request: RolloutRequest) -> RolloutView:
+        """Raises InvalidInputError with all faults, RefusedError, StoreError."""
         self._refuse_when_leaving()
         async with self._changing:
-            return await self._steering.change_rollout(name, request)
+            return await self._commands.change_rollout(name, request)
 
     async def restart(self) -> RestartView:
+        """Replaces the gateway workers while they serve, with the settings as they are now. Raises InvalidInputError
+        with all faults of the settings, RestartError."""
         self._refuse_when_leaving()
         replaced, needs_up = await self._renew()
-        self._pulse.fire()
+        self._changes.fire()
         return RestartView(replaced=replaced, needs_up=needs_up)
 
     async def reload(self) -> ReloadView:
+        """Reads settings, accelerators, tenants and certificate. Raises InvalidInputError with every fault."""
         self._refuse_when_leaving()
         found = await self._reload()
         told = await self._gateways.reload()
-        self._round.soon()
-        self._pulse.fire()
+        self._loop.round.soon()
+        self._changes.fire()
         return ReloadView(
             reloaded=tuple(name for name, fault in told.items() if fault is None),
             faults={name: fault for name, fault in told.items() if fault is not None},
@@ -350,13 +369,12 @@ class Deployment:
         )
 
     def shut_down(self) -> None:
+        """Begins an orderly end and returns."""
         self._stop()
 
     async def _check(self, function: Function) -> None:
-        from tidegate.deploy.backend import BackendError
-
         try:
-            await self._round.backend.apply(Revision(function, self.registry.next_number(function.name)))
+            await self._loop.backend.apply(Revision(function, self.registry.next_number(function.name)))
         except BackendError as error:
             raise CannotRunError(str(error)) from error
         refusal = self._assess(function).refusal
@@ -365,21 +383,17 @@ class Deployment:
             raise InvalidInputError(function.name, [Fault("tidegate.dev/latency", latency, refusal)])
 
     def _assess(self, function: Function) -> "Assessment":
-        """The SLA against what the accelerators can do, as far as it is known."""
-        from tidegate.autoscaler.profiles.admission import assess
-
+        """Compares the SLA with the capacity of the accelerators, as far as it is known."""
         revision = Revision(function, self.registry.next_number(function.name))
-        return assess(function, self._round.learning.kinds(revision))
+        return assess(function, self._loop.profiles.kinds(revision))
 
     async def _deploy(self, function: Function, request: DeployRequest, warnings: tuple[str, ...]) -> DeployedView:
-        from tidegate.autoscaler.policies import registry
-
         found = self._assess(function)
         function, uncopied = await asyncio.to_thread(self._copies.take, function)
         record = await self.registry.deploy(
             function, manifest=request.manifest, source=request.source, now=self._clock.now()
         )
-        rooms = self._round.backend.room(record.revision)
+        rooms = self._loop.backend.room(record.revision)
         filled_in = {
             "policy": function.scaling.policy,
             "models": ", ".join(function.models),
@@ -402,18 +416,16 @@ class Deployment:
         )
 
     def _terms(self, base: str, flags: dict[str, str]) -> "ParseContext":
-        from tidegate.autoscaler.policies import registry
-        from tidegate.manifest.builder import ParseContext
-
         return ParseContext(
             base=base,
             policies=registry.names(),
-            accelerators={each.name: each.kind.value for each in self._round.backend.devices()},
+            accelerators={each.name: each.kind.value for each in self._loop.backend.devices()},
             flags=flags,
         )
 
     def _check_models(self, functions: tuple[Function, ...]) -> None:
-        """A model name leads to one function: neither one that answers now nor one that is about to has it."""
+        """Raises InvalidInputError unless each model name leads to one function, among serving revisions and
+        candidates."""
         new = {function.name for function in functions}
         owners = {
             model: deployed.name
@@ -436,7 +448,7 @@ class Deployment:
 
     def _describe(self, deployed: Deployed, *, log: bool = False) -> FunctionView:
         last = self._last_log(deployed.name) if log else ()
-        return describe.function(self._round, deployed, self.gateway, self._domain, last)
+        return self._views.function(deployed, self.gateway, self._domain, last)
 
     def _last_log(self, name: str) -> tuple[str, ...]:
         found = tailing.files(self._state.logs / name, None, "server")

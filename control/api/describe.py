@@ -1,214 +1,286 @@
-"""From the round's state to what people are shown (``tidegate.control.views.views``)."""
+"""Builds the views of functions (``tidegate.control.views``) from the state of the control loop."""
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
 
-from tidegate.control.rounds.round import Round
+from tidegate.autoscaler.autoscaler import Autoscaler
+from tidegate.autoscaler.measure.observation import GroupObservation
+from tidegate.autoscaler.profiles.admission import Assessment
+from tidegate.clock import Clock
+from tidegate.control.rounds.replacement import Replacement
+from tidegate.control.rounds.rollouts import Rollouts
+from tidegate.control.rounds.sizes import SizeRoutes
 from tidegate.control.rounds.tracked import TrackedRevision
-from tidegate.control.rounds.traffic_commands import view_of
+from tidegate.control.rounds.weights import GroupWeights
+from tidegate.control.rounds.wiring import ControlLoop
+from tidegate.control.rounds.world import World
 from tidegate.control.state.registry import Deployed
-from tidegate.control.views.views import (
-    AcceleratorView,
+from tidegate.control.views.deployment import AcceleratorView
+from tidegate.control.views.functions import (
     CapacityKindView,
     CapacityView,
-    DecisionView,
     FailureView,
     FunctionState,
     FunctionView,
-    GroupDecisionView,
     GroupView,
     RateSource,
-    ReasonView,
     ReplicaView,
     RevisionView,
-    Role,
+    RolloutView,
+    ShadowView,
+    WindowView,
 )
-from tidegate.function import Protocol
-from tidegate.records.decision import Decision
+from tidegate.control.watch.profiles import LearnedProfiles
+from tidegate.control.watch.traffic import TrafficMeter
+from tidegate.deploy.backend import ReplicaStatus
+from tidegate.deploy.placement.ledger import WHOLE
+from tidegate.function import Function, Protocol
+from tidegate.histogram import quantile
+from tidegate.records.gateway_sample import ShadowSeen
 from tidegate.records.replica_state import ReplicaState
-
-if TYPE_CHECKING:
-    from tidegate.autoscaler.measure.observation import GroupObservation
-    from tidegate.autoscaler.profiles.admission import Assessment
-    from tidegate.deploy.backend import ReplicaStatus
-    from tidegate.function import Function
+from tidegate.records.roles import Role
+from tidegate.records.rollout import Phase, Rollout, Strategy
+from tidegate.traffic.judge import Tally
 
 
-def accelerators(state: Round) -> tuple[AcceleratorView, ...]:
-    used: dict[str, int] = {}
-    for each in state.backend.replicas():
-        if each.state not in (ReplicaState.STOPPED, ReplicaState.FAILED):
-            used[each.accelerator] = used.get(each.accelerator, 0) + 1
-    return tuple(
-        AcceleratorView(
-            name=each.name,
-            kind=each.kind.value,
-            count=each.count,
-            in_use=used.get(each.name, 0),
-            memory_bytes=each.memory_bytes,
-            cores=each.cores,
-            price_per_hour=each.price_per_hour,
-            emulated=each.is_emulated,
-        )
-        for each in state.backend.devices()
-    )
+class FunctionViews:
+    """Builds a view whenever one is requested; keeps nothing."""
 
+    def __init__(
+        self,
+        *,
+        world: World,
+        autoscaler: Autoscaler,
+        profiles: LearnedProfiles,
+        traffic: TrafficMeter,
+        weights: GroupWeights,
+        sizes: SizeRoutes,
+        replacement: Replacement,
+        rollouts: Rollouts,
+        clock: Clock,
+    ) -> None:
+        self._world = world
+        self._autoscaler = autoscaler
+        self._profiles = profiles
+        self._traffic = traffic
+        self._weights = weights
+        self._sizes = sizes
+        self._replacement = replacement
+        self._rollouts = rollouts
+        self._clock = clock
 
-def function(state: Round, deployed: Deployed, gateway: str, domain: str, log: tuple[str, ...] = ()) -> FunctionView:
-    """One function; ``gateway``: URL of the front door; ``log``: last lines of its newest server."""
-    spec = deployed.current.function
-    revisions = tuple(revision(state, tracked) for tracked in state.tracked(deployed.name))
-    serving = next((each for each in revisions if each.id == deployed.current.revision.id), None)
-    word = _state(revisions)
-    prices = {each.name: each.price_per_hour for each in state.backend.devices()}
-    serving_first = sorted(revisions, key=lambda each: each.role is not Role.SERVING)
-    messages = [
-        text for each in serving_first if each.role is not Role.RETIRED and (text := _message(each)) is not None
-    ]
-    scheme, _, place = gateway.partition("://")
-    port = place.rpartition(":")[2]
-    return FunctionView(
-        name=deployed.name,
-        state=word,
-        revision=deployed.current.revision.id,
-        url=f"{scheme}://{deployed.name}.{domain}:{port}/",
-        path_url=None if spec.protocol is Protocol.GRPC else f"{gateway}/functions/{deployed.name}/",
-        models=spec.models,
-        protocol=spec.protocol.value,
-        latency_s=spec.sla.latency_s,
-        percentile=spec.sla.percentile,
-        target_ips=spec.sla.target_ips,
-        ready=sum(each.ready for each in revisions),
-        desired=None if serving is None else serving.desired,
-        price_per_hour=sum(
-            prices.get(each.accelerator, 0.0)
-            for kept in revisions
-            for each in kept.replicas
-            if each.state != ReplicaState.FAILED
-        ),
-        traffic=state.meter.view(deployed.name, spec.sla.percentile, state.clock.now()),
-        revisions=revisions,
-        is_pinned=bool(deployed.split),
-        rollout=None if deployed.rolling is None else view_of(state, deployed, deployed.rolling),
-        message="\n".join(messages) or None,
-        last_log=log,
-    )
-
-
-def revision(state: Round, tracked: TrackedRevision) -> RevisionView:
-    here = state.replicas_of(tracked.id)
-    decision, now = tracked.decision, state.clock.now()
-    failure = state.backend.failure(tracked.id)
-    shown = None
-    if failure is not None and tracked.is_broken(failure):
-        wait = failure.not_before - now
-        next_try = max(0.0, wait) if decision is not None and decision.desired else None
-        shown = FailureView(reason=failure.reason, failures=failure.failures, next_try_in_s=next_try)
-    unplaced = () if tracked.unplaced is None else (tracked.unplaced,)
-    return RevisionView(
-        id=tracked.id,
-        number=tracked.record.number,
-        role=tracked.role,
-        percent=tracked.percent,
-        tags=tracked.tags,
-        shadow_percent=tracked.shadow_percent,
-        size_routing=state.sizes.why(tracked.id),
-        policy=tracked.record.function.scaling.policy,
-        desired=None if decision is None else decision.desired,
-        is_dry_run=tracked.record.function.scaling.dry_run,
-        is_carried_out=not (tracked.record.function.scaling.dry_run if decision is None else decision.is_dry_run),
-        ready=sum(each.state is ReplicaState.READY for each in here),
-        starting=sum(each.state is ReplicaState.STARTING for each in here),
-        leaving=sum(each.is_leaving for each in here),
-        waiting=state.meter.waiting(tracked.id),
-        reasons=() if decision is None else tuple(ReasonView(code=r.code, detail=r.detail) for r in decision.reasons),
-        unplaced=unplaced,
-        stuck=state.succession.stuck(tracked, now),
-        failure=shown,
-        replicas=tuple(replica(state, each, now) for each in here),
-        created_at=tracked.record.created_at,
-        source=tracked.record.source,
-        groups=groups(state, tracked, here),
-    )
-
-
-def groups(state: Round, tracked: TrackedRevision, here: "Sequence[ReplicaStatus]") -> tuple[GroupView, ...]:
-    """The groups of a revision: those that it may have, and those that it has (``here``: its replicas)."""
-    from tidegate.autoscaler.measure.observation import GroupObservation
-    from tidegate.deploy.placement.ledger import WHOLE
-
-    devices = {each.name: each for each in state.backend.devices()}
-    observation = state.autoscaler.observation(tracked.id)
-    seen = {each.accelerator: each for each in (() if observation is None else observation.groups)}
-    wanted = {each.accelerator: each for each in (tracked.decision.groups or ())} if tracked.decision else {}
-    is_hold = tracked.decision is None or tracked.decision.groups is None
-    weights = state.autoscaler.weights(tracked.id)
-    rates = {} if observation is None or observation.tokens is None else observation.tokens.groups
-    found = []
-    for name in dict.fromkeys((*seen, *sorted({each.accelerator for each in here}))):
-        group, decided, device = seen.get(name, GroupObservation(accelerator=name)), wanted.get(name), devices.get(name)
-        mine = [each for each in here if each.accelerator == name]
-        mu_ips, source = _rate(state, tracked.id, group)
-        rate = rates.get(name)
-        limit = state.learning.limit(tracked.id, name)
-        why = None if limit is None or limit.reason is None else limit.reason
-        found.append(
-            GroupView(
-                accelerator=name,
-                emulated=any(each.emulated for each in mine) if device is None else device.is_emulated,
-                wanted=None if is_hold else (0 if decided is None else decided.replicas),
-                share=WHOLE if decided is None else decided.share,
-                ready=sum(each.state is ReplicaState.READY for each in mine),
-                starting=sum(each.state is ReplicaState.STARTING for each in mine),
-                leaving=sum(each.is_leaving for each in mine),
-                room=group.room,
-                price_per_hour=0.0 if device is None else device.price_per_hour,
-                weight=weights.get(name, 0.0),
-                mu_ips=mu_ips,
-                mu_source=source,
-                mean_batch=group.mean_batch,
-                ips=group.ips,
-                tps=None if rate is None else rate.tps,
-                mu_tps=None if rate is None else rate.mu_tps,
-                busy=group.busy / group.ready if group.ready else 0.0,
-                execution_s=group.execution_s,
-                tail_s=group.tail_s,
-                limit=group.limit,
-                limit_reason=None if why is None else ReasonView(code=why.code, detail=why.detail),
+    def accelerators(self) -> tuple[AcceleratorView, ...]:
+        used: dict[str, int] = {}
+        for each in self._world.backend.replicas():
+            if each.state not in (ReplicaState.STOPPED, ReplicaState.FAILED):
+                used[each.accelerator] = used.get(each.accelerator, 0) + 1
+        return tuple(
+            AcceleratorView(
+                name=each.name,
+                kind=each.kind.value,
+                count=each.count,
+                in_use=used.get(each.name, 0),
+                memory_bytes=each.memory_bytes,
+                cores=each.cores,
+                price_per_hour=each.price_per_hour,
+                emulated=each.is_emulated,
             )
+            for each in self._world.backend.devices()
         )
-    return tuple(found)
+
+    def function(self, deployed: Deployed, gateway: str, domain: str, log: tuple[str, ...] = ()) -> FunctionView:
+        """Returns the view of one function. ``gateway``: base URL of the gateway; ``log``: last lines of its newest
+        model server."""
+        spec = deployed.current.function
+        revisions = tuple(self.revision(tracked) for tracked in self._world.tracked(deployed.name))
+        serving = next((each for each in revisions if each.id == deployed.current.revision.id), None)
+        word = _state(revisions)
+        prices = {each.name: each.price_per_hour for each in self._world.backend.devices()}
+        serving_first = sorted(revisions, key=lambda each: each.role is not Role.SERVING)
+        messages = [
+            text for each in serving_first if each.role is not Role.RETIRED and (text := _message(each)) is not None
+        ]
+        scheme, _, place = gateway.partition("://")
+        port = place.rpartition(":")[2]
+        return FunctionView(
+            name=deployed.name,
+            state=word,
+            revision=deployed.current.revision.id,
+            url=f"{scheme}://{deployed.name}.{domain}:{port}/",
+            path_url=None if spec.protocol is Protocol.GRPC else f"{gateway}/functions/{deployed.name}/",
+            models=spec.models,
+            protocol=spec.protocol.value,
+            latency_s=spec.sla.latency_s,
+            percentile=spec.sla.percentile,
+            target_ips=spec.sla.target_ips,
+            ready=sum(each.ready for each in revisions),
+            desired=None if serving is None else serving.desired,
+            price_per_hour=sum(
+                prices.get(each.accelerator, 0.0)
+                for kept in revisions
+                for each in kept.replicas
+                if each.state != ReplicaState.FAILED
+            ),
+            traffic=self._traffic.view(deployed.name, spec.sla.percentile, self._clock.now()),
+            revisions=revisions,
+            is_pinned=bool(deployed.split),
+            rollout=None if deployed.rolling is None else self.rollout(deployed, deployed.rolling),
+            message="\n".join(messages) or None,
+            last_log=log,
+        )
+
+    def revision(self, tracked: TrackedRevision) -> RevisionView:
+        here = self._world.replicas_of(tracked.id)
+        decision, now = tracked.decision, self._clock.now()
+        failure = self._world.backend.failure(tracked.id)
+        shown = None
+        if failure is not None and tracked.is_broken(failure):
+            wait = failure.not_before - now
+            next_try = max(0.0, wait) if decision is not None and decision.desired else None
+            shown = FailureView(reason=failure.reason, failures=failure.failures, next_try_in_s=next_try)
+        unplaced = () if tracked.unplaced is None else (tracked.unplaced,)
+        return RevisionView(
+            id=tracked.id,
+            number=tracked.record.number,
+            role=tracked.role,
+            percent=tracked.percent,
+            tags=tracked.tags,
+            shadow_percent=tracked.shadow_percent,
+            size_routing=self._sizes.why(tracked.id),
+            policy=tracked.record.function.scaling.policy,
+            desired=None if decision is None else decision.desired,
+            is_dry_run=tracked.record.function.scaling.dry_run,
+            is_carried_out=not (tracked.record.function.scaling.dry_run if decision is None else decision.is_dry_run),
+            ready=sum(each.state is ReplicaState.READY for each in here),
+            starting=sum(each.state is ReplicaState.STARTING for each in here),
+            leaving=sum(each.is_leaving for each in here),
+            waiting=self._traffic.waiting(tracked.id),
+            reasons=() if decision is None else decision.reasons,
+            unplaced=unplaced,
+            stuck=self._replacement.stuck(tracked, now),
+            failure=shown,
+            replicas=tuple(self.replica(each, now) for each in here),
+            created_at=tracked.record.created_at,
+            source=tracked.record.source,
+            groups=self.groups(tracked, here),
+        )
+
+    def groups(self, tracked: TrackedRevision, here: Sequence[ReplicaStatus]) -> tuple[GroupView, ...]:
+        """Returns the groups that a revision may have, and those that it has. ``here``: its replicas."""
+        devices = {each.name: each for each in self._world.backend.devices()}
+        observation = self._autoscaler.observation(tracked.id)
+        seen = {each.accelerator: each for each in (() if observation is None else observation.groups)}
+        wanted = {each.accelerator: each for each in (tracked.decision.groups or ())} if tracked.decision else {}
+        is_hold = tracked.decision is None or tracked.decision.groups is None
+        weights = self._weights.weights(tracked.id)
+        rates = {} if observation is None or observation.tokens is None else observation.tokens.groups
+        found = []
+        for name in dict.fromkeys((*seen, *sorted({each.accelerator for each in here}))):
+            group = seen.get(name, GroupObservation(accelerator=name))
+            decided, device = wanted.get(name), devices.get(name)
+            mine = [each for each in here if each.accelerator == name]
+            mu_ips, source = self._rate(tracked.id, group)
+            rate = rates.get(name)
+            limit = self._profiles.limit(tracked.id, name)
+            found.append(
+                GroupView(
+                    accelerator=name,
+                    emulated=any(each.emulated for each in mine) if device is None else device.is_emulated,
+                    wanted=None if is_hold else (0 if decided is None else decided.replicas),
+                    share=WHOLE if decided is None else decided.share,
+                    ready=sum(each.state is ReplicaState.READY for each in mine),
+                    starting=sum(each.state is ReplicaState.STARTING for each in mine),
+                    leaving=sum(each.is_leaving for each in mine),
+                    room=group.room,
+                    price_per_hour=0.0 if device is None else device.price_per_hour,
+                    weight=weights.get(name, 0.0),
+                    mu_ips=mu_ips,
+                    mu_source=source,
+                    mean_batch=group.mean_batch,
+                    ips=group.ips,
+                    tps=None if rate is None else rate.tps,
+                    mu_tps=None if rate is None else rate.mu_tps,
+                    busy=group.busy / group.ready if group.ready else 0.0,
+                    execution_s=group.execution_s,
+                    tail_s=group.tail_s,
+                    limit=group.limit,
+                    limit_reason=None if limit is None else limit.reason,
+                )
+            )
+        return tuple(found)
+
+    def _rate(self, revision_id: str, group: GroupObservation) -> tuple[float | None, RateSource | None]:
+        learnt = self._autoscaler.mu_ips(revision_id, group.accelerator)
+        if learnt is not None:
+            return learnt, RateSource.LEARNT
+        earlier = self._profiles.prior_ips(revision_id, group.accelerator)
+        if earlier is not None and earlier > (group.mu_bound_ips or 0.0):
+            return earlier, RateSource.EARLIER
+        return group.mu_bound_ips, None if group.mu_bound_ips is None else RateSource.BOUND
+
+    def replica(self, status: ReplicaStatus, now: float) -> ReplicaView:
+        sample = self._world.samples.get(status.id)
+        return ReplicaView(
+            id=status.id,
+            accelerator=status.accelerator,
+            state=status.state.value,
+            age_s=max(0.0, now - status.created_at),
+            limit=status.limit,
+            in_flight=None if sample is None else sample.in_flight,
+            reason=status.reason,
+            phases=status.phases,
+            pids=status.pids,
+            emulated=status.emulated,
+            adopted=status.adopted,
+        )
+
+    def rollout(self, deployed: Deployed, rollout: Rollout) -> RolloutView:
+        """Returns the view of a rollout, under way or ended."""
+        id_ = f"{deployed.name}-{rollout.candidate:05d}"
+        now, tallies = self._clock.now(), self._rollouts.tallies(deployed.name)
+        left_s = max(0.0, rollout.since + rollout.plan.canary_window_s - now)
+        is_judged = rollout.strategy is Strategy.CANARY and rollout.phase is Phase.RUNNING
+        tracked = self._world.find(id_)
+        new, old = (None, None) if tallies is None else (_window(tallies[0]), _window(tallies[1]))
+        shadow = self._traffic.shadow(id_)
+        return RolloutView(
+            function=deployed.name,
+            strategy=rollout.strategy,
+            phase=rollout.phase,
+            candidate=id_,
+            base=f"{deployed.name}-{rollout.base:05d}",
+            percent=0.0 if tracked is None else tracked.percent,
+            steps=rollout.plan.canary_steps,
+            step=rollout.step + 1 if rollout.plan.canary_steps else 0,
+            window_s=rollout.plan.canary_window_s if rollout.plan.canary_steps else None,
+            window_left_s=left_s if is_judged else None,
+            duration_s=rollout.plan.duration_s or None,
+            shadow_percent=rollout.plan.shadow_percent,
+            verdict=rollout.verdict,
+            new=new if rollout.strategy is Strategy.CANARY else None,
+            old=old if rollout.strategy is Strategy.CANARY else None,
+            shadow=_shadow(shadow) if rollout.strategy is Strategy.SHADOW else None,
+            began_at=rollout.began_at,
+            events=rollout.events,
+        )
 
 
-def _rate(state: Round, revision_id: str, group: "GroupObservation") -> tuple[float | None, RateSource | None]:
-    learnt = state.autoscaler.mu_ips(revision_id, group.accelerator)
-    if learnt is not None:
-        return learnt, RateSource.LEARNT
-    earlier = state.learning.prior_ips(revision_id, group.accelerator)
-    if earlier is not None and earlier > (group.mu_bound_ips or 0.0):
-        return earlier, RateSource.EARLIER
-    return group.mu_bound_ips, None if group.mu_bound_ips is None else RateSource.BOUND
-
-
-def replica(state: Round, status: "ReplicaStatus", now: float) -> ReplicaView:
-    sample = state.samples.get(status.id)
-    return ReplicaView(
-        id=status.id,
-        accelerator=status.accelerator,
-        state=status.state.value,
-        age_s=max(0.0, now - status.created_at),
-        limit=status.limit,
-        in_flight=None if sample is None else sample.in_flight,
-        reason=status.reason,
-        phases=status.phases,
-        pids=status.pids,
-        emulated=status.emulated,
-        adopted=status.adopted,
+def views_of(loop: ControlLoop) -> FunctionViews:
+    """Returns the views over a control loop."""
+    return FunctionViews(
+        world=loop.world,
+        autoscaler=loop.autoscaler.core,
+        profiles=loop.profiles,
+        traffic=loop.instruments.traffic,
+        weights=loop.weights,
+        sizes=loop.sizes,
+        replacement=loop.replacement,
+        rollouts=loop.rollouts,
+        clock=loop.clock,
     )
 
 
-def capacity(function: "Function", found: "Assessment") -> CapacityView:
-    """What a deploy is answered about its SLA."""
+def capacity(function: Function, found: Assessment) -> CapacityView:
+    """Returns the answer to a deploy about its SLA."""
     return CapacityView(
         latency_s=function.sla.latency_s,
         target_ips=function.sla.target_ips,
@@ -232,31 +304,28 @@ def capacity(function: "Function", found: "Assessment") -> CapacityView:
     )
 
 
-def decision_view(decision: Decision) -> DecisionView:
-    return DecisionView(
-        at=decision.at,
-        function=decision.function,
-        revision=decision.revision,
-        policy=decision.policy,
-        ready=decision.ready,
-        desired=decision.desired,
-        groups=None
-        if decision.groups is None
-        else tuple(
-            GroupDecisionView(accelerator=each.accelerator, replicas=each.replicas, share=each.share)
-            for each in decision.groups
-        ),
-        reasons=tuple(ReasonView(code=reason.code, detail=reason.detail) for reason in decision.reasons),
-        limits=decision.limits,
-        observed=decision.observed,
-        weights=decision.weights,
-        digest=decision.digest,
-        is_dry_run=decision.is_dry_run,
-    )
+def failure_lines(view: FunctionView) -> list[str]:
+    """Returns lines for each revision whose last start failed, or that has no place; empty if there is none. A decision
+    that cannot be carried out explains nothing by itself."""
+    return [line for each in view.revisions for line in _failure_of(each)]
+
+
+def _failure_of(revision: RevisionView) -> Iterator[str]:
+    failure = revision.failure
+    if failure is not None:
+        count = "its last start failed" if failure.failures == 1 else f"{failure.failures} starts in a row failed"
+        wait_s = failure.next_try_in_s
+        again = "" if wait_s is None else ", the next try is due" if wait_s <= 0.0 else f", next try in {wait_s:.0f} s"
+        yield f"{revision.id} does not start: {count}{again}"
+        yield from (f"    {line}" for line in failure.reason.splitlines())
+    elif revision.stuck is not None:
+        yield f"{revision.id} has no place: {revision.stuck}"
+    else:
+        yield from (f"{revision.id} has no place yet: {text}" for text in revision.unplaced)
 
 
 def _message(view: RevisionView) -> str | None:
-    """Why nothing of it is ready; whose trouble it is where that is not the serving revision."""
+    """Returns why none of its replicas is ready, with the revision's name unless it serves; None if one is."""
     if view.ready:
         return None
     text = view.failure.reason if view.failure is not None else next(iter(view.unplaced), None)
@@ -264,7 +333,7 @@ def _message(view: RevisionView) -> str | None:
 
 
 def _state(revisions: tuple[RevisionView, ...]) -> FunctionState:
-    """By the serving revision: a candidate that does not start leaves the function as it is."""
+    """Returns the function's state, by its serving revisions: a candidate that does not start does not change it."""
     live = [each for each in revisions if each.role is Role.SERVING and each.percent > 0]
     if any(each.ready for each in revisions):
         return FunctionState.READY
@@ -279,3 +348,29 @@ def _state(revisions: tuple[RevisionView, ...]) -> FunctionState:
     if any(each.desired is None for each in live):
         return FunctionState.STARTING
     return FunctionState.ASLEEP
+
+
+def _window(tally: Tally) -> WindowView:
+    return WindowView(
+        requests=tally.requests,
+        bad=tally.bad,
+        failed=tally.failed,
+        refused=tally.refused,
+        expired=tally.expired,
+        late=tally.late,
+        overdue=tally.overdue,
+    )
+
+
+def _shadow(seen: ShadowSeen) -> ShadowView:
+    return ShadowView(
+        requests=seen.requests,
+        skipped=seen.skipped,
+        failed=seen.failed,
+        status_differs=seen.status_differs,
+        output_differs=seen.output_differs,
+        p50_s=quantile(seen.latency, 0.5),
+        p98_s=quantile(seen.latency, 0.98),
+        served_p50_s=quantile(seen.served_latency, 0.5),
+        served_p98_s=quantile(seen.served_latency, 0.98),
+    )

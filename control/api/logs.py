@@ -1,7 +1,7 @@
-"""The output of a function's processes, from the log files of its replicas: the end of each, then what is added.
+"""The output of a function's processes, from the log files of its replicas: the end of each, then the lines added.
 
-Files are asked about four times a second while somebody follows; one that was cut (see ``tidegate.deploy.local.logs``)
-is read from its start again.
+Files are checked four times a second while a reader follows. A file that was truncated (see
+``tidegate.deploy.local.logs``) is read from its start again.
 """
 
 import asyncio
@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, Iterable
 from pathlib import Path
 from typing import Final
 
-from tidegate.control.state.pulse import ChangeSignal
+from tidegate.control.state.notices import ChangeSignal
 from tidegate.records.codec import encode
 
 LOOK_EVERY_S: Final = 0.25
@@ -28,7 +28,7 @@ class Tail:
         self._rest = b""
 
     def last(self, lines: int) -> list[str]:
-        """The last lines that are there; :meth:`more` goes on behind them."""
+        """Returns the last lines; :meth:`more` continues behind them."""
         try:
             with self._path.open("rb") as file:
                 size = file.seek(0, 2)
@@ -41,7 +41,8 @@ class Tail:
         return [_text(line) for line in (whole + newline).splitlines()][-lines:] if lines else []
 
     def more(self) -> list[str]:
-        """Whole lines added since; a line without an end is given when it is finished or too long to wait for."""
+        """Returns whole lines added since. A line without an end is returned when it is finished or too long to wait
+        for."""
         try:
             with self._path.open("rb") as file:
                 size = file.seek(0, 2)
@@ -59,7 +60,7 @@ class Tail:
 
 
 def files(folder: Path, replica: str | None, source: str) -> list[Path]:
-    """Log files of a function's replicas, the oldest first."""
+    """Returns the log files of a function's replicas, oldest first."""
     wanted = ("server", "proxy") if source == "all" else (source,)
     found = [
         path
@@ -73,7 +74,7 @@ def files(folder: Path, replica: str | None, source: str) -> list[Path]:
 async def lines(
     folder: Path, *, tail: int, follow: bool, replica: str | None, source: str, until: ChangeSignal
 ) -> AsyncGenerator[bytes, None]:
-    """NDJSON of ``replica``, ``source``, ``line``; with ``follow`` until ``until`` ends or the reader leaves."""
+    """Yields NDJSON of ``replica``, ``source``, ``line``; with ``follow`` until ``until`` ends or the reader leaves."""
     known: dict[Path, Tail] = {}
     for path in files(folder, replica, source):
         known[path] = Tail(path)

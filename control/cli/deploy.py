@@ -25,7 +25,7 @@ from tidegate.manifest.annotations import ANNOTATIONS
 
 if TYPE_CHECKING:
     from tidegate.control.sdk import Tidegate
-    from tidegate.control.views.views import CapacityView, DeployView
+    from tidegate.control.views.functions import CapacityView, DeployView
 
 FLAGS = tuple(
     Flag(key=row.key, name=row.key, help=f"{row.description} [{row.kind.allowed}]", panel=row.topic)

@@ -11,7 +11,7 @@ from tidegate.control.cli.show import NameArgument
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from tidegate.control.views.views import SeriesView
+    from tidegate.control.views.functions import SeriesView
 
 BARS = "▁▂▃▄▅▆▇█"
 WIDTH = 60

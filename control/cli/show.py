@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from tidegate.control.sdk import Tidegate
-    from tidegate.control.views.views import DeploymentView, FunctionView, GroupView, RevisionView, TokensView
+    from tidegate.control.views.deployment import DeploymentView
+    from tidegate.control.views.functions import FunctionView, GroupView, RevisionView, TokensView
 
 NameArgument = Annotated[str, typer.Argument(help="Name of the function.")]
 
@@ -164,7 +165,7 @@ def _leftovers(given: Path | None, why: str, json: bool) -> None:
 
 
 def _render(view: "DeploymentView | FunctionView") -> "RenderableType":
-    from tidegate.control.views.views import DeploymentView
+    from tidegate.control.views.deployment import DeploymentView
 
     return deployment(view) if isinstance(view, DeploymentView) else function(view)
 

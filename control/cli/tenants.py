@@ -10,7 +10,7 @@ from tidegate.control.cli.common import JsonOption, StateOption, connect, consol
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from tidegate.control.views.views import TenantView
+    from tidegate.control.views.deployment import TenantView
 
 KEY_BYTES = 32
 """Bytes of randomness in a key: too many to find the key from its SHA-256."""

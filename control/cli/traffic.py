@@ -10,7 +10,7 @@ from tidegate.control.cli.show import NameArgument
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from tidegate.control.views.views import RolloutView, ShadowView, SplitView, WindowView
+    from tidegate.control.views.functions import RolloutView, ShadowView, SplitView, WindowView
 
 _ACTIONS = ("promote", "pause", "resume", "abort")
 _TO = "REVISION=PERCENT with a percent of 0 to 100"
@@ -108,7 +108,7 @@ def rollout(
         if action is None:
             view = tidegate.rollout(name)
         else:
-            from tidegate.control.views.views import RolloutAction
+            from tidegate.control.views.requests import RolloutAction
 
             view = tidegate.change_rollout(name, RolloutAction(action), to=to, plan=given)
     if json:

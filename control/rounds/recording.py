@@ -1,43 +1,44 @@
-"""What each second of the world leaves in the time series (``tidegate.autoscaler.measure.history``): one row per
-function, one per group that has replicas or traffic, over all revisions of the function."""
+"""Writes each second into the time series (``tidegate.autoscaler.measure.history``): one row per function, and one per
+group that has replicas or traffic, over all revisions of the function."""
 
 import asyncio
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from tidegate.autoscaler.autoscaler import Autoscaler
+from tidegate.autoscaler.measure.history import History
+from tidegate.autoscaler.measure.observation import GroupObservation, TokenRates
+from tidegate.clock import Clock
+from tidegate.control.rounds.tracked import TrackedRevision
+from tidegate.control.rounds.weights import GroupWeights
+from tidegate.control.rounds.world import World
+from tidegate.deploy.backend import ReplicaStatus
 from tidegate.records.replica_state import ReplicaState
 
-if TYPE_CHECKING:
-    from tidegate.autoscaler.measure.history import History
-    from tidegate.autoscaler.measure.observation import GroupObservation, TokenRates
-    from tidegate.control.rounds.round import Round
-    from tidegate.control.rounds.tracked import TrackedRevision
-    from tidegate.deploy.backend import ReplicaStatus
-
 SLICE_S: Final = 0.003
-"""Longest time for which recording keeps the loop."""
+"""Longest time for which recording occupies the event loop."""
 _GONE: Final = (ReplicaState.STOPPED, ReplicaState.FAILED)
 
 Values = dict[str, float | None]
 
 
-async def record(world: "Round", history: "History") -> None:
+async def record(world: World, autoscaler: Autoscaler, weights: GroupWeights, history: History, clock: Clock) -> None:
     """Writes one second of every deployed function."""
-    now = began = world.clock.now()
+    now = began = clock.now()
     devices = in_use(world.backend.replicas())
     deployed = {each.name for each in world.registry.all()}
     for name in deployed:
-        for group, values in rows(world.tracked(name), world, devices.get(name, {})):
+        for group, values in rows(world.tracked(name), autoscaler, weights, devices.get(name, {})):
             history.record(now, name, group, values)
-        if world.clock.now() - began >= SLICE_S:
+        if clock.now() - began >= SLICE_S:
             await asyncio.sleep(0)
-            began = world.clock.now()
+            began = clock.now()
     for gone in set(history.functions) - deployed:
         history.forget(gone)
 
 
-def in_use(replicas: "Iterable[ReplicaStatus]") -> dict[str, dict[str, float]]:
-    """Devices that each function holds on each accelerator kind; a shared one counts by its share."""
+def in_use(replicas: Iterable[ReplicaStatus]) -> dict[str, dict[str, float]]:
+    """Returns the devices that each function holds, by accelerator; a shared device counts by its share."""
     found: dict[str, dict[str, float]] = {}
     for each in replicas:
         if each.state not in _GONE:
@@ -47,19 +48,19 @@ def in_use(replicas: "Iterable[ReplicaStatus]") -> dict[str, dict[str, float]]:
 
 
 def rows(
-    revisions: "Iterable[TrackedRevision]", world: "Round", devices: dict[str, float]
+    revisions: Iterable[TrackedRevision], autoscaler: Autoscaler, weights: GroupWeights, devices: dict[str, float]
 ) -> Iterator[tuple[str | None, Values]]:
-    """The row of the function (group None) and those of its groups."""
+    """Yields the row of the function (group None) and one row per group."""
     whole: Values = {"devices": sum(devices.values())}
     groups: dict[str, Values] = {name: {"devices": held} for name, held in devices.items()}
     for tracked in revisions:
-        seen = world.autoscaler.observation(tracked.id)
+        seen = autoscaler.observation(tracked.id)
         decision = tracked.decision
         if decision is not None:
             _add(whole, desired=decision.desired)
             for wanted in decision.groups or ():
                 _add(groups.setdefault(wanted.accelerator, {}), desired=wanted.replicas)
-        for name, weight in world.autoscaler.weights(tracked.id).items():
+        for name, weight in weights.weights(tracked.id).items():
             _add(groups.setdefault(name, {}), weight=weight * tracked.percent / 100.0)
         if seen is None:
             continue
@@ -75,15 +76,15 @@ def rows(
     yield from groups.items()
 
 
-def _group(row: Values, seen: "GroupObservation") -> None:
+def _group(row: Values, seen: GroupObservation) -> None:
     _add(row, rps=seen.rps, ips=seen.ips, ready=seen.ready, starting=seen.starting, busy=seen.busy)
     _worst(row, seen.latency_s, None)
-    if seen.ready:  # of two revisions on one kind the one that comes last speaks
+    if seen.ready:  # of two revisions on one accelerator the last one counts
         row |= {"mu_ips": seen.mu_ips, "execution_s": seen.execution_s, "queue_s": seen.queue_s}
         row.update(seen.metrics)
 
 
-def _tokens(whole: Values, groups: dict[str, Values], seen: "TokenRates") -> None:
+def _tokens(whole: Values, groups: dict[str, Values], seen: TokenRates) -> None:
     _add(whole, lambda_tps=seen.lambda_tps, tps=seen.prompt_tps + seen.completion_tps)
     for name, rate in seen.groups.items():
         row = groups.setdefault(name, {})

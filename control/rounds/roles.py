@@ -1,23 +1,23 @@
-"""Who has which part of a function's traffic now. Pure.
+"""The role of each revision of a function, and its part of the traffic, from what is deployed and what is ready.
 
-The revisions of a split made by hand serve side by side. In a rollout the candidate has its percent only while one of
-its replicas is ready, the others have the rest. Else the current revision has everything, or a candidate that was let
-ahead to get its place (``tidegate.control.rounds.takeover``).
+The revisions of a split by hand serve side by side. In a rollout the candidate has its percent only while one of its
+replicas is ready; the other revisions have the rest. Otherwise the current revision has everything, or a candidate that
+was promoted early to get its place (``tidegate.control.rounds.handover``).
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from tidegate.control.state.registry import Deployed, RevisionRecord
-from tidegate.control.views.views import Role
+from tidegate.records.roles import Role
 
 IsReady = Callable[[str], bool]
-"""Whether a replica of the revision of this id is ready."""
+"""Returns whether a replica of the revision with this id is ready."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RevisionRole:
-    """What one revision is to its function now."""
+    """The present role of one revision and its part of the function's traffic."""
 
     record: RevisionRecord
     role: Role
@@ -26,21 +26,22 @@ class RevisionRole:
     shadow_percent: float = 0.0
 
 
-def parts_of(deployed: Deployed, ahead: int | None, is_ready: IsReady) -> list[RevisionRole]:
-    """``ahead``: number of the candidate that takes the traffic already; None, or that of an older one: none does."""
+def traffic_split(deployed: Deployed, promoted_early: int | None, is_ready: IsReady) -> list[RevisionRole]:
+    """Returns the role of each revision that has one. ``promoted_early``: number of the candidate that takes the
+    traffic before it is ready; None if there is none. The number of an older candidate has no effect."""
     candidate = deployed.candidate
-    is_ahead = candidate is not None and candidate.number == ahead
-    percents = {candidate.number: 100.0} if candidate is not None and is_ahead else _percents(deployed, is_ready)
+    is_early = candidate is not None and candidate.number == promoted_early
+    percents = {candidate.number: 100.0} if candidate is not None and is_early else _percents(deployed, is_ready)
     records = [deployed.current, *deployed.others, *(() if candidate is None else (candidate,))]
     tags: dict[int, list[str]] = {}
     for tag, number in sorted(deployed.tags.items()):
         tags.setdefault(number, []).append(tag)
-    parts = []
+    roles = []
     for record in records:
-        is_candidate = record is candidate and not is_ahead
+        is_candidate = record is candidate and not is_early
         percent, named = percents.get(record.number, 0.0), tuple(tags.get(record.number, ()))
-        if is_candidate or percent > 0 or named or (record is deployed.current and not is_ahead):
-            parts.append(
+        if is_candidate or percent > 0 or named or (record is deployed.current and not is_early):
+            roles.append(
                 RevisionRole(
                     record=record,
                     role=Role.CANDIDATE if is_candidate else Role.SERVING,
@@ -49,7 +50,7 @@ def parts_of(deployed: Deployed, ahead: int | None, is_ready: IsReady) -> list[R
                     shadow_percent=_shadow(deployed, record, is_ready),
                 )
             )
-    return parts
+    return roles
 
 
 def _percents(deployed: Deployed, is_ready: IsReady) -> dict[int, float]:
@@ -67,12 +68,12 @@ def _percents(deployed: Deployed, is_ready: IsReady) -> dict[int, float]:
     return percents if percent else _on_ramp(dict(rolling.ramp.parts), candidate.number)
 
 
-def _on_ramp(parts: dict[int, int], without: int) -> dict[int, float]:
-    """The percents of a ramp less those of one, which go to the newest of the others."""
-    left: dict[int, float] = {number: float(percent) for number, percent in parts.items() if number != without}
+def _on_ramp(percents: dict[int, int], without: int) -> dict[int, float]:
+    """Returns the percents of a ramp without one revision; its percent goes to the newest of the others."""
+    left: dict[int, float] = {number: float(percent) for number, percent in percents.items() if number != without}
     newest = max(left, default=None)
     if newest is not None:
-        left[newest] += parts.get(without, 0)
+        left[newest] += percents.get(without, 0)
     return left
 
 

@@ -1,43 +1,51 @@
-"""Rollouts under way: gathers the figures of each one's window and asks ``tidegate.traffic.stages`` how it goes on.
+"""Rollouts under way: collects the figures of each one's window and asks ``tidegate.traffic.stages`` for the next
+state.
 
-People ask for a change by the registry; :meth:`Rollouts.taken_up` carries it out at once, as far as that is possible.
-Windows are counted from the gateways' samples as the meter adds them up. A control process that starts anew begins each
-window anew; everything else of a rollout is in the registry.
+Operators change a rollout through the registry; :meth:`Rollouts.take_up` puts the change into force at once, as far as
+that is possible. Windows are counted from the gateways' samples, as the traffic meter adds them up. A restarted control
+process begins each window again; everything else of a rollout is in the registry.
 """
 
+import asyncio
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from tidegate.aio.loop.tasks import TaskOwner
+from tidegate.clock import Clock
+from tidegate.control.rounds.publisher import Publisher
+from tidegate.control.rounds.tracked import TrackedRevision
+from tidegate.control.rounds.world import World
 from tidegate.control.state.registry import Deployed, RevisionRecord
-from tidegate.control.views.views import Role
-from tidegate.control.watch.traffic import Counts
+from tidegate.control.watch.traffic import Counts, TrafficMeter
+from tidegate.deploy.backend import ReplicaStatus
 from tidegate.records.decision import Reason
 from tidegate.records.rollout import Rollout
-
-if TYPE_CHECKING:
-    from tidegate.control.rounds.round import Round
-    from tidegate.traffic.judge import Tally
+from tidegate.traffic.judge import Tally
+from tidegate.traffic.stages import RolloutFacts, advanced, aligned
 
 STALLED_PART: Final = 0.25
-"""Of a canary's window: when nothing of it has ended for so long though requests are under way, no step is passed."""
+"""Part of a canary's window. If nothing of it has ended for that long while requests are under way, no step is
+passed."""
 MISSED_S: Final = 3.0
-"""A window that has lasted for longer when it is first looked at, or lies ahead of the clock, is begun anew."""
+"""A window that has lasted for longer when it is first looked at, or that begins in the future, begins again."""
 BROKEN_WINDOW_S: Final = 10.0
 BROKEN_REQUESTS: Final = 5
 BROKEN_PART: Final = 0.5
-"""A revision of whose last requests (10 s, at least 5) half failed is no reason to wait before another takes over."""
+"""A revision counts as failing if half of its requests of the last 10 s failed, of at least 5. A rollback does not wait
+for a start in place of a failing revision."""
 
 
 @dataclass(slots=True)
 class _Side:
-    """One revision of a rollout: what it had counted when the window began, and its arrivals since."""
+    """One revision of a rollout: its counts when the window began, and its arrivals since."""
 
     origin: Counts
     moved_at: float
-    """When the last of its requests was seen to end, but for those that clients gave up."""
-    told: int = 0
-    """Requests that had ended so by then."""
+    """Time at which one of its requests was last seen to end; those that clients cancelled do not count."""
+    ended: int = 0
+    """Number of requests that had ended by then."""
     arrivals: deque[tuple[float, int]] = field(default_factory=deque)
 
 
@@ -49,21 +57,33 @@ class _Window:
 
 
 class Rollouts:
-    """Windows by function."""
+    """The windows of the rollouts under way, by function."""
 
-    def __init__(self, world: "Round") -> None:
+    def __init__(
+        self,
+        *,
+        world: World,
+        publisher: Publisher,
+        traffic: TrafficMeter,
+        add_reason: Callable[[str, Reason], None],
+        clock: Clock,
+        tasks: TaskOwner,
+    ) -> None:
+        """``add_reason``: adds a reason to a revision's next decision."""
         self._world = world
-        self._meter = world.meter
+        self._publisher = publisher
+        self._traffic = traffic
+        self._add_reason = add_reason
+        self._clock = clock
+        self._tasks = tasks
         self._windows: dict[str, _Window] = {}
         self._seen: dict[str, tuple[Tally, Tally]] = {}
 
     # --- each second ---
 
     def review(self, now: float) -> None:
-        """Every rollout under way goes on as its figures allow; the table follows at the end of the round."""
-        table = self._world.table
-        published = (0, 0) if table is None else table.version
-        is_in_force = all(version >= published for version in self._world.gateways.versions())
+        """Advances each rollout as its figures allow; the table follows at the end of the round."""
+        is_in_force = self._publisher.is_in_force
         functions = self._world.registry.all()
         for name in (self._seen.keys() | self._windows.keys()) - {deployed.name for deployed in functions}:
             self._seen.pop(name, None)
@@ -76,44 +96,55 @@ class Rollouts:
             after = self._advanced(deployed, deployed.rolling, deployed.candidate, is_ready, is_in_force, now)
             if after is not deployed.rolling:
                 if self._world.registry.roll(deployed.name, after):
-                    self._world.save_soon(deployed.name)
-                self.rolled(deployed, after)
+                    self._tasks.spawn(self._world.registry.save(deployed.name), name=f"save {deployed.name}")
+                self.changed(deployed, after)
 
-    def rolled(self, deployed: Deployed, after: Rollout) -> None:
-        """The registry has the rollout in another state: told, and put into force with the next table."""
+    def changed(self, deployed: Deployed, after: Rollout) -> None:
+        """Takes the rollout's new state from the registry: adds its events to the decisions and changes the roles. The
+        next table puts it into force."""
         before = () if deployed.rollout is None else deployed.rollout.events
         if deployed.candidate is not None:
             for event in after.events:
                 if event not in before:
-                    told = Reason(code=f"rollout_{event.code}", detail=event.detail)
-                    self._world.autoscaler.add_reason(deployed.candidate.revision.id, told)
+                    reason = Reason(code=f"rollout_{event.code}", detail=event.detail)
+                    self._add_reason(deployed.candidate.revision.id, reason)
         self._world.sync(only=deployed.name)
-        self._world.pulse.fire()
+        self._publisher.announce()
 
-    def is_rolled_out(self, revision: str) -> bool:
-        """Whether a candidate is to have a replica though nobody asks for it: for traffic, for copies, or to return."""
-        tracked = self._world.find(revision)
-        if tracked is None or tracked.role is not Role.CANDIDATE:
-            return False
-        deployed = self._world.registry.get(tracked.function)
-        return deployed is not None and (deployed.rolling is not None or deployed.is_returning)
+    def replica_changed(self, status: ReplicaStatus) -> None:
+        """Takes a change of a replica: a candidate has traffic only while one of its replicas is ready."""
+        deployed = self._world.registry.get(status.function)
+        if deployed is not None and deployed.rolling is not None:
+            self._world.sync(only=deployed.name)
 
-    # --- when somebody asks ---
+    # --- promotion ---
 
-    async def taken_up(self, name: str) -> None:
-        """The registry has changed as somebody asked: carried out at once, as far as that is possible."""
+    def promote_soon(self, tracked: TrackedRevision) -> None:
+        self._tasks.spawn(self.promote(tracked), name=f"promote {tracked.id}")
+
+    async def promote(self, tracked: TrackedRevision) -> None:
+        """Makes a revision that is awaited the one that serves."""
+        if not self._world.is_awaited(tracked):
+            return  # another of its replicas was ready before
+        registry = self._world.registry
+        registry.promote(tracked.function, tracked.record.number)
+        self._world.handovers.end(tracked.function)
+        self._world.sync(only=tracked.function)
+        await asyncio.gather(self._publisher.publish(), registry.save(tracked.function))
+        self._publisher.announce()
+
+    async def take_up(self, name: str) -> None:
+        """Puts a change of the registry into force at once, as far as that is possible."""
         self._world.sync()
         deployed = self._world.registry.get(name)
         if deployed is not None and deployed.is_direct and deployed.candidate is not None:
             current, candidate = deployed.current.revision.id, deployed.candidate.revision.id
-            # An earlier revision does not wait for its start where the present one serves nobody.
+            # An earlier revision does not wait for its start if the present one cannot serve.
             is_broken = not self._world.is_ready(current) or self._is_failing(current)
             tracked = self._world.find(candidate)
             if tracked is not None and (self._world.is_ready(candidate) or (deployed.is_returning and is_broken)):
-                await self._world.promote(tracked)
-        await self._world.publish()
-        self._world.soon()
-        self._world.pulse.fire()
+                await self.promote(tracked)
+        await self._publisher.publish()
 
     # --- figures ---
 
@@ -126,12 +157,10 @@ class Rollouts:
         is_in_force: bool,
         now: float,
     ) -> Rollout:
-        """The rollout after a look at it."""
-        from tidegate.traffic.stages import RolloutFacts, advanced, aligned
-
+        """Returns the rollout's next state."""
         if deployed.name not in self._windows:
             if not 0 <= now - rolling.since <= MISSED_S:
-                rolling = replace(rolling, since=now)  # what happened before was counted by an earlier control process
+                rolling = replace(rolling, since=now)  # an earlier control process counted what happened before
             rolling = aligned(rolling, now)
         sla = candidate.function.sla
         window = self._window(deployed, rolling, candidate)
@@ -149,13 +178,13 @@ class Rollouts:
         )
         return advanced(rolling, seen, now)
 
-    def tallies(self, function: str) -> "tuple[Tally, Tally] | None":
-        """The new and the old revision's figures of the present window, or of the last one."""
+    def tallies(self, function: str) -> tuple[Tally, Tally] | None:
+        """Returns the figures of the new and the old revision in the present window, or the last one."""
         return self._seen.get(function)
 
     def _is_failing(self, revision: str) -> bool:
-        """Whether half of a revision's latest requests failed."""
-        counts = self._meter.recent(revision, self._world.clock.now() - BROKEN_WINDOW_S)
+        """Returns whether half of a revision's latest requests failed."""
+        counts = self._traffic.recent(revision, self._clock.now() - BROKEN_WINDOW_S)
         total = counts.answered + counts.failed + counts.refused + counts.expired
         bad = counts.failed + counts.refused + counts.expired
         return total >= BROKEN_REQUESTS and bad >= BROKEN_PART * total
@@ -165,28 +194,26 @@ class Rollouts:
         if known is not None and known.since == rolling.since:
             return known
         new, old = candidate.revision.id, deployed.current.revision.id
-        sides = (_Side(self._meter.of(each), moved_at=rolling.since) for each in (new, old))
+        sides = (_Side(self._traffic.of(each), moved_at=rolling.since) for each in (new, old))
         fresh = _Window(rolling.since, *sides)
         self._windows[deployed.name] = fresh
         return fresh
 
     def _under_way(self, revision: str) -> int:
-        """Requests that have not ended; streams that have begun are none."""
-        total = self._meter.of(revision)
-        return total.requests - total.ended - self._meter.streaming(revision)
+        """Returns the number of requests that have not ended; streams that have begun do not count."""
+        total = self._traffic.of(revision)
+        return total.requests - total.ended - self._traffic.streaming(revision)
 
-    def _tally(self, side: _Side, revision: str, limit_s: float, now: float) -> "Tally":
-        from tidegate.traffic.judge import Tally
-
-        total = self._meter.of(revision)
+    def _tally(self, side: _Side, revision: str, limit_s: float, now: float) -> Tally:
+        total = self._traffic.of(revision)
         side.arrivals.append((now, total.requests))
         while len(side.arrivals) > 1 and side.arrivals[1][0] <= now - limit_s:
             side.arrivals.popleft()
-        if (told := total.ended - total.cancelled) != side.told:
-            side.told, side.moved_at = told, now
+        if (ended := total.ended - total.cancelled) != side.ended:
+            side.ended, side.moved_at = ended, now
         at, arrived = side.arrivals[0]
-        # A stream keeps its promise with its first byte; that it goes on is nothing bad.
-        under_way = arrived - total.ended - self._meter.streaming(revision)
+        # A stream meets the SLA with its first byte: one that goes on is not overdue.
+        under_way = arrived - total.ended - self._traffic.streaming(revision)
         overdue = under_way if at <= now - limit_s else 0
         since = replace(total)
         since.add(side.origin, sign=-1)

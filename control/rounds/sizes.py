@@ -1,31 +1,28 @@
-"""Which sizes of requests go to which group of a revision: arrivals and rates by size, for
-``tidegate.traffic.sizing``."""
+"""Size routing of each revision: collects arrivals and rates by request size for ``tidegate.traffic.sizing``."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
 from tidegate.function import Function, SizeRouting
 from tidegate.histogram import bucket_upper_micros
 from tidegate.records.decision import Reason
-
-if TYPE_CHECKING:
-    from tidegate.traffic.size_cuts import BatchClass, SizeClass
-    from tidegate.traffic.sizing import Choice, SizedGroup
+from tidegate.traffic.size_cuts import BatchClass, SizeClass
+from tidegate.traffic.sizing import BY_HAND, Choice, SizedGroup, Sizing
 
 WINDOW_S: Final = 30.0
-"""Arrivals of so long are looked at."""
+"""Length of the window of arrivals that a choice is made from."""
 CLASSES: Final = 32
-"""Sizes told apart at most; neighbours are put together beyond. Our choice."""
+"""Largest number of size classes; beyond it neighbouring sizes form one class. Our choice."""
 
 
 class Arrivals(Protocol):
-    """``TrafficMeter`` as it is needed here."""
+    """The part of ``TrafficMeter`` that is used here."""
 
     def sizes(self, revision: str, since: float) -> Mapping[int, int]: ...
 
 
 class RatesBySize(Protocol):
-    """The autoscaler as it is needed here."""
+    """The part of the autoscaler that is used here."""
 
     def mu_of_size(self, revision_id: str, accelerator: str, batch: float) -> float | None: ...
 
@@ -33,11 +30,9 @@ class RatesBySize(Protocol):
 
 
 class SizeRoutes:
-    """Keeps the choice in force of every revision."""
+    """The size routing in force of each revision."""
 
     def __init__(self, arrivals: Arrivals, rates: RatesBySize) -> None:
-        from tidegate.traffic.sizing import Sizing
-
         self._arrivals = arrivals
         self._rates = rates
         self._sizing = Sizing()
@@ -49,10 +44,9 @@ class SizeRoutes:
         ready: Mapping[str, int],
         mu_ips: Mapping[str, float | None],
         now: float,
-    ) -> "Choice":
-        """The choice in force. ``ready``: replicas; ``mu_ips``: rate of one replica where nothing is known by size."""
-        from tidegate.traffic.sizing import BY_HAND
-
+    ) -> Choice:
+        """Returns the choice in force, and makes a new one if it is due. ``ready``: ready replicas; ``mu_ips``: rate of
+        one replica, used where no rate by size is known."""
         routing = function.routing
         if routing.size_routing is SizeRouting.OFF or routing.group_weights is not None:
             self._sizing.fix(revision, BY_HAND)
@@ -69,23 +63,21 @@ class SizeRoutes:
         choice = self._sizing.review(revision, known if requests else sized_anyhow(groups), classes, requests, now)
         if choice.sizes != before.sizes:
             code = "sizes_cut" if choice.sizes else "sizes_by_weights"
-            told = ", ".join(f"{name} {_words(size)}" for name, size in sorted(choice.sizes.items()))
-            self._rates.add_reason(revision, Reason(code=code, detail=f"{told}: {choice.why}" if told else choice.why))
+            text = ", ".join(f"{name} {_words(size)}" for name, size in sorted(choice.sizes.items()))
+            self._rates.add_reason(revision, Reason(code=code, detail=f"{text}: {choice.why}" if text else choice.why))
         return choice
 
     def why(self, revision: str) -> str:
-        """The choice in force in words."""
+        """Returns the choice in force in words."""
         return self._sizing.in_force(revision).why
 
     def forget(self, revision: str) -> None:
         self._sizing.forget(revision)
 
     def _group(
-        self, revision: str, name: str, replicas: int, mu_ips: float | None, classes: "list[BatchClass]"
-    ) -> "SizedGroup | None":
-        """None: nothing is known of its rate."""
-        from tidegate.traffic.sizing import SizedGroup
-
+        self, revision: str, name: str, replicas: int, mu_ips: float | None, classes: list[BatchClass]
+    ) -> SizedGroup | None:
+        """Returns None if no rate of the group is known."""
         seconds = {}
         for each in classes:
             items = each.batch if each.work is None else each.work
@@ -99,18 +91,14 @@ class SizeRoutes:
         return f"<SizeRoutes {self._sizing!r}>"
 
 
-def sized_anyhow(groups: frozenset[str]) -> "list[SizedGroup]":
-    """Groups of which only the names count."""
-    from tidegate.traffic.sizing import SizedGroup
-
+def sized_anyhow(groups: frozenset[str]) -> list[SizedGroup]:
+    """Returns groups of which only the names count."""
     return [SizedGroup(name, 1, {}) for name in sorted(groups)]
 
 
-def size_classes(counts: Mapping[int, int]) -> "list[BatchClass]":
-    """Arrivals by bucket of size over the window -> classes; a class begins at its smallest size, and its ``work`` is
-    the mean of its bounds."""
-    from tidegate.traffic.size_cuts import BatchClass
-
+def size_classes(counts: Mapping[int, int]) -> list[BatchClass]:
+    """Returns classes of the arrivals by size bucket over the window. A class begins at its smallest size; its ``work``
+    is the mean of its bounds."""
     buckets = sorted(index for index, count in counts.items() if count > 0)
     stride = -(-len(buckets) // CLASSES) or 1
     classes = []
@@ -130,6 +118,6 @@ def _middle(index: int) -> float:
     return (_lowest(index) + bucket_upper_micros(index) - 1) / 2.0
 
 
-def _words(size: "SizeClass") -> str:
+def _words(size: SizeClass) -> str:
     low, high = size
     return f"{low} and more" if high is None else f"{low} to {high}"

@@ -1,27 +1,26 @@
-"""What the round remembers of one revision while anything of it is left."""
+"""The state that the round keeps of one revision while the revision or one of its replicas exists."""
 
-import asyncio
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
 
 from tidegate.control.rounds.roles import RevisionRole
 from tidegate.control.state.registry import RevisionRecord
-from tidegate.control.views.views import Role
+from tidegate.deploy.backend import ReplicaStatus, RevisionFailure
+from tidegate.deploy.plan import Plan
 from tidegate.records.decision import Decision, Reason
 from tidegate.records.replica_state import ReplicaState
+from tidegate.records.roles import Role
 from tidegate.records.route_table import FailureKind
 
-if TYPE_CHECKING:
-    from tidegate.deploy.backend import ReplicaStatus, RevisionFailure
-    from tidegate.deploy.plan import Plan
-
 UNPLACED_PATIENCE_S: Final = 5.0
-"""Room that is just being given back (another function drains) is no reason to refuse requests."""
+"""Requests are refused for lack of room after this time only: room may just be given back while another function
+drains."""
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """What requests are told that would wait in vain."""
+    """The answer to requests that would wait in vain."""
 
     kind: FailureKind
     text: str
@@ -29,23 +28,23 @@ class Refusal:
 
 @dataclass(slots=True)
 class TrackedRevision:
-    """One revision at work. ``turn`` lets one plan be carried out at a time."""
+    """One revision, its role, and the last decision and plan for it."""
 
     record: RevisionRecord
     role: Role
     percent: float = 0.0
-    """Of the function's requests."""
+    """Share of the function's requests."""
     tags: tuple[str, ...] = ()
     shadow_percent: float = 0.0
-    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     left_in: tuple[int, int] | None = None
-    """Retired: the first route table that gives it no new requests."""
+    """Version of the first route table that gives a retired revision no new requests; None if it is not retired, or
+    that table has not been built."""
     decision: Decision | None = None
     acted_at: float = float("-inf")
     """Time of the last decision that was carried out: an older one is void."""
-    plan: "Plan | None" = None
+    plan: Plan | None = None
     ready_at: float = float("-inf")
-    """When a replica of it last became ready."""
+    """Time at which one of its replicas last became ready."""
     unplaced_since: float | None = None
     unplaced: str | None = None
 
@@ -57,32 +56,33 @@ class TrackedRevision:
     def function(self) -> str:
         return self.record.function.name
 
-    def take(self, part: RevisionRole) -> None:
-        """What it is from now on."""
+    def assume(self, role: RevisionRole) -> None:
+        """Takes a role, with its part of the traffic."""
         self.role, self.percent, self.tags, self.shadow_percent = (
-            part.role,
-            part.percent,
-            part.tags,
-            part.shadow_percent,
+            role.role,
+            role.percent,
+            role.tags,
+            role.shadow_percent,
         )
         self.left_in = None
 
     def retire(self) -> None:
+        """Gives the revision no traffic from now on; without effect if it is retired."""
         if self.role is not Role.RETIRED:
             self.role, self.percent, self.tags, self.shadow_percent = Role.RETIRED, 0.0, (), 0.0
             self.left_in = None
 
-    def is_broken(self, failure: "RevisionFailure | None") -> bool:
-        """Whether its last start failed and none has succeeded since."""
+    def is_broken(self, failure: RevisionFailure | None) -> bool:
+        """Returns whether its last start failed and none has succeeded since."""
         if failure is None or failure.was_ready or failure.is_excused:
             return False
         return failure.at > self.ready_at
 
-    def refusal(self, replicas: "list[ReplicaStatus]", failure: "RevisionFailure | None", now: float) -> Refusal | None:
-        """What waiting requests are told instead of waiting; None: let them wait.
+    def refusal(self, replicas: list[ReplicaStatus], failure: RevisionFailure | None, now: float) -> Refusal | None:
+        """Returns the answer to requests that should not wait; None if they should.
 
-        After a failed start that is so until the next attempt is due. Then requests may wait again: for an attempt
-        that is under way, or to cause one. While it serves nothing of this applies.
+        After a failed start requests are refused until the next attempt is due. Then they may wait again: for an
+        attempt that is under way, or to cause one. A revision that serves refuses nothing.
         """
         if any(each.state in (ReplicaState.READY, ReplicaState.DRAINING) for each in replicas):
             return None
@@ -97,15 +97,30 @@ class TrackedRevision:
         return None
 
     def unplaced_s(self, now: float) -> float:
-        """How long it has lacked room."""
+        """Returns for how long it has lacked room."""
         return 0.0 if self.unplaced_since is None else now - self.unplaced_since
 
+    def lacks_room(self, why: str | None, now: float) -> None:
+        """Records why it has no place now; None if it has one or wants none."""
+        if why is None:
+            self.unplaced_since = self.unplaced = None
+            return
+        self.unplaced = why
+        if self.unplaced_since is None:
+            self.unplaced_since = now
+
     def __repr__(self) -> str:
-        return f"<Tracked {self.id} {self.role.value}>"
+        return f"<TrackedRevision {self.id} {self.role.value}>"
 
 
-def farewell(tracked: TrackedRevision, now: float) -> Decision:
-    """A retired revision is wanted by nobody."""
+def serving_first(revisions: Iterable[TrackedRevision]) -> list[TrackedRevision]:
+    """Returns the revisions with the most traffic first. The first one represents the function; a candidate does not
+    before it serves."""
+    return sorted(revisions, key=lambda each: (each.role is not Role.SERVING, -each.percent, -each.record.number))
+
+
+def retirement(tracked: TrackedRevision, now: float) -> Decision:
+    """Returns the decision for a retired revision: no replicas."""
     return Decision(
         function=tracked.function,
         revision=tracked.id,

@@ -1,8 +1,8 @@
-"""The state directory: everything a deployment keeps on disk, readable by its owner only.
+"""The state directory: everything that a deployment keeps on disk, readable by its owner only.
 
 ::
 
-    control.lock   held (flock) by the running control process; says who it is and where it listens
+    control.lock   held (flock) by the running control process; has its pid and addresses
     epoch          number of the last control process; each start takes the next one
     token          the API's token          link-token   the deployment's own token
     state.db       functions and revisions  routes.json  the last route table
@@ -10,7 +10,7 @@
     logs/          output of processes      decisions/   the autoscaler's decision logs
     cold-starts.jsonl   the last cold starts, newest last
 
-The lock is the kernel's: it ends with its process, however that dies, and children do not inherit it.
+The lock is the kernel's: it ends with its process, however that ends, and child processes do not inherit it.
 """
 
 import errno
@@ -30,9 +30,9 @@ from typing import Final
 from tidegate.errors import TidegateError
 
 SOCKET_PATH_LIMIT: Final = 100
-"""Bytes of a unix socket path that work everywhere (Linux has 107, others less)."""
+"""Length in bytes of a unix socket path that works everywhere (Linux allows 107, other systems less)."""
 SOCKET_NAME_ROOM: Final = 40
-"""Bytes kept for the longest name in ``run/``."""
+"""Bytes reserved for the longest name in ``run/``."""
 
 
 class StateError(TidegateError):
@@ -40,7 +40,7 @@ class StateError(TidegateError):
 
 
 class StateLockedError(StateError):
-    """Another control process holds the directory."""
+    """Another control process has locked the directory."""
 
     def __init__(self, directory: Path, holder: "Holder | None") -> None:
         self.holder = holder
@@ -50,21 +50,21 @@ class StateLockedError(StateError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holder:
-    """Who holds the lock: written into the lock file for people and for the command line."""
+    """The process that has locked the directory: written into the lock file for operators and the command line."""
 
     pid: int
     since: str
-    """Local time with its offset, for people."""
+    """Local time with its offset, for display."""
     epoch: int
     api: str | None = None
     """``http://127.0.0.1:8081``; None while it starts."""
     gateway: str | None = None
     certificate: str | None = None
-    """File with the front door's certificate; None without TLS."""
+    """File with the gateway's certificate; None without TLS."""
 
 
 def default_directory(environ: Mapping[str, str]) -> Path:
-    """``$XDG_STATE_HOME/tidegate``, or ``~/.local/state/tidegate``."""
+    """Returns ``$XDG_STATE_HOME/tidegate``, or ``~/.local/state/tidegate``."""
     base = environ.get("XDG_STATE_HOME", "")
     if not Path(base).is_absolute():
         base = str(Path(environ.get("HOME") or Path.home()) / ".local" / "state")
@@ -72,7 +72,7 @@ def default_directory(environ: Mapping[str, str]) -> Path:
 
 
 class StateDirectory:
-    """Names and makes what lies in the directory. :meth:`prepare` before use; :meth:`lock` to be its owner."""
+    """Names and creates the content of the directory. :meth:`prepare` it before use; :meth:`lock` it to write."""
 
     def __init__(self, root: Path) -> None:
         self.root = root.absolute()
@@ -85,16 +85,16 @@ class StateDirectory:
         self.decisions = self.root / "decisions"
         self.recordings = self.root / "recordings"
         self.copies = self.root / "copies"
-        """Of model files and handlers, as they were deployed."""
+        """Copies of model files and handlers, as they were deployed."""
         self.cold_starts = self.root / "cold-starts.jsonl"
         self.control_log = self.logs / "control.log"
-        """Of a control process in the background."""
+        """Log of a control process in the background."""
         self.run = socket_directory(self.root)
         self.quotas = self.run / "quotas.sock"
-        """Of the pool through which gateway workers share quotas."""
+        """Socket of the pool through which gateway workers share quotas."""
 
     def prepare(self) -> None:
-        """Makes the directory and its folders (mode 0700); raises StateError when it is somebody else's."""
+        """Creates the directory and its folders (mode 0700). Raises StateError if it belongs to another user."""
         for folder in (self.root, self.processes, self.logs, self.decisions, self.recordings, self.copies, self.run):
             own_directory(folder)
         # SQLite gives its other files the mode of this one.
@@ -102,24 +102,24 @@ class StateDirectory:
             own_file(file)
 
     def clear(self) -> None:
-        """Everything has ended: the folder of sockets goes where it lies outside the directory."""
+        """Removes the folder of sockets if it lies outside the directory. Called when everything has ended."""
         if self.run.parent != self.root:
-            with suppress(OSError):  # something is left in it: the next start uses it again
+            with suppress(OSError):  # not empty: the next start uses it again
                 self.run.rmdir()
 
     @property
     def token(self) -> str:
-        """The API's token, made at first use."""
+        """The API's token, created at first use."""
         return _secret(self.root / "token")
 
     @property
     def link_token(self) -> str:
-        """The token between gateway and queue_proxies, made at first use."""
+        """The token between gateway and queue_proxies, created at first use."""
         return _secret(self.root / "link-token")
 
     @property
     def name(self) -> str:
-        """What this deployment is called in a store that several use, made at first use."""
+        """Name of this deployment in a store that several deployments use, created at first use."""
         path = self.root / "name"
         with usable(path):
             if not path.exists():
@@ -131,20 +131,20 @@ class StateDirectory:
         return self.root / "link-token"
 
     def read_token(self) -> str | None:
-        """The API's token if there is one; a reader makes none."""
+        """Returns the API's token; None if there is none. Never creates one."""
         path = self.root / "token"
         with usable(path):
             return path.read_text(encoding="ascii").strip() if path.exists() else None
 
     def next_epoch(self) -> int:
-        """One higher than any control process before; on disk before it is used."""
+        """Returns an epoch higher than that of any earlier control process, once it is on disk."""
         epoch = self.last_epoch() + 1
         with usable(self.epoch_file):
             write_atomically(self.epoch_file, f"{epoch}\n".encode())
         return epoch
 
     def last_epoch(self) -> int:
-        """Epoch of the last control process; 0 before the first."""
+        """Returns the epoch of the last control process; 0 before the first."""
         if not self.epoch_file.exists():
             return 0
         text = self.epoch_file.read_text(encoding="ascii").strip()
@@ -153,7 +153,7 @@ class StateDirectory:
         return int(text)
 
     def lock(self) -> "DirectoryLock":
-        """Takes the directory; raises StateLockedError when a living process holds it."""
+        """Locks the directory. Raises StateLockedError if a living process has locked it."""
         with usable(self.lock_file):
             fd = os.open(self.lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
@@ -161,11 +161,12 @@ class StateDirectory:
         except OSError as error:
             os.close(fd)
             raise StateLockedError(self.root, self._read_holder()) from error
-        os.ftruncate(fd, 0)  # a holder that was killed has left its description
+        os.ftruncate(fd, 0)  # removes the description of a holder that was killed
         return DirectoryLock(fd, self.lock_file)
 
     def holder(self) -> Holder | None:
-        """Who holds the directory now; None when nobody does. Without its addresses while it starts or leaves."""
+        """Returns the process that has locked the directory now; None if there is none. It has no addresses while it
+        starts or ends."""
         with usable(self.lock_file):
             if not self.lock_file.exists():
                 return None
@@ -179,7 +180,7 @@ class StateDirectory:
         return None
 
     def _read_holder(self) -> Holder | None:
-        """The description in the lock file; None where it is missing or a dead process has left it."""
+        """Returns the description in the lock file; None if it is missing or left by a process that has ended."""
         try:
             holder = Holder(**json.loads(self.lock_file.read_text(encoding="utf-8")))
             os.kill(holder.pid, 0)
@@ -192,14 +193,14 @@ class StateDirectory:
 
 
 class DirectoryLock:
-    """The right to act on the directory, until :meth:`release` or the end of the process."""
+    """The right to write in the directory, until :meth:`release` or the end of the process."""
 
     def __init__(self, fd: int, path: Path) -> None:
         self._fd = fd
         self._path = path
 
     def describe(self, holder: Holder) -> None:
-        """Writes who holds it, for whoever is refused and for the command line."""
+        """Writes the holder into the lock file, for processes that are refused and for the command line."""
         text = json.dumps(asdict(holder)).encode()
         with usable(self._path):
             os.pwrite(self._fd, text, 0)
@@ -225,7 +226,7 @@ _ADVICE: Final = {
 
 @contextmanager
 def usable(path: Path) -> Iterator[None]:
-    """Turns the system's refusal inside the state directory into a StateError that says what to do."""
+    """Raises an OSError inside the state directory as a StateError that says what to do."""
     try:
         yield
     except OSError as error:
@@ -235,7 +236,8 @@ def usable(path: Path) -> Iterator[None]:
 
 
 def socket_directory(root: Path) -> Path:
-    """``root/run``, or a folder under the system's temporary directory where that is too long for a unix socket."""
+    """Returns ``root/run``, or a folder below the system's temporary directory if that path is too long for a unix
+    socket."""
     run = root / "run"
     if len(os.fsencode(run)) + 1 + SOCKET_NAME_ROOM <= SOCKET_PATH_LIMIT:
         return run
@@ -244,7 +246,8 @@ def socket_directory(root: Path) -> Path:
 
 
 def own_directory(path: Path) -> None:
-    """Makes ``path`` with mode 0700; one that exists must be a real directory of this user, and is closed to others."""
+    """Creates ``path`` with mode 0700. An existing one must be a real directory of this user, and is closed to
+    others."""
     with usable(path):
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         found = path.lstat()
@@ -258,7 +261,7 @@ def own_directory(path: Path) -> None:
 
 
 def own_file(path: Path) -> None:
-    """Makes an empty file with mode 0600; one that exists is closed to others."""
+    """Creates an empty file with mode 0600; an existing one is closed to others."""
     with usable(path):
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:
@@ -270,7 +273,7 @@ def own_file(path: Path) -> None:
 def write_atomically(path: Path, data: bytes, *, durable: bool = True) -> None:
     """Replaces the file at once, mode 0600: a reader sees the old content or the new.
 
-    ``durable``: also after a power cut, for the price of waiting for the disk.
+    ``durable``: the new content survives a power cut, at the cost of waiting for the disk.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)

@@ -1,7 +1,7 @@
-"""One control process at a time has the records of a name: who it is stands in the store, and that it lives.
+"""The lease of a control process on the records of a name: the store holds its id and its last heartbeat.
 
-Two of them would both own the functions of that name, and each would undo what the other writes. An embedded store is
-in a directory that is locked anyhow; records in Redis can be reached from anywhere.
+Two owners would each run the functions of that name, and each would undo what the other writes. An embedded store lies
+in a directory that is locked anyway; records in Redis can be reached from anywhere.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
-from tidegate.control.state.faults import Faults
+from tidegate.control.state.notices import Faults
 from tidegate.errors import TidegateError
 from tidegate.records.codec import CodecError, decode, encode
 from tidegate.store.records import ConflictError, Record, Store, StoreError
@@ -20,36 +20,36 @@ from tidegate.store.records import ConflictError, Record, Store, StoreError
 KEY: Final = "owner"
 BEAT_S: Final = 5.0
 GONE_S: Final = 20.0
-"""An owner that has not been heard of for so long is gone. Machines' clocks may differ by some seconds."""
+"""Age of the last heartbeat from which an owner counts as gone. Machines' clocks may differ by some seconds."""
 SUBJECT: Final = "store"
 
 
 class OwnedError(TidegateError):
-    """Another control process has this name."""
+    """Another control process owns this name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Owner:
     directory: str
-    """What its state directory is called."""
+    """Name of its state directory."""
     host: str
     pid: int
     at: float
-    """Unix seconds of the wall clock, when it was last heard of."""
+    """Time of its last heartbeat, Unix seconds of the wall clock."""
 
 
 class Ownership:
-    """This control process's, from :meth:`claim` on."""
+    """The lease of this control process, from :meth:`claim` on."""
 
     def __init__(self, store: Store, directory: str, faults: Faults) -> None:
-        """``directory``: what this state directory is called; another life of it is the same owner."""
+        """``directory``: name of this state directory; another process with the same directory is the same owner."""
         self._store = store
         self._directory = directory
         self._faults = faults
         self._version = 0
 
     async def claim(self, now: float) -> None:
-        """Raises OwnedError where another one lives, StoreFaultError."""
+        """Takes the lease. Raises OwnedError if another owner is alive, StoreFaultError."""
         found = await self._store.get(KEY)
         owner = self._other(found)
         if owner is not None and now - owner.at < GONE_S:
@@ -63,22 +63,23 @@ class Ownership:
             raise OwnedError(f"{self._store.place}: another process takes this name at this moment") from error
 
     async def run(self, wall: Callable[[], float]) -> None:
-        """Says that it lives, until cancelled."""
+        """Sends heartbeats until cancelled."""
         while True:
             await asyncio.sleep(BEAT_S)
             await self.beat(wall())
 
     async def beat(self, now: float) -> None:
-        """Says that it lives. One that was taken for gone (asleep, cut off) leaves the other its name, and tells."""
+        """Sends a heartbeat. A process that counted as gone meanwhile (suspended, disconnected) leaves the name to its
+        new owner and reports it."""
         try:
             await self._write(now, self._version)
         except ConflictError:
             await self._look()
         except StoreError:
-            return  # it says so itself
+            return  # the store reports it
 
     async def release(self) -> None:
-        """Gives the name back."""
+        """Ends the lease."""
         with suppress(StoreError):
             await self._store.delete(KEY, expect=self._version)
 
@@ -88,7 +89,8 @@ class Ownership:
         self._faults.clear(SUBJECT)
 
     async def _look(self) -> None:
-        """The record is not the one that was written: an emptied Redis, a write whose answer was lost, a stranger."""
+        """Handles a record that differs from the last one written: an emptied Redis, a write whose answer was lost,
+        another owner."""
         with suppress(StoreError):
             found = await self._store.get(KEY)
             owner = self._other(found)
@@ -99,7 +101,7 @@ class Ownership:
                 self._faults.set(SUBJECT, f"{who} has taken this name: two deployments write the same records")
 
     def _other(self, found: Record | None) -> Owner | None:
-        """Whose it is; None: nobody's else."""
+        """Returns the other owner; None if the record is missing or ours."""
         if found is None:
             return None
         try:

@@ -1,13 +1,13 @@
-"""What is deployed: functions and their revisions, in memory and in the store.
+"""The registry of deployed functions and their revisions, in memory and in the store.
 
-A deploy makes a revision and never changes one. Of a function's revisions one *serves*; a newer one is the *candidate*
-for its traffic: it takes over when it is ready (``promote``), or as its rollout goes on, so a revision that cannot
-start never replaces one that runs. A *split* made by hand holds until it is changed; newer revisions then wait. Numbers
-are not reused, not even after a delete: a replica of the old function may still be draining.
+A deploy creates a revision and never changes one. Of a function's revisions one *serves*. A newer one is the
+*candidate* for its traffic: it takes over when it is ready (``promote``), or as its rollout goes on. So a revision that
+cannot start never replaces one that runs. A *split* by hand holds until it is changed; newer revisions then wait.
+Numbers are not reused, not even after a delete: a replica of the old function may still be draining.
 
-What people ask for (deploy, delete, split, rollback, rollout) fails when the store fails, because a restart would undo
-it. What the control process decides by itself (a promotion, a step of a rollout) holds in memory even when it could not
-be written (the store's ``fault`` says so).
+A request of an operator (deploy, delete, split, rollback, rollout) fails if the store fails, because a restart would
+undo it. A decision of the control process itself (a promotion, a step of a rollout) holds in memory even if it could
+not be written; the store's ``fault`` reports that.
 """
 
 import asyncio
@@ -20,9 +20,10 @@ from tidegate.function import Function, Revision
 from tidegate.records.codec import CodecError, decode, encode
 from tidegate.records.rollout import Phase, Rollout, Strategy
 from tidegate.store.records import Store, StoreError, StoreFaultError
+from tidegate.traffic.stages import begun, ended
 
 KEPT_REVISIONS: Final = 10
-"""Revisions of a function that are kept, the newest ones and the serving one."""
+"""Number of revisions kept per function: the newest ones and the serving one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +34,7 @@ class RevisionRecord:
     function: Function
     manifest: str
     source: str
-    """File that the manifest came from, for people."""
+    """File that the manifest came from, for display."""
     created_at: float
 
     @property
@@ -43,25 +44,25 @@ class RevisionRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FunctionRecord:
-    """Which revisions a function has. ``serving`` None: none was ready yet. Kept after a delete, for the numbers."""
+    """The revisions of a function. ``serving`` None: none has been ready yet. Kept after a delete, for the numbers."""
 
     name: str
     latest: int = 0
     first: int = 1
-    """Revisions before this one are of a deleted function of the same name."""
+    """First revision of this function; earlier ones belong to a deleted function of the same name."""
     serving: int | None = None
     deleted: bool = False
     settled: int = 0
-    """Revisions up to this one are no candidates any more: they were taken back, or something else was decided."""
+    """Last revision that can no longer be the candidate: it was taken back, or the operator decided otherwise."""
     returning: int | None = None
-    """An earlier revision that is to serve again as soon as it can."""
+    """An earlier revision that serves again as soon as it can."""
     split: dict[int, float] = field(default_factory=dict)
-    """Percent by number, made by hand; empty: the serving one has all."""
+    """Percent by number, set by hand; empty: the serving one has all."""
     tags: dict[str, int] = field(default_factory=dict)
     served: tuple[int, ...] = ()
-    """Numbers of those that have served, the last one last."""
+    """Numbers of revisions that have served, the latest last."""
     rollout: Rollout | None = None
-    """The last one, also when it is over."""
+    """The last rollout, under way or ended."""
 
     @property
     def rolling(self) -> Rollout | None:
@@ -70,14 +71,14 @@ class FunctionRecord:
 
     @property
     def holders(self) -> frozenset[int]:
-        """Numbers of those that have a percent or a tag of their own."""
+        """Numbers of revisions with a percent or a tag of their own."""
         ramp = None if self.rolling is None else self.rolling.ramp
         on_ramp = () if ramp is None else ramp.parts
         return frozenset((*self.split, *self.tags.values(), *(number for number, _ in on_ramp)))
 
     @property
     def in_use(self) -> frozenset[int]:
-        """Numbers that something points to."""
+        """Numbers that another field refers to."""
         rolling = () if self.rolling is None else (self.rolling.candidate, self.rolling.base)
         single = (self.latest, self.serving, self.returning, *rolling)
         return self.holders | {number for number in single if number is not None}
@@ -85,8 +86,8 @@ class FunctionRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deployed:
-    """A function as the control process works with it: ``current`` speaks for it and has the traffic, or most of it;
-    ``candidate`` is to take over."""
+    """A function as the control process uses it. ``current`` represents it and has the traffic, or most of it;
+    ``candidate`` takes over."""
 
     name: str
     current: RevisionRecord
@@ -94,10 +95,10 @@ class Deployed:
     proven: bool
     """Whether ``current`` has been ready once."""
     split: Mapping[int, float] = field(default_factory=dict)
-    """Percent by number, made by hand; empty: none was."""
+    """Percent by number, set by hand; empty: none."""
     tags: Mapping[str, int] = field(default_factory=dict)
     rollout: Rollout | None = None
-    """The last one, also when it is over."""
+    """The last rollout, under way or ended."""
     is_returning: bool = False
     """The candidate is an earlier revision."""
     others: tuple[RevisionRecord, ...] = ()
@@ -114,7 +115,7 @@ class Deployed:
 
     @property
     def is_direct(self) -> bool:
-        """Whether the candidate gets all traffic the moment that it is ready."""
+        """Whether the candidate gets all traffic as soon as it is ready."""
         return self.candidate is not None and self.rolling is None and (self.is_returning or not self.split)
 
 
@@ -128,11 +129,11 @@ class Registry:
         self._functions: dict[str, FunctionRecord] = {}
         self._revisions: dict[str, dict[int, RevisionRecord]] = {}
         self._seen: dict[str, tuple[FunctionRecord, Deployed]] = {}
-        """What :meth:`get` made of a function, for as long as its record is the same."""
+        """Results of :meth:`get`, each with the record that it was made from."""
 
     @classmethod
     async def load(cls, store: Store) -> "Registry":
-        """The registry of what the store holds; raises StoreFaultError for a record that cannot be read."""
+        """Returns the registry of the records in the store. Raises StoreFaultError for a record that cannot be read."""
         registry = cls(store)
         try:
             for record in await store.list("functions/"):
@@ -147,7 +148,7 @@ class Registry:
         return registry
 
     def all(self) -> tuple[Deployed, ...]:
-        """Every function that is deployed, by name."""
+        """Returns every deployed function, by name."""
         found = (self.get(name) for name in sorted(self._functions))
         return tuple(deployed for deployed in found if deployed is not None)
 
@@ -178,20 +179,20 @@ class Registry:
         )
 
     def numbers(self, name: str) -> dict[int, RevisionRecord]:
-        """The kept revisions of a function, by number."""
+        """Returns the kept revisions of a function, by number."""
         function, revisions = self._functions.get(name), self._revisions.get(name, {})
         return {number: each for number, each in revisions.items() if function is None or number >= function.first}
 
     def earlier(self, name: str) -> int | None:
-        """The kept revision older than the current one that served last, or, where none is known to have served, the
-        newest one; None: there is none."""
+        """Returns the kept revision before the current one that served last; if none is known to have served, the
+        newest one before it. Returns None if there is none."""
         function = self._functions[name]
         older = [number for number in self.numbers(name) if number < _current(function)]
         served = [number for number in function.served if number in older]
         return served[-1] if served else max(older, default=None)
 
     def revision(self, revision_id: str) -> RevisionRecord | None:
-        """The revision of this id (``resnet-00001``) if it is kept, deployed or not."""
+        """Returns the revision of this id (``resnet-00001``) if it is kept, deployed or not."""
         name, _, number = revision_id.rpartition("-")
         return self._revisions.get(name, {}).get(int(number)) if number.isdecimal() else None
 
@@ -206,7 +207,7 @@ class Registry:
         return 1 if known is None else known.latest + 1
 
     async def deploy(self, function: Function, *, manifest: str, source: str, now: float) -> RevisionRecord:
-        """Records a new revision. Raises StoreError when it cannot be kept."""
+        """Records a new revision. Raises StoreError if it cannot be kept."""
         number = self.next_number(function.name)
         record = RevisionRecord(number=number, function=function, manifest=manifest, source=source, created_at=now)
 
@@ -222,19 +223,19 @@ class Registry:
         return record
 
     def promote(self, name: str, number: int) -> None:
-        """Revision ``number`` takes all traffic from now on. :meth:`save` writes it down."""
+        """Gives revision ``number`` all traffic from now on. :meth:`save` writes it down."""
         function = self._functions[name]
         returning = None if function.returning == number else function.returning
         self._functions[name] = _serving(replace(function, returning=returning), number)
 
     def roll(self, name: str, rollout: Rollout) -> bool:
-        """The rollout as it is now; True where :meth:`save` should write it down."""
+        """Sets the rollout's state; returns whether :meth:`save` should write it down."""
         before = self._functions[name].rollout
         self._functions[name] = _rolled(self._functions[name], rollout)
         return before is None or replace(before, verdict=rollout.verdict) != rollout
 
     async def begin(self, name: str, rollout: Rollout) -> None:
-        """A rollout that somebody asks for. Raises StoreError."""
+        """Begins a rollout that an operator requested. Raises StoreError."""
 
         def change(function: FunctionRecord) -> FunctionRecord:
             begun = replace(function, rollout=rollout, settled=function.latest)
@@ -243,11 +244,11 @@ class Registry:
         await self._change(name, change)
 
     async def steer(self, name: str, rollout: Rollout) -> None:
-        """The rollout as somebody asks for it to be, unless it is over by then. Raises StoreError."""
+        """Sets the state of a rollout that an operator requested, unless it is over by then. Raises StoreError."""
         await self._change(name, lambda function: _rolled(function, rollout) if function.rolling else function)
 
     async def split(self, name: str, split: Mapping[int, float] | None, tags: Mapping[str, int], now: float) -> None:
-        """Percents by number, or None for those that there are; and all tags. Raises StoreError."""
+        """Sets percents by number (None: they stay) and all tags. Raises StoreError."""
 
         def change(function: FunctionRecord) -> FunctionRecord:
             function = replace(function, tags=dict(tags))
@@ -260,8 +261,7 @@ class Registry:
         await self._change(name, change)
 
     async def follow(self, name: str, now: float) -> None:
-        """No split by hand any more: the newest revision takes over as if it had just been deployed. Raises
-        StoreError."""
+        """Ends a split by hand: the newest revision takes over as if it had just been deployed. Raises StoreError."""
 
         def change(function: FunctionRecord) -> FunctionRecord:
             main = _current(function)
@@ -270,8 +270,8 @@ class Registry:
         await self._change(name, change)
 
     async def give_back(self, name: str, number: int, now: float, over: Rollout | None = None) -> None:
-        """Revision ``number`` is to serve again; it does when it is promoted. ``over``: the rollout that this ends.
-        Raises StoreError."""
+        """Makes revision ``number`` the one that returns; it serves when it is promoted. ``over``: the rollout that
+        this ends. Raises StoreError."""
 
         def change(function: FunctionRecord) -> FunctionRecord:
             if over is not None and function.rolling:
@@ -283,14 +283,14 @@ class Registry:
         await self._change(name, change)
 
     async def save(self, name: str) -> None:
-        """Writes which revision serves. A store that fails says so itself; a restart promotes again."""
+        """Writes which revision serves. The store reports its own failure; a restart promotes again."""
         with contextlib.suppress(StoreFaultError):
             async with self._writing:
                 await self._store.put(_function_key(name), encode(self._functions[name]))
 
     async def delete(self, name: str) -> bool:
-        """Takes the function out of service. Its last number stays, and its revisions until :meth:`forget`: a control
-        process that starts anew knows by them what still drains. False when it is not deployed."""
+        """Takes the function out of service. Returns False if it is not deployed. Its last number stays, and its
+        revisions until :meth:`forget`: a restarted control process knows from them what still drains."""
         function = self._functions.get(name)
         if function is None or function.deleted:
             return False
@@ -299,11 +299,11 @@ class Registry:
         return True
 
     def deleted(self) -> tuple[str, ...]:
-        """Deleted functions of which revisions are still known."""
+        """Returns the deleted functions of which revisions are still known."""
         return tuple(name for name, each in self._functions.items() if each.deleted and self._revisions[name])
 
     async def forget(self, name: str) -> None:
-        """Nothing of a deleted function runs any more: its revisions go."""
+        """Removes the revisions of a deleted function of which nothing runs any more."""
         if not self._functions[name].deleted:
             return  # deployed again meanwhile
         revisions, self._revisions[name] = self._revisions[name], {}
@@ -311,8 +311,8 @@ class Registry:
             await self._drop(name, number)
 
     async def _change(self, name: str, change: Callable[[FunctionRecord], FunctionRecord]) -> FunctionRecord:
-        """The function as ``change`` makes it, written down. What the control process decides by itself while that is
-        being written is changed likewise, not undone; it is saved after this."""
+        """Writes the function as ``change`` makes it, and returns it. A decision of the control process itself during
+        the write is changed likewise, not undone; it is saved after this."""
         async with self._writing:
             known = self._functions.get(name, FunctionRecord(name=name))
             await self._store.put(_function_key(name), encode(change(known)))
@@ -330,14 +330,14 @@ class Registry:
         try:
             await self._store.delete(_revision_key(name, number))
         except StoreError:
-            return  # left behind in the store, where nothing points to it; the store says so itself
+            return  # stays in the store, where nothing refers to it; the store reports the failure
 
     def __repr__(self) -> str:
         return f"<Registry {len(self.all())} functions>"
 
 
 def _current(function: FunctionRecord) -> int:
-    """Who speaks for the function: the one with most of the traffic."""
+    """Returns the revision that represents the function: the one with most of the traffic."""
     if function.split:
         return max(function.split, key=lambda number: (function.split[number], number))
     return function.latest if function.serving is None else function.serving
@@ -353,25 +353,23 @@ def _candidate(function: FunctionRecord, current: int) -> int | None:
 
 
 def _with_deploy(function: FunctionRecord, record: RevisionRecord) -> FunctionRecord:
-    """With a new revision, which is to take over in the way that it asks for."""
+    """Returns the record with a new revision, which takes over in the way that its manifest states."""
     plan, now = record.function.rollout, record.created_at
     changed = replace(function, latest=record.number)
     if function.split:
-        return changed  # it waits until somebody gives it something
+        return changed  # it waits until it is given a part
     scaling = record.function.scaling
     if function.serving is not None and plan.strategy is not Strategy.DIRECT:
-        from tidegate.traffic.stages import begun
-
         fresh = Rollout(candidate=record.number, base=function.serving, plan=plan, began_at=now)
         return replace(changed, rollout=begun(fresh, function.rolling, now), returning=None)
     changed = _superseded(changed, now)
     if scaling.initial_scale == 0 and scaling.min_scale == 0:
-        return _serving(changed, record.number)  # nothing of it is started now: there is no readiness to wait for
+        return _serving(changed, record.number)  # no replica is started now: there is no readiness to wait for
     return changed
 
 
 def _rolled(function: FunctionRecord, rollout: Rollout) -> FunctionRecord:
-    """With its rollout in this state."""
+    """Returns the record with its rollout in this state."""
     changed = replace(function, rollout=rollout)
     if rollout.is_over:
         changed = replace(changed, settled=max(changed.settled, rollout.candidate))
@@ -381,14 +379,12 @@ def _rolled(function: FunctionRecord, rollout: Rollout) -> FunctionRecord:
 def _superseded(function: FunctionRecord, now: float) -> FunctionRecord:
     if function.rolling is None:
         return function
-    from tidegate.traffic.stages import ended
-
     over = ended(function.rolling, Phase.SUPERSEDED, now, "superseded", "something else was asked for meanwhile")
     return replace(function, rollout=over)
 
 
 def _serving(function: FunctionRecord, number: int) -> FunctionRecord:
-    """``number`` serves, and is remembered as one that did."""
+    """Returns the record with ``number`` as the serving revision, and among those that have served."""
     served = (*(each for each in function.served if each != number), number)[-KEPT_REVISIONS:]
     return replace(function, serving=number, served=served)
 

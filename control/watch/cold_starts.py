@@ -1,7 +1,7 @@
 """Cold starts, one record each: in memory for the API, as JSON lines on disk, as a histogram by phase.
 
-A record is complete when a gateway has passed on the replica's first answer to a request that waited for it. Nobody
-may have waited (a deploy, a scale-up): then it is complete a few seconds after the replica became ready. One that is
+A record is complete when a gateway has passed on the replica's first answer to a request that waited for it. If no
+request waited (a deploy, a scale-up), it is complete a few seconds after the replica became ready. A replica that is
 removed or fails before is recorded with the phases that it reached.
 """
 
@@ -14,16 +14,16 @@ from typing import Final
 from prometheus_client import CollectorRegistry, Histogram
 
 from tidegate.control.state.directory import write_atomically
-from tidegate.control.state.faults import Faults
-from tidegate.control.views.views import ColdStartView
+from tidegate.control.state.notices import Faults
+from tidegate.control.views.functions import ColdStartView
 from tidegate.records.codec import encode
 from tidegate.records.gateway_sample import ColdStartSeen
 from tidegate.records.replica_state import ColdStartPhases
 
 KEPT: Final = 200
-"""Cold starts in memory."""
+"""Number of cold starts in memory."""
 LINES: Final = 2000
-"""Lines in the file before the older half is dropped."""
+"""Number of lines in the file at which the older half is dropped."""
 BUCKETS_S: Final = (
     0.001,
     0.0025,
@@ -44,12 +44,12 @@ BUCKETS_S: Final = (
     300.0,
 )
 SETTLED_S: Final = 5.0
-"""After this time with a ready replica no first answer to a waiting request is expected any more."""
+"""Time after readiness from which no first answer to a waiting request is expected."""
 PHASES: Final = ("decide", "schedule", "pull", "load", "warm", "first_response")
 
 
 class ColdStarts:
-    """The journal. ``faults`` is told when the file cannot be written; everything else goes on."""
+    """The journal of cold starts. A file that cannot be written is reported to ``faults``; everything else goes on."""
 
     def __init__(self, path: Path, registry: CollectorRegistry, faults: Faults) -> None:
         self._path = path
@@ -69,7 +69,7 @@ class ColdStarts:
     def started(
         self, *, function: str, revision: str, replica: str, accelerator: str, at: float, from_zero: bool
     ) -> None:
-        """A replica was spawned."""
+        """Takes the start of a replica."""
         self._open[replica] = ColdStartView(
             function=function,
             revision=revision,
@@ -82,19 +82,19 @@ class ColdStarts:
         )
 
     def progressed(self, replica: str, phases: ColdStartPhases) -> None:
-        """The backend knows more about the replica's start."""
+        """Takes the backend's newest knowledge of a replica's start."""
         view = self._open.get(replica)
         if view is not None:
             self._open[replica] = self._with_phases(view, merged(phases, view.phases))
 
     def answered(self, seen: ColdStartSeen) -> None:
-        """A gateway passed on the replica's first answer: the record is complete."""
+        """Takes a gateway's report that it passed on the replica's first answer: the record is complete."""
         view = self._open.pop(seen.replica, None)
         if view is not None:
             self._finish(self._with_phases(view, merged(seen.phases, view.phases)))
 
     def sweep(self, now: float) -> None:
-        """Completes the records of replicas that nobody waited for; called every second."""
+        """Completes the records of replicas that no request waited for; called every second."""
         for replica, view in tuple(self._open.items()):
             if view.phases.load_s is None:
                 continue
@@ -102,13 +102,13 @@ class ColdStarts:
                 self.gone(replica)
 
     def gone(self, replica: str) -> None:
-        """The replica failed or was removed; what is known of its start is all that there will be."""
+        """Takes the failure or removal of a replica: its record is complete as it is."""
         view = self._open.pop(replica, None)
         if view is not None:
             self._finish(view)
 
     def of(self, function: str) -> tuple[ColdStartView, ...]:
-        """The last ones of a function, newest last, those under way included."""
+        """Returns the last cold starts of a function, newest last, with those under way."""
         known: Iterable[ColdStartView] = (*self._done, *self._open.values())
         return tuple(sorted((view for view in known if view.function == function), key=lambda view: view.at))
 
@@ -145,7 +145,7 @@ class ColdStarts:
 
 
 def merged(newer: ColdStartPhases, older: ColdStartPhases) -> ColdStartPhases:
-    """Each phase as the newer one knows it, else the older."""
+    """Returns each phase as the newer record has it, else as the older one has it."""
     names = [f"{phase}_s" for phase in PHASES]
     known = {name: getattr(newer, name) if getattr(newer, name) is not None else getattr(older, name) for name in names}
     return ColdStartPhases(**known)

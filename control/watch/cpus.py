@@ -1,33 +1,30 @@
-"""How busy the processes of replicas are: CPU time from one second to the next, told to the policies as ``cpu``."""
+"""CPU utilisation of the replicas' processes, from one second to the next; policies read it as ``cpu``."""
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING
 
+from tidegate.deploy.backend import ReplicaStatus
 from tidegate.records.replica_state import ReplicaState
 
-if TYPE_CHECKING:
-    from tidegate.deploy.backend import ReplicaStatus
-
-LEAST_S = 0.2
-"""Readings nearer to each other tell more of the kernel's clock tick than of the work."""
+MIN_S = 0.2
+"""Smallest time between two readings: a shorter one measures the kernel's clock tick more than the work."""
 
 
 class Cpus:
-    """``read``: CPU seconds of a process so far, None: it is gone or cannot be read."""
+    """``read`` returns the CPU seconds of a process so far; None if it is gone or cannot be read."""
 
     def __init__(self, read: Callable[[int], float | None]) -> None:
         self._read = read
         self._before: dict[str, tuple[float, float]] = {}
-        """By replica: when it was read, CPU seconds."""
+        """By replica: time of the last reading, CPU seconds."""
         self._percent: dict[str, float] = {}
         self._metrics: dict[tuple[str, str], dict[str, float]] = {}
 
     def metrics(self, revision: str, accelerator: str) -> Mapping[str, float]:
-        """``cpu``: percent of the cores that a replica has (one where nobody said), mean over the ready replicas."""
+        """Returns ``cpu``: percent of a replica's cores (one core if not stated), mean over the ready replicas."""
         return self._metrics.get((revision, accelerator), {})
 
-    def turn(self, replicas: "Iterable[ReplicaStatus]", now: float) -> None:
-        """One reading."""
+    def measure(self, replicas: Iterable[ReplicaStatus], now: float) -> None:
+        """Takes one reading."""
         before, self._before = self._before, {}
         percent: dict[str, float] = {}
         groups: dict[tuple[str, str], list[float]] = {}
@@ -36,7 +33,7 @@ class Cpus:
                 continue
             seconds = [self._read(pid) for pid in each.pids]
             known = before.get(each.id)
-            if known is not None and now - known[0] < LEAST_S:
+            if known is not None and now - known[0] < MIN_S:
                 self._before[each.id] = known
                 percent |= {each.id: self._percent[each.id]} if each.id in self._percent else {}
             elif all(one is not None for one in seconds):

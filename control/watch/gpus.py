@@ -1,21 +1,21 @@
-"""What the GPUs that replicas hold are doing: read once a second, told to the policies, shown as a mean of a minute.
+"""Utilisation of the GPUs that replicas hold: read once a second, reported to the policies, shown as a mean over a
+minute.
 
-Only devices that a ready replica of a function holds count for it; one that is shared counts whole for each of its
-holders, since NVML does not tell them apart.
+Only devices that a ready replica of a function holds count for it. A shared device counts whole for each of its
+holders, since NVML does not distinguish them.
 """
 
 import asyncio
 import contextlib
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from tidegate.autoscaler.policies.hpa import RollingUtilization
+from tidegate.deploy.backend import ReplicaStatus
+from tidegate.deploy.devices.usage import DeviceUse
+from tidegate.deploy.placement.ledger import Accelerator
 from tidegate.records.replica_state import ReplicaState
-
-if TYPE_CHECKING:
-    from tidegate.deploy.backend import ReplicaStatus
-    from tidegate.deploy.devices.usage import DeviceUse
-    from tidegate.deploy.placement.ledger import Accelerator
 
 WINDOW_S: Final = 60.0
 
@@ -23,11 +23,9 @@ Read = Callable[[Collection[str]], "Mapping[str, DeviceUse]"]
 
 
 class Gpus:
-    """``read`` blocks; it runs in a thread, one call at a time: a driver that hangs delays nobody."""
+    """``read`` blocks; it runs in a thread, one call at a time, so that a hanging driver delays nothing."""
 
     def __init__(self, read: Read | None) -> None:
-        from tidegate.autoscaler.policies.hpa import RollingUtilization
-
         self._read = read
         self._rolling_of = RollingUtilization
         self._rolling: dict[str, RollingUtilization] = {}
@@ -35,11 +33,13 @@ class Gpus:
         self._is_reading = False
 
     def metrics(self, revision: str, accelerator: str) -> Mapping[str, float]:
-        """``gpu-utilization`` and ``gpu-memory`` in percent, mean over the devices that its ready replicas hold."""
+        """Returns ``gpu-utilization`` and ``gpu-memory`` in percent, mean over the devices that its ready replicas
+        hold."""
         return self._metrics.get((revision, accelerator), {})
 
     def utilization(self, function: str, now: float) -> float | None:
-        """Percent, mean of the last minute over the devices that the function held then; None: it held none."""
+        """Returns the mean percent of the last minute over the devices that the function held then; None if it held
+        none."""
         rolling = self._rolling.get(function)
         return None if rolling is None else rolling.mean(now)
 
@@ -47,8 +47,8 @@ class Gpus:
     def functions(self) -> Collection[str]:
         return self._rolling.keys()
 
-    async def turn(self, replicas: "Iterable[ReplicaStatus]", kinds: "Iterable[Accelerator]", now: float) -> None:
-        """One reading; none while the last one has not come back."""
+    async def measure(self, replicas: Iterable[ReplicaStatus], kinds: Iterable[Accelerator], now: float) -> None:
+        """Takes one reading, unless the last one has not returned."""
         held = held_devices(replicas, kinds)
         for gone in self._rolling.keys() - {function for function, _, _ in held}:
             if self._rolling[gone].mean(now) is None:
@@ -77,9 +77,9 @@ class Gpus:
 
 
 def held_devices(
-    replicas: "Iterable[ReplicaStatus]", kinds: "Iterable[Accelerator]"
+    replicas: Iterable[ReplicaStatus], kinds: Iterable[Accelerator]
 ) -> dict[tuple[str, str, str], set[str]]:
-    """(function, revision, accelerator) -> uuids of the devices that its ready replicas hold."""
+    """Returns (function, revision, accelerator) -> uuids of the devices that its ready replicas hold."""
     devices = {kind.name: kind.devices for kind in kinds if kind.devices}
     held: dict[tuple[str, str, str], set[str]] = {}
     for each in replicas:
@@ -89,12 +89,12 @@ def held_devices(
     return held
 
 
-async def _in_thread(read: Read, uuids: set[str]) -> "Mapping[str, DeviceUse]":
-    """In a thread that no end of the process waits for: a driver may never answer."""
+async def _in_thread(read: Read, uuids: set[str]) -> Mapping[str, DeviceUse]:
+    """Reads in a thread that the process's end does not wait for: a driver may never answer."""
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[Mapping[str, DeviceUse]] = loop.create_future()
 
-    def give(found: "Mapping[str, DeviceUse] | Exception") -> None:
+    def give(found: Mapping[str, DeviceUse] | Exception) -> None:
         if answer.done():
             return
         if isinstance(found, Exception):
@@ -105,7 +105,7 @@ async def _in_thread(read: Read, uuids: set[str]) -> "Mapping[str, DeviceUse]":
     def run() -> None:
         try:
             found: Mapping[str, DeviceUse] | Exception = read(uuids)
-        except Exception as error:  # goes to the one who waits
+        except Exception as error:  # raised by the caller
             found = error
         with contextlib.suppress(RuntimeError):  # the loop has ended
             loop.call_soon_threadsafe(give, found)
@@ -114,7 +114,7 @@ async def _in_thread(read: Read, uuids: set[str]) -> "Mapping[str, DeviceUse]":
     return await answer
 
 
-def _means(uses: "list[DeviceUse]") -> dict[str, float]:
+def _means(uses: list[DeviceUse]) -> dict[str, float]:
     if not uses:
         return {}
     return {

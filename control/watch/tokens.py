@@ -5,41 +5,41 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Final
 
-from tidegate.control.views.views import TokensView
+from tidegate.control.views.functions import TokensView
 from tidegate.histogram import quantile
 from tidegate.records.gateway_sample import TokensSeen, difference
 
 RECENT_S: Final = 5.0
-"""Rates are means of so long."""
+"""Window of the rates."""
 _NOTHING: Final = TokensSeen()
 
 
 @dataclass(frozen=True, slots=True)
-class _Slice:
-    """What one pull of one worker told of one revision."""
+class _TokenSlice:
+    """The growth of a revision's counters between two pulls of one worker."""
 
     at: float
     gain: TokensSeen
 
 
 class TokenMeter:
-    """Fed with differences; asked about a function."""
+    """Takes cumulative counters, and returns the view of a function."""
 
     __slots__ = ("_slices", "_window_s")
 
     def __init__(self, window_s: float) -> None:
         self._window_s = window_s
-        self._slices: dict[str, deque[_Slice]] = {}
+        self._slices: dict[str, deque[_TokenSlice]] = {}
 
-    def record(self, function: str, told: TokensSeen, before: TokensSeen | None, now: float) -> None:
-        """One pull; ``before``: the worker's last one (None: since its start)."""
+    def record(self, function: str, after: TokensSeen, before: TokensSeen | None, now: float) -> None:
+        """Takes one pull. ``before``: the worker's last one; None: since its start."""
         slices = self._slices.setdefault(function, deque())
         self._forget(slices, now)
-        if told != before:
-            slices.append(_Slice(now, difference(told, before or _NOTHING)))
+        if after != before:
+            slices.append(_TokenSlice(now, difference(after, before or _NOTHING)))
 
     def view(self, function: str, percentile: float, now: float) -> TokensView | None:
-        """The window of ``function``, tails at ``percentile`` (0..100); None: it has no tokens."""
+        """Returns the window of ``function`` with tails at ``percentile`` (0..100); None if it has no tokens."""
         slices = self._slices.get(function)
         if slices is None:
             return None
@@ -67,7 +67,7 @@ class TokenMeter:
             between_tail_s=quantile(between.items(), q),
         )
 
-    def _forget(self, slices: deque[_Slice], now: float) -> None:
+    def _forget(self, slices: deque[_TokenSlice], now: float) -> None:
         while slices and slices[0].at <= now - self._window_s:
             slices.popleft()
 

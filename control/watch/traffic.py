@@ -1,8 +1,8 @@
-"""What people want to see of a function's traffic: the last minute, from the gateways' cumulative counters.
+"""Traffic of each function over the last minute, from the gateways' cumulative counters.
 
-Each pull of each worker becomes a difference to that worker's previous one (a new incarnation starts from zero, a
-repeated sequence is dropped); the differences of the last minute are added up when somebody asks. What an adopted
-worker counted before it was first pulled belongs to no minute of ours and is left out.
+Each pull of a worker becomes the difference to that worker's previous one. A new incarnation starts from zero; a
+repeated sequence is dropped. The differences of the last minute are added up when a view is requested. An adopted
+worker's counts from before its first pull belong to no minute of this process and are left out.
 """
 
 from collections import deque
@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Final
 
-from tidegate.control.views.views import TrafficView
+from tidegate.control.views.functions import TrafficView
 from tidegate.control.watch.tokens import TokenMeter
 from tidegate.histogram import quantile
 from tidegate.records.gateway_sample import GatewaySample, RevisionDemand, ShadowSeen
@@ -18,14 +18,14 @@ from tidegate.records.replica_sample import SparseHistogram
 
 WINDOW_S: Final = 60.0
 KEPT_GONE: Final = 64
-"""Workers that are gone whose last sample is kept: an answer of theirs may still be on its way."""
+"""Number of workers whose last sample is kept after their end: an answer of theirs may still be on its way."""
 NEW_S: Final = 5.0
-"""A worker first pulled at a higher age was there before this process."""
+"""Age above which a worker, at its first pull, is older than this process."""
 
 
 @dataclass(slots=True)
 class Counts:
-    """Requests of one function in one interval, by how they ended."""
+    """Requests of one function in one interval, by outcome."""
 
     requests: int = 0
     inferences: int = 0
@@ -51,7 +51,7 @@ class Counts:
 
     @property
     def ended(self) -> int:
-        """Requests that are over, however."""
+        """Requests that are over, whatever their outcome."""
         return self.answered + self.failed + self.refused + self.expired + self.cancelled
 
     def add(self, other: "Counts", sign: int = 1) -> None:
@@ -64,7 +64,7 @@ COUNTED: Final = tuple(field.name for field in fields(Counts))
 
 @dataclass(slots=True)
 class _Slice:
-    """One pull's differences of one revision."""
+    """The differences of one revision between two pulls of one worker."""
 
     at: float
     revision: str
@@ -74,13 +74,13 @@ class _Slice:
 
 
 class TrafficMeter:
-    """Feed it every gateway sample; ask it about a function."""
+    """Takes every gateway sample, and returns the figures of a function or revision."""
 
     def __init__(self, window_s: float = WINDOW_S) -> None:
         self.window_s = window_s
         self._last: dict[str, GatewaySample] = {}
         self._by_function: dict[str, list[RevisionDemand]] | None = None
-        """What is in ``_last``, for as long as that is the same."""
+        """Content of ``_last`` by function; None after a change."""
         self._gone: dict[str, GatewaySample] = {}
         self._slices: dict[str, deque[_Slice]] = {}
         self._totals: dict[str, Counts] = {}
@@ -88,13 +88,13 @@ class TrafficMeter:
         self._shadows: dict[str, ShadowSeen] = {}
         self._tokens = TokenMeter(window_s)
         self._lost: dict[str, int] = {}
-        """Requests by revision that were under way in workers that are gone."""
+        """By revision: requests that were under way in workers when these ended."""
 
     def record(self, sample: GatewaySample, now: float) -> None:
-        """Takes in one pull of one worker."""
+        """Takes one pull of one worker."""
         known = self._last
         if (gone := self._gone.get(sample.worker)) is not None and gone.incarnation == sample.incarnation:
-            known = self._gone  # it told this before its end, which we heard of first
+            known = self._gone  # it reported this before its end, of which we learnt first
             self._lose(gone, -1)
             self._lose(sample)
         previous = known.get(sample.worker)
@@ -110,7 +110,7 @@ class TrafficMeter:
             self._add(demand, before.get(demand.revision), now)
 
     def forget_worker(self, worker: str) -> None:
-        """The worker is gone: what waited in it waits no more."""
+        """Takes the end of a worker: its waiting requests wait no more."""
         last, self._by_function = self._last.pop(worker, None), None
         if last is not None:
             self._gone.pop(worker, None)
@@ -120,33 +120,33 @@ class TrafficMeter:
                 del self._gone[next(iter(self._gone))]
 
     def waiting(self, revision: str) -> int:
-        """Requests of a revision that wait now, over all workers."""
+        """Returns the present number of waiting requests of a revision, over all workers."""
         return sum(demand.waiting for demand in self._demands_of(_function(revision)) if demand.revision == revision)
 
     def all_waiting(self) -> dict[str, int]:
-        """The same of every revision that a worker lists."""
+        """Returns the same for every revision that a worker lists."""
         found: dict[str, int] = {}
         for demand in self._demands():
             found[demand.revision] = found.get(demand.revision, 0) + demand.waiting
         return found
 
     def streaming(self, revision: str) -> int:
-        """Event streams and tunnels of a revision that go on now, over all workers."""
+        """Returns the present number of event streams and tunnels of a revision, over all workers."""
         return sum(demand.streaming for demand in self._demands_of(_function(revision)) if demand.revision == revision)
 
     def total(self, function: str) -> Counts:
-        """Since the control process started to look."""
+        """Returns the counts of a function since the control process started."""
         return self._totals.get(function, Counts())
 
     def of(self, revision: str) -> Counts:
-        """The same of one revision, and what was under way by then; a copy. What a worker had under way when it ended
-        counts as cancelled: its clients lost their connections, and nothing will be heard of it any more."""
+        """Returns a copy of the counts of one revision, with the requests under way at the start. Requests under way in
+        a worker that ended count as cancelled: their clients lost their connections, and no report will follow."""
         counts = replace(self._revisions.get(revision, Counts()))
         counts.cancelled += self._lost.get(revision, 0)
         return counts
 
     def recent(self, revision: str, since: float) -> Counts:
-        """What has happened to a revision after ``since``, within the window."""
+        """Returns the counts of a revision after ``since``, within the window."""
         counts = Counts()
         for each in self._slices.get(_function(revision), ()):
             if each.revision == revision and each.at > since:
@@ -154,7 +154,8 @@ class TrafficMeter:
         return counts
 
     def sizes(self, revision: str, since: float) -> dict[int, int]:
-        """Arrivals of a revision after ``since``, within the window, by bucket of inferences per request."""
+        """Returns the arrivals of a revision after ``since``, within the window, by bucket of inferences per
+        request."""
         found: dict[int, int] = {}
         for each in self._slices.get(_function(revision), ()):
             if each.revision == revision and each.at > since:
@@ -163,17 +164,17 @@ class TrafficMeter:
         return found
 
     def shadow(self, revision: str) -> ShadowSeen:
-        """What copies showed of a revision, over all workers, since the control process started to look."""
+        """Returns the results of a revision's copied requests, over all workers, since the control process started."""
         return self._shadows.get(revision, ShadowSeen())
 
     def forget_revision(self, revision: str) -> None:
-        """Nothing is left of the revision: its figures go. Its part of the last minute stays."""
+        """Drops the figures of a revision of which nothing is left. Its part of the last minute stays."""
         self._revisions.pop(revision, None)
         self._lost.pop(revision, None)
         self._shadows.pop(revision, None)
 
     def view(self, function: str, percentile: float, now: float) -> TrafficView:
-        """The last minute of ``function``; its tail latency at ``percentile`` (0..100)."""
+        """Returns the last minute of ``function``, with its tail latency at ``percentile`` (0..100)."""
         slices = self._slices.get(function, deque())
         while slices and slices[0].at <= now - self.window_s:
             slices.popleft()
@@ -201,7 +202,7 @@ class TrafficMeter:
         return (demand for sample in self._last.values() for demand in sample.demands)
 
     def _demands_of(self, function: str) -> Sequence[RevisionDemand]:
-        """Of one function: every function is asked for after each pull."""
+        """Returns the demands of one function. They are indexed, since every function is requested after each pull."""
         if self._by_function is None:
             self._by_function = {}
             for demand in self._demands():
@@ -209,7 +210,7 @@ class TrafficMeter:
         return self._by_function.get(function, ())
 
     def _adopt(self, sample: GatewaySample) -> None:
-        """What is under way in a worker that was there before will end, so it counts among its revision's requests."""
+        """Counts the requests under way in an older worker among its revision's requests, since they will end."""
         for demand in sample.demands:
             if under_way := demand.arrivals - Counts.of(demand).ended:
                 self._revisions.setdefault(demand.revision, Counts()).requests += under_way
@@ -227,7 +228,7 @@ class TrafficMeter:
         while slices and slices[0].at <= now - self.window_s:
             slices.popleft()
         self._totals.setdefault(demand.function, Counts()).add(counts)
-        if counts != Counts():  # a worker may tell of a forgotten revision for a while
+        if counts != Counts():  # a worker may report a forgotten revision for a while
             self._revisions.setdefault(demand.revision, Counts()).add(counts)
         if demand.tokens is not None:
             self._tokens.record(demand.function, demand.tokens, None if before is None else before.tokens, now)
@@ -250,14 +251,14 @@ def _function(revision: str) -> str:
 
 
 def difference(after: SparseHistogram, before: SparseHistogram) -> dict[int, int]:
-    """Observations that came between two cumulative histograms of one life."""
+    """Returns the observations between two cumulative histograms of one incarnation."""
     earlier = dict(before)
     found = {index: count - earlier.get(index, 0) for index, count in after}
     return {index: count for index, count in found.items() if count > 0}
 
 
 def _grown(total: ShadowSeen, after: ShadowSeen, before: ShadowSeen) -> ShadowSeen:
-    """``total`` and what came between two reports of one worker."""
+    """Returns ``total`` plus the growth between two reports of one worker."""
 
     def sums(known: SparseHistogram, later: SparseHistogram, earlier: SparseHistogram) -> SparseHistogram:
         counts = dict(known)

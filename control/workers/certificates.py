@@ -1,6 +1,6 @@
-"""The front door's certificate before it is served, and what clients on this machine trust because of it.
+"""Checks of the gateway's certificate before it is served, and the TLS context of clients on this machine.
 
-Nothing here keeps a private key: it is read once to see that it belongs to the certificate.
+No private key is kept: it is read once to check that it belongs to the certificate.
 """
 
 import re
@@ -15,7 +15,7 @@ from tidegate.errors import Fault, InvalidInputError, TidegateError
 from tidegate.settings import GatewaySettings
 
 SOON_S: Final = 14 * 86_400.0
-"""A certificate that ends sooner than this is worth a word. Our choice."""
+"""Remaining validity below which a certificate is reported. Our choice."""
 
 _CERTIFICATE: Final = re.compile(r"-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----", re.DOTALL)
 _KEY: Final = re.compile(r"-----BEGIN ((?:[A-Z0-9]+ )*)PRIVATE KEY-----(.*?)-----END ", re.DOTALL)
@@ -28,7 +28,7 @@ class TrustError(TidegateError):
 
 
 def check(settings: GatewaySettings, now: float) -> tuple[str, ...]:
-    """Looks at the files that the settings name, if any; what is odd and no fault, for people.
+    """Checks the files that the settings name, if any. Returns oddities that are no faults, for display.
 
     Raises InvalidInputError with every fault. ``now``: Unix seconds.
     """
@@ -47,8 +47,8 @@ def check(settings: GatewaySettings, now: float) -> tuple[str, ...]:
             read_pair(settings.tls_cert, settings.tls_key)
         except OSError as error:
             reason = error.reason if isinstance(error, ssl.SSLError) else error.strerror
-            told = "the key of the certificate" if reason == "KEY_VALUES_MISMATCH" else f"usable with it ({reason})"
-            faults.append(Fault("gateway.tls-key", settings.tls_key, told))
+            allowed = "the key of the certificate" if reason == "KEY_VALUES_MISMATCH" else f"usable with it ({reason})"
+            faults.append(Fault("gateway.tls-key", settings.tls_key, allowed))
     if faults:
         raise InvalidInputError("settings", faults)
     assert validity is not None
@@ -56,7 +56,7 @@ def check(settings: GatewaySettings, now: float) -> tuple[str, ...]:
 
 
 def oddities(certificate: str, now: float) -> tuple[str, ...]:
-    """What is odd about the certificate in this file, for people. ``now``: Unix seconds."""
+    """Returns what is odd about the certificate in this file, for display. ``now``: Unix seconds."""
     try:
         validity = _validity(Path(certificate).read_text(encoding="utf-8", errors="replace"))
     except OSError as error:
@@ -67,11 +67,12 @@ def oddities(certificate: str, now: float) -> tuple[str, ...]:
 def client_context(
     certificate: str | None, authorities: str | None = None, make: Callable[[int], ssl.SSLContext] = ssl.SSLContext
 ) -> ssl.SSLContext:
-    """What a client of the front door on this machine trusts.
+    """Returns the TLS context of a client of the gateway on this machine.
 
-    ``authorities``: a PEM file; whoever they certify, under the right name. Else exactly the ``certificate`` in the
-    front door's own file (the first there), under whatever name: the address comes from the private state directory.
-    Without either, what the system trusts. ``make`` makes the context (gevent has a class of its own).
+    ``authorities``: a PEM file; each certificate that they sign is trusted, under the right name. Without it, exactly
+    the ``certificate`` in the gateway's own file (the first there) is trusted, under any name: the address comes from
+    the private state directory. Without either, the system's authorities are trusted. ``make`` creates the context
+    (gevent has a class of its own).
 
     Raises TrustError.
     """
@@ -118,7 +119,8 @@ def _oddities(path: str, begins: float, ends: float, now: float) -> tuple[str, .
 
 
 def _validity(chain: str) -> tuple[float, float] | None:
-    """Unix seconds between which the first certificate is valid; None: the text holds none that can be read.
+    """Returns the Unix seconds between which the first certificate is valid; None if the text holds none that can be
+    read.
 
     RFC 5280 section 4.1: ``Certificate ::= SEQUENCE { tbs SEQUENCE { [0] version OPTIONAL, serial, signature, issuer,
     validity, ... } ... }``.
@@ -137,7 +139,7 @@ def _validity(chain: str) -> tuple[float, float] | None:
 
 
 def _elements(der: bytes) -> Iterator[tuple[int, bytes]]:
-    """Tag and content of each element in a row; raises ValueError or IndexError for what is no DER."""
+    """Yields tag and content of each element in a row. Raises ValueError or IndexError for bytes that are not DER."""
     at = 0
     while at < len(der):
         tag, length, at = der[at], der[at + 1], at + 2
@@ -151,7 +153,8 @@ def _elements(der: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def _seconds(tag: int, text: bytes) -> float:
-    """Of a UTCTime (two digits of the year, 50 and above are of the last century) or a GeneralizedTime."""
+    """Returns the Unix seconds of a UTCTime (two digits of the year; 50 and above are of the last century) or a
+    GeneralizedTime."""
     digits = text.decode("ascii")
     if tag == _UTC_TIME:
         digits = ("19" if digits[:2] >= "50" else "20") + digits

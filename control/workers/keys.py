@@ -1,8 +1,8 @@
-"""Issuers' public keys: read from files and URLs, checked, kept for as long as they may be used, handed to workers.
+"""Issuers' public keys: read from files and URLs, checked, kept while they may be used, handed to workers.
 
-A set is read again every ``REFRESH_S``, sooner when a token names a key that it does not have (a key was rolled over),
-and a file when it changes. One that cannot be read any more is used on for ``KEPT_S`` after it was last read; the store
-keeps it over restarts. Then the tokens of its issuer cannot be checked, and are answered 503.
+A set is read again every ``REFRESH_S``, sooner if a token names a key that it does not have (a key was rolled over),
+and a file when it changes. A set that can no longer be read is used for ``KEPT_S`` after it was last read; the store
+keeps it over restarts. After that, the tokens of its issuer cannot be checked, and are answered 503.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tidegate.clock import Clock
-from tidegate.control.state.faults import Faults
+from tidegate.control.state.notices import Faults
 from tidegate.control.state.registry import Registry
 from tidegate.records.codec import CodecError, decode, encode
 from tidegate.records.tenants import KeySet
@@ -26,25 +26,26 @@ from tidegate.store.records import Store, StoreError
 LOOK_S: Final = 1.0
 REFRESH_S: Final = 300.0
 RETRY_S: Final = 10.0
-"""After a failure, and between two readings because of an unknown key."""
+"""Time after a failure, and between two readings because of an unknown key."""
 KEPT_S: Final = 86_400.0
-"""Since it was last read, a set that cannot be read is used. Our choice: an outage of a day locks nobody out."""
+"""Time for which a set that can no longer be read is used after its last reading. Our choice: an outage of a day locks
+no client out."""
 FETCH_S: Final = 5.0
-MOST_BYTES: Final = 256 * 1024
-MOST_KEYS: Final = 100
+MAX_BYTES: Final = 256 * 1024
+MAX_KEYS: Final = 100
 WORKERS: Final = 1024
-"""Whose counts are remembered; each hot restart brings new ones."""
-SHORTEST_RSA: Final = 2048
-"""Bits (RFC 7518, section 3.3)."""
+"""Number of workers of which the counts are remembered; each hot restart brings new ones."""
+MIN_RSA: Final = 2048
+"""Smallest RSA key in bits (RFC 7518, section 3.3)."""
 
 _PUBLIC: Final = frozenset({"kty", "kid", "use", "key_ops", "alg", "n", "e", "crv", "x", "y"})
-"""Members of a key that are handed on; should an issuer show a private part, it stays here."""
+"""Members of a key that are handed on. If an issuer publishes a private member, it is dropped here."""
 
 _ASKED: Final = {"accept": "application/json", "accept-encoding": "identity"}
 """Not compressed: a few bytes cannot become many before they are counted."""
 
 Fetch = Callable[[str], Awaitable[bytes]]
-"""The bytes at a path or URL. Raises UnreadableKeysError."""
+"""Returns the bytes at a path or URL. Raises UnreadableKeysError."""
 
 
 class UnreadableKeysError(Exception):
@@ -53,7 +54,7 @@ class UnreadableKeysError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Kept:
-    """As the store keeps it; ``at``: Unix seconds."""
+    """A set as the store keeps it; ``at``: Unix seconds."""
 
     source: str
     keys: tuple[str, ...]
@@ -64,18 +65,18 @@ class _Source:
     def __init__(self) -> None:
         self.keys: tuple[str, ...] = ()
         self.read_at = 0.0
-        """Unix seconds; when ``keys`` were last read."""
+        """Time at which ``keys`` were last read, Unix seconds."""
         self.due_at = 0.0
-        """Seconds of the clock."""
+        """Time of the next reading, seconds of the clock."""
         self.tried_at = float("-inf")
         self.stamp: tuple[int, int] | None = None
-        """Of a file."""
+        """Time and size of a file."""
         self.unknown: dict[str, int] = {}
-        """By worker: tokens with a key that is not there, as last told."""
+        """By worker: the last reported number of tokens with a key that the set lacks."""
 
 
 class KeySets:
-    """Those that deployed functions name."""
+    """The key sets that deployed functions name."""
 
     def __init__(
         self,
@@ -88,7 +89,7 @@ class KeySets:
         wall: Callable[[], float],
         fetch: Fetch | None = None,
     ) -> None:
-        """``wanted``: the sources; ``changed`` gets all sets when one is another; ``wall``: Unix seconds."""
+        """``wanted``: the sources; ``changed`` gets all sets when one has changed; ``wall``: Unix seconds."""
         self._wanted = wanted
         self._changed = changed
         self._store = store
@@ -97,10 +98,10 @@ class KeySets:
         self._wall = wall
         self._fetch = fetch or read_source
         self._sources: dict[str, _Source] = {}
-        self._told: tuple[KeySet, ...] = ()
+        self._published: tuple[KeySet, ...] = ()
 
     async def load(self) -> None:
-        """Takes up what the store has kept."""
+        """Loads the sets that the store has kept."""
         with suppress(StoreError):
             for record in await self._store.list("keysets/"):
                 with suppress(CodecError):
@@ -108,16 +109,16 @@ class KeySets:
                     source = self._sources.setdefault(kept.source, _Source())
                     if self._wall() - kept.at <= KEPT_S:
                         source.keys, source.read_at = kept.keys, kept.at
-        self._tell()
+        self._publish()
 
     async def run(self) -> None:
-        """Reads what is due, until cancelled."""
+        """Reads the sets that are due, until cancelled."""
         while True:
-            await self.turn()
+            await self.read_due()
             await asyncio.sleep(LOOK_S)
 
-    async def turn(self) -> None:
-        """Reads what is due now."""
+    async def read_due(self) -> None:
+        """Reads the sets that are due now."""
         now, wanted = self._clock.now(), set(self._wanted())
         for source in self._sources.keys() - wanted:
             await self._forget(source)
@@ -127,10 +128,10 @@ class KeySets:
             if now >= state.due_at or await _has_changed(source, state.stamp):
                 due.append(self._read(source, state, now))
         await asyncio.gather(*due)
-        self._tell()
+        self._publish()
 
     def met_unknown(self, worker: str, counts: Mapping[str, int]) -> None:
-        """Tokens that a worker met whose key a set does not have, by source; cumulative."""
+        """Takes a worker's cumulative counts of tokens with a key that the set lacks, by source."""
         for source, count in counts.items():
             state = self._sources.get(source)
             if state is not None and count > state.unknown.get(worker, 0):
@@ -156,7 +157,7 @@ class KeySets:
         state.due_at, state.read_at = now + REFRESH_S, self._wall()
         state.keys = keys
         kept = _Kept(source=source, keys=keys, at=state.read_at)
-        with suppress(StoreError):  # it says so itself, and the set is used all the same
+        with suppress(StoreError):  # the store reports it, and the set is used all the same
             await self._store.put(_key(source), encode(kept))
 
     async def _forget(self, source: str) -> None:
@@ -165,15 +166,15 @@ class KeySets:
         with suppress(StoreError):
             await self._store.delete(_key(source))
 
-    def _tell(self) -> None:
+    def _publish(self) -> None:
         wanted = sorted(set(self._wanted()))
         found = tuple(
             KeySet(source=source, keys=state.keys)
             for source in wanted
             if (state := self._sources.get(source)) is not None
         )
-        if found != self._told:
-            self._told = found
+        if found != self._published:
+            self._published = found
             self._changed(found)
 
     def __repr__(self) -> str:
@@ -181,7 +182,8 @@ class KeySets:
 
 
 def read_keys(data: bytes) -> tuple[str, ...]:
-    """The usable keys of a JSON Web Key Set (RFC 7517), their public parts alone. Raises UnreadableKeysError."""
+    """Returns the usable keys of a JSON Web Key Set (RFC 7517), only their public members. Raises
+    UnreadableKeysError."""
     from tidegate.gateway.access.jwt import algorithms_of
 
     try:
@@ -189,19 +191,20 @@ def read_keys(data: bytes) -> tuple[str, ...]:
     except (ValueError, RecursionError) as error:
         raise UnreadableKeysError("it is no JSON") from error
     keys = found.get("keys") if isinstance(found, dict) else None
-    if not isinstance(keys, list) or len(keys) > MOST_KEYS:
-        raise UnreadableKeysError(f"it is no object with a list `keys` of at most {MOST_KEYS}")
+    if not isinstance(keys, list) or len(keys) > MAX_KEYS:
+        raise UnreadableKeysError(f"it is no object with a list `keys` of at most {MAX_KEYS}")
     usable = [key for key in keys if isinstance(key, dict) and algorithms_of(key) and _is_sound(key)]
     if not usable:
         raise UnreadableKeysError(
-            f"none of its {len(keys)} keys can check a signature (RSA from {SHORTEST_RSA} bits, EC P-256, P-384, P-521,"
+            f"none of its {len(keys)} keys can check a signature (RSA from {MIN_RSA} bits, EC P-256, P-384, P-521,"
             " Ed25519, Ed448)"
         )
     return tuple(json.dumps({name: key[name] for name in sorted(_PUBLIC & key.keys())}) for key in usable)
 
 
 def _is_sound(key: Mapping[str, Any]) -> bool:
-    """Whether the library makes a key of it, long enough; its id, if it has one, is a text (RFC 7517, section 4.5)."""
+    """Returns whether the library accepts the key and it is long enough. Its id, if it has one, must be a string (RFC
+    7517, section 4.5)."""
     import jwt
 
     from tidegate.gateway.access.jwt import algorithms_of
@@ -210,18 +213,18 @@ def _is_sound(key: Mapping[str, Any]) -> bool:
         return False
     try:
         jwt.PyJWK({name: key[name] for name in _PUBLIC & key.keys()}, algorithms_of(key)[0])
-        return key.get("kty") != "RSA" or _bits(str(key["n"])) >= SHORTEST_RSA
+        return key.get("kty") != "RSA" or _bits(str(key["n"])) >= MIN_RSA
     except (jwt.PyJWTError, ValueError, TypeError):
         return False
 
 
 def _bits(number: str) -> int:
-    """Of an unsigned integer in base64url (RFC 7518, section 2)."""
+    """Returns the length of an unsigned integer in base64url (RFC 7518, section 2)."""
     return int.from_bytes(urlsafe_b64decode(number + "=" * (-len(number) % 4))).bit_length()
 
 
 async def read_source(source: str) -> bytes:
-    """What is at the path or URL. Raises UnreadableKeysError."""
+    """Returns the bytes at the path or URL. Raises UnreadableKeysError."""
     if "://" not in source:
         return await asyncio.to_thread(_read_file, source)
     import httpx
@@ -239,8 +242,8 @@ async def read_source(source: str) -> bytes:
             found = b""
             async for piece in response.aiter_raw():
                 found += piece
-                if len(found) > MOST_BYTES:
-                    raise UnreadableKeysError(f"it is larger than {MOST_BYTES} bytes")
+                if len(found) > MAX_BYTES:
+                    raise UnreadableKeysError(f"it is larger than {MAX_BYTES} bytes")
             return found
     except TimeoutError as error:
         raise UnreadableKeysError(f"no answer within {FETCH_S:g} s") from error
@@ -250,11 +253,11 @@ async def read_source(source: str) -> bytes:
 
 def _read_file(path: str) -> bytes:
     try:
-        found = read_start(path, MOST_BYTES + 1)
+        found = read_start(path, MAX_BYTES + 1)
     except OSError as error:
         raise UnreadableKeysError(f"it cannot be read: {error.strerror or error}") from error
-    if len(found) > MOST_BYTES:
-        raise UnreadableKeysError(f"it is larger than {MOST_BYTES} bytes")
+    if len(found) > MAX_BYTES:
+        raise UnreadableKeysError(f"it is larger than {MAX_BYTES} bytes")
     return found
 
 
@@ -263,7 +266,7 @@ async def _has_changed(source: str, before: tuple[int, int] | None) -> bool:
 
 
 def _stamp(source: str) -> tuple[int, int] | None:
-    """Changes whenever a file does; None for what is none."""
+    """Returns a value that changes whenever a file does; None for a URL or a file that does not exist."""
     if "://" in source:
         return None
     try:
@@ -274,7 +277,7 @@ def _stamp(source: str) -> tuple[int, int] | None:
 
 
 def _subject(source: str) -> str:
-    """Of its faults; without a query, in which there may be something that is nobody's business."""
+    """Returns the subject of its faults, without the query: that may hold a secret."""
     return f"keys of {source.partition('?')[0]}"
 
 
@@ -283,7 +286,7 @@ def _key(source: str) -> str:
 
 
 def sources(registry: Registry) -> Iterator[str]:
-    """Those that the rules of deployed functions name."""
+    """Yields the sources that the rules of deployed functions name."""
     for deployed in registry.all():
         for record in (deployed.current, deployed.candidate, *deployed.others):
             access = None if record is None else record.function.access

@@ -1,6 +1,6 @@
-"""The control process's side of the admin endpoints: every link is opened from here, over unix sockets.
+"""The control process's side of the admin endpoints: it opens every link, over unix sockets.
 
-A process that is away raises :class:`LinkError` with its name; callers hold what they know and try again.
+A process that does not answer raises :class:`LinkError` with its name; callers keep what they know and try again.
 """
 
 import ssl
@@ -17,25 +17,25 @@ from tidegate.records.gateway_sample import Activation
 from tidegate.records.route_table import RouteTable
 
 CALL_S = 2.0
-"""A worker on this machine that does not answer within this time is away."""
+"""Time after which a worker on this machine counts as not answering."""
 
 
 class LinkError(TidegateError):
-    """The other process did not answer, or not as agreed."""
+    """The other process did not answer, or not according to the protocol."""
 
 
 class NoAnswerError(LinkError):
-    """It took the call and has not answered for ``CALL_S``."""
+    """It accepted the call and has not answered for ``CALL_S``."""
 
 
 @cache
 def _no_tls() -> ssl.SSLContext:
-    """One for all links: httpx makes one per client otherwise, for 20 ms each, and nothing here uses TLS."""
+    """Returns one context for all links: httpx makes one per client otherwise, at 20 ms each, and no link uses TLS."""
     return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
 class Link:
-    """Calls to one process. ``address``: ``unix:/path`` or ``host:port``; ``name`` is for messages."""
+    """A link to one process. ``address``: ``unix:/path`` or ``host:port``; ``name`` is for messages."""
 
     def __init__(self, name: str, address: str) -> None:
         self.name = name
@@ -59,7 +59,7 @@ class Link:
 
     @asynccontextmanager
     async def lines(self, path: str) -> AsyncGenerator[AsyncGenerator[bytes, None], None]:
-        """An endless stream of lines; raises LinkError when it cannot be opened or breaks."""
+        """Opens an endless stream of lines. Raises LinkError if it cannot be opened or breaks."""
         try:
             limit = httpx.Timeout(CALL_S, read=None)
             async with self._client.stream("GET", path, timeout=limit) as response:
@@ -91,13 +91,14 @@ class GatewayLink(Link):
     """A gateway worker's admin endpoint."""
 
     async def apply(self, table: RouteTable) -> tuple[int, int]:
-        """Hands over a route table; returns the version that the worker works from afterwards."""
+        """Sends a route table; returns the version that the worker works from afterwards."""
         answer: dict[str, Any] = decode(await self.put("/table", encode(table)), dict)
         return int(answer.get("epoch", 0)), int(answer.get("number", 0))
 
     @asynccontextmanager
     async def activations(self) -> AsyncGenerator[AsyncGenerator[Activation, None], None]:
-        """Each time that a request waits for a revision without a ready replica; endless, open when entered."""
+        """Opens the endless stream of activations: one each time that a request waits for a revision without a ready
+        replica."""
         async with self.lines("/activations") as lines:
             yield _activations(lines)
 

@@ -1,8 +1,9 @@
 """The pool of quotas for the gateway workers of this machine: in memory, or passed on to a Redis that several machines
 share (ADR 0040).
 
-Workers report to a unix socket here. What is in memory is lost with the control process and told anew by the workers'
-next reports. While Redis is away the workers of this machine share their part of the quotas; the status says so.
+Workers report to a unix socket here. The counts in memory are lost with the control process; the workers' next reports
+restore them. While Redis does not answer, the workers of this machine share their part of the quotas, and the status
+reports it.
 """
 
 from contextlib import suppress
@@ -11,7 +12,7 @@ from typing import Final, Protocol
 
 from tidegate.aio.admin.endpoint import EndpointServer, Request, Response, serve_endpoint
 from tidegate.clock import Clock
-from tidegate.control.state.faults import Faults
+from tidegate.control.state.notices import Faults
 from tidegate.errors import TidegateError
 from tidegate.flow.quota_message import decode_exchange, encode_answer
 from tidegate.records.codec import CodecError
@@ -21,22 +22,22 @@ SUBJECT: Final = "quotas"
 BODY_BYTES: Final = 1 << 20
 
 
-class FallbackPool(SharedPool, Protocol):
-    """One that always answers."""
+class AnsweringPool(SharedPool, Protocol):
+    """A pool that always answers."""
 
     @property
     def fault(self) -> str | None:
-        """Why its answers are only a part of the quotas; None: they are not."""
+        """The reason why its answers are only a part of the quotas; None if they are whole."""
         ...
 
 
 class PoolSocketError(TidegateError):
-    """The socket cannot be had."""
+    """The socket cannot be opened."""
 
 
-def open_pool(url: str, clock: Clock) -> FallbackPool:
-    """The pool that belongs to a store. Raises InvalidInputError for a URL that is none; does not look whether Redis is
-    there."""
+def open_pool(url: str, clock: Clock) -> AnsweringPool:
+    """Returns the pool that belongs to a store, without a look whether Redis answers. Raises InvalidInputError for an
+    invalid URL."""
     if url == "embedded":
         return EmbeddedPool(clock)
     from tidegate.store.fallback_counters import FallbackPool
@@ -48,8 +49,8 @@ def open_pool(url: str, clock: Clock) -> FallbackPool:
 class QuotaPool:
     """Serves a pool to the workers."""
 
-    def __init__(self, pool: FallbackPool, path: Path, faults: Faults) -> None:
-        """``path``: of the socket."""
+    def __init__(self, pool: AnsweringPool, path: Path, faults: Faults) -> None:
+        """``path``: path of the socket."""
         self._pool = pool
         self._path = path
         self._faults = faults
@@ -62,7 +63,7 @@ class QuotaPool:
     async def open(self) -> None:
         """Raises PoolSocketError."""
         with suppress(OSError):
-            self._path.unlink()  # one that was killed has left it
+            self._path.unlink()  # left by a process that was killed
         try:
             self._server = await serve_endpoint(self._exchange, self.address, body_bytes=BODY_BYTES)
         except OSError as error:

@@ -1,40 +1,37 @@
-"""Settings, accelerators and tenants that change while everything runs: read again when their files change, or when
-asked to.
+"""Settings, accelerators and tenants that change in operation: read again when their files change, or on request.
 
-What is in force at once: the accelerators (which there are, how many, what they cost), the tenants and the log level.
-What only gateway workers act on is for fresh ones (``tidegate restart``), the rest for another ``tidegate up``; both
-are named. A file with a fault changes nothing at all.
+Put into force at once: the accelerators (kinds, counts, prices), the tenants and the log level. Settings that only
+gateway workers use need fresh ones (``tidegate restart``), the rest another ``tidegate up``; both are named. A file
+with a fault changes nothing at all.
 """
 
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from tidegate.control.state.faults import Faults
+from tidegate.control.state.notices import Faults
 from tidegate.control.workers.renewal import Reloaded, differences, reloaded
 from tidegate.control.workers.tenants import tenants_of
+from tidegate.deploy.devices.discovered import Inventory, take_inventory
+from tidegate.deploy.placement.ledger import Accelerator
 from tidegate.errors import Fault, InvalidInputError
 from tidegate.records.tenants import Tenant
 from tidegate.settings import Settings
 
-if TYPE_CHECKING:
-    from tidegate.deploy.devices.discovered import Inventory
-    from tidegate.deploy.placement.ledger import Accelerator
-
 LOOK_EVERY_S: Final = 2.0
-"""A changed file is read when it has stayed the same for so long: editors write in pieces."""
+"""Time for which a changed file must have stayed the same before it is read: editors write in pieces."""
 SUBJECT: Final = "settings"
 
 _log = logging.getLogger("tidegate")
 
-Admit = Callable[[tuple[Tenant, ...]], tuple[str, ...]]
+SetTenants = Callable[[tuple[Tenant, ...]], tuple[str, ...]]
 Signature = tuple[tuple[int, int, int] | None, ...]
 
 
 class Reloading:
-    """Holds the settings in force."""
+    """The settings in force."""
 
     def __init__(
         self,
@@ -42,32 +39,32 @@ class Reloading:
         *,
         reread: Callable[[], Settings],
         config: Path | None,
-        accelerators: "Callable[[], Sequence[Accelerator]]",
-        equip: "Callable[[Inventory], None]",
+        accelerators: Callable[[], Sequence[Accelerator]],
+        set_accelerators: Callable[[Inventory], None],
         faults: Faults,
-        admit: Admit = lambda tenants: (),
+        set_tenants: SetTenants = lambda tenants: (),
     ) -> None:
-        """``reread`` reads the settings anew, ``config`` is their file; ``accelerators`` tells those in force,
-        ``equip`` puts others into force, ``admit`` other tenants and says what has changed."""
+        """``reread`` reads the settings again; ``config`` is their file. ``accelerators`` returns those in force.
+        ``set_accelerators`` and ``set_tenants`` put others into force; the latter returns what has changed."""
         self.settings = settings
         self._reread = reread
         self._config = config
         self._accelerators = accelerators
-        self._equip = equip
+        self._set_accelerators = set_accelerators
         self._faults = faults
-        self._admit = admit
-        self._turn = asyncio.Lock()
+        self._set_tenants = set_tenants
+        self._reading = asyncio.Lock()
 
     async def reload(self) -> Reloaded:
         """Reads the files and puts into force what can be. Raises InvalidInputError with the faults of all."""
-        async with self._turn:
+        async with self._reading:
             read, inventory, tenants = await asyncio.to_thread(self._read)
             self.settings, found = reloaded(self.settings, read)
             before = [each for each in self._accelerators() if each.count]
             changes = differences(before, inventory.accelerators)
             if changes:
-                self._equip(inventory)
-            changes = (*changes, *self._admit(tenants))
+                self._set_accelerators(inventory)
+            changes = (*changes, *self._set_tenants(tenants))
             logging.getLogger().setLevel(self.settings.log.level.value.upper())
             self._faults.clear(SUBJECT)
             for change in (*found.in_force, *changes):
@@ -76,7 +73,7 @@ class Reloading:
                 in_force=(*found.in_force, *changes), needs_restart=found.needs_restart, needs_up=found.needs_up
             )
 
-    def _read(self) -> "tuple[Settings, Inventory, tuple[Tenant, ...]]":
+    def _read(self) -> tuple[Settings, Inventory, tuple[Tenant, ...]]:
         wrong: list[InvalidInputError] = []
         read = self.settings
         try:
@@ -102,7 +99,7 @@ class Reloading:
         return read, inventory, tenants
 
     async def watch(self) -> None:
-        """Reloads when a file has changed and has then stayed the same for a while; until cancelled."""
+        """Reloads when a file has changed and has then stayed the same for ``LOOK_EVERY_S``; until cancelled."""
         known = seen = await asyncio.to_thread(self._signature)
         while True:
             await asyncio.sleep(LOOK_EVERY_S)
@@ -120,10 +117,8 @@ class Reloading:
         return tuple(_state(path) for path in (self._config, *(None if file is None else Path(file) for file in files)))
 
 
-def inventory_of(settings: Settings) -> "Inventory":
-    """The accelerators that the settings declare, or that are found. Raises InvalidInputError."""
-    from tidegate.deploy.devices.discovered import take_inventory
-
+def inventory_of(settings: Settings) -> Inventory:
+    """Returns the accelerators that the settings declare, or that are found. Raises InvalidInputError."""
     file = settings.accelerators.file
     try:
         return take_inventory(None if file is None else Path(file), _log.info)
@@ -134,7 +129,7 @@ def inventory_of(settings: Settings) -> "Inventory":
 
 
 def _state(path: Path | None) -> tuple[int, int, int] | None:
-    """Changes whenever the file does; None: there is none."""
+    """Returns a value that changes whenever the file does; None if there is no file."""
     try:
         found = None if path is None else path.stat()
     except OSError:

@@ -1,23 +1,21 @@
-"""Which settings a hot restart of the gateway workers puts into force, and which a reload does. Pure."""
+"""The settings that a hot restart of the gateway workers, or a reload, puts into force. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from tidegate.deploy.placement.ledger import Accelerator
 from tidegate.settings import SETTINGS, Settings
 
 RENEWABLE: Final = ("gateway.trusted_proxies", "gateway.tls_cert", "gateway.tls_key", "limits.", "log.access_sampling")
-"""What only workers act on. The rest belongs to the control process, or to all processes together."""
+"""Settings that only workers use. The rest belongs to the control process, or to all processes together."""
 RELOADABLE: Final = ("accelerators.file", "log.level", "tenants.file")
-"""What the control process puts into force while it runs."""
-
-if TYPE_CHECKING:
-    from tidegate.deploy.placement.ledger import Accelerator
+"""Settings that the control process puts into force while it runs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reloaded:
-    """What became of changed settings and accelerators, in words."""
+    """The result of a reload: changed settings and accelerators, in words."""
 
     in_force: tuple[str, ...] = ()
     needs_restart: tuple[str, ...] = ()
@@ -27,7 +25,7 @@ class Reloaded:
 
 
 def reloaded(running: Settings, read: Settings) -> tuple[Settings, Reloaded]:
-    """``running`` with what can be put into force now, and what became of all that differs."""
+    """Returns ``running`` with the settings that can be put into force now, and what happened to each changed one."""
     rest, needs_up = renewed(running, read)
     in_force, found = [], running
     for row in SETTINGS:
@@ -48,20 +46,20 @@ def reloaded(running: Settings, read: Settings) -> tuple[Settings, Reloaded]:
     return found, Reloaded(in_force=tuple(in_force), needs_restart=tuple(restart), needs_up=kept)
 
 
-def differences(before: "Sequence[Accelerator]", after: "Sequence[Accelerator]") -> tuple[str, ...]:
-    """What has changed of the accelerators, a sentence each."""
+def differences(before: Sequence[Accelerator], after: Sequence[Accelerator]) -> tuple[str, ...]:
+    """Returns the changes of the accelerators, one sentence each."""
     old, new = {each.name: each for each in before}, {each.name: each for each in after}
-    told = [f"accelerator {name}: new, {new[name].count} units" for name in new if name not in old]
-    told += [f"accelerator {name}: gone, its replicas drain" for name in old if name not in new]
+    changes = [f"accelerator {name}: new, {new[name].count} units" for name in new if name not in old]
+    changes += [f"accelerator {name}: gone, its replicas drain" for name in old if name not in new]
     for name in new.keys() & old.keys():
         was, now = old[name], new[name]
         if was.count != now.count:
-            told.append(f"accelerator {name}: {was.count} -> {now.count} units")
+            changes.append(f"accelerator {name}: {was.count} -> {now.count} units")
         if was.price_per_hour != now.price_per_hour:
-            told.append(f"accelerator {name}: {was.price_per_hour:g} -> {now.price_per_hour:g} an hour")
+            changes.append(f"accelerator {name}: {was.price_per_hour:g} -> {now.price_per_hour:g} an hour")
         if replace(was, count=now.count, price_per_hour=now.price_per_hour) != now:
-            told.append(f"accelerator {name}: changed, for replicas to come")
-    return tuple(sorted(told))
+            changes.append(f"accelerator {name}: changed, for replicas to come")
+    return tuple(sorted(changes))
 
 
 def _value(settings: Settings, field: str) -> object:
@@ -74,7 +72,8 @@ def _word(value: object) -> str:
 
 
 def renewed(running: Settings, read: Settings) -> tuple[Settings, tuple[str, ...]]:
-    """``running`` with what fresh workers take over from ``read``, and the keys of all else that differs.
+    """Returns ``running`` with the settings that fresh workers take from ``read``, and the keys of all other changed
+    ones.
 
     TLS is not switched on or off this way: old and new workers serve one port together for a while.
     """

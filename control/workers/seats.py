@@ -1,30 +1,28 @@
-"""One gateway worker as its supervisor sees it, and the seat at the front door that it sits on.
+"""One gateway worker as its supervisor sees it, and its seat.
 
-A *seat* is a listening socket and its number. On it sits one worker, which accepts; at a hot restart its successor
-accepts beside it for a moment, and then the old one *retires*: it accepts nothing more and finishes what it has.
+A *seat* is a listening socket and its number. One worker accepts from it. At a hot restart its successor accepts beside
+it for a moment, and then the old one *retires*: it accepts nothing more and finishes its requests.
 
-A worker's name is its seat and its life: ``g0`` is the first on seat 0, ``g0.2`` its first successor. A worker that
-dies is started again under its own name.
+A worker's name is its seat and its generation: ``g0`` is the first on seat 0, ``g0.2`` its first successor. A worker
+that dies is started again under its own name.
 """
 
 import asyncio
 import re
 import socket
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from tidegate.control.views.views import GatewayView
+from tidegate.control.views.deployment import GatewayView
 from tidegate.control.workers.links import GatewayLink
+from tidegate.deploy.local.processes import Child
+from tidegate.deploy.local.records import ProcessRecord
 from tidegate.records.gateway_sample import GatewaySample
-
-if TYPE_CHECKING:
-    from tidegate.deploy.local.processes import Child
-    from tidegate.deploy.local.records import ProcessRecord
 
 BACKOFF_FIRST_S: Final = 0.1
 BACKOFF_LAST_S: Final = 5.0
 
 SILENT_S: Final = 10.0
-"""A worker that has answered nothing for so long, however often it was asked, hangs: another takes its place."""
+"""Time without an answer, however often it was called, after which a worker counts as hanging: another replaces it."""
 
 WORKER: Final = "worker"
 ADDRESS: Final = "address"
@@ -37,13 +35,13 @@ SCHEME: Final = "scheme"
 _NAME: Final = re.compile(r"g(\d{1,4})(?:\.(\d{1,9}))?")
 
 
-def name_of(seat: int, life: int) -> str:
+def name_of(seat: int, generation: int) -> str:
     """``g0``, then ``g0.2``, ``g0.3``, ..."""
-    return f"g{seat}" if life == 1 else f"g{seat}.{life}"
+    return f"g{seat}" if generation == 1 else f"g{seat}.{generation}"
 
 
-def place_of(record: "ProcessRecord") -> tuple[int, int] | None:
-    """Seat and life of a recorded worker; None: the record is not one of a worker."""
+def place_of(record: ProcessRecord) -> tuple[int, int] | None:
+    """Returns seat and generation of a recorded worker; None if the record is not a worker's."""
     found = _NAME.fullmatch(record.details.get(WORKER, ""))
     return None if found is None else (int(found[1]), int(found[2] or 1))
 
@@ -63,15 +61,15 @@ class Worker:
         self.restarts = 0
         self.is_retiring = False
         self.is_linked = False
-        """It answers: tables and pulls go to it."""
+        """Whether it answers: tables and pulls go to it."""
         self.linked = asyncio.Event()
-        """It works from the newest table and its activations arrive."""
+        """Set while it works from the newest table and its activations arrive."""
         self.sample: GatewaySample | None = None
         self.unanswered_s = 0.0
-        """Seconds of questions in a row that it has not answered. Counted by question: time in which nobody asks,
-        because the control process itself was stopped, is no silence."""
+        """Seconds of calls in a row that it has not answered. Only calls count: while the control process itself is
+        stopped it makes none."""
         self.is_given_up = False
-        """It hangs, and is being replaced."""
+        """Whether it hangs and is being replaced."""
 
     @property
     def is_silent(self) -> bool:
@@ -87,7 +85,7 @@ class Worker:
 
     @property
     def subject(self) -> str:
-        """Of its faults."""
+        """Subject of its faults."""
         return f"gateway worker {self.name}"
 
     def unlink(self) -> None:
@@ -95,13 +93,13 @@ class Worker:
         self.linked.clear()
 
     def ended(self) -> None:
-        """Its process is gone."""
+        """Takes the end of its process."""
         self.child = self.sample = None
         self.unanswered_s = 0.0
         self.unlink()
 
     def next_backoff_s(self) -> float:
-        """Before it is started again; doubles each time."""
+        """Returns the time before it is started again; doubles with each call."""
         delay, self.backoff_s = self.backoff_s, min(self.backoff_s * 2.0, BACKOFF_LAST_S)
         return delay
 
@@ -121,20 +119,20 @@ class Worker:
 
 
 class Seat:
-    """One place at the front door."""
+    """One listening socket and its worker."""
 
-    def __init__(self, number: int, worker: Worker, life: int = 1) -> None:
+    def __init__(self, number: int, worker: Worker, generation: int = 1) -> None:
         self.number = number
         self.worker = worker
-        self.life = life
-        """Of the newest worker here."""
+        self.generation = generation
+        """Generation of the newest worker here."""
         self.successor: Worker | None = None
-        """It is being started to take the worker's place."""
+        """The worker that is being started to replace the present one."""
         self.socket: socket.socket | None = None
-        """None: only the worker, which an earlier control process started, has it."""
+        """None if only the worker, which an earlier control process started, has it."""
 
     def close(self) -> None:
-        """Lets go of the socket; whoever inherited it keeps it."""
+        """Closes the socket; processes that inherited it keep it."""
         if self.socket is not None:
             self.socket.close()
             self.socket = None

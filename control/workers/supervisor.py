@@ -1,16 +1,16 @@
-"""Gateway workers: their listening sockets, their lives, the links to them.
+"""Supervision of the gateway workers: their listening sockets, their processes, the links to them.
 
-The control process makes one listening socket per worker (SO_REUSEPORT: the kernel spreads connections over them),
-hands it down and keeps it open. A worker that dies is started again on the same socket, so connections that wait in
-it are served, not lost. A worker that an earlier control process started is adopted as it is and hands over its socket
-(``tidegate.aio.loop.handover``); where it does not, a new socket on the same address takes over should it die later.
+The control process opens one listening socket per worker (SO_REUSEPORT: the kernel spreads connections over them),
+hands it down and keeps it open. A worker that dies is started again on the same socket, so connections that wait in it
+are served, not lost. A worker that an earlier control process started is adopted as it is and hands over its socket
+(``tidegate.aio.loop.handover``). If it does not, and it dies later, a new socket on the same address takes over.
 
 A hot restart (``restart``) goes from seat to seat: a fresh process on the seat's socket, and when it is linked the old
-one retires: it stops accepting, finishes what it has, gives a last sample and ends. Both are pulled from, get every
-route table and tell their activations meanwhile (ADR 0014).
+one retires. It stops accepting, finishes its requests, gives a last sample and ends. Both are pulled from, get every
+route table and send their activations meanwhile (ADR 0014).
 
-A worker that hangs (``SILENT_S``) is replaced in the same way, and killed: what it had accepted cannot be helped, what
-waits in its socket is served (ADR 0043).
+A worker that hangs (``SILENT_S``) is replaced in the same way, and killed. Its accepted connections are lost; those
+that wait in its socket are served (ADR 0043).
 """
 
 import asyncio
@@ -23,7 +23,7 @@ import socket
 import sys
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from tidegate import __version__
 from tidegate.aio.loop.handover import Inbox
@@ -31,8 +31,8 @@ from tidegate.aio.loop.sockets import address_of, host_port, listen
 from tidegate.aio.loop.tasks import TaskOwner
 from tidegate.clock import Clock
 from tidegate.control.state.directory import StateDirectory, usable, write_atomically
-from tidegate.control.state.faults import Faults
-from tidegate.control.views.views import GatewayView, ReplacedView
+from tidegate.control.state.notices import Faults
+from tidegate.control.views.deployment import GatewayView, ReplacedView
 from tidegate.control.workers.links import CALL_S, LinkError, NoAnswerError
 from tidegate.control.workers.seats import (
     ADDRESS,
@@ -48,27 +48,25 @@ from tidegate.control.workers.seats import (
     name_of,
     place_of,
 )
+from tidegate.deploy.local.processes import Child, Exit, ProcessTable
+from tidegate.deploy.local.records import ProcessKind, ProcessRecord
 from tidegate.errors import TidegateError
 from tidegate.records.codec import encode
 from tidegate.records.gateway_sample import Activation, GatewaySample
 from tidegate.records.route_table import RouteTable
 
-if TYPE_CHECKING:
-    from tidegate.deploy.local.processes import Child, Exit, ProcessTable
-    from tidegate.deploy.local.records import ProcessRecord
-
 STEADY_S: Final = 30.0
-"""A worker that lived this long starts its back-off afresh."""
+"""Time after which a running worker's back-off starts again from its first value."""
 PULL_S: Final = 1.0
-"""Between two pulls of samples."""
+"""Time between two pulls of samples."""
 LINK_RETRY_S: Final = 0.02
-"""Between attempts to reach a worker that has been started and does not listen yet."""
+"""Time between attempts to reach a worker that was started and does not listen yet."""
 SUCCESSOR_S: Final = 20.0
-"""For a successor to be linked; later than that the old worker stays."""
+"""Longest time until a successor is linked; after it the old worker stays."""
 
 
 class PortTakenError(TidegateError):
-    """The front door's address belongs to somebody else."""
+    """The gateway's address belongs to another program."""
 
 
 class RestartError(TidegateError):
@@ -77,7 +75,7 @@ class RestartError(TidegateError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewaySettings:
-    """How the workers are run; ``limits`` as the gateway's own settings name them."""
+    """The settings of the workers; ``limits`` as the gateway's own settings name them."""
 
     listen: str
     workers: int
@@ -94,13 +92,14 @@ class GatewaySettings:
 
 
 class Supervisor:
-    """All workers. ``activated`` is called with each activation as it arrives, ``lost`` with a worker that is gone."""
+    """All workers. ``activated`` is called with each activation as it arrives, ``lost`` with a worker that has
+    ended."""
 
     def __init__(
         self,
         *,
         state: StateDirectory,
-        processes: "ProcessTable",
+        processes: ProcessTable,
         settings: GatewaySettings,
         clock: Clock,
         environment: Mapping[str, str],
@@ -126,23 +125,23 @@ class Supervisor:
 
     @property
     def url(self) -> str:
-        """Of the front door."""
+        """Base URL of the gateway."""
         return f"{self._settings.scheme}://{self.address}"
 
     @property
     def certificate(self) -> str | None:
-        """File that the front door's certificate is in; None without TLS."""
+        """File with the gateway's certificate; None without TLS."""
         return self._settings.tls_cert
 
     def views(self) -> tuple[GatewayView, ...]:
-        """Those that accept by their seats, then those that are on their way in or out."""
+        """Returns the workers that accept, by seat, then those that start or retire."""
         accepting = [seat.worker for seat in self._seats]
         return tuple(worker.view() for worker in (*accepting, *self._successors(), *self._retiring))
 
-    async def start(self, living: "tuple[ProcessRecord, ...]", table: RouteTable) -> None:
+    async def start(self, living: tuple[ProcessRecord, ...], table: RouteTable) -> None:
         """Adopts the gateway workers among ``living`` and starts the missing ones.
 
-        Raises PortTakenError when the address belongs to another program.
+        Raises PortTakenError if the address belongs to another program.
         """
         self._table = table
         self._write_table(table)
@@ -156,17 +155,17 @@ class Supervisor:
             if seat.worker.child is None:
                 self._launch(seat, seat.worker)
         for worker in self._retiring:
-            await self._tell_to_retire(worker)
+            await self._order_to_retire(worker)
 
     async def publish(self, table: RouteTable) -> None:
-        """Writes the table for workers to come and hands it to those that are there."""
+        """Writes the table for workers to come and sends it to the present ones."""
         self._table = table
         self._write_table(table)
         await asyncio.gather(*(self._apply(worker, table) for worker in self._all() if worker.is_linked))
 
     async def linked(self, limit_s: float) -> bool:
-        """Waits until every worker that runs works from the newest table and tells its activations, at most ``limit_s``
-        seconds; False when some are still missing. (One that is yet to be started again reads the table's file, and
+        """Waits at most ``limit_s`` seconds until every running worker works from the newest table and sends its
+        activations; returns False if some do not. (One that is yet to be started again reads the table's file, and
         connections wait for it.)"""
         try:
             async with asyncio.timeout(limit_s):
@@ -178,7 +177,8 @@ class Supervisor:
         return True
 
     def sources(self) -> Mapping[str, Callable[[], Awaitable[bytes]]]:
-        """``GET /sample`` of every worker that can be reached and has something to tell, by name."""
+        """Returns a ``GET /sample`` call for each worker that can be reached and has reported no last sample, by
+        name."""
         asked = [worker for worker in self._all() if worker.is_linked]
         for worker in asked:
             self._mind(worker)
@@ -187,40 +187,41 @@ class Supervisor:
         }
 
     def seen(self, sample: GatewaySample) -> None:
-        """One pull of a worker has arrived."""
+        """Takes a sample of a worker."""
         for worker in self._all():
             if worker.name == sample.worker:
                 worker.sample = sample
                 self._note(f"{worker.subject}: certificate", sample.certificate_fault)
 
     def versions(self) -> tuple[tuple[int, int], ...]:
-        """The route tables that the workers last said to work from."""
+        """Returns the version of the route table that each worker last reported."""
         known = (worker.sample for worker in self._all() if worker.is_linked)
         return tuple((0, 0) if each is None else (each.table_epoch, each.table_number) for each in known)
 
     async def expositions(self) -> list[str]:
-        """The Prometheus texts of the workers that answer."""
+        """Returns the Prometheus texts of the workers that answer."""
         texts = await asyncio.gather(
             *(worker.link.get("/metrics") for worker in self._all() if worker.is_linked), return_exceptions=True
         )
         return [text.decode() for text in texts if isinstance(text, bytes)]
 
     async def reload(self) -> Mapping[str, str | None]:
-        """Makes every worker read its certificate now: None, or why it keeps the old one, by name; none without TLS."""
-        told: dict[str, str | None] = {}
+        """Makes every worker read its certificate now. Returns by name None, or why it keeps the old one; empty without
+        TLS."""
+        answers: dict[str, str | None] = {}
         for worker in self._all() if self.certificate is not None else ():
             if not worker.is_linked:
                 continue
             try:
                 fault = (await worker.link.post("/reload")).decode()
-                told[worker.name] = fault or None
+                answers[worker.name] = fault or None
             except LinkError as error:
-                told[worker.name] = str(error)
-            self._note(f"{worker.subject}: certificate", told[worker.name])
-        return told
+                answers[worker.name] = str(error)
+            self._note(f"{worker.subject}: certificate", answers[worker.name])
+        return answers
 
     async def drain(self, grace_s: float) -> None:
-        """Workers stop accepting, finish what they have (at most ``grace_s`` seconds), and end."""
+        """Makes the workers stop accepting, finish their requests (at most ``grace_s`` seconds), and end."""
         self._leaving = True
         for seat in self._seats:
             seat.close()
@@ -231,7 +232,7 @@ class Supervisor:
         await self.release()
 
     async def release(self) -> None:
-        """Lets go of the workers; those that live go on."""
+        """Closes the links; living workers go on."""
         self._leaving = True
         await self._owner.close()
         for worker in self._all():
@@ -241,10 +242,8 @@ class Supervisor:
 
     # --- start ---
 
-    async def _adopt(self, living: "tuple[ProcessRecord, ...]") -> str | None:
-        """Takes over living workers; the address they serve, None when there are none."""
-        from tidegate.deploy.local.records import ProcessKind
-
+    async def _adopt(self, living: tuple[ProcessRecord, ...]) -> str | None:
+        """Adopts living workers; returns the address that they serve, None if there are none."""
         self._seats = [Seat(number, self._worker(number, 1)) for number in range(self._settings.workers)]
         records = [record for record in living if record.kind is ProcessKind.GATEWAY]
         address: str | None = None
@@ -259,12 +258,12 @@ class Supervisor:
             self._seat(record, child, *place)
         return address
 
-    def _seat(self, record: "ProcessRecord", child: "Child", number: int, life: int) -> None:
-        """An adopted worker goes on, or goes on retiring."""
-        worker = self._worker(number, life)
+    def _seat(self, record: ProcessRecord, child: Child, number: int, generation: int) -> None:
+        """Seats an adopted worker; it goes on, or goes on retiring."""
+        worker = self._worker(number, generation)
         seat = self._seats[number] if number < len(self._seats) else None
         if seat is not None:
-            seat.life = max(seat.life, life)
+            seat.generation = max(seat.generation, generation)
         if seat is None or seat.worker.child is not None or RETIRING in record.details:
             worker.is_retiring = True
             self._retiring.append(worker)
@@ -275,8 +274,9 @@ class Supervisor:
                 self._faults.set(f"{worker.subject}: settings", text)
         self._watch(worker, child)
 
-    def _fits(self, record: "ProcessRecord") -> bool:
-        """Whether the worker serves where and how the settings want it (port 0: anywhere on that host)."""
+    def _fits(self, record: ProcessRecord) -> bool:
+        """Returns whether the worker's address and settings are those of the settings (port 0: any port of that
+        host)."""
         host, port = host_port(self._settings.listen)
         try:
             there, served = host_port(record.details.get(ADDRESS, ""))
@@ -285,7 +285,7 @@ class Supervisor:
         return there == host and port in (0, served) and record.details.get(SCHEME, "http") == self._settings.scheme
 
     def _claim(self) -> None:
-        """Makes sure that the address is free: with SO_REUSEPORT alone two programs would share it unnoticed."""
+        """Checks that the address is free: with SO_REUSEPORT alone two programs would share it unnoticed."""
         try:
             with listen(self._settings.listen) as probe:
                 self.address = address_of(probe)
@@ -296,7 +296,7 @@ class Supervisor:
             ) from error
 
     async def _take_socket(self, seat: Seat) -> None:
-        """Has the seat's adopted worker hand over its listening socket."""
+        """Requests the listening socket of the seat's adopted worker."""
         worker = seat.worker
         subject = f"{worker.subject}: socket"
         try:
@@ -314,14 +314,12 @@ class Supervisor:
         self._faults.clear(subject)
 
     def _launch(self, seat: Seat, worker: Worker) -> None:
-        """Raises StateError where its files cannot be written, PortTakenError, SpawnError."""
+        """Raises StateError if its files cannot be written, PortTakenError, SpawnError."""
         if seat.socket is None:
             seat.socket = self._listen()
             seat.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         config = self._state.root / f"gateway-g{seat.number}.json"
         log = self._state.logs / f"gateway-g{seat.number}.log"
-        from tidegate.deploy.local.records import ProcessKind
-
         with usable(self._state.root):
             write_atomically(config, self._config(worker, seat.socket.fileno()))
             child = self._processes.spawn(
@@ -353,7 +351,7 @@ class Supervisor:
         return json.dumps(self._common_config() | own).encode()
 
     def _common_config(self) -> dict[str, Any]:
-        """What all workers are told."""
+        """Returns the configuration that all workers share."""
         return {
             "table_file": str(self._state.routes),
             "domain": self._settings.domain,
@@ -368,14 +366,14 @@ class Supervisor:
         }
 
     def _fingerprint(self) -> str:
-        """Of the settings and the version that a worker is started with."""
-        told = json.dumps([__version__, self._common_config()], sort_keys=True)
-        return hashlib.sha256(told.encode()).hexdigest()[:16]
+        """Returns the fingerprint of the settings and the version that a worker is started with."""
+        text = json.dumps([__version__, self._common_config()], sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
 
-    # --- life ---
+    # --- processes ---
 
-    def _worker(self, seat: int, life: int) -> Worker:
-        name = name_of(seat, life)
+    def _worker(self, seat: int, generation: int) -> Worker:
+        name = name_of(seat, generation)
         return Worker(name, seat, str(self._state.run / f"{name}.sock"))
 
     def _successors(self) -> list[Worker]:
@@ -384,13 +382,13 @@ class Supervisor:
     def _all(self) -> tuple[Worker, ...]:
         return (*(seat.worker for seat in self._seats), *self._successors(), *self._retiring)
 
-    def _watch(self, worker: Worker, child: "Child") -> None:
+    def _watch(self, worker: Worker, child: Child) -> None:
         worker.child = child
         worker.started_at = self._clock.now()
         child.on_exit(lambda how: self._ended(worker, child, how))
         self._owner.spawn(self._follow(worker, child), name=f"link-{worker.name}")
 
-    def _ended(self, worker: Worker, child: "Child", how: "Exit") -> None:
+    def _ended(self, worker: Worker, child: Child, how: Exit) -> None:
         if self._leaving:
             return
         worker.ended()
@@ -408,7 +406,7 @@ class Supervisor:
             self._restart_later(seat)
 
     def _forget(self, worker: Worker) -> None:
-        """Nothing of it is left."""
+        """Drops a worker of which nothing is left."""
         for subject in ("", ": settings", ": socket", ": certificate"):
             self._faults.clear(worker.subject + subject)
         self._owner.spawn(worker.link.close(), name=f"close-{worker.name}")
@@ -427,8 +425,8 @@ class Supervisor:
             self._faults.set(worker.subject, f"cannot be started: {error}")
             self._restart_later(seat)
 
-    async def _follow(self, worker: Worker, child: "Child") -> None:
-        """Keeps the activation stream open for as long as the worker lives; a new link gets the newest table."""
+    async def _follow(self, worker: Worker, child: Child) -> None:
+        """Keeps the activation stream open while the worker lives; a new link gets the newest table."""
         while child.exit is None:
             with contextlib.suppress(LinkError):
                 await self._greet(worker)
@@ -454,7 +452,7 @@ class Supervisor:
             raise
 
     async def _apply(self, worker: Worker, table: RouteTable) -> None:
-        # A worker that is away gets the newest table when its link is back.
+        # A worker without a link gets the newest table when its link is back.
         with contextlib.suppress(LinkError):
             await worker.link.apply(table)
 
@@ -480,8 +478,8 @@ class Supervisor:
             self._owner.spawn(self._give_up(worker), name=f"give up {worker.name}")
 
     async def _give_up(self, worker: Worker) -> None:
-        """Kills a worker that does not answer any more (SIGKILL ends stopped processes too), once another accepts from
-        its socket. It is asked once more before, with more time; and one that has come back by then retires instead."""
+        """Kills a worker that no longer answers (SIGKILL ends stopped processes too), once another accepts from its
+        socket. It is called once more before, with more time; if it answers then, it retires instead."""
         try:
             async with self._restarting:
                 with contextlib.suppress(LinkError):
@@ -504,10 +502,10 @@ class Supervisor:
 
     async def restart(self, settings: GatewaySettings | None = None) -> tuple[ReplacedView, ...]:
         """Replaces every worker by a fresh process, one seat after the other, and returns when the last successor
-        serves; the old ones may still be finishing. ``settings``: for the fresh ones and all later ones; what they say
-        of address, number and scheme does not count.
+        serves; the old ones may still be finishing. ``settings``: for the fresh ones and all later ones; their address,
+        number of workers and scheme have no effect.
 
-        Raises RestartError at the first that cannot be replaced; those before it are.
+        Raises RestartError at the first that cannot be replaced; those before it are replaced.
         """
         async with self._restarting:
             if settings is not None:
@@ -529,8 +527,8 @@ class Supervisor:
             await self._take_socket(seat)
         if self._leaving:
             raise RestartError("everything ends")
-        seat.life += 1
-        seat.successor = new = self._worker(seat.number, seat.life)
+        seat.generation += 1
+        seat.successor = new = self._worker(seat.number, seat.generation)
         before = ReplacedView(old=old.name, old_pid=old.view().pid, worker=new.name, pid=0)
         try:
             self._launch(seat, new)
@@ -546,11 +544,11 @@ class Supervisor:
             old.is_retiring = True
             self._retiring.append(old)
             old.child.rewrite(replace(old.child.record, details={**old.child.record.details, RETIRING: "yes"}))
-            await self._tell_to_retire(old)
+            await self._order_to_retire(old)
         return replace(before, pid=new.view().pid)
 
     async def _comes_up(self, worker: Worker) -> None:
-        """Waits until it is linked; raises RestartError when it ends instead, or takes too long."""
+        """Waits until it is linked. Raises RestartError if it ends instead, or takes too long."""
         child = worker.child
         assert child is not None
         up = self._owner.spawn(worker.linked.wait(), name=f"up-{worker.name}")
@@ -566,10 +564,10 @@ class Supervisor:
             raise RestartError(f"its successor did not answer within {SUCCESSOR_S:g} s")
 
     async def _stay(self, seat: Seat, failed: Worker) -> None:
-        """The successor is given up; who was there goes on."""
+        """Gives the successor up; the present worker goes on."""
         seat.successor = None
         if failed.child is not None and not self._leaving:
-            failed.is_retiring = True  # its end is nobody's fault
+            failed.is_retiring = True  # its end is no fault
             self._retiring.append(failed)
             failed.child.mark_stopping()
             failed.child.kill()
@@ -578,8 +576,8 @@ class Supervisor:
         if seat.worker.child is None:
             self._restart_later(seat)
 
-    async def _tell_to_retire(self, worker: Worker) -> None:
-        """It stops accepting, finishes and ends by itself."""
+    async def _order_to_retire(self, worker: Worker) -> None:
+        """Orders a worker to stop accepting, finish and end by itself."""
         try:
             await worker.link.post("/retire")
             worker.unanswered_s = 0.0
@@ -594,8 +592,8 @@ class Supervisor:
 def _sample_of(worker: Worker) -> Callable[[], Awaitable[bytes]]:
     async def ask() -> bytes:
         worker.unanswered_s += PULL_S
-        told = await worker.link.get("/sample")
+        sample = await worker.link.get("/sample")
         worker.unanswered_s = 0.0
-        return told
+        return sample
 
     return ask

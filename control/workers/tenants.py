@@ -1,4 +1,4 @@
-"""The tenants in force, and what they have used: the tenants' file, the counts of all gateway workers."""
+"""The tenants in force and their usage: the tenants' file, and the counts of all gateway workers."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import fields
@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from tidegate import tenants_file
-from tidegate.control.views.views import TenantView
+from tidegate.control.views.deployment import TenantView
 from tidegate.errors import Fault, InvalidInputError
 from tidegate.records.gateway_sample import GatewaySample
 from tidegate.records.tenants import Tenant, TenantSeen
@@ -18,12 +18,12 @@ LARGEST_KEY_FILE: Final = 4096
 
 
 def tenants_of(settings: Settings) -> tuple[Tenant, ...]:
-    """Those that the settings' file declares. Raises InvalidInputError with every fault."""
+    """Returns the tenants that the settings' file declares. Raises InvalidInputError with every fault."""
     file = settings.tenants.file
     if file is None:
         return ()
     try:
-        text = read_start(file, MAX_BYTES + 1).decode()  # a larger one is told by its reader
+        text = read_start(file, MAX_BYTES + 1).decode()  # the reader reports a larger one
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "no UTF-8"
         fault = Fault("--tenants-file", f"{file} ({why})", "a file of tenants")
@@ -36,16 +36,16 @@ def _read_key(path: str) -> bytes:
 
 
 def differences(before: Sequence[Tenant], after: Sequence[Tenant]) -> tuple[str, ...]:
-    """What has changed, a sentence each."""
+    """Returns the changes, one sentence each."""
     old, new = {each.name: each for each in before}, {each.name: each for each in after}
-    told = [f"tenant {name}: new" for name in new if name not in old]
-    told += [f"tenant {name}: gone, its keys open nothing any more" for name in old if name not in new]
+    changes = [f"tenant {name}: new" for name in new if name not in old]
+    changes += [f"tenant {name}: gone, its keys open nothing any more" for name in old if name not in new]
     for name in new.keys() & old.keys():
         was, now = old[name], new[name]
         changed = [each.name for each in fields(Tenant) if getattr(was, each.name) != getattr(now, each.name)]
         if changed:
-            told.append(f"tenant {name}: other {', '.join(changed)}")
-    return tuple(sorted(told))
+            changes.append(f"tenant {name}: other {', '.join(changed)}")
+    return tuple(sorted(changes))
 
 
 class Tenancy:
@@ -55,22 +55,22 @@ class Tenancy:
         self.tenants = tenants
         self._put = put
         self._last: dict[str, tuple[str, dict[str, TenantSeen]]] = {}
-        """By worker: its incarnation, and what it last told of each tenant."""
+        """By worker: its incarnation, and its last counts of each tenant."""
         self._totals: dict[str, list[int]] = {}
         put(tenants)
 
     def change(self, tenants: tuple[Tenant, ...]) -> tuple[str, ...]:
-        """Puts others into force; what has changed, a sentence each."""
-        told = differences(self.tenants, tenants)
-        if told:
+        """Puts other tenants into force; returns the changes, one sentence each."""
+        changes = differences(self.tenants, tenants)
+        if changes:
             self.tenants = tenants
             names = {each.name for each in tenants}
             self._totals = {name: total for name, total in self._totals.items() if name in names}
             self._put(tenants)
-        return told
+        return changes
 
     def seen(self, sample: GatewaySample) -> None:
-        """One pull of a worker."""
+        """Takes a sample of a worker."""
         incarnation, before = self._last.get(sample.worker, ("", {}))
         if incarnation != sample.incarnation:
             before = {}
@@ -85,11 +85,11 @@ class Tenancy:
         self._last[sample.worker] = (sample.incarnation, now)
 
     def forget_worker(self, worker: str) -> None:
-        """It is gone; what it has counted stays counted."""
+        """Takes the end of a worker; its counts stay."""
         self._last.pop(worker, None)
 
     def views(self) -> tuple[TenantView, ...]:
-        """Every tenant, in the file's order."""
+        """Returns every tenant, in the file's order."""
         return tuple(self._view(each) for each in self.tenants)
 
     def _view(self, tenant: Tenant) -> TenantView:

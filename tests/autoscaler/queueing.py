@@ -299,6 +299,6 @@ class QueueWorld:
 
 
 def flip_flops(counts: list[int]) -> int:
-    """How often a replica went that had come before, or came after one had gone."""
+    """Counts how often a replica went that had come before, or came after one had gone."""
     steps = [later - earlier for earlier, later in itertools.pairwise(counts) if later != earlier]
     return sum(1 for earlier, later in itertools.pairwise(steps) if (earlier > 0) != (later > 0))

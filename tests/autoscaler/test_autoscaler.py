@@ -71,7 +71,7 @@ def test_groups_follow_the_order_of_rooms_and_keep_replicas_on_accelerators_that
 
 
 def test_a_fleet_is_the_very_same_object_until_something_of_it_changes() -> None:
-    """What is known of its groups is then not looked up again (``Meter.rows``)."""
+    """The measurements of its groups are then not looked up again (``RevisionMeasurements.rows``)."""
     at, other = autoscaler(), revision(name="other")
     at.apply(other)
     there = [Status(A, ReplicaState.READY)]

@@ -1,4 +1,4 @@
-"""What is kept from one tick to the next to save time changes no decision."""
+"""State kept from one tick to the next to save time changes no decision."""
 
 import pytest
 

@@ -23,8 +23,8 @@ def _cut(data: bytes) -> tuple[bytes, list[bytes]]:
 def bodies(data: bytes) -> None:
     """Any split and the decoder of whole bodies agree, and json.loads agrees with them."""
     body, pieces = _cut(data)
-    told = [_told(_scanned(pieces)), _told(_scanned([body])), _told(read_object(body, KEYS))]
-    assert told[0] == told[1] == told[2], told
+    results = [_comparable(_scanned(pieces)), _comparable(_scanned([body])), _comparable(read_object(body, KEYS))]
+    assert results[0] == results[1] == results[2], results
     found = read_object(body, KEYS)
     if type(found) is FoundMembers:
         request_of(found)
@@ -44,26 +44,26 @@ def _scanned(pieces: list[bytes]) -> FoundMembers | Rejected:
     return scan.end() or scan.found
 
 
-def _told(found: FoundMembers | Rejected) -> str:
+def _comparable(found: FoundMembers | Rejected) -> str:
     return "refused" if type(found) is Rejected else repr(found)
 
 
 def forms(data: bytes) -> None:
     """Any split gives the same fields."""
     body, pieces = _cut(data)
-    told = []
+    results = []
     for parts in ([body], pieces):
         scan = FormScan(b"b", ("model",))
         for piece in parts:
             scan.feed(piece)
-        told.append("refused" if scan.end() else repr(scan.fields))
-    assert told[0] == told[1], told
+        results.append("refused" if scan.end() else repr(scan.fields))
+    assert results[0] == results[1], results
 
 
 def streams(data: bytes) -> None:
     """Any split gives the same events and the same usage."""
     body, pieces = _cut(data)
-    told = []
+    results = []
     for parts in ([body], pieces):
         stream, finder = EventStream(), UsageFinder()
         events = []
@@ -72,5 +72,5 @@ def streams(data: bytes) -> None:
             finder.feed(piece)
             assert len(stream._front) + len(stream._tail) <= EVENT_BYTES + 3
             assert len(finder._first) + len(finder._last) <= 2 * USAGE_BYTES
-        told.append((events, stream.done, repr(finder)))
-    assert told[0] == told[1], told
+        results.append((events, stream.done, repr(finder)))
+    assert results[0] == results[1], results

@@ -38,7 +38,7 @@ class Message:
 
 
 @dataclass(slots=True)
-class Heard:
+class SeenRequests:
     messages: list[Message] = field(default_factory=list)
     refused: int = 0
     """Status of the refusal that ended it; 0 without one."""
@@ -49,16 +49,16 @@ class Heard:
 # --- requests -------------------------------------------------------------------------------------------------------
 
 
-def hear_requests(pieces: list[bytes], rules: HeadRules = RULES, body_bytes: int = BODY_BYTES) -> Heard:
+def read_requests(pieces: list[bytes], rules: HeadRules = RULES, body_bytes: int = BODY_BYTES) -> SeenRequests:
     """Returns the requests seen by a server that answers each one as soon as it is whole."""
-    heard = Heard()
+    seen = SeenRequests()
     engine = H1Server(rules, body_bytes)
     message: Message | None = None
     for piece in pieces:
         event = engine.receive(piece)
-        while event is not None and not heard.ended:
+        while event is not None and not seen.ended:
             if type(event) is Rejected:
-                heard.refused, heard.ended = event.status, True
+                seen.refused, seen.ended = event.status, True
                 assert 400 <= event.status <= 505, event
                 engine.refuse(event)
                 break
@@ -75,14 +75,14 @@ def hear_requests(pieces: list[bytes], rules: HeadRules = RULES, body_bytes: int
                 assert message is not None
                 message.trailers = engine.trailers
                 assert engine.received == len(message.body) <= body_bytes
-                heard.messages.append(message)
+                seen.messages.append(message)
                 message = None
                 engine.respond(200, b"OK", b"\r\ncontent-length: 0\r\n", b"", 0)
                 if engine.keep_alive:
                     event = engine.next()
                 else:
-                    heard.ended = True
-    return heard
+                    seen.ended = True
+    return seen
 
 
 def requests(data: bytes) -> None:
@@ -90,13 +90,13 @@ def requests(data: bytes) -> None:
     plan = Plan(data)
     cuts = plan.take(plan.below(8))
     stream = plan.rest()
-    whole = hear_requests([stream])
-    parts = hear_requests(cut(stream, cuts))
-    bytewise = hear_requests(cut(stream, b"\1"))
+    whole = read_requests([stream])
+    parts = read_requests(cut(stream, cuts))
+    bytewise = read_requests(cut(stream, b"\1"))
     assert whole == parts, (cuts, whole, parts)
     assert whole == bytewise, (whole, bytewise)
     for message in whole.messages:
-        again = hear_requests([write_request(message)], BEHIND)
+        again = read_requests([write_request(message)], BEHIND)
         assert len(again.messages) == 1, (message, again)
         copy = again.messages[0]
         assert (copy.start, copy.body) == (message.start, message.body), (message, copy)
@@ -113,11 +113,11 @@ def write_request(message: Message) -> bytes:
     return b"%btransfer-encoding: chunked\r\n\r\n%b%b" % (head, framed, last_chunk(message.trailers))
 
 
-def _agree_on_requests(stream: bytes, heard: Heard) -> None:
+def _agree_on_requests(stream: bytes, seen: SeenRequests) -> None:
     theirs = h11.Connection(h11.SERVER, max_incomplete_event_size=1 << 20)
     try:
         theirs.receive_data(stream)
-        for message in heard.messages:
+        for message in seen.messages:
             event = theirs.next_event()
             if not isinstance(event, h11.Request):
                 return
@@ -154,7 +154,7 @@ class Answer:
     reusable: bool = False
 
 
-def hear_answer(method: bytes, pieces: list[bytes], *, eof: bool) -> Answer:
+def read_answer(method: bytes, pieces: list[bytes], *, eof: bool) -> Answer:
     """Returns the response seen by a client that has sent one request."""
     engine = H1Client()
     engine.request(method)
@@ -203,9 +203,9 @@ def answers(data: bytes) -> None:
     eof = plan.below(2) == 1
     cuts = plan.take(plan.below(8))
     stream = plan.rest()
-    whole = hear_answer(method, [stream], eof=eof)
+    whole = read_answer(method, [stream], eof=eof)
     for pieces in (cut(stream, cuts), cut(stream, b"\1")):
-        parts = hear_answer(method, pieces, eof=eof)
+        parts = read_answer(method, pieces, eof=eof)
         # Bytes behind the end may come after it, and then belong to no message yet.
         parts.reusable = whole.reusable = False
         if whole.refused and parts.refused:

@@ -24,10 +24,10 @@ def expositions(data: bytes) -> None:
         sample = meter.sample(float(second))
         assert decode(encode(sample), AppSample) == sample
         for figure in COUNTERS:
-            told = getattr(sample, figure.value)
-            if told is not None:
-                assert told >= known[figure]
-                known[figure] = told
+            value = getattr(sample, figure.value)
+            if value is not None:
+                assert value >= known[figure]
+                known[figure] = value
     measure = ReplicaCounters(Identity(function="f", revision="r", group="g", replica="x", incarnation="i"), 0.0)
     into = Exposition()
     meter.expose(into, measure, 9.0)

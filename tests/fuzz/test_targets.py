@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.fuzz.bytes_plan import cut
-from tests.fuzz.engines import decode, hear_answer, hear_requests
+from tests.fuzz.engines import decode, read_answer, read_requests
 from tests.fuzz.targets import TARGETS, seeds
 
 _SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
@@ -68,9 +68,9 @@ _MESSAGES = (
 @given(st.lists(st.sampled_from(_MESSAGES), min_size=1, max_size=5), st.binary(min_size=1, max_size=12))
 def test_requests_in_any_pieces_are_the_same_requests(messages: list[bytes], cuts: bytes) -> None:
     stream = b"".join(messages)
-    heard = hear_requests(cut(stream, cuts))
-    assert heard == hear_requests([stream])
-    assert len(heard.messages) == len(messages)
+    seen = read_requests(cut(stream, cuts))
+    assert seen == read_requests([stream])
+    assert len(seen.messages) == len(messages)
 
 
 _ANSWERS = (
@@ -84,9 +84,9 @@ _ANSWERS = (
 @FAST
 @given(st.sampled_from(_ANSWERS), st.binary(min_size=1, max_size=12))
 def test_an_answer_in_any_pieces_is_the_same_answer(stream: bytes, cuts: bytes) -> None:
-    heard = hear_answer(b"GET", cut(stream, cuts), eof=True)
-    assert heard == hear_answer(b"GET", [stream], eof=True)
-    assert (heard.body, heard.complete) == (b"hello", True)
+    seen = read_answer(b"GET", cut(stream, cuts), eof=True)
+    assert seen == read_answer(b"GET", [stream], eof=True)
+    assert (seen.body, seen.complete) == (b"hello", True)
 
 
 @FAST

@@ -47,7 +47,7 @@ class RequestReporter:
         self._present -= 1
 
     def report(self, now: float) -> Report | None:
-        """What goes out at the end of an interval; None: nothing is known of the revision."""
+        """Returns the report at the end of an interval; None if the revision is unknown."""
         if not self._is_known:
             return None
         self._count(now)

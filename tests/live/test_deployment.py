@@ -20,7 +20,7 @@ import pytest
 from benchmarks.deployment import Deployment, running
 from tests.support.deadline import Patience
 from tidegate.control.sdk import ApiError, StartFailedError
-from tidegate.control.views.views import ReplicaView
+from tidegate.control.views.functions import ReplicaView
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(120)]
 

@@ -1,4 +1,4 @@
-"""What each replica was told of those who wait, after any history: a room that skips a settling must not be wrong."""
+"""The wants sent to each replica, after any history: a room that skips a settling must not be wrong."""
 
 from hypothesis import example, given
 from hypothesis import strategies as st

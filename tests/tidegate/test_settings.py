@@ -84,7 +84,7 @@ def test_every_fault_is_told_at_once_with_its_line() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "reported"),
     [
         ("[gateway\n", "line 1: document: got Expected ']' at the end of a table declaration; allowed: TOML"),
         ('a = "x', "allowed: TOML"),
@@ -99,12 +99,12 @@ def test_every_fault_is_told_at_once_with_its_line() -> None:
         ("[log]\nlevel = [[1]]\n", "got a list"),
     ],
 )
-def test_what_is_no_settings_file(text: str, told: str) -> None:
-    assert told in faults(text)[0]
+def test_what_is_no_settings_file(text: str, reported: str) -> None:
+    assert reported in faults(text)[0]
 
 
 def test_a_url_in_which_a_password_may_be_is_not_shown() -> None:
     url = "postgres://:SECRET@cache/0"
-    for told in (faults(f'[store]\nurl = "{url}"'), faults("", store_url=url)):
-        assert "another value (not shown); allowed: embedded, redis://" in told[0]
-        assert "SECRET" not in told[0]
+    for reported in (faults(f'[store]\nurl = "{url}"'), faults("", store_url=url)):
+        assert "another value (not shown); allowed: embedded, redis://" in reported[0]
+        assert "SECRET" not in reported[0]

@@ -105,7 +105,7 @@ def test_every_fault_is_told_and_no_key() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "reported"),
     [
         ("", "0 documents"),
         ("tenants: []\n---\ntenants: []", "2 documents"),
@@ -118,8 +118,8 @@ def test_every_fault_is_told_and_no_key() -> None:
         ("tenants: [", "YAML"),
     ],
 )
-def test_what_is_no_file_of_tenants(text: str, told: str) -> None:
-    assert any(told in fault for fault in faults(text))
+def test_what_is_no_file_of_tenants(text: str, reported: str) -> None:
+    assert any(reported in fault for fault in faults(text))
 
 
 def test_no_tenants_are_fine() -> None:
@@ -128,15 +128,16 @@ def test_no_tenants_are_fine() -> None:
 
 @pytest.mark.parametrize("keys", ["tg-SECRET-in-a-wrong-place", "{sha256: tg-SECRET-in-a-wrong-place}"])
 def test_keys_that_are_no_list_are_not_shown(keys: str) -> None:
-    (told,) = faults(f"tenants: [{{name: a, keys: {keys}}}]")
-    assert told.startswith("line 1: tenants[0].keys: got not a list (not shown); allowed: a list, each sha256:HEX or")
+    (fault,) = faults(f"tenants: [{{name: a, keys: {keys}}}]")
+    assert fault.startswith("line 1: tenants[0].keys: got not a list (not shown); allowed: a list, each sha256:HEX or")
     assert read("tenants: [{name: a, keys: }]") == (Tenant(name="a"),)
 
 
 def test_functions_without_a_value_are_not_every_function() -> None:
-    (told,) = faults("tenants: [{name: a, functions: }]")
+    (fault,) = faults("tenants: [{name: a, functions: }]")
     assert (
-        told == "line 1: tenants[0].functions: got nothing; allowed: 1 to 1000 names, or no such key for every function"
+        fault
+        == "line 1: tenants[0].functions: got nothing; allowed: 1 to 1000 names, or no such key for every function"
     )
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from tidegate.control.cli.demo.records import Look, Records
     from tidegate.control.sdk import Tidegate
-    from tidegate.control.views.views import ColdStartView
+    from tidegate.control.views.functions import ColdStartView
     from tidegate.loadgen.clients.outcomes import Shot
     from tidegate.loadgen.reports.demo_page import DemoReport
 

@@ -1,4 +1,4 @@
-"""What model servers say of themselves, on its way from samples to policies."""
+"""Metrics of model servers on their way from samples to policies."""
 
 from dataclasses import replace
 from typing import Any

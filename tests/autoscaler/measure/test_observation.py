@@ -1,4 +1,4 @@
-"""What an observation says of itself."""
+"""Figures that an observation derives from its fields."""
 
 from tests.support.worlds.autoscaling import group
 

@@ -232,7 +232,7 @@ def test_a_full_rate_is_not_forgotten_for_less(below: int, each: Work) -> None:
 
 
 def test_a_full_rate_is_not_forgotten_for_what_was_before_it() -> None:
-    """The model has become slower; the last requests of a mean of before are no proof of the opposite."""
+    """The model has become slower; the last requests of an earlier mean are no proof of the opposite."""
     rates = GroupRates()
     served(rates, 60, work(20, 0.2), limit=4)
     served(rates, 20, work(11, 1.0, occupancy=4.0), limit=4, start=T0 + 60)

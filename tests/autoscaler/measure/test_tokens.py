@@ -19,7 +19,7 @@ A = "resnet-00001-aaaaa"
 
 
 class Service:
-    """One replica of one slot behind one gateway, which tells of every second."""
+    """One replica of one slot behind one gateway that reports every second."""
 
     def __init__(self) -> None:
         self.collector = Collector()

@@ -54,7 +54,7 @@ def test_a_metric_that_nobody_tells_is_a_reason_to_hold(metric: str) -> None:
 
 
 def after_traffic(metric: str, **quiet: Any) -> tuple[int | None, str]:
-    """Six replicas, told of for 20 s, and how many are wanted ten minutes later."""
+    """Returns how many of six replicas are wanted ten minutes after reports of 20 s."""
     p = policy(metric=metric, target="1", cooldown="60s")
     told = observation(group(ready=6, sampled=6, metrics={metric: 1.0}), rps=9.0, concurrency=3.0)
     for second in range(20):

@@ -1,4 +1,4 @@
-"""What policies remember, as plain data and back: the copy goes on exactly like the original."""
+"""The state of policies as plain data, and back: the copy goes on exactly like the original."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""A plain CSV: what its columns mean, what is unknown, and that every fault is told with its line."""
+"""A plain CSV: the meaning of its columns, unknown cells, and a line for every fault."""
 
 import pytest
 

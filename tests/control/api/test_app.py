@@ -11,31 +11,24 @@ import pytest
 
 from tests.support.worlds.control_api import app_over
 from tidegate.control.api.access import BODY_BYTES
-from tidegate.control.api.service import CannotRunError, LeavingError, RefusedError, UnknownFunctionError
-from tidegate.control.views.views import (
+from tidegate.control.api.errors import CannotRunError, LeavingError, RefusedError, UnknownFunctionError
+from tidegate.control.views.deployment import DeploymentView, ReloadView, ReplacedView, RestartView, TenantView
+from tidegate.control.views.functions import (
     ColdStartView,
-    DecisionView,
     DeployedView,
-    DeploymentView,
-    DeployRequest,
     DeployView,
     ExplainView,
     FunctionState,
     FunctionView,
-    ReloadView,
-    ReplacedView,
-    RestartView,
-    RollbackRequest,
-    RolloutRequest,
     RolloutView,
     SeriesLineView,
     SeriesView,
-    SplitRequest,
     SplitView,
-    TenantView,
     TrafficView,
 )
+from tidegate.control.views.requests import DeployRequest, RollbackRequest, RolloutRequest, SplitRequest
 from tidegate.errors import Fault, InvalidInputError
+from tidegate.records.decision import Decision
 from tidegate.store.records import StoreFaultError
 
 TOKEN = "secret-token"
@@ -109,7 +102,7 @@ class Answering:
         self.function(name)
         return ExplainView(function=name, text=f"the last {last}", decisions=())
 
-    def decisions(self, name: str, last: int) -> tuple[DecisionView, ...]:
+    def decisions(self, name: str, last: int) -> tuple[Decision, ...]:
         return ()
 
     def cold_starts(self, name: str) -> tuple[ColdStartView, ...]:

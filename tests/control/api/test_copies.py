@@ -63,7 +63,7 @@ def test_what_cannot_be_copied_is_told_and_served_from_its_file(
     assert kept.take(model(split)) == (model(split), copies._warning(split, "it keeps tensors in files of their own"))
     found, warning = kept.take(model(tmp_path / "gone.onnx"))
     assert (found.server.copy, warning is not None and "No such file" in warning) == (None, True)
-    monkeypatch.setattr(copies, "MOST_BYTES", 99)
+    monkeypatch.setattr(copies, "MAX_BYTES", 99)
     found, warning = kept.take(model(large))
     assert (found.server.copy, warning is not None and "larger than" in warning) == (None, True)
     kept.sweep([])

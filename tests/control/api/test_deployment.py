@@ -10,11 +10,11 @@ from pathlib import Path
 import httpx
 
 from tests.support.worlds.control_api import app_over
-from tests.support.worlds.control_world import CPU, World, in_world
+from tests.support.worlds.control_world import CPU, ControlWorld, in_world
 from tidegate.control.api.deployment import Deployment
-from tidegate.control.api.own_metrics import register
+from tidegate.control.api.prometheus import register
 from tidegate.control.state.directory import StateDirectory
-from tidegate.control.views.views import GatewayView, ReplacedView
+from tidegate.control.views.deployment import GatewayView, ReplacedView
 from tidegate.deploy.placement.ledger import Accelerator, AcceleratorKind, Profile
 from tidegate.store.embedded import EmbeddedStore
 
@@ -59,7 +59,7 @@ async def renew() -> tuple[tuple[ReplacedView, ...], tuple[str, ...]]:
 class Desk:
     """A client of the API, and the deployment behind it."""
 
-    def __init__(self, world: World, deployment: Deployment, client: httpx.AsyncClient) -> None:
+    def __init__(self, world: ControlWorld, deployment: Deployment, client: httpx.AsyncClient) -> None:
         self.world = world
         self.deployment = deployment
         self.client = client
@@ -75,19 +75,16 @@ class Desk:
 
 
 def at_desk(folder: Path, tell: Callable[[Desk], Awaitable[None]]) -> None:
-    async def story(world: World) -> None:
+    async def story(world: ControlWorld) -> None:
         state = StateDirectory(folder / "state")
         state.prepare()
         store = await EmbeddedStore.open(folder / "other.db")
         deployment = Deployment(
             state=state,
             store=store,
-            world=world.round,
+            loop=world.loop,
             gateways=Door(),
             own_metrics=world.metrics,
-            faults=world.faults,
-            pulse=world.pulse,
-            clock=world.clock,
             epoch=4,
             version="1.0",
             domain="localhost",
@@ -335,7 +332,9 @@ def test_metrics_are_one_text(tmp_path: Path) -> None:
     async def tell(desk: Desk) -> None:
         await desk.deploy()
         await desk.world.advance(2.0)
-        register(desk.world.metrics, desk.world.round, epoch=4, gateways=lambda: (WORKER,), faults=lambda: 0)
+        register(
+            desk.world.metrics, desk.world.loop, desk.world.views, epoch=4, gateways=lambda: (WORKER,), faults=lambda: 0
+        )
         text = (await desk.client.get("/metrics")).text
         assert "tidegate_control_epoch 4.0" in text
         replica = 'accelerator="cpu",function="echo",revision="echo-00001",state="ready"'

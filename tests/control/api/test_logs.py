@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 
 from tidegate.control.api.logs import LINE_BYTES, Tail, files, lines
-from tidegate.control.state.pulse import ChangeSignal
+from tidegate.control.state.notices import ChangeSignal
 
 
 def test_a_name_says_replica_and_source() -> None:

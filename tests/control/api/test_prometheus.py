@@ -1,8 +1,16 @@
-"""Many processes, one text."""
+"""Many processes, one text; the control process's own figures, read from a loop that is only pretended."""
 
-from prometheus_client import CollectorRegistry, Counter
+from types import SimpleNamespace
+from typing import cast
 
-from tidegate.control.api.prometheus import render
+from prometheus_client import CollectorRegistry, Counter, generate_latest
+
+from tidegate.clock import ManualClock
+from tidegate.control.api.describe import FunctionViews
+from tidegate.control.api.prometheus import ControlCollector, render
+from tidegate.control.rounds.wiring import ControlLoop
+from tidegate.control.watch.gpus import Gpus
+from tidegate.deploy.revocation import Revocations
 
 WORKER = """# HELP tidegate_gateway_requests_total Requests that arrived.
 # TYPE tidegate_gateway_requests_total counter
@@ -39,3 +47,31 @@ def test_equal_series_add_up_and_ages_do_not() -> None:
 
 def test_nobody_else_is_fine() -> None:
     assert b"unreadable_expositions 0" in render(CollectorRegistry(), [])
+
+
+def test_learnt_service_rates_are_shown_by_group_and_unknown_ones_are_not() -> None:
+    replicas = [
+        SimpleNamespace(function="echo", revision="echo-00001", accelerator=name, state=SimpleNamespace(value="ready"))
+        for name in ("t4", "t4", "v100")
+    ]
+    world = SimpleNamespace(
+        backend=SimpleNamespace(replicas=lambda: replicas),
+        registry=SimpleNamespace(all=lambda: ()),
+        revocations=Revocations(),
+    )
+    loop = SimpleNamespace(
+        world=world,
+        autoscaler=SimpleNamespace(
+            core=SimpleNamespace(mu_ips=lambda revision, accelerator: {"t4": 65.25}.get(accelerator))
+        ),
+        clock=ManualClock(0.0),
+        instruments=SimpleNamespace(gpus=Gpus(None)),
+    )
+    views = cast("FunctionViews", SimpleNamespace())
+    registry = CollectorRegistry()
+    registry.register(
+        ControlCollector(cast("ControlLoop", loop), views, epoch=1, gateways=lambda: (), faults=lambda: 0)
+    )
+    text = generate_latest(registry).decode()
+    rates = [line for line in text.splitlines() if line.startswith("tidegate_group_service_rate{")]
+    assert rates == ['tidegate_group_service_rate{function="echo",group="t4",revision="echo-00001"} 65.25']

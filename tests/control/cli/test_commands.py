@@ -23,7 +23,7 @@ from tidegate.control.cli.traffic import _rollout as rollout_lines
 from tidegate.control.cli.up import read_settings
 from tidegate.control.sdk import Tidegate
 from tidegate.control.state.directory import Holder, StateDirectory
-from tidegate.control.views.views import RolloutView
+from tidegate.control.views.functions import RolloutView
 from tidegate.errors import InvalidInputError
 from tidegate.manifest.annotations import ANNOTATIONS
 from tidegate.records.rollout import Phase, Strategy

@@ -4,7 +4,7 @@ import pytest
 
 from tests.control.cli.test_commands import tidegate
 from tidegate.control.cli.series import bars, table
-from tidegate.control.views.views import SeriesLineView, SeriesView
+from tidegate.control.views.functions import SeriesLineView, SeriesView
 
 
 def test_bars_go_from_nothing_to_the_largest() -> None:

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from tidegate.control.cli.show import tokens
-from tidegate.control.views.views import TokensView
+from tidegate.control.views.functions import TokensView
 
 VIEW = TokensView(
     prompt=1200,

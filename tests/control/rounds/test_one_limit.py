@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.worlds.control_world import CPU, World, function, in_world
+from tests.support.worlds.control_world import CPU, ControlWorld, function, in_world
 from tidegate.function import Scaling
 from tidegate.records.replica_state import ReplicaState
 from tidegate.records.rollout import RolloutPlan
@@ -16,12 +16,12 @@ ROOMY = replace(CPU, count=9)
 CANARY = RolloutPlan(canary_steps=(10.0, 50.0), canary_window_s=20.0)
 
 
-def ready(world: World) -> set[str]:
+def ready(world: ControlWorld) -> set[str]:
     return {each.revision for each in world.replicas(ReplicaState.READY)}
 
 
 def test_the_only_place_goes_from_the_old_revision_to_the_new_one(tmp_path: Path) -> None:
-    async def tell(world: World) -> None:
+    async def tell(world: ControlWorld) -> None:
         await world.deploy(function("z", scaling=Scaling()))
         await world.advance(5.0)
         await world.deploy(function("z", timeout_s=99.0, scaling=Scaling()))
@@ -36,7 +36,7 @@ def test_the_only_place_goes_from_the_old_revision_to_the_new_one(tmp_path: Path
 
 @pytest.mark.parametrize(("deployed", "other"), [("a", "z"), ("z", "a")])
 def test_a_deploy_takes_no_other_functions_replica(tmp_path: Path, deployed: str, other: str) -> None:
-    async def tell(world: World) -> None:
+    async def tell(world: ControlWorld) -> None:
         for name in ("a", "z"):
             await world.deploy(function(name, scaling=AWAKE))
         await world.advance(5.0)
@@ -54,7 +54,7 @@ def test_a_deploy_takes_no_other_functions_replica(tmp_path: Path, deployed: str
 def test_a_request_has_the_place_of_a_replica_that_only_waits_for_its_time(
     tmp_path: Path, idle: str, asked: str
 ) -> None:
-    async def tell(world: World) -> None:
+    async def tell(world: ControlWorld) -> None:
         for name in ("a", "z"):
             await world.deploy(function(name, scaling=LAZY))
         world.activate(f"{idle}-00001")
@@ -71,7 +71,7 @@ def test_a_request_has_the_place_of_a_replica_that_only_waits_for_its_time(
 
 
 def test_a_rollout_waits_for_its_place_and_says_so(tmp_path: Path) -> None:
-    async def tell(world: World) -> None:
+    async def tell(world: ControlWorld) -> None:
         for name in ("a", "z"):
             await world.deploy(function(name, scaling=AWAKE))
         await world.advance(5.0)
@@ -87,7 +87,7 @@ def test_a_rollout_waits_for_its_place_and_says_so(tmp_path: Path) -> None:
 
 
 def test_a_draining_replica_is_taken_back_though_the_limit_is_used_up(tmp_path: Path) -> None:
-    async def tell(world: World) -> None:
+    async def tell(world: ControlWorld) -> None:
         await world.deploy(function("z"))
         await world.advance(3.0)
         (replica,) = world.replicas()
@@ -102,7 +102,7 @@ def test_a_draining_replica_is_taken_back_though_the_limit_is_used_up(tmp_path: 
 
 
 def test_a_canary_that_has_its_place_keeps_it(tmp_path: Path) -> None:
-    async def tell(world: World) -> None:
+    async def tell(world: ControlWorld) -> None:
         await world.deploy(function("z", scaling=AWAKE))
         await world.deploy(function("a", scaling=LAZY))
         await world.advance(5.0)
@@ -118,7 +118,7 @@ def test_a_canary_that_has_its_place_keeps_it(tmp_path: Path) -> None:
 
 
 def test_a_start_is_let_to_its_end_though_another_asks_meanwhile(tmp_path: Path) -> None:
-    async def tell(world: World) -> None:
+    async def tell(world: ControlWorld) -> None:
         world.backend.start_up_s = 8.0
         for name in ("a", "z"):
             await world.deploy(function(name, scaling=LAZY))

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.worlds.autoscaling import demand
-from tests.support.worlds.control_world import World, function, in_world
+from tests.support.worlds.control_world import ControlWorld, function, in_world
 from tidegate.autoscaler.measure.history import SeriesLine
 from tidegate.control.rounds.recording import in_use
 from tidegate.deploy.backend import ReplicaStatus
@@ -15,17 +15,17 @@ from tidegate.records.gateway_sample import GroupTokens, TokensSeen
 from tidegate.records.replica_state import ReplicaState
 
 
-def line(world: World, metric: str, group: str | None = None) -> SeriesLine:
-    answer = world.round.history.query("echo", world.clock.now(), since_s=5.0, metric=metric, group=None)
+def line(world: ControlWorld, metric: str, group: str | None = None) -> SeriesLine:
+    answer = world.loop.instruments.history.query("echo", world.clock.now(), since_s=5.0, metric=metric, group=None)
     return next(line for line in answer.lines if line.group == group)
 
 
-def values(world: World, metric: str, group: str | None = None) -> list[float | None]:
+def values(world: ControlWorld, metric: str, group: str | None = None) -> list[float | None]:
     return [value for _, value in line(world, metric, group).points]
 
 
 def test_every_round_writes_a_second_of_each_function_and_group(tmp_path: Path) -> None:
-    async def tell(world: World) -> None:
+    async def tell(world: ControlWorld) -> None:
         await world.deploy(function(scaling=Scaling(min_scale=1)))
         for second in range(1, 8):
             told = demand("echo-00001", arrivals=4 * second, arrivals_inferences=12 * second, waiting=3)
@@ -43,7 +43,7 @@ def test_every_round_writes_a_second_of_each_function_and_group(tmp_path: Path) 
 
 
 def test_rates_in_tokens_are_kept_where_they_are_told(tmp_path: Path) -> None:
-    async def tell(world: World) -> None:
+    async def tell(world: ControlWorld) -> None:
         await world.deploy(function(scaling=Scaling(min_scale=1)))
         for second in range(1, 8):
             group = GroupTokens(group="cpu", inferences=4 * second, prompt=400 * second, completion=80 * second)
@@ -59,14 +59,14 @@ def test_rates_in_tokens_are_kept_where_they_are_told(tmp_path: Path) -> None:
 
 
 def test_a_deleted_function_leaves_nothing(tmp_path: Path) -> None:
-    async def tell(world: World) -> None:
+    async def tell(world: ControlWorld) -> None:
         await world.deploy(function())
         await world.advance(3.0)
-        assert list(world.round.history.functions) == ["echo"]
+        assert list(world.loop.instruments.history.functions) == ["echo"]
         await world.delete("echo")
         await world.advance(3.0)
-        assert list(world.round.history.functions) == []
-        assert world.round.history.size_bytes == 0
+        assert list(world.loop.instruments.history.functions) == []
+        assert world.loop.instruments.history.size_bytes == 0
 
     in_world(tmp_path, tell)
 

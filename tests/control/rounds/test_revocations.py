@@ -6,8 +6,8 @@ from pathlib import Path
 
 from prometheus_client import CollectorRegistry, generate_latest
 
-from tests.support.worlds.control_world import CPU, World, function, in_world
-from tidegate.control.api.own_metrics import ControlCollector
+from tests.support.worlds.control_world import CPU, ControlWorld, function, in_world
+from tidegate.control.api.prometheus import ControlCollector
 from tidegate.function import Scaling
 from tidegate.records.replica_state import ReplicaState
 
@@ -15,7 +15,7 @@ DEARER = replace(CPU, name="cpu-big", price_per_hour=0.4)
 
 
 def test_a_start_that_stays_pending_moves_to_the_next_kind_with_a_reason(tmp_path: Path) -> None:
-    async def tell(world: World) -> None:
+    async def tell(world: ControlWorld) -> None:
         world.backend.stalled = {"cpu"}
         await world.deploy(function())
         (first,) = world.replicas()
@@ -26,10 +26,10 @@ def test_a_start_that_stays_pending_moves_to_the_next_kind_with_a_reason(tmp_pat
         await world.advance(10.0)
         (second,) = world.replicas()
         assert (second.accelerator, second.state) == ("cpu-big", ReplicaState.READY)
-        codes = {why.code for each in world.round.autoscaler.decisions("echo", 50) for why in each.reasons}
+        codes = {why.code for each in world.loop.autoscaler.core.decisions("echo", 50) for why in each.reasons}
         assert "start_revoked" in codes
         registry = CollectorRegistry()
-        registry.register(ControlCollector(world.round, epoch=1, gateways=lambda: (), faults=lambda: 0))
+        registry.register(ControlCollector(world.loop, world.views, epoch=1, gateways=lambda: (), faults=lambda: 0))
         told = 'tidegate_revoked_starts_total{accelerator="cpu",revision="echo-00001"} 1.0'
         assert told in generate_latest(registry).decode()
 
@@ -37,7 +37,7 @@ def test_a_start_that_stays_pending_moves_to_the_next_kind_with_a_reason(tmp_pat
 
 
 def test_starts_that_break_on_every_kind_go_on_being_tried(tmp_path: Path) -> None:
-    async def tell(world: World) -> None:
+    async def tell(world: ControlWorld) -> None:
         world.backend.break_starts("echo-00001", "no module named x", 10_000)
         await world.deploy(function())
         tried: set[str] = set()
@@ -46,17 +46,17 @@ def test_starts_that_break_on_every_kind_go_on_being_tried(tmp_path: Path) -> No
             await world.advance(10.0)
             tried |= {each.accelerator for each in world.backend.replicas()}
         assert tried == {"cpu", "cpu-big"}
-        assert world.round.revocations.counts[("echo-00001", "cpu")] >= 1
+        assert world.loop.world.revocations.counts[("echo-00001", "cpu")] >= 1
 
     in_world(tmp_path, tell, others=(DEARER,))
 
 
 def test_a_barred_kind_is_tried_again_when_the_other_is_full_or_gone(tmp_path: Path) -> None:
-    async def tell(world: World, full: bool) -> None:
+    async def tell(world: ControlWorld, full: bool) -> None:
         world.backend.stalled = {"cpu"}
         await world.deploy(function())
         await world.advance(132.0)
-        assert world.round.revocations.counts[("echo-00001", "cpu")] == 1
+        assert world.loop.world.revocations.counts[("echo-00001", "cpu")] == 1
         world.backend.stalled = set()
         await world.advance(1.0)
         for each in world.replicas():
@@ -77,11 +77,11 @@ def test_a_barred_kind_is_tried_again_when_the_other_is_full_or_gone(tmp_path: P
 
 
 def test_a_ready_replica_proves_the_only_kind_too(tmp_path: Path) -> None:
-    async def tell(world: World) -> None:
+    async def tell(world: ControlWorld) -> None:
         world.backend.break_starts("echo-00001", "no space", 1)
         await world.deploy(function(scaling=Scaling(min_scale=1)))
         await world.advance(5.0)
         assert world.replicas(ReplicaState.READY)
-        assert not world.round.revocations.needs_review("echo-00001", world.replicas())
+        assert not world.loop.world.revocations.needs_review("echo-00001", world.replicas())
 
     in_world(tmp_path, tell)

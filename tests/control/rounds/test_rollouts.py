@@ -8,18 +8,11 @@ from typing import Any
 import pytest
 
 from tests.support.worlds.autoscaling import demand
-from tests.support.worlds.control_world import World, function, in_world
-from tidegate.control.api.service import RefusedError
-from tidegate.control.rounds.rollouts import Rollouts
-from tidegate.control.rounds.traffic_commands import Steering
-from tidegate.control.views.views import (
-    RollbackRequest,
-    RolloutAction,
-    RolloutRequest,
-    RolloutView,
-    SplitRequest,
-    SplitView,
-)
+from tests.support.worlds.control_world import ControlWorld, function, in_world
+from tidegate.control.api.errors import RefusedError
+from tidegate.control.api.traffic_commands import TrafficCommands
+from tidegate.control.views.functions import RolloutView, SplitView
+from tidegate.control.views.requests import RollbackRequest, RolloutAction, RolloutRequest, SplitRequest
 from tidegate.errors import InvalidInputError
 from tidegate.function import Function, Scaling
 from tidegate.records.gateway_sample import ShadowSeen
@@ -39,7 +32,7 @@ def version(n: int, **changes: Any) -> Function:
 class Load:
     """Requests as one gateway worker counts them, by the percents of its table."""
 
-    def __init__(self, world: World, rps: float = 200.0, bad: Mapping[str, float] | None = None) -> None:
+    def __init__(self, world: ControlWorld, rps: float = 200.0, bad: Mapping[str, float] | None = None) -> None:
         self.world, self.rps, self.bad = world, rps, dict(bad or {})
         self.sent: dict[str, float] = {}
         self.failed: dict[str, float] = {}
@@ -58,21 +51,21 @@ class Load:
             await self.world.advance(1.0)
 
 
-async def two(world: World, **second: Any) -> Steering:
+async def two(world: ControlWorld, **second: Any) -> TrafficCommands:
     """echo-00001 serves, echo-00002 has been deployed."""
     await world.deploy(version(1))
     await world.advance(2.0)
     await world.deploy(version(2, **second))
-    return Steering(world.round)
+    return world.commands()
 
 
-async def split(world: World, steering: Steering, request: SplitRequest) -> SplitView:
+async def split(world: ControlWorld, steering: TrafficCommands, request: SplitRequest) -> SplitView:
     view = await steering.set_split("echo", request)
     await world.settle()
     return view
 
 
-async def act(world: World, steering: Steering, action: RolloutAction, **plan: str) -> RolloutView:
+async def act(world: ControlWorld, steering: TrafficCommands, action: RolloutAction, **plan: str) -> RolloutView:
     named = {key.replace("_", "-"): text for key, text in plan.items()}
     view = await steering.change_rollout("echo", RolloutRequest(action=action, plan=named))
     await world.settle()
@@ -83,7 +76,7 @@ async def act(world: World, steering: Steering, action: RolloutAction, **plan: s
 
 
 def test_a_split_by_hand_stays_and_both_revisions_serve(tmp_path: Path) -> None:
-    async def tell(world: World) -> None:
+    async def tell(world: ControlWorld) -> None:
         steering = await two(world)
         await world.advance(3.0)
         assert world.shares()["echo-00002"] == 100.0
@@ -104,7 +97,7 @@ def test_a_split_by_hand_stays_and_both_revisions_serve(tmp_path: Path) -> None:
 
     in_world(tmp_path, tell)
 
-    async def again(world: World) -> None:
+    async def again(world: ControlWorld) -> None:
         assert world.shares() == {"echo-00003": 100.0, "echo-00001": 0.0}
         assert world.route("echo-00001").tags == ("stable",)
 
@@ -112,11 +105,11 @@ def test_a_split_by_hand_stays_and_both_revisions_serve(tmp_path: Path) -> None:
 
 
 def test_a_split_survives_a_restart(tmp_path: Path) -> None:
-    async def tell(world: World) -> None:
+    async def tell(world: ControlWorld) -> None:
         steering = await two(world)
         await split(world, steering, SplitRequest(split={"1": 70.0, "2": 30.0}))
 
-    async def again(world: World) -> None:
+    async def again(world: ControlWorld) -> None:
         assert world.shares() == {"echo-00001": 70.0, "echo-00002": 30.0}
 
     in_world(tmp_path, tell)
@@ -124,7 +117,7 @@ def test_a_split_survives_a_restart(tmp_path: Path) -> None:
 
 
 def test_a_tagged_revision_sleeps_and_is_woken(tmp_path: Path) -> None:
-    async def tell(world: World) -> None:
+    async def tell(world: ControlWorld) -> None:
         steering = await two(world, scaling=Scaling(scale_to_zero_after_s=5.0))
         await world.advance(3.0)
         await split(world, steering, SplitRequest(split={"1": 100.0}, tags={"next": "2"}))
@@ -139,7 +132,7 @@ def test_a_tagged_revision_sleeps_and_is_woken(tmp_path: Path) -> None:
 
 
 def test_all_faults_of_a_split_are_told_at_once(tmp_path: Path) -> None:
-    async def tell(world: World) -> None:
+    async def tell(world: ControlWorld) -> None:
         steering = await two(world)
         wrong = SplitRequest(split={"1": 90.0, "9": 20.0}, tags={"No": "8"}, untag=("gone",))
         with pytest.raises(InvalidInputError) as caught:
@@ -161,7 +154,7 @@ def test_all_faults_of_a_split_are_told_at_once(tmp_path: Path) -> None:
 
 
 def test_a_tag_hides_no_revision_and_fits_a_host(tmp_path: Path) -> None:
-    async def tell(world: World) -> None:
+    async def tell(world: ControlWorld) -> None:
         steering = await two(world)
         for tag in ("2", "00002", "echo-00002", "t" * 59):
             with pytest.raises(InvalidInputError, match="tag: got"):
@@ -172,7 +165,7 @@ def test_a_tag_hides_no_revision_and_fits_a_host(tmp_path: Path) -> None:
 
 
 def test_a_rollback_waits_for_the_earlier_revision_where_the_present_one_serves(tmp_path: Path) -> None:
-    async def tell(world: World) -> None:
+    async def tell(world: ControlWorld) -> None:
         steering = await two(world)
         await world.advance(8.0)
         assert [each.revision for each in world.replicas()] == ["echo-00002"]
@@ -195,7 +188,7 @@ def test_a_rollback_waits_for_the_earlier_revision_where_the_present_one_serves(
 
 
 def test_a_rollback_from_a_failing_revision_does_not_wait(tmp_path: Path) -> None:
-    async def tell(world: World) -> None:
+    async def tell(world: ControlWorld) -> None:
         steering = await two(world, scaling=Scaling(min_scale=1, scale_to_zero_after_s=5.0))
         await world.advance(8.0)
         load = Load(world, bad={"echo-00002": 1.0})
@@ -208,9 +201,9 @@ def test_a_rollback_from_a_failing_revision_does_not_wait(tmp_path: Path) -> Non
 
 
 def test_there_must_be_something_to_go_back_to(tmp_path: Path) -> None:
-    async def tell(world: World) -> None:
+    async def tell(world: ControlWorld) -> None:
         await world.deploy(version(1))
-        steering = Steering(world.round)
+        steering = world.commands()
         with pytest.raises(RefusedError, match="no earlier revision"):
             await steering.rollback("echo", RollbackRequest())
         with pytest.raises(InvalidInputError, match="this one serves"):
@@ -225,7 +218,7 @@ def test_there_must_be_something_to_go_back_to(tmp_path: Path) -> None:
 
 
 def test_a_bad_canary_is_taken_back(tmp_path: Path) -> None:
-    async def tell(world: World) -> None:
+    async def tell(world: ControlWorld) -> None:
         steering = await two(world, rollout=CANARY)
         assert world.shares() == {"echo-00001": 100.0, "echo-00002": 0.0}
         load = Load(world, bad={"echo-00002": 1.0})
@@ -238,7 +231,7 @@ def test_a_bad_canary_is_taken_back(tmp_path: Path) -> None:
         assert world.shares()["echo-00001"] == 100.0
         await world.advance(5.0)
         assert [each.revision for each in world.replicas()] == ["echo-00001"]
-        codes = {reason.code for each in world.round.autoscaler.decisions("echo", 50) for reason in each.reasons}
+        codes = {reason.code for each in world.loop.autoscaler.core.decisions("echo", 50) for reason in each.reasons}
         assert {"rollout_ready", "rollout_judged_bad"} <= codes, "the decision log has it"
         deployed = world.registry.get("echo")
         assert deployed is not None
@@ -246,7 +239,7 @@ def test_a_bad_canary_is_taken_back(tmp_path: Path) -> None:
 
     in_world(tmp_path, tell)
 
-    async def again(world: World) -> None:
+    async def again(world: ControlWorld) -> None:
         await world.advance(3.0)
         assert world.shares() == {"echo-00001": 100.0}, "not tried again by a restart"
 
@@ -254,7 +247,7 @@ def test_a_bad_canary_is_taken_back(tmp_path: Path) -> None:
 
 
 def test_a_good_canary_goes_step_by_step_to_all_traffic(tmp_path: Path) -> None:
-    async def tell(world: World) -> None:
+    async def tell(world: ControlWorld) -> None:
         await two(world, rollout=CANARY)
         load = Load(world)
         seen: list[float] = []
@@ -270,29 +263,29 @@ def test_a_good_canary_goes_step_by_step_to_all_traffic(tmp_path: Path) -> None:
 
 
 def test_a_canary_goes_on_after_a_restart(tmp_path: Path) -> None:
-    async def tell(world: World) -> None:
+    async def tell(world: ControlWorld) -> None:
         await two(world, rollout=CANARY)
         await Load(world).run(17)
         assert world.shares()["echo-00002"] == 50.0
         await world.registry.save("echo")  # it is written by a task of its own
 
-    async def again(world: World) -> None:
+    async def again(world: ControlWorld) -> None:
         assert world.shares() == {"echo-00001": 100.0, "echo-00002": 0.0}, "nothing of it runs yet"
         load = Load(world, bad={"echo-00002": 0.5})
         await load.run(3)
         assert world.shares()["echo-00002"] == 50.0
-        left_s = Steering(world.round).rollout("echo").window_left_s
+        left_s = world.commands().rollout("echo").window_left_s
         assert left_s is not None
         assert left_s > 5.0, "the window begins anew"
         await load.run(10)
-        assert Steering(world.round).rollout("echo").phase is Phase.TAKEN_BACK
+        assert world.commands().rollout("echo").phase is Phase.TAKEN_BACK
 
     in_world(tmp_path, tell)
     in_world(tmp_path, again)
 
 
 def test_a_window_that_lies_ahead_of_the_clock_begins_anew(tmp_path: Path) -> None:
-    async def tell(world: World) -> None:
+    async def tell(world: ControlWorld) -> None:
         steering = await two(world, rollout=CANARY)
         load = Load(world)
         await load.run(17)
@@ -301,7 +294,7 @@ def test_a_window_that_lies_ahead_of_the_clock_begins_anew(tmp_path: Path) -> No
         assert deployed.rollout is not None
         ahead = replace(deployed.rollout, since=deployed.rollout.since + 3600.0)
         world.registry.roll("echo", ahead)
-        world.round.rollouts = Rollouts(world.round)  # of a process that starts with its clock set back by an hour
+        world.loop.rollouts._windows.clear()  # as in a process that starts with its clock set back by an hour
         await load.run(15)
         assert steering.rollout("echo").phase is Phase.PROMOTED
 
@@ -309,7 +302,7 @@ def test_a_window_that_lies_ahead_of_the_clock_begins_anew(tmp_path: Path) -> No
 
 
 def test_a_canary_that_breaks_has_no_traffic_until_it_is_ready_again(tmp_path: Path) -> None:
-    async def tell(world: World) -> None:
+    async def tell(world: ControlWorld) -> None:
         await two(world, rollout=CANARY)
         await Load(world).run(3)
         assert world.shares()["echo-00002"] == 1.0
@@ -325,7 +318,7 @@ def test_a_canary_that_breaks_has_no_traffic_until_it_is_ready_again(tmp_path: P
 def test_streams_that_go_on_are_not_overdue(tmp_path: Path, streaming: int, overdue: int) -> None:
     """Sixty chats that take minutes, each begun at once: both revisions look alike, and nothing is wrong."""
 
-    async def tell(world: World) -> None:
+    async def tell(world: ControlWorld) -> None:
         steering = await two(world, rollout=CANARY)
         await world.advance(3.0)
         for revision in ("echo-00001", "echo-00002"):
@@ -342,7 +335,7 @@ def test_streams_that_go_on_are_not_overdue(tmp_path: Path, streaming: int, over
 def test_a_canary_that_hangs_passes_no_step(tmp_path: Path) -> None:
     """Seconds of good answers, then none: too few are overdue to judge by, and it may not go on either."""
 
-    async def tell(world: World) -> None:
+    async def tell(world: ControlWorld) -> None:
         steering = await two(world, rollout=CANARY)
         await Load(world, rps=2000.0).run(int(0.6 * CANARY.canary_window_s))
         told = world.gateways.demands["echo-00002"]
@@ -363,7 +356,7 @@ def test_a_canary_that_hangs_passes_no_step(tmp_path: Path) -> None:
 
 
 def test_the_rollout_of_a_superseded_canary_ends(tmp_path: Path) -> None:
-    async def tell(world: World) -> None:
+    async def tell(world: ControlWorld) -> None:
         steering = await two(world, rollout=CANARY)
         await Load(world).run(3)
         await world.deploy(version(3, rollout=CANARY))
@@ -380,7 +373,7 @@ def test_the_rollout_of_a_superseded_canary_ends(tmp_path: Path) -> None:
 
 
 def test_a_gradual_rollout_needs_no_figures(tmp_path: Path) -> None:
-    async def tell(world: World) -> None:
+    async def tell(world: ControlWorld) -> None:
         await two(world, rollout=RolloutPlan(duration_s=20.0))
         percents = []
         for _ in range(30):
@@ -395,7 +388,7 @@ def test_a_gradual_rollout_needs_no_figures(tmp_path: Path) -> None:
 
 
 def test_a_third_revision_joins_a_gradual_rollout_and_takes_it_over(tmp_path: Path) -> None:
-    async def tell(world: World) -> None:
+    async def tell(world: ControlWorld) -> None:
         await two(world, rollout=RolloutPlan(duration_s=20.0))
         await world.advance(8.0)
         assert 1.0 < world.shares()["echo-00002"] < 100.0
@@ -412,14 +405,14 @@ def test_a_third_revision_joins_a_gradual_rollout_and_takes_it_over(tmp_path: Pa
 
 
 def test_a_deleted_function_takes_its_rollout_along(tmp_path: Path) -> None:
-    async def tell(world: World) -> None:
+    async def tell(world: ControlWorld) -> None:
         steering = await two(world, rollout=CANARY)
         await Load(world).run(3)
         assert world.meter.of("echo-00002").requests > 0
         await world.delete("echo")
         await world.advance(8.0)
         assert world.replicas() == []
-        assert repr(world.round.rollouts) == "<Rollouts 0 under way>"
+        assert repr(world.loop.rollouts) == "<Rollouts 0 under way>"
         assert world.meter.of("echo-00002").requests == 0, "nothing is left of it"
         await world.deploy(version(3, rollout=CANARY))
         await world.advance(3.0)
@@ -431,7 +424,7 @@ def test_a_deleted_function_takes_its_rollout_along(tmp_path: Path) -> None:
 
 
 def test_a_shadow_serves_nobody_and_is_promoted_by_hand(tmp_path: Path) -> None:
-    async def tell(world: World) -> None:
+    async def tell(world: ControlWorld) -> None:
         steering = await two(world, rollout=RolloutPlan(shadow_percent=10.0))
         assert world.route("echo-00002").shadow_percent == 0.0, "nothing of it is ready"
         with pytest.raises(RefusedError, match="no ready replica yet"):
@@ -454,7 +447,7 @@ def test_a_shadow_serves_nobody_and_is_promoted_by_hand(tmp_path: Path) -> None:
 
 
 def test_a_rollout_by_hand_can_be_paused_resumed_changed_and_aborted(tmp_path: Path) -> None:
-    async def tell(world: World) -> None:
+    async def tell(world: ControlWorld) -> None:
         steering = await two(world)
         await world.advance(5.0)
         await split(world, steering, SplitRequest(split={"1": 100.0}))
@@ -490,7 +483,7 @@ def test_a_rollout_by_hand_can_be_paused_resumed_changed_and_aborted(tmp_path: P
 
 @pytest.mark.parametrize("action", [*RolloutAction, None])
 def test_what_is_asked_for_and_cannot_be_kept_is_not_done(tmp_path: Path, action: RolloutAction | None) -> None:
-    async def tell(world: World) -> None:
+    async def tell(world: ControlWorld) -> None:
         steering = await two(world, rollout=CANARY)
         await Load(world).run(3)
         if action is RolloutAction.RESUME:
@@ -515,10 +508,10 @@ def test_what_is_asked_for_and_cannot_be_kept_is_not_done(tmp_path: Path, action
 
 
 def test_a_rollout_needs_another_revision_than_the_serving_one(tmp_path: Path) -> None:
-    async def tell(world: World) -> None:
+    async def tell(world: ControlWorld) -> None:
         await world.deploy(version(1))
         await world.advance(2.0)
-        steering = Steering(world.round)
+        steering = world.commands()
         with pytest.raises(InvalidInputError, match="another revision than this one"):
             await act(world, steering, RolloutAction.BEGIN, canary_steps="1")
         with pytest.raises(RefusedError, match="has been rolled out"):
@@ -528,7 +521,7 @@ def test_a_rollout_needs_another_revision_than_the_serving_one(tmp_path: Path) -
 
 
 def test_a_canary_finds_room_beside_several_and_never_takes_the_only_place(tmp_path: Path) -> None:
-    async def tell(world: World) -> None:
+    async def tell(world: ControlWorld) -> None:
         await world.deploy(function("other", scaling=Scaling(min_scale=2)))
         await world.deploy(version(1))
         await world.advance(2.0)

@@ -8,13 +8,12 @@ from typing import Any
 
 import pytest
 
-from tests.support.worlds.control_world import CPU, World, function, in_world
-from tidegate.control.api.describe import function as describe
-from tidegate.control.api.own_metrics import ControlCollector
-from tidegate.control.rounds.replicas import ReplicaIndex
-from tidegate.control.rounds.roles import parts_of
+from tests.support.worlds.control_world import CPU, ControlWorld, function, in_world
+from tidegate.control.api.prometheus import ControlCollector
+from tidegate.control.rounds.roles import traffic_split
+from tidegate.control.rounds.world import ReplicaIndex
 from tidegate.control.state.registry import Deployed
-from tidegate.control.views.views import FunctionState
+from tidegate.control.views.functions import FunctionState
 from tidegate.deploy.backend import ReplicaStatus
 from tidegate.deploy.fake import FakeBackend
 from tidegate.deploy.placement.ledger import WHOLE, Room
@@ -26,14 +25,14 @@ from tidegate.records.route_table import FailureKind
 READY, STARTING, DRAINING = ReplicaState.READY, ReplicaState.STARTING, ReplicaState.DRAINING
 
 
-def state_of(world: World, name: str = "echo") -> FunctionState:
+def state_of(world: ControlWorld, name: str = "echo") -> FunctionState:
     deployed = world.registry.get(name)
     assert deployed is not None
-    return describe(world.round, deployed, "http://127.0.0.1:8080", "localhost").state
+    return world.views.function(deployed, "http://127.0.0.1:8080", "localhost").state
 
 
 def test_a_deploy_starts_the_initial_scale_and_sleeps_when_nobody_comes(tmp_path: Path) -> None:
-    async def tell(world: World) -> None:
+    async def tell(world: ControlWorld) -> None:
         await world.deploy(function())
         assert [each.state for each in world.replicas()] == [STARTING]
         assert state_of(world) is FunctionState.STARTING
@@ -53,7 +52,7 @@ def test_a_deploy_starts_the_initial_scale_and_sleeps_when_nobody_comes(tmp_path
 
 
 def test_the_table_lists_a_replica_from_its_first_moment(tmp_path: Path) -> None:
-    async def tell(world: World) -> None:
+    async def tell(world: ControlWorld) -> None:
         await world.deploy(function())
         (replica,) = world.replicas()
         (group,) = world.gateways.tables[-1].functions[0].revisions[0].groups
@@ -64,7 +63,7 @@ def test_the_table_lists_a_replica_from_its_first_moment(tmp_path: Path) -> None
 
 
 def test_any_number_of_pushes_cause_one_start_at_once(tmp_path: Path) -> None:
-    async def tell(world: World) -> None:
+    async def tell(world: ControlWorld) -> None:
         await world.deploy(function(scaling=Scaling(initial_scale=0)))
         assert world.replicas() == []
         for _ in range(4):
@@ -80,7 +79,7 @@ def test_any_number_of_pushes_cause_one_start_at_once(tmp_path: Path) -> None:
 
 
 def test_a_push_during_the_last_drain_takes_the_replica_back(tmp_path: Path) -> None:
-    async def tell(world: World) -> None:
+    async def tell(world: ControlWorld) -> None:
         await world.deploy(function())
         await world.advance(2.0)
         (replica,) = world.replicas()
@@ -96,7 +95,7 @@ def test_a_push_during_the_last_drain_takes_the_replica_back(tmp_path: Path) -> 
 
 
 def test_a_push_for_something_unknown_is_no_fault(tmp_path: Path) -> None:
-    async def tell(world: World) -> None:
+    async def tell(world: ControlWorld) -> None:
         world.activate("ghost-00001")
         await world.settle()
         assert world.replicas() == []
@@ -106,7 +105,7 @@ def test_a_push_for_something_unknown_is_no_fault(tmp_path: Path) -> None:
 
 
 def test_a_new_revision_takes_over_when_it_is_ready_and_the_old_one_leaves(tmp_path: Path) -> None:
-    async def tell(world: World) -> None:
+    async def tell(world: ControlWorld) -> None:
         await world.deploy(function())
         await world.advance(2.0)
         (old,) = world.replicas()
@@ -135,16 +134,16 @@ def test_a_new_revision_takes_over_when_it_is_ready_and_the_old_one_leaves(tmp_p
 def test_what_a_deleted_function_would_have_is_not_logged(tmp_path: Path) -> None:
     """Its window of time is open and asks for two; nobody carries that out any more."""
 
-    async def tell(world: World) -> None:
+    async def tell(world: ControlWorld) -> None:
         windows = Scaling(min_scale_windows="0 * * * * | 1h | UTC | 2")
         await world.deploy(function(scaling=windows))
         await world.advance(3.0)
         assert len(world.replicas(READY)) == 2
-        autoscaler = world.round.autoscaler
+        autoscaler = world.loop.autoscaler.core
         world.activate("echo-00001")
         before = autoscaler.decisions("echo", 100)
         await world.registry.delete("echo")
-        world.round.sync()
+        world.loop.world.sync()
         await world.advance(3.0)
         after = autoscaler.decisions("echo", 100)
         assert after in (before, [])
@@ -153,7 +152,7 @@ def test_what_a_deleted_function_would_have_is_not_logged(tmp_path: Path) -> Non
 
 
 def test_a_new_revision_that_cannot_start_leaves_the_old_one_alone(tmp_path: Path) -> None:
-    async def tell(world: World) -> None:
+    async def tell(world: ControlWorld) -> None:
         await world.deploy(function())
         await world.advance(2.0)
         world.backend.break_starts("echo-00002", "no such weights", times=100)
@@ -163,7 +162,7 @@ def test_a_new_revision_that_cannot_start_leaves_the_old_one_alone(tmp_path: Pat
         assert len([each for each in world.replicas(READY) if each.revision == "echo-00001"]) == 1
         deployed = world.registry.get("echo")
         assert deployed is not None
-        view = describe(world.round, deployed, "http://x:1", "localhost")
+        view = world.views.function(deployed, "http://x:1", "localhost")
         assert view.state is FunctionState.READY
         failure = next(each.failure for each in view.revisions if each.id == "echo-00002")
         assert failure is not None
@@ -174,7 +173,7 @@ def test_a_new_revision_that_cannot_start_leaves_the_old_one_alone(tmp_path: Pat
 
 
 def test_a_sleeping_function_stays_healthy_while_its_candidate_fails(tmp_path: Path) -> None:
-    async def tell(world: World) -> None:
+    async def tell(world: ControlWorld) -> None:
         await world.deploy(function())
         await world.advance(16.0)
         assert state_of(world) is FunctionState.ASLEEP
@@ -193,7 +192,7 @@ def test_a_sleeping_function_stays_healthy_while_its_candidate_fails(tmp_path: P
 
 
 def test_a_candidate_without_room_gets_one_place_of_several(tmp_path: Path) -> None:
-    async def tell(world: World) -> None:
+    async def tell(world: ControlWorld) -> None:
         await world.deploy(function(scaling=Scaling(min_scale=3)))
         await world.advance(2.0)
         assert len(world.replicas(READY)) == 3
@@ -211,7 +210,7 @@ def test_a_candidate_without_room_gets_one_place_of_several(tmp_path: Path) -> N
 
 
 def test_a_candidate_may_go_ahead_where_only_one_place_exists(tmp_path: Path) -> None:
-    async def tell(world: World) -> None:
+    async def tell(world: ControlWorld) -> None:
         await world.deploy(function("other", scaling=Scaling(min_scale=2)))
         await world.deploy(function(scaling=Scaling(min_scale=1)))
         await world.advance(2.0)
@@ -228,7 +227,7 @@ def test_a_candidate_may_go_ahead_where_only_one_place_exists(tmp_path: Path) ->
 
 
 def test_a_candidate_that_went_ahead_and_failed_gives_the_traffic_back(tmp_path: Path) -> None:
-    async def tell(world: World) -> None:
+    async def tell(world: ControlWorld) -> None:
         await world.deploy(function("other", scaling=Scaling(min_scale=2)))
         await world.deploy(function(scaling=Scaling(min_scale=1)))
         await world.advance(2.0)
@@ -246,7 +245,7 @@ def test_a_candidate_that_went_ahead_and_failed_gives_the_traffic_back(tmp_path:
 
 
 def test_a_failed_start_is_told_to_those_who_wait_until_one_succeeds(tmp_path: Path) -> None:
-    async def tell(world: World) -> None:
+    async def tell(world: ControlWorld) -> None:
         world.backend.break_starts("echo-00001", "no such weights", times=2)
         await world.deploy(function())
         world.clock.advance(1.0)
@@ -266,7 +265,7 @@ def test_a_failed_start_is_told_to_those_who_wait_until_one_succeeds(tmp_path: P
 
 
 def test_after_the_retries_a_request_may_cause_another_attempt(tmp_path: Path) -> None:
-    async def tell(world: World) -> None:
+    async def tell(world: ControlWorld) -> None:
         await world.deploy(function(scaling=Scaling(initial_scale=0)))
         world.backend.break_starts("echo-00001", "no such weights", times=100)
         world.activate("echo-00001")
@@ -284,7 +283,7 @@ def test_after_the_retries_a_request_may_cause_another_attempt(tmp_path: Path) -
 
 
 def test_a_start_that_was_killed_is_tried_again_before_anybody_is_refused(tmp_path: Path) -> None:
-    async def tell(world: World) -> None:
+    async def tell(world: ControlWorld) -> None:
         await world.deploy(function())
         for attempt in (1, 2):
             (replica,) = world.replicas(STARTING)
@@ -303,7 +302,7 @@ def test_a_start_that_was_killed_is_tried_again_before_anybody_is_refused(tmp_pa
 
 
 def test_a_repair_comes_when_its_back_off_ends_and_not_at_the_next_second(tmp_path: Path) -> None:
-    async def tell(world: World) -> None:
+    async def tell(world: ControlWorld) -> None:
         world.backend.break_starts("echo-00001", "no such weights", times=1)
         await world.deploy(function())
         world.clock.advance(1.0)
@@ -320,7 +319,7 @@ def test_a_repair_comes_when_its_back_off_ends_and_not_at_the_next_second(tmp_pa
 
 
 def test_a_crash_after_ready_is_repaired_and_nobody_is_refused(tmp_path: Path) -> None:
-    async def tell(world: World) -> None:
+    async def tell(world: ControlWorld) -> None:
         await world.deploy(function(scaling=Scaling(min_scale=1)))
         await world.advance(2.0)
         (replica,) = world.replicas()
@@ -335,7 +334,7 @@ def test_a_crash_after_ready_is_repaired_and_nobody_is_refused(tmp_path: Path) -
 
 
 def test_no_room_is_told_only_when_it_lasts(tmp_path: Path) -> None:
-    async def tell(world: World) -> None:
+    async def tell(world: ControlWorld) -> None:
         await world.deploy(function("big", scaling=Scaling(min_scale=3)))
         await world.advance(2.0)
         await world.deploy(function("late", scaling=Scaling(initial_scale=0)))
@@ -354,7 +353,7 @@ def test_no_room_is_told_only_when_it_lasts(tmp_path: Path) -> None:
 
 
 def test_a_deleted_function_leaves_the_table_at_once_and_its_replicas_drain(tmp_path: Path) -> None:
-    async def tell(world: World) -> None:
+    async def tell(world: ControlWorld) -> None:
         await world.deploy(function())
         await world.advance(2.0)
         (replica,) = world.replicas()
@@ -366,18 +365,18 @@ def test_a_deleted_function_leaves_the_table_at_once_and_its_replicas_drain(tmp_
         world.backend.end_work(replica.id)
         await world.advance(2.0)
         assert world.replicas() == []
-        assert world.round.tracked("echo") == ()
+        assert world.loop.world.tracked("echo") == ()
 
     in_world(tmp_path, tell)
 
 
 def test_functions_come_back_after_a_restart_and_stay_asleep(tmp_path: Path) -> None:
-    async def before(world: World) -> None:
+    async def before(world: ControlWorld) -> None:
         await world.deploy(function())
         await world.advance(20.0)
         await world.deploy(function("new"))
 
-    async def after(world: World) -> None:
+    async def after(world: ControlWorld) -> None:
         await world.advance(2.0)
         assert world.shares() == {"echo-00001": 100.0, "new-00001": 100.0}
         assert [each.function for each in world.replicas()] == ["new"], "it was deployed and never became ready"
@@ -389,12 +388,12 @@ def test_functions_come_back_after_a_restart_and_stay_asleep(tmp_path: Path) -> 
 def test_replicas_that_run_are_taken_up_after_a_restart(tmp_path: Path) -> None:
     kept: list[FakeBackend] = []
 
-    async def before(world: World) -> None:
+    async def before(world: ControlWorld) -> None:
         await world.deploy(function(scaling=Scaling(min_scale=1)))
         await world.advance(2.0)
         kept.append(world.backend)
 
-    async def after(world: World) -> None:
+    async def after(world: ControlWorld) -> None:
         (replica,) = world.replicas()
         await world.advance(3.0)
         assert [each.id for each in world.replicas()] == [replica.id], "no second one"
@@ -406,7 +405,7 @@ def test_replicas_that_run_are_taken_up_after_a_restart(tmp_path: Path) -> None:
 def test_what_a_deleted_function_still_drains_goes_on_draining_after_a_restart(tmp_path: Path) -> None:
     kept: list[FakeBackend] = []
 
-    async def before(world: World) -> None:
+    async def before(world: ControlWorld) -> None:
         await world.deploy(function(scaling=Scaling(min_scale=1)))
         await world.advance(2.0)
         (replica,) = world.replicas()
@@ -414,7 +413,7 @@ def test_what_a_deleted_function_still_drains_goes_on_draining_after_a_restart(t
         await world.delete("echo")
         kept.append(world.backend)
 
-    async def after(world: World) -> None:
+    async def after(world: ControlWorld) -> None:
         assert world.shares() == {}
         (replica,) = world.replicas()
         assert world.registry.kept().keys() == {"echo-00001"}, "the backend adopts by this"
@@ -432,7 +431,7 @@ def test_what_a_deleted_function_still_drains_goes_on_draining_after_a_restart(t
 
 
 def test_one_record_per_cold_start(tmp_path: Path) -> None:
-    async def tell(world: World) -> None:
+    async def tell(world: ControlWorld) -> None:
         await world.deploy(function(scaling=Scaling(initial_scale=0)))
         world.activate("echo-00001")
         await world.settle()
@@ -454,8 +453,8 @@ def test_one_record_per_cold_start(tmp_path: Path) -> None:
             connections=1,
             cold_starts=(seen,),
         )
-        world.round.gateway_seen(sample)
-        world.round.gateway_seen(sample)
+        world.loop.sampling.gateway_seen(sample)
+        world.loop.sampling.gateway_seen(sample)
         (line,) = (tmp_path / "cold-starts.jsonl").read_text().splitlines()
         record = json.loads(line)
         assert (record["replica"], record["from_zero"]) == (replica.id, True)
@@ -467,7 +466,7 @@ def test_one_record_per_cold_start(tmp_path: Path) -> None:
 
 
 def test_the_age_of_samples_is_told_of_every_decision_that_has_some(tmp_path: Path) -> None:
-    async def tell(world: World) -> None:
+    async def tell(world: ControlWorld) -> None:
         await world.deploy(function(scaling=Scaling(min_scale=1)))
         world.ages.clear()
         await world.advance(5.0)
@@ -478,7 +477,7 @@ def test_the_age_of_samples_is_told_of_every_decision_that_has_some(tmp_path: Pa
 
 
 class Looked:
-    """A backend that counts how often it is asked for all replicas."""
+    """Counts how often a backend is asked for all its replicas, and for the room of a revision."""
 
     def __init__(self, backend: FakeBackend) -> None:
         self._backend = backend
@@ -496,6 +495,12 @@ class Looked:
         return getattr(self._backend, name)
 
 
+def looked_at(world: ControlWorld) -> Looked:
+    found = world.loop.backend
+    assert isinstance(found, Looked)
+    return found
+
+
 @pytest.mark.parametrize("are_starting", [False, True])
 def test_a_round_looks_at_all_replicas_as_often_for_many_functions_as_for_few(
     tmp_path: Path, are_starting: bool
@@ -503,13 +508,12 @@ def test_a_round_looks_at_all_replicas_as_often_for_many_functions_as_for_few(
     times = []
     for functions in (2, 9):
 
-        async def tell(world: World, functions: int = functions) -> None:
-            looked = Looked(world.backend)
-            world.round.backend = looked
+        async def tell(world: ControlWorld, functions: int = functions) -> None:
+            looked = looked_at(world)
             for index in range(functions):
                 wanted = function(f"f{index}", scaling=Scaling(min_scale=2))
                 await world.registry.deploy(wanted, manifest="text", source="test.yaml", now=world.clock.now())
-            world.round.sync()
+            world.loop.world.sync()
             await world.settle()
             if not are_starting:
                 await world.advance(5.0)
@@ -522,12 +526,12 @@ def test_a_round_looks_at_all_replicas_as_often_for_many_functions_as_for_few(
 
         folder = tmp_path / str(functions)
         folder.mkdir()
-        in_world(folder, tell, accelerator=replace(CPU, count=40))
+        in_world(folder, tell, accelerator=replace(CPU, count=40), seen_as=Looked)
     assert times[0] == times[1], times
 
 
 def test_the_replicas_of_a_revision_are_those_that_the_backend_has(tmp_path: Path) -> None:
-    async def tell(world: World) -> None:
+    async def tell(world: ControlWorld) -> None:
         census = ReplicaIndex()
         census.count(world.backend.replicas())
         world.backend.watch(census.note)
@@ -555,9 +559,9 @@ def test_a_replica_that_becomes_ready_is_no_reason_to_look_at_all_others(
 
     def parts(deployed: Deployed, *rest: Any) -> Any:
         synced.append(deployed.name)
-        return parts_of(deployed, *rest)
+        return traffic_split(deployed, *rest)
 
-    async def tell(world: World) -> None:
+    async def tell(world: ControlWorld) -> None:
         save = world.registry.save
 
         async def noted(name: str) -> None:
@@ -566,9 +570,10 @@ def test_a_replica_that_becomes_ready_is_no_reason_to_look_at_all_others(
 
         for name in ("first", "second", "third"):
             await world.deploy(function(name, scaling=Scaling(min_scale=2, initial_scale=2)))
-        looked = world.round.backend = Looked(world.backend)
+        looked = looked_at(world)
+        looked.times = 0
         monkeypatch.setattr(world.registry, "save", noted)
-        monkeypatch.setattr("tidegate.control.rounds.round.parts_of", parts)
+        monkeypatch.setattr("tidegate.control.rounds.world.traffic_split", parts)
         world.clock.advance(1.0)
         world.backend.on_wakeup(world.clock.now())
         assert len(world.replicas(READY)) == 6
@@ -579,19 +584,19 @@ def test_a_replica_that_becomes_ready_is_no_reason_to_look_at_all_others(
         looked.times = 0
         assert world.view("second").ready == 2
         assert looked.times == 0, "nor to show a function"
-        collector = ControlCollector(world.round, epoch=1, gateways=lambda: (), faults=lambda: 0)
+        collector = ControlCollector(world.loop, world.views, epoch=1, gateways=lambda: (), faults=lambda: 0)
         shown = {family.name: len(family.samples) for family in collector.collect()}
         assert shown["tidegate_group_weight"] == 3
         assert looked.times == 2, "once for each family of all replicas, not for each function"
 
-    in_world(tmp_path, tell, accelerator=replace(CPU, count=6))
+    in_world(tmp_path, tell, accelerator=replace(CPU, count=6), seen_as=Looked)
 
 
 def test_a_round_in_which_nothing_starts_asks_twice_for_the_room_of_a_revision(tmp_path: Path) -> None:
     """For its decision and for its plan."""
 
-    async def tell(world: World) -> None:
-        looked = world.round.backend = Looked(world.backend)
+    async def tell(world: ControlWorld) -> None:
+        looked = looked_at(world)
         for name in ("first", "second", "third"):
             await world.deploy(function(name, scaling=Scaling(min_scale=1)))
         await world.advance(3.0)
@@ -600,4 +605,4 @@ def test_a_round_in_which_nothing_starts_asks_twice_for_the_room_of_a_revision(t
         await world.second()
         assert looked.rooms == 2 * 3
 
-    in_world(tmp_path, tell, others=(replace(CPU, name="other"),))
+    in_world(tmp_path, tell, others=(replace(CPU, name="other"),), seen_as=Looked)

@@ -4,8 +4,8 @@ from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
-from tests.support.worlds.control_world import World, function, in_world
-from tidegate.control.views.views import GroupView
+from tests.support.worlds.control_world import ControlWorld, function, in_world
+from tidegate.control.views.functions import GroupView
 from tidegate.deploy.placement.ledger import Accelerator, AcceleratorKind, Profile
 from tidegate.function import Scaling
 from tidegate.records.replica_state import ReplicaState
@@ -21,21 +21,21 @@ T4 = Accelerator(
 V100 = replace(T4, name="v100", count=4, price_per_hour=3.0)
 
 
-def present(world: World) -> dict[str, int]:
+def present(world: ControlWorld) -> dict[str, int]:
     """Replicas that are wanted to go on, by accelerator."""
     return Counter(each.accelerator for each in world.replicas() if each.is_wanted)
 
 
-def shown(world: World) -> dict[str, GroupView]:
+def shown(world: ControlWorld) -> dict[str, GroupView]:
     return {each.accelerator: each for each in world.view().revisions[0].groups}
 
 
 def test_what_is_decided_for_each_accelerator_is_carried_out_and_shown(tmp_path: Path) -> None:
-    async def tell(world: World) -> None:
+    async def tell(world: ControlWorld) -> None:
         world.backend.set_accelerators([T4, V100])
         await world.deploy(function(scaling=Scaling(min_scale=3)))
         await world.advance(3.0)
-        (decision,) = (each.decision for each in world.round.tracked("echo"))
+        (decision,) = (each.decision for each in world.loop.world.tracked("echo"))
         assert decision is not None
         assert decision.groups is not None
         decided = {each.accelerator: each.replicas for each in decision.groups}
@@ -50,14 +50,14 @@ def test_what_is_decided_for_each_accelerator_is_carried_out_and_shown(tmp_path:
         assert all(each.emulated for each in groups.values())
         assert decision.reasons
         assert [each.code for each in world.view().revisions[0].reasons] == [each.code for each in decision.reasons]
-        (logged,) = world.round.autoscaler.decisions("echo", 1)
+        (logged,) = world.loop.autoscaler.core.decisions("echo", 1)
         assert logged.groups == decision.groups
 
     in_world(tmp_path, tell)
 
 
 def test_replicas_leave_an_accelerator_that_is_gone_when_others_are_ready(tmp_path: Path) -> None:
-    async def tell(world: World) -> None:
+    async def tell(world: ControlWorld) -> None:
         world.backend.set_accelerators([T4, V100])
         await world.deploy(function(scaling=Scaling(min_scale=2, max_scale=2)))
         await world.advance(3.0)
@@ -76,7 +76,7 @@ def test_replicas_leave_an_accelerator_that_is_gone_when_others_are_ready(tmp_pa
 
 
 def test_a_smaller_accelerator_keeps_what_fits(tmp_path: Path) -> None:
-    async def tell(world: World) -> None:
+    async def tell(world: ControlWorld) -> None:
         world.backend.set_accelerators([V100])
         await world.deploy(function(scaling=Scaling(min_scale=4, max_scale=4)))
         await world.advance(3.0)

@@ -6,13 +6,13 @@ from dataclasses import replace
 from tests.control.rounds.test_weights import BOTH, OLD, replica
 from tidegate.control.rounds.sizes import SizeRoutes, size_classes
 from tidegate.control.rounds.tracked import TrackedRevision
-from tidegate.control.rounds.weights import Shares
-from tidegate.control.views.views import Role
+from tidegate.control.rounds.weights import GroupWeights
 from tidegate.deploy.backend import ReplicaStatus
 from tidegate.function import SizeRouting
 from tidegate.histogram import Histogram
 from tidegate.records.decision import Reason
 from tidegate.records.replica_state import ReplicaState
+from tidegate.records.roles import Role
 from tidegate.traffic.table import RevisionShare
 
 T4, V100 = replica("echo-00001", "a", "t4"), replica("echo-00001", "b", "v100")
@@ -41,7 +41,9 @@ class Facts:
         self.told.append(reason)
 
 
-def share(shares: Shares, now: float, *here: ReplicaStatus, routing: SizeRouting = SizeRouting.AUTO) -> RevisionShare:
+def share(
+    shares: GroupWeights, now: float, *here: ReplicaStatus, routing: SizeRouting = SizeRouting.AUTO
+) -> RevisionShare:
     function = replace(OLD.function, routing=replace(OLD.function.routing, size_routing=routing))
     record = replace(OLD, function=function)
     tracked = [TrackedRevision(record=record, role=Role.SERVING, percent=100.0)]
@@ -49,8 +51,8 @@ def share(shares: Shares, now: float, *here: ReplicaStatus, routing: SizeRouting
     return served.revisions[0]
 
 
-def shares_over(facts: Facts) -> Shares:
-    return Shares(lambda _, accelerator: {"t4": 70.0, "v100": 250.0}[accelerator], SizeRoutes(facts, facts))
+def shares_over(facts: Facts) -> GroupWeights:
+    return GroupWeights(lambda _, accelerator: {"t4": 70.0, "v100": 250.0}[accelerator], SizeRoutes(facts, facts))
 
 
 def test_large_requests_go_to_the_stronger_group_and_the_reason_is_told() -> None:
@@ -79,7 +81,7 @@ def test_one_size_unknown_rates_and_the_annotation_leave_it_to_the_weights() -> 
     facts = Facts(of_1=600, of_64=60)
     assert share(shares_over(facts), 0.0, T4, V100, routing=SizeRouting.OFF).sizes == {}
     facts.known = False
-    unknown = Shares(sizes=SizeRoutes(facts, facts))
+    unknown = GroupWeights(sizes=SizeRoutes(facts, facts))
     assert share(unknown, 0.0, T4, V100).sizes == {}
     assert facts.told == []
 

@@ -8,11 +8,11 @@ import pytest
 from tests.support.worlds.autoscaling import replica_sample
 from tests.support.worlds.control_world import function
 from tidegate.control.rounds.tracked import TrackedRevision
-from tidegate.control.rounds.weights import Shares
+from tidegate.control.rounds.weights import GroupWeights
 from tidegate.control.state.registry import Deployed, RevisionRecord
-from tidegate.control.views.views import Role
 from tidegate.deploy.backend import ReplicaStatus, RevisionFailure
 from tidegate.records.replica_state import ReplicaState
+from tidegate.records.roles import Role
 from tidegate.traffic.weights import LIFT
 
 
@@ -43,7 +43,7 @@ def test_the_serving_revision_has_the_traffic_and_speaks_for_the_function() -> N
         TrackedRevision(record=NEW, role=Role.CANDIDATE),
         TrackedRevision(record=OLD, role=Role.SERVING, percent=100.0),
     ]
-    (served,) = Shares().served([BOTH], tracked, [], lambda _: None, 0.0)
+    (served,) = GroupWeights().served([BOTH], tracked, [], lambda _: None, 0.0)
     assert [(share.revision.id, share.percent) for share in served.revisions] == [
         ("echo-00001", 100.0),
         ("echo-00002", 0.0),
@@ -53,13 +53,13 @@ def test_the_serving_revision_has_the_traffic_and_speaks_for_the_function() -> N
         TrackedRevision(record=NEW, role=Role.SERVING, percent=100.0),
         TrackedRevision(record=OLD, role=Role.RETIRED),
     ]
-    (served,) = Shares().served([BOTH], tracked, [], lambda _: None, 0.0)
+    (served,) = GroupWeights().served([BOTH], tracked, [], lambda _: None, 0.0)
     assert served.revisions[0].revision.id == "echo-00002"
     assert served.function.timeout_s == 20.0, "a candidate that went ahead"
 
 
 def test_weights_follow_what_busy_replicas_do() -> None:
-    shares = Shares()
+    shares = GroupWeights()
     tracked = [TrackedRevision(record=OLD, role=Role.SERVING, percent=100.0)]
     here = [replica("echo-00001", "a", "t4"), replica("echo-00001", "b", "v100")]
     (served,) = shares.served([BOTH], tracked, here, lambda _: None, 0.0)
@@ -76,7 +76,7 @@ def test_weights_follow_what_busy_replicas_do() -> None:
 
 
 def test_a_group_that_waits_for_another_one_counts_for_a_little_more() -> None:
-    shares = Shares(lambda revision, accelerator: 100.0)
+    shares = GroupWeights(lambda revision, accelerator: 100.0)
     before = replica_sample("a", revision="echo-00001", inferences=0, busy_s=0.0, limit=0)
     for accelerator, request_s in (("t4", 62.0), ("v100", 1.5)):
         after = replace(before, inferences=100, busy_s=1.0, in_flight_request_s=request_s)
@@ -93,16 +93,16 @@ def test_a_broken_revision_tells_why() -> None:
     failure = RevisionFailure(reason="no weights", at=5.0, failures=1, not_before=6.0, was_ready=False)
     tracked = [TrackedRevision(record=OLD, role=Role.SERVING, percent=100.0)]
     failed = replica("echo-00001", "a", "t4", ReplicaState.FAILED)
-    (served,) = Shares().served([BOTH], tracked, [failed], lambda _: failure, 5.5)
+    (served,) = GroupWeights().served([BOTH], tracked, [failed], lambda _: failure, 5.5)
     assert served.revisions[0].failure == "no weights"
     ready = replica("echo-00001", "b", "t4")
-    (served,) = Shares().served([BOTH], tracked, [failed, ready], lambda _: failure, 5.5)
+    (served,) = GroupWeights().served([BOTH], tracked, [failed, ready], lambda _: failure, 5.5)
     assert served.revisions[0].failure is None
 
 
 def test_a_rate_that_the_autoscaler_learnt_at_the_limit_counts_before_our_own() -> None:
     learnt = {("echo-00001", "t4"): 80.0}
-    shares = Shares(lambda revision, accelerator: learnt.get((revision, accelerator)))
+    shares = GroupWeights(lambda revision, accelerator: learnt.get((revision, accelerator)))
     before = replica_sample("echo-00001-a", revision="echo-00001", inferences=0, busy_s=0.0)
     after = replace(before, inferences=100, busy_s=10.0)
     for accelerator in ("t4", "cpu"):
@@ -114,7 +114,7 @@ def test_a_rate_that_the_autoscaler_learnt_at_the_limit_counts_before_our_own() 
 
 def weights_of(given: dict[str, float] | None, *here: ReplicaStatus) -> dict[str, float]:
     routed = replace(OLD, function=replace(OLD.function, routing=replace(OLD.function.routing, group_weights=given)))
-    (served,) = Shares(lambda _, accelerator: {"t4": 1.0, "v100": 3.0}[accelerator]).served(
+    (served,) = GroupWeights(lambda _, accelerator: {"t4": 1.0, "v100": 3.0}[accelerator]).served(
         [replace(BOTH, current=routed)],
         [TrackedRevision(record=routed, role=Role.SERVING, percent=100.0)],
         here,
@@ -136,7 +136,7 @@ def test_weights_by_hand_hold_whatever_the_groups_can_do() -> None:
 
 def test_weights_come_from_uniform_to_the_equilibrium_within_seconds_and_then_stay() -> None:
     """SMIF's pair of GPUs: 65.25 and 117 inferences per second, measured with 10 % of noise each second."""
-    rng, shares = random.Random(11), Shares()
+    rng, shares = random.Random(11), GroupWeights()
     tracked = [TrackedRevision(record=OLD, role=Role.SERVING, percent=100.0)]
     here = [replica("echo-00001", "a", "t4"), replica("echo-00001", "b", "v100")]
     seen = []

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tidegate.control.state.faults import Faults
+from tidegate.control.state.notices import Faults
 from tidegate.control.state.ownership import GONE_S, KEY, OwnedError, Ownership
 from tidegate.store.embedded import EmbeddedStore
 

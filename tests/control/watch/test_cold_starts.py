@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from tidegate.control.state.faults import Faults
+from tidegate.control.state.notices import Faults
 from tidegate.control.watch import cold_starts as coldstarts
 from tidegate.control.watch.cold_starts import ColdStarts
 from tidegate.records.gateway_sample import ColdStartSeen

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from prometheus_client import CollectorRegistry
 
-from tests.support.worlds.control_world import World, function, in_world
-from tidegate.control.api.own_metrics import register
+from tests.support.worlds.control_world import ControlWorld, function, in_world
+from tidegate.control.api.prometheus import register
 from tidegate.control.watch.gpus import Gpus, held_devices
 from tidegate.deploy.backend import ReplicaStatus
 from tidegate.deploy.devices.usage import DeviceUse
@@ -56,14 +56,14 @@ def test_policies_hear_the_moment_and_the_minute_is_a_mean() -> None:
     async def tell() -> None:
         driver = Driver()
         gpus = Gpus(driver.read)
-        await gpus.turn([ONE, TWO], [T4], 100.0)
+        await gpus.measure([ONE, TWO], [T4], 100.0)
         assert gpus.metrics("f-00001", "t4") == {"gpu-utilization": 60.0, "gpu-memory": 30.0}
         assert driver.asked == [{"GPU-a", "GPU-b"}]
-        await gpus.turn([ONE], [T4], 101.0)
+        await gpus.measure([ONE], [T4], 101.0)
         assert gpus.metrics("f-00001", "t4")["gpu-utilization"] == 80.0
         assert gpus.utilization("f", 101.0) == 70.0
         assert gpus.utilization("f", 160.5) == 80.0
-        await gpus.turn([], [T4], 200.0)
+        await gpus.measure([], [T4], 200.0)
         assert gpus.metrics("f-00001", "t4") == {}
         assert (gpus.utilization("f", 200.0), list(gpus.functions)) == (None, [])
 
@@ -75,7 +75,7 @@ def test_a_device_that_cannot_be_read_is_not_known() -> None:
         driver = Driver()
         driver.uses = {}
         gpus = Gpus(driver.read)
-        await gpus.turn([ONE], [T4], 100.0)
+        await gpus.measure([ONE], [T4], 100.0)
         assert gpus.metrics("f-00001", "t4") == {}
         assert gpus.utilization("f", 100.0) is None
 
@@ -85,25 +85,23 @@ def test_a_device_that_cannot_be_read_is_not_known() -> None:
 def test_without_a_driver_nobody_is_asked() -> None:
     async def tell() -> None:
         gpus = Gpus(None)
-        await gpus.turn([ONE], [T4], 100.0)
+        await gpus.measure([ONE], [T4], 100.0)
         assert gpus.metrics("f-00001", "t4") == {}
 
     asyncio.run(tell())
 
 
 def test_the_round_tells_policies_and_shows_the_minute(tmp_path: Path) -> None:
-    async def tell(world: World) -> None:
-        driver = Driver()
-        world.round.gpus = Gpus(driver.read)
+    async def tell(world: ControlWorld) -> None:
         await world.deploy(function(scaling=Scaling(min_scale=1)))
         for _ in range(4):
             await world.advance(1.0)
             await asyncio.sleep(0.01)  # a reading comes back from its thread
-        observed = world.round.autoscaler.observation("echo-00001")
+        observed = world.loop.autoscaler.core.observation("echo-00001")
         assert observed is not None
         assert observed.groups[0].metrics == {"gpu-utilization": 80.0, "gpu-memory": 50.0}
         own = CollectorRegistry()
-        register(own, world.round, epoch=1, gateways=tuple, faults=lambda: 0)
+        register(own, world.loop, world.views, epoch=1, gateways=tuple, faults=lambda: 0)
         assert own.get_sample_value("tidegate_function_gpu_utilization_ratio", {"function": "echo"}) == 0.8
 
-    in_world(tmp_path, tell, accelerator=T4)
+    in_world(tmp_path, tell, accelerator=T4, gpus=Gpus(Driver().read))

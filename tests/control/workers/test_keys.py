@@ -14,10 +14,10 @@ from jwt.algorithms import RSAAlgorithm
 
 from tests.support.live.tokens import Issuer
 from tidegate.clock import ManualClock
-from tidegate.control.state.faults import Faults
+from tidegate.control.state.notices import Faults
 from tidegate.control.workers.keys import (
     KEPT_S,
-    MOST_BYTES,
+    MAX_BYTES,
     REFRESH_S,
     RETRY_S,
     KeySets,
@@ -65,7 +65,7 @@ class World:
 
     async def turn(self, later_s: float = 0.0) -> None:
         self.clock.advance(later_s)
-        await self.sets.turn()
+        await self.sets.read_due()
 
     @property
     def ids(self) -> list[str]:
@@ -178,7 +178,7 @@ def test_a_file_is_read_again_when_it_changes(tmp_path: Path) -> None:
         await world.turn()
         assert world.ids == ["a", "b"]
         assert world.faults.texts() == (f"keys of {path}: it is no JSON; the last ones are used",)
-        path.write_bytes(b" " * (MOST_BYTES + 1))
+        path.write_bytes(b" " * (MAX_BYTES + 1))
         with pytest.raises(UnreadableKeysError, match="larger than"):
             await read_source(str(path))
 
@@ -238,7 +238,7 @@ def test_what_is_no_plain_file_is_not_waited_for(tmp_path: Path) -> None:
 
 
 def test_an_endpoint_that_sends_compressed_bytes_is_not_unpacked() -> None:
-    packed = gzip.compress(b" " * (50 * MOST_BYTES))
+    packed = gzip.compress(b" " * (50 * MAX_BYTES))
 
     async def run() -> None:
         asked = []

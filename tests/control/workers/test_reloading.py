@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tidegate.control.state.faults import Faults
+from tidegate.control.state.notices import Faults
 from tidegate.control.workers.reloading import Reloading
 from tidegate.control.workers.renewal import Reloaded, differences, reloaded
 from tidegate.deploy.devices.discovered import Inventory
@@ -68,7 +68,7 @@ class World:
             reread=self.read,
             config=self.config,
             accelerators=lambda: self.devices,
-            equip=self.equip,
+            set_accelerators=self.equip,
             faults=self.faults,
         )
 

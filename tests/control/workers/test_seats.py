@@ -14,10 +14,10 @@ def record(**details: str) -> ProcessRecord:
     )
 
 
-@pytest.mark.parametrize(("seat", "life", "name"), [(0, 1, "g0"), (0, 2, "g0.2"), (12, 345, "g12.345")])
-def test_a_name_tells_seat_and_life(seat: int, life: int, name: str) -> None:
-    assert name_of(seat, life) == name
-    assert place_of(record(worker=name)) == (seat, life)
+@pytest.mark.parametrize(("seat", "generation", "name"), [(0, 1, "g0"), (0, 2, "g0.2"), (12, 345, "g12.345")])
+def test_a_name_tells_seat_and_life(seat: int, generation: int, name: str) -> None:
+    assert name_of(seat, generation) == name
+    assert place_of(record(worker=name)) == (seat, generation)
 
 
 @pytest.mark.parametrize("name", ["", "g", "g0.", "gx", "g0.2.3", "../g0", "g99999"])

@@ -8,7 +8,7 @@ import pytest
 
 from tidegate.aio.admin.client import fetch
 from tidegate.clock import LiveClock, ManualClock
-from tidegate.control.state.faults import Faults
+from tidegate.control.state.notices import Faults
 from tidegate.control.workers.quotas import QuotaPool, open_pool
 from tidegate.control.workers.tenants import Tenancy, differences, tenants_of
 from tidegate.errors import InvalidInputError

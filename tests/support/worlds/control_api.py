@@ -1,19 +1,18 @@
-"""The control API over the service of a test. The application is built once: that takes longer than most tests."""
+"""The control API over a deployment of a test. The application is built once: that takes longer than most tests."""
 
 from functools import cache
 from typing import Any
 
 from tidegate.control.api.app import build_app
-from tidegate.control.api.service import Service
 
 
 class _Behind:
-    """Whichever service answers at present."""
+    """The deployment that answers at present."""
 
-    service: Service
+    deployment: object
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self.service, name)
+        return getattr(self.deployment, name)
 
 
 _BEHIND: Any = _Behind()
@@ -24,7 +23,7 @@ def _app(token: str, version: str, names: tuple[str, ...]) -> Any:
     return build_app(_BEHIND, token=token, version=version, names=names)
 
 
-def app_over(service: Service, *, token: str, version: str, names: tuple[str, ...] = ()) -> Any:
-    """The application; it answers from ``service`` until the next one is asked for."""
-    _BEHIND.service = service
+def app_over(deployment: object, *, token: str, version: str, names: tuple[str, ...] = ()) -> Any:
+    """The application; it answers from ``deployment`` until the next one is built."""
+    _BEHIND.deployment = deployment
     return _app(token, version, names)

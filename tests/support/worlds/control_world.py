@@ -11,19 +11,20 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 
 from tests.support.worlds.autoscaling import demand, gateway_sample, replica_sample
-from tidegate.autoscaler.live import LiveAutoscaler
 from tidegate.clock import ManualClock
-from tidegate.control.api.describe import function as describe
-from tidegate.control.rounds.round import Round
+from tidegate.control.api.describe import views_of
+from tidegate.control.api.traffic_commands import TrafficCommands
 from tidegate.control.rounds.tracked import TrackedRevision
-from tidegate.control.state.faults import Faults
-from tidegate.control.state.pulse import ChangeSignal
+from tidegate.control.rounds.wiring import DecisionSettings, build_loop
+from tidegate.control.state.notices import ChangeSignal, Faults
 from tidegate.control.state.registry import Registry
-from tidegate.control.views.views import FunctionView
+from tidegate.control.views.functions import FunctionView
 from tidegate.control.watch.cold_starts import ColdStarts
+from tidegate.control.watch.gpus import Gpus
+from tidegate.control.watch.instruments import Instruments
 from tidegate.control.watch.traffic import TrafficMeter
 from tidegate.control.workers.links import LinkError
-from tidegate.deploy.backend import ReplicaStatus
+from tidegate.deploy.backend import Backend, ReplicaStatus
 from tidegate.deploy.fake import FakeBackend
 from tidegate.deploy.placement.ledger import Accelerator, AcceleratorKind
 from tidegate.function import Function, Scaling, Server, ServerKind
@@ -79,7 +80,7 @@ class FakeGateways:
 class FakeReplica:
     """A queue_proxy's admin endpoint: idle, in the state that the backend says."""
 
-    def __init__(self, world: "World", name: str) -> None:
+    def __init__(self, world: "ControlWorld", name: str) -> None:
         self._world = world
         self._name = name
         self._sequence = 0
@@ -108,7 +109,7 @@ class FakeReplica:
         return
 
 
-class World:
+class ControlWorld:
     """Everything of a deployment but processes and sockets."""
 
     def __init__(
@@ -119,6 +120,8 @@ class World:
         clock: ManualClock,
         store: EmbeddedStore,
         max_replicas: int = 0,
+        gpus: Gpus | None = None,
+        seen_as: Callable[[FakeBackend], Backend] = lambda backend: backend,
     ) -> None:
         self.store = store
         self.clock = clock
@@ -128,46 +131,55 @@ class World:
         self.orders: list[tuple[str, str, dict[str, int]]] = []
         """What replicas were told: replica, path, body."""
         self.meter = TrafficMeter()
-        self.pulse = ChangeSignal()
+        self.changes = ChangeSignal()
         self.folder = folder
         self.registry = registry
         self.metrics = CollectorRegistry()
         self.ages: list[float] = []
         """Of the samples that decisions went by."""
-        self.round = Round(
+        self.loop = build_loop(
             registry=registry,
-            backend=backend,
-            autoscaler=lambda context: LiveAutoscaler(
-                clock,
-                context,
-                folder,
-                gateway_seen=lambda sample: self.round.gateway_seen(sample),
-                replica_seen=lambda sample: self.round.replica_seen(sample),
-                max_replicas=max_replicas,
-            ),
+            backend=seen_as(backend),
             tables=TableBuilder(epoch=1, workers=1),
             gateways=self.gateways,
-            cold_starts=ColdStarts(folder / "cold-starts.jsonl", self.metrics, self.faults),
-            meter=self.meter,
+            instruments=Instruments(
+                traffic=self.meter,
+                cold_starts=ColdStarts(folder / "cold-starts.jsonl", self.metrics, self.faults),
+                gpus=gpus or Gpus(None),
+                sample_age=self.ages.append,
+            ),
             faults=self.faults,
-            pulse=self.pulse,
+            changes=self.changes,
             clock=clock,
             rng=random.Random(7),
+            settings=DecisionSettings(decisions=folder, max_replicas=max_replicas),
             reach=lambda name, _: FakeReplica(self, name),
-            aged=self.ages.append,
+        )
+        self.round = self.loop.round
+        self.views = views_of(self.loop)
+
+    def commands(self) -> TrafficCommands:
+        """Returns the commands of operators over this world."""
+        return TrafficCommands(
+            world=self.loop.world,
+            publisher=self.loop.publisher,
+            rollouts=self.loop.rollouts,
+            views=self.views,
+            clock=self.clock,
+            soon=self.round.soon,
         )
 
     async def deploy(self, wanted: Function) -> None:
         """As the API does it."""
         await self.registry.deploy(wanted, manifest="text", source="test.yaml", now=self.clock.now())
-        self.round.sync()
-        await self.round.publish()
+        self.loop.world.sync()
+        await self.loop.publisher.publish()
         await self.second()
 
     async def delete(self, name: str) -> None:
         await self.registry.delete(name)
-        self.round.sync()
-        await self.round.publish()
+        self.loop.world.sync()
+        await self.loop.publisher.publish()
 
     async def second(self) -> None:
         """One round now."""
@@ -214,17 +226,17 @@ class World:
         return [each for each in self.backend.replicas() if not states or each.state in states]
 
     def tracked(self, revision: str) -> TrackedRevision:
-        return next(each for each in self.round.tracked(revision.rsplit("-", 1)[0]) if each.id == revision)
+        return next(each for each in self.loop.world.tracked(revision.rsplit("-", 1)[0]) if each.id == revision)
 
     def shares(self) -> dict[str, float]:
         """Percent by revision in the newest route table."""
-        table = self.round.table
+        table = self.loop.publisher.table
         assert table is not None
         return {revision.id: revision.percent for each in table.functions for revision in each.revisions}
 
     def route(self, revision: str) -> RevisionRoute:
         """A revision in the newest route table."""
-        table = self.round.table
+        table = self.loop.publisher.table
         assert table is not None
         routes = (route for each in table.functions for route in each.revisions)
         return next(route for route in routes if route.id == revision)
@@ -237,18 +249,21 @@ class World:
         """A function as people are shown it."""
         deployed = self.registry.get(name)
         assert deployed is not None
-        return describe(self.round, deployed, "http://127.0.0.1:8080", "localhost")
+        return self.views.function(deployed, "http://127.0.0.1:8080", "localhost")
 
 
 def in_world(
     folder: Path,
-    tell: Callable[[World], Coroutine[Any, Any, None]],
+    tell: Callable[[ControlWorld], Coroutine[Any, Any, None]],
     backend: FakeBackend | None = None,
     accelerator: Accelerator = CPU,
     others: tuple[Accelerator, ...] = (),
     max_replicas: int = 0,
+    gpus: Gpus | None = None,
+    seen_as: Callable[[FakeBackend], Backend] = lambda backend: backend,
 ) -> None:
-    """Runs a story in a world whose store is in ``folder``; a second call with the same folder is a restart."""
+    """Runs a story in a world whose store is in ``folder``; a second call with the same folder is a restart.
+    ``seen_as`` wraps the backend for the control loop alone."""
 
     async def run() -> None:
         clock = ManualClock(START)
@@ -256,11 +271,11 @@ def in_world(
         try:
             registry = await Registry.load(store)
             backend_ = backend or FakeBackend([accelerator, *others], clock, random.Random(1))
-            world = World(registry, folder, backend_, clock, store, max_replicas)
+            world = ControlWorld(registry, folder, backend_, clock, store, max_replicas, gpus, seen_as)
             world.gateways.tables.append(world.round.begin())
             world.gateways.applied = world.gateways.tables[-1].version
             await tell(world)
-            await world.round.close()
+            await world.loop.close()
         finally:
             await store.close()
 

@@ -364,7 +364,7 @@ class World:
         worker.act()
 
     def crash_replica(self, replica: Replica) -> None:
-        """The pair of processes dies and starts anew under the same name."""
+        """Ends the pair of processes and starts it again under the same name."""
         for flight in replica.flights:
             flight.credit = None
             self._breaks(flight)
@@ -407,7 +407,7 @@ class World:
             replica.act()
 
     def advance(self, seconds: float) -> None:
-        """Time passes; whoever runs and has a timer due wakes."""
+        """Lets time pass; each party with a due timer wakes."""
         self.now += seconds
         self.wake()
 

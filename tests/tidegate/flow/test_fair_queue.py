@@ -1,4 +1,4 @@
-"""Tenants wait in turn: what each is served, by weight; who comes back; who leaves; what stays bounded."""
+"""Tenants in fair order: the service of each by weight, those that come back, those that leave, and the bounds."""
 
 import random
 from collections import Counter

@@ -132,7 +132,7 @@ def test_what_a_report_gives_back_may_be_asked_for_at_once() -> None:
 
 @pytest.mark.parametrize("skew_s", [-3600, -50, 50, 3600])
 def test_windows_are_cut_by_the_clock_of_the_pool(skew_s: float) -> None:
-    """A gateway whose clock is wrong counts in the pool's window from the first answer on."""
+    """A gateway with a wrong clock counts in the pool's window from the first answer on."""
     quotas, pool, now = GatewayQuotas(), Pool(), 7205.0
     assert isinstance(quotas.reserve(MINUTE, 1, now + skew_s), Ask)
     quotas.answer(pool.exchange("a", quotas.take(now + skew_s), now), now + skew_s)
@@ -144,7 +144,7 @@ def test_windows_are_cut_by_the_clock_of_the_pool(skew_s: float) -> None:
 
 
 def test_the_share_of_a_gateway_that_is_gone() -> None:
-    """What it has used counts on; what it held is free again."""
+    """Its use counts on; the amount that it held is free again."""
     pool = Pool()
     pool.exchange("dead", [QuotaReport(MINUTE, 0, 1000, 500)], 1.0)
     assert pool.exchange("b", [QuotaReport(MINUTE, 0, 0, 6000)], 2.0).grants[0].ceiling == 4500
@@ -160,7 +160,7 @@ def test_a_bound_gets_back_what_a_gateway_that_is_gone_held() -> None:
 
 
 def test_a_bound_of_a_gateway_that_is_gone_is_forgotten() -> None:
-    """Also where nobody else ever has it: gateways that were killed do not pile up here."""
+    """Also if no other gateway ever has it: gateways that were killed do not pile up here."""
     pool = Pool()
     pool.exchange("dead", [QuotaReport(Budget("waiting", 100), 0, 60, 0)], 1.0)
     pool.exchange("b", (), 5.0)

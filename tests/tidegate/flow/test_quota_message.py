@@ -1,4 +1,4 @@
-"""The exchange about quotas survives the way between two processes; what is none is refused."""
+"""The exchange about quotas survives the way between two processes; invalid bytes are refused."""
 
 import math
 

@@ -6,7 +6,7 @@ FLOOR = FLOOR_PER_S * WINDOW_S
 
 
 def spent(budget: RetryBudget, percent: float, now: float, wanted: int) -> int:
-    """How many of so many wanted copies may be sent."""
+    """Returns how many of the wanted copies may be sent."""
     sent = 0
     for _ in range(wanted):
         if budget.allows(percent, now):

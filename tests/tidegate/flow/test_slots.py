@@ -1,11 +1,11 @@
-"""The rules of the slot ledger, each a short timeline: what is said and asked -> what the ledger answers."""
+"""The rules of the slot ledger, each a short timeline: messages and requests -> the ledger's commands."""
 
 import re
 import zlib
 
 import pytest
 
-from tidegate.flow.messages import Return, encode_message
+from tidegate.flow.messages import Grant, Return, Void, encode_message
 from tidegate.flow.slots import Admit, Channel, Credit, Reject, Send, SlotLedger, StateIs, Visit
 from tidegate.flow.wants import DEFAULT_PRIORITY, Want, encode_want, read_want
 from tidegate.function import ConcurrencyUnit
@@ -30,7 +30,7 @@ class Desk:
         self.channels[worker] = self.ledger.opened(worker, now)
 
     def said(self) -> list[str]:
-        """What the ledger did since it was last asked."""
+        """Returns the ledger's commands since the last call."""
         commands, self.ledger.out = self.ledger.out, []
         lines = []
         for command in commands:
@@ -193,6 +193,24 @@ def test_free_slots_go_to_the_head_that_waits_longest() -> None:
     assert desk.said() == ["g2: grant 2:1"]
 
 
+def test_of_two_equal_heads_the_one_whose_channel_opened_first_goes_first() -> None:
+    desk = Desk(1, "g0", "g1", "g2")
+    credit = desk.start(1, 1.0)
+    for worker in ("g2", "g1"):
+        desk.want(worker, 1, 1.0, age_ms=20)
+    desk.ledger.ended(credit, 1.1)
+    assert desk.said() == ["g1: grant 2:1"]
+
+
+def test_a_request_of_the_queue_goes_before_an_equal_head_of_a_channel() -> None:
+    desk = Desk(1, "g0")
+    credit = desk.start(1, 1.0)
+    desk.enter("own", 1.0)
+    desk.want("g0", 1, 1.0, priority=DEFAULT_PRIORITY)
+    desk.ledger.ended(credit, 1.1)
+    assert desk.said() == ["admit own"]
+
+
 def test_priority_class_goes_before_age() -> None:
     desk = Desk(1, "g0", "g1", "g2", "g3")
     credit = desk.start(1, 1.0)
@@ -209,7 +227,7 @@ def test_priority_class_goes_before_age() -> None:
 
 
 def served(desk: Desk, credit: Credit, count: int) -> list[str]:
-    """Who gets the one slot, answer after answer; everybody goes on wanting."""
+    """Returns the workers that get the one slot, answer after answer; all go on wanting."""
     order = []
     for number in range(2, 2 + count):
         desk.ledger.ended(credit, 1.0)
@@ -269,7 +287,8 @@ def test_strangers_are_one_more_among_workers_that_tell_costs() -> None:
 
 
 def test_slots_that_free_together_go_to_several_workers_in_the_interpolated_order() -> None:
-    """Only the head's age is told, and the youngest's: those between are interpolated, so g0's second goes first."""
+    """Only the ages of the head and of the youngest are sent: those between are interpolated, so g0's second goes
+    first."""
     desk = Desk(3)
     desk.ledger.drain(0.0)
     for worker in ("g0", "g1"):
@@ -611,7 +630,7 @@ def test_a_stranger_and_a_channel_go_by_arrival() -> None:
 
 
 def test_a_stranger_is_of_the_middle_class() -> None:
-    """Who names a higher class goes first, though he came later; who names a lower one goes after it."""
+    """A head of a better class goes first, though it came later; one of a lower class goes after it."""
     for priority, first in ((4, "g0: grant 2:1"), (6, "admit stranger")):
         desk = Desk(1, "g0")
         credit = desk.start(1, 1.0)
@@ -766,3 +785,10 @@ def test_a_thousand_slots_are_dealt_in_lines_of_bounded_length() -> None:
     grants = [command.message for command in desk.ledger.out if isinstance(command, Send)][2:]
     assert [len(encode_message(grant)) < 64 * 1024 for grant in grants] == [True, True, True]
     assert len(desk.channels["g0"].idle) == 2500
+    numbers = [number for grant in grants if isinstance(grant, Grant) for number, _ in grant.credits]
+    assert numbers == list(desk.channels["g0"].idle), "every credit is in one line, in order"
+    desk.said()
+    desk.ledger.resize(0, 1.0)
+    voids = [command.message for command in desk.ledger.out if isinstance(command, Send)][1:]
+    assert [len(void.credits) for void in voids if isinstance(void, Void)] == [1000, 1000, 500]
+    assert [number for void in voids if isinstance(void, Void) for number in void.credits] == numbers

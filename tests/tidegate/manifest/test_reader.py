@@ -54,7 +54,7 @@ def faults(text: str, context: ParseContext) -> list[str]:
 @pytest.mark.parametrize("name", names("bad"))
 def test_a_bad_manifest_is_told_all_its_faults(name: str, context: ParseContext) -> None:
     text, *expected = (FOLDER / "bad" / f"{name}.yaml").read_text(encoding="utf-8").split(MARK)
-    assert expected, "the file says what must be told"
+    assert expected, "the file lists the expected faults"
     assert faults(text, context) == [line.removesuffix("\n") for line in expected]
 
 
@@ -162,9 +162,9 @@ def test_a_grpc_server_that_is_not_ours_takes_no_warm_up(context: ParseContext) 
     (function,) = read(ours, source="m", context=context).functions
     assert function.warmup == "/home/warmup.json"
     theirs = re.sub(r"server: .*", "server: {command: [serve]}\n  port: 9000", ours)
-    (told,) = faults(theirs, context)
-    assert "spec.warmup" in told
-    assert "no such key with protocol: grpc, except for a model or handler" in told
+    (reported,) = faults(theirs, context)
+    assert "spec.warmup" in reported
+    assert "no such key with protocol: grpc, except for a model or handler" in reported
 
 
 @pytest.mark.parametrize("protocol", ["grpc", "http"])
@@ -179,11 +179,11 @@ metadata:
   annotations: {{tidegate.dev/{key}: {"p95" if key == "hedge-after" else "10"}, tidegate.dev/idempotent: "true"}}
 spec: {{protocol: {protocol}, server: {{command: [serve]}}}}
 """
-    told = [str(note) for note in read(text, source="m", context=context).warnings]
+    reported = [str(note) for note in read(text, source="m", context=context).warnings]
     wanted = [
         f"line 5: metadata.annotations.tidegate.dev/{key}: is kept, but has no effect: gRPC calls get no second copy"
     ]
-    assert told == (wanted if protocol == "grpc" else [])
+    assert reported == (wanted if protocol == "grpc" else [])
 
 
 def test_the_initial_scale_follows_the_minimum(context: ParseContext) -> None:
@@ -229,13 +229,13 @@ def test_a_latency_means_the_sla_policy_unless_parameters_are_anothers(context: 
 
 def test_a_rate_to_provide_is_told_to_have_no_effect_where_the_policy_ignores_it(context: ParseContext) -> None:
     flags = {"target-ips": "50", "latency": "200ms"}
-    told = {
+    reported = {
         policy: [
             each.message for each in read(good("smallest"), source="m", context=replace(context, flags=more)).warnings
         ]
         for policy, more in (("smif", flags), ("kpa", flags | {"policy": "kpa"}))
     }
-    assert told == {"smif": [], "kpa": ["is kept, but has no effect: its policy does not read it"]}
+    assert reported == {"smif": [], "kpa": ["is kept, but has no effect: its policy does not read it"]}
 
 
 def test_parameters_of_the_kpa_keep_knatives_texts(context: ParseContext) -> None:
@@ -277,10 +277,10 @@ def test_a_wrong_flag_is_told_as_a_flag_and_once(context: ParseContext) -> None:
     """A manifest that was made from the flags repeats them; the fault is the flag's alone."""
     flags = {"latency": "fast", "drop-after": "3", "latencyy": "1s"}
     text = good("smallest").replace("name: resnet", "name: resnet\n  annotations: {tidegate.dev/latency: fast}")
-    told = faults(text, replace(context, flags=flags))
-    assert told[0].startswith("--latency: got 'fast'; allowed: none, or a duration")
-    assert told[1].startswith("--latencyy: got an unknown annotation 'latencyy'")
-    assert len(told) == 2
+    reported = faults(text, replace(context, flags=flags))
+    assert reported[0].startswith("--latency: got 'fast'; allowed: none, or a duration")
+    assert reported[1].startswith("--latencyy: got an unknown annotation 'latencyy'")
+    assert len(reported) == 2
 
 
 def test_weights_are_of_accelerators_that_the_function_may_use(context: ParseContext) -> None:

@@ -100,9 +100,9 @@ def test_a_window_that_ends_where_it_begins_is_a_fault() -> None:
 
 
 def test_every_fault_of_every_window_is_told_at_once() -> None:
-    with pytest.raises(UnreadableError) as told:
+    with pytest.raises(UnreadableError) as reported:
         scale_windows("x | 1h | UTC | 3; 0 8 * * * | 0s | Mars/Olympus | 0; 1 | 2")
-    words = str(told.value)
+    words = str(reported.value)
     assert all(part in words for part in ("start `x`", "end `0s`", "zone `Mars/Olympus`", "not four parts"))
     for bad in ("0 8 * * * | 1h | ../etc/passwd | 1", "0 8 * * * | 1h | UTC | 0", "0 8 * * * | 1h | UTC | x"):
         with pytest.raises(UnreadableError):

@@ -73,7 +73,7 @@ def test_a_duplicate_key_is_told_with_both_lines_and_the_first_one_holds() -> No
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "reported"),
     [
         ("a: [1, 2\n", "line 2: document: got expected ',' or ']', but got '<stream end>'; allowed: YAML"),
         ("a: 'open\n", "line 2: document: got found unexpected end of stream; allowed: YAML"),
@@ -85,8 +85,8 @@ def test_a_duplicate_key_is_told_with_both_lines_and_the_first_one_holds() -> No
         ("~: b\n", "line 1: document: got nothing; allowed: a key that is a text (merge keys are not supported)"),
     ],
 )
-def test_what_cannot_be_read_has_a_line(text: str, told: str) -> None:
-    assert read(text)[1] == [told]
+def test_what_cannot_be_read_has_a_line(text: str, reported: str) -> None:
+    assert read(text)[1] == [reported]
 
 
 @pytest.mark.parametrize("text", ['a: "\\UFFFFFFFF"', "%YAML " + "9" * 5000 + "\n---\na: 1", "a: \x07", "a: \x00"])
@@ -140,10 +140,10 @@ def test_faults_come_in_the_order_of_lines_and_have_an_end() -> None:
     faults = Faults("file.yaml")
     for line in range(MAX_FAULTS + 20, 0, -1):
         faults.report("a", "b", "c", line)
-    told = faults.error().faults
+    reported = faults.error().faults
     assert len(faults) == MAX_FAULTS + 20
-    assert [fault.line for fault in told[:-1]] == list(range(21, MAX_FAULTS + 21))
-    assert "20 further faults" in str(told[-1])
+    assert [fault.line for fault in reported[:-1]] == list(range(21, MAX_FAULTS + 21))
+    assert "20 further faults" in str(reported[-1])
     with pytest.raises(InvalidInputError, match=r"^file\.yaml\n"):
         faults.raise_any()
 

@@ -1,4 +1,4 @@
-"""What every store promises (tidegate.store.records)."""
+"""The promises of every store (tidegate.store.records)."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

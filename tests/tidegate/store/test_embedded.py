@@ -1,4 +1,4 @@
-"""What is special to the SQLite file: a full disk, a damaged file, its mode."""
+"""The SQLite file: a full disk, a damaged file, its mode."""
 
 import asyncio
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What is special to Redis: it goes, stands still, comes back, refuses; nothing hangs and no change is lost."""
+"""Redis alone: it goes, stands still, comes back, refuses; nothing hangs and no change is lost."""
 
 import asyncio
 import socket

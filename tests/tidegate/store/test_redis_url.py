@@ -1,4 +1,4 @@
-"""The URL of a Redis: what is read from it, and that a bad one is told whole and without its password."""
+"""The URL of a Redis: its parts; a bad one is shown whole except for its password."""
 
 from pathlib import Path
 

@@ -34,6 +34,14 @@ def test_panic_holds_the_size_and_leaves_after_a_calm_stable_window() -> None:
     assert wished == [9] * 10 + [4] * 2, "the leaving tick is still braked: half of nine ready"
 
 
+def test_the_scale_down_delay_is_a_reason_only_while_it_holds_a_larger_size() -> None:
+    policy = KpaPolicy(function(concurrency=1, parameters={"window": "6s", "scale-down-delay": "20s"}), T0, 1)
+    first = policy.decide(seen(T0, 3.0, ready=5), T0)
+    assert "scale_down_delay" not in [r.code for r in first.reasons], "the size is what the load asks for"
+    later = policy.decide(seen(T0 + 1, 0.0, ready=5), T0 + 1)
+    assert "scale_down_delay" in [r.code for r in later.reasons]
+
+
 def test_no_data_is_no_opinion() -> None:
     policy = KpaPolicy(function(), T0, 1)
     wish = policy.decide(seen(T0, 0.0, complete=False), T0)

@@ -149,6 +149,16 @@ def test_what_waits_longer_than_the_target_asks_for_more() -> None:
     assert (crowd.desired, "backlog" in codes(crowd)) == (3, True), "380 too many, to be worked off in ten seconds"
 
 
+def test_a_backlog_counts_without_arrivals_and_by_its_least_part() -> None:
+    alone = SmifPolicy(smif(), T0, 2).decide(seen(T4, ips=0.0, waiting=200, waiting_inferences=200), T0)
+    assert alone.observed["load_ips"] == 18.0, "(200 - 100 x 0.2) in ten seconds, though nothing arrives"
+    assert "sla_load" in codes(alone)
+    small = SmifPolicy(smif(), T0, 2).decide(seen(T4, ips=50.0, waiting=25, waiting_inferences=25), T0)
+    assert small.observed["load_ips"] == 50.5
+    floor = SmifPolicy(smif(target_ips=0.5), T0, 2).decide(seen(T4, ips=0.2), T0)
+    assert floor.observed["load_ips"] == 0.5
+
+
 def test_a_large_backlog_that_stands_asks_for_one_more_whatever_the_arrivals_say() -> None:
     """Batches of 64: the lower bound of 330 a second is far below, although two replicas of 176 are full and late."""
     batches = structs.replace(T4, mu_ips=176.0, rps=5.2, ips=330.0, mean_batch=64.0, busy=2.0, concurrency=2.0)
@@ -235,7 +245,7 @@ def test_a_kind_that_cannot_meet_the_target_stays_until_the_other_is_ready() -> 
 
 
 def test_a_kind_that_cannot_meet_the_target_goes_though_the_others_come_near_it() -> None:
-    """What it serves is late already: it does not stay because the others would come to 80 % of what is left."""
+    """Its answers are late already: it does not stay because the others would come to 80 % of what is left."""
     near = structs.replace(
         V100, ready=1, sampled=1, min_execution_s=0.05, execution_s=0.05, tail_s=0.06, latency_s=0.19, answers=900
     )
@@ -277,6 +287,30 @@ def test_it_does_not_shrink_into_a_miss() -> None:
     assert tight.desired == 3
     assert "scale_in_held" in codes(tight)
     assert hold_for(SmifPolicy(smif(latency_s=0.5), T0, 3), seen(three, ips=60.0), 150)[-1].desired == 2
+
+
+def test_a_refusal_to_shrink_is_a_reason_from_its_first_second_on() -> None:
+    three = structs.replace(IDLE_TWO, ready=3, sampled=3, busy=1.4, concurrency=1.4, latency_s=0.022, tail_s=0.02)
+    wishes = hold_for(SmifPolicy(smif(latency_s=0.025), T0 - SETTLE_S, 3), seen(three, ips=60.0), 130)
+    held = [second for second, wish in enumerate(wishes) if "scale_in_held" in codes(wish)]
+    assert held == list(range(int(SETTLE_S) + 60, 130))
+
+
+def test_a_kind_shrinks_though_the_one_before_it_has_all_its_load() -> None:
+    busy = structs.replace(IDLE_TWO, busy=1.5, concurrency=1.5)
+    spare = structs.replace(IDLE_TWO, accelerator="v100", ready=1, sampled=1, price_per_hour=3.0)
+    wishes = hold_for(SmifPolicy(smif(latency_s=0.5), T0 - SETTLE_S, 3), seen(busy, spare, ips=70.0), 130)
+    assert wishes[-1].groups is not None
+    assert {row.accelerator: row.replicas for row in wishes[-1].groups} == {"t4": 2, "v100": 0}
+
+
+def test_what_was_calm_before_a_sleep_does_not_count_after_it() -> None:
+    policy = SmifPolicy(smif(), T0 - 2 * SETTLE_S, 2)
+    hold_for(policy, seen(IDLE_TWO, ips=10.0), 50)
+    asleep = structs.replace(IDLE_TWO, ready=0, sampled=0, busy=0.0, concurrency=0.0)
+    assert policy.decide(seen(asleep), T0 + 50).desired == 0
+    awake = hold_for(policy, seen(IDLE_TWO, ips=10.0), 60, start=T0 + 51)
+    assert {wish.desired for wish in awake} == {2}
 
 
 def test_a_restart_does_not_shrink_the_fleet() -> None:

@@ -1,4 +1,4 @@
-"""What a smaller fleet would do to the latency, and the memory of misses."""
+"""The latency of a smaller fleet, and the memory of misses."""
 
 import math
 
@@ -97,7 +97,7 @@ def test_calm_remembers_the_most_that_was_wanted() -> None:
 
 
 def slow(kind: SlowGroupHold, now: float, execution_s: float, *, is_guess: bool = False) -> bool:
-    """Whether a kind misses a target of half a second."""
+    """Returns whether a kind misses a target of half a second."""
     return kind.update(now, execution_s, 0.5, is_guess=is_guess) > 0.5
 
 

@@ -9,7 +9,7 @@ import pytest
 from tests.control.cli.test_commands import tidegate
 from tidegate.control.cli.demo.records import Look, Records, by_second, quantile
 from tidegate.control.cli.demo.run import conclude, model_s
-from tidegate.control.views.views import ColdStartView
+from tidegate.control.views.functions import ColdStartView
 from tidegate.loadgen.clients.outcomes import RequestOutcome
 from tidegate.loadgen.reports.demo_page import render
 from tidegate.records.replica_state import ColdStartPhases

@@ -29,7 +29,7 @@ def scanned(pieces: list[bytes]) -> FoundMembers | Rejected:
     return scan.end() or scan.found
 
 
-def told(found: FoundMembers | Rejected) -> object:
+def facts(found: FoundMembers | Rejected) -> object:
     """Returns the comparable part; of a refusal only that it is one: the split decides which of two faults is seen
     first."""
     if type(found) is Rejected:
@@ -90,7 +90,7 @@ def bodies(draw: st.DrawFn) -> tuple[bytes, list[tuple[str, Any]]]:
 def test_what_json_says_however_it_is_cut(case: tuple[bytes, list[tuple[str, Any]]], cuts: bytes) -> None:
     body, pairs = case
     found = scanned([body])
-    assert told(found) == told(scanned(cut(body, cuts))) == told(read_object(body, KEYS))
+    assert facts(found) == facts(scanned(cut(body, cuts))) == facts(read_object(body, KEYS))
     wanted = expected(pairs)
     if type(found) is Rejected:
         assert wanted == "refused"
@@ -117,7 +117,7 @@ _PIECES = st.sampled_from(
 def test_any_bytes_however_they_are_cut(tail: bytes, opened: bool, cuts: bytes) -> None:
     body = b'{"model":' + tail if opened else tail
     found = scanned([body])
-    assert told(found) == told(scanned(cut(body, cuts))) == told(read_object(body, KEYS))
+    assert facts(found) == facts(scanned(cut(body, cuts))) == facts(read_object(body, KEYS))
     try:
         theirs = json.loads(body.decode())
     except ValueError:

@@ -76,7 +76,7 @@ def test_only_the_beginning_is_looked_at() -> None:
     assert peek_infer(late[:4096]) == Infer(b"", 0)
     assert peek_infer(late) == Infer(b"", 0)
     assert peek_infer(call(part(7, bytes(4084)), part(1, b"resnet"))) == Infer(b"", 0), "half a name is none"
-    assert peek_infer(b"\0\xff\xff\xff\xff" + INFER[5:]) == Infer(b"resnet", 8), "a length that nobody will send"
+    assert peek_infer(b"\0\xff\xff\xff\xff" + INFER[5:]) == Infer(b"resnet", 8), "an impossible length"
 
 
 @given(st.binary(max_size=200), st.booleans())

@@ -59,7 +59,7 @@ ASKED = [
 ]  # fmt: skip
 
 
-def told(head: RequestHead | Rejected | None) -> object:
+def facts(head: RequestHead | Rejected | None) -> object:
     """Returns all properties of a head."""
     if type(head) is not RequestHead:
         return None if head is None else head.status
@@ -98,7 +98,7 @@ def test_both_ways_agree(
     for at in (0, 7):
         head = parse_request(b"x" * at + data, at, RULES[rules])
         general = parse_any_request(b"x" * at + data, at, RULES[rules])
-        assert told(head) == told(general)
+        assert facts(head) == facts(general)
         if type(head) is RequestHead and type(general) is RequestHead and general.plain:
             assert head.plain
 

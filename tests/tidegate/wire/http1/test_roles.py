@@ -23,7 +23,7 @@ def server(body_bytes: int = 1 << 20) -> H1Server:
     return H1Server(HeadRules(), body_bytes)
 
 
-class Heard:
+class SeenRequests:
     """The events of a server that answers each request as soon as it is whole."""
 
     def __init__(self, engine: H1Server) -> None:
@@ -49,14 +49,14 @@ class Heard:
 def test_a_request_is_the_same_however_it_is_cut(message: bytes) -> None:
     body = b"" if message is GET else b"hello"
     for cut in range(1, len(message)):
-        heard = Heard(server())
-        heard.receive(message[:cut])
-        heard.receive(message[cut:])
-        assert [text for _, text in heard.requests] == [body], cut
-    heard = Heard(server())
+        seen = SeenRequests(server())
+        seen.receive(message[:cut])
+        seen.receive(message[cut:])
+        assert [text for _, text in seen.requests] == [body], cut
+    seen = SeenRequests(server())
     for byte in message:
-        heard.receive(bytes([byte]))
-    assert [text for _, text in heard.requests] == [body]
+        seen.receive(bytes([byte]))
+    assert [text for _, text in seen.requests] == [body]
 
 
 def test_a_small_complete_message_is_one_event() -> None:
@@ -67,10 +67,10 @@ def test_a_small_complete_message_is_one_event() -> None:
 
 
 def test_a_thousand_pipelined_requests_are_answered_in_order() -> None:
-    heard = Heard(server())
-    heard.receive(b"".join(b"GET /%d HTTP/1.1\r\nHost: a\r\n\r\n" % number for number in range(1000)))
-    assert [target for target, _ in heard.requests] == [b"/%d" % number for number in range(1000)]
-    assert heard.engine.pending == 0
+    seen = SeenRequests(server())
+    seen.receive(b"".join(b"GET /%d HTTP/1.1\r\nHost: a\r\n\r\n" % number for number in range(1000)))
+    assert [target for target, _ in seen.requests] == [b"/%d" % number for number in range(1000)]
+    assert seen.engine.pending == 0
 
 
 def test_the_next_request_waits_for_the_answer() -> None:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.tidegate.wire.http1.test_plain import OURS, RULES, TRACE, told
+from tests.tidegate.wire.http1.test_plain import OURS, RULES, TRACE, facts
 from tidegate.wire.http1.request_head import RequestHead, parse_any_request, parse_request
 from tidegate.wire.http1.server import H1Server
 from tidegate.wire.http1.template import Templates
@@ -60,7 +60,7 @@ def test_a_gateways_own_fields_are_read_and_cut_out(less: bytes) -> None:
     assert found is not None
     assert type(general) is RequestHead
     assert found.internal == general.internal
-    assert told(found) == told(general)
+    assert facts(found) == facts(general)
 
 
 def _compare(data: bytes, rules: str, first: bytes = FIRST) -> None:
@@ -72,7 +72,7 @@ def _compare(data: bytes, rules: str, first: bytes = FIRST) -> None:
         text = b"x" * at + data + rest
         found = template.read(text, at)
         if found is not None:
-            assert told(found) == told(parse_any_request(text, at, RULES[rules]))
+            assert facts(found) == facts(parse_any_request(text, at, RULES[rules]))
             assert found.plain is head.plain
 
 
@@ -92,7 +92,7 @@ def test_other_values_are_like_it(old: bytes, new: bytes) -> None:
     assert template is not None
     found = template.read(FIRST.replace(old, new) + b"more", 0)
     assert found is not None
-    assert told(found) == told(parse_any_request(FIRST.replace(old, new), 0, RULES["stranger"]))
+    assert facts(found) == facts(parse_any_request(FIRST.replace(old, new), 0, RULES["stranger"]))
 
 
 @pytest.mark.parametrize(

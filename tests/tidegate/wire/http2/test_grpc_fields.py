@@ -57,8 +57,8 @@ def test_a_long_message_is_cut_between_two_characters(letter: str, before: str) 
     """Clients of gRPC accept 8 KB of metadata for sure, and report another status if there is more."""
     coded = grpc_fields.encode_message(before + letter * 9000)
     assert 4080 <= len(coded) <= 4096
-    told = grpc_fields.decode_message(coded)
-    assert told == before + letter * (len(told) - len(before) - 3) + "..."
+    decoded = grpc_fields.decode_message(coded)
+    assert decoded == before + letter * (len(decoded) - len(before) - 3) + "..."
 
 
 def test_a_message_that_is_no_text_is_told_as_far_as_it_is() -> None:
@@ -79,6 +79,6 @@ def test_an_answer_that_is_only_a_status() -> None:
 def test_a_message_with_spaces_at_its_ends_is_a_field_of_http2() -> None:
     for text in ("no key: ", "  both  ", " ", "\tcafé "):
         block = Reader(Blocks(RESPONSE)).read(grpc_fields.trailers_only(5, text))
-        told = block.get(b"grpc-message")
-        assert told is not None and told == told.strip()
-        assert grpc_fields.decode_message(told) == text
+        decoded = block.get(b"grpc-message")
+        assert decoded is not None and decoded == decoded.strip()
+        assert grpc_fields.decode_message(decoded) == text

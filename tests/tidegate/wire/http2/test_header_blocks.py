@@ -111,7 +111,7 @@ TRIMMED = [(b"x-a", b"a b"), (b"x-none", b""), (b"x-b", b"1")]
 def test_whitespace_around_the_values_of_a_call_is_taken_off(times: int) -> None:
     """Also if the same bytes, or such a beginning, occur again."""
     reader, answers = Reader(Blocks(REQUEST)), Reader(Blocks(RESPONSE))
-    head, told = [(b":status", b"200")], [(b"grpc-message", b"%09%20no key:%20")]
+    head, encoded = [(b":status", b"200")], [(b"grpc-message", b"%09%20no key:%20")]
     for number in range(times):
         more = [(b"x-number", b"%d" % number)]
         found = reader.read(written([*CALL, *SPACED, *more]))
@@ -121,7 +121,7 @@ def test_whitespace_around_the_values_of_a_call_is_taken_off(times: int) -> None
         assert (found.fault, found.outgoing) == ("", written([*head, *TRIMMED, *more]))
         message = [(b"grpc-message", b"\t no key: ")]
         found = answers.read(written([*message, *SPACED, *more]), is_trailer=True)
-        assert (found.fault, found.outgoing) == ("", written([*told, *TRIMMED, *more]))
+        assert (found.fault, found.outgoing) == ("", written([*encoded, *TRIMMED, *more]))
 
 
 @pytest.mark.parametrize(

@@ -71,7 +71,7 @@ class Link:
                 self._serve(piece)
             for piece in self._pieces(self.proxy.server.take() + b"".join(down)):
                 moved = True
-                self._hear(piece)
+                self._receive(piece)
 
     def _serve(self, data: bytes) -> None:
         for event in self.server.receive_data(data):
@@ -100,7 +100,7 @@ class Link:
             self.done.discard(number)
             self.server.send_headers(number, TRAILER, end_stream=True)
 
-    def _hear(self, data: bytes) -> None:
+    def _receive(self, data: bytes) -> None:
         for event in self.client.receive_data(data):
             if isinstance(event, ResponseReceived):
                 self.heads[event.stream_id] = list(event.headers)

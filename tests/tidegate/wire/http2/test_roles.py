@@ -65,13 +65,13 @@ class Pair:
 
     def exchange(self) -> tuple[list[Said], list[Said]]:
         """Carries bytes until both are silent; returns the events of client and server."""
-        heard: tuple[list[Said], list[Said]] = ([], [])
+        events: tuple[list[Said], list[Said]] = ([], [])
         while True:
             to_server, to_client = self.client.take(), self.server.take()
             if not to_server and not to_client:
-                return heard
-            heard[1].extend(said(self.server.receive(to_server, self.now)))
-            heard[0].extend(said(self.client.receive(to_client, self.now)))
+                return events
+            events[1].extend(said(self.server.receive(to_server, self.now)))
+            events[0].extend(said(self.client.receive(to_client, self.now)))
 
 
 def ready_server(*settings_: tuple[int, int]) -> H2Server:
@@ -345,10 +345,10 @@ def test_any_split_means_the_same(data: st.DataObject) -> None:
     cuts = sorted(data.draw(st.lists(st.integers(0, len(sent)), max_size=40)))
     whole, cut = H2Server(Blocks(REQUEST)), H2Server(Blocks(REQUEST))
     expected = _joined(said(whole.receive(sent, 0.0)))
-    heard: list[Said] = []
+    events: list[Said] = []
     for start, end in zip([0, *cuts], [*cuts, len(sent)], strict=True):
-        heard += said(cut.receive(sent[start:end], 0.0))
-    assert _joined(heard) == expected
+        events += said(cut.receive(sent[start:end], 0.0))
+    assert _joined(events) == expected
     assert len(expected) == 8
     assert cut.take() == whole.take()
     assert not cut.is_head_due

@@ -152,7 +152,7 @@ def test_a_list_that_the_front_door_lets_pass_is_taken_with_what_it_adds(first: 
         return (Reader(Blocks(REQUEST, read_tail=read_call_tail)) if first else two()[0]).read(first + block)
 
     assert not read(front).is_large
-    assert read(front + forwarded).is_large, "nobody vouches for it"
+    assert read(front + forwarded).is_large, "no proxy of this deployment sent it"
     found = read(front + forwarded + TAIL)
     assert not found.is_large and found.get(b"tidegate-token") == b"secret"
     assert read(front + literal(b"x-more", b"v" * 1600) + TAIL).is_large, "what we add has a bound, too"

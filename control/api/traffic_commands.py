@@ -1,74 +1,82 @@
-"""Traffic as people steer it: splits by hand, rollback, rollouts. Checks what is asked, all faults at once."""
+"""Commands of operators about a function's traffic: splits by hand, rollback, rollouts.
 
-from collections.abc import Mapping
+Each command is checked first; all its faults are reported together.
+"""
+
+from collections.abc import Callable, Mapping
 from typing import Final
 
-from tidegate.control.api.service import RefusedError, UnknownFunctionError
-from tidegate.control.rounds.round import Round
-from tidegate.control.state.registry import Deployed, Registry, RevisionRecord
-from tidegate.control.views.views import (
-    RollbackRequest,
-    RolloutAction,
-    RolloutRequest,
-    RolloutView,
-    ShadowView,
-    SharePart,
-    SplitRequest,
-    SplitView,
-    WindowView,
-)
+from tidegate.clock import Clock
+from tidegate.control.api.describe import FunctionViews
+from tidegate.control.api.errors import RefusedError, UnknownFunctionError
+from tidegate.control.rounds.publisher import Publisher
+from tidegate.control.rounds.rollouts import Rollouts
+from tidegate.control.rounds.world import World
+from tidegate.control.state.registry import Deployed, RevisionRecord
+from tidegate.control.views.functions import RolloutView, SharePart, SplitView
+from tidegate.control.views.requests import RollbackRequest, RolloutAction, RolloutRequest, SplitRequest
 from tidegate.errors import Fault, InvalidInputError
-from tidegate.histogram import quantile
 from tidegate.manifest.annotations import ROLLOUT
-from tidegate.records.gateway_sample import ShadowSeen
-from tidegate.records.rollout import Phase, Rollout, RolloutPlan, Strategy
+from tidegate.records.rollout import Phase, Rollout, RolloutPlan
 from tidegate.schema.rows import NAME, Text, assemble
 from tidegate.schema.units import UnreadableError
+from tidegate.traffic.stages import begun, ended, paused, resumed
 
 SUM: Final = 100.0
 SUM_TOLERANCE: Final = 0.005
 TAG: Final = Text(NAME, "a DNS label: 1 to 63 of a-z, 0-9 and -, neither end a -")
 LABEL: Final = 63
-"""Most characters of one part of a host's name."""
+"""Largest number of characters in one label of a host name."""
 
 
-class Steering:
-    """Carries out what people ask of a function's traffic."""
+class TrafficCommands:
+    """Checks and carries out the commands. ``soon`` runs the next round at once."""
 
-    def __init__(self, world: Round) -> None:
-        self._round = world
-
-    @property
-    def _registry(self) -> Registry:
-        return self._round.registry
+    def __init__(
+        self,
+        *,
+        world: World,
+        publisher: Publisher,
+        rollouts: Rollouts,
+        views: FunctionViews,
+        clock: Clock,
+        soon: Callable[[], None],
+    ) -> None:
+        self._world = world
+        self._registry = world.registry
+        self._publisher = publisher
+        self._rollouts = rollouts
+        self._views = views
+        self._clock = clock
+        self._soon = soon
 
     # --- splits by hand ---
 
     def split(self, name: str) -> SplitView:
         deployed = self._deployed(name)
-        parts = tuple(
+        shares = tuple(
             SharePart(
                 revision=each.id,
                 percent=each.percent,
                 tags=each.tags,
                 shadow_percent=each.shadow_percent,
-                ready=self._round.is_ready(each.id),
+                ready=self._world.is_ready(each.id),
             )
-            for each in sorted(self._round.tracked(name), key=lambda each: -each.percent)
+            for each in sorted(self._world.tracked(name), key=lambda each: -each.percent)
         )
         kept = tuple(each.revision.id for each in self._registry.numbers(name).values())
         candidate = None if deployed.candidate is None else deployed.candidate.revision.id
         return SplitView(
             function=name,
             is_pinned=bool(deployed.split),
-            parts=parts,
+            parts=shares,
             kept=kept,
             candidate=candidate,
             is_returning=deployed.is_returning,
         )
 
     async def set_split(self, name: str, request: SplitRequest) -> SplitView:
-        """Percents and tags by hand. Raises InvalidInputError, StoreError."""
+        """Sets percents and tags by hand. Raises InvalidInputError, StoreError."""
         deployed = self._deployed(name)
         faults: list[Fault] = []
         split = self._percents(deployed, request, faults)
@@ -88,12 +96,12 @@ class Steering:
             faults.append(Fault("request", "nothing", "a split, tags, or to follow the newest revision"))
         if faults:
             raise InvalidInputError("traffic", faults)
-        now = self._round.clock.now()
+        now = self._clock.now()
         if request.follow:
             await self._registry.follow(name, now)
         if split is not None or tags != deployed.tags:
             await self._registry.split(name, split, tags, now)
-        await self._round.rollouts.taken_up(name)
+        await self._take_up(name)
         return self.split(name)
 
     def _percents(self, deployed: Deployed, request: SplitRequest, faults: list[Fault]) -> Mapping[int, float] | None:
@@ -116,7 +124,7 @@ class Steering:
     # --- rollback ---
 
     async def rollback(self, name: str, request: RollbackRequest) -> SplitView:
-        """Back to an earlier revision. Raises InvalidInputError, RefusedError, StoreError."""
+        """Returns the traffic to an earlier revision. Raises InvalidInputError, RefusedError, StoreError."""
         deployed = self._deployed(name)
         faults: list[Fault] = []
         if request.to is not None:
@@ -132,20 +140,20 @@ class Steering:
             raise InvalidInputError("rollback", faults)
         rolling = deployed.rolling
         over = None if rolling is None else self._ended(rolling, Phase.ABORTED, "rolled back by hand")
-        await self._registry.give_back(name, record.number, self._round.clock.now(), over)
+        await self._registry.give_back(name, record.number, self._clock.now(), over)
         if over is not None:
-            self._round.rollouts.rolled(deployed, over)
-        await self._round.rollouts.taken_up(name)
+            self._rollouts.changed(deployed, over)
+        await self._take_up(name)
         return self.split(name)
 
     # --- rollouts ---
 
     def rollout(self, name: str) -> RolloutView:
-        """The rollout under way, or the last one. Raises RefusedError where there was none."""
+        """Returns the rollout under way, or the last one. Raises RefusedError if there was none."""
         deployed = self._deployed(name)
         if deployed.rollout is None:
             raise RefusedError(f"no revision of {name} has been rolled out step by step yet")
-        return view_of(self._round, deployed, deployed.rollout)
+        return self._views.rollout(deployed, deployed.rollout)
 
     async def change_rollout(self, name: str, request: RolloutRequest) -> RolloutView:
         """Raises InvalidInputError, RefusedError, StoreError."""
@@ -155,13 +163,11 @@ class Steering:
         else:
             after = self._acted(deployed, request.action)
             await self._registry.steer(name, after)
-            self._round.rollouts.rolled(deployed, after)
-        await self._round.rollouts.taken_up(name)
+            self._rollouts.changed(deployed, after)
+        await self._take_up(name)
         return self.rollout(name)
 
     async def _begin(self, deployed: Deployed, request: RolloutRequest) -> None:
-        from tidegate.traffic.stages import begun
-
         faults: list[Fault] = []
         plan = _plan(request.plan, faults)
         named = deployed.latest if request.to is None else self._revision(deployed, request.to, "to", faults)
@@ -173,24 +179,22 @@ class Steering:
                 Fault("to", named.revision.id, f"another revision than this one, which serves: {self._kept(deployed)}")
             )
         if len(deployed.split) > 1:
-            told = "a function whose traffic one revision has: `tidegate traffic NAME --to REVISION=100` first"
-            faults.append(Fault("function", f"{deployed.name}, split by hand", told))
+            allowed = "a function whose traffic one revision has: `tidegate traffic NAME --to REVISION=100` first"
+            faults.append(Fault("function", f"{deployed.name}, split by hand", allowed))
         if faults or named is None or plan is None:
             raise InvalidInputError("rollout", faults)
-        now = self._round.clock.now()
+        now = self._clock.now()
         fresh = Rollout(candidate=named.number, base=deployed.current.number, plan=plan, began_at=now)
         await self._registry.begin(deployed.name, begun(fresh, deployed.rolling, now))
 
     def _acted(self, deployed: Deployed, action: RolloutAction) -> Rollout:
-        from tidegate.traffic.stages import paused, resumed
-
-        rolling, now = deployed.rolling, self._round.clock.now()
+        rolling, now = deployed.rolling, self._clock.now()
         if rolling is None or deployed.candidate is None:
             raise RefusedError(f"no rollout of {deployed.name} is under way")
         id_ = deployed.candidate.revision.id
         match action:
             case RolloutAction.PROMOTE:
-                if not self._round.is_ready(id_):
+                if not self._world.is_ready(id_):
                     raise RefusedError(f"{id_} has no ready replica yet: all requests would wait for it")
                 return self._ended(rolling, Phase.PROMOTED, "promoted by hand")
             case RolloutAction.ABORT:
@@ -203,11 +207,14 @@ class Steering:
                 raise RefusedError(f"the rollout of {id_} is {rolling.phase}: it cannot {action}")
 
     def _ended(self, rolling: Rollout, phase: Phase, why: str) -> Rollout:
-        from tidegate.traffic.stages import ended
+        return ended(rolling, phase, self._clock.now(), phase.value, why)
 
-        return ended(rolling, phase, self._round.clock.now(), phase.value, why)
+    # --- parts ---
 
-    # --- small things ---
+    async def _take_up(self, name: str) -> None:
+        await self._rollouts.take_up(name)
+        self._soon()
+        self._publisher.announce()
 
     def _deployed(self, name: str) -> Deployed:
         deployed = self._registry.get(name)
@@ -216,7 +223,7 @@ class Steering:
         return deployed
 
     def _revision(self, deployed: Deployed, text: str, where: str, faults: list[Fault]) -> RevisionRecord | None:
-        """A kept revision by id, number or tag."""
+        """Returns a kept revision by id, number or tag; adds a fault and returns None if there is none."""
         numbers = self._registry.numbers(deployed.name)
         if text in deployed.tags:
             return numbers[deployed.tags[text]]
@@ -230,11 +237,12 @@ class Steering:
         return ", ".join(each.revision.id for _, each in sorted(self._registry.numbers(deployed.name).items()))
 
     def __repr__(self) -> str:
-        return f"<Steering of {self._round!r}>"
+        return f"<TrafficCommands of {self._world!r}>"
 
 
 def _allowed(tag: str, function: str) -> str | None:
-    """What a tag may be where this one may not; None: it may. A number or a revision's id would hide that revision."""
+    """Returns the allowed values if this tag is not one of them, else None. A number or a revision's id would hide that
+    revision."""
     try:
         TAG.read(tag)
     except UnreadableError:
@@ -247,7 +255,7 @@ def _allowed(tag: str, function: str) -> str | None:
 
 
 def _plan(texts: Mapping[str, str], faults: list[Fault]) -> RolloutPlan | None:
-    """A plan from annotations without prefix, as a manifest gives them."""
+    """Reads a plan from annotations without prefix, as in a manifest; adds faults and returns None if it cannot."""
     rows, values = {row.key: row for row in ROLLOUT}, {}
     before = len(faults)
     for key, text in texts.items():
@@ -264,53 +272,8 @@ def _plan(texts: Mapping[str, str], faults: list[Fault]) -> RolloutPlan | None:
     plan: RolloutPlan = assemble(RolloutPlan(), values)
     ways = sum((bool(plan.canary_steps), plan.shadow_percent > 0, plan.duration_s > 0))
     if ways != 1 or ("canary-window" in texts and not plan.canary_steps):
-        told = "exactly one of canary-steps (with canary-window), rollout-duration above 0s, shadow-percent above 0"
+        allowed = "exactly one of canary-steps (with canary-window), rollout-duration above 0s, shadow-percent above 0"
         given = ", ".join(f"{key} {text}" for key, text in texts.items())
-        faults.append(Fault("plan", given or "nothing", told))
+        faults.append(Fault("plan", given or "nothing", allowed))
         return None
     return plan
-
-
-def view_of(world: Round, deployed: Deployed, rollout: Rollout) -> RolloutView:
-    """A rollout for people."""
-    id_ = f"{deployed.name}-{rollout.candidate:05d}"
-    now, tallies = world.clock.now(), world.rollouts.tallies(deployed.name)
-    left_s = max(0.0, rollout.since + rollout.plan.canary_window_s - now)
-    is_judged = rollout.strategy is Strategy.CANARY and rollout.phase is Phase.RUNNING
-    tracked = world.find(id_)
-    new, old = (None, None) if tallies is None else (WindowView.of(tallies[0]), WindowView.of(tallies[1]))
-    shadow = world.meter.shadow(id_)
-    return RolloutView(
-        function=deployed.name,
-        strategy=rollout.strategy,
-        phase=rollout.phase,
-        candidate=id_,
-        base=f"{deployed.name}-{rollout.base:05d}",
-        percent=0.0 if tracked is None else tracked.percent,
-        steps=rollout.plan.canary_steps,
-        step=rollout.step + 1 if rollout.plan.canary_steps else 0,
-        window_s=rollout.plan.canary_window_s if rollout.plan.canary_steps else None,
-        window_left_s=left_s if is_judged else None,
-        duration_s=rollout.plan.duration_s or None,
-        shadow_percent=rollout.plan.shadow_percent,
-        verdict=rollout.verdict,
-        new=new if rollout.strategy is Strategy.CANARY else None,
-        old=old if rollout.strategy is Strategy.CANARY else None,
-        shadow=_shadow(shadow) if rollout.strategy is Strategy.SHADOW else None,
-        began_at=rollout.began_at,
-        events=rollout.events,
-    )
-
-
-def _shadow(seen: ShadowSeen) -> ShadowView:
-    return ShadowView(
-        requests=seen.requests,
-        skipped=seen.skipped,
-        failed=seen.failed,
-        status_differs=seen.status_differs,
-        output_differs=seen.output_differs,
-        p50_s=quantile(seen.latency, 0.5),
-        p98_s=quantile(seen.latency, 0.98),
-        served_p50_s=quantile(seen.served_latency, 0.5),
-        served_p98_s=quantile(seen.served_latency, 0.98),
-    )

@@ -1,36 +1,43 @@
-"""What the control process learns of groups and keeps: service rates and concurrency limits.
+"""Learns and keeps the service rates and concurrency limits of groups.
 
 The cores are ``tidegate.autoscaler.measure.rates``, ``tidegate.autoscaler.profiles.tuning`` and
-``tidegate.autoscaler.profiles.learnt``; this file carries samples to them, orders to queue_proxies and records to the
+``tidegate.autoscaler.profiles.learnt``. This file carries samples to them, limits to queue_proxies and records to the
 store.
 
-Limits (``concurrency: auto``): once a second each ready replica that works with another limit than its group's is told.
-A replica that has just become ready is told at once.
+Limits (``concurrency: auto``): once a second, each ready replica with another limit than its group's is sent that
+limit. A replica that has just become ready is sent it at once.
 
-Profiles: written in turn, so that each function's is at most ``KEPT_EVERY_S`` old, and all at the end. A store that
-fails costs what was learnt since, no serving.
+Profiles: written in turn, so that each function's is at most ``KEPT_EVERY_S`` old, and all at the end. If the store
+fails, what was learnt since is lost; serving goes on.
 """
 
 import asyncio
 import math
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
+from tidegate.autoscaler.autoscaler import Autoscaler
+from tidegate.autoscaler.profiles.admission import Kind
+from tidegate.autoscaler.profiles.learnt import (
+    LearntFunction,
+    LearntProfile,
+    floor_of,
+    identity,
+    merged,
+    rate_of,
+)
+from tidegate.autoscaler.profiles.learnt import found as profile_for
+from tidegate.autoscaler.profiles.tuning import LimitNow, Tuners
 from tidegate.clock import Clock
 from tidegate.control.workers.links import LinkError
+from tidegate.deploy.backend import Backend, ReplicaStatus
+from tidegate.deploy.environment import is_shipped
 from tidegate.function import Revision
 from tidegate.records.codec import CodecError, decode, encode
 from tidegate.records.decision import Reason
 from tidegate.records.replica_sample import ReplicaSample
 from tidegate.store.records import Store, StoreError
-
-if TYPE_CHECKING:
-    from tidegate.autoscaler.autoscaler import Autoscaler
-    from tidegate.autoscaler.profiles.admission import Kind
-    from tidegate.autoscaler.profiles.learnt import LearntFunction, LearntProfile
-    from tidegate.autoscaler.profiles.tuning import LimitNow
-    from tidegate.deploy.backend import Backend, ReplicaStatus
 
 KEPT_EVERY_S: Final = 30.0
 
@@ -42,13 +49,12 @@ class AdminEndpoint(Protocol):
 
 
 class LearnedProfiles:
-    """For all revisions. :meth:`load` first, :meth:`close` last; in between :meth:`measured` and :meth:`turn`."""
+    """The learnt rates and limits of all revisions. :meth:`load` first, :meth:`close` last; in between :meth:`measured`
+    and :meth:`review`."""
 
     def __init__(
-        self, *, autoscaler: "Autoscaler", backend: "Backend", clock: Clock, store: Store | None = None, epoch: int = 0
+        self, *, autoscaler: Autoscaler, backend: Backend, clock: Clock, store: Store | None = None, epoch: int = 0
     ) -> None:
-        from tidegate.autoscaler.profiles.tuning import Tuners
-
         self._autoscaler = autoscaler
         self._backend = backend
         self._clock = clock
@@ -60,15 +66,13 @@ class LearnedProfiles:
         self._priors: dict[tuple[str, str], float] = {}
         self._of_function: dict[str, dict[str, Revision]] = {}
         self._due: list[str] = []
-        """Functions to be looked at, the next one last."""
+        """Functions to be looked at; the next one is the last."""
         self._unsaved: set[str] = set()
-        """Functions of which more is known than is written down."""
+        """Functions with knowledge that is not written down."""
         self._again_at = clock.now() + KEPT_EVERY_S
 
     async def load(self) -> None:
-        """Reads what earlier processes have learnt; a record that cannot be read is forgotten."""
-        from tidegate.autoscaler.profiles.learnt import LearntFunction
-
+        """Reads what earlier processes have learnt; skips records that cannot be read."""
         if self._store is None:
             return
         for record in await self._store.list("learnt/"):
@@ -79,17 +83,15 @@ class LearnedProfiles:
     # --- revisions
 
     def track(self, revision: Revision) -> None:
-        """A revision comes under control: it starts from what is known of its model, or of the revision before."""
-        from tidegate.autoscaler.profiles.learnt import LearntFunction, found, identity, rate_of
-
+        """Begins a revision with what is known of its model, or of the revision before."""
         name = revision.function.name
         self._revisions[revision.id] = revision
         self._of_function.setdefault(name, {})[revision.id] = revision
         self._keep(name)
         known = self._kept.get(name, LearntFunction(function=name))
         for accelerator in self._backend.devices():
-            told = identity(revision.function, accelerator)
-            profile, is_own = found(known, told, accelerator.name, _share(revision))
+            identity_ = identity(revision.function, accelerator)
+            profile, is_own = profile_for(known, identity_, accelerator.name, _share(revision))
             if profile is None:
                 continue
             if is_own:
@@ -100,7 +102,7 @@ class LearnedProfiles:
                 self._tuners.restore(revision.id, accelerator.name, profile.limit)
 
     def forget(self, revision: str) -> None:
-        """Nothing of it is left; what was learnt of it stays for the next one."""
+        """Ends a revision that has no replicas left; what was learnt of it stays for the next one."""
         gone = self._revisions.get(revision)
         if gone is not None:
             name = gone.function.name
@@ -114,23 +116,22 @@ class LearnedProfiles:
     # --- what is known
 
     def mu_ips(self, revision: str, accelerator: str) -> float | None:
-        """The rate of one replica: learnt at its limit, else that of the revision before; None: neither."""
+        """Returns the rate of one replica: learnt at its limit, else that of the revision before; None if neither is
+        known."""
         learnt = self._autoscaler.mu_ips(revision, accelerator)
         return self._priors.get((revision, accelerator)) if learnt is None else learnt
 
     def prior_ips(self, revision: str, accelerator: str) -> float | None:
-        """The rate that the revision before had there."""
+        """Returns the rate of the revision before on that accelerator."""
         return self._priors.get((revision, accelerator))
 
-    def limit(self, revision: str, accelerator: str) -> "LimitNow | None":
-        """The learnt limit; None where the function gives one, or nothing is known."""
+    def limit(self, revision: str, accelerator: str) -> LimitNow | None:
+        """Returns the learnt limit; None if the function states one, or nothing is known."""
         return self._tuners.limit(revision, accelerator)
 
-    def kinds(self, revision: Revision) -> "list[Kind]":
-        """What is known of a revision that is to be deployed, for each accelerator that it may use, cheapest first."""
-        from tidegate.autoscaler.profiles.admission import Kind
-        from tidegate.autoscaler.profiles.learnt import LearntFunction, floor_of, found, identity, rate_of
-
+    def kinds(self, revision: Revision) -> list[Kind]:
+        """Returns what is known of a revision before its deploy, for each accelerator that it may use, cheapest
+        first."""
         name = revision.function.name
         self._keep(name)
         known = self._kept.get(name, LearntFunction(function=name))
@@ -138,8 +139,8 @@ class LearnedProfiles:
         kinds = []
         for accelerator, room in self._backend.room(revision).items():
             device = devices[accelerator]
-            told = identity(revision.function, device)
-            profile, is_own = found(known, told, accelerator, _share(revision))
+            identity_ = identity(revision.function, device)
+            profile, is_own = profile_for(known, identity_, accelerator, _share(revision))
             kinds.append(
                 Kind(
                     accelerator=device,
@@ -154,9 +155,7 @@ class LearnedProfiles:
     # --- the second
 
     def measured(self, before: ReplicaSample | None, sample: ReplicaSample, accelerator: str) -> None:
-        """A sample of a replica, and the one before of the same life."""
-        from tidegate.deploy.environment import is_shipped
-
+        """Takes a sample of a replica, and the one before of the same incarnation."""
         revision = self._revisions.get(sample.revision)
         if revision is None:
             return
@@ -167,19 +166,19 @@ class LearnedProfiles:
         if before is not None:
             self._tuners.measured(before, sample, accelerator)
 
-    async def turn(self, now: float, waiting: Mapping[str, int]) -> None:
-        """After the samples of a second: new limits, with their reasons in the decision log, and one part of what is to
-        be written down."""
+    async def review(self, now: float, waiting: Mapping[str, int]) -> None:
+        """Sets new limits after the samples of a second, with their reasons in the decision log, and writes down a part
+        of what was learnt."""
         for move in self._tuners.turn(now, waiting):
-            told = Reason(code=move.reason.code, detail=f"{move.accelerator}: {move.reason.detail}")
-            self._autoscaler.add_reason(move.revision, told)
+            why = Reason(code=move.reason.code, detail=f"{move.accelerator}: {move.reason.detail}")
+            self._autoscaler.add_reason(move.revision, why)
             self._due.append(self._revisions[move.revision].function.name)
         await self._write(max(1, math.ceil(len(self._of_function) / KEPT_EVERY_S)))
 
     def orders(
-        self, replicas: "Iterable[ReplicaStatus]", samples: Mapping[str, ReplicaSample]
-    ) -> "list[tuple[ReplicaStatus, int]]":
-        """Replicas that work with another limit than their group's."""
+        self, replicas: Iterable[ReplicaStatus], samples: Mapping[str, ReplicaSample]
+    ) -> list[tuple[ReplicaStatus, int]]:
+        """Returns the replicas that work with another limit than their group's, with that limit."""
         found = []
         for each in replicas:
             limit = self._tuners.limit(each.revision, each.accelerator)
@@ -189,10 +188,11 @@ class LearnedProfiles:
                 found.append((each, limit.limit))
         return found
 
-    async def order(self, teller: AdminEndpoint, limit: int) -> None:
-        """Tells a replica its limit. One that is away, or has heard of a newer control process, is told again."""
+    async def order(self, endpoint: AdminEndpoint, limit: int) -> None:
+        """Sends a replica its limit. One that does not answer, or has seen a newer control process, is sent it again
+        later."""
         with suppress(LinkError):
-            await teller.post("/limit", encode({"limit": limit, "epoch": self._epoch}))
+            await endpoint.post("/limit", encode({"limit": limit, "epoch": self._epoch}))
 
     # --- what is kept
 
@@ -202,18 +202,14 @@ class LearnedProfiles:
         await asyncio.shield(self._write(len(self._due)))
 
     def _keep(self, function: str) -> None:
-        """Takes what is known now into what is kept."""
-        from tidegate.autoscaler.profiles.learnt import LearntFunction, merged
-
+        """Merges what is known now into what is kept."""
         known = self._kept.get(function, LearntFunction(function=function))
         now = merged(known, self._profiles(function))
         if now is not known:
             self._kept[function] = now
             self._unsaved.add(function)
 
-    def _profiles(self, function: str) -> "list[LearntProfile]":
-        from tidegate.autoscaler.profiles.learnt import LearntProfile, identity
-
+    def _profiles(self, function: str) -> list[LearntProfile]:
         kinds = {each.name: each for each in self._backend.devices()}
         found = []
         for revision in self._of_function.get(function, {}).values():
@@ -234,14 +230,14 @@ class LearnedProfiles:
                 )
         return found
 
-    async def _write(self, most: int) -> None:
-        """Looks at up to ``most`` functions and writes down what is new of them; when all were, begins again."""
+    async def _write(self, limit: int) -> None:
+        """Looks at up to ``limit`` functions and writes down what is new of them; begins again after the last one."""
         if self._store is None:
             return
         now = self._clock.now()
         if not self._due and now >= self._again_at:
             self._again_at, self._due = now + KEPT_EVERY_S, list(self._of_function)
-        for _ in range(min(most, len(self._due))):
+        for _ in range(min(limit, len(self._due))):
             name = self._due.pop()
             self._keep(name)
             if name not in self._unsaved:
@@ -254,18 +250,18 @@ class LearnedProfiles:
                 else:
                     await self._store.put(f"learnt/{name}", encode(known))
             except StoreError:
-                self._unsaved.add(name)  # it says so itself; the next turn writes again
+                self._unsaved.add(name)  # the store reports it; the next review writes again
 
     def drop(self, function: str) -> None:
-        """The function was deleted, and nothing of it is left."""
+        """Drops a deleted function of which nothing is left."""
         if self._kept.pop(function, None) is not None:
             self._unsaved.add(function)
             self._due.append(function)
 
     def __repr__(self) -> str:
-        return f"<Learning {len(self._revisions)} revisions, {len(self._kept)} functions kept>"
+        return f"<LearnedProfiles {len(self._revisions)} revisions, {len(self._kept)} functions kept>"
 
 
 def _share(revision: Revision) -> int:
-    """Of a device, in percent: the group's setting."""
+    """Returns the share of a device in percent, from the group's setting."""
     return revision.function.gpu.core_percentage if revision.function.gpu.mps else 100

@@ -12,7 +12,7 @@ from tidegate.autoscaler.autoscaler import StandaloneContext
 from tidegate.autoscaler.live import LiveAutoscaler
 from tidegate.autoscaler.measure.rates import LearntCell
 from tidegate.clock import ManualClock
-from tidegate.control.rounds.profiles import KEPT_EVERY_S, LearnedProfiles
+from tidegate.control.watch.profiles import KEPT_EVERY_S, LearnedProfiles
 from tidegate.deploy.fake import FakeBackend
 from tidegate.deploy.placement.ledger import Accelerator, AcceleratorKind, Profile
 from tidegate.function import Batching, Function, Revision, Server, ServerKind, Sla
@@ -63,7 +63,7 @@ class Desk:
         self._work += per_second
         after = self.sample(wanted, limit)
         self.learning.measured(before, after, "t4")
-        await self.learning.turn(self.clock.now(), {wanted.id: 5})
+        await self.learning.review(self.clock.now(), {wanted.id: 5})
 
     def sample(self, wanted: Revision, limit: int) -> ReplicaSample:
         seconds = self.clock.now() - T0
@@ -158,7 +158,7 @@ def test_rates_outlive_the_process_and_are_a_prior_for_another_model(tmp_path: P
         desk.autoscaler.collector.teach(wanted.id, "t4", [CELL], 1.0)
         for _ in range(int(KEPT_EVERY_S) + 1):
             desk.clock.advance(1.0)
-            await desk.learning.turn(desk.clock.now(), {})
+            await desk.learning.review(desk.clock.now(), {})
 
         later = await begin()
         later.track(wanted)
@@ -185,7 +185,7 @@ def test_what_was_learnt_of_a_deleted_function_goes(tmp_path: Path) -> None:
         await desk.learning.close()
         desk.learning.forget(wanted.id)
         desk.learning.drop("echo")
-        await desk.learning.turn(desk.clock.now(), {})
+        await desk.learning.review(desk.clock.now(), {})
         later = await begin()
         later.track(wanted)
         assert later.learning.mu_ips(wanted.id, "t4") is None

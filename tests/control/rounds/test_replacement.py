@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from tests.support.worlds.autoscaling import demand
-from tests.support.worlds.control_world import World, function, in_world
-from tidegate.control.rounds.takeover import DRAIN_S, HOLD_S, PLACE_S, TakeOvers, less_held
-from tidegate.control.views.views import FunctionState
+from tests.support.worlds.control_world import ControlWorld, function, in_world
+from tidegate.control.rounds.handover import DRAIN_S, HOLD_S, PLACE_S, PlaceHandovers, less_held
+from tidegate.control.views.functions import FunctionState
 from tidegate.deploy.placement.ledger import Room
 from tidegate.function import Scaling
 from tidegate.records.replica_state import ReplicaState
@@ -24,7 +24,7 @@ def test_a_held_place_is_taken_from_what_others_see(free: int, holders_free: int
 
 
 def test_a_hold_ends_by_itself_or_is_prolonged() -> None:
-    takes = TakeOvers()
+    takes = PlaceHandovers()
     takes.hold("echo", ["cpu"], 10.0)
     takes.hold("idle", [], 10.0)
     assert takes.holds(10.0 + HOLD_S - 0.1).keys() == {"echo"}
@@ -34,19 +34,19 @@ def test_a_hold_ends_by_itself_or_is_prolonged() -> None:
 
 
 def test_going_ahead_is_in_vain_when_work_or_the_place_takes_too_long() -> None:
-    takes = TakeOvers()
-    takes.go_ahead("echo", "echo-00002", 2, 100.0)
-    assert takes.ahead("echo") == 2
+    takes = PlaceHandovers()
+    takes.promote_early("echo", "echo-00002", 2, 100.0)
+    assert takes.promoted_early("echo") == 2
     assert not takes.is_in_vain("echo", 101.0, is_old_there=True)
     assert takes.is_in_vain("echo", 100.0 + DRAIN_S, is_old_there=True)
     assert not takes.is_in_vain("echo", 110.0, is_old_there=False)
     assert takes.is_in_vain("echo", 110.0 + PLACE_S, is_old_there=False)
     takes.end("echo")
-    assert takes.ahead("echo") is None
+    assert takes.promoted_early("echo") is None
     assert takes.was_tried("echo-00002")
 
 
-async def fill(world: World) -> None:
+async def fill(world: ControlWorld) -> None:
     """All three places are taken, and a function waits for one."""
     await world.deploy(function("other", scaling=Scaling(min_scale=2)))
     await world.deploy(function(scaling=Scaling(min_scale=1)))
@@ -56,12 +56,12 @@ async def fill(world: World) -> None:
     await world.advance(3.0)
 
 
-def of(world: World, name: str) -> list[str]:
+def of(world: ControlWorld, name: str) -> list[str]:
     return [each.revision for each in world.replicas() if each.function == name]
 
 
 def test_the_freed_place_goes_to_the_candidate_whoever_else_waits(tmp_path: Path) -> None:
-    async def tell(world: World) -> None:
+    async def tell(world: ControlWorld) -> None:
         await fill(world)
         world.activate("greedy-00001")
         await world.deploy(function(scaling=Scaling(min_scale=1)))
@@ -79,7 +79,7 @@ def test_the_freed_place_goes_to_the_candidate_whoever_else_waits(tmp_path: Path
 
 
 def test_the_place_is_held_for_the_old_revision_when_the_new_one_does_not_start(tmp_path: Path) -> None:
-    async def tell(world: World) -> None:
+    async def tell(world: ControlWorld) -> None:
         await fill(world)
         world.backend.break_starts("echo-00002", "no such weights", times=100)
         await world.deploy(function(scaling=Scaling(min_scale=1)))
@@ -92,7 +92,7 @@ def test_the_place_is_held_for_the_old_revision_when_the_new_one_does_not_start(
 
 
 def test_a_candidate_of_several_gets_one_place_whoever_else_waits(tmp_path: Path) -> None:
-    async def tell(world: World) -> None:
+    async def tell(world: ControlWorld) -> None:
         await world.deploy(function(scaling=Scaling(min_scale=3)))
         await world.advance(2.0)
         await world.deploy(function("greedy", scaling=Scaling(min_scale=1)))
@@ -109,25 +109,25 @@ def test_a_candidate_of_several_gets_one_place_whoever_else_waits(tmp_path: Path
 
 
 def test_the_old_revision_serves_again_when_its_own_work_keeps_the_place(tmp_path: Path) -> None:
-    async def tell(world: World) -> None:
+    async def tell(world: ControlWorld) -> None:
         await fill(world)
         (old,) = (each for each in world.replicas() if each.function == "echo")
         world.backend.begin_work(old.id)
         await world.deploy(function(scaling=Scaling(min_scale=1)))
         await world.advance(8.0)
         assert world.shares()["echo-00002"] == 100.0, "it went ahead"
-        assert world.round.succession.stuck(world.tracked("echo-00002"), world.clock.now()) is None, "and there is hope"
+        assert world.loop.replacement.stuck(world.tracked("echo-00002"), world.clock.now()) is None, "and there is hope"
         await world.advance(DRAIN_S + 3.0)
         assert world.shares()["echo-00001"] == 100.0
         assert [each.id for each in world.replicas(READY) if each.function == "echo"] == [old.id], "taken back"
-        stuck = world.round.succession.stuck(world.tracked("echo-00002"), world.clock.now())
+        stuck = world.loop.replacement.stuck(world.tracked("echo-00002"), world.clock.now())
         assert stuck == "no accelerator has room for it: cpu has 0 of 3 places free"
 
     in_world(tmp_path, tell)
 
 
 def test_a_function_that_finds_no_room_says_so_after_two_seconds(tmp_path: Path) -> None:
-    async def tell(world: World) -> None:
+    async def tell(world: ControlWorld) -> None:
         await world.deploy(function("other", scaling=Scaling(min_scale=3)))
         await world.advance(2.0)
         await world.deploy(function())
@@ -145,7 +145,7 @@ def test_a_function_that_finds_no_room_says_so_after_two_seconds(tmp_path: Path)
 
 
 def test_what_a_dry_run_wishes_lacks_no_place(tmp_path: Path) -> None:
-    async def tell(world: World) -> None:
+    async def tell(world: ControlWorld) -> None:
         dry = Scaling(min_scale=1, dry_run=True, policy="kpa", parameters={"metric": "rps", "target": "1"})
         await world.deploy(function(scaling=dry))
         for second in range(1, 12):
@@ -162,7 +162,7 @@ def test_what_a_dry_run_wishes_lacks_no_place(tmp_path: Path) -> None:
 
 
 def test_a_dry_run_gives_up_a_place_of_those_that_it_really_has(tmp_path: Path) -> None:
-    async def tell(world: World) -> None:
+    async def tell(world: ControlWorld) -> None:
         dry = Scaling(min_scale=1, initial_scale=3, dry_run=True)
         await world.deploy(function(scaling=dry))
         await world.advance(3.0)
@@ -170,7 +170,7 @@ def test_a_dry_run_gives_up_a_place_of_those_that_it_really_has(tmp_path: Path) 
         await world.deploy(function(scaling=Scaling(min_scale=1, dry_run=True)))
         await world.advance(8.0)
         assert world.shares()["echo-00002"] == 100.0
-        text = "\n".join(world.round.autoscaler.explain("echo", 20))
+        text = "\n".join(world.loop.autoscaler.core.explain("echo", 20))
         for sentence in ("gives up a replica for a new revision", "another revision serves, so this one ends"):
             assert sentence in text, "what the round makes of decisions is told"
 

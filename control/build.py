@@ -1,0 +1,338 @@
+"""Builds the control process from its settings and its state directory, in two halves.
+
+The state side: the store, its owner, and the registry of what is deployed. The work side: backend, gateway workers,
+control loop and API over that registry. Nothing here runs; ``tidegate.control.main`` starts and ends what is built.
+"""
+
+import asyncio
+import logging
+import os
+import random
+import sys
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import asdict, dataclass
+from importlib.metadata import version as version_of
+from pathlib import Path
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+
+import tidegate
+from tidegate.clock import LiveClock, wall
+from tidegate.control.api import prometheus
+from tidegate.control.api.app import build_app
+from tidegate.control.api.deployment import Deployment
+from tidegate.control.api.describe import views_of
+from tidegate.control.rounds.wiring import ControlLoop, DecisionSettings, build_loop
+from tidegate.control.state.directory import StateDirectory
+from tidegate.control.state.notices import ChangeSignal, Faults
+from tidegate.control.state.ownership import Ownership
+from tidegate.control.state.registry import Registry
+from tidegate.control.views.deployment import ReplacedView
+from tidegate.control.watch.cold_starts import ColdStarts
+from tidegate.control.watch.cpus import Cpus
+from tidegate.control.watch.gpus import Gpus
+from tidegate.control.watch.instruments import Instruments
+from tidegate.control.watch.traffic import TrafficMeter
+from tidegate.control.workers.certificates import check
+from tidegate.control.workers.keys import KeySets, sources
+from tidegate.control.workers.quotas import QuotaPool, open_pool
+from tidegate.control.workers.reloading import Reloading, inventory_of
+from tidegate.control.workers.renewal import renewed
+from tidegate.control.workers.supervisor import GatewaySettings, Supervisor
+from tidegate.control.workers.tenants import Tenancy, tenants_of
+from tidegate.deploy.devices.discovered import Inventory
+from tidegate.deploy.devices.usage import nvidia_use
+from tidegate.deploy.environment import Host, inherited
+from tidegate.deploy.local.backend import LocalBackend
+from tidegate.deploy.local.proc import cpu_seconds
+from tidegate.deploy.local.processes import ProcessTable
+from tidegate.deploy.local.records import ProcessRecord, RecordStore
+from tidegate.deploy.local.replica import Places
+from tidegate.records.gateway_sample import GatewaySample
+from tidegate.records.tenants import KeySet, Tenant
+from tidegate.settings import Settings
+from tidegate.store.opening import open_store
+from tidegate.store.records import Store
+from tidegate.traffic.table import TableBuilder
+
+_log = logging.getLogger("tidegate")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    """The inputs of one run of the control process. ``reread`` reads the settings again; ``config`` is their file;
+    ``stop`` ends the run."""
+
+    settings: Settings
+    state: StateDirectory
+    environ: Mapping[str, str]
+    reread: Callable[[], Settings]
+    config: Path | None
+    epoch: int
+    clock: LiveClock
+    faults: Faults
+    stop: Callable[[], None]
+
+    @property
+    def workers(self) -> int:
+        """The number of gateway workers: as set, else one less than there are CPUs."""
+        return self.settings.gateway.workers or max(1, (os.cpu_count() or 1) - 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateSide:
+    """The store with the records of this deployment."""
+
+    store: Store
+    owner: Ownership
+    registry: Registry
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkSide:
+    """Everything that works on the registry."""
+
+    processes: ProcessTable
+    backend: LocalBackend
+    gateways: Supervisor
+    loop: ControlLoop
+    deployment: Deployment
+    reloading: Reloading
+    quotas: QuotaPool
+    key_sets: KeySets
+    app: Any
+    """The API as an ASGI application."""
+    living: tuple[ProcessRecord, ...]
+    """Processes that an earlier control process left."""
+
+
+# --- the state side ---
+
+
+@asynccontextmanager
+async def open_records(start: Start) -> AsyncGenerator[Store, None]:
+    """Opens the store of the settings, and closes it at the end. Raises StoreError."""
+    place = start.settings.store
+    store = await open_store(place.url, start.state.database, place.name or start.state.name)
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+async def claim_state(start: Start, store: Store) -> StateSide:
+    """Claims the records in the store and reads them. Raises StoreError, OwnedError."""
+    owner = Ownership(store, start.state.name, start.faults)
+    await owner.claim(wall())
+    return StateSide(store=store, owner=owner, registry=await Registry.load(store))
+
+
+# --- the work side ---
+
+
+async def build_work(start: Start, state: StateSide) -> WorkSide:
+    """Builds the work side, with the replicas of an earlier control process adopted."""
+    settings, faults = start.settings, start.faults
+    rng = random.Random(os.urandom(16))
+    processes, backend, living = await _backend(start, state.registry, rng)
+    metrics, changes = CollectorRegistry(), ChangeSignal()
+    tables = TableBuilder(start.epoch, start.workers, settings.gateway.domain)
+    traffic = TrafficMeter()
+    tenancy = Tenancy(tenants_of(settings), lambda tenants: setattr(tables, "tenants", tenants))
+
+    def put_keys(found: tuple[KeySet, ...]) -> None:
+        tables.key_sets = found
+        if loop.publisher.table is not None:
+            loop.publisher.publish_soon()
+
+    def lost(worker: str) -> None:
+        traffic.forget_worker(worker)
+        tenancy.forget_worker(worker)
+
+    def gateway_seen(sample: GatewaySample) -> None:
+        gateways.seen(sample)
+        tenancy.seen(sample)
+        key_sets.met_unknown(sample.worker, sample.unknown_keys)
+
+    key_sets = KeySets(
+        wanted=lambda: sources(state.registry),
+        changed=put_keys,
+        store=state.store,
+        faults=faults,
+        clock=start.clock,
+        wall=wall,
+    )
+    gateways = Supervisor(
+        state=start.state,
+        processes=processes,
+        settings=_gateway_settings(settings, start.workers),
+        clock=start.clock,
+        environment=_worker_environment(start),
+        activated=lambda activation: loop.round.activated(activation),
+        lost=lost,
+        faults=faults,
+    )
+    loop = build_loop(
+        registry=state.registry,
+        backend=backend,
+        tables=tables,
+        gateways=gateways,
+        instruments=_instruments(start, traffic, metrics),
+        faults=faults,
+        changes=changes,
+        clock=start.clock,
+        rng=rng,
+        settings=DecisionSettings(
+            decisions=start.state.decisions,
+            recordings=start.state.recordings,
+            wall=wall,
+            max_replicas=settings.scaling.max_replicas,
+        ),
+        store=state.store,
+        epoch=start.epoch,
+        gateway_seen=gateway_seen,
+    )
+    await loop.profiles.load()
+    prometheus.register(
+        metrics,
+        loop,
+        views_of(loop),
+        epoch=start.epoch,
+        gateways=gateways.views,
+        faults=lambda: len(faults.texts()),
+    )
+    reloading = _reloading(start, backend, tenancy, loop)
+    version = version_of("tidegate")
+    deployment = Deployment(
+        state=start.state,
+        store=state.store,
+        loop=loop,
+        gateways=gateways,
+        own_metrics=metrics,
+        epoch=start.epoch,
+        version=version,
+        domain=settings.gateway.domain,
+        stop=start.stop,
+        renew=lambda: _renew(start, gateways, reloading),
+        reload=reloading.reload,
+        records_fault=lambda: processes.write_failure,
+        tenants=tenancy.views,
+    )
+    return WorkSide(
+        processes=processes,
+        backend=backend,
+        gateways=gateways,
+        loop=loop,
+        deployment=deployment,
+        reloading=reloading,
+        quotas=QuotaPool(open_pool(settings.store.url, start.clock), start.state.quotas, faults),
+        key_sets=key_sets,
+        app=build_app(deployment, token=start.state.token, version=version, names={settings.control.listen.host}),
+        living=living,
+    )
+
+
+def _instruments(start: Start, traffic: TrafficMeter, metrics: CollectorRegistry) -> Instruments:
+    nvidia = nvidia_use()
+    return Instruments(
+        traffic=traffic,
+        cold_starts=ColdStarts(start.state.cold_starts, metrics, start.faults),
+        gpus=Gpus(None if nvidia is None else nvidia.read),
+        cpus=Cpus(cpu_seconds),
+        round_took=prometheus.round_histogram(metrics).observe,
+        sample_age=prometheus.age_histogram(metrics).observe,
+    )
+
+
+def _reloading(start: Start, backend: LocalBackend, tenancy: Tenancy, loop: ControlLoop) -> Reloading:
+    def set_accelerators(found: Inventory) -> None:
+        backend.set_accelerators(found.accelerators, found.host_cores)
+        loop.round.soon()
+
+    def set_tenants(tenants: tuple[Tenant, ...]) -> tuple[str, ...]:
+        changes = tenancy.change(tenants)
+        if changes:
+            loop.publisher.publish_soon()
+        return changes
+
+    return Reloading(
+        start.settings,
+        reread=start.reread,
+        config=start.config,
+        accelerators=backend.devices,
+        set_accelerators=set_accelerators,
+        faults=start.faults,
+        set_tenants=set_tenants,
+    )
+
+
+async def _renew(
+    start: Start, gateways: Supervisor, reloading: Reloading
+) -> tuple[tuple[ReplacedView, ...], tuple[str, ...]]:
+    read = await asyncio.to_thread(start.reread)
+    check(read.gateway, start.clock.now())
+    reloading.settings, needs_up = renewed(reloading.settings, read)
+    return await gateways.restart(_gateway_settings(reloading.settings, start.workers)), needs_up
+
+
+async def _backend(
+    start: Start, registry: Registry, rng: random.Random
+) -> tuple[ProcessTable, LocalBackend, tuple[ProcessRecord, ...]]:
+    """Builds the local backend; it adopts each living process of a deployed revision."""
+    found = inventory_of(start.settings)
+    processes = ProcessTable(RecordStore(start.state.processes), start.epoch, _log.warning)
+    living = await processes.recover()
+    backend = LocalBackend(
+        table=processes,
+        places=Places(run=start.state.run, logs=start.state.logs),
+        host=_host(start),
+        accelerators=found.accelerators,
+        host_cores=found.host_cores,
+        clock=start.clock,
+        rng=rng,
+        warn=_log.warning,
+    )
+    await backend.start(registry.kept(), living)
+    return processes, backend, living
+
+
+def _host(start: Start) -> Host:
+    return Host(
+        python=sys.executable,
+        source_root=_source_root(),
+        token_file=str(start.state.link_token_file),
+        epoch=start.epoch,
+        inherited=start.environ,
+        copies=str(start.state.copies),
+        # Without the idle timeout: gateway and replica agree on that for the connections between them.
+        limits={name: value for name, value in asdict(start.settings.limits).items() if name != "idle_timeout_s"},
+    )
+
+
+def _worker_environment(start: Start) -> dict[str, str]:
+    root = _source_root()
+    own = {"PYTHONUNBUFFERED": "1"}
+    return inherited(start.environ) | own | ({} if root is None else {"PYTHONPATH": root})
+
+
+def _gateway_settings(settings: Settings, workers: int) -> GatewaySettings:
+    limits: dict[str, Any] = asdict(settings.limits)
+    limits["trusted_proxies"] = list(settings.gateway.trusted_proxies)
+    return GatewaySettings(
+        listen=str(settings.gateway.listen),
+        workers=workers,
+        domain=settings.gateway.domain,
+        limits=limits,
+        tls_cert=settings.gateway.tls_cert,
+        tls_key=settings.gateway.tls_key,
+        log_format=settings.log.format.value,
+        access_sampling=settings.log.access_sampling,
+    )
+
+
+def _source_root() -> str | None:
+    """Returns the folder of a checkout; None if Tidegate is installed into site-packages."""
+    root = Path(tidegate.__file__).resolve().parent.parent
+    return None if root.name in ("site-packages", "dist-packages") else str(root)
