@@ -1,11 +1,12 @@
-"""Which group takes a request, and which replica inside it.
+"""The choice of a group for a request, and of a replica inside the group.
 
-Groups: smooth weighted choice counted in inferences. Each group that could serve is owed its share of every request
-that is bound, and pays for what it takes; among the groups with free slots the one that is owed most is next. At low
-load this is the mu/lambda split exactly; at saturation the group whose slot frees takes the work, and what the others
-are owed stays bounded, so that an old debt never becomes a burst.
+Groups: smooth weighted round robin, counted in inferences, with a deficit per group. Each request that is bound adds to
+every serving group its share of the inferences; the group that takes the request pays all of them. Among the groups
+with free slots the one with the largest deficit is next. At low load this is the mu/lambda split exactly. At saturation
+the group whose slot frees takes the work; the deficits of the others stay bounded, so that an old deficit never becomes
+a burst.
 
-Replicas: by the function's :class:`~tidegate.records.Spread`, one pass comparing an integer.
+Replicas: by the function's :class:`~tidegate.records.route_table.Spread`, in one pass that compares an integer.
 """
 
 import random
@@ -19,60 +20,63 @@ from tidegate.records.route_table import Spread
 SCAN_LIMIT: Final = 16
 """Above this many replicas two random picks replace the full pass (one pass over 8 is 0.4 us)."""
 DEFICIT_LIMIT: Final = 16.0
-"""No group is owed, or owes, more than this many times the largest of the recent requests. Our choice."""
+"""The deficit of a group stays between minus and plus this many times the largest of the recent requests. Our
+choice."""
 DEFICIT_WEIGHT: Final = 0.3
-"""How much of a debt counts against a later finish. Our choice: of 0.1 to 1 the best in benchmarks/micro/groups_sim."""
+"""The part of a deficit that counts against a later finish. Our choice: of 0.1 to 1 the best in
+benchmarks/micro/groups_sim."""
 LOAD_BOUND: Final = 1.25
-"""A preferred replica may have this many times the mean of what runs. Our choice; see :func:`preferred`."""
+"""A preferred replica may have this many times the mean number of running requests. Our choice; see
+:func:`preferred`."""
 _64_BITS: Final = (1 << 64) - 1
 _ODD: Final = 0x9E3779B97F4A7C15
 _OTHER_ODD: Final = 0xD6E8FEB86659FD93
-"""Odd, with bits of both kinds all over their length."""
+"""Odd multipliers with bits of both kinds over their whole length."""
 
 
 class Takes(Protocol):
-    """A replica as the choice sees it."""
+    """A replica, as the choice reads it."""
 
     free: int
-    """Free slots that this worker may use now; 0: none."""
+    """Free slots that this worker may use now."""
 
     def fits(self, inferences: int) -> bool:
-        """Whether one request of so many inferences can run on what is free."""
+        """Returns whether one request of this many inferences can run on what is free."""
         ...
 
 
 class Preferable(Takes, Protocol):
-    """A replica as the hash sees it."""
+    """A replica, as the hash reads it."""
 
     ready: bool
     """It serves now."""
     in_flight: int
-    """What runs there, as far as this worker knows."""
+    """Requests that run there, as far as this worker knows."""
     place: int
     """Hash of its id (:func:`place_of`)."""
 
 
 class Shares(Protocol):
-    """A group as the choice sees it."""
+    """A group, as the choice reads it."""
 
     share: float
-    """Its weight; above 0 for all that are compared."""
+    """Its weight; above 0 for all groups that are compared."""
     deficit: float
-    """Inferences it is behind (above 0) or ahead of its share."""
+    """Inferences by which it is behind its share; negative if it is ahead."""
 
 
 class InLine(Protocol):
-    """A replica without a limit."""
+    """A replica without a concurrency limit."""
 
     in_flight: int
     """Requests of this worker that it has."""
 
 
 class Lined(Shares, Protocol):
-    """A group whose replicas have no limit."""
+    """A group of replicas without a concurrency limit."""
 
     ready: int
-    """Replicas that serve."""
+    """The number of replicas that serve."""
 
 
 R = TypeVar("R", bound=Takes)
@@ -82,7 +86,8 @@ L = TypeVar("L", bound=Lined)
 
 
 def largest_deficit(groups: Sequence[G], total: float, inferences: int) -> G:
-    """The group furthest below its share; ``total`` is the sum of all shares, also of groups without free slots."""
+    """Returns the group furthest below its share; ``total`` is the sum of all shares, also of groups without free
+    slots."""
     best = groups[0]
     best_deficit = float("-inf")
     for group in groups:
@@ -93,14 +98,14 @@ def largest_deficit(groups: Sequence[G], total: float, inferences: int) -> G:
 
 
 def earliest_finish(groups: Sequence[L], replicas: "Sequence[InLine]", each: float, inferences: int) -> int:
-    """The group, as its place in ``groups``, that would end the request first, for what it is owed.
+    """Returns the index of the group that would finish the request first, corrected by its deficit.
 
-    Where requests stand in line at the replicas: ``replicas`` has the one of each group that it would use, and each
-    request of this worker there stands for ``each`` inferences in line. Of the expected finish is taken what the group
-    is owed in time (``DRIFT`` of it): a group that fell behind is chosen although it ends a little later, so the shares
-    hold in the long run and the order within them follows the lines. (Drift plus penalty: Neely, Stochastic Network
-    Optimization, 2010, chapter 4, with debts for virtual queues.) Shares stand for rates; a group's replicas have equal
-    parts of it.
+    For replicas that queue requests themselves: ``replicas`` has the replica of each group that would be used, and
+    each request of this worker there stands for ``each`` inferences in that queue. The expected finish is reduced
+    by ``DEFICIT_WEIGHT`` of the deficit in time. So a group that fell behind is chosen although it finishes a little
+    later: the shares hold in the long run, and the order within them follows the queues. (Drift plus penalty: Neely,
+    Stochastic Network Optimization, 2010, chapter 4, with deficits for virtual queues.) Shares stand for rates; the
+    replicas of a group have equal parts of it.
     """
     best, best_score = 0, float("inf")
     for index, group in enumerate(groups):
@@ -112,9 +117,9 @@ def earliest_finish(groups: Sequence[L], replicas: "Sequence[InLine]", each: flo
 
 
 def update_deficits(groups: Sequence[G], taker: G, total: float, inferences: int, bound: float) -> None:
-    """``taker`` took so many inferences: every group is owed its share of them, the taker pays all.
+    """Books that ``taker`` took this many inferences: every group gains its share of them, the taker pays all.
 
-    No debt grows above ``bound``.
+    No deficit leaves the range from ``-bound`` to ``bound``.
     """
     for group in groups:
         deficit = group.deficit + inferences * group.share / total
@@ -124,10 +129,10 @@ def update_deficits(groups: Sequence[G], taker: G, total: float, inferences: int
 
 
 def expected_s(inferences: int, limit: int, counts_inferences: bool, replica_ips: float) -> float:
-    """Seconds that a request takes on a replica that runs at its limit and rate, by Little's law. Our choice.
+    """Returns the seconds that a request takes on a replica at its limit and rate, by Little's law. Our choice.
 
-    A replica with ``limit`` requests in it, each like this one, at ``replica_ips`` inferences per second: 4 requests
-    of 8 inferences at 64 per second take 4 * 8 / 64 = 0.5 s each. Counted in inferences the limit is the occupancy.
+    A replica with ``limit`` requests in it, each like this one, at ``replica_ips`` inferences per second: 4 requests of
+    8 inferences at 64 per second take 4 * 8 / 64 = 0.5 s each. Counted in inferences the limit is the occupancy.
     """
     occupancy = max(limit, inferences) if counts_inferences else max(1, limit) * inferences
     return occupancy / replica_ips
@@ -175,7 +180,7 @@ def _random(replicas: Sequence[R], start: int, inferences: int, rng: random.Rand
 
 
 def _of_two(replicas: Sequence[R], start: int, inferences: int, rng: random.Random) -> R | None:
-    """The freer of two random ones; None when neither can."""
+    """Returns the freer of two random replicas; None if neither can take the request."""
     count = len(replicas)
     one, other = replicas[int(rng.random() * count)], replicas[int(rng.random() * count)]
     if other.free > one.free:
@@ -192,18 +197,18 @@ def _power_of_two(replicas: Sequence[R], start: int, inferences: int, rng: rando
 
 
 def place_of(name: str) -> int:
-    """Where a replica stands among the keys: the same in every process."""
+    """Returns the place of a replica among the keys: the same in every process."""
     return zlib.crc32(name.encode())
 
 
 def preferred(replicas: Sequence[H], key: bytes, inferences: int) -> H | None:
-    """The replica that requests with this key prefer among those with a free slot; None: none has one.
+    """Returns the replica that requests with this key prefer among those with a free slot; None if none has one.
 
     Consistent hashing with bounded loads (Mirrokni, Thorup and Zadimoghaddam, SODA 2018), over rendezvous scores
-    instead of a ring: each key ranks all replicas, so that one more of n takes 1/n of the keys and moves no other.
-    The first in rank that has at most ``LOAD_BOUND`` times the mean of what runs, this request counted, takes it;
-    where none with a free slot is below that bound, the first with a free slot: a preference never makes a request
-    wait.
+    instead of a ring: each key ranks all replicas, so that one more of n takes 1/n of the keys and moves no other. The
+    first in rank that has at most ``LOAD_BOUND`` times the mean of running requests, this request counted, takes it. If
+    no replica with a free slot is below that bound, the first with a free slot takes it: a preference never makes a
+    request wait.
     """
     point = zlib.crc32(key)
     running = ready = 0
@@ -231,10 +236,10 @@ def preferred(replicas: Sequence[H], key: bytes, inferences: int) -> H | None:
 
 
 def distance(point: int, place: int, share: float) -> float:
-    """How far a key is from a place; of several places each is nearest to its ``share`` of all keys.
+    """Returns how far a key is from a place; of several places each is nearest to its ``share`` of all keys.
 
     Weighted rendezvous hashing (Schindler and Schomaker, Weighted distributed hash tables, 2005): another share moves
-    only the keys that it is more or less by. Mixed as in :func:`preferred`.
+    only the keys by which it is larger or smaller. Mixed as in :func:`preferred`.
     """
     bits = (place ^ point) * _ODD & _64_BITS
     score = (bits ^ bits >> 32) * _OTHER_ODD & _64_BITS
@@ -242,11 +247,12 @@ def distance(point: int, place: int, share: float) -> float:
 
 
 Pick = Callable[[Sequence[R], int, int, random.Random], R | None]
-"""(replicas, turn, inferences, rng) -> one that can take the request now. ``start``: the place after the last taken."""
+"""(replicas, start, inferences, rng) -> one that can take the request now. ``start``: the index after the last one
+taken."""
 
 
 def replica_pick(spread: Spread) -> Pick[R]:
-    """The function that chooses a replica by this rule; by ``HASH`` for requests without a key."""
+    """Returns the function that chooses a replica by this rule; with ``HASH`` the one for requests without a key."""
     if spread is Spread.FIRST_AVAILABLE:
         return _first_available
     if spread is Spread.ROUND_ROBIN:

@@ -10,18 +10,18 @@ from tidegate.records.gateway_sample import Activation
 
 @dataclass(frozen=True, slots=True)
 class Refuse:
-    """Answer the request with this failure; the room has forgotten it."""
+    """Answer the request with this error; the room has forgotten the request."""
 
     request: Hashable
     kind: ErrorKind
     message: str
     retry_after_s: int | None = None
-    """Whole seconds for Retry-After; None: no such field."""
+    """Whole seconds for ``Retry-After``; None if the response has no such field."""
 
 
 @dataclass(slots=True)
 class Send:
-    """Write the message to the channel of this replica; drop it when the channel is not open. Mutable for speed, never
+    """Write the message to the channel of this replica; drop it if the channel is not open. Mutable for speed, never
     changed after it was made."""
 
     replica: str
@@ -45,6 +45,6 @@ class Unlink:
 
 @dataclass(frozen=True, slots=True)
 class Activate:
-    """Push this to whoever listens on /activations, now."""
+    """Push this to the listeners of ``/activations``, now."""
 
     activation: Activation

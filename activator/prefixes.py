@@ -1,15 +1,17 @@
-"""Which replica has the beginning of a prompt in its cache, as far as one can tell from outside.
+"""The prefix index: which replica has the beginning of a prompt in its cache, as far as can be known from outside.
 
 Model servers keep the attention state of prompts in blocks, found by their contents from the prompt's beginning on. A
-conversation that comes back to its replica pays for its newest turn only. A :class:`PrefixIndex` remembers, for each
+conversation that returns to its replica pays for its newest turn only. A :class:`PrefixIndex` remembers, for each
 replica, the beginnings of the prompts that went there, in blocks hashed in a chain (a block's hash stands for all
-before it as well), and forgets what was not used for longest, as the cache behind does. :meth:`PrefixIndex.choose`
-takes the replica that remembers most, unless it has more than its part of the load; where nobody remembers, or several
-do alike, the hash decides that every gateway worker would choose by (:func:`tidegate.activator.choice.preferred`): by
-the first block that nobody knows, so that conversations with one system prompt spread and each keeps its place.
+before it as well). Like the cache behind it, it forgets what was not used for longest.
+
+:meth:`PrefixIndex.choose` takes the replica that remembers most, unless that has more than its part of the load. If no
+replica remembers any block, or several remember equally many, it takes the hash that every gateway worker would choose
+by (:func:`tidegate.activator.choice.preferred`), of the first unknown block. So conversations with one system prompt
+spread, and each keeps its place.
 
 An answer may be wrong (another worker's requests, another eviction): that costs a prefill, never correctness. Hashes
-have 32 bits; what a client could gain by equal ones is the wrong replica.
+have 32 bits; all that a client could gain by equal hashes is the wrong replica.
 """
 
 import zlib
@@ -20,28 +22,29 @@ from typing import Final, Generic, Protocol, TypeVar
 from tidegate.activator.choice import LOAD_BOUND, Preferable, preferred
 
 BLOCK_BYTES: Final = 256
-"""Some 64 tokens. Our choice: as fine as a short turn."""
+"""About 64 tokens. Our choice: as fine as a short turn."""
 FINE_BYTES: Final = 64 * BLOCK_BYTES
-"""So much of a prompt is in such blocks, some 15 us. What follows is in blocks of eight times the size: agents begin
-with tens of KB that all of them share, and what tells their conversations apart stands behind it."""
+"""The first bytes of a prompt, which are hashed in blocks of ``BLOCK_BYTES``: about 15 us. The rest is hashed in blocks
+of eight times the size: agents begin with tens of KB that all of them share, and their conversations differ behind
+that."""
 PROMPT_BYTES: Final = 9 * FINE_BYTES
-"""Hashed of one prompt: 144 KB, some 60 us."""
+"""Bytes hashed of one prompt: 144 KB, about 60 us."""
 _ENDS: Final = (
     *range(BLOCK_BYTES, FINE_BYTES + 1, BLOCK_BYTES),
     *range(FINE_BYTES + 8 * BLOCK_BYTES, PROMPT_BYTES + 1, 8 * BLOCK_BYTES),
 )
 MAX_BLOCKS: Final = len(_ENDS)
 REPLICA_BLOCKS: Final = 8192
-"""Remembered of one replica: 2 MB of prompts or more, some 1.4 MB of memory. Our choice."""
+"""Blocks remembered of one replica: 2 MB of prompts or more, about 1.4 MB of memory. Our choice."""
 KNOWN_BOUND: Final = 1.5
-"""A replica that remembers all of a prompt may have this many times the mean of what runs. Our choice, of 1.25 to 2.25
-in benchmarks/micro/affinity_sim: most of what is to be had, at little more unevenness."""
+"""A replica that remembers all of a prompt may have this many times the mean number of running requests. Our choice, of
+1.25 to 2.25 in benchmarks/micro/affinity_sim: most of the possible gain, at little more unevenness."""
 REPLICA_MODELS: Final = 8
-"""Remembered of one replica where only the model counts: adapters that a server is likely to hold. Our choice."""
+"""Models remembered of one replica if only the model counts: adapters that a server is likely to hold. Our choice."""
 
 
 class Named(Preferable, Protocol):
-    """A replica as the index sees it."""
+    """A replica, as the index reads it."""
 
     @property
     def id(self) -> Hashable: ...
@@ -51,9 +54,11 @@ R = TypeVar("R", bound=Named)
 
 
 def block_hashes(prompt: bytes, model: bytes = b"") -> list[int]:
-    """The hashes of a prompt's whole blocks, each of all up to its end; of a prompt without one, its own.
+    """Returns the hashes of a prompt's whole blocks, each of everything up to its end; for a shorter prompt its own
+    hash.
 
-    ``model``: an adapter's cache is its own, so its name is the first link; where it is loaded counts as well.
+    ``model``: the cache of an adapter is its own, so its name is the first link. The server where it is loaded is
+    preferred as well.
     """
     point = zlib.crc32(model)
     hashes = [point] if model else []
@@ -68,29 +73,29 @@ def block_hashes(prompt: bytes, model: bytes = b"") -> list[int]:
 
 
 def blocks_per_replica(hash_on: str) -> int:
-    """How much is remembered of one replica where ``FunctionRoute.hash_on`` says so."""
+    """Returns how many blocks are remembered of one replica for this ``FunctionRoute.hash_on``."""
     return REPLICA_MODELS if hash_on == "model" else REPLICA_BLOCKS
 
 
 class PrefixIndex(Generic[R]):
-    """What each replica of a group was sent."""
+    """The prompts that each replica of a revision was sent."""
 
     __slots__ = ("_sent", "blocks")
 
     def __init__(self, replica_blocks: int = REPLICA_BLOCKS) -> None:
         self.blocks = replica_blocks
-        """Remembered of each replica at most."""
+        """Blocks remembered of each replica at most."""
         self._sent: dict[Hashable, OrderedDict[int, None]] = {}
-        """By replica: hashes, the least recently used first. A block is never used after the ones before it in its
-        prompt, so what is remembered of a prompt is always its beginning."""
+        """Hashes by replica, the least recently used first. A block is never used after the ones before it in its
+        prompt, so the part of a prompt that is remembered is always its beginning."""
 
     @property
     def size(self) -> int:
-        """Blocks that are remembered, of all replicas."""
+        """The number of remembered blocks, of all replicas."""
         return sum(map(len, self._sent.values()))
 
     def match(self, replica: R, hashes: Sequence[int]) -> int:
-        """How many of a prompt's first blocks the replica was sent, by bisection."""
+        """Returns how many of a prompt's first blocks the replica was sent, by bisection."""
         sent = self._sent.get(replica.id)
         if not sent or hashes[0] not in sent:
             return 0
@@ -104,7 +109,7 @@ class PrefixIndex(Generic[R]):
         return known
 
     def record(self, replica: R, hashes: Sequence[int]) -> None:
-        """The replica got this prompt."""
+        """Records that the replica got this prompt."""
         sent = self._sent.get(replica.id)
         if sent is None:
             sent = self._sent[replica.id] = OrderedDict()
@@ -115,15 +120,16 @@ class PrefixIndex(Generic[R]):
             sent.popitem(last=False)
 
     def forget(self, replica: Hashable) -> None:
-        """It is gone, or began anew with an empty cache."""
+        """Forgets a replica that is gone, or that restarted with an empty cache."""
         self._sent.pop(replica, None)
 
     def choose(self, replicas: Sequence[R], hashes: Sequence[int], inferences: int) -> R | None:
-        """The replica with a free slot that should have this prompt (:func:`block_hashes`); None: none has one.
+        """Returns the replica with a free slot that should have this prompt (:func:`block_hashes`); None if none has
+        one.
 
         Bounded as :func:`tidegate.activator.choice.preferred` is, and wider the more there is to lose: a replica may
-        run ``LOAD_BOUND`` times the mean, this request counted, and up to ``KNOWN_BOUND`` times and one more where it
-        remembers all of the prompt. Beyond that no memory counts while another has a free slot.
+        run ``LOAD_BOUND`` times the mean, this request counted, and up to ``KNOWN_BOUND`` times and one more if it
+        remembers all of the prompt. Beyond that its memory does not count while another replica has a free slot.
         """
         ready = [replica.in_flight for replica in replicas if replica.ready]
         mean = (sum(ready) + 1) / len(ready) if ready else 0.0

@@ -1,4 +1,5 @@
-"""Why a request is refused, in the words that its client reads, and when it may come back."""
+"""The reasons for which the waiting room refuses a request, with the text that its client reads and when it may
+retry."""
 
 import random
 
@@ -10,13 +11,13 @@ from tidegate.records.route_table import FailureKind
 
 
 def full(bind: Bind, rng: random.Random) -> Refuse:
-    """The room is full, by count or bytes."""
+    """Returns the refusal by a room that is full, by count or by bytes."""
     seconds = retry_after_s(bind.revision, rng)
     return Refuse(bind.request, QUEUE_FULL, "too many requests wait for this function", seconds)
 
 
 def too_late(bind: Bind, now: float) -> Refuse:
-    """It has waited until its deadline, or as long as the function lets wait."""
+    """Returns the refusal of a request that has waited until its deadline, or as long as the function allows."""
     waited = f"waited {now - bind.arrived:.1f} s for a slot"
     if bind.deadline <= now:
         return Refuse(bind.request, DEADLINE, f"the deadline passed; {waited}")
@@ -24,13 +25,14 @@ def too_late(bind: Bind, now: float) -> Refuse:
 
 
 def unserved(bind: Bind) -> Refuse:
-    """No group of the revision serves requests of its size: sent again unchanged it would be refused again."""
-    told = f"no group of replicas of {bind.revision.id} serves requests of {bind.inferences} inferences"
-    return Refuse(bind.request, BATCH_TOO_LARGE, told)
+    """Returns the refusal of a request of a size that no group serves: sent again unchanged it would be refused
+    again."""
+    message = f"no group of replicas of {bind.revision.id} serves requests of {bind.inferences} inferences"
+    return Refuse(bind.request, BATCH_TOO_LARGE, message)
 
 
 def failed(bind: Bind, rng: random.Random) -> Refuse:
-    """The revision cannot be served now, as the route table says."""
+    """Returns the refusal for a revision that cannot be served now, as the route table says."""
     room = bind.revision
     text = room.failure or ""
     match room.failure_kind:
@@ -41,7 +43,8 @@ def failed(bind: Bind, rng: random.Random) -> Refuse:
 
 
 def retry_after_s(room: RevisionRoom, rng: random.Random) -> int:
-    """Whole seconds: what waits on all workers over mu, at least 1 s, spread by up to a half upward."""
+    """Returns whole seconds: the inferences that wait on all workers over mu, at least 1 s, spread by up to a half
+    upward."""
     mu_ips = room.mu_ips
     waiting = room.waiting_inferences * room.function.workers
     seconds = max(1.0, waiting / mu_ips) if mu_ips > 0 else 1.0

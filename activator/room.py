@@ -1,16 +1,18 @@
-"""WaitingRoom: where a gateway worker's requests wait for slots, and where each is bound to a replica.
+"""The waiting room: a gateway worker's requests wait here for slots, and each is bound to a replica here.
 
-A request that finds an idle credit is bound at once. One that does not waits in its revision's queue (priority class,
-fair turn, arrival), and is bound the moment a credit comes in: late binding, nothing is sent to a replica that could
-not run it. What waits is told to the replicas as wants; where no replica is ready, activation is asked for.
+A request that finds an idle credit is bound at once. Any other waits in its revision's queue (priority class, fair
+turn, arrival) and is bound the moment a credit comes in: late binding, so that nothing is sent to a replica that could
+not run it. Replicas learn of waiting requests by wants. If no replica is ready, activation is requested.
 
-Pure: ``now`` (seconds, one clock for all calls) is an argument. How a host uses it:
+Pure: ``now`` (seconds, one clock for all calls) is an argument. A host uses it like this:
 
-- after each call do what is in ``out``, in order (take the list, leave an empty one; a ``Bind`` there is a request that
-  waited);
+- after each call carry out the commands in ``out``, in order (copy the list, clear it; a ``Bind`` there is a request
+  that waited);
 - at the end of a loop turn in which anything was called, while ``unsettled``: ``settle(now)`` and ``out`` again. One
-  want per replica and turn leaves there;
-- ``on_wakeup(now)`` when ``next_wakeup()`` is due. The time only ever comes nearer through calls of other methods.
+  want per replica and turn is sent there;
+- ``on_wakeup(now)`` when ``next_wakeup()`` is due. Calls of other methods only ever bring that time nearer.
+
+The room has a :class:`~tidegate.activator.state.room_state.RoomState`, an object graph that only this file changes.
 """
 
 import random
@@ -34,7 +36,7 @@ from tidegate.records.route_table import RouteTable
 
 
 class WaitingRoom:
-    """A gateway worker's waiting requests, of all revisions."""
+    """The waiting requests of one gateway worker, of all revisions."""
 
     def __init__(self, *, rng: random.Random, worker_index: int = 0) -> None:
         self._state = state = RoomState(worker_index)
@@ -54,7 +56,7 @@ class WaitingRoom:
 
     @property
     def unsettled(self) -> bool:
-        """Whether wants have to be sent: call ``settle`` at the end of this loop turn."""
+        """Returns whether wants have to be sent: call ``settle`` at the end of this loop turn."""
         return self._state.unsettled
 
     @unsettled.setter
@@ -63,7 +65,7 @@ class WaitingRoom:
 
     @property
     def has_work(self) -> bool:
-        """Whether there are commands to carry out, or wants to send."""
+        """Returns whether there are commands to carry out, or wants to send."""
         return bool(self.out) or self._state.unsettled
 
     @property
@@ -87,13 +89,14 @@ class WaitingRoom:
         avoid: str | None = None,
         claim: TenantCharge | None = None,
     ) -> Bind | Refuse | None:
-        """A request of ``inferences`` >= 1 that holds ``size`` bytes of memory while it waits.
+        """Binds, refuses or enqueues a request of ``inferences`` >= 1 that holds ``size`` bytes of memory while it
+        waits.
 
-        Bind: forward it now; Refuse: fail it now; None: it waits, and a ``Bind`` or ``Refuse`` for it comes in ``out``.
-        ``priority``: 0 goes first, 9 last. ``key``: requests with equal ones prefer one replica (``Spread.HASH``).
-        ``pinned``: it is for this revision and never moves to another. ``avoid``: the replica of this id must not take
-        it. ``claim``: its tenant, which has its turn among others (:mod:`tidegate.flow.fair_queue`) and its part of the
-        room (:mod:`tidegate.activator.state.tenants`).
+        Returns a ``Bind`` to forward now, a ``Refuse`` to answer now, or None if it waits; then a ``Bind`` or
+        ``Refuse`` for it follows in ``out``. ``priority``: 0 goes first, 9 last. ``key``: requests with equal keys
+        prefer one replica (``Spread.HASH``). ``pinned``: it is for this revision and never moves to another. ``avoid``:
+        the replica of this id must not take it. ``claim``: its tenant, which takes fair turns with others
+        (:mod:`tidegate.flow.fair_queue`) and has its part of the room (:mod:`tidegate.activator.state.tenants`).
         """
         room = self._fleet.revisions.get(revision)
         if room is None:
@@ -132,9 +135,10 @@ class WaitingRoom:
         return self._wait(bind, lane, now)
 
     def take_idle_slot(self, request: Hashable, revision: str, inferences: int, now: float) -> Bind | None:
-        """A free slot for work that may wait for none, wakes nobody and overtakes nobody; None: there is none.
+        """Returns a free slot for work that must not wait, overtake a request or start a replica; None if there is no
+        such slot.
 
-        No arrival of the revision. Its credit goes home afterwards: the queue_proxy deals it to the next worker.
+        It does not count as an arrival. Its credit goes home afterwards: the queue_proxy grants it to the next worker.
         """
         room = self._fleet.revisions.get(revision)
         if room is None:
@@ -155,14 +159,15 @@ class WaitingRoom:
         return bind
 
     def open_channels(self, revision: str, now: float) -> None:
-        """Somebody wants to know whether the revision serves: opens the channels that tell it, wakes nobody."""
+        """Opens the channels to a revision's replicas, which report whether it serves. Starts no replica."""
         room = self._fleet.revisions.get(revision)
         if room is not None and not room.active:
             room.used_at = now
             self._state.link(room, now)
 
     def withdraw(self, request: Hashable, now: float, *, expired: bool = False) -> bool:
-        """A waiting request went away (client gone, or the host saw its deadline first); False: it did not wait."""
+        """Removes a waiting request (client gone, or the host saw its deadline first). Returns False if it did not
+        wait."""
         bind = self._waiting.get(request)
         if bind is None:
             return False
@@ -174,13 +179,14 @@ class WaitingRoom:
         return True
 
     def keep_credit(self, bind: Bind) -> None:
-        """The head of its answer said ``tidegate-credit: keep``; tell it where the end may be long in coming."""
+        """The head of its answer said ``tidegate-credit: keep``. Called if the end of the answer may be long in
+        coming."""
         replica = bind.replica
         if bind.credit and bind.epoch == replica.epoch:
             replica.noted.setdefault(bind.credit, KEPT)
 
     def answered(self, bind: Bind, keep: bool, now: float) -> None:
-        """Its answer ended completely; ``keep``: the head said ``tidegate-credit: keep``."""
+        """The answer of a bound request ended completely; ``keep``: its head said ``tidegate-credit: keep``."""
         replica = bind.replica
         replica.in_flight -= 1
         replica.failures = 0
@@ -208,17 +214,19 @@ class WaitingRoom:
                     self._hand_over(room, replica, now)
 
     def cost(self, bind: Bind, cost: float) -> None:
-        """What a request that was bound did cost its tenant; tell it before its end."""
+        """Charges a tenant for the real cost of its bound request. Called before the end of that request."""
         if bind.claim is not None:
             bind.lane.settle(bind.claim, cost)
 
     def aborted(self, bind: Bind, now: float) -> None:
-        """Its exchange ended otherwise: client gone, replica broke, deadline. The credit goes back by message."""
+        """The exchange of a bound request ended otherwise: client gone, replica broke, deadline. The credit is
+        returned."""
         bind.revision.used_at = now
         self._state.give_back(bind)
 
     def refused(self, bind: Bind, now: float) -> None:
-        """The queue_proxy answered not-started: back to the old place; a ``Bind`` or ``Refuse`` follows in ``out``."""
+        """The queue_proxy answered not-started: the request returns to its old place; a ``Bind`` or ``Refuse`` follows
+        in ``out``."""
         replica = bind.replica
         replica.in_flight -= 1
         replica.refresh()
@@ -232,16 +240,17 @@ class WaitingRoom:
         self._put_back(bind, now)
 
     def unsent(self, bind: Bind, now: float) -> None:
-        """The replica could not be reached, nothing was sent: back to the old place, the replica rests for a while."""
+        """The replica could not be reached and nothing was sent: the request returns to its old place, the replica
+        backs off."""
         self._state.give_back(bind)
         if not bind.replica.gone:
             self._state.rest(bind.replica, now)
         self._put_back(bind, now)
 
     def broke_off(self, bind: Bind, now: float) -> None:
-        """The exchange broke after it was sent, and may be made again: back to its old place.
+        """The exchange broke after it was sent and may be repeated: the request returns to its old place.
 
-        Another replica takes it, as long as one serves.
+        Another replica takes it, as long as another one serves.
         """
         self._state.give_back(bind)
         if bind.avoid is None:
@@ -250,25 +259,28 @@ class WaitingRoom:
         self._put_back(bind, now)
 
     def ready_replicas(self, revision: str) -> int:
-        """Replicas of the revision that serve now, as far as this worker knows."""
+        """Returns the number of the revision's replicas that serve now, as far as this worker knows."""
         room = self._fleet.revisions.get(revision)
         return 0 if room is None else room.ready
 
     def counts(self, revision: str, now: float) -> RoomCounts | None:
-        """What the demand record needs; None: not in the table."""
+        """Returns the figures of a revision for the demand record; None if the route table does not list it."""
         room = self._fleet.revisions.get(revision)
         return None if room is None else room.counts(now)
 
     def last_answer(self, replica: str) -> float | None:
-        """When a replica without a limit, which runs requests of this worker, last answered one (0.0: it has not yet);
-        None: it runs none, or has a limit."""
+        """Returns when a replica without a limit that runs requests of this worker last answered one; 0.0 if it has not
+        yet.
+
+        Returns None if it runs none, or has a limit.
+        """
         view = self._fleet.replicas.get(replica)
         return None if view is None or view.limit or not view.in_flight else view.answered_at
 
     # --- outliers ---------------------------------------------------------------------------------------------------
 
     def eject(self, replica: str, now: float, until: float) -> None:
-        """No new work goes there before ``until``; what runs there goes on."""
+        """Gives a replica no new work before ``until``; the requests that run there go on."""
         view = self._fleet.replicas.get(replica)
         if view is None or until <= now:
             return
@@ -278,7 +290,7 @@ class WaitingRoom:
         self._review(view.group.revision, now)
 
     def readmit(self, replica: str, now: float) -> None:
-        """It may serve again."""
+        """Ends the ejection of a replica."""
         view = self._fleet.replicas.get(replica)
         if view is not None and view.ejected_until:
             view.ejected_until = 0.0
@@ -308,7 +320,7 @@ class WaitingRoom:
         self._review(room, now)
 
     def heard(self, replica: str, message: ProxyMessage, now: float) -> None:
-        """A message arrived on its channel."""
+        """A message arrived on the channel of a replica."""
         view = self._fleet.replicas.get(replica)
         if view is None:
             return
@@ -331,7 +343,8 @@ class WaitingRoom:
     # --- time -------------------------------------------------------------------------------------------------------
 
     def settle(self, now: float) -> None:
-        """End of a loop turn: tells the wants that changed, gives back credits that fit nothing that waits."""
+        """Sends the wants that changed and returns credits that fit no waiting request. Called at the end of a loop
+        turn."""
         self._state.unsettled = False
         changed, self._state.changed = self._state.changed, {}
         for room in changed:
@@ -347,11 +360,12 @@ class WaitingRoom:
             room.settled()
 
     def next_wakeup(self) -> float | None:
-        """When ``on_wakeup`` has something to do; None: not by time alone."""
+        """Returns when ``on_wakeup`` has something to do; None if nothing will happen by time alone."""
         return self._timers.first()
 
     def on_wakeup(self, now: float) -> None:
-        """Deadlines, longest waits, repeated activation, rests and ejections, channels unused for 60 s."""
+        """Handles deadlines, longest waits, repeated activation, the end of back-offs and ejections, and channels
+        unused for 60 s."""
         rooms: dict[RevisionRoom, None] = {}
         while (entry := self._timers.due(now)) is not None:
             if type(entry) is Bind:
@@ -370,11 +384,11 @@ class WaitingRoom:
     # --- route table ------------------------------------------------------------------------------------------------
 
     def apply(self, table: RouteTable, now: float) -> bool:
-        """Works from this table on; False: not newer than the present one, ignored.
+        """Works from this route table on. Returns False if it is not newer than the present one.
 
-        Requests stay. Credits of replicas that are gone vanish; what runs there goes on. Requests of a revision that is
-        gone or being retired, or that gets no new requests and has nothing ready, wait for the function's largest one;
-        where no revision is left they are refused.
+        Requests stay. Credits of replicas that are gone vanish; the requests that run there go on. Requests wait for
+        the function's largest revision if theirs is gone, is being retired, or gets no new requests and has nothing
+        ready. If no revision is left they are refused.
         """
         if table.version <= self._version:
             return False
@@ -401,7 +415,8 @@ class WaitingRoom:
         return True
 
     def _move_on(self, now: float) -> None:
-        """What waits for a revision that is being retired might wait for ever: it may never be ready, or hang."""
+        """Moves the requests of a revision that is being retired: it may never be ready, or hang, so they might wait
+        for ever."""
         for function in self._fleet.functions.values():
             for room in function.revisions[1:]:
                 if room.may_keep_waiting or not room.waiting or not function.revisions[0].percent:
@@ -446,13 +461,14 @@ class WaitingRoom:
         if room.declined_until:
             self._state.recheck_declined(room)
         if room.reserved or len(room.lanes) > 1:
-            self._serve(room, now)  # Those who wait may wait for other replicas: this one may run now.
+            self._serve(room, now)  # The others may wait for other replicas: this one may run now.
         if room.signal.raised or not room.main.serving:
             self._state.signal(room, now)
         return None
 
     def _make_place(self, bind: Bind, now: float) -> bool:
-        """Refuses waiting requests of tenants that fill more of the room; False: none does, it stays full."""
+        """Refuses waiting requests of tenants that fill more of the room. Returns False if there are none: the room
+        stays full."""
         function = bind.revision.function
         while function.is_full(bind.size):
             other = function.tenants.victim_for(bind)
@@ -464,7 +480,7 @@ class WaitingRoom:
         return True
 
     def _stand(self, bind: Bind, now: float) -> None:
-        """A request that has waited before stands in the queue again, in its old place."""
+        """Puts a request that has waited before into the queue again, in its old place."""
         lane = bind.revision.lane_of(bind)
         if lane is None:
             bind.revision.refused += 1
@@ -473,7 +489,7 @@ class WaitingRoom:
         self._state.enqueue(bind, lane, now)
 
     def _move(self, bind: Bind, room: RevisionRoom) -> None:
-        """The request waits for another revision from now on."""
+        """Moves a request to another revision."""
         bind.revision = room
         bind.lane = room.main
         bind.group = None
@@ -484,7 +500,7 @@ class WaitingRoom:
         self.out.append(too_late(bind, now))
 
     def _put_back(self, bind: Bind, now: float) -> None:
-        """A request that was bound, or whose revision is gone, waits again in its old place."""
+        """Lets a request that was bound, or that lost its revision, wait again in its old place."""
         self.cost(bind, 0.0)
         room = bind.revision
         if room.gone:
@@ -507,7 +523,10 @@ class WaitingRoom:
         self._review(room, now)
 
     def _review(self, room: RevisionRoom, now: float) -> None:
-        """Something changed for those who wait: bind whom a slot is free for; else fail them, or ask for a replica."""
+        """Re-evaluates the waiting requests of a revision after a change.
+
+        Binds those that fit a free slot, refuses them if the revision failed, and requests activation otherwise.
+        """
         if not room.waiting:
             return
         self._serve(room, now)
@@ -521,7 +540,7 @@ class WaitingRoom:
     # --- binding ----------------------------------------------------------------------------------------------------
 
     def _bind(self, bind: Bind, replica: Replica, now: float) -> None:
-        """Takes the slot; the request is not in the queue."""
+        """Takes the slot for a request that is not in the queue (any more)."""
         lane, group = bind.lane, replica.group
         bind.replica = replica
         bind.epoch = replica.epoch
@@ -561,9 +580,9 @@ class WaitingRoom:
             self._state.recheck_declined(room)
 
     def _hand_over(self, room: RevisionRoom, replica: Replica, now: float) -> None:
-        """A slot of the replica is free again, and somebody waits.
+        """Uses a slot of the replica that is free again while requests wait.
 
-        In one line for its group alone nobody has to choose: no other slot is free.
+        If all stand in one line for its group alone there is nothing to choose: no other slot is free.
         """
         if not room.is_one_line or room.main.serving != [replica.group]:
             self._serve(room, now)
@@ -582,6 +601,6 @@ class WaitingRoom:
         if bind.claim is not None:
             bind.lane.served(bind)
         self._bind(bind, replica, now)
-        if not room.is_want_sent(bind.priority):  # After it was bound: its header has told what remains.
+        if not room.is_want_sent(bind.priority):  # After it was bound: its header has said what remains.
             self._state.mark_changed(room)
         self.out.append(bind)

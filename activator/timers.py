@@ -1,7 +1,7 @@
-"""When to look at what again: times in order, in which entries that no longer matter are skipped.
+"""Times at which entries have to be looked at again, in order; entries that no longer matter are skipped.
 
-The times of requests rise nearly always, since each may wait as long as the one before it: those stand in a line, where
-a step costs the same however long it is. A heap beside it has the others.
+The times of requests rise nearly always, since each may wait as long as the one before it. Those stand in a line, where
+a step costs the same however long the line is. A heap beside it has the others.
 """
 
 from collections import deque
@@ -10,13 +10,13 @@ from heapq import heapify, heappop, heappush
 from typing import Final, Generic, TypeVar
 
 MAX_DEAD: Final = 1024
-"""So many entries may lie there dead before anybody looks."""
+"""Dead entries that are tolerated before a sweep."""
 
 T = TypeVar("T")
 
 
 class Timers(Generic[T]):
-    """Entries by time. ``matters`` tells whether an entry still has to be looked at."""
+    """Entries by time. ``matters`` returns whether an entry still has to be looked at."""
 
     __slots__ = ("_heap", "_line", "_matters", "_number", "_sweep_at")
 
@@ -26,7 +26,7 @@ class Timers(Generic[T]):
         self._heap: list[tuple[float, int, T]] = []
         self._number = 0
         self._sweep_at = MAX_DEAD
-        """Number of entries at which dead ones are taken out."""
+        """The number of entries at which dead ones are removed."""
 
     def __len__(self) -> int:
         return len(self._line) + len(self._heap)
@@ -35,14 +35,14 @@ class Timers(Generic[T]):
         return f"<Timers {len(self)} entries>"
 
     def at(self, when: float, what: T) -> None:
-        """Look at it then."""
+        """Schedules a look at the entry."""
         self._number += 1
         heappush(self._heap, (when, self._number, what))
         if len(self._line) + len(self._heap) > self._sweep_at:
             self._sweep()
 
     def append(self, when: float, what: T) -> None:
-        """As :meth:`at`, for one of many whose times rise nearly always."""
+        """Does the same as :meth:`at`, for one of many entries with times that rise nearly always."""
         line = self._line
         if line and when < line[-1][0]:
             self.at(when, what)
@@ -53,7 +53,7 @@ class Timers(Generic[T]):
             self._sweep()
 
     def first(self) -> float | None:
-        """The next time at which there is something to look at."""
+        """Returns the next time at which an entry has to be looked at."""
         line, heap, matters = self._line, self._heap, self._matters
         while line and not matters(line[0][2]):
             line.popleft()
@@ -64,7 +64,7 @@ class Timers(Generic[T]):
         return heap[0][0] if heap else None
 
     def due(self, now: float) -> T | None:
-        """Takes out the next entry whose time has come; call it until None."""
+        """Removes and returns the next entry that is due; None if no entry is due."""
         when = self.first()
         if when is None or when > now:
             return None
@@ -72,7 +72,7 @@ class Timers(Generic[T]):
         return (heappop(heap) if not line or (heap and heap[0] < line[0]) else line.popleft())[2]
 
     def _sweep(self) -> None:
-        """Takes out what is dead."""
+        """Removes dead entries."""
         self._line = deque(row for row in self._line if self._matters(row[2]))
         self._heap = [row for row in self._heap if self._matters(row[2])]
         heapify(self._heap)

@@ -1,6 +1,6 @@
-"""One line per sampled request, collected here and written by the sweeper with one write.
+"""The access log: one line per sampled request, collected here and written by the sweep with one write.
 
-The buffer is bounded: when the disk is full, lines are dropped and counted, and serving goes on. Lines carry no query
+The buffer is bounded: when the disk is full, lines are dropped and counted, and serving goes on. Lines contain no query
 and no header: both may hold secrets.
 """
 
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     from tidegate.aio.proxy.exchange import Exchange
 
 BUFFERED_BYTES: Final = 1 << 20
-"""What waits to be written at most."""
+"""Bytes of lines that wait to be written at most."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What is said of one request. Times in milliseconds; None: that did not happen, or is not known."""
+    """One request in the access log. Times in milliseconds; None if that did not happen, or is unknown."""
 
     time: str
-    """When it ended, UTC."""
+    """End of the request, UTC."""
     id: str
     function: str | None
     revision: str | None
@@ -37,7 +37,7 @@ class Entry:
     bytes_out: int
     total_ms: float
     wait_ms: float | None
-    """Until it was bound to the replica that it had last."""
+    """Time until it was bound to its last replica."""
     first_byte_ms: float | None
     inferences: int
     ending: str
@@ -58,11 +58,11 @@ class AccessLog:
         self._bytes = 0
         self._second = -1
         self._stamp = ""
-        """``_second`` as text, without a zone."""
+        """Text of ``_second``, without a zone."""
         self.dropped = 0
 
     def ended(self, ex: "Exchange", state: RequestState, ending: str) -> None:
-        """A request ended; perhaps it gets a line."""
+        """Adds a line for a request that has ended, if it is sampled."""
         if self._sampling < 1.0 and self._rng.random() >= self._sampling:
             return
         line = (self._format(self._entry(ex, state, ending)) + "\n").encode()
@@ -73,14 +73,14 @@ class AccessLog:
         self._bytes += len(line)
 
     def take(self) -> bytes:
-        """What is to be written now; give back with ``unwritten`` what could not be."""
+        """Removes and returns the bytes to write now; bytes that could not be written go to ``unwritten``."""
         data = b"".join(self._lines)
         self._lines.clear()
         self._bytes = 0
         return data
 
     def unwritten(self, data: bytes) -> None:
-        """The end of what was taken, which could not be written: it is tried again."""
+        """Puts back the end of what was taken and could not be written: it is tried again."""
         if data:
             self._lines.insert(0, data)
             self._bytes += len(data)
@@ -126,8 +126,10 @@ def _json(entry: Entry) -> str:
 
 
 def _text(entry: Entry) -> str:
-    """``name=value`` after the time; ``-`` for what is not known. No value holds a blank: a request's target and id
-    cannot."""
+    """Returns ``name=value`` pairs after the time; ``-`` for unknown values.
+
+    No value contains a blank: a request's target and id cannot.
+    """
     pairs = (
         f"{name}={'-' if value is None else value}"
         for name, value in ((name, getattr(entry, name)) for name in Entry.__slots__[1:])

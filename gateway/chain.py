@@ -43,7 +43,7 @@ from tidegate.gateway.routing.request_state import RequestState
 from tidegate.gateway.wiring import Parts
 from tidegate.histogram import INDEX, KNOWN, bucket_index
 from tidegate.records.route_table import RouteTable
-from tidegate.wire.http1.response_head import ResponseHead
+from tidegate.wire.message_heads import AnyResponseHead
 
 if TYPE_CHECKING:
     from tidegate.aio.proxy.exchange import Exchange
@@ -376,7 +376,7 @@ class Chain:
 
     # --- answer -----------------------------------------------------------------------------------------------------
 
-    def answering(self, ex: "Exchange", head: ResponseHead) -> bytes | None:
+    def answering(self, ex: "Exchange", head: AnyResponseHead) -> bytes | None:
         """A replica's answer begins (``ProxyApp.answering``): returns the header lines to add.
 
         Returns None to take the answer back: the replica did not run the request, and it waits again.
@@ -412,7 +412,7 @@ class Chain:
         lines = self._cold_starts.lines(bind.replica.id, ex.received, state.bound_at, timing, self._clock())
         return b"x-request-id: %b\r\n%b" % (state.request_id, lines)
 
-    def _begin_unbounded(self, ex: "Exchange", state: RequestState, head: ResponseHead, bind: Bind) -> None:
+    def _begin_unbounded(self, ex: "Exchange", state: RequestState, head: AnyResponseHead, bind: Bind) -> None:
         """An answer without a length begins: an event stream, a tunnel, a stream of messages, or chunks."""
         if ex.is_rpc:
             state.is_stream = self._grpc.streams(ex)

@@ -1,4 +1,4 @@
-"""What the control process tells a gateway worker, as a JSON file."""
+"""The configuration that the control process passes to a gateway worker, as a JSON file."""
 
 from dataclasses import dataclass, field
 
@@ -17,25 +17,25 @@ class WorkerConfig:
     admin: str
     """Unix socket of the admin endpoint: ``/path`` or ``unix:/path``."""
     table_file: str
-    """The last route table: read at start, so that a worker serves without the control process."""
+    """File of the last route table: read at start, so that a worker serves without the control process."""
     token: str
     domain: str = "localhost"
-    """Of the table until one is there."""
+    """Domain of the functions' hosts until there is a route table."""
     workers: int = 1
     limits: dict[str, LimitValue] = field(default_factory=dict)
-    """By the names of ``tidegate.aio.proxy.limits.Limits``; absent ones keep their defaults."""
+    """HTTP limits by the names of ``tidegate.aio.proxy.limits.Limits``; absent ones keep their defaults."""
     tls_cert: str | None = None
-    """File with the certificate chain (PEM); with ``tls_key`` the worker speaks HTTPS alone. None: plain HTTP."""
+    """File with the certificate chain (PEM); with ``tls_key`` the worker speaks HTTPS only. None for plain HTTP."""
     tls_key: str | None = None
     log_format: str = "text"
-    """Of the access log: ``text`` or ``json``."""
+    """Format of the access log: ``text`` or ``json``."""
     access_sampling: float = 0.0
     """Share of the requests that get a line in the access log, 0 to 1."""
     quotas: str | None = None
-    """Unix socket of the pool that this worker's quotas are shared through: ``unix:/path``. None: it shares them with
-    nobody."""
+    """Unix socket of the pool through which workers share quotas: ``unix:/path``. None if this worker shares them with
+    none."""
     log: str | None = None
-    """File that standard output and error are appended to; None: as they are."""
+    """File that standard output and error are appended to; None if they are left as they are."""
 
     @property
     def admin_address(self) -> str:
@@ -43,15 +43,16 @@ class WorkerConfig:
 
     @property
     def index(self) -> int:
-        """The number of the worker's seat: the digits at the end of its name, before the dot of a later life (``g2``,
-        ``g2.7``); 0 without."""
+        """The number of the worker's seat: the digits at the end of its name, before the dot of a later process
+        (``g2``, ``g2.7``); 0 without digits."""
         name = self.worker.partition(".")[0]
         digits = name[len(name.rstrip("0123456789")) :]
         return int(digits) if digits else 0
 
 
 def read_config(data: bytes, source: str) -> WorkerConfig:
-    """Raises InvalidInputError with every fault of the limits, or the first of the rest."""
+    """Reads a configuration. Raises InvalidInputError with every fault of the limits, or the first fault of the
+    rest."""
     try:
         config = decode(data, WorkerConfig)
     except CodecError as error:

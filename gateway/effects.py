@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tidegate.activator.state.bind import Command
+    from tidegate.aio.proxy.detached import BodyTap
     from tidegate.aio.proxy.exchange import Exchange, ProxyApp
-    from tidegate.aio.proxy.tapped import BodyTap
     from tidegate.aio.upstream.pool import UpstreamPool
     from tidegate.gateway.access.quota_pool import AskPool, QuotaCounters
     from tidegate.gateway.answers.cold_answers import BeginStream

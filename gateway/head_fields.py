@@ -16,7 +16,7 @@ from tidegate.gateway.routing.function import FunctionRouter
 from tidegate.gateway.routing.match import Target
 from tidegate.gateway.routing.request_state import RequestState
 from tidegate.headers import TimeoutFieldError, request_timeout_s
-from tidegate.wire.http1.request_head import RequestHead
+from tidegate.wire.message_heads import AnyRequestHead
 
 if TYPE_CHECKING:
     from tidegate.aio.proxy.exchange import Exchange
@@ -29,8 +29,8 @@ def is_request_id(given: bytes) -> bool:
     return (given.isalnum() and len(given) <= 64) or _ID(given) is not None
 
 
-def state_with_new_id(head: RequestHead, target: Target, given: bytes | None, rng: random.Random) -> RequestState:
-    """Returns the state of a request whose client sent no id, or an unusable one."""
+def state_with_new_id(head: AnyRequestHead, target: Target, given: bytes | None, rng: random.Random) -> RequestState:
+    """Returns the state of a request that came without an id, or with an unusable one."""
     if given is not None:
         head.drop(headers.REQUEST_ID)
     made = hexlify(rng.getrandbits(128).to_bytes(16, "big"))

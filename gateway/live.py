@@ -1,4 +1,5 @@
-"""A gateway worker at work: listener, slot channels, upstream pools, timers and the admin endpoint around the chain."""
+"""The process of a gateway worker: listener, slot channels, upstream pools, timers and the admin endpoint around the
+chain."""
 
 import asyncio
 import contextlib
@@ -24,11 +25,10 @@ from tidegate.aio.channel import ChannelClient
 from tidegate.aio.loop.handover import give_listener
 from tidegate.aio.loop.services import LoopServices
 from tidegate.aio.loop.tasks import TaskOwner
-from tidegate.aio.proxy.detached import hand_over, second_copy
+from tidegate.aio.proxy.detached import second_copy, shadow_copy, swap_clients, tap_response
 from tidegate.aio.proxy.early_stream import begin_stream
 from tidegate.aio.proxy.limits import read_limits
 from tidegate.aio.proxy.server import ProxyServer, serve_proxy
-from tidegate.aio.proxy.tapped import overhear, shadow_copy
 from tidegate.aio.upstream.pool import UpstreamPool
 from tidegate.clock import LiveClock, wall
 from tidegate.gateway.access.quota_pool import Decided, SocketPool
@@ -46,26 +46,26 @@ if TYPE_CHECKING:
     from tidegate.aio.loop.certificate import Certificate
 
 POOL_IDLE_S = 60.0
-"""Below the 75 s for which a queue_proxy keeps an idle connection."""
+"""Idle time of pooled connections. Below the 75 s for which a queue_proxy keeps an idle connection."""
 COPY_TIMEOUT_S = 5.0
 GRACE_S = 300.0
-"""A drain lasts at most as long as the longest default timeout; whoever gave the order may end it sooner."""
+"""Longest drain: the longest default timeout. The control process may end it sooner."""
 SETTLE_S = 1.0
-"""Between the last accept of a worker that retires and the first look whether it is empty: connections whose handshake
-or first request is on its way. Our choice."""
+"""Time between the last accept of a worker that retires and the first check whether it is empty: connections may be in
+their handshake or before their first request. Our choice."""
 LAST_SAMPLE_S = 3.0
-"""For the control process to fetch what a retired worker counted last; it asks once a second."""
+"""Time for the control process to fetch the last counters of a retired worker; it pulls them once a second."""
 SLICE = 4
-"""Revisions that are sampled, or shown, in one piece."""
+"""Revisions that are sampled, or exposed, without a turn of the loop in between."""
 LOOK_S = 2.0
-"""Between looks at the certificate's files."""
+"""Interval at which the certificate's files are checked."""
 
 
 T = TypeVar("T")
 
 
 async def in_slices(steps: Iterable[T]) -> list[T]:
-    """All of them, with a turn of the loop after every few: those of a hundred functions take 10 ms together."""
+    """Returns all items, with a turn of the loop after every few: those of a hundred functions take 10 ms together."""
     found: list[T] = []
     for step in steps:
         found.append(step)
@@ -75,7 +75,7 @@ async def in_slices(steps: Iterable[T]) -> list[T]:
 
 
 class Alarm:
-    """One timer that only ever comes nearer, until it has rung."""
+    """One timer; while it is set, its time only ever comes nearer."""
 
     __slots__ = ("_handle", "_loop", "_ring", "_when")
 
@@ -86,7 +86,7 @@ class Alarm:
         self._when = 0.0
 
     def at(self, when: float) -> None:
-        """Rings at ``when`` (seconds of ``time.monotonic``), if it would not ring before."""
+        """Rings at ``when`` (seconds of ``time.monotonic``), unless it rings before."""
         if self._handle is not None:
             if when >= self._when:
                 return
@@ -95,7 +95,7 @@ class Alarm:
         self._handle = self._loop.call_later(max(0.0, when - monotonic()), self._rung)
 
     def cancel(self) -> None:
-        """Does not ring, unless it is set again."""
+        """Cancels the timer until it is set again."""
         if self._handle is not None:
             self._handle.cancel()
             self._handle = None
@@ -109,7 +109,7 @@ class Alarm:
 
 
 class GatewayWorker:
-    """One worker of the front door."""
+    """One gateway worker process."""
 
     def __init__(
         self,
@@ -159,7 +159,7 @@ class GatewayWorker:
         limits = read_limits(self._config.limits, "limits")
         self._sock = sock
         tls = None if self._certificate is None else self._certificate.context
-        # The admin socket first: a worker that cannot have it ends, and must not have accepted anybody before.
+        # The admin socket first: a worker that cannot have it ends, and must not have accepted a client before.
         admin = await serve_endpoint(self._admin, self._config.admin_address)
         self._server = server = await serve_proxy(self.core.chain, sock, limits, self._sweeper, tls=tls)
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -192,9 +192,9 @@ class GatewayWorker:
             upstreams=Upstreams(pool_of=self._pool, fetch_metadata=self._fetch_metadata, probe=self._probe),
             exchanges=ExchangeTools(
                 second_copy=second_copy,
-                swap_clients=hand_over,
+                swap_clients=swap_clients,
                 shadow_copy=shadow_copy,
-                tap_response=overhear,
+                tap_response=tap_response,
                 begin_stream=begin_stream,
             ),
             quotas=Quotas(open_counters=self._open_quota_counters, ask_pool=self._ask_pool),
@@ -237,7 +237,7 @@ class GatewayWorker:
             channel.close()
 
     def _reschedule(self) -> None:
-        """The room may want to be settled at the end of this loop turn, or woken at another time."""
+        """Schedules the room's settling at the end of this loop turn, and its next wake-up."""
         room = self.core.room
         if room.unsettled and not self._settling:
             self._settling = True
@@ -262,7 +262,7 @@ class GatewayWorker:
         self._tasks.spawn(self._copy(revision, address, path), name=f"copy-{revision}")
 
     async def _copy(self, revision: str, address: str, path: str) -> None:
-        """Fetches a copy of model metadata, for answers while the function sleeps."""
+        """Fetches a copy of model metadata, for answers while the function is scaled to zero."""
         body = None
         try:
             reply = await fetch(address, "GET", path, timeout_s=COPY_TIMEOUT_S)
@@ -275,7 +275,7 @@ class GatewayWorker:
     # --- quotas -----------------------------------------------------------------------------------------------------
 
     def _open_quota_counters(self) -> SharedCounters:
-        """Shares quotas from now on, through the pool of this machine."""
+        """Opens the counters that share quotas through the pool of this machine."""
         clock, config = LiveClock(), self._config
         pool: SharedPool = EmbeddedPool(clock) if config.quotas is None else SocketPool(config.quotas)
         member = f"{config.worker}.{self._incarnation}"
@@ -294,7 +294,7 @@ class GatewayWorker:
         self._tasks.spawn(self._ask(replica, address, path), name=f"probe-{replica}")
 
     async def _ask(self, replica: str, address: str, path: str | None) -> None:
-        """Asks an ejected replica whether it is well: its probe path answers below 400, else a connection is enough."""
+        """Probes a replica: its probe path must answer below 400; without a path a connection is enough."""
         ok = False
         token = ("tidegate-token", self._config.token)
         try:
@@ -323,7 +323,7 @@ class GatewayWorker:
             self._write(self.core.access_log)
 
     def _write(self, log: AccessLog) -> None:
-        """One write for all lines; what does not go out (the disk is full) is tried again."""
+        """Writes all lines at once; those that cannot be written (the disk is full) are tried again."""
         data = log.take()
         if not data:
             return
@@ -335,7 +335,7 @@ class GatewayWorker:
     # --- route table ------------------------------------------------------------------------------------------------
 
     def _read_table(self) -> None:
-        """Starts from the last table, if there is one: serving does not need the control process."""
+        """Starts from the last route table, if there is one: serving does not need the control process."""
         path = Path(self._config.table_file)
         try:
             table = decode(path.read_bytes(), RouteTable)
@@ -362,7 +362,8 @@ class GatewayWorker:
     # --- the end ----------------------------------------------------------------------------------------------------
 
     def _signalled(self) -> None:
-        """The first signal drains, also where the worker retires or drains already; the second one ends it at once."""
+        """Handles a signal: the first one drains, also a worker that retires or drains already; the second one ends it
+        at once."""
         if self._is_signalled:
             self._stopped.set()
         self._is_signalled = True
@@ -381,8 +382,11 @@ class GatewayWorker:
             self._stopped.set()
 
     def _retire(self) -> None:
-        """A successor accepts on the same socket now: this worker finishes what it has, streams and tunnels too, for
-        as long as a stream may last, and gives a last sample. The deployment is not ending: health stays good."""
+        """Leaves the socket to a successor that accepts on it now.
+
+        This worker finishes its requests, streams and tunnels too, for as long as a stream may last, and gives a last
+        sample. The deployment does not end: health stays good.
+        """
         if self._draining is None and self._server is not None:
             self._draining = self._tasks.spawn(self._hand_over(self._server), name="retire")
 
@@ -398,20 +402,21 @@ class GatewayWorker:
             async with asyncio.timeout(LAST_SAMPLE_S):
                 await self._sampled.wait()
         except TimeoutError:
-            pass  # nobody asks: there is no control process just now
+            pass  # No sample was fetched: there is no control process just now.
         finally:
             self._stopped.set()
 
     # --- certificate ------------------------------------------------------------------------------------------------
 
     async def _look_at(self, certificate: "Certificate") -> None:
-        """New handshakes get a new certificate within seconds; nothing else tells of changed files everywhere."""
+        """Reloads a changed certificate within seconds, for new handshakes; polling is the only method that works
+        everywhere."""
         while True:
             await asyncio.sleep(LOOK_S)
             certificate.look()
 
     def _reload(self) -> str:
-        """Why the pair in the files is not used, empty where it is or there is none."""
+        """Reloads the certificate. Returns why the pair in the files is not used, else ""."""
         if self._certificate is not None:
             self._certificate.reload()
         return self._certificate_fault or ""

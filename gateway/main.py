@@ -1,4 +1,4 @@
-"""A gateway worker process: ``python -P -m tidegate.gateway.main --config FILE.json``."""
+"""The command of a gateway worker process: ``python -P -m tidegate.gateway.main --config FILE.json``."""
 
 import os
 import random
@@ -19,7 +19,7 @@ EXIT_INVALID = 2
 
 
 def main(arguments: list[str]) -> int:
-    """Runs one worker to its end; the exit code of the process."""
+    """Runs one worker to its end. Returns the exit code of the process."""
     if len(arguments) != 2 or arguments[0] != "--config":
         sys.stderr.write("usage: python -P -m tidegate.gateway.main --config FILE.json\n")
         return EXIT_INVALID
@@ -42,7 +42,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _certificate(config: WorkerConfig) -> "Certificate | None":
-    """Raises OSError where the pair cannot be used."""
+    """Returns the certificate of the configuration, if it has one. Raises OSError if the pair cannot be used."""
     if config.tls_cert is None or config.tls_key is None:
         return None
     from tidegate.aio.loop.certificate import Certificate

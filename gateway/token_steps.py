@@ -11,11 +11,11 @@ from tidegate.records.route_table import FunctionRoute
 from tidegate.wire.bodies.json_scan import BINARY_BYTES, ObjectScan
 from tidegate.wire.bodies.openai import KEYS, CallRequest, read_request, request_of
 from tidegate.wire.bodies.tokens import PLAIN, SAMPLE_BYTES, script
-from tidegate.wire.http1.response_head import ResponseHead
+from tidegate.wire.message_heads import AnyResponseHead
 
 if TYPE_CHECKING:
+    from tidegate.aio.proxy.detached import BodyTap
     from tidegate.aio.proxy.exchange import Exchange
-    from tidegate.aio.proxy.tapped import BodyTap
     from tidegate.gateway.routing.request_state import RequestState
 
 SCANNED_BYTES: Final = 8192
@@ -54,7 +54,7 @@ class TokenAccounting:
         model = named if named in route.models[:MAX_MODELS] else OTHER_MODEL
         state.tokens = Tokens(Operation.of(ex.head.path), model, prompt, known, counters.tokens, self._clock)
 
-    def answering(self, ex: "Exchange", tokens: Tokens, head: ResponseHead) -> None:
+    def answering(self, ex: "Exchange", tokens: Tokens, head: AnyResponseHead) -> None:
         """The head of the client's answer is there: reads the body as it passes."""
         tap = tokens.answering(head)
         if tap is not None:
@@ -68,7 +68,6 @@ class TokenAccounting:
         bound_at = state.bound_at if was_bound else 0.0
         tokens.end(is_answered=not error, bound_at=bound_at, group=state.group, inferences=ex.inferences)
         tokens.counters.ended(tokens, ex.received, bound_at, ex.ended, error)
-        tokens.notify()
 
     def __repr__(self) -> str:
         return "<TokenAccounting>"

@@ -15,9 +15,10 @@ no others.
 from _operator import _compare_digest as equal_secrets
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final
 
 from tidegate import headers
+from tidegate.aio.proxy.kinds import as_call
 from tidegate.errors import (
     BAD_REQUEST,
     DEADLINE,
@@ -41,14 +42,13 @@ from tidegate.queue_proxy.settings import KNATIVE_QUEUE_PER_SLOT, ProxySettings
 from tidegate.records.replica_state import ReplicaState
 from tidegate.wire.bodies.v2 import BatchSizer
 from tidegate.wire.grpc.first_message import call_batch
-from tidegate.wire.http1.response_head import ResponseHead
+from tidegate.wire.message_heads import AnyResponseHead
 
 if TYPE_CHECKING:
     from tidegate.aio.proxy.exchange import Exchange
     from tidegate.aio.proxy.grpc_call import GrpcCall
     from tidegate.aio.upstream.pool import UpstreamPool
     from tidegate.wire.http1.request_head import Internal
-    from tidegate.wire.http2.heads import CallHead
 
 SLOTS_FOR_QUEUE: Final = 100
 """Slots that bound the queue of a replica without a limit. Requests wait there only during its start."""
@@ -154,7 +154,7 @@ class Sidecar:
             self._start_in_steps(ex)
             return
         if ex.is_rpc:
-            self._start_grpc(ex)  # type: ignore[arg-type]  # mypy does not narrow on a flag
+            self._start_grpc(as_call(ex))
             return
         if not head.plain or not ex.body_complete:
             internal = head.internal
@@ -196,17 +196,17 @@ class Sidecar:
         head = ex.head
         internal = head.internal
         if internal is not None and self._token is not None and equal_secrets(internal.token, self._token):
-            ex.vouch()
-            self._start_from_gateway(ex, internal)  # type: ignore[arg-type]  # a GrpcCall is an exchange to all the steps
+            ex.mark_as_gateway()
+            self._start_from_gateway(ex, internal)
             return
         if not head.is_usual or not ex.body_complete:
-            self._start_in_steps(ex)  # type: ignore[arg-type]  # as above
+            self._start_in_steps(ex)
             return
         timeout, own = self._timeout_s, head.timeout_s
         ex.deadline = ex.received + (timeout if own is None or own > timeout else own)
         ex.inferences = call_batch(head, ex.body, self._own_header, self._max_batch) or 1
         ex.context = request = RequestState(False)
-        self._enter(ex, request, ex.received)  # type: ignore[arg-type]  # as above
+        self._enter(ex, request, ex.received)
 
     def _start_from_gateway(self, ex: "Exchange", internal: "Internal") -> None:
         """Starts a request in the form in which gateways send it."""
@@ -252,7 +252,7 @@ class Sidecar:
     def _size(self, ex: "Exchange") -> int:
         """Returns the inferences of a direct request, judged by the part of its body that has arrived."""
         if ex.is_rpc:
-            return call_batch(_call_head(ex), ex.body, self._batch_header, self._settings.max_batch) or 1
+            return call_batch(as_call(ex).head, ex.body, self._batch_header, self._settings.max_batch) or 1
         return self._sizer.of(ex.head, ex.body)
 
     def _admit_from_gateway(self, ex: "Exchange", request: RequestState, now: float) -> None:
@@ -365,7 +365,7 @@ class Sidecar:
         else:
             self._refuse(ex, DEADLINE, "its deadline passed while it waited at the replica")
 
-    def answering(self, ex: "Exchange", head: ResponseHead) -> bytes:
+    def answering(self, ex: "Exchange", head: AnyResponseHead) -> bytes:
         request: RequestState = ex.context
         if not request.is_trusted:
             return b""
@@ -487,7 +487,7 @@ class Sidecar:
         """Returns True if the size of a direct request is known only from a body that has not arrived yet."""
         head = ex.head
         if ex.is_rpc:
-            return call_batch(_call_head(ex), ex.body, self._batch_header, self._settings.max_batch) is None
+            return call_batch(as_call(ex).head, ex.body, self._batch_header, self._settings.max_batch) is None
         return (
             not ex.body
             and not head.expect_continue
@@ -560,11 +560,6 @@ class Sidecar:
 
     def __repr__(self) -> str:
         return f"<Sidecar {self._counters.in_flight} in flight, {len(self._queued)} queued, {self._ledger!r}>"
-
-
-def _call_head(ex: "Exchange") -> "CallHead":
-    """Returns the head of an exchange that is a gRPC call."""
-    return cast("CallHead", ex.head)
 
 
 def _is_number(text: bytes) -> bool:

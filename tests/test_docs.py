@@ -16,7 +16,10 @@ CODE = re.compile(r"^(```|~~~).*?^\1|`[^`\n]+`|<!--.*?-->", re.DOTALL | re.MULTI
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)#\s]*)(?:#([^)\s]*))?\)|<img[^>]* src=\"([^\"]+)\"")
 NAMED = re.compile(r"`(?:\.\./)*((?:[\w.-]+/)+[\w.-]+\.(?:py|toml|jsonl|yaml|txt|svg|md))(?::[^`]*)?`")
 BARE = re.compile(r"`(\w+\.py)`")
-MODULE = re.compile(r"python3?(?: -[A-Z] ?| )-m ((?:tidegate|benchmarks|tests)[\w.]*)")
+MODULE = re.compile(
+    r"python3?(?: -[A-Z])? -m (?!pytest|pip|venv)([\w.]+)|^from ((?:tidegate|benchmarks|tests)\.[\w.]+)", re.M
+)
+DOTTED = re.compile(r"`((?:tidegate|tests|benchmarks)(?!\.toml)(?:\.\w+)+)[`(]")
 # Files of users: handlers, and what may lie beside them.
 OF_USERS = {"handler.py", "gateway.py", "control.py", "own.py"}
 TOP = {path.name for path in ROOT.iterdir() if path.is_dir()}
@@ -82,9 +85,16 @@ def test_files_and_modules_that_a_page_names_exist(page: Path) -> None:
             assert (ROOT / name).exists(), f"{name_of(page)} names {name}, which does not exist"
     for name in set(BARE.findall(text)) - OF_USERS:
         assert any(ROOT.glob(f"*/**/{name}")), f"{name_of(page)} names {name}, which does not exist"
-    for module in MODULE.findall(text):
+    for command, imported in MODULE.findall(text):
+        module = command or imported
         path = ROOT / module.rstrip(".").replace(".", "/")
-        assert path.with_suffix(".py").exists() or (path / "__main__.py").exists(), f"{name_of(page)}: -m {module}"
+        assert path.with_suffix(".py").exists() or path.is_dir(), f"{name_of(page)}: -m {module}"
+    for dotted in DOTTED.findall(text):
+        path, attributes = ROOT, str(dotted).split(".")
+        while attributes and (path / attributes[0]).is_dir():
+            path = path / attributes.pop(0)
+        is_there = not attributes or (path / f"{attributes[0]}.py").exists()
+        assert is_there, f"{name_of(page)} names {dotted}, which does not exist"
 
 
 def test_the_glossary_is_short() -> None:
@@ -98,7 +108,7 @@ def test_programs_are_not_people(page: Path) -> None:
     text = CODE.sub(lambda match: "\n" * match[0].count("\n"), page.read_text(encoding="utf-8"))
     for number, line in enumerate(text.splitlines(), start=1):
         found = BANNED.search(line)
-        assert found is None, f"{name_of(page)}:{number} says {found and found[0]!r}: data is sent, reported, recorded"
+        assert found is None, f"{name_of(page)}:{number} says {found[0]!r}: data is sent, reported, recorded"
 
 
 def test_decisions_have_a_number_each_and_its_title_begins_with_it() -> None:

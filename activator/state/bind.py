@@ -21,8 +21,8 @@ Affinity = bytes | list[int]
 class Bind:
     """A request and the replica that runs it: send it there, with ``header`` among its fields.
 
-    Handle of the request from then on, until ``WaitingRoom.answered``, ``aborted``, ``refused``, ``unsent`` or
-    ``broke_off`` is called with it. (Inside the room it is the request's place in the queue.)
+    It is the handle of the request from then on, until ``WaitingRoom.answered``, ``aborted``, ``refused``, ``unsent``
+    or ``broke_off`` is called with it. Inside the room it is the request's place in the queue.
     """
 
     __slots__ = (
@@ -64,34 +64,34 @@ class Bind:
     ) -> None:
         self.request = request
         self.revision = revision
-        """``.id`` and ``.function.name`` are its names."""
+        """Its names are ``.id`` and ``.function.name``."""
         self.inferences = inferences
         self.size = size
         self.deadline = deadline
         self.arrived = arrived
-        """``now`` of its arrival."""
+        """The value of ``now`` at its arrival."""
         self.priority = priority
         self.number = number
-        """Of its arrival, on this worker."""
+        """Number of its arrival, on this worker."""
         self.lane = revision.main
-        """Where it waits, or would."""
+        """The lane in which it waits, or would wait."""
         self.entry = 0
         self.reserved: Replica | None = None
         """The replica that holds back for it."""
         self.affinity: Affinity | None = None
-        """What it has in common with requests that should go to the same replica."""
+        """The key that it shares with requests that should go to the same replica."""
         self.claim: TenantCharge | None = None
-        """Its tenant, and what it costs; None: it has none, or nothing is shared out between tenants."""
+        """Its tenant and its cost; None if it has no tenant, or if tenants do not share the room fairly."""
         self.avoid: str | None = None
         """A replica that must not take it."""
         self.may_return = False
-        """That replica may take it after all where no other serves."""
+        """The avoided replica may take it after all if no other serves."""
         self.is_pinned = False
         """It is for this revision and no other."""
         self.group: Group | None = None
-        """With early binding: the group that it waits for."""
+        """The group that it waits for, with early binding."""
         self.key: Key
-        """Its place among those who wait; set when it first waits."""
+        """Its place among waiting requests; set when it first waits."""
         # Set while it is bound:
         self.replica: Replica
         """``.id``, ``.address``, ``.group.accelerator``."""
@@ -99,9 +99,9 @@ class Bind:
         """Number of its credit; 0 at a replica without a limit."""
         self.units: int
         self.want: Want | None
-        """What remains to be told to the replica; None: nothing does."""
+        """The want that is sent with it; None if there is nothing to send."""
         self.epoch: int
-        """Which channel of the replica granted the credit."""
+        """The epoch of the replica's channel that granted the credit."""
 
     @property
     def waits(self) -> bool:

@@ -1,7 +1,7 @@
 """Fleet: all functions, revisions, groups and replicas that one gateway worker knows, as the route table lists them.
 
-A new table changes the present objects in place: what a group is owed, the credits of a replica and the requests that
-wait survive it. Channels are opened to the replicas of revisions in use and closed when they fall out of use.
+A new table changes the present objects in place: the deficit of a group, the credits of a replica and the waiting
+requests survive it. Channels are opened to the replicas of revisions in use and closed when they fall out of use.
 """
 
 from tidegate.activator.commands import Link, Unlink
@@ -13,7 +13,7 @@ from tidegate.records.route_table import FunctionRoute, GroupRoute, RevisionRout
 
 
 class Fleet:
-    """What exists, by id, and the links that must be opened or closed."""
+    """The objects of the route table by id, and the links that must be opened or closed."""
 
     __slots__ = ("functions", "out", "replicas", "revisions", "unserved", "worker_index", "workers")
 
@@ -25,7 +25,7 @@ class Fleet:
         self.replicas: dict[str, Replica] = {}
         self.out: list[Link | Unlink] = []
         self.unserved: list[Bind] = []
-        """Waiting requests whose size no group serves any more: whoever applied the table takes them."""
+        """Waiting requests of a size that no group serves any more; the caller of ``apply`` takes them."""
 
     def __repr__(self) -> str:
         return (
@@ -33,7 +33,7 @@ class Fleet:
         )
 
     def apply(self, table: RouteTable, now: float) -> list[RevisionRoom]:
-        """Takes over a table; returns the revisions that are gone, with whatever waits in them."""
+        """Takes over a route table. Returns the revisions that are gone, with the requests that wait in them."""
         self.workers = table.workers
         gone: list[RevisionRoom] = []
         listed = {route.name for route in table.functions}
@@ -46,7 +46,7 @@ class Fleet:
         return gone
 
     def link(self, room: RevisionRoom) -> bool:
-        """Opens the channels that a revision in use lacks; True if there were any."""
+        """Opens the channels that a revision in use lacks. Returns True if there were any."""
         opened = False
         room.active = True
         count = room.replica_count
@@ -61,7 +61,7 @@ class Fleet:
         return opened
 
     def unlink(self, room: RevisionRoom) -> None:
-        """Closes the channels of a revision that nobody uses."""
+        """Closes the channels of a revision that is not in use."""
         room.active = False
         for group in room.groups:
             for replica in group.replicas:
@@ -147,7 +147,7 @@ class Fleet:
             del self.revisions[room.id]
 
     def _remove_replica(self, replica: Replica) -> None:
-        """Its credits vanish; what runs there goes on."""
+        """Removes a replica. Its credits vanish; the requests that run there go on."""
         replica.gone = True
         replica.group.revision.prefixes.forget(replica.id)
         if replica.linked:

@@ -1,9 +1,12 @@
 """Lane: the waiting requests of a revision that the same replicas may serve, in their order.
 
-Most revisions have one lane, of all groups. There are more where groups serve only some sizes of requests (so that a
-large head never blocks small requests behind it), where a request's group is fixed at arrival (``binding: early``), and
-while a request waits that one replica must not take (a hedge). A free slot takes the best head of the lanes that its
-replica serves.
+Most revisions have one lane, of all groups. They have more lanes
+
+- if groups serve only some sizes of requests: a large head then never blocks small requests (head-of-line blocking);
+- if a request's group is fixed at arrival (``binding: early``);
+- while a request waits that one replica must not take (a hedge).
+
+A free slot takes the best head of the lanes that its replica serves.
 """
 
 import random
@@ -20,16 +23,17 @@ if TYPE_CHECKING:
     from tidegate.activator.state.replicas import Group, Replica
 
 DECAY: Final = 0.99
-"""How much of the largest request's size is remembered with each further one."""
+"""The remembered size of the largest recent request is multiplied by this with each further request."""
 
 MAX_SLOW_GROUP_WAIT_S: Final = 0.001
+"""A request declines a slot on a slower group for at most this long. Our choice, as ``SLOW_GROUP_WAIT``: some round
+trips between workers and queue_proxies, and nothing against the work."""
 SLOW_GROUP_WAIT: Final = 0.05
-"""How long a request leaves a slot alone for one of a quicker group: so much of the time that it would take there, at
-most this long. Our choice: some round trips between workers and queue_proxies, and nothing against the work."""
+"""A request declines a slot on a slower group for at most this fraction of the time that it would take there."""
 
 AFFINITY_SLACK: Final = 2.0
-"""The group that a request prefers takes it although another is owed more, by so many times the largest of the recent
-requests. Our choice, of 2 to 16: what more would find is little (adr/0052)."""
+"""The group that a request prefers takes it although another group's deficit is larger, by up to this many times the
+largest of the recent requests. Our choice, of 2 to 16: more slack finds little more (adr/0052)."""
 
 LaneKey = tuple[tuple[str, ...], str | None]
 """(accelerators of the groups, id of the replica that is left out)."""
@@ -45,15 +49,15 @@ class Lane:
         self.avoid = avoid
         """A replica that must not serve it."""
         self.queue: OrderedQueue[Bind] | FairQueue[Bind] = OrderedQueue()
-        """The latter as soon as somebody with a claim has waited here: then each tenant has its turn."""
+        """A fair queue as soon as a request with a claim has waited here: then the tenants take turns."""
         self.tail = 0.0
-        """Age key of the youngest that waits, or of one that waited after it."""
+        """Age key of the youngest request that waits, or of one that waited after it."""
         self.serving: list[Group] = []
         """Groups with a share and a ready replica."""
         self.total_share = 0.0
-        """Sum of their shares."""
+        """Sum of the shares of ``serving``."""
         self.slowest_s = 0.0
-        """No request takes longer than this for each of its inferences, on any of them."""
+        """No request takes longer than this for each of its inferences, on any of the serving groups."""
         self._recent_max = 0.0
         self.recount()
 
@@ -65,7 +69,7 @@ class Lane:
         return (tuple(group.accelerator for group in self.groups), self.avoid)
 
     def recount(self) -> None:
-        """Another set of groups serves now, or their shares changed."""
+        """Recomputes the serving groups after another set of groups serves, or their shares changed."""
         self.serving = [group for group in self.groups if group.share > 0 and group.ready]
         self.total_share = sum(group.share for group in self.serving)
         if len(self.serving) > 1:
@@ -74,13 +78,13 @@ class Lane:
             self.slowest_s = max(group.each_s for group in self.serving)
 
     def deficit_limit(self, inferences: int) -> float:
-        """What a group may owe at most, in inferences, when a request of so many has been bound."""
+        """Returns the largest deficit of a group, in inferences, when a request of this many has been bound."""
         recent_max = self._recent_max * DECAY
         self._recent_max = recent_max = inferences if inferences > recent_max else recent_max
         return DEFICIT_LIMIT * recent_max
 
     def push(self, bind: "Bind") -> None:
-        """The request waits here, in the place of its key."""
+        """Enqueues the request, in the place of its key."""
         since = bind.key[1]
         queue = self.queue
         if since > self.tail or not queue:
@@ -98,28 +102,29 @@ class Lane:
         bind.lane = self
 
     def served(self, bind: "Bind") -> None:
-        """A request that waited here gets a slot: its tenant's turn is over."""
+        """A request that waited here gets a slot: charges its tenant."""
         if type(self.queue) is FairQueue:
             self.queue.charge(bind)
 
     def step(self, bind: "Bind") -> int:
-        """What a slot for its head costs this worker, against others with tenants' requests; 0: there are none."""
+        """Returns the cost of a slot for its head to this worker, against others with tenants' requests; 0 without
+        tenants."""
         if bind.claim is None or type(self.queue) is not FairQueue:
-            return 0  # Without a claim: a replica has held back for it since nobody here had one.
+            return 0  # Without a claim: a replica has held back for it since no request here had one.
         return self.queue.step(bind)
 
     def settle(self, claim: TenantCharge, cost: float) -> None:
-        """What a request that got a slot did cost (:meth:`tidegate.flow.fair_queue.FairQueue.settle`)."""
+        """Settles the real cost of a request that got a slot (:meth:`tidegate.flow.fair_queue.FairQueue.settle`)."""
         if type(self.queue) is FairQueue:
             self.queue.settle(claim, cost)
 
     def relax(self) -> None:
-        """Somebody found a free slot at once: no tenant owes another anything."""
+        """A request found a free slot at once: clears the deficits between tenants."""
         if type(self.queue) is FairQueue:
             self.queue.relax()
 
     def candidates(self) -> "list[Replica]":
-        """Replicas that may serve it now, with or without a free slot."""
+        """Returns the replicas that may serve it now, with or without a free slot."""
         return [
             replica
             for group in self.serving
@@ -128,11 +133,12 @@ class Lane:
         ]
 
     def is_single(self, replica: "Replica") -> bool:
-        """Whether no other replica may serve it now."""
+        """Returns whether no other replica may serve it now."""
         return all(other is replica for other in self.candidates())
 
     def choose(self, bind: "Bind", now: float, pick: "Pick[Replica]", rng: random.Random) -> "Replica | None":
-        """Group, then replica, for a request that would run now; None: no slot that it may use is free."""
+        """Chooses group, then replica, for a request that would run now. Returns None if no slot that it may use is
+        free."""
         if self.avoid is not None:
             return self._choose_without(self.avoid, bind, now, pick, rng)
         groups = self.serving
@@ -161,7 +167,8 @@ class Lane:
         return picked[chosen]
 
     def _best(self, able: "list[Group]", picked: "list[Replica]", bind: "Bind", now: float) -> int:
-        """Which of these groups, each of which could run the request on the replica beside it."""
+        """Returns the index of the best of these groups, each of which could run the request on the replica beside
+        it."""
         if picked[0].limit == 0:
             return self._earliest_finish(able, picked, bind)
         quick = able
@@ -173,8 +180,12 @@ class Lane:
     def _preferred(
         self, groups: "list[Group]", picked: "list[Replica]", best: int, bind: "Bind", by: "Affinity", now: float
     ) -> int:
-        """Of the groups that are owed about as much as the ``best``, the key's, or the one whose replica remembers most
-        of the prompt; where time is short or there is no limit, the best."""
+        """Returns the index of the group that the request's affinity prefers, among those with about the deficit of
+        ``best``.
+
+        For a key that is the group of the key; for a prompt the one whose replica remembers most of it. If time is
+        short or the replicas have no limit it is ``best``.
+        """
         if picked[best].limit == 0 or self.slowest_s * bind.inferences > bind.deadline - now:
             return best
         floor = groups[best].deficit - AFFINITY_SLACK * self._recent_max
@@ -191,11 +202,11 @@ class Lane:
         return best
 
     def _awaits_quicker(self, able: "list[Group]", group: "Group", bind: "Bind", now: float) -> bool:
-        """Whether the request does not take the slot of ``group`` yet.
+        """Returns whether the request does not take the slot of ``group`` yet.
 
-        The group is ahead of its share, and a quicker one, of which this worker holds no slot, is behind: another
-        worker may hold one that is idle, which comes here by a recall in a fraction of a millisecond. Without that
-        moment slow groups would get more than their share where several workers have little to do: a request would
+        The group is ahead of its share, and a quicker group, of which this worker holds no slot, is behind. Another
+        worker may hold a slot there that is idle, which comes here by a recall in a fraction of a millisecond. Without
+        that moment slow groups would get more than their share where several workers have little to do: a request would
         take whichever slot came first.
         """
         room = bind.revision
@@ -211,7 +222,8 @@ class Lane:
         return False
 
     def _earliest_finish(self, groups: "list[Group]", picked: "list[Replica]", bind: "Bind") -> int:
-        """Which of these groups, by the lines at the replicas: those of other workers are taken to be like ours."""
+        """Chooses by the requests queued at the replicas; other workers are taken to have queued as many as this
+        one."""
         room = bind.revision
         each = room.function.workers * room.arrivals_inferences / max(1, room.arrivals)
         return earliest_finish(groups, picked, each, bind.inferences)
@@ -219,7 +231,7 @@ class Lane:
     def _choose_without(
         self, avoid: str, bind: "Bind", now: float, pick: "Pick[Replica]", rng: random.Random
     ) -> "Replica | None":
-        """As :meth:`choose`, while the one to avoid shows no free slot."""
+        """Does the same as :meth:`choose`, while the replica to avoid shows no free slot."""
         hidden = [replica for group in self.serving for replica in group.replicas if replica.id == avoid]
         free = [replica.free for replica in hidden]
         self.avoid = None
@@ -233,12 +245,13 @@ class Lane:
 
 
 def _nobodys(bind: "Bind") -> TenantCharge:
-    """The claim of a request of no tenant among those of tenants: together they are one, of weight 1."""
+    """Returns the claim of a request without a tenant among those of tenants: together they are one tenant, of weight
+    1."""
     return TenantCharge("", 1.0, bind.inferences)
 
 
 def _shared(queue: "OrderedQueue[Bind]") -> "FairQueue[Bind]":
-    """A queue for tenants in place of one without; who waits there stays."""
+    """Returns a fair queue in place of one without tenants; the waiting requests keep their places."""
     shared: FairQueue[Bind] = FairQueue()
     for bind in queue.items():
         queue.remove(bind)
@@ -248,7 +261,7 @@ def _shared(queue: "OrderedQueue[Bind]") -> "FairQueue[Bind]":
 
 
 def in_time(groups: "list[Group]", inferences: int, remaining_s: float) -> "list[Group]":
-    """Those that can finish within the deadline; if none can, the one that would finish first."""
+    """Returns the groups that can finish within the deadline; if none can, the one that would finish first."""
     finish = [group.expected_s(inferences) for group in groups]
     able = [group for group, seconds in zip(groups, finish, strict=True) if seconds <= remaining_s]
     return able or [groups[finish.index(min(finish))]]
@@ -257,7 +270,7 @@ def in_time(groups: "list[Group]", inferences: int, remaining_s: float) -> "list
 def first_served(
     lanes: "Iterable[Lane]", now: float, pick: "Pick[Replica]", rng: random.Random
 ) -> "tuple[Bind, Replica] | None":
-    """The first head of several lanes of a revision, in the order of their heads, that a slot is free for.
+    """Returns the first head of several lanes of a revision, in the order of their heads, that a slot is free for.
 
     In inferences a head that does not fit holds the replicas of its lane back from those behind it.
     """

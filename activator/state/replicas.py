@@ -1,7 +1,7 @@
-"""What one gateway worker knows of replicas and groups of them.
+"""Replicas and groups of replicas, as one gateway worker knows them.
 
 A :class:`Replica` holds the worker's end of one slot channel: its state, the idle credits, and the want that the
-queue_proxy has been told. Everything here changes only through :class:`tidegate.activator.room.WaitingRoom`.
+queue_proxy was sent last. Everything here changes only through :class:`tidegate.activator.room.WaitingRoom`.
 """
 
 import zlib
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
     from tidegate.activator.state.revisions import RevisionRoom
 
 UNLIMITED_FREE: Final = 1 << 30
-"""``free`` of a replica without a limit and without work; each running request takes one off, so that the one with
+"""``free`` of a replica without a limit and without work. Each running request takes one off, so that the replica with
 the fewest is the freest."""
 LINKS_ALL: Final = 64
-"""Up to so many replicas a worker links to every one."""
+"""A worker links to every replica of a revision with up to this many replicas."""
 
 KEPT, GOES, WENT = 0, 1, 2
-"""What is noted of a busy credit: the head of its answer said keep, so that it goes back as soon as it is asked back;
-it was asked back, and goes when its request has ended; it went back before that."""
+"""Notes on a busy credit. KEPT: the head of its answer said keep, so it goes back as soon as it is recalled. GOES: it
+was recalled and goes when its request has ended. WENT: it went back before that."""
 RECALLED_SPARE: Final = 64
-"""So many numbers more than requests in flight are kept of credits that go back with their request."""
+"""Recalled credits are remembered for as many requests as are in flight, plus this many."""
 _UNSENT: Final = -1
 
 
@@ -72,47 +72,47 @@ class Replica:
         self.address = address
         self.group = group
         self.place = place_of(id)
-        """Among the keys of ``Spread.HASH``."""
+        """Its place among the keys of ``Spread.HASH``."""
         self.index = 0
-        """Its place in the group."""
+        """Its index in the group."""
         self.linked = False
         """The host keeps a channel to it."""
         self.open = False
-        """The channel stands and was welcomed."""
+        """The channel is open and was welcomed."""
         self.gone = False
         """The route table no longer lists it."""
         self.epoch = 0
-        """Grows with each channel that opens or breaks: credits of another epoch mean nothing."""
+        """Grows with each channel that opens or breaks: credits of another epoch are void."""
         self.incarnation = ""
         """Names the process that last welcomed this worker."""
         self.state: ReplicaState | None = None
-        """None: not heard yet."""
+        """The state that it reported last; None before its first report."""
         self.limit = 0
         self.idle: list[tuple[int, int]] = []
         """Credits without a request: (number, units)."""
         self.free = 0
         """Units that may be used now."""
         self.ready = False
-        """``usable``, as its group has counted it."""
+        """The value of ``usable`` that its group has counted."""
         self.in_flight = 0
         self.noted: dict[int, int] = {}
-        """Credits with which more has to be done when their request has ended, or can be before; oldest first."""
+        """Notes on credits that need more than usual when their request ends, or before; the oldest first."""
         self.sequence = 0
         self.sent_class = _UNSENT
         """Class of the want that the queue_proxy knows."""
         self.sent_kind = (0, 0, False)
         self.short: int | None = None
-        """Free units it has, since the head does not fit; None: it did not say."""
+        """Free units that it reported because the head does not fit; None if it has not reported them."""
         self.short_at = 0.0
         self.reserved: Bind | None = None
         """The request that holds this replica until it fits."""
         self.rests_until = 0.0
-        """It could not be reached: no work before; 0: it does not rest."""
+        """It could not be reached and gets no work before this time; 0 if it does not back off."""
         self.ejected_until = 0.0
-        """It failed where others do not: no work before; 0: it may serve."""
+        """It was ejected as an outlier and gets no work before this time; 0 if it is not ejected."""
         self.failures = 0
         self.answered_at = 0.0
-        """Without a limit: when it last answered a request completely."""
+        """When a replica without a limit last answered a request completely."""
 
     def __repr__(self) -> str:
         state = "unheard" if self.state is None else self.state.value
@@ -120,7 +120,7 @@ class Replica:
 
     @property
     def usable(self) -> bool:
-        """New work may go there."""
+        """Returns whether new work may go there."""
         return self.open and self.state is ReplicaState.READY and not self.rests_until and not self.ejected_until
 
     def refresh(self) -> None:
@@ -138,7 +138,7 @@ class Replica:
             self.free = sum(units for _, units in self.idle)
 
     def receive(self, message: ProxyMessage, now: float) -> None:
-        """What its queue_proxy says of it; a :class:`Recall` asks for an answer and goes to :meth:`recall`."""
+        """Takes over a message of its queue_proxy. A :class:`Recall` needs an answer and goes to :meth:`recall`."""
         if isinstance(message, Grant):
             self.idle.extend(message.credits)
         elif isinstance(message, Void):
@@ -164,7 +164,7 @@ class Replica:
         self.refresh()
 
     def comes_back(self, now: float) -> bool:
-        """Ends a rest or an ejection whose time is over; True if there was one."""
+        """Ends a back-off or an ejection after its time. Returns True if there was one."""
         rested = 0.0 < self.rests_until <= now
         if rested:
             self.rests_until = 0.0
@@ -175,13 +175,13 @@ class Replica:
         return rested or ejected
 
     def fits(self, inferences: int) -> bool:
-        """Whether an idle credit (or none, without a limit) carries one request of so many inferences."""
+        """Returns whether an idle credit (or none, without a limit) carries one request of this many inferences."""
         if not self.group.revision.counts_inferences or self.limit == 0:
             return True
         return self.reserved is None and self.carries(inferences)
 
     def carries(self, inferences: int) -> bool:
-        """Whether one idle credit has so many units (or the limit, above which a request runs alone).
+        """Returns whether one idle credit has this many units (or the limit, above which a request runs alone).
 
         Without a limit no credit is needed: it may have been lifted since the replica holds back for a request.
         """
@@ -191,7 +191,7 @@ class Replica:
         return any(held >= units for _, held in self.idle)
 
     def take(self, inferences: int) -> tuple[int, int]:
-        """A credit for one request, off the idle ones: (number, units that the request needs of it)."""
+        """Takes a credit for one request off the idle ones. Returns (number, units that the request needs of it)."""
         if not self.group.revision.counts_inferences:
             self.free -= 1
             return self.idle.pop()
@@ -202,7 +202,7 @@ class Replica:
         return (best[0], units)
 
     def reset(self) -> None:
-        """The channel opened or broke: everything that was said on the last one is void."""
+        """The channel opened or broke: voids everything that was said on the last one."""
         self.epoch += 1
         self.open = False
         self.state = None
@@ -214,11 +214,10 @@ class Replica:
         self.refresh()
 
     def level(self) -> tuple[int, Bind | None]:
-        """How many requests of the best waiting class this queue_proxy should know of, and the first of them; (0, None)
-        where none may go there, now or when it becomes ready.
+        """Returns how many requests of the best waiting class this queue_proxy should know of, and the first of them.
 
-        Those of lower classes are told when it is their turn: what is told has one class, so that free slots go to the
-        best key of all workers.
+        Returns (0, None) if none may go there, now or when it becomes ready. Lower classes are sent when they are the
+        best: a want has one class, so that free slots go to the best key of all workers.
         """
         group, head = self.group, self.reserved
         if not (group.revision.waiting and group.share > 0) or self.rests_until or self.ejected_until or self.gone:
@@ -240,7 +239,7 @@ class Replica:
         return (amount + (head is self.reserved), head)
 
     def changed_want(self, now: float) -> Want | None:
-        """The want if it has to be told: its class changed, or its head became another kind of request."""
+        """Returns the want if it has to be sent: its class changed, or its head became another kind of request."""
         amount, head = self.level()
         if head is None:
             return None if self.sent_class == 0 else self._want(0, None, now)
@@ -249,7 +248,7 @@ class Replica:
         return self._want(amount, head, now)
 
     def want_with_request(self, now: float) -> Want | None:
-        """The want that remains after a request, for its header; None: zero, and known to be zero."""
+        """Returns the want that remains after a request, for its header; None if it is zero and known to be zero."""
         known = self.sent_class
         if known == 0 and not self.group.revision.waiting:
             return None
@@ -262,18 +261,19 @@ class Replica:
         return want
 
     def forget_sent(self) -> None:
-        """What was told may not have arrived, or was dropped: tell it again."""
+        """The last want may not have arrived, or was dropped: it has to be sent again."""
         self.sent_class = _UNSENT
 
     def _kind(self, head: Bind) -> tuple[int, int, bool]:
-        """What of a head must be told when it changes: class, units, whether this replica holds back for it."""
+        """Returns the facts of a head that must be sent when they change: class, units, whether this replica holds back
+        for it."""
         key = head.key
         if not self.group.revision.counts_inferences:
             return (key[0], 1, False)
         return (key[0], head.inferences, head is self.reserved or head.lane.is_single(self))
 
     def _want(self, amount: int, head: Bind | None, now: float) -> Want:
-        """The level as a want, which counts as told."""
+        """Returns the level as a want, which counts as sent."""
         self.sequence = sequence = self.sequence + 1
         self.sent_class = want_class(amount)
         self.short = None
@@ -296,11 +296,11 @@ class Replica:
     # --- credits ---
 
     def recall(self, numbers: Iterable[int]) -> tuple[int, ...]:
-        """Credits that are asked back: those that go back now; busy ones go when their request has ended.
+        """Handles recalled credits. Returns those that go back now; busy ones go when their request has ended.
 
-        A request may be on its way with one that is idle at the queue_proxy, and would be refused. Once the head of its
-        answer has said keep, it has arrived, and there it may have ended long before a slow client has read it all:
-        such a credit goes back now.
+        A request may be on its way with a credit that is idle at the queue_proxy, and would be refused. Once the head
+        of its answer has said keep, it has arrived, and it may have ended there long before a slow client has read it
+        all: such a credit goes back now.
         """
         wanted = set(numbers)
         back = [credit[0] for credit in self.idle if credit[0] in wanted]
@@ -319,7 +319,7 @@ class Replica:
         return tuple(back)
 
     def void(self, numbers: set[int]) -> None:
-        """Credits that are worth nothing any more.
+        """Drops credits that are void.
 
         The message may overtake the answer that says keep: a credit that is busy here goes when that has ended.
         """
@@ -332,11 +332,11 @@ class Replica:
         self.forget_sent()
 
     def goes_back(self, numbers: Iterable[int]) -> None:
-        """Credits that are asked back and are not idle: some are busy, others went back before the message came.
+        """Notes recalled credits that are not idle: some are busy, others went back before the message came.
 
-        Of them what is more than may be busy is forgotten, the oldest first: a replica that never rests would keep them
-        for ever. A busy one that is forgotten stays here when its request ends, as both sides then have it; if it is
-        void, its next request is refused and returns to its place.
+        Credits beyond those that may be busy are forgotten, the oldest first: a replica that is never idle would keep
+        them for ever. A busy one that is forgotten stays here when its request ends, as both sides then have it. If it
+        is void, its next request is refused and returns to its place.
         """
         noted = self.noted
         noted.update(dict.fromkeys(numbers, GOES))
@@ -346,7 +346,7 @@ class Replica:
                 del noted[number]
 
     def surrender(self) -> tuple[int, ...]:
-        """All idle credits, to be given back."""
+        """Removes and returns all idle credits, which are to be given back."""
         numbers = tuple(number for number, _ in self.idle)
         self.idle.clear()
         self.refresh()
@@ -354,7 +354,7 @@ class Replica:
 
 
 class Group:
-    """All replicas of one revision on one accelerator kind."""
+    """All replicas of one revision on one kind of accelerator."""
 
     __slots__ = (
         "accelerator",
@@ -377,57 +377,57 @@ class Group:
         self.revision = revision
         self.weight = 0.0
         self.share = 0.0
-        """The weight, or 1 where the table gives no group of the revision any."""
+        """The weight, or 1 if no group of the revision has a weight in the route table."""
         self.mu_ips: float | None = None
         self.each_s = 0.0
-        """``expected_s`` of one inference, where it is one of several that serve."""
+        """``expected_s`` of one inference, if it is one of several groups that serve."""
         self.deficit = 0.0
         self.next_index = 0
         self.replicas: list[Replica] = []
         self.ready = 0
-        """Replicas that serve now."""
+        """The number of replicas that serve now."""
         self.smallest = 1
         self.largest: int | None = None
-        """Fewest and most inferences of a request that it may serve; None: any number."""
+        """Smallest and largest number of inferences of a request that it may serve; None if there is no upper bound."""
         self.lanes: list[Lane] = []
         """Lanes that it may serve."""
 
     def serves(self, inferences: int) -> bool:
-        """Whether a request of so many inferences may run here."""
+        """Returns whether a request of this many inferences may run here."""
         return self.smallest <= inferences and (self.largest is None or inferences <= self.largest)
 
     @property
     def has_one(self) -> bool:
-        """Its replica is the only one of the revision."""
+        """Returns whether its replica is the only one of the revision."""
         return len(self.replicas) == 1 and len(self.revision.groups) == 1
 
     def expected_s(self, inferences: int) -> float:
-        """How long a request takes here; 0 while no rate is learnt: it gets the benefit of the doubt."""
+        """Returns how long a request takes here; 0 while no rate is known, so that an unmeasured group is tried."""
         if not self.mu_ips:
             return 0.0
         limit = next((replica.limit for replica in self.replicas if replica.usable), 1)
         return expected_s(inferences, limit, self.revision.counts_inferences, self.mu_ips / max(1, self.ready))
 
     def changed_wants(self, now: float) -> list[Send]:
-        """The wants that have to be told to its replicas."""
+        """Returns the wants that have to be sent to its replicas."""
         room, lanes = self.revision, self.lanes
         known: int | None = None
         kind = (0, 0, False)
-        if self.share > 0 and len(lanes) == 1 and not room.counts_inferences:  # Most replicas have been told it.
+        if self.share > 0 and len(lanes) == 1 and not room.counts_inferences:  # Most replicas know it.
             head = lanes[0].queue.head() if room.waiting else None
             known = 0
             if head is not None:
                 kind = (head.key[0], 1, False)
                 known = want_class(lanes[0].queue.count(kind[0]))
-        told = []
+        sends = []
         for replica in self.replicas:
             if replica.sent_class == known and replica.ready and (not known or replica.sent_kind == kind):
                 continue
             if replica.open:
                 want = replica.changed_want(now)
                 if want is not None:
-                    told.append(Send(replica.id, want))
-        return told
+                    sends.append(Send(replica.id, want))
+        return sends
 
     def __repr__(self) -> str:
         figures = f"weight {self.weight:g}, deficit {self.deficit:.1f}, {len(self.replicas)} replicas"
@@ -435,10 +435,10 @@ class Group:
 
 
 def links_to(replica: str, replicas: int, worker_index: int, workers: int) -> bool:
-    """Whether this worker keeps a channel to the replica: all of up to 64, else a stable share that covers them all.
+    """Returns whether this worker keeps a channel to the replica: to all of up to 64, else to a stable share of them.
 
-    Each replica is linked by ``ceil(64 * workers / replicas)`` workers, those after the one its name hashes to, so a
-    worker has about 64 links and no replica has none.
+    Each replica is linked by ``ceil(64 * workers / replicas)`` workers, those after the one that its name hashes to. So
+    a worker has about 64 links and no replica has none.
     """
     if replicas <= LINKS_ALL or workers <= 1:
         return True

@@ -1,4 +1,8 @@
-"""What one gateway worker knows of functions and revisions: bounds, lanes, counters.
+"""Functions and revisions, as one gateway worker knows them: bounds, lanes, counters, activation.
+
+Activation is a level-triggered signal: it is sent at once when requests wait and no replica is ready, then every
+``REPEAT_S`` until that changes. It is not acknowledged. A second signal changes nothing at the receiver, and a control
+process that was away gets it within one interval.
 
 Everything here changes only through :class:`tidegate.activator.room.WaitingRoom`.
 """
@@ -21,24 +25,24 @@ from tidegate.records.route_table import Binding, FailureKind, FunctionRoute, Qu
 REPEAT_S: Final = 0.2
 """Interval at which a raised activation signal is repeated."""
 SHORT_S: Final = 0.1
-"""How long a head that does not fit waits for all replicas to say what they have free. Our choice."""
+"""Time for which a head that does not fit waits for all replicas to report their free units. Our choice."""
 
 
 class ActivationSignal:
-    """One revision's signal."""
+    """The activation signal of one revision."""
 
     __slots__ = ("next_at", "raised")
 
     def __init__(self) -> None:
         self.raised = False
         self.next_at = 0.0
-        """When it has to be told again; meaningful while raised."""
+        """When it has to be sent again; meaningful while raised."""
 
     def __repr__(self) -> str:
         return f"<ActivationSignal {'raised' if self.raised else 'at rest'}>"
 
     def update(self, is_wanted: bool, now: float) -> bool:
-        """Takes the present level; True: tell it now (it rose, or it is time to repeat)."""
+        """Takes the present level. Returns True if it has to be sent now: it rose, or it is time to repeat it."""
         if not is_wanted:
             self.raised = False
             return False
@@ -66,7 +70,7 @@ class RoomCounts:
 
 
 class FunctionState:
-    """What the revisions of a function share: the bounds of its waiting room on this worker."""
+    """The state that the revisions of a function share: the bounds of its waiting room on this worker."""
 
     __slots__ = (
         "bound_bytes",
@@ -98,17 +102,17 @@ class FunctionState:
         """Requests with equal keys prefer one replica."""
         self.hash_on = ""
         self.by_deadline = False
-        """Who has less time goes first."""
+        """Requests with less time left go first."""
         self.is_early = False
         """A request's group is fixed at its arrival."""
         self.waiting = 0
         self.waiting_bytes = 0
         self.tenants = TenantShares()
-        """What each tenant has of the bounds."""
+        """The part of the bounds that each tenant has."""
         self.revisions: list[RevisionRoom] = []
 
     def apply(self, route: FunctionRoute, workers: int) -> None:
-        """Takes the table's settings; bounds are split over the workers, rounded up."""
+        """Takes over the settings of the route table; bounds are split over the workers, rounded up."""
         self.workers = workers
         self.bound_requests = ceil(route.queue_requests / workers)
         self.bound_bytes = ceil(route.queue_bytes / workers)
@@ -122,7 +126,7 @@ class FunctionState:
         self.is_early = route.binding is Binding.EARLY
 
     def is_full(self, size: int) -> bool:
-        """Whether no further request of so many bytes may wait."""
+        """Returns whether no further request of this many bytes may wait."""
         return self.waiting >= self.bound_requests or self.waiting_bytes + size > self.bound_bytes
 
 
@@ -173,45 +177,47 @@ class RevisionRoom:
         self.gone = False
         self.counts_inferences = False
         self.percent = 0.0
-        """Of the function's new requests."""
+        """Percent of the function's new requests that it gets."""
         self.is_tagged = False
         """Clients may ask for it by name, whatever its percent is."""
         self.declined_until = 0.0
-        """When the first that waits takes a slot that it has left alone
-        (:meth:`tidegate.activator.state.lanes.Lane.choose`); 0: it did not, or that was seen to."""
+        """When the first waiting request takes a slot that it has declined
+        (:meth:`tidegate.activator.state.lanes.Lane.choose`); 0 if it has declined none, or if a look at that time is
+        scheduled."""
         self.failure: str | None = None
         self.failure_kind = FailureKind.START_FAILED
         self.groups: list[Group] = []
         self.prefixes: PrefixIndex[Replica] = PrefixIndex()
-        """What its replicas were sent, where requests prefer by that."""
+        """The prompts that its replicas were sent, if requests have an affinity to prompts."""
         self.main = Lane(self.groups)
         """The lane of all groups."""
         self.lanes: dict[LaneKey, Lane] = {self.main.key: self.main}
         self.is_one_line = True
-        """All who wait stand in one lane and each takes one slot: while anybody waits, none is free for him."""
+        """All waiting requests stand in one lane and each takes one slot: while any waits, no slot is free for it."""
         self.is_plain = True
         """Every request that avoids no replica belongs into the main lane."""
         self.shape: tuple[object, ...] = ()
-        """What the lanes were made from."""
+        """The settings that the lanes were made from."""
         self.reserved: list[Bind] = []
-        """Requests that stand out of the queue because a replica holds back for them."""
+        """Requests that stand outside the queue because a replica holds back for them."""
         self.signal = ActivationSignal()
         self.active = False
         """Its replicas are linked."""
         self.used_at = now
         self.unlink_at = 0.0
-        """When to look whether it still is in use, while its replicas are linked."""
+        """When to check whether it still is in use, while its replicas are linked."""
         self.handshake_until = 0.0
-        """Until then a replica that has not been heard counts as perhaps ready."""
+        """Until then a replica that has not reported its state counts as perhaps ready."""
         self.waiting = 0
         self.waiting_inferences = 0
         self._since = now
         self._request_moments = self._inference_moments = 0.0
-        """Times of those who left less times of those who came: ``moments + waiting * now`` is the integral of waiting
-        over time, without a step for the time between."""
+        """Times of the requests that left less times of those that came: ``moments + waiting * now`` is the integral of
+        waiting over time, without a step for the time between."""
         self.sent_priority = 0
         self.sent_from, self.sent_to = 1, 0
-        """While so many of this priority class wait, nothing has to be told to any replica; no number: not known."""
+        """While this many requests of ``sent_priority`` wait, no want has to be sent; an empty range if that is not
+        known."""
         self.arrivals = 0
         self.arrivals_inferences = 0
         self.refused = 0
@@ -223,7 +229,7 @@ class RevisionRoom:
 
     @property
     def may_keep_waiting(self) -> bool:
-        """Whether those who wait for it may stay: it gets new requests, or has a tag and somebody who serves."""
+        """Returns whether its requests may keep waiting: it gets new ones, or has a tag and a replica that serves."""
         return self.percent > 0 or (self.is_tagged and self.has_ready)
 
     @property
@@ -232,28 +238,28 @@ class RevisionRoom:
 
     @property
     def mu_ips(self) -> float:
-        """Service rate of all groups together as far as it is known, inferences per second; 0: unknown."""
+        """Service rate of all groups together as far as it is known, in inferences per second; 0 if it is unknown."""
         return sum(group.mu_ips or 0.0 for group in self.groups if group.share > 0)
 
     @property
     def has_ready(self) -> bool:
-        """Whether some replica serves new work."""
+        """Returns whether some replica serves new work."""
         return bool(self.main.serving)
 
     @property
     def ready(self) -> int:
-        """Replicas that serve new work."""
+        """The number of replicas that serve new work."""
         return sum(group.ready for group in self.main.serving)
 
     def recount(self) -> None:
-        """Another set of replicas serves now, or shares or rates changed."""
+        """Recomputes the lanes after another set of replicas serves, or shares or rates changed."""
         for lane in self.lanes.values():
             lane.recount()
         if len(self.lanes) > 1:
             self._let_return()
 
     def is_activating(self, now: float) -> bool:
-        """Requests wait and no replica is ready, as far as can be known."""
+        """Returns whether requests wait and no replica is ready, as far as can be known."""
         if not self.waiting or self.has_ready:
             return False
         if now >= self.handshake_until:
@@ -268,7 +274,8 @@ class RevisionRoom:
     # --- affinity ---------------------------------------------------------------------------------------------------
 
     def choose_by_affinity(self, group: Group, by: Affinity, inferences: int) -> Replica | None:
-        """The replica of the group, among those with a free slot, that should take a request; None: none has one."""
+        """Returns the replica of the group, among those with a free slot, that a request prefers; None if none has
+        one."""
         if isinstance(by, bytes):
             return preferred(group.replicas, by, inferences)
         return self.prefixes.choose(group.replicas, by, inferences)
@@ -276,7 +283,7 @@ class RevisionRoom:
     # --- lanes ------------------------------------------------------------------------------------------------------
 
     def lane_of(self, bind: Bind) -> Lane | None:
-        """Where the request belongs; None: no group of the revision serves requests of its size.
+        """Returns the lane of a request; None if no group of the revision serves requests of its size.
 
         With early binding its group is fixed here, by the weights, unless the one that it has may still serve it.
         """
@@ -293,7 +300,7 @@ class RevisionRoom:
         return self.lanes.get((accelerators, bind.avoid)) or self._open(Lane(groups, bind.avoid))
 
     def _fixed(self, bind: Bind, groups: list[Group]) -> list[Group]:
-        """The one group that the request waits for; all, while none of them has a share."""
+        """Returns the one group that the request waits for; all groups while none of them has a share."""
         able = [group for group in groups if group.share > 0]
         if not able:
             return groups
@@ -311,7 +318,7 @@ class RevisionRoom:
         return lane
 
     def _let_return(self) -> None:
-        """Requests that would rather have gone elsewhere stand in line for all, where nobody else serves."""
+        """Lets requests that avoid a replica stand in line for all replicas if no other replica serves."""
         for lane in tuple(self.lanes.values()):
             if lane.avoid is None or lane.candidates():
                 continue
@@ -323,9 +330,10 @@ class RevisionRoom:
             self.tidy(lane)
 
     def is_unclaimed(self, lane: Lane) -> bool:
-        """Whether nobody waits for a slot that is free for this lane.
+        """Returns whether no waiting request may use a slot that is free for this lane.
 
-        In requests whoever may take a free slot has it already; in inferences somebody may wait whom it does not fit.
+        Counted in requests, a request that may take a free slot has it already. Counted in inferences, one may wait
+        because it does not fit.
         """
         if lane.queue or not self.counts_inferences:
             return not lane.queue
@@ -333,7 +341,7 @@ class RevisionRoom:
         return not any(other.queue and any(group in groups for group in other.groups) for other in self.lanes.values())
 
     def tidy(self, lane: Lane) -> None:
-        """Takes away a lane that was made for requests that avoid a replica, once it is empty."""
+        """Removes a lane that was made for requests that avoid a replica, once it is empty."""
         if lane.avoid is not None and not lane.queue and self.lanes.get(lane.key) is lane:
             del self.lanes[lane.key]
             for group in lane.groups:
@@ -341,9 +349,9 @@ class RevisionRoom:
             self.is_one_line = len(self.lanes) == 1 and not self.counts_inferences
 
     def rebuild(self) -> list[Bind]:
-        """After a table: where the groups are others, or what they serve, the lanes are made anew.
+        """Rebuilds the lanes after a new table if the groups changed, or the sizes that they serve.
 
-        Who waits stands in line again. Returns the requests that no group serves any more; they stand in no lane.
+        Waiting requests stand in line again. Returns the requests that no group serves any more; they stand in no lane.
         """
         self.main.groups = self.groups
         shape: tuple[object, ...] = (self.function.is_early, self.counts_inferences)
@@ -373,10 +381,10 @@ class RevisionRoom:
                 lane.push(bind)
         return unserved
 
-    # --- who waits --------------------------------------------------------------------------------------------------
+    # --- waiting requests -------------------------------------------------------------------------------------------
 
     def join(self, bind: Bind, lane: Lane, now: float) -> None:
-        """The request waits in this lane from now on, in the place of its arrival."""
+        """Lets the request wait in this lane, in the place of its arrival."""
         function = self.function
         # By deadline: as if it had arrived earlier by as much as its time is shorter than the longest.
         since = bind.deadline - function.timeout_s if function.by_deadline else bind.arrived
@@ -393,7 +401,7 @@ class RevisionRoom:
             function.tenants.add(bind)
 
     def part(self, bind: Bind, now: float) -> None:
-        """The request waits no more, wherever it stands."""
+        """Ends the waiting of a request, wherever it stands."""
         lane, function = bind.lane, self.function
         if bind.reserved is not None:
             self.drop_reservation(bind)
@@ -414,13 +422,13 @@ class RevisionRoom:
             self.signal.update(False, now)
 
     def note_sent(self, amount: int, priority: int) -> None:
-        """Each replica knows now what there is to know: so many of this priority class wait."""
+        """Every replica knows that this many requests of this priority class wait."""
         if amount:
             self.sent_priority = priority
         self.sent_from, self.sent_to = want_range(amount) if self.is_one_line else (1, 0)
 
     def settled(self) -> None:
-        """What there was to tell has been told."""
+        """All wants have been sent."""
         queue = self.main.queue
         head = queue.head() if self.waiting else None
         if head is None:
@@ -429,7 +437,7 @@ class RevisionRoom:
             self.note_sent(queue.count(head.key[0]), head.key[0])
 
     def is_want_sent(self, priority: int) -> bool:
-        """After one of this priority class came or left: whether there still is nothing to tell."""
+        """Returns whether there still is nothing to send after a request of this priority class came or left."""
         return (
             self.is_one_line
             and priority == self.sent_priority
@@ -437,7 +445,7 @@ class RevisionRoom:
         )
 
     def activation(self, now: float) -> Activation:
-        """What is pushed while nobody serves those who wait."""
+        """Returns the activation that is sent while no replica serves the waiting requests."""
         oldest = self.oldest()
         return Activation(
             function=self.function.name,
@@ -448,13 +456,13 @@ class RevisionRoom:
         )
 
     def items(self) -> Iterator[Bind]:
-        """Everybody who waits, lane by lane in order."""
+        """Yields all waiting requests, lane by lane in order."""
         yield from tuple(self.reserved)
         for lane in tuple(self.lanes.values()):
             yield from lane.queue.items()
 
     def oldest(self) -> float | None:
-        """Arrival of the one who has waited longest; None: nobody waits."""
+        """Returns the arrival of the request that has waited longest; None if none waits."""
         arrivals = [bind.arrived for bind in self.reserved]
         for lane in self.lanes.values():
             arrivals.extend([bind.arrived for bind in lane.queue])
@@ -463,10 +471,11 @@ class RevisionRoom:
     # --- reservations -----------------------------------------------------------------------------------------------
 
     def reserve(self, lane: Lane, now: float) -> None:
-        """The head fits nowhere: one replica, the one with most free units, holds back for it; the others go on.
+        """Reserves a replica for a head that fits nowhere: the one with most free units holds back for it; the others
+        go on.
 
-        Decided when every replica has said what it has free, or ``SHORT_S`` after the first did. (With one replica the
-        want itself asks it to hold back.)
+        Decided when every replica has reported its free units, or ``SHORT_S`` after the first did. (With one replica
+        the want itself asks it to hold back.)
         """
         head = lane.queue.head()
         candidates = [replica for replica in lane.candidates() if replica.limit and replica.reserved is None]
@@ -484,7 +493,7 @@ class RevisionRoom:
             replica.short = None
 
     def unreserve(self, replica: Replica) -> None:
-        """The replica cannot hold back any more: the request stands in the queue again, in its old place."""
+        """The replica cannot hold back any more: its request stands in the queue again, in its old place."""
         bind = replica.reserved
         if bind is not None:
             self.drop_reservation(bind)
@@ -492,14 +501,14 @@ class RevisionRoom:
             (bind.lane if lane is None else lane).push(bind)
 
     def drop_reservation(self, bind: Bind) -> None:
-        """The request leaves the replica that held back for it."""
+        """Releases the replica that holds back for the request."""
         if bind.reserved is not None:
             bind.reserved.reserved = None
             bind.reserved = None
             self.reserved.remove(bind)
 
     def counts(self, now: float) -> RoomCounts:
-        """What the demand record needs. By rounding a sum of nearly nothing may come out below zero."""
+        """Returns the figures for the demand record. By rounding, a sum of nearly nothing may come out below zero."""
         oldest = self.oldest()
         moment = now - self._since
         return RoomCounts(
@@ -517,5 +526,5 @@ class RevisionRoom:
 
 
 def _serving(groups: list[Group]) -> Iterator[Replica]:
-    """Replicas of the groups that have a share."""
+    """Yields the replicas of the groups that have a share."""
     return (replica for group in groups if group.share > 0 for replica in group.replicas)

@@ -1,7 +1,7 @@
-"""What a waiting room keeps, and the steps that whatever happens there is made of.
+"""RoomState: the state of a waiting room, and the steps that change it.
 
-Who waits, which revisions have something to tell, when to look at what again, and what the host has to do. The steps
-decide nothing: what follows from what is :class:`tidegate.activator.room.WaitingRoom`'s, which is built on this.
+It holds the waiting requests, the revisions whose wants may have changed, the timers, and the commands for the host.
+The steps decide nothing: the decisions are made by :class:`tidegate.activator.room.WaitingRoom`, which has this state.
 """
 
 from collections.abc import Hashable
@@ -17,12 +17,12 @@ from tidegate.activator.timers import Timers
 from tidegate.flow.messages import Return
 
 UNUSED_S: Final = 60.0
-"""Channels to a revision's replicas close when no request came for so long."""
+"""Channels to a revision's replicas close after this long without a request."""
 HANDSHAKE_S: Final = 0.2
-"""How long a replica whose channel is being opened counts as perhaps ready. Our choice."""
+"""Time for which a replica counts as perhaps ready while its channel is being opened. Our choice."""
 REST_S: Final = 0.1
 REST_LIMIT_S: Final = 5.0
-"""A replica that could not be reached gets no work for this long, doubled with each failure up to the limit."""
+"""Back-off of a replica that could not be reached: ``REST_S``, doubled with each failure up to this limit."""
 
 
 class RoomState:
@@ -32,15 +32,15 @@ class RoomState:
 
     def __init__(self, worker_index: int) -> None:
         self.out: list[Command] = []
-        """What has to be done; the host takes the list and leaves an empty one."""
+        """Commands for the host; always this list."""
         self.unsettled = False
-        """Wants have to be told: call ``settle`` at the end of this loop turn."""
+        """Wants have to be sent: ``settle`` is to be called at the end of this loop turn."""
         self.fleet = Fleet(worker_index)
         self.requests: dict[Hashable, Bind] = {}
         self.changed: dict[RevisionRoom, None] = {}
-        """Revisions whose wants may have changed, in the order in which they did."""
+        """Revisions whose wants may have changed, in the order in which they changed."""
         self.timers: Timers[Bind | Replica | RevisionRoom] = Timers(_matters)
-        """When to look at what again."""
+        """Entries that have to be looked at again, by time."""
 
     # --- links --------------------------------------------------------------------------------------------------------
 
@@ -61,7 +61,7 @@ class RoomState:
         self.out.extend(self.fleet.out)
         self.fleet.out.clear()
 
-    # --- who waits ----------------------------------------------------------------------------------------------------
+    # --- waiting requests ---------------------------------------------------------------------------------------------
 
     def enqueue(self, bind: Bind, lane: Lane, now: float) -> None:
         room = bind.revision
@@ -73,7 +73,7 @@ class RoomState:
             self.mark_changed(room)
 
     def remove(self, bind: Bind, now: float) -> None:
-        """Takes a request out of the room, wherever it stands."""
+        """Removes a request from the room, wherever it stands."""
         room = bind.revision
         room.part(bind, now)
         del self.requests[bind.request]
@@ -87,7 +87,7 @@ class RoomState:
         self.out.append(Activate(room.activation(now)))
 
     def recheck_declined(self, room: RevisionRoom) -> None:
-        """Looks again when the head that left a free slot alone takes it."""
+        """Schedules a look when the head takes the free slot that it has declined."""
         self.timers.at(room.declined_until, room)
         room.declined_until = 0.0
         self.mark_changed(room)
@@ -99,7 +99,7 @@ class RoomState:
             self.out.append(Send(replica.id, Return(numbers)))
 
     def give_back(self, bind: Bind) -> None:
-        """The exchange did not end as it should: the credit belongs to the queue_proxy again."""
+        """Returns the credit of an exchange that did not end as it should to the queue_proxy."""
         replica = bind.replica
         replica.in_flight -= 1
         replica.refresh()
@@ -117,7 +117,8 @@ class RoomState:
         self.mark_changed(replica.group.revision)
 
     def rest(self, replica: Replica, now: float) -> None:
-        """No work for a while, longer with each failure in a row; those that fail together count once."""
+        """Gives a replica no work for a while, longer with each failure in a row; those that fail together count
+        once."""
         if replica.rests_until:
             return
         replica.rests_until = now + min(REST_LIMIT_S, REST_S * 2**replica.failures)
@@ -126,7 +127,7 @@ class RoomState:
         self.timers.at(replica.rests_until, replica)
 
     def take_out_of_service(self, replica: Replica) -> None:
-        """No work goes there: its idle credits go back, nobody waits for it, and it is told so."""
+        """Stops work to a replica: its idle credits and reservations are given up, and it gets a want of zero."""
         self.return_credits(replica, replica.surrender())
         replica.group.revision.unreserve(replica)
         self.mark_changed(replica.group.revision)
@@ -140,7 +141,7 @@ class RoomState:
 
 
 def _matters(entry: Bind | Replica | RevisionRoom) -> bool:
-    """Whether the time of this entry still means something."""
+    """Returns whether the time of this entry still means something."""
     if type(entry) is Bind:
         return entry.entry > 0 or entry.reserved is not None  # ``waits``, one call less
     return not entry.gone  # type: ignore[union-attr]  # `type() is` narrows nothing

@@ -1,10 +1,10 @@
-"""Holdings: how much of a function's waiting room each tenant fills, and who gives way when the room is full.
+"""TenantShares: the part of a function's waiting room that each tenant fills, and which request leaves a full room.
 
 A tenant's load is the part of the room that it fills, by requests or by bytes, whichever is more, over its weight
-(dominant resource fairness: Ghodsi and others, NSDI 2011). While there is room anybody may wait. In a full room a
-request of a tenant with a lower load pushes out the youngest of the tenant with the highest, in the lowest class that
-this one has there. So tenants that want more than there is end up with equal loads, one that wants less is not refused
-for others' sake, and nobody's room stands empty.
+(dominant resource fairness: Ghodsi and others, NSDI 2011). While there is room any tenant may wait. In a full room a
+request of a tenant with a lower load displaces the youngest request of the tenant with the highest load, in the lowest
+class that this one has there. So tenants that want more than there is end up with equal loads, one that wants less is
+not refused because of others, and no part of the room stays empty.
 """
 
 import heapq
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 
 class TenantUsage:
-    """What one tenant has waiting."""
+    """The waiting requests of one tenant."""
 
     __slots__ = ("classes", "requests", "size", "tenant", "weight")
 
     def __init__(self, tenant: str) -> None:
         self.tenant = tenant
         self.weight = 1.0
-        """As its last request said."""
+        """The weight that its last request stated."""
         self.requests = 0
         self.size = 0
         """Bytes."""
@@ -34,7 +34,7 @@ class TenantUsage:
 
 
 class TenantShares:
-    """Those of one function. Only requests with a claim are counted."""
+    """Waiting-room usage per tenant of one function; requests without a tenant are not counted."""
 
     __slots__ = ("_heap", "_serial", "_tenants", "bound_bytes", "bound_requests")
 
@@ -43,23 +43,23 @@ class TenantShares:
         self.bound_bytes = 1
         self._tenants: dict[str, TenantUsage] = {}
         self._heap: list[tuple[float, int, TenantUsage]] = []
-        """(-load, serial number, holding), each holding at least once with no less than its load."""
+        """(-load, serial number, usage); each usage is in there at least once with no less than its load."""
         self._serial = 0
 
     def __repr__(self) -> str:
         return f"<Holdings {list(self._tenants.values())}>"
 
     def resize(self, requests: int, size: int) -> None:
-        """Other bounds of the room, above 0."""
+        """Changes the bounds of the room, above 0."""
         if (requests, size) == (self.bound_requests, self.bound_bytes):
             return
         self.bound_requests, self.bound_bytes = requests, size
         self._rebuild()
 
     def add(self, bind: "Bind") -> None:
-        """The request waits from now on."""
+        """Counts a request that waits from now on."""
         claim = bind.claim
-        assert claim is not None  # only those are told
+        assert claim is not None  # only requests with a claim are counted
         usage = self._tenants.get(claim.tenant)
         if usage is None:
             usage = self._tenants[claim.tenant] = TenantUsage(claim.tenant)
@@ -70,7 +70,7 @@ class TenantShares:
         self._enter(usage)
 
     def discard(self, bind: "Bind") -> None:
-        """The request waits no more; nothing if it was never added."""
+        """Removes a request that waits no more; does nothing if it was never added."""
         claim = bind.claim
         usage = None if claim is None else self._tenants.get(claim.tenant)
         of_class = None if usage is None else usage.classes.get(bind.priority)
@@ -84,7 +84,8 @@ class TenantShares:
             del self._tenants[usage.tenant]
 
     def victim_for(self, bind: "Bind") -> "Bind | None":
-        """Who leaves the full room for this request; None: its own tenant fills as much as any other."""
+        """Returns the request that leaves the full room for this one; None if its own tenant fills as much as any
+        other."""
         claim = bind.claim
         most = self._most()
         if claim is None or most is None or most.tenant == claim.tenant:
@@ -102,7 +103,7 @@ class TenantShares:
         return self._part(usage.requests, usage.size) / usage.weight
 
     def _most(self) -> TenantUsage | None:
-        """The one with the highest load."""
+        """Returns the tenant with the highest load."""
         heap = self._heap
         while heap:
             entered, _, usage = heap[0]

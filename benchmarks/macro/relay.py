@@ -15,7 +15,7 @@ from tidegate.aio.proxy.server import Limits, serve_proxy
 from tidegate.aio.upstream.pool import UpstreamPool
 from tidegate.errors import DEADLINE, REPLICA_BROKE, Executed
 from tidegate.wire.bodies.v2 import BatchSizer
-from tidegate.wire.http1.response_head import ResponseHead
+from tidegate.wire.message_heads import AnyResponseHead
 
 
 class Relay:
@@ -38,7 +38,7 @@ class Relay:
     def expired(self, ex: Exchange) -> None:
         ex.fail(DEADLINE, "deadline passed", executed=Executed.UNKNOWN)
 
-    def answering(self, ex: Exchange, head: ResponseHead) -> bytes | None:
+    def answering(self, ex: Exchange, head: AnyResponseHead) -> bytes | None:
         return b""
 
     def upstream_failed(self, ex: Exchange, sent: bool, why: str) -> None:

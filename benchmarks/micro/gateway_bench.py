@@ -25,12 +25,11 @@ from tests.support.worlds.routes import function
 from tidegate.activator.room import WaitingRoom
 from tidegate.aio.loop.run import keep_memory, quiet_collector
 from tidegate.aio.loop.services import LoopServices
-from tidegate.aio.proxy.detached import hand_over, second_copy
+from tidegate.aio.proxy.detached import second_copy, shadow_copy, swap_clients, tap_response
 from tidegate.aio.proxy.early_stream import begin_stream
 from tidegate.aio.proxy.exchange import ProxyApp
 from tidegate.aio.proxy.http1_connection import ServerConn
 from tidegate.aio.proxy.server import Limits, ProxyServer
-from tidegate.aio.proxy.tapped import overhear, shadow_copy
 from tidegate.aio.upstream.pool import UpstreamConn, UpstreamPool
 from tidegate.flow.messages import Grant, State, Welcome
 from tidegate.function import ConcurrencyUnit
@@ -71,9 +70,9 @@ def core_on(pool: UpstreamPool, replicas: int, granted: Iterable[int] = range(1,
             ),
             exchanges=ExchangeTools(
                 second_copy=second_copy,
-                swap_clients=hand_over,
+                swap_clients=swap_clients,
                 shadow_copy=shadow_copy,
-                tap_response=overhear,
+                tap_response=tap_response,
                 begin_stream=begin_stream,
             ),
             quotas=Quotas(open_counters=no_quotas, ask_pool=lambda wanted, asking, decided: None),

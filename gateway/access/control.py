@@ -244,7 +244,7 @@ class AccessControl:
 
     @property
     def is_lost(self) -> bool:
-        """Whether the pool is lost, so that the worker grants its even part of the quotas."""
+        """The pool is lost, so the worker grants its even part of the quotas."""
         return self._quota_counters is not None and self._quota_counters.is_lost
 
     def seen(self) -> tuple[TenantSeen, ...]:

@@ -1,7 +1,7 @@
-"""What a caller proves itself with, as its request's head says it: one API key or token, or nothing.
+"""The credential of a caller, read from its request's head: one API key or token, or none.
 
-``Authorization: Bearer ...`` (RFC 6750) or ``x-api-key: ...`` (what Anthropic's clients send); in gRPC the metadata of
-the same names. A head with two different ones is refused: two programs on its way could read it differently.
+``Authorization: Bearer ...`` (RFC 6750) or ``x-api-key: ...`` (sent by Anthropic's clients); in gRPC the metadata of
+the same names. A head with two different credentials is refused: two programs on its way could read it differently.
 """
 
 from typing import Final, Protocol
@@ -10,12 +10,12 @@ AUTHORIZATION: Final = b"authorization"
 API_KEY: Final = b"x-api-key"
 FIELDS: Final = (AUTHORIZATION, API_KEY)
 MAX_BYTES: Final = 8192
-"""Bytes of a credential. Our choice: half of a head."""
+"""Longest credential in bytes. Our choice: half of a head."""
 _BEARER: Final = b"bearer "
 
 
 class Head(Protocol):
-    """Of a request or an RPC."""
+    """The head of a request or an RPC."""
 
     def get(self, name: bytes) -> bytes | None: ...
 
@@ -29,7 +29,7 @@ class CredentialError(Exception):
 
 
 def credential(head: Head) -> bytes | None:
-    """The key or token; None: there is none. Raises CredentialError."""
+    """Returns the key or token; None if the head has none. Raises CredentialError."""
     given, key = head.get(AUTHORIZATION), head.get(API_KEY)
     if not given and not key:
         return None
@@ -52,5 +52,5 @@ def credential(head: Head) -> bytes | None:
 
 
 def looks_like_token(given: bytes) -> bool:
-    """Whether a credential has the three parts of a signed JSON Web Token (RFC 7515, section 7.1)."""
+    """Returns whether a credential has the three parts of a signed JSON Web Token (RFC 7515, section 7.1)."""
     return given.startswith(b"eyJ") and given.count(b".") == 2

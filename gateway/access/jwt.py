@@ -1,11 +1,12 @@
-"""JSON Web Tokens of one function's rule: checked with an issuer's public keys, remembered until they expire.
+"""Verification of JSON Web Tokens by one function's rule, with an issuer's public keys; results are kept until they
+expire.
 
-The library checks signature, issuer and audience; which key and algorithm are used is decided here before (RFC 8725,
-section 3.1): the algorithm must be one that the rule names and the key's type has, the key one of the issuer's set.
-Fields of a token's head that name keys themselves (``jku``, ``x5u``, ``jwk``) are not looked at. Times are checked here
-too, against the time that the caller gives.
+The library checks signature, issuer and audience. The key and the algorithm are chosen here before (RFC 8725, section
+3.1): the algorithm must be one that the rule names and the key's type has, the key one of the issuer's set. Fields of a
+token's head that name keys themselves (``jku``, ``x5u``, ``jwk``) are ignored. Times are checked here too, against the
+time that the caller gives.
 
-Imported in a worker only once some function takes tokens.
+Imported in a worker only once some function accepts tokens.
 """
 
 import json
@@ -19,10 +20,10 @@ import jwt
 from tidegate.records.tenants import JwtRule, KeySet
 
 REMEMBERED: Final = 4096
-"""Tokens whose check is remembered for a rule; the oldest goes first."""
+"""Verified tokens kept for a rule; the oldest is dropped first."""
 CLAIM_LENGTH: Final = 128
 MAX_TIME_S: Final = 1e12
-"""Unix seconds that a time may say; also refuses what is no number."""
+"""Largest Unix seconds that a time may have; also refuses values that are no numbers."""
 
 _OF_KEY: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
     ("RSA", ""): ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"),
@@ -36,23 +37,23 @@ _OF_KEY: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
 
 
 class TokenError(Exception):
-    """The token does not prove anything. The message says why, and shows nothing of it."""
+    """The token proves nothing. The message says why, and shows no part of it."""
 
 
 class UnknownKeyError(TokenError):
-    """It is signed with a key that the set does not have, or not yet."""
+    """The token is signed with a key that the set does not contain, or not yet."""
 
 
 class NoKeysError(TokenError):
-    """The issuer's keys have not been read: it cannot be checked."""
+    """The issuer's keys have not been read, so the token cannot be checked."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verified:
     tenant: str | None
-    """What the rule's claim says; None: the rule has none."""
+    """The value of the rule's claim; None if the rule has no claim."""
     until: float
-    """Unix seconds."""
+    """End of its validity in Unix seconds."""
 
 
 class Verifier:
@@ -61,7 +62,7 @@ class Verifier:
     def __init__(self, rule: JwtRule, keys: KeySet) -> None:
         self.rule = rule
         self._by_id: dict[str, list[Mapping[str, Any]]] = {}
-        """Keys of several types may share an id (RFC 7517, section 4.5)."""
+        """Keys by id; keys of several types may share an id (RFC 7517, section 4.5)."""
         self._keys = [json.loads(text) for text in keys.keys]
         for key in self._keys:
             self._by_id.setdefault(key.get("kid", ""), []).append(key)
@@ -69,7 +70,7 @@ class Verifier:
         self._known: dict[bytes, Verified] = {}
 
     def verify(self, token: bytes, now: float) -> Verified:
-        """What a token proves at ``now`` (Unix seconds). Raises TokenError."""
+        """Returns what a token proves at ``now`` (Unix seconds). Raises TokenError."""
         name = sha256(token).digest()
         known = self._known.get(name)
         if known is not None and now < known.until:
@@ -110,7 +111,7 @@ class Verifier:
         return Verified(self._tenant(claims), self._until(claims, now))
 
     def _key(self, token: bytes) -> "tuple[jwt.PyJWK, str]":
-        """The key that the token names, prepared for the token's algorithm."""
+        """Returns the key that the token names, prepared for the token's algorithm."""
         if not self._keys:
             raise NoKeysError("the issuer's keys are not there")
         try:
@@ -152,7 +153,7 @@ class Verifier:
         return found
 
     def _until(self, claims: Mapping[str, Any], now: float) -> float:
-        """RFC 7519, sections 4.1.4 and 4.1.5."""
+        """Returns the end of validity (RFC 7519, sections 4.1.4 and 4.1.5)."""
         leeway = self.rule.leeway_s
         until = _seconds(claims, "exp") + leeway
         if now >= until:
@@ -166,7 +167,7 @@ class Verifier:
 
 
 def algorithms_of(key: Mapping[str, Any]) -> tuple[str, ...]:
-    """The algorithms that a key may be used with; () for one that checks no signatures that we take."""
+    """Returns the algorithms that a key may be used with; () for a key that checks no signatures that we accept."""
     kind = str(key.get("kty", ""))
     found = _OF_KEY.get((kind, "" if kind == "RSA" else str(key.get("crv", ""))), ())
     operations = key.get("key_ops", ["verify"])

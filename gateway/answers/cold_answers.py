@@ -1,10 +1,10 @@
-"""What a function's clients are told while it wakes, where its annotations say so (``tidegate.records.cold_rules``).
+"""Responses to clients during a cold start, if the function's annotations ask for them
+(``tidegate.records.cold_rules``).
 
 An event stream that waits for a cold start is opened after the first interval: 200, then comments with the phase and
-the time, until the replica's own stream follows. Any other call is answered 202 with Retry-After and the address where
-the function's status stands: the function was woken by it, its body is forgotten, the client sends it again. Meanwhile
-the start goes on being asked for, as if it waited. Where some replica is ready nobody is told anything: that is no cold
-start.
+the time, until the replica's own stream follows. Any other call is answered 202 with Retry-After and the address of the
+function's status. That call has requested the start; its body is dropped and the client sends it again. Meanwhile the
+activation is repeated, as if the call waited. While some replica is ready nothing is sent: that is no cold start.
 """
 
 import json
@@ -22,38 +22,39 @@ from tidegate.records.cold_rules import ColdCalls
 from tidegate.records.gateway_sample import Activation
 from tidegate.wire.bodies.openai import openai_error, read_request
 from tidegate.wire.http1.fields import Rejected
-from tidegate.wire.http1.request_head import RequestHead
+from tidegate.wire.message_heads import AnyRequestHead
 
 if TYPE_CHECKING:
     from tidegate.aio.proxy.early_stream import EarlyEventStream
     from tidegate.aio.proxy.exchange import Exchange
 
 ACCEPT_AFTER_S: Final = 0.25
-"""A worker that has not spoken to a function for a while needs a moment to hear that it is awake. Our choice."""
+"""Time before a 202. A worker without channels to a function's replicas needs a moment to learn that one is ready. Our
+choice."""
 WANTED_S: Final = 60.0
-"""For so long after a 202 the start is asked for. Our choice: longer than a client is asked to stay away."""
+"""Time after a 202 for which the activation is repeated. Our choice: longer than the Retry-After of the 202."""
 ASK_S: Final = 1.0
 EVENTS: Final = b"text/event-stream"
 
 BeginStream = Callable[["Exchange", bytes, bytes, bytes], "EarlyEventStream"]
-"""``tidegate.aio.proxy.early_stream.begin_stream``."""
+"""Type of ``tidegate.aio.proxy.early_stream.begin_stream``."""
 
 
 class _Wait:
-    """A request that is told something if it waits for long."""
+    """A request that gets a response if it waits for long."""
 
     __slots__ = ("due", "interval_s", "stream")
 
     def __init__(self, due: float, interval_s: float | None) -> None:
         self.due = due
         self.interval_s = interval_s
-        """Between two comments; None: it gets a 202."""
+        """Interval of the comments; None if it gets a 202."""
         self.stream: EarlyEventStream | None = None
-        """Set once it was opened."""
+        """Set once the stream was opened."""
 
 
 class _Wanted:
-    """A revision that somebody wants who was told to come again."""
+    """A revision with a client that got a 202 and is expected to come again."""
 
     __slots__ = ("ask_at", "function", "since")
 
@@ -70,25 +71,26 @@ class _Wanted:
 
 
 class ColdAnswers:
-    """The requests of this worker that wait for a cold start and are told of it; as many as the room lets wait."""
+    """The requests of this worker that wait for a cold start and get a response meanwhile; as many as the room lets
+    wait."""
 
     __slots__ = ("_begin", "_cold", "_room", "_waits", "_wanted", "domain")
 
     def __init__(self, cold: ColdStarts, room: WaitingRoom, begin: BeginStream) -> None:
         self.domain = ""
-        """Under which functions have their own hosts; set with each route table."""
+        """The domain of the functions' own hosts; set with each route table."""
         self._cold = cold
         self._room = room
         self._begin = begin
         self._waits: dict[Exchange, _Wait] = {}
         self._wanted: dict[str, _Wanted] = {}
-        """By revision; only such as are in the table."""
+        """Entries by revision, of revisions in the route table only."""
 
     def waits(self, ex: "Exchange", state: RequestState, router: FunctionRouter, now: float) -> None:
-        """A request of a function that tells its clients has begun to wait.
+        """A request has begun to wait: schedules its response.
 
-        One whose body is not all there is told nothing: whether it asks for a stream is not known. Many clients send
-        the body apart from the head: it is looked at again when more has come.
+        A request with an incomplete body gets none, because it is unknown whether it asks for a stream. Many clients
+        send the body apart from the head: it is looked at again when more has come.
         """
         if ex.is_rpc or ex.head.upgrade is not None or not self._is_cold(state):
             return
@@ -107,7 +109,7 @@ class ColdAnswers:
         return state.bind is None and counters is not None and not self._room.ready_replicas(counters.revision)
 
     def sweep(self, now: float) -> None:
-        """Tells whom it is time to tell; what it asks of others is in the room's ``out``."""
+        """Sends due heartbeats and 202 responses; activations are appended to ``room.out``."""
         for ex, wait in tuple(self._waits.items()):
             if ex.ended or ex.first_byte:
                 del self._waits[ex]
@@ -133,11 +135,11 @@ class ColdAnswers:
         else:
             if wait.stream is None:
                 wait.stream = self._open(ex, state, router)
-            wait.stream.beat(self._comment(ex, state, router, now))
+            wait.stream.send_comment(self._comment(ex, state, router, now))
             wait.due += wait.interval_s
 
     def _open(self, ex: "Exchange", state: RequestState, router: FunctionRouter) -> "EarlyEventStream":
-        """The stream's head. OpenAI's clients read a failure from any event, the others from one of that name."""
+        """Opens the stream. OpenAI's clients read an error from any event, the others from an event named ``error``."""
         error_format = state.target.error_format or error_body
         failure = error_format(
             REPLICA_BROKE,
@@ -155,7 +157,7 @@ class ColdAnswers:
         return f"{word}, phase={phase}, {now - ex.received:.1f} s".encode()
 
     def _accept(self, ex: "Exchange", state: RequestState, router: FunctionRouter, now: float) -> None:
-        """It leaves the room; the start that it asked for goes on being asked for."""
+        """Answers 202: the request leaves the room, and its activation is repeated."""
         self._room.withdraw(ex, now)
         if state.counters is not None:
             self._wanted[state.counters.revision] = _Wanted(router.name, now)
@@ -165,7 +167,7 @@ class ColdAnswers:
         # A path may name what the function does not have, in any bytes: that is no address of a status.
         model = state.target.model if state.target.model in models else models[0]
         url = status_url(ex.head, self.domain, model)
-        told = {
+        body = {
             "status": "starting",
             "message": f"{router.name} is starting: send the request again in {retry_after_s} s",
             "function": router.name,
@@ -174,14 +176,14 @@ class ColdAnswers:
             "status_url": url,
         }
         lines = f"retry-after: {retry_after_s}\r\nlocation: {url}\r\n".encode("latin-1")
-        ex.respond(202, json.dumps(told).encode(), extra=b"x-request-id: %b\r\n%b" % (state.request_id, lines))
+        ex.respond(202, json.dumps(body).encode(), extra=b"x-request-id: %b\r\n%b" % (state.request_id, lines))
 
     def __repr__(self) -> str:
         return f"<ColdAnswers {len(self._waits)} wait, {len(self._wanted)} wanted>"
 
 
-def wants_events(head: RequestHead, body: bytes, state: RequestState) -> bool:
-    """Whether a request asks for an event stream: by its Accept field, or its body as OpenAI's calls do."""
+def wants_events(head: AnyRequestHead, body: bytes, state: RequestState) -> bool:
+    """Returns whether a request asks for an event stream: by its Accept field, or by its body as OpenAI's calls do."""
     if EVENTS in (head.get(b"accept") or b"").lower():
         return True
     if state.asked is not None:
@@ -192,10 +194,10 @@ def wants_events(head: RequestHead, body: bytes, state: RequestState) -> bool:
     return type(asked) is not Rejected and asked.stream
 
 
-def status_url(head: RequestHead, domain: str, model: str) -> str:
-    """Where the status of a function's model is told without waking it; relative to the request's own address.
+def status_url(head: AnyRequestHead, domain: str, model: str) -> str:
+    """Returns the address of a model's status, which starts no replica; relative to the request's own address.
 
-    Under a function's own host the paths are the function's, so there the host is the front door's.
+    Under a function's own host the paths are the function's, so the host is the gateway's there.
     """
     host, path = head.host.decode("latin-1"), f"/openai/v1/models/{model}"
     if not host.endswith(f".{domain.lower()}"):

@@ -1,4 +1,5 @@
-"""Cold starts as this worker saw them: which replicas it waited for, and what their first answers are told of it."""
+"""Cold starts as this worker saw them: the replicas that it waited for, and the timing fields of their first
+answers."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -12,13 +13,13 @@ from tidegate.records.replica_state import ColdStartPhases, ReplicaState, known_
 from tidegate.records.route_table import FunctionRoute, ReplicaRoute
 
 START_S: Final = 5.0
-"""A start of which nothing is known yet takes about so long. Our choice."""
+"""Assumed duration of a function's first start. Our choice."""
 KEPT_TIMES: Final = 1024
-"""Functions whose last start is remembered."""
+"""Functions with a remembered last start."""
 
 
 class ColdStarts:
-    """States of replicas and the phases of the starts that somebody waited for."""
+    """States of replicas, and the phases of the starts that requests waited for."""
 
     __slots__ = ("_functions", "_report", "_starts", "_states", "_took", "_woken", "unanswered")
 
@@ -27,18 +28,18 @@ class ColdStarts:
         self._functions: dict[str, tuple[str, str]] = {}
         """(function, revision) of each replica in the table."""
         self._states: dict[str, ReplicaState] = {}
-        """What each replica said last on its channel."""
+        """The last state that each replica reported on its channel."""
         self._starts: dict[str, tuple[float, ColdStartPhases]] = {}
-        """Replicas that this worker saw become ready: when, and after what."""
+        """Replicas that this worker saw become ready: the time, and the phases before."""
         self.unanswered: set[str] = set()
-        """Of those, the ones that have not answered yet; always this object."""
+        """Those of ``_starts`` that have not answered yet; always this object."""
         self._took: dict[str, float] = {}
-        """How long the last start of a function took, in seconds; the newest last."""
+        """Duration of each function's last start in seconds; the newest last."""
         self._woken: set[str] = set()
-        """Revisions for which this worker asked for activation, until one of their replicas was ready."""
+        """Revisions that this worker requested activation for, until one of their replicas was ready."""
 
     def apply(self, functions: dict[str, tuple[str, str]]) -> None:
-        """The replicas of a new table, with their function and revision; others are forgotten."""
+        """Takes over the replicas of a new table, with their function and revision; others are forgotten."""
         self._functions = functions
         for known in (self._states, self._starts):
             for name in known.keys() - functions.keys():
@@ -46,19 +47,19 @@ class ColdStarts:
         self.unanswered.intersection_update(functions)
 
     def revision_of(self, replica: str) -> str | None:
-        """The revision of a replica in the table."""
+        """Returns the revision of a replica in the table."""
         named = self._functions.get(replica)
         return None if named is None else named[1]
 
     def activated(self, revision: str) -> None:
-        """Activation was asked for."""
+        """Records that activation was requested."""
         self._woken.add(revision)
 
     def unlinked(self, replica: str) -> None:
         self._states.pop(replica, None)
 
     def reported(self, replica: str, state: ReplicaState, phases: ColdStartPhases | None, now: float) -> None:
-        """Notes when a replica that this worker waited for became ready."""
+        """Records the state of a replica, and when one that this worker waited for became ready."""
         before = self._states.get(replica)
         self._states[replica] = state
         named = self._functions.get(replica)
@@ -68,7 +69,7 @@ class ColdStarts:
         self._woken.discard(named[1])
         if replica in self._starts or phases is None:
             return
-        # A fast start may be over before its first state is heard: then the activation tells that it was one.
+        # A fast start may be over before its first state arrives: then the activation shows that it was one.
         if before is ReplicaState.STARTING or (before is None and was_woken):
             self._starts[replica] = (now, phases)
             self.unanswered.add(replica)
@@ -78,17 +79,19 @@ class ColdStarts:
                 del self._took[next(iter(self._took))]
 
     def is_awake(self, route: FunctionRoute) -> bool:
-        """Whether some replica of it is ready, as far as the channels told."""
+        """Returns whether some replica of the function is ready, as far as the channels show."""
         return any(self._states.get(replica.id) is ReplicaState.READY for replica in _replicas(route))
 
     def retry_after_s(self, function: str, waited_s: float) -> int:
-        """When a start that was asked for so long ago may be over, by the function's last one: whole seconds, 1 or
-        more."""
+        """Returns when a start requested ``waited_s`` ago may be over, by the function's last start: whole seconds, at
+        least 1."""
         return max(1, ceil(self._took.get(function, START_S) - waited_s))
 
     def phase(self, function: str) -> str:
-        """How far a function's start has come, as far as this worker knows: ``decide``, ``schedule``, ``load``, or
-        ``queue`` once a replica is ready."""
+        """Returns the phase of a function's start, as far as this worker knows.
+
+        It is ``decide``, ``schedule``, ``load``, or ``queue`` once a replica is ready.
+        """
         replicas = [replica for replica, (name, _) in self._functions.items() if name == function]
         states = {self._states.get(replica) for replica in replicas}
         if ReplicaState.READY in states:
@@ -98,7 +101,7 @@ class ColdStarts:
         return "schedule" if states == {None} else "load"
 
     def status(self, route: FunctionRoute) -> str:
-        """``ready``, ``starting``, ``asleep`` or ``failed``: as far as the channels told, without asking anybody."""
+        """Returns ``ready``, ``starting``, ``asleep`` or ``failed``, as far as the channels show."""
         if self.is_awake(route):
             return "ready"
         serving = [revision for revision in route.revisions if revision.percent > 0.0]
@@ -106,28 +109,30 @@ class ColdStarts:
             return "failed"
         return "starting" if any(group.replicas for revision in serving for group in revision.groups) else "asleep"
 
-    def lines(self, replica: str, received: float, bound_at: float, told: bytes | None, now: float) -> bytes:
-        """Header lines of an answer: ``Server-Timing``, and for who waited through a cold start how long."""
-        lines = b"server-timing: %b\r\n" % self.server_timing(replica, received, bound_at, told, now)
+    def lines(self, replica: str, received: float, bound_at: float, timing: bytes | None, now: float) -> bytes:
+        """Returns header lines of an answer: ``Server-Timing``, and the time that the request waited through a cold
+        start."""
+        lines = b"server-timing: %b\r\n" % self.server_timing(replica, received, bound_at, timing, now)
         start = self._starts.get(replica)
         if start is not None and received < start[0]:
             lines += b"%b: %.3f\r\n" % (COLD_START_MS, (start[0] - received) * 1e3)
         return lines
 
-    def server_timing(self, replica: str, received: float, bound_at: float, told: bytes | None, now: float) -> bytes:
-        """``Server-Timing``: wait, the phases of a cold start that the request waited through, queue, model.
+    def server_timing(self, replica: str, received: float, bound_at: float, timing: bytes | None, now: float) -> bytes:
+        """Returns ``Server-Timing``: wait, the phases of a cold start that the request waited through, queue, model.
 
-        ``told``: what the queue_proxy said, ``queue=MS,model=MS``.
+        ``timing``: the field of the queue_proxy, ``queue=MS,model=MS``.
         """
         wait = b"wait;dur=%.3f, " % ((bound_at - received) * 1e3)
-        queue, _, model = (told or b"").partition(b",model=")
-        ours = b"queue;dur=%b, model;dur=%b" % (queue.removeprefix(b"queue="), model) if told is not None else b""
+        queue, _, model = (timing or b"").partition(b",model=")
+        ours = b"queue;dur=%b, model;dur=%b" % (queue.removeprefix(b"queue="), model) if timing is not None else b""
         return (wait + self._phases(replica, received, now) + ours).removesuffix(b", ")
 
     def _phases(self, replica: str, received: float, now: float) -> bytes:
-        """Records the first answer of a replica; its phases as ``Server-Timing`` for who waited through them.
+        """Records the first answer of a replica. Returns its phases as ``Server-Timing`` if the request waited through
+        them.
 
-        Each entry ends with a comma; empty for a replica whose start nobody saw, or a request that came later.
+        Each entry ends with a comma. Empty for a replica with an unobserved start, or a request that came later.
         """
         start = self._starts.get(replica)
         if start is None:
@@ -136,7 +141,7 @@ class ColdStarts:
         waited = received < ready_at
         if replica in self.unanswered:
             self.unanswered.discard(replica)
-            # First response: measured only where somebody waited, else it would be idle time.
+            # First response: measured only if a request waited, else it would be idle time.
             phases = replace(phases, first_response_s=now - ready_at if waited else None)
             self._starts[replica] = (ready_at, phases)
             named = self._functions.get(replica)

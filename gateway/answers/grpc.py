@@ -7,8 +7,9 @@ All other calls go on through the chain. Errors are gRPC statuses with a message
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
+from tidegate.aio.proxy.kinds import as_call
 from tidegate.errors import (
     BAD_REQUEST,
     DEADLINE,
@@ -44,9 +45,9 @@ if TYPE_CHECKING:
     from tidegate.aio.proxy.grpc_call import GrpcCall
 
 _SPEAKS_V2: Final = frozenset((Protocol.V2, Protocol.GRPC))
-"""Protocols of functions whose server understands V2's questions over gRPC."""
+"""Protocols of servers that understand V2's questions over gRPC."""
 _READING: Final = frozenset((Kind.MODEL, Kind.MODEL_READY, Kind.MODEL_METADATA, Kind.CHECK, Kind.WATCH))
-"""Kinds of calls whose message is read whole."""
+"""Kinds of calls with a message that is read whole."""
 _RPC_ACTIONS: Final = {
     DEADLINE.code: "allow the call more time",
     NOT_FOUND.code: "name a deployed function by the call's authority, NAME.<domain>, or by model_name",
@@ -88,7 +89,7 @@ class GrpcFrontend:
         Returns True if the call is answered here or waits for its first message; in the latter case
         ``on_function_known`` follows.
         """
-        ex = _rpc(exchange)
+        ex = as_call(exchange)
         method = METHODS.get(ex.head.target)
         target = state.target
         router = target.router
@@ -116,17 +117,18 @@ class GrpcFrontend:
         return self._server(ex, kind, router if target.named else None)
 
     def streams(self, ex: "Exchange") -> bool:
-        """Whether the call is known to be answered by a stream."""
+        """Returns whether the call is known to be answered by a stream."""
         method = METHODS.get(ex.head.target)
         return method is not None and method.streams
 
     def is_usual(self, ex: "Exchange") -> bool:
-        """Whether no field of the call means something but its timeout."""
-        return _rpc(ex).head.is_usual
+        """Returns whether no field of the call except its timeout has a meaning for the gateway."""
+        return as_call(ex).head.is_usual
 
     def sets_deadline(self, ex: "Exchange", router: FunctionRouter) -> bool:
-        """Sets a usual call's deadline, at most the function's timeout; False: its fields must be looked at."""
-        head = _rpc(ex).head
+        """Sets a usual call's deadline, at most the function's timeout. Returns False if the call has other fields to
+        read."""
+        head = as_call(ex).head
         if not head.is_usual:
             return False
         own_s = head.timeout_s
@@ -134,9 +136,12 @@ class GrpcFrontend:
         return True
 
     def inferences(self, ex: "Exchange", router: FunctionRouter) -> int:
-        """As ``FunctionRouter.inferences``: what the call states (field, V2 shape), else an estimate by the length of
-        its first message, else 1; 0: it states more than the function's ``max-batch``."""
-        head, route = _rpc(ex).head, router.route
+        """Returns the inferences of a call, as ``FunctionRouter.inferences``; 0 if it states more than ``max-batch``.
+
+        The call states them (field, V2 shape); else they are estimated by the length of its first message; else they
+        are 1.
+        """
+        head, route = as_call(ex).head, router.route
         stated = 0 if head.is_usual and router.header_is_ours else stated_batch(ex.head, b"", router.batch_header)
         if not stated and head.is_inference:
             stated = ex.inferences
@@ -157,8 +162,8 @@ class GrpcFrontend:
         executed: Executed,
         extra: bytes = b"",
     ) -> None:
-        """Ends the call with the status of this failure."""
-        ex = _rpc(exchange)
+        """Ends the call with the status of this error."""
+        ex = as_call(exchange)
         router = state.target.router
         function = router.name if router is not None else None
         text = rpc_message(kind, message, function)
@@ -170,15 +175,15 @@ class GrpcFrontend:
             ex.fail(kind, text, function=function, executed=executed, request_id=request_id, extra=extra)
 
     def ended(self, ex: "Exchange") -> None:
-        """A call that no function got is over."""
-        self.watches.ended(_rpc(ex))
+        """A call that no function got is over: ends its watch."""
+        self.watches.ended(as_call(ex))
 
     def no_function_message(self, ex: "Exchange") -> str:
-        """What is said of a call that names nobody where there is no default function."""
+        """Returns the message for a call that names no function while there is no default function."""
         return no_such_method(ex.head.target)
 
     def _fail(self, ex: "GrpcCall", kind: ErrorKind, message: str) -> None:
-        self.fail(cast("Exchange", ex), ex.context, kind, message, Executed.FALSE)
+        self.fail(ex, ex.context, kind, message, Executed.FALSE)
 
     # --- first messages ---------------------------------------------------------------------------------------------
 
@@ -194,7 +199,7 @@ class GrpcFrontend:
     def _wait_for_size(self, ex: "GrpcCall", on_function_known: OnFunctionKnown) -> None:
         def more(ex: "GrpcCall") -> None:
             if self._is_sized(ex, ex.context):
-                on_function_known(cast("Exchange", ex), ex.context)
+                on_function_known(ex, ex.context)
             else:
                 ex.on_body = more
 
@@ -215,10 +220,10 @@ class GrpcFrontend:
         elif method.kind is Kind.CHECK or method.kind is Kind.WATCH:
             self._answer_health(ex, state, method, fields.get("service", ""))
         elif not self._answers_about_model(ex, state, method, fields):
-            on_function_known(cast("Exchange", ex), state)
+            on_function_known(ex, state)
 
     def _to_model(self, state: RequestState, model: str) -> None:
-        """The function of a call that names none but a model."""
+        """Sets the function of a call that names only a model."""
         if model and not state.target.named and self._matcher is not None:
             state.target = self._matcher.of_served(model)
 
@@ -281,7 +286,8 @@ class GrpcFrontend:
     # --- V2's questions about servers -------------------------------------------------------------------------------
 
     def _server(self, ex: "GrpcCall", kind: Kind, router: FunctionRouter | None) -> bool:
-        """Answers for the front door, or for the function that the call names; False: only its server knows."""
+        """Answers for the gateway, or for the function that the call names. Returns False if only the function's server
+        knows."""
         if kind is Kind.SERVER_LIVE:
             ex.reply(protos.SERVER_LIVE_RESPONSE.encode({"live": True}))
         elif kind is Kind.SERVER_READY:
@@ -297,13 +303,8 @@ class GrpcFrontend:
         return f"<GrpcFrontend {len(self._routers)} functions, {self.watches!r}>"
 
 
-def _rpc(ex: "Exchange") -> "GrpcCall":
-    """A call is an exchange to the chain."""
-    return cast("GrpcCall", ex)
-
-
 def _text(found: Infer) -> str:
-    """The model's name; bytes that are not UTF-8 stand for themselves."""
+    """Returns the model's name; a name that is not UTF-8 is read as Latin-1."""
     try:
         return found.model.decode()
     except UnicodeDecodeError:

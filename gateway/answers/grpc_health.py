@@ -1,8 +1,8 @@
-"""What the front door answers over gRPC by itself: health, reflection, and V2's questions about servers and models.
+"""Calls that the gateway answers itself over gRPC: health, reflection, and V2's questions about servers and models.
 
-As over REST (``health.py``) a function is never woken by a question about its health, and one that sleeps counts as
-ready. ``grpc.health.v1`` knows the front door ("" and the services it speaks) and every function by its name; a call
-whose authority names a function asks about that one, whatever service it names.
+As over REST (``health.py``) a question about health never starts a replica, and a function that is scaled to zero
+counts as ready. ``grpc.health.v1`` knows the gateway ("" and the services it speaks) and every function by its name. A
+call with an authority that names a function asks about that one, whatever service it names.
 """
 
 import json
@@ -22,22 +22,22 @@ if TYPE_CHECKING:
 
 _OWN_SERVICES: Final = frozenset(service.name for file in messages.FILES for service in file.services)
 UNREAD_BYTES: Final = 64 * 1024
-"""Of the answers to a client that reflects: while so much is not read, no more of its questions are answered."""
+"""Bytes of unread answers to a reflecting client, above which no more of its questions are answered."""
 
 
 def model_metadata(copy: bytes) -> bytes | None:
-    """What REST told of a model as the answer of ``ModelMetadata``; None: it is nothing of the kind."""
+    """Returns a model's REST metadata as the answer of ``ModelMetadata``; None if it is not such metadata."""
     try:
-        told = json.loads(copy)
+        copied = json.loads(copy)
         tensors = {
-            side: [{key: entry[key] for key in ("name", "datatype", "shape")} for entry in told.get(side) or ()]
+            side: [{key: entry[key] for key in ("name", "datatype", "shape")} for entry in copied.get(side) or ()]
             for side in ("inputs", "outputs")
         }
         return messages.MODEL_METADATA_RESPONSE.encode(
             {
-                "name": told["name"],
-                "versions": [str(version) for version in told.get("versions") or ()],
-                "platform": told.get("platform", ""),
+                "name": copied["name"],
+                "versions": [str(version) for version in copied.get("versions") or ()],
+                "platform": copied.get("platform", ""),
                 **tensors,
             }
         )
@@ -46,24 +46,24 @@ def model_metadata(copy: bytes) -> bytes | None:
 
 
 def server_answer() -> bytes:
-    """The front door's own ``ServerMetadata``."""
+    """Returns the gateway's own ``ServerMetadata``."""
     return messages.SERVER_METADATA_RESPONSE.encode(server_metadata())
 
 
 class Watches:
-    """Calls that stay open and are answered here: who watches health, who reflects. They end when the worker leaves."""
+    """Open calls that are answered here: watches of health, and reflection. They end when the worker leaves."""
 
     __slots__ = ("_open", "_reflection", "_state")
 
     def __init__(self, state: Callable[[str], int]) -> None:
-        """``state``: the health of a function or service, by name."""
+        """``state`` returns the health of a function or service, by name."""
         self._state = state
         self._reflection = Reflection()
         self._open: dict[GrpcCall, tuple[str, int] | None] = {}
-        """What a client watches and was told last; None: it reflects."""
+        """The name that a client watches and the health that it was sent last; None if it reflects."""
 
     def watch(self, ex: "GrpcCall", name: str) -> None:
-        """Tells the health of ``name`` now and whenever it changes."""
+        """Sends the health of ``name`` now and whenever it changes."""
         ex.deadline = float("inf")
         state = self._state(name)
         self._open[ex] = (name, state)
@@ -71,13 +71,13 @@ class Watches:
         ex.send(messages.HEALTH_RESPONSE.encode({"status": state}))
 
     def changed(self) -> None:
-        """The route table has, or the worker leaves."""
+        """Sends changed health after a new route table, or when the worker leaves."""
         for ex, watched in tuple(self._open.items()):
             if watched is None:
                 continue
-            name, told = watched
+            name, sent = watched
             state = self._state(name)
-            if state != told:
+            if state != sent:
                 self._open[ex] = (name, state)
                 ex.send(messages.HEALTH_RESPONSE.encode({"status": state}))
 
@@ -113,7 +113,7 @@ class Watches:
         self._open.pop(ex, None)
 
     def leave(self) -> None:
-        """The worker leaves: its clients ask another one."""
+        """Ends all calls: their clients ask another worker."""
         for ex in tuple(self._open):
             if not ex.is_ended:
                 ex.end(UNAVAILABLE, "this process of the gateway is leaving; call again: another one answers")
@@ -123,21 +123,21 @@ class Watches:
 
 
 def is_own_service(name: str) -> bool:
-    """Whether it is "", or a service that the front door speaks."""
+    """Returns whether the name is "", or a service that the gateway speaks."""
     return not name or name in _OWN_SERVICES
 
 
 def state_of(router: FunctionRouter) -> int:
-    """The health of a function: asleep counts as ready."""
+    """Returns the health of a function; scaled to zero counts as ready."""
     return messages.SERVING if router.failure is None else messages.NOT_SERVING
 
 
 def states(routers: dict[str, FunctionRouter], own: int) -> bytes:
-    """The answer of ``List``: the front door, its services, and every function."""
-    told: dict[str, Any] = {name: {"status": own} for name in ("", *sorted(_OWN_SERVICES))}
-    told |= {name: {"status": state_of(router)} for name, router in sorted(routers.items())}
-    return messages.HEALTH_LIST_RESPONSE.encode({"statuses": told})
+    """Returns the answer of ``List``: the gateway, its services, and every function."""
+    statuses: dict[str, Any] = {name: {"status": own} for name in ("", *sorted(_OWN_SERVICES))}
+    statuses |= {name: {"status": state_of(router)} for name, router in sorted(routers.items())}
+    return messages.HEALTH_LIST_RESPONSE.encode({"statuses": statuses})
 
 
 def _ignore(ex: "GrpcCall") -> None:
-    """A watch has asked all that it can ask."""
+    """Does nothing: a watch sends no further messages."""

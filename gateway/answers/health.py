@@ -1,6 +1,7 @@
-"""What the front door answers by itself: the protocols' health calls, and copies of model metadata.
+"""Health calls, lists of models, and copies of model metadata, which the gateway answers itself.
 
-A health call never wakes a function; asleep counts as ready, because a request that comes now would be served.
+A health call never starts a replica. A function that is scaled to zero counts as ready, because a request that comes
+now would be served.
 """
 
 import json
@@ -18,17 +19,17 @@ from tidegate.records.route_table import FunctionRoute, RouteTable
 KEPT_COPIES = 512
 COPY_BYTES = 64 * 1024
 METADATA_METHOD = "/inference.GRPCInferenceService/ModelMetadata"
-"""A replica that speaks V2 tells the same over REST: that is what a copy is made of."""
+"""A replica that speaks V2 reports the same over REST: a copy is made from there."""
 _VERSION = b"/versions/"
 
 
 def server_metadata() -> dict[str, object]:
-    """V2's description of the front door."""
+    """Returns V2's description of the gateway."""
     return {"name": "tidegate", "version": __version__, "extensions": ["binary_tensor_data"]}
 
 
 def server_answer(call: Call, is_draining: bool) -> tuple[int, bytes]:
-    """V2's calls about the server itself."""
+    """Answers V2's calls about the server itself."""
     if call is Call.SERVER_READY:
         return (503, b'{"ready":false}') if is_draining else (200, b'{"ready":true}')
     if call is Call.SERVER_METADATA:
@@ -37,19 +38,22 @@ def server_answer(call: Call, is_draining: bool) -> tuple[int, bytes]:
 
 
 def only_its_server_knows(router: FunctionRouter, model: str, *, is_versioned: bool) -> bool:
-    """Whether only the server of a function that is awake knows if a model is ready: one that the function does not
-    declare, or one of its versions. Who may not call the function is not let through to ask."""
+    """Returns whether only the server of a function that is awake knows if a model is ready.
+
+    That is so for a model that the function does not declare, or one of its versions. With an access rule a version is
+    not passed on: the caller is not authenticated here.
+    """
     return model not in router.route.models or (is_versioned and router.access is None)
 
 
 def model_list(table: RouteTable) -> tuple[int, bytes]:
-    """Every model that a function answers to."""
+    """Returns every model that a function answers to."""
     models = sorted({model for route in table.functions for model in route.models or (route.name,)})
     return 200, json.dumps({"models": models}).encode()
 
 
 def model_answer(call: Call, name: str, failure: str | None) -> tuple[int, bytes]:
-    """V2's calls about one function or model; ``failure``: why it cannot be served now."""
+    """Answers V2's calls about one function or model; ``failure``: the reason for which it cannot be served now."""
     if call is Call.FUNCTION_LIVE:
         return 200, b'{"live":true}'
     if failure is not None:
@@ -67,7 +71,7 @@ class Copies:
         self._asked: set[tuple[str, str]] = set()
 
     def wants(self, revision: str, path: str) -> bool:
-        """Whether a copy should be made; True once per revision and path until it is kept or given up."""
+        """Returns whether a copy should be made; True once per revision and path until it is kept or given up."""
         key = (revision, path)
         if key in self._known or key in self._asked or len(self._known) + len(self._asked) >= KEPT_COPIES:
             return False
@@ -75,7 +79,7 @@ class Copies:
         return True
 
     def keep(self, revision: str, path: str, body: bytes | None) -> None:
-        """The copy, or None where it could not be made; large ones are not kept."""
+        """Keeps a copy, or gives up with None if it could not be made; large ones are not kept."""
         key = (revision, path)
         self._asked.discard(key)
         if body is not None and len(body) <= COPY_BYTES:
@@ -139,7 +143,7 @@ class HealthResponder:
         return model_answer(call, target.model or router.name, router.failure)
 
     def remember(self, target: Target, path: bytes, bind: Bind) -> None:
-        """Has a copy of metadata made that a replica has just told, once per revision and path."""
+        """Requests a copy of metadata that a replica has just sent, once per revision and path."""
         revision = bind.revision.id
         text = stripped(path, target.strip).decode("latin-1")
         if text == METADATA_METHOD:
@@ -148,11 +152,11 @@ class HealthResponder:
             self._fetch_metadata(revision, bind.replica.address, text)
 
     def is_awake(self, route: FunctionRoute) -> bool:
-        """Whether some replica of the function is ready."""
+        """Returns whether some replica of the function is ready."""
         return self._cold.is_awake(route)
 
     def copy_of(self, router: FunctionRouter, path: str) -> bytes | None:
-        """What a replica of the function last told under this path."""
+        """Returns the last known answer of the function's replicas under this path."""
         for revision in router.route.revisions:
             body = self.copies.get(revision.id, path)
             if body is not None:

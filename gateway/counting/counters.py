@@ -1,7 +1,7 @@
-"""What one gateway worker knows of the requests that passed through it, per revision and group.
+"""Counters of one gateway worker for the requests that passed through it, per revision and group.
 
-Plain integers, cumulative since the start of the worker. A request is counted once on arrival and ends in exactly
-one of five ways, so ``arrivals = answered + failed + refused + expired + cancelled + (still here)``:
+Plain integers, cumulative since the start of the worker. A request is counted once on arrival and ends in exactly one
+of five ways, so ``arrivals = answered + failed + refused + expired + cancelled + (still here)``:
 
 - ``answered``: a replica's answer below 500 was sent;
 - ``failed``: the client got a 5xx from a replica, or the replica broke;
@@ -26,7 +26,7 @@ from tidegate.records.gateway_sample import ColdStartSeen, GatewaySample, GroupT
 KEPT_COLD_STARTS = 64
 
 Waiting = Callable[[str], RoomCounts | None]
-"""What the room knows of a revision's waiting requests."""
+"""Returns the room's figures of a revision's waiting requests."""
 
 
 class GroupCounters:
@@ -42,7 +42,7 @@ class GroupCounters:
         self.latency = Histogram()
 
     def traffic(self) -> GroupTraffic:
-        """The present values as they cross the process border."""
+        """Returns the present values as a record."""
         return GroupTraffic(
             group=self.group,
             requests=self.requests,
@@ -53,7 +53,7 @@ class GroupCounters:
 
 
 class ShadowCounters:
-    """What copies of other revisions' requests showed (``ShadowSeen`` has the meanings)."""
+    """Comparisons of answers with those of copies that this revision got (``ShadowSeen`` has the meanings)."""
 
     __slots__ = ("failed", "latency", "output_differs", "requests", "served_latency", "skipped", "status_differs")
 
@@ -63,7 +63,7 @@ class ShadowCounters:
         self.served_latency = Histogram()
 
     def seen(self) -> ShadowSeen:
-        """The present values as they cross the process border."""
+        """Returns the present values as a record."""
         return ShadowSeen(
             requests=self.requests,
             skipped=self.skipped,
@@ -104,32 +104,32 @@ class RevisionCounters:
         self.sizes = [0] * BUCKETS
         """Arrivals by inferences per request, in the buckets of ``tidegate.histogram``."""
         self.arrivals_inferences = 0
-        """The chain counts both."""
+        """Arrived inferences. The chain counts these and ``sizes``."""
         self.answered = 0
         self.ended_by: dict[Ending, int] = {ending: 0 for ending in Ending if ending is not Ending.ANSWERED}
-        """All other ends."""
+        """Requests by all other endings."""
         self.within_sla = 0
         self.groups: dict[str, GroupCounters] = {}
         self.retries = 0
-        """Sent once more although a replica may have seen them."""
+        """Requests that were sent once more although a replica may have run them."""
         self.retries_denied = 0
-        """Not sent once more because the retry budget was empty."""
+        """Requests that were not sent once more because the retry budget was empty."""
         self.hedges = 0
         self.hedges_won = 0
         self.circuit_refusals = 0
-        """Refused because every replica fails; among the refused ones."""
+        """Requests refused because the circuit breaker was open; they count as refused as well."""
         self.streaming = 0
-        """Event streams and tunnels that have begun and go on; the chain counts them."""
+        """Event streams and tunnels that are open; the chain counts them."""
         self.waited = (0.0, 0.0)
-        """The room's integrals of waiting requests and inferences when it last knew the revision: it forgets one that
-        has left the route table, and cumulative figures must not run backwards while its last requests end."""
+        """The room's integrals of waiting requests and inferences when it last knew the revision. The room forgets a
+        revision that has left the route table, and cumulative figures must not decrease while its last requests end."""
         self.shadow: ShadowCounters | None = None
-        """Set once it was to get a copy of another revision's request."""
+        """Set once the revision was to get a copy of another revision's request."""
         self.tokens: TokenCounters | None = None
-        """Set with the first request whose tokens are counted."""
+        """Set with the first request with counted tokens."""
 
     def shadowed(self) -> ShadowCounters:
-        """The counters of its copies, made with the first one."""
+        """Returns the counters of its copies, made with the first one."""
         if self.shadow is None:
             self.shadow = ShadowCounters()
         return self.shadow
@@ -141,12 +141,12 @@ class RevisionCounters:
 
     @property
     def open(self) -> int:
-        """Requests that arrived and have not ended."""
+        """Requests that have arrived and not ended."""
         return self.arrivals - self.answered - sum(self.ended_by.values())
 
     @property
     def latency(self) -> Histogram:
-        """Of all answered requests: each was answered by some group."""
+        """The latencies of all answered requests, of all groups together."""
         whole = Histogram()
         for group in self.groups.values():
             whole.counts = [one + other for one, other in zip(whole.counts, group.latency.counts, strict=True)]
@@ -154,7 +154,7 @@ class RevisionCounters:
         return whole
 
     def ended_well(self, group: str, inferences: int, latency_s: float, target_s: float | None) -> None:
-        """One request was answered by a replica of ``group``; ``target_s``: the SLA's latency."""
+        """Counts a request that a replica of ``group`` answered; ``target_s``: the SLA's latency."""
         self.answered += 1
         if target_s is None or latency_s <= target_s:
             self.within_sla += 1
@@ -166,7 +166,7 @@ class RevisionCounters:
         counters.latency.record(latency_s)
 
     def ended(self, ending: Ending, group: str, inferences: int) -> None:
-        """One request ended otherwise; ``group`` empty when it reached no replica."""
+        """Counts a request that ended otherwise; ``group`` is empty if it reached no replica."""
         self.ended_by[ending] += 1
         if not group or ending is not Ending.FAILED:
             return
@@ -178,8 +178,8 @@ class RevisionCounters:
         counters.failures += 1
 
     def demand(self, waiting: RoomCounts | None) -> RevisionDemand:
-        """The present values as they cross the process border; ``waiting`` None: nobody waits, or no
-        room knows the revision any more."""
+        """Returns the present values as a record; ``waiting`` is None if no request waits or the room forgot the
+        revision."""
         ended = self.ended_by
         if waiting is not None:
             self.waited = (waiting.waiting_request_s, waiting.waiting_inference_s)
@@ -224,7 +224,7 @@ class Report:
         self.unmatched = 0
 
     def revision(self, function: str, revision: str) -> RevisionCounters:
-        """The counters of a revision, made at its first request."""
+        """Returns the counters of a revision, made at its first request."""
         counters = self._revisions.get(revision)
         if counters is None:
             counters = self._revisions[revision] = RevisionCounters(function, revision)
@@ -236,18 +236,18 @@ class Report:
             del self._revisions[name]
 
     def cold_start(self, seen: ColdStartSeen) -> None:
-        """The first answer of a replica went out."""
+        """Records that the first answer of a replica was sent."""
         self._cold.append(seen)
 
     def demands(self, waiting: Waiting) -> Iterator[RevisionDemand]:
-        """What is known of each revision now; may be taken in pieces."""
+        """Yields the demand of each revision; the caller may pause in between."""
         for name, held in tuple(self._revisions.items()):
             yield held.demand(waiting(name))
 
     def sample(
         self, now: float, *, table: tuple[int, int], connections: int, demands: Iterable[RevisionDemand]
     ) -> GatewaySample:
-        """The next sample; every call counts one up."""
+        """Returns the next sample; each call increases its sequence number."""
         self._sequence += 1
         return GatewaySample(
             worker=self._worker,

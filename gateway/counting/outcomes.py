@@ -1,4 +1,4 @@
-"""How a request can end, as counters, metrics and the access log name it."""
+"""The endings of requests, as counters, metrics and the access log name them."""
 
 from enum import StrEnum
 

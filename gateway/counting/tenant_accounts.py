@@ -1,9 +1,8 @@
-"""What a tenant may take, and has taken: its budgets, what a request reserves of them, and what it is told when one is
-spent.
+"""Accounts of tenants: their budgets, what a request reserves, what it has used, and the refusal by a spent quota.
 
-A request reserves before it is routed: itself, its inferences, the tokens that it is expected to take, and its place
-among the tenant's requests at the same time. At its end each is settled with what it really was; what no replica began
-gives all back.
+A request reserves before it is routed: one request, its inferences, the tokens that it is expected to use, and a place
+among the tenant's concurrent requests. At its end each reservation is settled with the real amount. A request that no
+replica began gives everything back.
 """
 
 import math
@@ -14,25 +13,28 @@ from tidegate.flow.quota import Budget, Reservation
 from tidegate.records.tenants import QuotaLimit, Tenant, TenantSeen
 
 MAX_WAITING: Final = 4096
-"""Requests of a worker that wait at once to hear from the pool; more are told to come back. Our choice."""
+"""Requests of a worker that wait at once for the quota pool; further ones are refused with a retry time. Our choice."""
 
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """What a request takes; ``tokens``: 0 where its protocol has none."""
+    """The amounts that a request uses; ``tokens`` is 0 if its protocol has none."""
 
     requests: int
     inferences: int
     tokens: int
     prompt: int = 0
-    """Of the tokens that are expected, those of the prompt."""
+    """The prompt's part of the expected tokens."""
 
     def of(self, unit: str) -> int:
         return 1 if unit == "concurrency" else int(getattr(self, unit))
 
     def reserved(self, limit: QuotaLimit) -> int:
-        """Of a quota. How long an answer will be is a guess: it takes all of a quota at most, because a request that
-        was refused for it would be refused for ever, and could not show that the guess is wrong."""
+        """Returns the amount that is reserved of a quota.
+
+        The length of an answer is a guess. It takes at most all of a quota, because a request that was refused for it
+        would be refused for ever and could not show that the guess is wrong.
+        """
         amount = self.of(limit.unit)
         return min(amount, max(limit.amount, self.prompt)) if limit.unit == "tokens" else amount
 
@@ -41,11 +43,11 @@ NOTHING: Final = Use(0, 0, 0)
 
 
 Takes = list[tuple[QuotaLimit, Budget, int]]
-"""What a request takes of which budget."""
+"""The amounts of each budget that a request reserves."""
 
 
 class Account:
-    """A tenant as one gateway worker knows it; also the callers that no tenant stands for, under no name."""
+    """A tenant as one gateway worker knows it; also, under no name, the authenticated callers without a tenant."""
 
     __slots__ = (
         "best",
@@ -65,18 +67,18 @@ class Account:
         self.name = tenant.name
         self.requests = self.inferences = self.tokens = 0
         self.refused: dict[str, int] = {}
-        """Requests by the name of the quota that was spent."""
+        """Refused requests by the name of the spent quota."""
         self.take(tenant)
 
     def take(self, tenant: Tenant) -> None:
-        """The terms that hold from now on."""
+        """Takes over the terms that hold from now on."""
         self.weight = tenant.weight
         self.priority = tenant.priority
-        """Class of requests that state none; None: the function's."""
+        """Priority class of requests that state none; None if the function's class counts."""
         self.best = tenant.priority or 0
-        """No request of it goes before this class."""
+        """The best priority class that a request of the tenant can have."""
         self.functions = frozenset(tenant.functions)
-        """Empty: every one."""
+        """The functions that it may call; empty if it may call every function."""
         self.budgets = tuple(
             (limit, Budget(f"{tenant.name}/{limit.unit}", limit.amount, limit.window_s))
             for limit in tenant.quotas.limits()
@@ -86,11 +88,11 @@ class Account:
         return not self.functions or function in self.functions
 
     def wanted(self, use: Use) -> Takes:
-        """What of which budget a request reserves."""
+        """Returns the amounts of each budget that a request reserves."""
         return [(limit, budget, amount) for limit, budget in self.budgets if (amount := use.reserved(limit))]
 
     def refuse(self, limit: QuotaLimit) -> None:
-        """A request met a spent quota."""
+        """Counts a request that met a spent quota."""
         self.refused[limit.name] = self.refused.get(limit.name, 0) + 1
 
     def seen(self) -> TenantSeen:
@@ -103,19 +105,19 @@ class Account:
         )
 
     def __repr__(self) -> str:
-        return f"<Account {self.name or 'of nobody'}: {self.requests} requests, {len(self.budgets)} budgets>"
+        return f"<Account {self.name or 'without a tenant'}: {self.requests} requests, {len(self.budgets)} budgets>"
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What a request under way has reserved."""
+    """The reservations of a running request."""
 
     account: Account
     units: tuple[str, ...] = ()
     reservations: tuple[Reservation, ...] = ()
 
     def settled(self, use: Use) -> list[tuple[Reservation, int]]:
-        """Each reservation with what it really took; those that took just that are left out."""
+        """Returns each reservation with the amount really used; reservations that used exactly theirs are left out."""
         found = []
         for unit, reservation in zip(self.units, self.reservations, strict=True):
             real = 0 if unit == "concurrency" else use.of(unit)
@@ -125,7 +127,7 @@ class Held:
 
 
 def refusal(account: Account, limit: QuotaLimit, amount: int, retry_after_s: float) -> tuple[str, bytes]:
-    """What a client is told about a spent quota: a sentence, and header lines.
+    """Returns the response to a request over quota: a sentence, and header lines.
 
     The lines are those of RFC 9110 (section 10.2.3) and, since clients of its API read them, OpenAI's ``x-ratelimit-``.
     """
@@ -148,7 +150,7 @@ def refusal(account: Account, limit: QuotaLimit, amount: int, retry_after_s: flo
 
 
 def words(limit: QuotaLimit) -> str:
-    """A quota as a person says it."""
+    """Returns a quota in words."""
     if limit.unit == "concurrency":
         return f"{limit.amount} requests at the same time"
     return f"{limit.amount} {limit.unit} per {limit.window}"

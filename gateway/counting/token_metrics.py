@@ -1,8 +1,8 @@
-"""What one gateway worker has counted of a revision's tokens: sums by group, times to and between tokens.
+"""Token counters of a revision on one gateway worker: sums by group, times to and between tokens.
 
 The times are kept twice: in the buckets of ``tidegate.histogram``, which the autoscaler and ``status`` read, and in
-those that OpenTelemetry's conventions for generative AI ask for, by call and model. Labels are bounded: calls are an
-enumeration, models those that the function declares.
+those that OpenTelemetry's conventions for generative AI require, by operation and model. Labels are bounded: operations
+are an enumeration, models those that the function declares.
 """
 
 from collections.abc import Iterator
@@ -14,11 +14,12 @@ from tidegate.histogram import INDEX, KNOWN, Histogram, bucket_index
 from tidegate.records.gateway_sample import GroupTokens, TokensSeen
 
 OTHER_MODEL: Final = "_OTHER"
-"""A model that the function does not declare: OpenTelemetry's word for a value that is not told apart."""
+"""Label of models that the function does not declare: OpenTelemetry's word for all other values."""
 
 
 class Operation(Enum):
-    """What a request asks for: ``gen_ai.operation.name`` and ``gen_ai.provider.name`` (whose protocol it speaks)."""
+    """The operation that a request calls: ``gen_ai.operation.name`` and ``gen_ai.provider.name`` (the owner of the
+    protocol)."""
 
     CHAT = ("chat", "openai")
     """Chat completions and responses."""
@@ -27,7 +28,7 @@ class Operation(Enum):
     EMBEDDINGS = ("embeddings", "openai")
     RERANK = ("rerank", "openai")
     OTHER = (OTHER_MODEL, "openai")
-    """Sound, pictures, anything else: counted where the answer reports its usage."""
+    """Sound, pictures, anything else: counted if the answer reports its usage."""
 
     @property
     def is_generative(self) -> bool:
@@ -36,7 +37,7 @@ class Operation(Enum):
 
     @staticmethod
     def of(path: bytes) -> "Operation":
-        """The call of a request's path, whatever stands before it."""
+        """Returns the operation of a request's path; any prefix is ignored."""
         for end, call in _CALLS:
             if path.endswith(end):
                 return call
@@ -83,13 +84,13 @@ class RequestTokens(Protocol):
 
 
 class GenAi:
-    """The histograms of OpenTelemetry's conventions, for one call and model."""
+    """The histograms of OpenTelemetry's conventions, for one operation and model."""
 
     __slots__ = ("durations", "first", "input", "operations", "output", "per_token")
 
     def __init__(self) -> None:
         self.durations: dict[str, metrics.StepHistogram] = {}
-        """By error type; empty: none."""
+        """Durations by error type; the type is empty for requests without an error."""
         self.operations: dict[str, metrics.StepHistogram] = {}
         self.first = metrics.StepHistogram(gen_ai.FIRST_TOKEN)
         self.per_token = metrics.StepHistogram(gen_ai.PER_TOKEN)
@@ -97,7 +98,7 @@ class GenAi:
         self.output = metrics.StepHistogram(gen_ai.USAGE)
 
     def ended(self, tokens: RequestTokens, received: float, bound_at: float, now: float, error: str) -> None:
-        """One request. Times in seconds; ``bound_at`` 0.0: it got no replica."""
+        """Counts one request. Times in seconds; ``bound_at`` is 0.0 if it got no replica."""
         _of(self.durations, error, gen_ai.DURATION).record_s(now - received)
         if bound_at:
             _of(self.operations, error, gen_ai.OPERATION).record_s(now - bound_at)
@@ -112,7 +113,7 @@ class GenAi:
 
 
 class GroupSums:
-    """What one group of replicas has done (``GroupTokens`` has the meanings)."""
+    """The work of one group of replicas (``GroupTokens`` has the meanings)."""
 
     __slots__ = ("completion", "first_s", "inferences", "prompt", "streams")
 
@@ -121,7 +122,7 @@ class GroupSums:
         self.first_s = 0.0
 
     def seen(self, group: str) -> GroupTokens:
-        """The present values as they cross the process border."""
+        """Returns the present values as a record."""
         return GroupTokens(
             group=group,
             inferences=self.inferences,
@@ -145,16 +146,16 @@ class TokenCounters:
         self.between = Histogram()
         self.groups: dict[str, GroupSums] = {}
         self.gen_ai: dict[tuple[Operation, str], GenAi] = {}
-        """By call and model, both of bounded sets."""
+        """Histograms by operation and model, both of bounded sets."""
 
     def between_tokens(self, gap_s: float, count: int) -> None:
-        """So many outputs came, each ``gap_s`` after the one before."""
+        """Counts ``count`` outputs that came ``gap_s`` after each other."""
         micros, between = int(gap_s * 1e6), self.between
         between.counts[INDEX[micros] if 0 <= micros < KNOWN else bucket_index(micros)] += count
         between.sum_micros += micros * count
 
     def counted(self, tokens: RequestTokens, group: str, inferences: int, bound_at: float) -> None:
-        """The tokens of one request that ``group`` worked on since ``bound_at``."""
+        """Counts the tokens of one request that ``group`` worked on since ``bound_at``."""
         self.prompt += tokens.prompt
         self.completion += tokens.completion
         self.cached += tokens.cached
@@ -171,7 +172,7 @@ class TokenCounters:
             sums.first_s += tokens.first_at - bound_at
 
     def ended(self, tokens: RequestTokens, received: float, bound_at: float, now: float, error: str) -> None:
-        """One request has ended; ``error``: a word of a bounded set, empty where it was answered well."""
+        """Counts the end of one request; ``error`` is a word of a bounded set, empty if it was answered well."""
         if tokens.first_at:
             self.first.record(tokens.first_at - received)
         key = (tokens.call, tokens.model)
@@ -181,7 +182,7 @@ class TokenCounters:
         kept.ended(tokens, received, bound_at, now, error)
 
     def seen(self) -> TokensSeen:
-        """The present values as they cross the process border."""
+        """Returns the present values as a record."""
         return TokensSeen(
             arrived=self.arrived,
             prompt=self.prompt,

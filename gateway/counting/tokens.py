@@ -1,8 +1,8 @@
-"""Tokens of the requests to functions that speak OpenAI's or Anthropic's protocol: expected, heard and counted.
+"""Tokens of requests to functions that speak OpenAI's or Anthropic's protocol: expected, read from the answer, counted.
 
-Before it is routed a request gets an estimate of its prompt and of its answer (:class:`Tokens`): what a quota reserves
-and a fair queue goes by. Its answer is overheard as it passes; at the end the figures are what the model server has
-reported, or ours where it has reported nothing, and whoever asked is told once (:meth:`Tokens.when_ended`).
+Before it is routed a request gets an estimate of its prompt and of its answer (:class:`Tokens`), which a quota reserves
+and a fair queue charges. Its answer is read as it passes. At the end the figures are those that the model server has
+reported, or our own if it has reported none.
 
 Nothing of a request or answer is changed or kept: a stream without ``stream_options.include_usage`` stays one.
 """
@@ -22,16 +22,14 @@ from tidegate.wire.bodies.tokens import (
     StreamReader,
 )
 from tidegate.wire.http1.events import Piece
-from tidegate.wire.http1.response_head import ResponseHead
+from tidegate.wire.message_heads import AnyResponseHead
 
 if TYPE_CHECKING:
-    from tidegate.aio.proxy.tapped import BodyTap
-
-OnEnded = Callable[["Tokens"], None]
+    from tidegate.aio.proxy.detached import BodyTap
 
 
 class FunctionTokens:
-    """What a worker has learnt of one function's tokens; it outlives route tables."""
+    """The estimates that a worker has learnt of one function's tokens; they outlive route tables."""
 
     __slots__ = ("answers", "prompts")
 
@@ -44,16 +42,16 @@ class FunctionTokens:
 
 
 class Prompt:
-    """What a request says of its size."""
+    """The size of a request's prompt."""
 
     __slots__ = ("asked", "script", "size")
 
     def __init__(self, size: int, written: int = PLAIN, asked: CallRequest | None = None) -> None:
         self.size = size
-        """Bytes of text; 0: there is none, or nobody knows."""
+        """Bytes of text; 0 without text, or if its size is unknown."""
         self.script = written
         self.asked = asked or _NOTHING
-        """What was read of the request, of a large one that nobody else has read in its beginning."""
+        """The fields of the request; of a large one that was not read before, those in its beginning."""
 
     def __repr__(self) -> str:
         return f"<Prompt {self.size} bytes, script {self.script}, {self.asked!r}>"
@@ -63,10 +61,10 @@ _NOTHING: Final = CallRequest()
 
 
 class Tokens:
-    """Those of one request: expected before it is routed, final when :meth:`when_ended` tells."""
+    """The tokens of one request: expected before it is routed, final after :meth:`end`."""
 
     __slots__ = (
-        "_is_refused", "_known", "_now", "_on_ended", "_reader", "cached", "call", "completion", "counters",
+        "_is_refused", "_known", "_now", "_reader", "cached", "call", "completion", "counters",
         "expected", "first_at", "is_estimated", "last_at", "max_tokens", "model", "prompt", "prompt_estimate",
         "request",
     )  # fmt: skip
@@ -80,51 +78,50 @@ class Tokens:
         counters: TokenCounters,
         now: Callable[[], float],
     ) -> None:
-        """``model``: one of the function's own names, else ``OTHER_MODEL``: safe as a label."""
+        """``model``: one of the function's own names, else ``OTHER_MODEL``, so that it is safe as a label."""
         self.call = call
         self.model = model
         self.max_tokens = prompt.asked.max_tokens
-        """The most that the request allows its answer; None: it does not say."""
+        """The longest answer that the request allows; None if it states no limit."""
         self.prompt_estimate = known.prompts.of(prompt.size, prompt.script)
-        """Tokens of the prompt, at least 1."""
+        """Estimated tokens of the prompt, at least 1."""
         self.expected = self.prompt_estimate + known.answers[call].expected(self.max_tokens)
-        """What the request is likely to take: what a quota reserves."""
+        """Expected tokens of prompt and answer, which a quota reserves."""
         self.prompt = self.completion = self.cached = 0
-        """At the end: as reported; else, of what a replica worked on, the estimate and the events counted."""
+        """Final figures: as reported; else, for a request that a replica worked on, the estimate and the counted
+        events."""
         self.is_estimated = True
         """No usage was reported."""
         self.first_at = self.last_at = 0.0
         """When the first and the last event with output passed (seconds of ``time.monotonic``); 0.0: none has."""
         self.request = prompt
-        """As it was sized."""
+        """The prompt as it was sized."""
         self._known = known
         self.counters = counters
         self._now = now
         self._reader: StreamReader | BodyReader | CodedReader | None = None
         self._is_refused = False
-        """The answer is a failure: nothing was taken."""
-        self._on_ended: tuple[OnEnded, ...] = ()
+        """The answer is an error: nothing was used."""
 
     @property
     def total(self) -> int:
-        """Of prompt and answer, at the end."""
+        """Tokens of prompt and answer, at the end."""
         return self.prompt + self.completion
 
     def arrived(self) -> None:
-        """The request is let in: it is part of the load."""
+        """Adds the request to the load: it was admitted."""
         self.counters.arrived += self.expected
 
-    def when_ended(self, on_ended: OnEnded) -> None:
-        """Calls ``told`` once, when the request has ended, however it did. It must be quick and must not raise."""
-        self._on_ended = (*self._on_ended, on_ended)
-
     def begun(self, first_byte: float) -> float:
-        """When a stream's answer began for the client: with its first output, where that was seen. The head, and
-        comments at a cold start, go out before the model has written anything."""
+        """Returns when a stream's answer began for the client: with its first output, if that was seen.
+
+        The head, and comments during a cold start, are sent before the model has written anything.
+        """
         return self.first_at or first_byte
 
-    def answering(self, head: ResponseHead) -> "BodyTap | None":
-        """An answer begins: what is to hear its body; None: it tells nothing (a failure, no JSON, another coding)."""
+    def answering(self, head: AnyResponseHead) -> "BodyTap | None":
+        """An answer begins: returns the reader of its body; None if it reports nothing (an error, no JSON, another
+        coding)."""
         kind = (head.get(b"content-type") or b"").lower()
         self._is_refused = head.status >= 400
         is_stream = kind.startswith(b"text/event-stream")
@@ -158,13 +155,16 @@ class Tokens:
 
     @property
     def is_done(self) -> bool:
-        """A stream has ended as its protocol says: a client may leave then without waiting for the connection's word
-        (OpenAI's own does), and has had its answer."""
+        """A stream has ended by its protocol. A client may leave then without waiting for the connection to end
+        (OpenAI's own does); it has had its whole answer."""
         return self._reader is not None and self._reader.is_done
 
     def end(self, *, is_answered: bool, bound_at: float, group: str, inferences: int) -> None:
-        """The request has ended: the figures are final. ``is_answered``: completely and without a failure;
-        ``bound_at``: it was with a replica since then, whether that answered or not; 0.0: it was not."""
+        """Computes the final figures at the end of the request.
+
+        ``is_answered``: completely and without an error; ``bound_at``: a replica had it since then, whether that
+        answered or not; 0.0 if none had it.
+        """
         reader, known = self._reader, self._known
         usage = None if reader is None else reader.usage()
         if usage is not None:
@@ -181,12 +181,6 @@ class Tokens:
             known.answers[self.call].learn(self.completion)
         if self.total:
             self.counters.counted(self, group, inferences, bound_at)
-
-    def notify(self) -> None:
-        """Tells those who wanted to know the end, once."""
-        callbacks, self._on_ended = self._on_ended, ()
-        for callback in callbacks:
-            callback(self)
 
     def __repr__(self) -> str:
         sign = "~" if self.is_estimated else ""

@@ -1,4 +1,4 @@
-"""Recovery of requests whose replica gave them back, broke off, or lost a race against a hedge.
+"""Recovery of requests that their replica gave back or broke off, or that lost a race against a hedge.
 
 ::
 
@@ -24,7 +24,7 @@ from tidegate.gateway.resilience.resilience import Resilience
 from tidegate.gateway.resilience.shadow import Shadows
 from tidegate.gateway.routing.function import FunctionRouter
 from tidegate.gateway.routing.request_state import RequestState
-from tidegate.wire.http1.response_head import ResponseHead
+from tidegate.wire.message_heads import AnyResponseHead
 
 if TYPE_CHECKING:
     from tidegate.aio.proxy.exchange import Exchange
@@ -152,7 +152,7 @@ class Recovery:
 
     # --- two copies -------------------------------------------------------------------------------------------------
 
-    def settle_copies(self, ex: "Exchange", state: RequestState, head: ResponseHead) -> None:
+    def settle_copies(self, ex: "Exchange", state: RequestState, head: AnyResponseHead) -> None:
         """The client's answer is there: the other one of two copies ends, and a shadow gets its copy."""
         router = state.target.router
         if router is None:

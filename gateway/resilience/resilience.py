@@ -1,7 +1,7 @@
-"""What the chain does about failures: second copies within the budget, replicas that get no work, circuits, hedges.
+"""Resilience of one worker: retries and hedges within the budget, outlier ejection, circuit breakers.
 
-One object per worker. It decides with the pure engines of ``tidegate/flow`` and tells the waiting room; nothing here
-costs a request anything while no replica fails and no function hedges.
+It decides with the pure engines of ``tidegate/flow`` and gives the result to the waiting room. It costs a request
+nothing while no replica fails and no function hedges.
 """
 
 from collections.abc import Callable, Iterable
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 PROBE_TIMEOUT_S = 2.0
 STALLS_EVERY_S = 0.5
-"""How often replicas without a limit are looked at."""
+"""Interval at which replicas without a limit are checked for stalls."""
 _RETURN_S = PROBE_TIMEOUT_S + 2 * PROBE_AGAIN_S
-"""A probe that is never heard of again keeps a replica out for so long: then the room takes it back by itself."""
+"""A probe that never returns keeps a replica ejected for this long; then the room readmits it by itself."""
 
 Probe = Callable[[str, str, str | None], None]
 """(replica, address, path): probes a replica in the background; ``Resilience.probed`` follows."""
@@ -68,17 +68,17 @@ class Resilience:
         self._routers: list[FunctionRouter] = []
         self._hedging: list[FunctionRouter] = []
         self._replicas: dict[str, tuple[ReplicaRoute, str | None]] = {}
-        """Where each replica is, and what a probe asks it."""
+        """Route and probe path of each replica."""
         self._unlimited: dict[str, tuple[str, OutlierRules]] = {}
-        """Replicas without a limit that can be asked, with their revisions and what becomes of those that hang."""
+        """Replicas without a limit that can be probed, with their revisions and the rules for those that hang."""
         self._stalls = Stalls()
         self._looked_at = 0.0
         self._asked: set[str] = set()
-        """Replicas that end nothing, and have been asked whether they are well."""
+        """Replicas that are probed because they have work and finish none."""
         self.outliers = Outliers()
 
     def apply(self, table: RouteTable, routers: Iterable[FunctionRouter]) -> None:
-        """Works for a new table."""
+        """Works from this route table on."""
         self._routers = list(routers)
         self._hedging = [router for router in self._routers if router.lateness is not None]
         self._replicas = {
@@ -101,7 +101,7 @@ class Resilience:
         self.outliers.keep(frozenset(self._replicas), revisions)
 
     def sweep(self, now: float) -> None:
-        """Some times a second: seconds of the budgets, probes that are due."""
+        """Updates the budgets and sends probes that are due. Called some times a second."""
         for router in self._routers:
             router.budget.roll(now)
         if self._unlimited and now - self._looked_at >= STALLS_EVERY_S:
@@ -118,7 +118,7 @@ class Resilience:
             self._probe(replica, route.address, path)
 
     def _look_for_stalls(self, now: float) -> None:
-        """Asks replicas that have work and end none."""
+        """Probes replicas that have work and finish none."""
         ended = ((replica, self._room.last_answer(replica)) for replica in self._unlimited)
         working = [(replica, ended_at) for replica, ended_at in ended if ended_at is not None]
         for replica in self._stalls.look(now, working):
@@ -130,7 +130,8 @@ class Resilience:
     # --- replicas ---------------------------------------------------------------------------------------------------
 
     def failed(self, bind: Bind, begun: float, rules: OutlierRules, now: float) -> None:
-        """A request that was sent to a replica at ``begun`` failed there, through no fault of its own."""
+        """A request that was sent to a replica at ``begun`` failed there, through no fault of its own: may eject the
+        replica."""
         replica, revision = bind.replica.id, bind.revision.id
         if replica not in self._replicas:
             return  # It has left the table meanwhile.
@@ -140,7 +141,7 @@ class Resilience:
             self._room.eject(replica, now, until + PROBE_AGAIN_S)  # Probed before: the sweep is a little late.
 
     def probed(self, replica: str, ok: bool, now: float) -> None:
-        """What a probe told."""
+        """A probe has ended."""
         if replica in self._asked:
             self._asked.discard(replica)
             if not ok and self._room.last_answer(replica) is not None and replica in self._unlimited:
@@ -159,7 +160,7 @@ class Resilience:
             self._room.eject(replica, now, until + PROBE_AGAIN_S)
 
     def state_changed(self, replica: str, revision: str | None, now: float) -> None:
-        """The replica said what it is (it changed, or its channel is a new one), or its channel broke."""
+        """A replica reported its state (it changed, or its channel is new), or its channel broke."""
         if revision is not None and self.outliers.suspects:
             self.outliers.changed(replica, revision)
             self._room.readmit(replica, now)
@@ -167,7 +168,7 @@ class Resilience:
     # --- second copies ----------------------------------------------------------------------------------------------
 
     def may_send_again(self, router: FunctionRouter, counters: RevisionCounters | None, now: float) -> bool:
-        """Whether a request that a replica may have run is sent once more; takes it from the budget."""
+        """Returns whether a request that a replica may have run is sent once more; takes it from the budget."""
         if counters is None:
             return False
         if not router.budget.allows(router.route.retry_percent, now):

@@ -1,16 +1,16 @@
-"""Shadows: of some requests a copy goes to another revision; its answer is compared with the client's, then dropped.
+"""Shadows: copies of some requests go to another revision; their answers are compared with the client's, then dropped.
 
-The copy is made when the answer of the real request begins, so that its body is whole and a replica has run it, and is
+The copy is made when the answer of the real request begins, so that its body is whole and a replica has run it. It is
 sent at the end of that loop turn, behind everything that a client waits for. It takes a slot that is free at this
-moment or is not sent, is never sent twice, and wakes nobody. What it costs in memory is bounded: a body up to
-``BODY_BYTES``, all of them together up to ``ALL_BYTES``, and so many copies at once; what is beyond is counted as
-skipped.
+moment or is not sent, is never sent twice, and starts no replica. Its cost in memory is bounded: a body up to
+``BODY_BYTES``, all bodies together up to ``ALL_BYTES``, and ``MAX_COPIES`` copies at once. Copies beyond that are
+counted as skipped.
 
-Two answers are compared by status and by a digest of their bodies, taken while both stream; event streams, whose pieces
-carry times and ids of their own, by status alone. Both latencies are taken from a slot to the end (event streams: first
-byte), so that waiting in the room, which no copy does, makes neither look better.
+Two answers are compared by status and by a digest of their bodies, taken while both stream. Event streams, whose pieces
+carry times and ids of their own, are compared by status alone. Both latencies are taken from a slot to the end (event
+streams: first byte). So waiting in the room, which no copy does, makes neither look better.
 
-Copies are no arrivals of the shadow's revision and no part of its SLA; what its replicas do for them is real work.
+Copies are no arrivals of the shadow's revision and no part of its SLA; the work of its replicas for them is real work.
 """
 
 from collections.abc import Callable
@@ -26,28 +26,29 @@ from tidegate.gateway.routing.function import FunctionRouter
 from tidegate.gateway.routing.match import stripped
 from tidegate.gateway.routing.request_state import RequestState
 from tidegate.wire.http1.events import Piece
-from tidegate.wire.http1.response_head import ResponseHead
+from tidegate.wire.message_heads import AnyResponseHead
 
 if TYPE_CHECKING:
+    from tidegate.aio.proxy.detached import BodyTap
     from tidegate.aio.proxy.exchange import Exchange, ProxyApp
-    from tidegate.aio.proxy.tapped import BodyTap
     from tidegate.aio.upstream.pool import UpstreamPool
 
 BODY_BYTES: Final = 1 << 20
 """A longer body is not copied."""
 USUAL_BYTES: Final = 256 * 1024
-"""So much of a body is kept anyway; what is taken for one whose length is not known."""
+"""Bytes of a body that are kept anyway; assumed for a body of unknown length."""
 ALL_BYTES: Final = 64 << 20
-"""Of all bodies that wait for their copy, or are on their way, together."""
+"""Bytes of all bodies together that wait for their copy or are on their way."""
 MAX_COPIES: Final = 256
 """Requests with a copy to be made at once, and copies on their way at once."""
 _SHADOW_LINE: Final = b"%b: true\r\n" % headers.SHADOW
 _NOT_NOW: Final = frozenset({STALE_CREDIT.status, NOT_SERVABLE.status})
-"""Of a replica that gives a copy back because it has no slot for it or drains: that says nothing of its model."""
+"""Statuses of a replica that gives a copy back because it has no slot for it or drains: they say nothing of its
+model."""
 
 
 class ObservedAnswer:
-    """One of two answers."""
+    """One of the two answers that are compared."""
 
     __slots__ = ("_digest", "is_over", "is_stream", "latency_s", "status")
 
@@ -57,9 +58,9 @@ class ObservedAnswer:
         self.is_over = False
         self.latency_s = 0.0
         self.status = 0
-        """0: its head is not there."""
+        """0 before its head is there."""
 
-    def begins(self, head: ResponseHead) -> None:
+    def begins(self, head: AnyResponseHead) -> None:
         self.status = head.status
         self.is_stream = is_event_stream(head)
 
@@ -72,12 +73,12 @@ class ObservedAnswer:
         self.latency_s = (ex.first_byte if self.is_stream else ex.ended) - since
 
     def equals(self, other: "ObservedAnswer") -> bool:
-        """Whether both say the same."""
+        """Returns whether both answers are equal."""
         return self.is_stream == other.is_stream and self._digest.digest() == other._digest.digest()
 
 
 class ShadowPair:
-    """A request and its copy, until both have ended or nobody needs to compare them."""
+    """A request and its copy, until both have ended or the comparison is given up."""
 
     __slots__ = (
         "bind",
@@ -103,24 +104,24 @@ class ShadowPair:
         self.counters = counters
         self.router = router
         self.state = state
-        """Of the request; the copy has none."""
+        """State of the request; the copy has none."""
         self.size = size
         """Bytes that its body takes of the bound."""
         self.served, self.shadow = ObservedAnswer(), ObservedAnswer()
         self.copy: Exchange | None = None
         self.bind: Bind | None = None
         self.since = 0.0
-        """When the copy had its slot."""
+        """When the copy got its slot."""
         self.on_ended: Callable[[], None] | None = None
         self.keeps_credit = False
         self.is_broken = False
         """The copy got no answer, or not all of one."""
         self.is_closed = False
-        """Nothing is compared any more."""
+        """The comparison is over, or given up."""
 
 
 class Shadows:
-    """All copies of one worker; the application behind them (``tidegate.aio.proxy.exchange.ProxyApp``)."""
+    """All copies of one worker, and the application behind them (a ``tidegate.aio.proxy.exchange.ProxyApp``)."""
 
     __slots__ = (
         "_bytes", "_due", "_live", "_pairs", "_pool_of", "_report", "_room", "_shadow_copy", "_tap_response",
@@ -135,18 +136,18 @@ class Shadows:
         shadow_copy: "Callable[[Exchange, ProxyApp, float, BodyTap], Exchange | None]",
         tap_response: "Callable[[Exchange, BodyTap], None]",
     ) -> None:
-        """``shadow_copy`` and ``tap_response`` are those of ``tidegate.aio.proxy.tapped``."""
+        """``shadow_copy`` and ``tap_response`` are those of ``tidegate.aio.proxy.detached``."""
         self._room = room
         self._report = report
         self._pool_of = pool_of
         self._shadow_copy = shadow_copy
         self._tap_response = tap_response
         self._pairs: dict[RequestState, ShadowPair] = {}
-        """By the request's ticket, while that runs."""
+        """Pairs by the state of their request, while that runs."""
         self._live: dict[ShadowPair, Exchange] = {}
         """Copies on their way."""
         self._due: list[ShadowPair] = []
-        """To be sent at the end of this loop turn."""
+        """Copies to be sent at the end of this loop turn."""
         self._bytes = 0
 
     def __repr__(self) -> str:
@@ -182,8 +183,8 @@ class Shadows:
             pair.state = after
             after.follow(ex)
 
-    def begins(self, ex: "Exchange", state: RequestState, head: ResponseHead, now: float) -> None:
-        """The head of the client's answer is there: its copy goes out when this loop turn ends."""
+    def begins(self, ex: "Exchange", state: RequestState, head: AnyResponseHead, now: float) -> None:
+        """The head of the client's answer is there: makes the copy, which is sent when this loop turn ends."""
         pair = self._pairs.get(state)
         if pair is None or pair.copy is not None:
             return
@@ -238,7 +239,7 @@ class Shadows:
             )
 
     def sweep(self, now: float) -> None:
-        """Some times a second: copies whose time is over."""
+        """Ends copies that are past their deadline. Called some times a second."""
         for pair, copy in tuple(self._live.items()):
             if now < copy.deadline:
                 continue
@@ -251,12 +252,12 @@ class Shadows:
         raise RuntimeError("copies are made here, they do not arrive")
 
     def abandoned(self, ex: "Exchange") -> None:
-        """It was given up here."""
+        """Does nothing: copies are given up by this object alone."""
 
     def expired(self, ex: "Exchange") -> None:
         self._breaks(ex, DEADLINE.status)
 
-    def answering(self, ex: "Exchange", head: ResponseHead) -> bytes:
+    def answering(self, ex: "Exchange", head: AnyResponseHead) -> bytes:
         pair: ShadowPair = ex.context
         outcome = head.control(headers.OUTCOME) if head.status >= 400 else None
         if outcome == b"not-started" and head.status in _NOT_NOW:
@@ -291,7 +292,7 @@ class Shadows:
     # --- small things -----------------------------------------------------------------------------------------------
 
     def _breaks(self, ex: "Exchange", status: int) -> None:
-        """A copy is never sent again."""
+        """Ends a copy that failed; it is never sent again."""
         ex.context.is_broken = True
         ex.respond(status)
 
@@ -323,6 +324,6 @@ class Shadows:
         pair.size = 0
 
 
-def is_event_stream(head: ResponseHead) -> bool:
-    """Whether the answer is a stream of events."""
+def is_event_stream(head: AnyResponseHead) -> bool:
+    """Returns whether the answer is a stream of events."""
     return head.content_length is None and (head.get(b"content-type") or b"").startswith(b"text/event-stream")

@@ -1,10 +1,12 @@
-"""What requests have in common that should meet at one replica (``Spread.HASH``), by ``FunctionRoute.hash_on``.
+"""Affinity keys: the part of a request that decides which replica it prefers (``Spread.HASH``), by ``hash_on``.
 
-``client``, ``session``, ``header:NAME`` and ``cookie:NAME`` are in the head. ``prompt``, ``prefix`` and ``model``
-look at what the model will: the beginning of the prompt, and the adapter that answers. Of a body that was read for its
-route the place of the prompt is known; of others the first 16 KB are searched for it, and where nothing looks like a
-prompt the body counts from its first byte. Nothing of it is kept but hashes. Messages of gRPC begin with their lengths,
-so that equal prompts differ from the first byte on: there ``prompt`` and ``prefix`` say nothing.
+``client``, ``session``, ``header:NAME`` and ``cookie:NAME`` are in the head. ``prompt``, ``prefix`` and ``model`` go by
+what the model reads: the beginning of the prompt, and the adapter that answers. If a body was read for its route, the
+place of the prompt is known. Otherwise its first 16 KB are searched; if nothing looks like a prompt, the body counts
+from its first byte. Only hashes of it are kept.
+
+Messages of gRPC begin with their lengths, so that equal prompts differ from the first byte on: there ``prompt`` and
+``prefix`` have no effect.
 """
 
 import zlib
@@ -22,19 +24,19 @@ if TYPE_CHECKING:
     from tidegate.aio.proxy.exchange import Exchange
 
 SESSION: Final = b"x-session-id"
-"""The field of ``session``: what clients and model servers commonly call a conversation's name."""
+"""The field of ``session``: the common name for a conversation's id among clients and model servers."""
 PROMPT_BYTES: Final = 1024
-"""Of the prompt that ``prompt`` looks at. Our choice: a short system prompt and the beginning of the first turn."""
+"""Bytes of the prompt that ``prompt`` uses. Our choice: a short system prompt and the beginning of the first turn."""
 READ_BYTES: Final = FINE_BYTES
-"""Of a body that are waited for, and searched for the prompt; what else is there then is looked at as well."""
+"""Bytes of a body that are waited for, and searched for the prompt; further bytes that are there are used as well."""
 FROM_BODY: Final = frozenset(("prompt", "prefix", "model"))
 
 HashKey = Callable[["Exchange"], Affinity | None]
-"""What of a request decides about its replica; None: it does not have it."""
+"""Returns the affinity key of a request; None if it has none."""
 
 
 def hash_key(rule: str, models: int = 1) -> HashKey:
-    """How ``hash_on`` is read, for a function that answers to so many models."""
+    """Returns the reader of ``hash_on`` for a function that answers to this many models."""
     if rule == "prefix":
         return _prefix if models <= 1 else _prefix_of_model
     source, _, name = rule.partition(":")
@@ -51,11 +53,11 @@ def _field(name: bytes) -> HashKey:
 
 
 def _client(ex: "Exchange") -> bytes:
-    """The client's address: what a trusted proxy says of it, else the peer's."""
+    """Returns the client's address: the one that a trusted proxy states, else the peer's."""
     if ex.trusted:
-        told = (ex.head.get(b"x-forwarded-for") or b"").partition(b",")[0].strip(b" \t")
-        if told:
-            return told
+        found = (ex.head.get(b"x-forwarded-for") or b"").partition(b",")[0].strip(b" \t")
+        if found:
+            return found
     return ex.peer
 
 
@@ -91,8 +93,10 @@ def _model(ex: "Exchange") -> list[int] | None:
 
 
 def _asked(ex: "Exchange", *, names: bool = True) -> CallRequest | None:
-    """What the body says: as it was read for the route or its tokens, else as far as its first bytes tell. ``names``:
-    the model is wanted as well as the prompt's place."""
+    """Returns the fields of the body: as it was read for the route or its tokens, else those in its first bytes.
+
+    ``names``: the model is wanted as well as the prompt's place.
+    """
     asked: CallRequest | None = ex.context.asked
     if asked is not None or not ex.body.startswith(b"{"):
         return asked
@@ -114,6 +118,6 @@ def _beginning(ex: "Exchange", asked: CallRequest | None, size: int) -> bytes:
 
 
 def _name(ex: "Exchange", asked: CallRequest | None) -> str:
-    """The model that the request names, in its path or body; empty: none."""
+    """Returns the model that the request names, in its path or body; empty if it names none."""
     model: str = ex.context.target.model
     return model or (asked.model if asked is not None else None) or ""

@@ -1,4 +1,7 @@
-"""What the request path needs of one function, prepared once per route table, and what it remembers across tables."""
+"""FunctionRouter: the facts that the request path needs of one function, prepared once per route table.
+
+FunctionState has the facts that are kept across tables.
+"""
 
 from bisect import bisect_right
 from dataclasses import replace
@@ -14,18 +17,19 @@ from tidegate.gateway.routing.affinity import FROM_BODY, READ_BYTES, hash_key
 from tidegate.headers import INTERNAL_PREFIX
 from tidegate.records.route_table import FunctionRoute, Spread
 from tidegate.wire.bodies.v2 import SEARCHED_BYTES, batch_size, shape_batch, stated_batch
-from tidegate.wire.http1.request_head import RequestHead
+from tidegate.wire.message_heads import AnyRequestHead
 
 KEPT_LINES: Final = 64
-"""Batch sizes whose header lines a function keeps ready."""
+"""Header lines are kept ready for this many batch sizes of a function."""
 REVISION_STEP: Final = 0.6180339887498949
 SHADOW_STEP: Final = 0.4142135623730951
-"""The golden ratio's and the root of two's fractions: multiples of an irrational number, modulo 1, fill every share of
-[0, 1) evenly (Weyl), also those of every second or third request; of two independent ones all pairs of shares too."""
+"""The fractions of the golden ratio and of the root of two. Multiples of an irrational number, modulo 1, fill every
+share of [0, 1) evenly (Weyl), also those of every second or third request. Multiples of two independent ones fill all
+pairs of shares evenly as well."""
 
 
 class FunctionState:
-    """What a worker remembers of a function while its route changes."""
+    """The state of a function that a worker keeps while its route changes."""
 
     __slots__ = ("budget", "draw", "lateness", "shadow_draw", "tokens")
 
@@ -38,7 +42,7 @@ class FunctionState:
 
 
 class FunctionRouter:
-    """One function as the front door sees it."""
+    """One function, or one tag of it, as the request path uses it."""
 
     __slots__ = (
         "_bounds",
@@ -79,8 +83,8 @@ class FunctionRouter:
         token_line: bytes = b"",
         tagged: "dict[bytes, FunctionRouter] | None" = None,
     ) -> None:
-        """``token_line``: header line with which a queue_proxy knows this deployment's gateways. ``tagged``: this is
-        the front of one of these tags."""
+        """``token_line``: header line by which a queue_proxy knows this deployment's gateways. ``tagged``: the routers
+        of all tags; given for the router of a tag."""
         self.route = route
         self.name = route.name
         self.timeout_s = route.timeout_s
@@ -88,27 +92,27 @@ class FunctionRouter:
         self.max_batch = route.max_batch
         self.priority = route.priority
         self.access = route.access
-        """Who may call it; None: everybody."""
+        """The access rule; None if any client may call the function."""
         self.idempotent = route.idempotent
         self.budget = memory.budget
         self.lateness = memory.lateness if route.idempotent and route.hedging is not None else None
-        """Set where late requests get a second copy."""
+        """Set if late requests get a hedge."""
         if route.hedging is not None:
             memory.lateness.follow(route.hedging)
         self.tokens = memory.tokens if route.protocol == Protocol.OPENAI else None
-        """Set where the tokens of requests are counted."""
+        """Set if the tokens of requests are counted."""
         self.hash_key = hash_key(route.hash_on, len(route.models)) if route.spread is Spread.HASH else None
-        """What requests that prefer one replica have in common; None: none does."""
+        """Returns the affinity key of a request; None if the function has no affinity."""
         self._searched = READ_BYTES if self.hash_key is not None and route.hash_on in FROM_BODY else 0
-        """Bytes of a body that decide about the replica."""
+        """Bytes of a body that the choice of a replica depends on."""
         self.counters: RevisionCounters | None = None
-        """Of the only revision that takes traffic, once it has."""
+        """Counters of the revision, once it has them, if only one revision takes traffic."""
         self._token_line = token_line
         self._memory = memory
         self._lines: dict[int, bytes] = {}
         self.batch_header = route.batch_header.lower().encode()
         self.header_is_ours = self.batch_header.startswith(INTERNAL_PREFIX)
-        """A plain head does not have it."""
+        """A plain head does not have the batch header."""
         self._speaks_v2 = route.protocol == Protocol.V2
         serving = [revision for revision in route.revisions if revision.percent > 0.0]
         self._revisions = tuple(revision.id for revision in serving)
@@ -119,15 +123,15 @@ class FunctionRouter:
         self.is_grpc = route.protocol == Protocol.GRPC
         """Its server speaks gRPC and may speak nothing else."""
         self.is_plain = self.access is None and self.tokens is None and self.hash_key is None and not self.is_grpc
-        """Whoever calls it may, and nothing of a request but its size is looked at."""
+        """No access rule, token counting, affinity or gRPC: only the batch size of a request is read."""
         self.is_followed = self.lateness is not None or bool(shadows)
-        """Something may become of a request after it was sent: a hedge, a copy for a shadow."""
+        """A request may get a hedge or a shadow after it was sent."""
         self.is_tag = tagged is not None
-        """It stands for one tag of the function: its requests are for one revision and no other."""
+        """It stands for one tag of the function: its requests are for one revision only."""
         self.tagged: dict[bytes, FunctionRouter] = (
             tagged if tagged is not None else self._tag_routers(memory, token_line)
         )
-        """The function's tags, each with a front of its own."""
+        """The routers of the function's tags."""
 
     def _tag_routers(self, memory: FunctionState, token_line: bytes) -> "dict[bytes, FunctionRouter]":
         routers: dict[bytes, FunctionRouter] = {}
@@ -142,7 +146,8 @@ class FunctionRouter:
         return len(self._revisions) == 1
 
     def revision(self) -> str | None:
-        """The revision that the next request goes to, by the revisions' percent; None: none takes traffic.
+        """Returns the revision that the next request goes to, by the revisions' percent; None if no revision takes
+        traffic.
 
         The shares are exact within one or two requests over any few hundred.
         """
@@ -155,18 +160,18 @@ class FunctionRouter:
 
     @property
     def has_shadows(self) -> bool:
-        """Whether some requests are copied to another revision."""
+        """Some requests are copied to another revision."""
         return bool(self._shadows)
 
     def shadow(self) -> str | None:
-        """The revision that gets a copy of the next request; None: none does."""
+        """Returns the revision that gets a copy of the next request; None if none does."""
         memory = self._memory
         memory.shadow_draw = draw = (memory.shadow_draw + SHADOW_STEP) % 1.0
         at = bisect_right(self._shadow_bounds, draw * 100.0)
         return self._shadows[at] if at < len(self._shadows) else None
 
     def lines(self, inferences: int) -> bytes:
-        """Header lines to a replica for a request with all of the function's timeout left."""
+        """Returns the header lines to a replica for a request with all of the function's timeout left."""
         lines = self._lines.get(inferences)
         if lines is None:
             lines = self.lines_with(inferences, self.timeout_s)
@@ -175,17 +180,18 @@ class FunctionRouter:
         return lines
 
     def lines_with(self, inferences: int, remaining_s: float) -> bytes:
-        """The same with so much time left."""
+        """Returns the header lines for a request with this much time left."""
         return b"%btidegate-timeout-ms: %d\r\ntidegate-batch-size: %d\r\n" % (
             self._token_line,
             max(1, int(remaining_s * 1000.0)),
             inferences,
         )
 
-    def inferences(self, head: RequestHead, body: bytes) -> int:
-        """How many inferences a request carries; 0: it states more than the function's ``max-batch``.
+    def inferences(self, head: AnyRequestHead, body: bytes) -> int:
+        """Returns how many inferences a request carries; 0 if it states more than the function's ``max-batch``.
 
-        What it states itself (header, V2 shape) counts as it is; an estimate from its length is at most ``max-batch``.
+        A size that it states itself (header, V2 shape) counts as it is; an estimate from its length is at most
+        ``max-batch``.
         """
         if not self._speaks_v2:
             body = b""
@@ -207,9 +213,9 @@ class FunctionRouter:
             max_batch=route.max_batch,
         )
 
-    def tells_size_in_body(self, head: RequestHead, body: bytes) -> bool:
-        """Whether body bytes still to come may tell more than those that are there: V2 without a stated batch, or the
-        beginning of a prompt."""
+    def tells_size_in_body(self, head: AnyRequestHead, body: bytes) -> bool:
+        """Returns whether body bytes still to come may matter: V2 without a stated batch, or the beginning of a
+        prompt."""
         if head.expect_continue or not (head.chunked or head.content_length):
             return False
         if len(body) < self._searched:
@@ -218,7 +224,7 @@ class FunctionRouter:
 
     @property
     def failure(self) -> str | None:
-        """Why nothing of the function can be served now; None: something can, or may soon."""
+        """The reason for which nothing of the function can be served now; None if something can, or may soon."""
         serving = [revision for revision in self.route.revisions if revision.percent > 0.0]
         failures = [revision.failure for revision in serving if revision.failure is not None]
         return failures[0] if serving and len(failures) == len(serving) else None

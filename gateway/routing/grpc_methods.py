@@ -1,8 +1,8 @@
-"""What a gRPC call wants, as far as the front door must know, and what its first message says of that. Pure.
+"""The gRPC methods that the gateway distinguishes, and what it reads of a call's first message. Pure.
 
-Most services are passed on without a look. Of the Open Inference Protocol the model's name is read where nothing else
-names a function, and the batch; health, reflection and the protocol's questions about servers and models are told
-apart, because they must not wake a function.
+Most services are passed on unread. Of the Open Inference Protocol the gateway reads the batch, and the model's name if
+nothing else names a function. Health, reflection and the protocol's questions about servers and models are
+distinguished because they must not start a replica.
 """
 
 import zlib
@@ -14,9 +14,9 @@ from tidegate.wire.grpc.first_message import MESSAGE_HEAD, PEEKED_BYTES, Infer, 
 from tidegate.wire.grpc.protobuf import STRING, Field, Message, ProtobufError
 
 SMALL_BYTES: Final = 16 * 1024
-"""Of a message that is read whole: names and versions."""
+"""Bytes of a message that is read whole: names and versions."""
 _WINDOW_BITS: Final = {b"gzip": 31, b"deflate": 15}
-"""For zlib, by grpc-encoding."""
+"""Window bits for zlib, by grpc-encoding."""
 _ENDLESS: Final = b"\0\xff\xff\xff\xff"
 
 
@@ -24,11 +24,11 @@ class Kind(Enum):
     """Kinds of calls."""
 
     WORK = auto()
-    """Any service: passed on."""
+    """Any other service: passed on."""
     INFER = auto()
     """Its first message names the model and holds a batch."""
     MODEL = auto()
-    """A question or an order that names the model; passed on."""
+    """A question or a command that names the model; passed on."""
     MODEL_READY = auto()
     MODEL_METADATA = auto()
     SERVER_LIVE = auto()
@@ -41,19 +41,19 @@ class Kind(Enum):
 
 
 class Method(NamedTuple):
-    """One method that is more than work."""
+    """A method that is not simply passed on."""
 
     kind: Kind
     request: Message | None = None
-    """What its only message is read as; ``name`` is the model's, or ``service``."""
+    """Type of its only message; ``name`` is the model's name, or ``service`` the service's."""
     service: str = ""
-    """Of reflection: which of the two."""
+    """The service of a reflection method: there are two."""
     streams: bool = False
-    """Its answer is a stream: what its client waits for is the first message."""
+    """Its answer is a stream: its client waits for the first message."""
 
 
 def _renamed(field: int) -> Message:
-    """A message of which only the model's name is looked at."""
+    """Returns a message type with the model's name only."""
     return Message("inference.Named", Field(field, "name", STRING))
 
 
@@ -87,20 +87,20 @@ def _methods() -> dict[bytes, Method]:
 
 
 METHODS: Final = _methods()
-"""By path; all others are work."""
+"""Methods by path; all other paths are work."""
 
 
 class Unreadable(NamedTuple):
-    """A first message that cannot be what it should be: an HTTP status of its kind, and why."""
+    """A first message that is malformed: an HTTP status of its kind, and the reason."""
 
     status: int
     why: str
 
 
 def peek(body: bytes, coding: bytes | None, *, is_whole: bool) -> Infer | None:
-    """Model and batch of an inference whose body begins with ``body``; None: more of it would tell more.
+    """Returns model and batch of an inference with a body that begins with ``body``; None if more bytes are needed.
 
-    ``coding``: the call's grpc-encoding; of a compressed message no more than what is looked at is decompressed.
+    ``coding``: the call's grpc-encoding. Of a compressed message only the bytes that are read are decompressed.
     """
     usual = peek_usual(body)
     if usual is not None:
@@ -127,7 +127,7 @@ def _peek_compressed(body: bytes, coding: bytes | None) -> Infer | None:
 def read_small(
     body: bytes, coding: bytes | None, request: Message, *, is_whole: bool
 ) -> dict[str, Any] | Unreadable | None:
-    """The first message as a ``request``; None: it is not all there yet."""
+    """Returns the first message as a ``request``; None if it is not complete yet."""
     size = int.from_bytes(body[1:MESSAGE_HEAD], "big") if len(body) >= MESSAGE_HEAD else 0
     if size > SMALL_BYTES:
         return Unreadable(413, f"a {request.name} of {size} bytes is larger than {SMALL_BYTES}")
@@ -144,7 +144,7 @@ def read_small(
 
 
 def inflated(data: bytes, coding: bytes | None) -> bytes | Unreadable:
-    """A small compressed message, decompressed."""
+    """Decompresses a small message."""
     bits = _WINDOW_BITS.get(coding or b"")
     if bits is None:
         return Unreadable(400, "a compressed message, and grpc-encoding is neither gzip nor deflate")

@@ -1,18 +1,21 @@
-"""Which function a request is for, and whether the front door answers it by itself.
+"""Matching: which function a request is for, and whether the gateway answers it itself.
 
-A request names its function, in this order, by host (``NAME.<domain>``, or ``TAG-NAME.<domain>`` for the revision that
-has this tag), by a function's own rules (``match``: host,
-path prefix, fields), by path prefix (``/functions/NAME/``, stripped before forwarding), by a model's name in a V2 or V1
-path, by the model in the body of a call of OpenAI's API (``openai.py``, ``openai_body.py``), else it goes to the
-default function. A name that is given and unknown is "not found", never silently the default; only a model name in a
-path may be unknown here, because the default function may serve models that it does not declare.
+A request names its function in one of these ways, in this order:
+
+1. by host: ``NAME.<domain>``, or ``TAG-NAME.<domain>`` for the revision with this tag;
+2. by a function's own rules (``match``: host, path prefix, fields);
+3. by path prefix (``/functions/NAME/``, stripped before forwarding);
+4. by a model's name in a V2 or V1 path;
+5. by the model in the body of a call of OpenAI's API (``openai_paths.py``, ``openai_body.py``).
+
+Otherwise it goes to the default function. A name that is given and unknown is "not found", never silently the default.
+Only a model name in a path may be unknown here, because the default function may serve models that it does not declare.
 
 Of several rules that fit the most specific one counts: one with a host before one without, then the longer path, then
 more fields, then the table's order.
 
-Calls that ask about health never wake a function, so they are told apart here (:class:`Call`). Equal heads repeat, so a
-bounded dictionary stands in front of all this. What rules look at is part of its key; where there are none, fields are
-not looked at.
+Health calls never start a replica, so they are distinguished here (:class:`Call`). Equal heads repeat, so a bounded
+dictionary stands in front of all this. The fields that rules read are part of its key; without rules no field is read.
 """
 
 from collections.abc import Mapping
@@ -24,19 +27,20 @@ from tidegate.gateway.routing import openai_paths as openai
 from tidegate.gateway.routing.function import FunctionRouter
 from tidegate.records.route_table import FunctionRoute, RouteMatch, RouteTable
 from tidegate.wire.bodies.openai import openai_error
-from tidegate.wire.http1.request_head import RequestHead
+from tidegate.wire.message_heads import AnyRequestHead
 
 PREFIX = b"/functions/"
 CACHE_ENTRIES = 4096
 CACHED_BYTES = 512
-"""Requests whose names are longer together are matched each time: they are rare and would let a client fill memory."""
+"""Requests with names that are longer together are matched each time: they are rare and would let a client fill
+memory."""
 
 
 class Call(StrEnum):
-    """What a request wants, as far as the front door must know."""
+    """The kind of a request, as far as the gateway distinguishes it."""
 
     WORK = "work"
-    """To be forwarded; wakes the function."""
+    """A request to be forwarded; it may start a replica."""
     SERVER_LIVE = "server_live"
     SERVER_READY = "server_ready"
     SERVER_METADATA = "server_metadata"
@@ -45,19 +49,19 @@ class Call(StrEnum):
     FUNCTION_LIVE = "function_live"
     FUNCTION_READY = "function_ready"
     MODEL_READY = "model_ready"
-    """Health of a function or model: never wakes it."""
+    """Health of a function or model: never starts a replica."""
     MODELS = "models"
     """OpenAI's and V1's list of all models."""
     MODEL = "model"
-    """One of them."""
+    """One model of that list."""
     OWN_MODELS = "own_models"
-    """The same of a function that is named otherwise: told by itself while it is awake."""
+    """A list of models that names its function by host or path: answered by the function while it is awake."""
     METADATA = "metadata"
-    """About a model or its server: answered from the last known copy while the function sleeps."""
+    """Metadata of a model or its server: answered from the last known copy while the function is scaled to zero."""
 
 
 class Target:
-    """Where a request goes; shared by all equal requests, never changed."""
+    """The destination of a request; shared by all equal requests, never changed."""
 
     __slots__ = (
         "call",
@@ -87,26 +91,26 @@ class Target:
         self.is_work = call is Call.WORK
         self.is_metadata = call is Call.METADATA
         self.router = router
-        """The function; None: the front door itself, or nobody."""
+        """The function; None if the gateway answers itself, or no function was found."""
         self.strip = strip
         """Bytes to cut off the front of the target before forwarding."""
         self.v2 = v2
         """The client speaks V2 and reads errors in V2's shape."""
         self.named = named
-        """The name that was looked for, for messages."""
+        """The name that was looked up, for messages."""
         self.model = model
         """The model in the path or body, if the call is about one."""
         self.error_format = error_format
-        """Writes failures as the client reads them; None: in V2's shape or Tidegate's own."""
+        """Writes errors as the client reads them; None for V2's shape or Tidegate's own."""
         self.named_in_body = named_in_body
-        """The body has to be read: it names the function's model."""
+        """The body has to be read because it names the function's model."""
 
     @property
     def is_found(self) -> bool:
         return self.router is not None or not self.is_work or self.named_in_body
 
     def of(self, router: FunctionRouter) -> "Target":
-        """The same call to another front."""
+        """Returns the target of the same call to another router."""
         return Target(self.call, router, self.strip, self.v2, self.named, self.model, self.error_format)
 
     @property
@@ -114,11 +118,11 @@ class Target:
         return None if self.router is None else self.router.route
 
     def __repr__(self) -> str:
-        return f"<Target {self.call.value} {self.named or 'nobody'}>"
+        return f"<Target {self.call.value} {self.named or 'no name'}>"
 
 
 class _ModelPath(NamedTuple):
-    """``/v2/models/NAME[/versions/V][/rest]`` or ``/v1/models/NAME[:verb]`` taken apart."""
+    """The parts of ``/v2/models/NAME[/versions/V][/rest]`` or ``/v1/models/NAME[:verb]``."""
 
     model: str
     verb: str
@@ -132,7 +136,7 @@ class _Rule:
     def __init__(self, match: RouteMatch, router: FunctionRouter) -> None:
         self.host = None if match.host is None else match.host.lower().encode()
         self.path = b"" if match.path_prefix is None else match.path_prefix.encode("latin-1").rstrip(b"/")
-        """Without a slash at its end: ``/a`` and ``/a/`` both mean the segment."""
+        """The prefix without a slash at its end: ``/a`` and ``/a/`` both mean the segment."""
         self.fields = tuple(
             (field.name.lower().encode(), None if field.value is None else field.value.encode("latin-1"))
             for field in match.headers
@@ -141,11 +145,11 @@ class _Rule:
 
     @property
     def rank(self) -> tuple[bool, int, int]:
-        """Sorts the most specific first."""
+        """Sort key: the most specific rule first."""
         return (self.host is None, -len(self.path), -len(self.fields))
 
-    def fits(self, head: RequestHead, path: bytes) -> bool:
-        """Whether everything that is given fits; path prefixes of whole segments."""
+    def fits(self, head: AnyRequestHead, path: bytes) -> bool:
+        """Returns whether everything that the rule states fits; path prefixes match whole segments."""
         if self.host is not None and head.host != self.host:
             return False
         if self.path and not (path.startswith(self.path) and path[len(self.path) :][:1] in (b"", b"/")):
@@ -173,7 +177,7 @@ class Matcher:
     )
 
     def __init__(self, table: RouteTable, routers: Mapping[str, FunctionRouter]) -> None:
-        """``fronts``: those of the table's functions, by name."""
+        """``routers``: those of the table's functions, by name."""
         self._domain = b"." + table.domain.lower().encode()
         self._by_name = {name.encode(): router for name, router in routers.items()}
         self._by_host = {
@@ -181,7 +185,7 @@ class Matcher:
             for router in routers.values()
             for tag, tagged in router.tagged.items()
         } | self._by_name
-        """A function's own name comes before a tag and a name that read the same."""
+        """Routers by host; a function's own name counts before an equal combination of a tag and a name."""
         self._by_model: dict[str, FunctionRouter] = {}
         for route in table.functions:
             for model in route.models or (route.name,):
@@ -190,20 +194,21 @@ class Matcher:
         rules = [_Rule(match, routers[route.name]) for route in table.functions for match in route.matches]
         self._rules = sorted(rules, key=lambda rule: rule.rank)
         self._looked_at = tuple(sorted({name for rule in rules for name, _ in rule.fields}))
-        """Names of the fields that some rule looks at."""
+        """Names of the fields that some rule reads."""
         self._cache: dict[tuple[bytes | None, ...], Target] = {}
         self._of_nobody = Target(Call.WORK, self._default)
 
-    def match(self, head: RequestHead) -> Target:
-        """The target of a request."""
+    def match(self, head: AnyRequestHead) -> Target:
+        """Returns the target of a request."""
         key: tuple[bytes | None, ...] = (head.method, head.host, head.target)
         if self._looked_at:
             key += tuple(map(head.get, self._looked_at))
         found = self._cache.get(key)
         return found if found is not None else self._match(head, key)
 
-    def _match(self, head: RequestHead, key: tuple[bytes | None, ...]) -> Target:
-        """What the cache does not know: without the query, of which each request may have its own, it may."""
+    def _match(self, head: AnyRequestHead, key: tuple[bytes | None, ...]) -> Target:
+        """Matches a request that the cache does not know. Without its query, which each request may have of its own, it
+        may."""
         path = head.path
         if len(path) != len(head.target):
             key = (*key[:2], path, *key[3:])
@@ -218,23 +223,24 @@ class Matcher:
         return found
 
     def of_model(self, target: Target, model: str | None) -> Target:
-        """The target of a request whose body was read: it names this model, or none (None)."""
+        """Returns the target of a request after its body was read; ``model`` is None if the body names no model."""
         router = self._default if model is None else self._by_model.get(model)
         named = model or ""
         return Target(Call.WORK, router, target.strip, False, named, named, target.error_format, named_in_body=True)
 
-    def of_call(self, head: RequestHead) -> Target:
-        """The target of a gRPC call by its head: its path names a method and no function."""
+    def of_call(self, head: AnyRequestHead) -> Target:
+        """Returns the target of a gRPC call by its head: its path names a method and no function."""
         if self._rules or head.host.endswith(self._domain):
             return self.match(head)
         return self._of_nobody
 
     def of_served(self, model: str) -> Target:
-        """The target of a gRPC call by V2's model; one that nobody declares may be the default function's."""
+        """Returns the target of a gRPC call by V2's model; an undeclared model may be the default function's."""
         return Target(Call.WORK, self._by_model.get(model, self._default), 0, True, model)
 
     def nearest(self, named: str) -> FunctionRouter | None:
-        """The function with tags of which ``named``, which is nobody's name, may be meant to name one by host."""
+        """Returns the function that a mistyped tag host (``TAG-NAME``) probably meant; used for the error message
+        only."""
         name = named.encode("latin-1", "replace")
         found = [router for own, router in self._by_name.items() if router.tagged and name.endswith(b"-" + own)]
         return max(found, key=lambda router: len(router.name), default=None)
@@ -242,7 +248,7 @@ class Matcher:
     def __repr__(self) -> str:
         return f"<Matcher {len(self._by_name)} functions, {len(self._rules)} rules, {len(self._cache)} cached>"
 
-    def _find(self, head: RequestHead, path: bytes) -> Target:
+    def _find(self, head: AnyRequestHead, path: bytes) -> Target:
         host = head.host
         is_get = head.method in (b"GET", b"HEAD")
         if host.endswith(self._domain):
@@ -278,11 +284,11 @@ class Matcher:
         return Target(Call.WORK, self._default, v2=v2)
 
     def _on_surface(self, is_get: bool, path: bytes, cut: int) -> Target | None:
-        """The target of a path of OpenAI's API that names no function; None: V1 means something else by it.
+        """Returns the target of a path of OpenAI's API that names no function; None if V1 means something else by it.
 
-        ``/v1/models/NAME`` is OpenAI's for functions of its protocol (``llama3:8b`` is a name too); V1's, as it ever
-        was, for the others, for ``NAME:predict`` and its like, and for unknown names where there is a default function.
-        Under ``/openai`` it is OpenAI's for all.
+        ``/v1/models/NAME`` is OpenAI's for functions of its protocol (``llama3:8b`` is a name too). It is V1's for
+        other functions, for ``NAME:predict`` and the like, and for unknown names if there is a default function. Under
+        ``/openai`` it is OpenAI's for all.
         """
         error_format = openai.error_format_for(path)
         if is_get and openai.is_list(path):
@@ -311,7 +317,7 @@ _SERVER_CALLS = {
 
 
 def _of_function(router: FunctionRouter | None, name: bytes, is_get: bool, path: bytes, strip: int) -> Target:
-    """The target of a request that names a function; ``path`` as the function sees it."""
+    """Returns the target of a request that names a function; ``path`` as the function sees it."""
     v2 = _is_v2(path)
     named = name.decode("latin-1")
     if router is None:
@@ -327,7 +333,7 @@ def _is_v2(path: bytes) -> bool:
 
 
 def _call(route: FunctionRoute, path: bytes) -> tuple[Call, str]:
-    """What a GET to a function asks for. Only functions that speak V2 have health calls that we know."""
+    """Returns the kind of a GET to a function. Only functions that speak V2 have health calls that we know."""
     if route.protocol == Protocol.OPENAI:
         model = openai.named_model(path, _decoded)
         return (Call.OWN_MODELS if model or openai.is_list(path) else Call.WORK, model)
@@ -351,7 +357,7 @@ def _call(route: FunctionRoute, path: bytes) -> tuple[Call, str]:
 
 
 def _model_path(path: bytes) -> _ModelPath | None:
-    """Takes a V2 or V1 model path apart; None for other paths. OpenAI's ``/v1/models/NAME`` reads the same here."""
+    """Splits a V2 or V1 model path; returns None for other paths. OpenAI's ``/v1/models/NAME`` reads the same here."""
     if path.startswith(b"/v2/models/"):
         parts = path[11:].split(b"/")
         rest = parts[1:]
@@ -367,7 +373,7 @@ def _model_path(path: bytes) -> _ModelPath | None:
 
 
 def _decoded(name: bytes) -> str:
-    """Percent-decoding of one path segment; bytes that are not UTF-8 stand for themselves."""
+    """Percent-decodes one path segment; a segment that is not UTF-8 is read as Latin-1."""
     if b"%" in name:
         first, *rest = name.split(b"%")
         pieces = [first]
@@ -385,6 +391,6 @@ def _decoded(name: bytes) -> str:
 
 
 def stripped(path: bytes, strip: int) -> bytes:
-    """Without the function's prefix; never empty, and a query alone gets its slash."""
+    """Returns the target without the function's prefix; never empty, and a query alone gets its slash."""
     rest = path[strip:]
     return rest if rest.startswith(b"/") else b"/" + rest

@@ -2,11 +2,11 @@
 
 A call without a body may name it in its query.
 
-What is read is the top level of a JSON object, or a form's fields (``tidegate.wire``), never the text of a prompt. A
-body of up to ``WAITED_BYTES`` is read when it is whole: then all of it is known before a replica is chosen. Of a larger
-one the pieces are read as they come; the request goes on as soon as its model is known, and the rest is read on its
-way to the replica: a second ``model`` in there breaks the transfer off before its last byte. Until the model is known
-at most ``GATHERED_BYTES`` are kept, and all bodies that wait share the process's budget.
+Only the top level of a JSON object, or the fields of a form (``tidegate.wire``), are read, never the text of a prompt.
+A body of up to ``WAITED_BYTES`` is read when it is whole: then all of it is known before a replica is chosen. A larger
+one is read in pieces as they come. The request goes on as soon as its model is known, and the rest is read on its way
+to the replica: a second ``model`` in there breaks the transfer off before its last byte. Until the model is known at
+most ``GATHERED_BYTES`` are kept, and all waiting bodies share the process's budget.
 """
 
 import re
@@ -18,36 +18,37 @@ from tidegate.errors import BAD_REQUEST, QUEUE_FULL, TOO_LARGE, ErrorKind
 from tidegate.wire.bodies.multipart import FormScan, boundary_of
 from tidegate.wire.bodies.openai import FORM_FIELDS, CallRequest, RequestReader, read_request
 from tidegate.wire.http1.fields import Rejected
-from tidegate.wire.http1.request_head import RequestHead
+from tidegate.wire.message_heads import AnyRequestHead
 
 if TYPE_CHECKING:
     from tidegate.aio.proxy.exchange import Exchange
 
 WAITED_BYTES: Final = 256 * 1024
-"""A body that is said to be no larger is waited for: so much is kept of every waiting request."""
+"""A body that announces at most this size is waited for: as many bytes are kept of every waiting request."""
 GATHERED_BYTES: Final = 32 << 20
-"""Of a body in which no model was found yet. Our choice: official clients write the prompt before the model, and a
-prompt may hold some pictures."""
+"""Bytes kept of a body in which no model was found yet. Our choice: official clients write the prompt before the model,
+and a prompt may contain some pictures."""
 DISCARDED_BYTES: Final = 64 << 20
-"""Of a body that is refused. A larger one is answered at once; its client may see a closed connection."""
+"""Bytes of a refused body that are read and dropped. A larger one is answered at once; its client may see a closed
+connection."""
 ELSEWHERE: Final = "name the function by host or by /functions/NAME/"
 CROWDED: Final = f"the bodies of waiting requests take all the memory that they may: retry later, or {ELSEWHERE}"
 
 _content_types = re.compile(rb"(?:^|\n)content-type:").findall
 _json = re.compile(rb"(?:[^;]*[/+]json|application/x-www-form-urlencoded)[ \t]*(?:;|$)", re.IGNORECASE).match
-"""The second one is what curl says of any body unless it is told otherwise."""
+"""Matches JSON types, and the type that curl states for any body by default."""
 _charsets = re.compile(rb";[ \t]*charset[ \t]*=[ \t]*\"?([^\";]*)", re.IGNORECASE).findall
 _codings = re.compile(rb"(?:^|\n)content-encoding:[ \t]*([^\r\n]*)").findall
 _UTF_8: Final = (b"utf-8", b"utf8", b"us-ascii")
 _is_form = re.compile(rb"multipart/form-data[ \t]*(?:;|$)", re.IGNORECASE).match
 
 Named = Callable[["Exchange", str | None, CallRequest | None], None]
-"""The request names this model (None: none); with what else it asks for, where all of its body was read."""
+"""The request names this model (None if it names none), with its other fields if all of its body was read."""
 Failed = Callable[["Exchange", ErrorKind, str], None]
 
 
 class _Form:
-    """A form read as a request: ``RequestReader`` for ``multipart/form-data``."""
+    """Reads a form as a request: ``RequestReader`` for ``multipart/form-data``."""
 
     __slots__ = ("_scan",)
 
@@ -75,7 +76,7 @@ class _Form:
 def read_model(ex: "Exchange", named: Named, failed: Failed) -> None:
     """Reads the body of a request until it has named its model, then calls ``named`` or ``failed`` once.
 
-    ``failed`` may be called later as well: for an error in the rest of a body whose first part is with a replica.
+    ``failed`` may be called later as well: for an error in the rest of a body, after its first part went to a replica.
     """
     head = ex.head
     if ex.body_complete and not ex.body:
@@ -122,35 +123,35 @@ def _finish(ex: "Exchange", asked: CallRequest | Rejected, named: Named, failed:
 
 
 class _Reading:
-    """One body that is not there yet, or a form."""
+    """Reads one body that is not complete yet, or a form."""
 
     __slots__ = ("_asked", "_boundary", "_failed", "_is_named", "_named", "_scan", "_verdict")
 
     def __init__(self, named: Named, failed: Failed, boundary: bytes | None) -> None:
         self._named, self._failed = named, failed
         self._boundary = boundary
-        """None: it is JSON."""
+        """Boundary of a form; None for JSON."""
         self._scan: RequestReader | _Form | None = None
-        """Set once pieces are read."""
+        """Set once the body is read in pieces."""
         self._asked: CallRequest | Rejected | None = None
-        """Set at the end."""
+        """The fields of the request; set at the end of the body."""
         self._is_named = False
-        """It has gone on, and the rest is read on its way."""
+        """The request has gone on, and the rest of its body is read on its way."""
         self._verdict: tuple[ErrorKind, str] | None = None
-        """Why it is refused once it has come."""
+        """The reason for which the request is refused once its body has come."""
 
     def begin(self, ex: "Exchange") -> None:
         if ex.body_complete:
             self._whole(ex)
         else:
-            ex.gather(GATHERED_BYTES)
+            ex.read_ahead(GATHERED_BYTES)
             self._wait(ex)
 
     def _wait(self, ex: "Exchange") -> None:
-        """Until it is whole, or larger than what is waited for."""
+        """Waits until the body is whole, or larger than what is waited for."""
         length = ex.head.content_length
         if ex.body_complete:
-            ex.gather()
+            ex.read_ahead()
             self._whole(ex)
         elif ex.is_over_budget:
             self._refuse(ex, QUEUE_FULL, CROWDED)
@@ -168,7 +169,7 @@ class _Reading:
         return RequestReader() if self._boundary is None else _Form(self._boundary)
 
     def _whole(self, ex: "Exchange") -> None:
-        """All of it came before anything was read."""
+        """Reads a body that came completely before anything was read."""
         if self._boundary is None:
             _finish(ex, read_request(ex.body), self._named, self._failed)
             return
@@ -176,7 +177,7 @@ class _Reading:
         _finish(ex, scan.feed(ex.body) or scan.end(), self._named, self._failed)
 
     def _check(self, ex: "Exchange", data: bytes, is_last: bool) -> None:
-        """A further piece, before it goes anywhere."""
+        """Reads a further piece before it goes anywhere."""
         scan = self._scan
         if scan is None:
             return
@@ -190,24 +191,24 @@ class _Reading:
                 self._verdict = BAD_REQUEST, bad.why
 
     def _decide(self, ex: "Exchange") -> None:
-        """What was read so far is kept: may it go on?"""
+        """Decides whether the request may go on after what was read so far."""
         scan, asked = self._scan, self._asked
         model = None if scan is None else scan.model
         if self._verdict is not None:
             self._discard(ex)
         elif asked is not None:
             ex.check = None
-            ex.gather()
+            ex.read_ahead()
             _finish(ex, asked, self._named, self._failed)
         elif type(model) is Rejected:
             self._refuse(ex, BAD_REQUEST, model.why)
         elif type(model) is str:
             self._is_named = True
-            ex.gather()
+            ex.read_ahead()
             self._named(ex, model, None)
         elif ex.bytes_in >= GATHERED_BYTES:
-            told = f"the first {GATHERED_BYTES >> 20} MiB of the body name no model: write it first, or {ELSEWHERE}"
-            self._refuse(ex, TOO_LARGE, told)
+            message = f"the first {GATHERED_BYTES >> 20} MiB of the body name no model: write it first, or {ELSEWHERE}"
+            self._refuse(ex, TOO_LARGE, message)
         elif ex.is_over_budget:
             self._refuse(ex, QUEUE_FULL, CROWDED)
         else:
@@ -218,7 +219,7 @@ class _Reading:
         self._discard(ex)
 
     def _discard(self, ex: "Exchange") -> None:
-        """Refused: its client would not see the answer before it has sent all, within reason."""
+        """Refuses the request. Its client would not see the answer before it has sent all, within reason."""
         ex.check = None
         ex.discard()
         self._drained(ex)
@@ -233,12 +234,12 @@ class _Reading:
 
 
 def is_json(content_type: bytes) -> bool:
-    """Whether the body of a request is read as JSON, by its Content-Type."""
+    """Returns whether the body of a request is read as JSON, by its Content-Type."""
     return content_type == b"application/json" or _json(content_type) is not None
 
 
 def queried_models(target: bytes) -> list[str]:
-    """The values of ``model`` in a request target's query."""
+    """Returns the values of ``model`` in a request target's query."""
     query = target.partition(b"?")[2]
     pairs = [pair.partition(b"=") for pair in query.split(b"&")]
     return [
@@ -248,8 +249,8 @@ def queried_models(target: bytes) -> list[str]:
     ]
 
 
-def _unreadable(head: RequestHead, content_type: bytes | None) -> str | None:
-    """Why the body of such a request cannot be read for its model."""
+def _unreadable(head: AnyRequestHead, content_type: bytes | None) -> str | None:
+    """Returns the reason for which a body cannot be read for its model; None if it can be read."""
     fields = head.received_fields().lower()
     if b"content-encoding:" in fields and any(map(_is_coding, _codings(fields))):
         return f"the body is compressed, its model cannot be read: {ELSEWHERE}"

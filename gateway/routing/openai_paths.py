@@ -1,10 +1,10 @@
-"""The paths of OpenAI's API at the front door: which they are, in whose shape they fail, which models there are.
+"""The paths of OpenAI's API at the gateway, their error formats, and their lists of models.
 
-``/v1/...`` and ``/openai/v1/...`` are one surface; the prefix ``/openai`` keeps it apart from KServe's V1, whose
-``/v1/models`` means something else, and is cut off before a model server sees the request. Anthropic's
-``/v1/messages`` is part of it. What names the function of a request is the model in its body (``openai_body.py``).
+``/v1/...`` and ``/openai/v1/...`` are one surface. The prefix ``/openai`` distinguishes it from KServe's V1, where
+``/v1/models`` means something else; it is cut off before a model server sees the request. Anthropic's ``/v1/messages``
+is part of the surface. The model in the body names the function of a request (``openai_body.py``).
 
-``GET /v1/models`` and ``/v1/models/NAME`` are answered from the route table and wake nobody. Their objects have
+``GET /v1/models`` and ``/v1/models/NAME`` are answered from the route table and start no replica. Their objects have
 OpenAI's keys and V1's (``models``; ``name`` and ``ready``) beside each other, so that clients of both read them.
 """
 
@@ -36,14 +36,14 @@ class ErrorFormat(Protocol):
 
 
 def prefix_length(path: bytes) -> int | None:
-    """How many bytes of a path on the surface the model server does not see; None: the path is not on it."""
+    """Returns the length of the prefix that the model server does not see; None if the path is not on the surface."""
     if path.startswith(_SURFACE):
         return 0
     return len(PREFIX) if path.startswith(_SURFACE, len(PREFIX)) and path.startswith(PREFIX) else None
 
 
 def error_format_for(path: bytes) -> ErrorFormat | None:
-    """How a request with this path (without ``/openai``) is told of failures; None: it is not on the surface.
+    """Returns the error format for a path (without ``/openai``); None if the path is not on the surface.
 
     V1's ``/v1/models/NAME:predict`` is KServe's: its clients get Tidegate's own shape.
     """
@@ -55,12 +55,12 @@ def error_format_for(path: bytes) -> ErrorFormat | None:
 
 
 def is_list(path: bytes) -> bool:
-    """Whether a GET of this path (without ``/openai``) asks which models there are."""
+    """Returns whether a GET of this path (without ``/openai``) asks for the list of models."""
     return path.rstrip(b"/") == _MODELS
 
 
 def named_model(path: bytes, decoded: Callable[[bytes], str]) -> str:
-    """The model that ``/v1/models/NAME`` names; empty: none. A name may have slashes, as they are or encoded."""
+    """Returns the model that ``/v1/models/NAME`` names, else "". A name may have slashes, as they are or encoded."""
     return decoded(path[len(_MODELS) + 1 :]) if path.startswith(_MODELS + b"/") else ""
 
 
@@ -68,7 +68,8 @@ def named_model(path: bytes, decoded: Callable[[bytes], str]) -> str:
 
 
 def model_list(routes: Iterable[FunctionRoute], status_of: StatusOf) -> tuple[int, bytes]:
-    """Every model that these functions answer to, by name; of equal names the first one counts, as for requests."""
+    """Returns every model that these functions answer to, by name; of equal names the first one counts, as for
+    requests."""
     owners: dict[str, FunctionRoute] = {}
     for route in routes:
         for model in route.models or (route.name,):
@@ -79,16 +80,16 @@ def model_list(routes: Iterable[FunctionRoute], status_of: StatusOf) -> tuple[in
 
 
 def model_object(name: str, route: FunctionRoute, status_of: StatusOf) -> tuple[int, bytes]:
-    """One of them; a 404 for a model that the function does not answer to."""
+    """Returns one model of the list; a 404 for a model that the function does not answer to."""
     if name not in (route.models or (route.name,)):
         message = no_such_model(name)
-        told = openai_error(MODEL_NOT_FOUND, message, function=route.name, request_id=None, executed=Executed.FALSE)
-        return MODEL_NOT_FOUND.status, told
+        body = openai_error(MODEL_NOT_FOUND, message, function=route.name, request_id=None, executed=Executed.FALSE)
+        return MODEL_NOT_FOUND.status, body
     return 200, json.dumps(_model(name, route, status_of)).encode()
 
 
 def _model(name: str, route: FunctionRoute, status_of: StatusOf) -> dict[str, object]:
-    """``created`` is not known here: clients want a number."""
+    """Returns a model's object. ``created`` is unknown here; it is 0 because clients require a number."""
     status = status_of(route)
     return {
         "id": name,
@@ -103,7 +104,8 @@ def _model(name: str, route: FunctionRoute, status_of: StatusOf) -> dict[str, ob
 
 
 def missing(model: str, *, has_body: bool) -> tuple[ErrorKind, str]:
-    """Why no function was found for a call on the surface that names this model; empty: none."""
+    """Returns the error of a call on the surface for which no function was found; ``model`` is empty if it names
+    none."""
     if model:
         return MODEL_NOT_FOUND, no_such_model(model)
     if has_body:
@@ -115,5 +117,5 @@ def missing(model: str, *, has_body: bool) -> tuple[ErrorKind, str]:
 
 
 def no_such_model(name: str) -> str:
-    """No function answers to a model that a request names."""
+    """Returns the message for a model that no function answers to."""
     return f"the model {name[:256]!r} does not exist here; GET /v1/models lists those that do"

@@ -52,7 +52,10 @@ class Phase(Enum):
 
 
 Fields = tuple[bool | None, bool | None, bool | None, bool | None, bool | None, bool | None]
-"""Whether ``bind``, ``hedge``, ``hedge_of``, ``primary_failed``, ``exchange``, ``is_ended`` are set; None: either."""
+"""True for each of ``bind``, ``hedge``, ``hedge_of``, ``primary_failed``, ``exchange``, ``is_ended`` that is set.
+
+None if both are legal.
+"""
 
 LEGAL: Final[Mapping[Phase, Fields]] = MappingProxyType(
     {
@@ -106,11 +109,11 @@ class RequestState:
         self.id_line = id_line
         """Header line that adds the id on the way to the replica; empty if the client sent an id."""
         self.asked: CallRequest | None = None
-        """What was read of an OpenAI body before admission; None if nothing was read."""
+        """Fields of an OpenAI body that were read before admission; None if nothing was read."""
         self.tenant: Account | None = None
         """The caller; None if the function does not require authentication."""
         self.held: Held | None = None
-        """What the request has reserved of its tenant's quotas."""
+        """Its reservations of the tenant's quotas."""
         self.tokens: Tokens | None = None
         """Expected tokens, at the end the real ones; None if its tokens are not counted."""
         self.counters: RevisionCounters | None = None
@@ -154,7 +157,7 @@ class RequestState:
         self.bound_at = now
 
     def unbind(self) -> None:
-        """The replica does not have it any more: it waits again, or its hedge goes on alone."""
+        """Takes the request back from its replica: it waits again, or its hedge goes on alone."""
         self.bind = None
 
     def replica_failed(self, *, may_have_run: bool) -> bool:

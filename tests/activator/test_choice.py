@@ -1,4 +1,4 @@
-"""Which group, which replica: shares in inferences, debts that stay bounded, the spreads."""
+"""Choice of group and replica: shares in inferences, deficits that stay bounded, the spreads."""
 
 import random
 import zlib
@@ -131,7 +131,7 @@ def test_where_requests_stand_in_line_the_shares_hold_whatever_the_lines(utilisa
 
 
 def test_shares_that_are_no_rates_hold_as_well() -> None:
-    """Somebody gives the slow one half of the traffic."""
+    """An operator gives the slow group half of the traffic."""
     counts = in_line([Share("slow", 0.5), Share("fast", 0.5)], [1.0, 9.0], 2000, 0.15, 2)
     assert counts["slow"] == pytest.approx(1000, abs=DEFICIT_LIMIT)
 

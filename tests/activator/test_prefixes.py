@@ -1,4 +1,5 @@
-"""Prefixes in caches: what is remembered, what is forgotten, who is chosen; and a day of conversations, compared."""
+"""The prefix index: what it remembers and forgets, the replica that it chooses; and a day of conversations,
+compared."""
 
 import heapq
 import random
@@ -31,7 +32,7 @@ class Server:
     in_flight: int = 0
     ready: bool = True
     cache: "OrderedDict[int, None]" = field(default_factory=OrderedDict)
-    """What its model server really has."""
+    """The real cache of its model server."""
 
     def __post_init__(self) -> None:
         self.place = place_of(self.id)

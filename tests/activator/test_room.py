@@ -359,7 +359,7 @@ def replaced(
     percents: tuple[float, float] = (0.0, 100.0),
     tags: tuple[str, ...] = (),
 ) -> FunctionRoute:
-    """A function whose second revision takes over from its first, which has ``tags``."""
+    """A function with a second revision that takes over from its first, which has ``tags``."""
     routes = [function(old, revision=F), function(new, revision="f-00002")]
     revisions = [replace(route.revisions[0], percent=percent) for route, percent in zip(routes, percents, strict=True)]
     return replace(routes[0], revisions=(replace(revisions[0], tags=tags), revisions[1]))

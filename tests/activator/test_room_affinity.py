@@ -1,4 +1,4 @@
-"""Affinity through the whole waiting room: replicas that come, go, begin anew; who waited takes what is free."""
+"""Affinity through the whole waiting room: replicas that come, go and restart; waiting requests take what is free."""
 
 import random
 

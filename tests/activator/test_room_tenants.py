@@ -22,7 +22,7 @@ def bound(lines: list[str]) -> list[str]:
 
 
 def drained(one: Lobby, running: str, count: int) -> list[str]:
-    """Who gets the one slot, answer after answer."""
+    """Returns the requests that get the one slot, answer after answer."""
     order = []
     for _ in range(count):
         (running,) = bound(one.answer(running))

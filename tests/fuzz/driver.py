@@ -16,11 +16,11 @@ from tidegate.aio.loop.services import LoopServices
 from tidegate.aio.proxy.exchange import Exchange
 from tidegate.aio.proxy.http1_connection import ServerConn
 from tidegate.aio.proxy.server import Limits, ProxyServer
-from tidegate.aio.upstream.pool import UpstreamConn, UpstreamPool
+from tidegate.aio.upstream.pool import Forwarded, UpstreamConn, UpstreamPool
 from tidegate.errors import DEADLINE, QUEUE_FULL, REPLICA_BROKE, Executed
 from tidegate.wire.http1.fields import Rejected
-from tidegate.wire.http1.response_head import ResponseHead
 from tidegate.wire.http1.server import H1Server
+from tidegate.wire.message_heads import AnyResponseHead
 
 EVENTS = 200
 """Maximum events of one input."""
@@ -134,10 +134,10 @@ class Pool(UpstreamPool):
     def __init__(self, loop: Loop, sweeper: LoopServices, hold_s: float) -> None:
         super().__init__("10.0.0.2:80", sweeper, hold_s=hold_s)
         self.loop = loop
-        self.asked: list[tuple[Exchange, int]] = []
+        self.asked: list[tuple[Forwarded, int]] = []
         self.opened_ever: list[tuple[UpstreamConn, Transport]] = []
 
-    def connect(self, exchange: Exchange) -> None:
+    def connect(self, exchange: Forwarded) -> None:
         self.asked.append((exchange, exchange.attempts))
 
     def settle(self, fine: bool) -> None:
@@ -190,7 +190,7 @@ class App:
         if self._plan.below(2):
             ex.fail(DEADLINE, "late", executed=Executed.UNKNOWN)
 
-    def answering(self, ex: Exchange, head: ResponseHead) -> bytes | None:
+    def answering(self, ex: Exchange, head: AnyResponseHead) -> bytes | None:
         assert ex in self.running
         choice = self._plan.below(8)
         if choice == 7 and ex.replayable and ex.attempts < 3 and head.status != 101:

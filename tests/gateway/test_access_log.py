@@ -1,4 +1,4 @@
-"""Lines of the access log: what they say, how many there are, and what happens when nobody writes them."""
+"""Lines of the access log: their contents, their number, and their loss when they cannot be written."""
 
 import json
 import random

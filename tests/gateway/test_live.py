@@ -46,7 +46,7 @@ def test_the_first_signal_lets_a_worker_finish_whatever_it_was_told_before(order
 
 @pytest.mark.live
 def test_a_worker_that_cannot_start_takes_nobodys_connection_along(tmp_path: Path) -> None:
-    """Its admin socket cannot be had: who stands in the listener's queue still stands there for the others."""
+    """Its admin socket cannot be had: connections in the listener's queue are still there for the other workers."""
     taken = tmp_path / "admin"
     taken.mkdir()
 

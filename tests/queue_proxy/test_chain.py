@@ -40,7 +40,7 @@ class Call(FakeRpc):
 
     vouched = 0
 
-    def vouch(self) -> None:
+    def mark_as_gateway(self) -> None:
         self.vouched += 1
 
 

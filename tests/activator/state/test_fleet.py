@@ -1,4 +1,4 @@
-"""Somebody asks whether a revision serves: the room listens to its replicas, and wakes nobody."""
+"""A health question about a revision: the room opens the channels to its replicas and starts none."""
 
 from tests.support.worlds.routes import table
 from tests.support.worlds.waiting_room import F, Lobby

@@ -1,4 +1,4 @@
-"""Who may be served by whom: classes of sizes, groups fixed at arrival, replicas to avoid; and the order among them."""
+"""Lanes: sizes that groups serve, groups fixed at arrival, replicas to avoid, and the order of the lanes' heads."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -445,7 +445,7 @@ def test_the_oldest_that_waits_is_not_the_head() -> None:
 
 
 def test_in_the_order_of_deadlines_who_has_less_time_goes_first() -> None:
-    """As if it had arrived earlier by as much as its time is shorter: the age that is told says so to all workers."""
+    """As if it had arrived earlier by as much as its time is shorter: the age in the want says so to all workers."""
     route = function([("r0", "cpu")], queue_order=QueueOrder.DEADLINE)
     one = open_lobby(table(functions=[route]), "r0")
     one.arrive("patient", 1000.0, deadline=1300.0)

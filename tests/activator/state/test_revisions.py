@@ -1,4 +1,4 @@
-"""The activation signal is a level: told at once, repeated while it holds, told again when it rises again."""
+"""The activation signal is a level: sent at once, repeated while it holds, sent at once when it rises again."""
 
 from tidegate.activator.state.revisions import REPEAT_S, ActivationSignal
 

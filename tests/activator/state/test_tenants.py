@@ -1,4 +1,5 @@
-"""A full room is shared by weight: who is pushed out, who is not, and what is found in the end."""
+"""A full room is shared by weight: which requests are displaced, which are not, and what the counters show in the
+end."""
 
 import random
 from collections import Counter

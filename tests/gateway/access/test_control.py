@@ -1,4 +1,4 @@
-"""Who passes the gate, as whom, and what of his quotas is taken and given back: with the real chain and room."""
+"""Access control with the real chain and room: authentication, authorisation, quotas reserved and returned."""
 
 import json
 from dataclasses import replace
@@ -37,7 +37,7 @@ def closed(
     more: tuple[ReplicaRoute, ...] = (),
     **route: Any,
 ) -> RouteTable:
-    """A table with one function that asks who calls, and one replica."""
+    """A table with one function that requires authentication, and one replica."""
     known = tenants or (Tenant(name="acme", keys=(digest(KEY.encode()),)),)
     shown = () if keys is None else tuple(json.dumps(key) for key in keys.jwks()["keys"])
     sets = (KeySet(source="keys", keys=shown),)
@@ -205,7 +205,7 @@ def test_what_is_larger_than_the_quota_is_not_told_to_come_back() -> None:
 
 
 def test_a_guess_of_how_long_an_answer_will_be_takes_all_of_a_quota_at_most() -> None:
-    """256 tokens are expected of the first answer: refused for these nobody would ever learn that it has five."""
+    """256 tokens are expected of the first answer: if it were refused for these, the estimate could never improve."""
     found = door(acme(quotas=Quotas(tokens_per_second=200)), protocol="openai")
     budget = Budget("acme/tokens", 200, 1)
 
@@ -305,7 +305,7 @@ def test_a_request_with_two_copies_is_charged_once(winner: str) -> None:
 
 
 def asking() -> tuple[Door, FakeExchange]:
-    """A request that waits to hear of its quota."""
+    """A request that waits for a decision about its quota."""
     found = door(quota_of_ten())
     found.quota_counters.knows = False
     asked = found.arrive("POST /v2/models/m/infer", WITH_KEY)

@@ -1,4 +1,4 @@
-"""Tenants take turns at the gateway's slots, by what their requests cost; the room's own tests tell the rest."""
+"""Tenants take turns at the gateway's slots, by the cost of their requests; the room's own tests cover the rest."""
 
 import json
 from dataclasses import replace
@@ -49,7 +49,7 @@ def answer(found: Door, running: FakeExchange, tokens: int = 0) -> None:
 
 
 def next_of(waiting: dict[str, FakeExchange]) -> str:
-    """Who has got the slot; it waits no more."""
+    """Returns the request that has got the slot; it waits no more."""
     (name,) = (name for name, each in waiting.items() if each.log)
     return name
 
@@ -101,7 +101,8 @@ def test_who_finds_the_room_full_of_anothers_requests_gets_a_place() -> None:
 
 
 def test_what_a_model_server_rejects_takes_its_turn_as_well() -> None:
-    """No usage is reported for it, but the slot was taken: else who sends nonsense would always go first."""
+    """No usage is reported for it, but it took the slot: otherwise a client that sends nonsense would always go
+    first."""
     found = opened(queue_requests=20, protocol="openai")
     running = chat(found, LARGE, 100)
     waiting = {f"L{number}": chat(found, LARGE, 100) for number in range(8)}

@@ -1,4 +1,4 @@
-"""What is taken for a credential: one key or token, wherever clients put it; never one of two."""
+"""Credentials: one key or token, wherever clients put it; never one of two different ones."""
 
 import pytest
 

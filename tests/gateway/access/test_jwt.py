@@ -1,4 +1,4 @@
-"""Tokens: those of an issuer are accepted, whatever else looks like one is not; nothing of a token is told."""
+"""JSON Web Tokens: those of an issuer are accepted, look-alikes are not; no message shows a part of a token."""
 
 import json
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What clients are told while a function wakes, by its annotations: comments on event streams, 202 for other calls."""
+"""Responses during a cold start, by the function's annotations: comments on event streams, 202 for other calls."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""gRPC calls at the front door: whose they are, what is answered without waking anybody, how failures are told."""
+"""gRPC calls at the gateway: their functions, the calls that are answered without starting a replica, and errors."""
 
 import json
 from dataclasses import replace

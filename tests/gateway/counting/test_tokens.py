@@ -1,4 +1,4 @@
-"""Tokens of requests to functions that speak OpenAI's protocol: expected, heard in the answer, told once."""
+"""Tokens of requests to functions that speak OpenAI's protocol: expected, read from the answer, counted once."""
 
 import gzip
 import json
@@ -43,11 +43,32 @@ def tokens(ex: FakeExchange) -> Tokens:
     return found
 
 
-def ended(ex: FakeExchange) -> list[tuple[int, int, int, bool]]:
-    """A list that gets what is told at the end."""
-    told: list[tuple[int, int, int, bool]] = []
-    tokens(ex).when_ended(lambda each: told.append((each.prompt, each.completion, each.cached, each.is_estimated)))
-    return told
+class Ended:
+    """The final figures of a request: equal to a list with one entry once it has ended, to an empty list before."""
+
+    def __init__(self, ex: FakeExchange) -> None:
+        self._ex = ex
+        self._tokens = tokens(ex)
+
+    def figures(self) -> list[tuple[int, int, int, bool]]:
+        found = self._tokens
+        carriers = [ex for ex in (self._ex, getattr(self._ex, "twin", None)) if ex is not None and ex.context]
+        if not any(ex.ended and ex.context.tokens is found for ex in carriers):
+            return []
+        return [(found.prompt, found.completion, found.cached, found.is_estimated)]
+
+    def __eq__(self, other: object) -> bool:
+        return self.figures() == other
+
+    __hash__ = None  # type: ignore[assignment]  # it changes
+
+    def __repr__(self) -> str:
+        return repr(self.figures())
+
+
+def ended(ex: FakeExchange) -> Ended:
+    """Returns what the request's final figures will be."""
+    return Ended(ex)
 
 
 def seen(door: Door) -> TokensSeen:
@@ -71,7 +92,7 @@ def hears(ex: FakeExchange, door: Door, after_s: float, data: bytes) -> None:
 
 
 def series(door: Door) -> dict[tuple[str, ...], float]:
-    """What a scrape shows: values by name and the values of the labels that tell apart."""
+    """Returns the values of a scrape by name and distinguishing labels."""
     text = Exposition()
     for _ in door.report.expose(
         text, door.now, table=(1, 1), connections=0, waiting=lambda _: None, outliers=Outliers(), log_lines_dropped=0
@@ -136,7 +157,7 @@ def test_what_answers_report_corrects_the_estimates_over_route_tables_too() -> N
 def test_bodies_that_are_not_there_yet_or_are_none(
     fields: tuple[str, ...], body: bytes, complete: bool, estimate: int
 ) -> None:
-    """Nobody waits for the rest of a body: all of it counts, but a picture's bytes are no text."""
+    """The rest of a body is not waited for: all of it counts, but a picture's bytes are no text."""
     door = open_door()
     asked = door.arrive(CHAT, *fields, body=b"x" * 100_000, complete=False)
     asked.body, asked.body_complete = body, complete
@@ -290,7 +311,7 @@ def test_the_bytes_of_a_form_are_no_text() -> None:
 
 @pytest.mark.parametrize("kind", ["application/x-www-form-urlencoded", "APPLICATION/JSON"])
 def test_whatever_is_read_as_json_has_a_size(kind: str) -> None:
-    """curl calls every body a form unless it is told otherwise."""
+    """curl states the type of a form for every body by default."""
     body = json.dumps({"model": "m", "prompt": "word " * 800}).encode()
     asked = open_door().arrive(CHAT, f"content-type: {kind}", body=body)
     assert tokens(asked).prompt_estimate == pytest.approx(1000, rel=0.01)

@@ -1,4 +1,4 @@
-"""Timelines of failing and slow replicas behind the chain: who is asked again, who gets no work, which copy counts."""
+"""Timelines of failing and slow replicas behind the chain: retries, ejections, probes, and the copy that counts."""
 
 import random
 from dataclasses import replace
@@ -326,7 +326,7 @@ def hedging(*replicas: ReplicaRoute, **settings: Any) -> Door:
 
 
 def was_copied(ex: FakeExchange) -> bool:
-    """Whether a second copy of it was sent."""
+    """Returns whether a second copy of it was sent."""
     return hasattr(ex, "twin") and bool(ex.twin.log)
 
 

@@ -41,7 +41,7 @@ def seen(door: Door) -> ShadowSeen:
 
 
 def answered(door: Door, body: bytes = b"{}", status: int = 200, **more: Any) -> FakeExchange:
-    """A request whose answer the client has; the loop turn is over."""
+    """Returns a request that has been answered; the loop turn is over."""
     asked = door.arrive(**more)
     door.now += 0.010
     asked.answered(door.now, status, "tidegate-credit: keep", body=body)

@@ -1,4 +1,4 @@
-"""What of a request the hash spread looks at."""
+"""Affinity keys: the part of a request that each rule of the hash spread reads."""
 
 import json
 import zlib

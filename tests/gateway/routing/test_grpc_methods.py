@@ -1,4 +1,4 @@
-"""What the first message of a call says: names, batches, and what cannot be read."""
+"""The first message of a call: names, batches, and messages that cannot be read."""
 
 import gzip
 import zlib

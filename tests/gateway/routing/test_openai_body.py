@@ -26,7 +26,7 @@ def door(**settings: Any) -> Door:
 
 
 def arrive(at: Door, body: bytes, *fields: str, whole: bytes | None = None, line: str = CHAT) -> FakeExchange:
-    """``whole``: what the body is in the end; None: all of it is there."""
+    """``whole``: the complete body; None if all of it is there already."""
     size = len(body if whole is None else whole)
     lines = "".join(f"{field}\r\n" for field in fields)
     length = "" if "transfer-encoding: chunked" in fields else f"content-length: {size}\r\n"

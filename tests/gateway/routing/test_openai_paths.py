@@ -1,4 +1,4 @@
-"""The paths of OpenAI's API: which requests are on it, what is cut off, who tells of models and of failures."""
+"""The paths of OpenAI's API: the requests on it, the prefix that is cut off, the lists of models, and error formats."""
 
 import json
 from dataclasses import replace

@@ -16,7 +16,7 @@ from tidegate.aio.proxy.exchange import Exchange
 from tidegate.aio.proxy.server import Limits, ProxyServer, serve_proxy
 from tidegate.aio.upstream.pool import UpstreamPool
 from tidegate.errors import DEADLINE, REPLICA_BROKE, Executed
-from tidegate.wire.http1.response_head import ResponseHead
+from tidegate.wire.message_heads import AnyResponseHead
 
 LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
     "uvloop": uvloop.new_event_loop,
@@ -52,7 +52,7 @@ class RelayApp:
         self.log.append("expired")
         ex.fail(DEADLINE, "too late", executed=Executed.UNKNOWN)
 
-    def answering(self, ex: Exchange, head: ResponseHead) -> bytes | None:
+    def answering(self, ex: Exchange, head: AnyResponseHead) -> bytes | None:
         self.log.append(f"answering {head.status}")
         return b""
 

@@ -69,7 +69,7 @@ class FakeExchange:
     def keep(self, size: int) -> None:
         self.kept = size
 
-    def gather(self, size: int = 0) -> None:
+    def read_ahead(self, size: int = 0) -> None:
         self.gathered = size
 
     def discard(self) -> None:
@@ -185,15 +185,15 @@ class FakeExchange:
         return self.twin
 
     def shadow_copy(self, app: Any, now: float, ear: Callable[[bytes], object]) -> "FakeExchange | None":
-        """The same for a shadow, as ``tidegate.aio.proxy.tapped`` makes it; the newest one is ``shadow``."""
+        """The same for a shadow, as ``tidegate.aio.proxy.detached`` makes it; the newest one is ``shadow``."""
         if not (self.body_complete and self.replayable):
             return None
         self.shadow = FakeExchange(app, self.head, self.body, complete=True, now=now)
         self.shadow.inferences = self.inferences
-        self.shadow.overhear(ear)
+        self.shadow.tap_response(ear)
         return self.shadow
 
-    def overhear(self, ear: Callable[[bytes], object]) -> None:
+    def tap_response(self, ear: Callable[[bytes], object]) -> None:
         self.ear = ear
 
     def begin_stream(self, extra: bytes, name: bytes, failure: bytes) -> "FakeExchange":
@@ -204,10 +204,10 @@ class FakeExchange:
         self.comments: list[str] = []
         return self
 
-    def beat(self, comment: bytes) -> None:
+    def send_comment(self, comment: bytes) -> None:
         self.comments.append(comment.decode())
 
-    def hand_over(self, copy: "FakeExchange") -> None:
+    def swap_clients(self, copy: "FakeExchange") -> None:
         """The copy has the client now."""
         copy.log.append("took over")
         self.client_gone()

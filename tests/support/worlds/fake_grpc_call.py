@@ -6,7 +6,7 @@ from typing import Any
 from tests.support.http2.grpc_client import framed
 from tests.support.worlds.fake_exchange import FakeExchange
 from tests.support.worlds.gateway_chain import Door
-from tidegate.aio.proxy.local_reply import LocalReply
+from tidegate.aio.proxy.grpc_call import LocalReply
 from tidegate.errors import ErrorKind, Executed
 from tidegate.wire.http2 import grpc_fields as grpc
 from tidegate.wire.http2.block_memory import REQUEST, Blocks

@@ -1,4 +1,4 @@
-"""A gateway's chain with a real waiting room, without sockets: replicas speak, requests arrive, time is set."""
+"""A gateway's chain with a real waiting room, without sockets: replicas report, requests arrive, time is set."""
 
 import random
 from typing import Any
@@ -47,7 +47,7 @@ def table(
 
 
 class Door:
-    """A chain, its room and its clock."""
+    """A gateway core with its chain, its room and its clock."""
 
     def __init__(
         self, first: RouteTable, *, access: AccessLog | None = None, quota_counters: FakeQuotaCounters | None = None
@@ -76,9 +76,9 @@ class Door:
                 ),
                 exchanges=ExchangeTools(
                     second_copy=lambda first: first.second_copy(),  # type: ignore[attr-defined]  # a stand-in
-                    swap_clients=lambda first, copy: first.hand_over(copy),  # type: ignore[attr-defined]  # as above
+                    swap_clients=lambda first, copy: first.swap_clients(copy),  # type: ignore[attr-defined]  # as above
                     shadow_copy=lambda first, app, now, tap: first.shadow_copy(app, now, tap),  # type: ignore[attr-defined]  # as above
-                    tap_response=lambda first, tap: first.overhear(tap),  # type: ignore[attr-defined]  # as above
+                    tap_response=lambda first, tap: first.tap_response(tap),  # type: ignore[attr-defined]  # as above
                     begin_stream=lambda ex, extra, name, failure: ex.begin_stream(extra, name, failure),  # type: ignore[attr-defined]  # as above
                 ),
                 quotas=Quotas(

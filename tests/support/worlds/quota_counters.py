@@ -1,4 +1,4 @@
-"""Quotas of one gateway by itself: what is there is known at once, unless it is to be asked for."""
+"""Quotas of one gateway by itself: decided at once, unless the pool is to be asked."""
 
 from collections import Counter
 
@@ -7,7 +7,7 @@ from tidegate.store.counters import Asking, ShortBudget, Wanted
 
 
 class FakeQuotaCounters:
-    """Counts what is taken of each budget; ``knows`` False: everything has to be asked for."""
+    """Counts the amounts taken of each budget; with ``knows`` False every decision has to be asked for."""
 
     def __init__(self) -> None:
         self.taken: Counter[Budget] = Counter()
@@ -18,7 +18,7 @@ class FakeQuotaCounters:
         return self.answer(wanted) if self.knows else Asking(())
 
     def answer(self, wanted: Wanted) -> tuple[Reservation, ...] | ShortBudget:
-        """What the pool says."""
+        """Returns the decision of the pool."""
         for at, (budget, amount) in enumerate(wanted):
             if self.taken[budget] + amount > budget.amount:
                 return ShortBudget(at, float("inf") if amount > budget.amount else 12.3)

@@ -26,7 +26,7 @@ class Lobby:
         self.binds: dict[str, Bind] = {}
 
     def did(self, now: float = 0.0) -> list[str]:
-        """What the room did since it was last asked, the end of the loop turn included."""
+        """Returns what the room did since the last call, the end of the loop turn included."""
         if self.room.unsettled:
             self.room.settle(now)
         commands = self.room.out[:]
@@ -110,7 +110,7 @@ class Lobby:
 
 
 def lobby(*replicas: str, **settings: object) -> Lobby:
-    """One function ``f`` with these replicas in one group, linked and not yet heard."""
+    """One function ``f`` with these replicas in one group, linked; they have not reported their state yet."""
     one = Lobby(table([(replica, "cpu") for replica in replicas], **settings))  # type: ignore[arg-type]  # passed on
     one.arrive("first")
     one.room.withdraw("first", 0.0)

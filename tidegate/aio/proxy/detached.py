@@ -1,39 +1,50 @@
-"""A second copy of a request that runs without a client, until it takes the first one's place.
+"""Copies of a request that run without a client, and taps on answers.
 
-The copy is an exchange like any other; its client side is :class:`DetachedClient`, who hears nothing. When its answer
-comes first, :func:`hand_over` gives it the client, and the first copy ends as if its client had gone: its upstream
-connection is aborted, its application is told, it is counted nowhere.
+A copy is an exchange like any other; its client side is a :class:`DetachedClient`, which discards the answer.
+
+- A hedge (:func:`second_copy`) may take the first one's place. If its answer comes first, :func:`swap_clients` gives it
+  the client, and the first copy ends as if its client had gone: its upstream connection is aborted, its application is
+  informed, it is counted nowhere.
+- A shadow (:func:`shadow_copy`) never gets a client, but a tap: its answer's body is passed to a callback piece by
+  piece, without its framing. :func:`tap_response` puts such a tap between the first exchange and its client, which
+  passes everything on.
 """
 
 import asyncio
-from typing import TYPE_CHECKING, cast
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-from tidegate.aio.proxy.contract import ClientSide
+from tidegate.aio.proxy.contract import BODY, Answer, ClientSide, PassingClient
 from tidegate.aio.proxy.exchange import BodyBudget, Exchange, ProxyApp
+from tidegate.aio.proxy.http1_exchange import HttpExchange, as_http
 from tidegate.wire.http1.events import Piece
 from tidegate.wire.http1.request_head import RequestHead
-from tidegate.wire.http1.server import H1Server
 
 if TYPE_CHECKING:
     from tidegate.aio.upstream.pool import UpstreamConn
 
 
-class DetachedClient:
-    """The client side of an exchange that nobody waits for. A ``ClientSide``."""
+BodyTap = Callable[[Piece], object]
+"""Called with a body, piece by piece."""
 
-    __slots__ = ("_client", "exchange", "peer", "trusted")
+
+class DetachedClient:
+    """The client side of an exchange without a client. A ``ClientSide``."""
+
+    __slots__ = ("_client", "peer", "trusted")
 
     def __init__(self, client: ClientSide) -> None:
-        """``client``: on whose behalf."""
+        """``client``: the one on whose behalf the exchange runs."""
         self._client = client
         self.peer = client.peer
         self.trusted = client.trusted
-        self.exchange: Exchange | None = None
-        """Never set: nobody asks, and it would be a circle."""
 
     @property
     def budget(self) -> BodyBudget:
         return self._client.budget
+
+    def carry(self, exchange: Exchange) -> None:
+        """Does nothing: the exchange is never asked for here, and keeping it would create a reference cycle."""
 
     def forwarding_lines(self, head: RequestHead) -> bytes:
         return self._client.forwarding_lines(head)
@@ -41,42 +52,32 @@ class DetachedClient:
     def date(self) -> bytes:
         return self._client.date()
 
-    def answer(
-        self,
-        status: int,
-        reason: bytes,
-        block: bytes,
-        extra: bytes,
-        length: int | None,
-        body: Piece,
-        done: bool,
-        trailers: bytes,
-    ) -> None:
-        """Nobody reads it."""
+    def answer(self, answer: Answer) -> None:
+        """Discards it."""
 
     def more(self, data: Piece, done: bool, trailers: bytes, framed: bytes = b"") -> None:
-        """Nobody reads it."""
+        """Discards it."""
 
     def sink(self) -> int | None:
         return None
 
     def last(self) -> None:
-        """There is no connection to end."""
+        """Does nothing: there is no connection to end."""
 
     def interim(self, status: int, reason: bytes, block: bytes) -> None:
-        """The first copy passes its own on."""
+        """Discards it: the first copy passes its own on."""
 
     def truncate(self) -> None:
-        """Nobody sees it."""
+        """Does nothing: no client sees it."""
 
     def ended(self) -> None:
-        """Nobody waits for it."""
+        """Does nothing: no client waits for it."""
 
     def pause(self, why: int) -> None:
-        """The request is complete: nothing is read."""
+        """Does nothing: the request is complete."""
 
     def resume(self, why: int) -> None:
-        """Nothing was paused."""
+        """Does nothing: reading was not paused."""
 
     def switch(self, head: bytes, protocol: asyncio.Protocol) -> None:
         raise RuntimeError("a request that asks for an upgrade has no second copy")
@@ -85,36 +86,78 @@ class DetachedClient:
         raise RuntimeError("a request that asks for an upgrade has no second copy")
 
 
-class _Whole:
-    """What an exchange asks of the engine that read its request: all of the body is there."""
+class TapOnlyClient(DetachedClient):
+    """Discards the answer, but passes its body to a callback."""
 
-    __slots__ = ("body", "body_complete", "trailers")
+    __slots__ = ("_tap",)
 
-    def __init__(self, body: bytes, trailers: bytes) -> None:
-        self.body = body
-        self.body_complete = True
-        self.trailers = trailers
+    def __init__(self, client: ClientSide, tap: BodyTap) -> None:
+        super().__init__(client)
+        self._tap = tap
+
+    def answer(self, answer: Answer) -> None:
+        self._tap(answer[BODY])
+
+    def more(self, data: Piece, done: bool, trailers: bytes, framed: bytes = b"") -> None:
+        self._tap(data)
 
 
-def copy_for(first: Exchange, client: ClientSide, app: ProxyApp, received: float) -> Exchange | None:
-    """Another exchange of the same request; None: it is not whole, not kept, a gRPC call, or asks for an
-    upgrade."""
-    if first.is_rpc or not (first.body_complete and first.replayable) or first.head.upgrade is not None:
+class TappedClient(PassingClient):
+    """Passes the answer to the client, and its body also to a callback."""
+
+    __slots__ = ("_tap",)
+
+    def __init__(self, client: ClientSide, tap: BodyTap) -> None:
+        super().__init__(client)
+        self._tap = tap
+
+    def answer(self, answer: Answer) -> None:
+        super().answer(answer)
+        self._tap(answer[BODY])
+
+    def more(self, data: Piece, done: bool, trailers: bytes, framed: bytes = b"") -> None:
+        super().more(data, done, trailers, framed)
+        self._tap(data)
+
+
+def copy_for(
+    first: Exchange, detach: Callable[[ClientSide], DetachedClient], app: ProxyApp, received: float
+) -> HttpExchange | None:
+    """Returns another exchange of the same request; ``detach`` makes its client side from the first one's.
+
+    Returns None if the request is not complete or not kept, is a gRPC call, or asks for an upgrade.
+    """
+    if not isinstance(first, HttpExchange) or not (first.body_complete and first.replayable):
         return None
-    source = cast(H1Server, _Whole(first.body, first._trailers))
-    copy = Exchange(client, app, first.head, source, received, first.deadline)
+    head = first.head
+    if head.upgrade is not None:
+        return None
+    client = detach(first._client)
+    copy = HttpExchange(client, app, head, first.body, True, first._trailers, received, first.deadline)
     copy.inferences = first.inferences
     return copy
 
 
 def second_copy(first: Exchange) -> Exchange | None:
-    """A second copy that answers to the same application; None: there can be none."""
-    return copy_for(first, DetachedClient(first._client), first.app, first.received)
+    """Returns a second copy for the same application, or None as :func:`copy_for` does."""
+    return copy_for(first, DetachedClient, first.app, first.received)
 
 
-def hand_over(first: Exchange, copy: Exchange) -> None:
+def swap_clients(first: Exchange, copy: Exchange) -> None:
     """The copy answers the client from now on; the first one ends."""
-    client, nobody = first._client, copy._client
-    client.exchange = copy
-    copy._client, first._client = client, nobody
-    first.client_gone()
+    one, other = as_http(first), as_http(copy)
+    client, detached = one._client, other._client
+    client.carry(other)
+    other._client, one._client = client, detached
+    one.client_gone()
+
+
+def shadow_copy(first: Exchange, app: ProxyApp, now: float, tap: BodyTap) -> Exchange | None:
+    """Returns the same request for ``app``, as if it had arrived now, or None as :func:`copy_for` does."""
+    return copy_for(first, lambda client: TapOnlyClient(client, tap), app, now)
+
+
+def tap_response(ex: Exchange, tap: BodyTap) -> None:
+    """Taps the answer that the client is about to get."""
+    exchange = as_http(ex)
+    exchange._client = TappedClient(exchange._client, tap)

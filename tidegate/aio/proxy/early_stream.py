@@ -1,19 +1,20 @@
 """An event stream whose head goes out before its upstream has answered, or before there is one.
 
 :func:`begin_stream` answers 200 to a request that waits. From then on comments may be written
-(``EarlyEventStream.beat``), which readers of event streams skip (WHATWG HTML, section 9.2.6); when the upstream's
-stream begins its bytes follow. What is no event stream (a failure of ours, an upstream's 400) cannot become the status
-any more: its body becomes one event if it is text; if it is none, or a failure without a body, the event says that the
-stream broke off. The exchange knows of nothing: it has a deadline until its upstream answers, and may be taken back
-and sent again.
+(``EarlyEventStream.send_comment``), which readers of event streams skip (WHATWG HTML, section 9.2.6). When the
+upstream's stream begins, its bytes follow. An answer that is no event stream (a failure of ours, an upstream's 400)
+cannot change the status any more: its body becomes one event if it is text. If it is not, or if a failure has no body,
+the event says that the stream broke off. The exchange is not affected: it has a deadline until its upstream answers,
+and may be taken back and sent again.
 """
 
 import asyncio
 import re
 from typing import TYPE_CHECKING, Final
 
-from tidegate.aio.proxy.contract import ClientSide, Passing
+from tidegate.aio.proxy.contract import Answer, ClientSide, PassingClient
 from tidegate.aio.proxy.exchange import Exchange
+from tidegate.aio.proxy.http1_exchange import as_http
 from tidegate.wire.http1.events import REASONS, Piece
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ _is_other = re.compile(rb"\r\ncontent-type:[ \t]*+(?!text/|application/(?:[^;\r]
 _timing = re.compile(rb"(?:^|\n)server-timing: ([^\r]*)").search
 
 
-class EarlyEventStream(Passing):
+class EarlyEventStream(PassingClient):
     """The client side of a stream that has begun early."""
 
     __slots__ = (
@@ -49,24 +50,15 @@ class EarlyEventStream(Passing):
         self.is_answered = False
         """Nothing may be put between the upstream's bytes."""
 
-    def beat(self, comment: bytes) -> None:
+    def send_comment(self, comment: bytes) -> None:
         """Writes a comment; not once the upstream has answered."""
         if not self.is_answered:
             self._client.more(b": %b\n\n" % comment, False, b"")
 
     # --- what the exchange says -------------------------------------------------------------------------------------
 
-    def answer(
-        self,
-        status: int,
-        reason: bytes,
-        block: bytes,
-        extra: bytes,
-        length: int | None,
-        body: Piece,
-        done: bool,
-        trailers: bytes,
-    ) -> None:
+    def answer(self, answer: Answer) -> None:
+        status, _, block, extra, _, body, done, _ = answer
         self.is_answered = True
         timing = _timing(extra)
         first = b"" if timing is None else b": %b\n\n" % timing[1]
@@ -128,9 +120,9 @@ def begin_stream(ex: Exchange, extra: bytes, name: bytes, failure: bytes) -> Ear
     The other arguments are those of :class:`EarlyEventStream`. The upstream must not compress what follows: it is not
     told that the client could read that.
     """
-    client = ex._client
-    ex.head.drop(b"accept-encoding")
-    client.answer(200, REASONS[200], _FIELDS % client.date(), extra, None, b"", False, b"")
-    early = EarlyEventStream(client, name, failure)
-    ex._client = early
+    exchange = as_http(ex)
+    client = exchange._client
+    exchange.head.drop(b"accept-encoding")
+    client.answer((200, REASONS[200], _FIELDS % client.date(), extra, None, b"", False, b""))
+    exchange._client = early = EarlyEventStream(client, name, failure)
     return early

@@ -1,32 +1,32 @@
-"""One gRPC call between a client's stream and an upstream's: what ``exchange.py`` is for HTTP/1.
+"""An exchange over gRPC: one call between a client's stream and an upstream's.
 
-An application sees the same of both (``exchange.ProxyApp``) and tells them apart by ``is_rpc``. The states are an
-exchange's. What differs: streams of any kind flow both ways at once; the answer ends well when its trailers have come;
-the deadline bounds the whole call; failures are gRPC statuses, so :attr:`GrpcCall.status` is what they mean in HTTP.
+The differences to HTTP: streams of any kind flow both ways at once; the answer ends well when its trailers have
+arrived; the deadline bounds the whole call; failures are gRPC statuses, so :attr:`GrpcCall.status` is their meaning in
+HTTP.
 
-Credit is returned to either side for bytes that were passed on, never before. What the client cancels, loses or sends
-malformed is reset upstream with CANCEL: the upstream never sees an end of the request that the client did not send.
+Credit is returned to either side for bytes that were passed on, never before. A call that the client cancels, loses or
+sends malformed is reset upstream with CANCEL: the upstream never sees an end of the request that the client did not
+send.
 """
 
 from collections.abc import Callable
 from time import monotonic
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
+from tidegate.aio.proxy.contract import CallClient
 from tidegate.aio.proxy.exchange import (
     ALWAYS_READ_BYTES,
     ANSWERING,
-    CLIENT_GONE,
     CONNECTING,
     ENDED,
     SENT,
     STREAMING,
     WAITING,
-    BodyBudget,
-    with_piece,
+    Exchange,
+    ProxyApp,
 )
-from tidegate.aio.proxy.local_reply import OWN_BYTES, LocalReply
-from tidegate.errors import DEADLINE, REPLICA_BROKE, ErrorKind, Executed
-from tidegate.headers import OUTCOME, REQUEST_ID
+from tidegate.errors import ErrorKind, Executed
+from tidegate.headers import OUTCOME
 from tidegate.wire.grpc.first_message import MESSAGE_HEAD
 from tidegate.wire.http2 import grpc_fields as grpc
 from tidegate.wire.http2.block_memory import Block
@@ -38,75 +38,76 @@ from tidegate.wire.http2.streams import Stream
 from tidegate.wire.http2.tails import EXPECTATION
 
 if TYPE_CHECKING:
-    from tidegate.aio.proxy.exchange import ProxyApp
-    from tidegate.aio.proxy.http2_connection import H2Conn
-    from tidegate.aio.upstream.http2 import H2Upstream, Held
+    from tidegate.aio.upstream.http2 import H2Upstream
     from tidegate.aio.upstream.pool import UpstreamPool
 
-_STATES: Final = ("WAITING", "CONNECTING", "SENT", "ANSWERING", "STREAMING", "ENDED")
-KEPT_BYTES: Final = STREAM_WINDOW
-"""Of a body that is kept for another attempt: what a client may send before any of it went on. With more, a call is
-sent once."""
+CALL_KEPT_BYTES: Final = STREAM_WINDOW
+"""Size up to which a body is kept for another attempt: what a client may send before any of it went on. A larger call
+is sent once."""
 MESSAGE_CHARACTERS: Final = 1000
-"""Of a grpc-message of ours."""
+"""Limit of a grpc-message of ours."""
+LOCAL_BYTES: Final = STREAM_WINDOW - MESSAGE_HEAD
+"""Largest message of a call that is answered here: no more arrives before the first bytes were taken."""
 _STATUS_OF_RESET: Final = {CANCEL: 408, ENHANCE_YOUR_CALM: 429, REFUSED_STREAM: 503}
 _BROKE_OFF: Final = b"%b: started\r\n" % OUTCOME
-"""Among the trailers for a gateway: they are ours, the model server's have never come."""
+"""Added to the trailers for a gateway: they are ours, the model server's have never arrived."""
 _REPEATABLE: Final = "the upstream did not look at it"
 
 
-class GrpcCall:
-    """One call and its answer."""
+class LocalReply:
+    """The unread bytes of a call that is answered here; the stream's window bounds them."""
 
-    __slots__ = (
-        "_again",
-        "_budget",
-        "_charged",
-        "_client",
-        "_credited",
-        "_early",
-        "_extra",
-        "_kept",
-        "_parts",
-        "_replay",
-        "_sent",
-        "_sent_bytes",
-        "_state",
-        "_stream",
-        "_target",
-        "_trailers",
-        "_upstream",
-        "_withheld",
-        "app",
-        "attempts",
-        "body_complete",
-        "bytes_in",
-        "bytes_out",
-        "context",
-        "deadline",
-        "ended",
-        "first_byte",
-        "head",
-        "heard",
-        "held",
-        "holding",
-        "inferences",
-        "on_body",
-        "own",
-        "received",
-        "status",
-        "truncated",
-    )
+    __slots__ = ("_body", "announced", "callback")
+
+    def __init__(self, callback: "Callable[[GrpcCall], object]", body: bytes) -> None:
+        self.callback = callback
+        self._body = bytearray(body)
+        self.announced = 0
+        """Length of the next message."""
+
+    def add(self, data: bytes) -> None:
+        self._body += data
+
+    def take(self) -> tuple[bool, bytes] | None:
+        """Returns whether the next message is compressed, and the message. Returns None if it is not complete."""
+        body = self._body
+        if len(body) < MESSAGE_HEAD:
+            return None
+        self.announced = int.from_bytes(body[1:MESSAGE_HEAD], "big")
+        end = MESSAGE_HEAD + self.announced
+        if len(body) < end or self.is_too_large:
+            return None
+        found = body[0] != 0, bytes(body[MESSAGE_HEAD:end])
+        del body[:end]
+        return found
+
+    @property
+    def is_too_large(self) -> bool:
+        """Whether the next message exceeds ``LOCAL_BYTES``."""
+        return self.announced > LOCAL_BYTES
+
+    def __repr__(self) -> str:
+        return f"<LocalReply {len(self._body)} bytes not taken>"
+
+
+class GrpcCall(Exchange):
+    """One gRPC call and its answer."""
 
     is_rpc: ClassVar[bool] = True
-    _charged: int
-    _extra: bytes
-    _target: bytes | None
+    _no_replay: ClassVar[str] = "the call cannot be sent again"
+
+    __slots__ = (
+        "_credited", "_sent", "_sent_bytes", "_stream", "_withheld", "local_reply",
+    )  # fmt: skip
+
+    head: CallHead
+    _client: CallClient
+    _upstream: "H2Upstream | None"
 
     def __init__(
         self,
-        client: "H2Conn",
-        app: "ProxyApp",
+        client: CallClient,
+        app: ProxyApp,
         stream: Stream,
         head: CallHead,
         body: bytes,
@@ -114,133 +115,35 @@ class GrpcCall:
         received: float,
         deadline: float,
     ) -> None:
-        """``body``, ``complete``: what of the request came with its head. The attributes are an exchange's."""
-        self._client = client
+        """``body``, ``complete``: the part of the request that arrived with its head."""
+        super().__init__(client, app, head, body, complete, None, received, deadline)
+        self._replay = CALL_KEPT_BYTES
         self._stream = stream
-        self.app = app
-        self.head = head
-        self.received = self.heard = received
-        self.deadline = deadline
-        """Bounds the whole call."""
-        self.ended = self.first_byte = 0.0
-        self.context: Any = None
-        self.inferences = 1
-        self.on_body: Callable[[GrpcCall], None] | None = None
-        self.status = 0
-        """As HTTP has it (``grpc.http_status``); 499: the client went away."""
-        self.truncated = False
-        self.held: Held | None = None
-        self.body_complete = complete
-        self.bytes_in = self._kept = len(body)
-        self.bytes_out = self.attempts = 0
-        self.holding = False
-        self.own: LocalReply | None = None
-        """Set where it is answered here, message by message."""
-        self._early = body
-        self._parts: list[bytes] | None = None
-        self._trailers: bytes | None = None
-        self._budget: BodyBudget | None = None
-        self._replay = KEPT_BYTES
+        self.local_reply: LocalReply | None = None
+        """Set if the call is answered here, message by message."""
         self._sent_bytes = self._credited = 0
-        """Of the body that went to the present upstream, and that the client has got credit for."""
+        """Bytes of the body that went to the present upstream, and that the client has got credit for."""
         self._withheld: list[bytes] | None = None
-        """What of the body waits for the upstream's 100."""
-        self._state = WAITING
-        self._upstream: H2Upstream | None = None
+        """Pieces of the body that wait for the upstream's 100."""
         self._sent: Stream | None = None
-        self._again: tuple[UpstreamPool, bytes, bytes | None, bool] | None = None
+        """The upstream's stream."""
 
-    # --- what an app may ask ----------------------------------------------------------------------------------------
-
-    @property
-    def body(self) -> bytes:
-        """The body received so far, gRPC's framing included, as long as it is kept (64 KB); b"" afterwards."""
-        if self._parts is not None:
-            self._early = b"".join([self._early, *self._parts])
-            self._parts = None
-        return self._early
-
-    @property
-    def replayable(self) -> bool:
-        """Every body byte received so far is still kept and the client has seen nothing of an answer."""
-        return self._replay > 0 and self._state < STREAMING
-
-    @property
-    def waiting(self) -> bool:
-        """Neither forwarded nor answered at this moment."""
-        return self._state == WAITING
-
-    @property
-    def is_ended(self) -> bool:
-        return self._state == ENDED
+    # --- for applications -------------------------------------------------------------------------------------------
 
     @property
     def unsent(self) -> int:
         """Bytes of the answer that wait because its client does not read."""
         return self._stream.waiting
 
-    @property
-    def answered(self) -> bool:
-        """The head of an answer has gone to the client."""
-        return self._state == STREAMING or (self._state == ENDED and self.first_byte > 0)
+    def mark_as_gateway(self) -> None:
+        """Marks the client as a gateway of the deployment, which stands for many clients: the limits of one do not
+        hold."""
+        self._client.mark_as_gateway()
 
-    @property
-    def peer(self) -> bytes:
-        """Address of the client without port; b"unix" on a unix socket."""
-        return self._client.peer
-
-    @property
-    def trusted(self) -> bool:
-        """Whether the peer is in the trusted networks."""
-        return self._client.trusted
-
-    def may_retry(self, sent: bool, idempotent: bool) -> bool:
-        """As ``Exchange.may_retry``; gRPC's method says nothing of repeating, only the function does."""
-        return self.attempts <= 1 and self.replayable and (idempotent or not sent)
-
-    def may_repeat(self, idempotent: bool) -> bool:
-        """Whether it can be sent again, and running it twice does no harm: the function declares it."""
-        return idempotent and self.replayable
-
-    def keep(self, size: int) -> None:
-        """Keeps its body after it was sent up to this size, where that is more than usual and it is still there."""
-        if 0 < self._replay < size:
-            self._replay = size
-
-    def set_deadline(self, when: float) -> None:
-        """Moves the deadline (seconds of ``time.monotonic``)."""
-        self.deadline = when
-
-    def vouch(self) -> None:
-        """Its client is a gateway of the deployment, which stands for many clients: the limits of one do not hold."""
-        self._client.vouch()
-
-    # --- what an app may do -----------------------------------------------------------------------------------------
-
-    def forward(
-        self, pool: "UpstreamPool", extra: bytes = b"", *, target: bytes | None = None, hold: bool = False
-    ) -> None:
-        """Sends the call on an HTTP/2 connection of ``pool``. As ``Exchange.forward``."""
-        state = self._state
-        if state == ANSWERING:
-            self._again = (pool, extra, target, hold)
-            return
-        if state != WAITING:
-            raise RuntimeError(f"forward of {self!r}")
-        self.attempts += 1
-        self._extra = extra
-        self._target = target
-        self.holding = hold and not self.body_complete
-        calls = pool.calls
-        upstream = calls.take()
-        if upstream is not None:
-            self._send(upstream)
-        else:
-            self._state = CONNECTING
-            calls.wait(self)
+    def read_ahead(self, size: int = 0) -> None:
+        """Does nothing: the stream's window bounds what is read."""
 
     def proceed(self) -> None:
-        """Tells a client that asked to be told (a gateway) that the rest of the body may come."""
         if self.head.expect_continue and not self.body_complete and self._state < STREAMING:
             self._client.engine.interim(self._stream, CONTINUE)
             self._client.touch()
@@ -254,31 +157,25 @@ class GrpcCall:
         extra: bytes = b"",
         close: bool = False,
     ) -> None:
-        """Answers with the gRPC status that this HTTP status means, and the text of ``body`` as its message."""
         code = grpc.OK if status < 300 else grpc.STATUS_OF_HTTP.get(status, grpc.INTERNAL)
         self._end_with(status, code, "" if code == grpc.OK else body.decode("utf-8", "replace"), extra)
 
-    def fail(
+    def _answer_failure(
         self,
         kind: ErrorKind,
         message: str,
-        *,
-        function: str | None = None,
-        executed: Executed = Executed.FALSE,
-        request_id: str | None = None,
-        extra: bytes = b"",
+        function: str | None,
+        executed: Executed,
+        request_id: str | None,
+        extra: bytes,
     ) -> None:
-        """Ends the call with a status of ours; the request's id, the client's own by default, is among the fields."""
-        if request_id is None:
-            given = self.head.get(REQUEST_ID)
-            request_id = given.decode("latin-1") if given is not None else None
         if request_id is not None and b"x-request-id:" not in extra:
             extra = b"x-request-id: %b\r\n%b" % (request_id.encode("latin-1", "replace"), extra)
         code = grpc.STATUS_OF_HTTP.get(kind.status, grpc.INTERNAL)
         self._end_with(kind.status, code, message, extra)
 
     def _end_with(self, status: int, code: int, message: str, extra: bytes) -> None:
-        """Trailers alone, or behind what has gone out of an answer."""
+        """Ends the call with trailers alone, or behind the part of an answer that has gone out."""
         state = self._state
         if state == ENDED:
             raise RuntimeError(f"an answer to {self!r}")
@@ -297,6 +194,9 @@ class GrpcCall:
         client.touch()
         self._finish(status)
 
+    def truncate(self) -> None:
+        self._end_with(502, grpc.UNAVAILABLE, "the answer broke off", b"")
+
     def reply(self, *messages: bytes, status: int = grpc.OK, message: str = "") -> None:
         """Answers the call from here with these messages and ends it."""
         for one in messages:
@@ -304,23 +204,26 @@ class GrpcCall:
         self.end(status, message)
 
     def serve(self, callback: "Callable[[GrpcCall], object]") -> None:
-        """The call is answered here, message by message (:meth:`send`, :meth:`end`): ``callback`` is called for what is
-        there of the request, for whatever comes, and when bytes that waited have gone to the client. It takes messages
-        with :meth:`take_message`."""
+        """Answers the call here, message by message (:meth:`send`, :meth:`end`).
+
+        ``callback`` is called now, whenever more of the request arrives, and when bytes that waited have gone to the
+        client. It takes messages with :meth:`take_message`.
+        """
         if self._state != WAITING:
             raise RuntimeError(f"serving of {self!r}")
-        self.own = LocalReply(callback, self.body)
+        self.local_reply = LocalReply(callback, self.body)
         self._early = b""
         callback(self)
 
     def take_message(self) -> tuple[bool, bytes] | None:
-        """The next whole message of a call that is served here, and whether it is compressed; None: none is there."""
-        own = self.own
-        if own is None:
+        """Returns whether the next whole message of a call that is served here is compressed, and the message. Returns
+        None if none is complete."""
+        local = self.local_reply
+        if local is None:
             return None
-        found = own.take()
-        if own.is_too_large:
-            self.end(grpc.RESOURCE_EXHAUSTED, f"a message of {own.announced} bytes is larger than {OWN_BYTES}")
+        found = local.take()
+        if local.is_too_large:
+            self.end(grpc.RESOURCE_EXHAUSTED, f"a message of {local.announced} bytes is larger than {LOCAL_BYTES}")
             return None
         if found is not None:
             self._client.engine.passed(self._stream, len(found[1]) + MESSAGE_HEAD)
@@ -328,7 +231,7 @@ class GrpcCall:
         return found
 
     def send(self, message: bytes) -> None:
-        """One message of an answer of ours."""
+        """Sends one message of an answer of ours."""
         client = self._client
         if self._state < STREAMING:
             self.first_byte = monotonic()
@@ -340,10 +243,19 @@ class GrpcCall:
         client.touch()
 
     def end(self, status: int = grpc.OK, message: str = "", extra: bytes = b"") -> None:
-        """The end of an answer of ours, with a gRPC status."""
+        """Ends an answer of ours with a gRPC status."""
         self._end_with(grpc.http_status(status), status, message, extra)
 
     # --- towards the upstream ---------------------------------------------------------------------------------------
+
+    def _dispatch(self, pool: "UpstreamPool") -> None:
+        calls = pool.calls
+        upstream = calls.take()
+        if upstream is not None:
+            self._send(upstream)
+        else:
+            self._state = CONNECTING
+            calls.wait(self)
 
     def _send(self, upstream: "H2Upstream") -> None:
         """Writes the call, as far as it is there, on a connection."""
@@ -379,21 +291,14 @@ class GrpcCall:
         if self._state == CONNECTING and attempt == self.attempts:
             self._send(upstream)
 
-    def connect_failed(self, attempt: int, why: str) -> None:
-        """Connecting for ``attempt`` failed."""
-        if self._state == CONNECTING and attempt == self.attempts:
-            self._state = WAITING
-            self.app.upstream_failed(self, False, why)  # type: ignore[arg-type]  # an Rpc is an exchange to applications
-
     def not_understood(self, attempt: int, why: str) -> None:
-        """The upstream does not speak HTTP/2: an answer, since asking again would bring the same."""
+        """The upstream does not speak HTTP/2. Ends the call: another attempt would bring the same."""
         if self._state == CONNECTING and attempt == self.attempts:
             self._end_with(502, grpc.UNIMPLEMENTED, why, b"")
 
-    def _leave_upstream(self) -> None:
-        """Parts from the upstream; what runs there is reset, or held until it has ended."""
+    def _part_from_upstream(self) -> None:
         upstream, stream = self._upstream, self._sent
-        self._upstream = self._sent = None
+        self._upstream = self._sent = self._withheld = None
         if upstream is not None and stream is not None:
             if upstream.pool.hold_s and self.body_complete and upstream.engine.streams.get(stream.number) is stream:
                 self.held = upstream.hold(stream)
@@ -402,12 +307,11 @@ class GrpcCall:
                 upstream.engine.reset(stream, CANCEL)
                 upstream.touch()
                 upstream.ended()
-        if self._state < STREAMING:
-            self._state = WAITING
-        self.holding = False
-        self._withheld = None
 
-    def _parted(self) -> None:
+    def _give_answer_up(self) -> None:
+        self._leave_upstream()
+
+    def _forget_upstream(self) -> None:
         """The upstream's stream is over."""
         upstream, stream = self._upstream, self._sent
         self._upstream = self._sent = None
@@ -416,15 +320,9 @@ class GrpcCall:
         if upstream is not None:
             upstream.ended()
 
-    def weigh(self, budget: BodyBudget) -> None:
-        """It waits, and its body with it."""
-        if self._budget is None:
-            self._budget, self._charged = budget, 0
-        self._settle_budget()
-
     def _settle_budget(self) -> None:
-        """Takes of the budget what the waiting body takes now. Beyond it a call is refused: the client has credit for
-        more, which cannot be taken back."""
+        """Charges the budget with what the waiting body takes now. Refuses the call if the budget is exceeded: its
+        client has credit for more, which cannot be taken back."""
         budget = self._budget
         if budget is None:
             return
@@ -433,35 +331,32 @@ class GrpcCall:
         budget.used += charged - self._charged
         self._charged = charged
         if waits and budget.used > budget.limit and charged >= ALWAYS_READ_BYTES:
-            self.app.abandoned(self)  # type: ignore[arg-type]  # as above
+            self.app.abandoned(self)
             self._end_with(429, grpc.RESOURCE_EXHAUSTED, "the messages of waiting calls take too much memory", b"")
 
-    # --- from the client side ---------------------------------------------------------------------------------------
+    # --- for the client side ----------------------------------------------------------------------------------------
 
     def client_data(self, data: bytes, ends: bool) -> None:
         """A further piece of the request's body."""
         self.bytes_in += len(data)
         if ends:
             self.body_complete = True
-        if self.own is not None:
-            self.own.add(data)
-            self.own.callback(self)
+        local = self.local_reply
+        if local is not None:
+            local.add(data)
+            local.callback(self)
             return
         if self._replay and data:
             if self._kept + len(data) <= self._replay or self._state < SENT or self._withheld is not None:
-                self._parts = with_piece(self._parts, data)
-                self._kept += len(data)
+                self._keep_piece(data)
             else:
                 self._replay = 0
                 self._forget_body()
         self._pass(data, ends)
-        if self._budget is not None:
-            self._settle_budget()
-        on_body = self.on_body
-        if on_body is not None:
-            self.on_body = None
-            if self._state == WAITING:
-                on_body(self)
+        self._body_continued()
+
+    def _update_backpressure(self) -> None:
+        """Does nothing: HTTP/2's credit is given for bytes that went on."""
 
     def client_trailers(self, block: Block) -> None:
         """The request ends with trailers."""
@@ -477,7 +372,7 @@ class GrpcCall:
         if upstream is None or stream is None:
             return
         withheld = self._withheld
-        if withheld is not None and (withheld or self._kept > KEPT_BYTES):
+        if withheld is not None and (withheld or self._kept > CALL_KEPT_BYTES):
             withheld.append(data)
             return
         self.sent(upstream.engine.data(stream, data, ends))
@@ -501,7 +396,7 @@ class GrpcCall:
                 upstream.engine.trailers(stream, self._trailers)
 
     def sent(self, size: int) -> None:
-        """So many body bytes have gone to the upstream: the client gets credit, for each byte once."""
+        """``size`` body bytes have gone to the upstream: the client gets credit, for each byte once."""
         self._sent_bytes += size
         more = self._sent_bytes - self._credited
         if more > 0 and self._withheld is None:
@@ -511,48 +406,19 @@ class GrpcCall:
             client.touch()
 
     def passed(self, size: int) -> None:
-        """So many bytes of the answer have gone out: the upstream gets credit, or who answers it here goes on."""
-        if self.own is not None:
-            self.own.callback(self)
+        """``size`` bytes of the answer have gone out: the upstream gets credit, or the local reply goes on."""
+        if self.local_reply is not None:
+            self.local_reply.callback(self)
         elif self._upstream is not None and self._sent is not None:
             self._upstream.engine.passed(self._sent, size)
             self._upstream.touch()
-
-    def _forget_body(self) -> None:
-        self._early = b""
-        self._parts = None
-
-    def client_gone(self) -> None:
-        """The client has cancelled the call or closed its connection: its work goes with it."""
-        if self._state == ENDED:
-            return
-        self._leave_upstream()
-        self.status = CLIENT_GONE
-        self.app.abandoned(self)  # type: ignore[arg-type]  # as above
-        self._finish(CLIENT_GONE)
-
-    def refuse(self, status: int) -> None:
-        """The rest of the request is faulty: its stream was reset."""
-        if self._state == ENDED:
-            return
-        self._leave_upstream()
-        self.truncated = self._state >= STREAMING
-        self.app.abandoned(self)  # type: ignore[arg-type]  # as above
-        self._finish(status)
-
-    def expire(self) -> None:
-        """The deadline has passed, perhaps while the answer streams."""
-        self._leave_upstream()
-        self.app.expired(self)  # type: ignore[arg-type]  # as above
-        if self._state != ENDED:
-            self.fail(DEADLINE, "the deadline passed", executed=Executed.UNKNOWN)
 
     def sweep(self, now: float) -> None:
         """Acts on the deadline."""
         if now >= self.deadline and self._state != ENDED:
             self.expire()
 
-    # --- from the upstream side -------------------------------------------------------------------------------------
+    # --- for the upstream side --------------------------------------------------------------------------------------
 
     def interim(self, block: Block) -> None:
         """A 1xx answer: 100 frees a held body; others are passed on."""
@@ -567,9 +433,9 @@ class GrpcCall:
         """The head of the answer."""
         self._state = ANSWERING
         head: AnswerHead = answer_head(block, ends)
-        extra = self.app.answering(self, head)  # type: ignore[arg-type]  # as above; the head, too, is one to them
+        extra = self.app.answering(self, head)
         if self._state != ANSWERING:
-            return  # the app answered itself
+            return  # The application answered by itself.
         if extra is None:
             self._take_back()
             return
@@ -578,27 +444,13 @@ class GrpcCall:
         client.engine.head(self._stream, head.outgoing + literals(extra) if extra else head.outgoing, ends)
         client.touch()
         if ends:
-            self._parted()
+            self._forget_upstream()
             self._finish(head.status)
             return
         self._state = STREAMING
         self.status = head.status
         if self._withheld is not None:
             self._release()
-
-    def _take_back(self) -> None:
-        """The app does not want this answer: the call waits again."""
-        self._leave_upstream()
-        self._state = WAITING
-        if not self._replay:
-            self.fail(REPLICA_BROKE, "the call cannot be sent again", executed=Executed.UNKNOWN)
-            return
-        again, self._again = self._again, None
-        if again is not None:
-            pool, extra, target, hold = again
-            self.forward(pool, extra, target=target, hold=hold)
-        if self._state < SENT:
-            self.weigh(self._client.budget)
 
     def answer_data(self, data: bytes, ends: bool) -> None:
         """A piece of the answer."""
@@ -607,7 +459,7 @@ class GrpcCall:
         size = client.engine.data(self._stream, data, ends)
         client.touch()
         if ends:
-            self._parted()
+            self._forget_upstream()
             self._finish(grpc.ended_status(self.status, None))
         elif size and upstream is not None and stream is not None:
             upstream.engine.passed(stream, size)
@@ -617,7 +469,7 @@ class GrpcCall:
         client = self._client
         client.engine.trailers(self._stream, block.outgoing)
         client.touch()
-        self._parted()
+        self._forget_upstream()
         status = block.grpc_status
         if status and block.get(OUTCOME) is not None:
             self.truncated = True
@@ -626,15 +478,15 @@ class GrpcCall:
     def upstream_reset(self, code: int, ours: bool) -> None:
         """The upstream's stream was reset, ``ours``: by us, for a fault of the upstream."""
         if ours and code == ENHANCE_YOUR_CALM:
-            self._parted()
+            self._forget_upstream()
             self.end(grpc.RESOURCE_EXHAUSTED, f"the answer's metadata is larger than {LIST_BYTES} bytes")
         elif ours:
             self.upstream_lost(f"its answer was malformed (error {code})")
         elif code == REFUSED_STREAM and self._state < STREAMING:
-            self._back_to_app(False, _REPEATABLE)
+            self._attempt_failed(False, _REPEATABLE)
         else:
             # It ends this call by a code instead of a status and lives on: an answer of its own, perhaps to nonsense.
-            self._parted()
+            self._forget_upstream()
             self._client.engine.reset(self._stream, code)
             self._client.touch()
             self._finish(_STATUS_OF_RESET.get(code, 502))
@@ -644,37 +496,20 @@ class GrpcCall:
         if self._state == ENDED:
             return
         if self._state == STREAMING:
-            self._parted()
-            told = _BROKE_OFF if self._client.is_vouched else b""
-            self._end_with(502, grpc.UNAVAILABLE, f"the upstream broke off: {why}", told)
+            self._forget_upstream()
+            outcome = _BROKE_OFF if self._client.is_gateway_peer else b""
+            self._end_with(502, grpc.UNAVAILABLE, f"the upstream broke off: {why}", outcome)
         else:
-            self._back_to_app(True, why)
+            self._attempt_failed(True, why)
 
-    def _back_to_app(self, sent: bool, why: str) -> None:
-        self._parted()
-        self._state = WAITING
-        self.holding = False
+    def _attempt_failed(self, sent: bool, why: str) -> None:
+        self._forget_upstream()
         self._withheld = None
-        self.app.upstream_failed(self, sent, why)  # type: ignore[arg-type]  # as above
-        if self._state < SENT:
-            self.weigh(self._client.budget)
+        self._return_to_app(sent, why)
 
     # --- the end ----------------------------------------------------------------------------------------------------
 
-    def _finish(self, status: int) -> None:
-        """The only exit: accounting happens here, once."""
-        if self._state == ENDED:
-            return
-        self._state = ENDED
-        if self._budget is not None:
-            self._settle_budget()
-        self.status = status
-        self.ended = monotonic()
-        self._early = b""
-        self._parts = self.own = None
-        self._stream.owner = None  # no cycle is left to the collector
-        self.app.finished(self)  # type: ignore[arg-type]  # as above
-        self.context = self.on_body = None
-
-    def __repr__(self) -> str:
-        return f"<Rpc {self.head.target!r} {_STATES[self._state]}, status {self.status}>"
+    def _finish(self, status: int, now: float | None = None) -> None:
+        if self._state != ENDED:
+            self.local_reply = self._stream.owner = None  # No cycle is left to the collector.
+            Exchange._finish(self, status, now)

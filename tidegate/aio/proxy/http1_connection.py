@@ -13,12 +13,14 @@ While an exchange runs, its own deadline, the body's idle time and the stream's 
 import asyncio
 from collections.abc import Callable
 from time import monotonic
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from tidegate.aio.loop import sockets
 from tidegate.aio.loop.small_writes import SMALL_BYTES, WRITE_BUFFER_BYTES, SmallWrites
+from tidegate.aio.proxy.contract import Answer, ListeningSide
 from tidegate.aio.proxy.exchange import SENT, BodyBudget, Exchange
 from tidegate.aio.proxy.forwarding import Forwarding
+from tidegate.aio.proxy.http1_exchange import HttpExchange, as_http
 from tidegate.aio.proxy.tunnel import Tunnel, join
 from tidegate.aio.upstream.pool import FULL_READ_BYTES, READS_PER_TURN, UpstreamConn
 from tidegate.wire.http1.events import Data, Piece
@@ -26,9 +28,6 @@ from tidegate.wire.http1.fields import Rejected
 from tidegate.wire.http1.request_head import RequestHead
 from tidegate.wire.http1.server import CHUNKED, CLOSED, LENGTH, UNTIL_CLOSE, WAIT, Event, H1Server
 from tidegate.wire.http2.frames import PREFACE
-
-if TYPE_CHECKING:
-    from tidegate.aio.proxy.server import ProxyServer
 
 LINGER_BYTES = 1 << 20
 LINGER_S = 2.0
@@ -73,9 +72,9 @@ class ServerConn(asyncio.Protocol):
     engine: H1Server
     forwarding_lines: Callable[[RequestHead], bytes]
 
-    def __init__(self, server: "ProxyServer") -> None:
+    def __init__(self, server: ListeningSide) -> None:
         self._server = server
-        self.exchange: Exchange | None = None
+        self.exchange: HttpExchange | None = None
         self.phase = _NEW
         self._first = b""
         self.deadline = 0.0
@@ -171,12 +170,16 @@ class ServerConn(asyncio.Protocol):
             server = self._server
             now = monotonic()
             self.phase = _EXCHANGE
-            self.exchange = exchange = Exchange(self, server.app, event, engine, now, now + server.response_timeout_s)
+            body, complete = engine.body, engine.body_complete
+            deadline = now + server.response_timeout_s
+            self.exchange = exchange = HttpExchange(
+                self, server.app, event, body, complete, engine.trailers, now, deadline
+            )
             self._turning = True
             server.app.start(exchange)
             self._turning = False
             if exchange._state < SENT:
-                exchange.weigh(server.budget)
+                exchange.charge_budget(server.budget)
             if self.phase != _IDLE or self._stalled:
                 return
             event = engine.next()
@@ -247,20 +250,14 @@ class ServerConn(asyncio.Protocol):
     def budget(self) -> BodyBudget:
         return self._server.budget
 
+    def carry(self, exchange: Exchange) -> None:
+        self.exchange = as_http(exchange)
+
     def date(self) -> bytes:
         return self._server.sweeper.date
 
-    def answer(
-        self,
-        status: int,
-        reason: bytes,
-        block: bytes,
-        extra: bytes,
-        length: int | None,
-        body: Piece,
-        done: bool,
-        trailers: bytes,
-    ) -> None:
+    def answer(self, answer: Answer) -> None:
+        status, reason, block, extra, length, body, done, trailers = answer
         engine = self.engine
         transport = self.transport
         if self._server.draining:
@@ -436,7 +433,10 @@ class ServerConn(asyncio.Protocol):
         """Acts on the limit of the present phase, if it has passed."""
         exchange = self.exchange
         if exchange is not None:
-            self._sweep_exchange(exchange, now)
+            if self._paused and self._peer_is_gone():
+                self.abort()
+            elif exchange.sweep(now, self._server.limits, is_paused=self._paused > 0):
+                self._refuse(Rejected(408, "the body took too long"))
         elif now < self.deadline:
             return
         elif self.phase == _HEAD or (self.phase == _NEW and self._first):
@@ -445,20 +445,6 @@ class ServerConn(asyncio.Protocol):
             self.close()
         elif self.phase == _CLOSED:
             self.transport.abort()
-
-    def _sweep_exchange(self, exchange: Exchange, now: float) -> None:
-        limits = self._server.limits
-        if self._paused and self._peer_is_gone():
-            self.abort()
-        elif not exchange.answered:
-            if now >= exchange.deadline:
-                exchange.expire()
-            elif exchange.body_due and not self._paused and now - exchange.heard > limits.body_idle_timeout_s:
-                self._refuse(Rejected(408, "the body took too long"))
-        else:
-            idle_s = now - max(exchange.heard, exchange.first_byte)
-            if idle_s > limits.stream_idle_timeout_s or now - exchange.first_byte > limits.stream_total_s:
-                exchange.truncate()
 
     def _peer_is_gone(self) -> bool:
         sock = self.transport.get_extra_info("socket")

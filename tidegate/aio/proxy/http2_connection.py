@@ -5,11 +5,13 @@ to the same names here (:class:`StreamOwner`). A connection lives as long as it 
 """
 
 import asyncio
+from collections.abc import Callable
 from time import monotonic
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
 from tidegate.aio.loop import sockets
 from tidegate.aio.loop.small_writes import WRITE_BUFFER_BYTES
+from tidegate.aio.proxy.contract import ListeningSide
 from tidegate.aio.proxy.exchange import SENT as FORWARDED
 from tidegate.aio.proxy.exchange import BodyBudget
 from tidegate.aio.proxy.forwarding import Forwarding
@@ -22,9 +24,6 @@ from tidegate.wire.http2.frames import CANCEL, NO_ERROR, PROTOCOL_ERROR
 from tidegate.wire.http2.heads import CallHead, call_head
 from tidegate.wire.http2.roles import H2Server
 from tidegate.wire.http2.streams import Stream
-
-if TYPE_CHECKING:
-    from tidegate.aio.proxy.server import ProxyServer
 
 UNREAD_BYTES: Final = 4 * WRITE_BUFFER_BYTES
 """A client that leaves so much of its answers (heads and what keeps the connection) unread is not read from, either."""
@@ -49,7 +48,7 @@ class StreamOwner(Protocol):
     def client_gone(self) -> None:
         """The client has cancelled it."""
 
-    def refuse(self, status: int) -> None:
+    def refuse(self, status: int) -> object:
         """Its stream was reset for a fault of the client."""
 
     def sweep(self, now: float) -> None:
@@ -60,7 +59,6 @@ class H2Conn(asyncio.Protocol):
     """A transport, an engine, its streams."""
 
     __slots__ = (
-        "_forwarding",
         "_has_yielded",
         "_head_due_since",
         "_idle_since",
@@ -68,16 +66,17 @@ class H2Conn(asyncio.Protocol):
         "_is_unread",
         "_phase",
         "_server",
+        "at_read_end",
         "deadline",
         "engine",
-        "gathering",
-        "is_vouched",
+        "forwarding",
+        "is_gateway_peer",
         "peer",
         "transport",
         "trusted",
     )
 
-    def __init__(self, server: "ProxyServer", transport: asyncio.Transport, peer: bytes, trusted: bool) -> None:
+    def __init__(self, server: ListeningSide, transport: asyncio.Transport, peer: bytes, trusted: bool) -> None:
         """Takes over ``transport``, whose first bytes are still to come to :meth:`data_received`."""
         self._server = server
         self.transport = transport
@@ -86,13 +85,13 @@ class H2Conn(asyncio.Protocol):
         self.engine = H2Server(server.blocks_for(trusted), server.sweeper.windows)
         if trusted and server.limits.front_door:
             self.engine.vouch()  # a load balancer that the operator names: it stands for many clients
-        self._forwarding = Forwarding(peer, server.scheme, server.limits.via, server.random, version=b"2.0")
+        self.forwarding = Forwarding(peer, server.scheme, server.limits.via, server.random, version=b"2.0")
         self._phase = _SERVING
         self._is_touched = self._is_unread = self._has_yielded = False
-        self.gathering: list[RestStream] = []
-        """Who waits for the end of this read."""
-        self.is_vouched = False
-        """It has proven that it is a gateway of the deployment."""
+        self.at_read_end: list[Callable[[], object]] = []
+        """Called at the end of the present read."""
+        self.is_gateway_peer = False
+        """The client has proven that it is a gateway of the deployment."""
         self._head_due_since = 0.0
         self._idle_since = server.sweeper.now
         self.deadline = 0.0
@@ -134,10 +133,10 @@ class H2Conn(asyncio.Protocol):
                         owner.client_gone()
                 elif kind == TRAILERS:
                     owner.client_trailers(value)
-            if self.gathering:
-                gathering, self.gathering = self.gathering, []
-                for each in gathering:
-                    each.gathered()
+            if self.at_read_end:
+                callbacks, self.at_read_end = self.at_read_end, []
+                for callback in callbacks:
+                    callback()
             if engine._out:
                 self.touch()
             if len(data) >= FULL_READ_BYTES:
@@ -171,10 +170,11 @@ class H2Conn(asyncio.Protocol):
         if head is _OTHER:
             RestStream(self, server, stream).start(block, body, ends, now)
             return
-        stream.owner = rpc = GrpcCall(self, server.app, stream, head, body, ends, now, now + server.response_timeout_s)
-        server.app.start(rpc)  # type: ignore[arg-type]  # an Rpc is an exchange to applications
-        if rpc._state < FORWARDED:
-            rpc.weigh(server.budget)
+        deadline = now + server.response_timeout_s
+        stream.owner = call = GrpcCall(self, server.app, stream, head, body, ends, now, deadline)
+        server.app.start(call)
+        if call._state < FORWARDED:
+            call.charge_budget(server.budget)
 
     def _heard(self, event: Event) -> None:
         """What concerns no stream."""
@@ -209,10 +209,10 @@ class H2Conn(asyncio.Protocol):
 
     # --- for streams ------------------------------------------------------------------------------------------------
 
-    def vouch(self) -> None:
-        """A call has proven that this is a gateway of the deployment."""
-        if not self.is_vouched:
-            self.is_vouched = True
+    def mark_as_gateway(self) -> None:
+        """A call has proven that the client is a gateway of the deployment."""
+        if not self.is_gateway_peer:
+            self.is_gateway_peer = True
             self.engine.vouch()
 
     @property
@@ -222,11 +222,7 @@ class H2Conn(asyncio.Protocol):
 
     def own_fields(self, head: CallHead) -> bytes:
         """What is added to every call: who asked, for which host, under which trace."""
-        return self._forwarding.fields(head)
-
-    @property
-    def forwarding(self) -> Forwarding:
-        return self._forwarding
+        return self.forwarding.fields(head)
 
     def touch(self) -> None:
         """Something is to be sent."""

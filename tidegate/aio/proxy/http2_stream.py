@@ -2,14 +2,15 @@
 
 import asyncio
 from time import monotonic
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final
 
+from tidegate.aio.proxy.contract import Answer, CallClient, ListeningSide
 from tidegate.aio.proxy.exchange import SENT, BodyBudget, Exchange
+from tidegate.aio.proxy.http1_exchange import HttpExchange, as_http
 from tidegate.errors import BAD_REQUEST, TOO_LARGE, error_body
 from tidegate.wire.http1.events import Data, Piece
 from tidegate.wire.http1.fields import Rejected
 from tidegate.wire.http1.request_head import RequestHead
-from tidegate.wire.http1.server import H1Server
 from tidegate.wire.http2.block_memory import Block
 from tidegate.wire.http2.frames import INTERNAL_ERROR, PROTOCOL_ERROR
 from tidegate.wire.http2.hpack import literal
@@ -17,22 +18,9 @@ from tidegate.wire.http2.streams import Stream
 from tidegate.wire.http2.to_http1 import answer_block, field_block, request_head, trailer_lines
 
 if TYPE_CHECKING:
-    from tidegate.aio.proxy.http2_connection import H2Conn
-    from tidegate.aio.proxy.server import ProxyServer
     from tidegate.aio.upstream.pool import UpstreamConn
 
 _JSON: Final = literal(b"content-type", b"application/json")
-
-
-class _Begun:
-    """What an exchange asks of the engine that read its request's head."""
-
-    __slots__ = ("body", "body_complete", "trailers")
-
-    def __init__(self, body: bytes, complete: bool) -> None:
-        self.body = body
-        self.body_complete = complete
-        self.trailers = b""
 
 
 class RestStream:
@@ -53,7 +41,7 @@ class RestStream:
         "trusted",
     )
 
-    def __init__(self, connection: "H2Conn", server: "ProxyServer", stream: Stream) -> None:
+    def __init__(self, connection: CallClient, server: ListeningSide, stream: Stream) -> None:
         self._connection = connection
         self._server = server
         self._stream = stream
@@ -64,7 +52,7 @@ class RestStream:
         """Of the body, of the read that is looked at: frames may be tiny, and each write costs more than they carry."""
         self._has_ended = False
         """The body's end is among them."""
-        self.exchange: Exchange | None = None
+        self.exchange: HttpExchange | None = None
         self.peer = connection.peer
         self.trusted = connection.trusted
 
@@ -83,12 +71,12 @@ class RestStream:
         self._received = len(body)
         if head.content_length is not None:
             self._length = head.content_length
-        source = cast(H1Server, _Begun(body, ends or self._received == self._length))
-        self.exchange = exchange = Exchange(self, server.app, head, source, now, now + server.response_timeout_s)
+        complete, deadline = ends or self._received == self._length, now + server.response_timeout_s
+        self.exchange = exchange = HttpExchange(self, server.app, head, body, complete, b"", now, deadline)
         self._credit(len(body))
         server.app.start(exchange)
         if exchange._state < SENT:
-            exchange.weigh(server.budget)
+            exchange.charge_budget(server.budget)
 
     def _answer_bad(self, bad: Rejected, method: bytes) -> None:
         body = error_body(TOO_LARGE if bad.status == TOO_LARGE.status else BAD_REQUEST, bad.why)
@@ -110,7 +98,7 @@ class RestStream:
             self._refuse(Rejected(413, "body too large"))
             return
         if not self._pieces:
-            self._connection.gathering.append(self)
+            self._connection.at_read_end.append(self.gathered)
         self._pieces.append(data)
         self._has_ended = ends or self._received == self._length
 
@@ -146,18 +134,9 @@ class RestStream:
             exchange.refuse(status)
 
     def sweep(self, now: float) -> None:
-        exchange, limits = self.exchange, self._server.limits
-        if exchange is None:
-            return
-        if not exchange.answered:
-            if now >= exchange.deadline:
-                exchange.expire()
-            elif exchange.body_due and not self._paused and now - exchange.heard > limits.body_idle_timeout_s:
-                self._refuse(Rejected(408, "the body took too long"))
-        else:
-            idle_s = now - max(exchange.heard, exchange.first_byte)
-            if idle_s > limits.stream_idle_timeout_s or now - exchange.first_byte > limits.stream_total_s:
-                exchange.truncate()
+        exchange = self.exchange
+        if exchange is not None and exchange.sweep(now, self._server.limits, is_paused=self._paused > 0):
+            self._refuse(Rejected(408, "the body took too long"))
 
     def _refuse(self, bad: Rejected) -> None:
         """The rest of the request is not wanted: answers so, if no answer has begun."""
@@ -188,20 +167,14 @@ class RestStream:
     def budget(self) -> BodyBudget:
         return self._server.budget
 
+    def carry(self, exchange: Exchange) -> None:
+        self.exchange = as_http(exchange)
+
     def date(self) -> bytes:
         return self._server.sweeper.date
 
-    def answer(
-        self,
-        status: int,
-        reason: bytes,
-        block: bytes,
-        extra: bytes,
-        length: int | None,
-        body: Piece,
-        done: bool,
-        trailers: bytes,
-    ) -> None:
+    def answer(self, answer: Answer) -> None:
+        status, _, block, extra, _, body, done, trailers = answer
         exchange = self.exchange
         is_bodyless = status in (204, 304) or (exchange is not None and exchange.head.method == b"HEAD")
         if is_bodyless:

@@ -20,6 +20,7 @@ from tidegate.wire.http1.template import Templates
 if TYPE_CHECKING:
     import ssl
 
+    from tidegate.aio.proxy.contract import Connection, FirstConnection
     from tidegate.aio.proxy.http2_connection import H2Conn
     from tidegate.wire.http2.block_memory import Blocks
 
@@ -75,7 +76,7 @@ class ProxyServer:
         self.draining = False
         self.tunnels: set[Tunnel] = set()
         self._networks = [ipaddress.ip_network(network) for network in limits.trusted_proxies if network != "unix"]
-        self._connections: set[ServerConn | H2Conn] = set()
+        self._connections: set[Connection] = set()
         self._ended = False
         self.budget = BodyBudget(limits.waiting_body_bytes)
         """What the bodies of waiting requests take; its ``used`` is a number for metrics."""
@@ -116,7 +117,7 @@ class ProxyServer:
         """Open client connections, tunnels included."""
         return len(self._connections) + len(self.tunnels)
 
-    def connections_now(self) -> "tuple[ServerConn | H2Conn, ...]":
+    def connections_now(self) -> "tuple[Connection, ...]":
         """The connections that are not tunnels, for the status page and tests."""
         return tuple(self._connections)
 
@@ -141,7 +142,7 @@ class ProxyServer:
             self._blocks[trusted] = found = Blocks(REQUEST, drops, None if self.limits.front_door else read_call_tail)
         return found
 
-    def speaks_h2(self, connection: ServerConn) -> "H2Conn":
+    def speaks_h2(self, connection: "FirstConnection") -> "H2Conn":
         """A connection turns out to be one of HTTP/2: the object in its place, which gets its bytes."""
         from tidegate.aio.proxy.http2_connection import (
             H2Conn,  # milliseconds that processes without such clients do not spend
@@ -162,7 +163,7 @@ class ProxyServer:
         address = ipaddress.ip_address(peer.decode())
         return any(address in network for network in self._networks)
 
-    def opened(self, connection: "ServerConn | H2Conn") -> None:
+    def opened(self, connection: "Connection") -> None:
         """A connection is there; one whose handshake outlived the server ends at once."""
         if self._ended:
             connection.transport.abort()
@@ -170,7 +171,7 @@ class ProxyServer:
         self._connections.add(connection)
         self._empty.clear()
 
-    def closed(self, connection: "ServerConn | H2Conn") -> None:
+    def closed(self, connection: "Connection") -> None:
         """A connection has ended or belongs to somebody else now."""
         self._connections.discard(connection)
         self.left()

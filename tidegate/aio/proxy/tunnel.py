@@ -3,13 +3,19 @@
 import asyncio
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from tidegate.aio.loop.small_writes import SMALL_BYTES, SmallWrites
 
 if TYPE_CHECKING:
-    from tidegate.aio.proxy.exchange import Exchange
     from tidegate.aio.upstream.pool import UpstreamConn
+
+
+class Tunnelled(Protocol):
+    """The exchange that a tunnel belongs to."""
+
+    def tunnel_closed(self, bytes_in: int, bytes_out: int) -> None:
+        """A side of the tunnel has gone."""
 
 
 CLOSING_S = 60.0
@@ -84,7 +90,7 @@ class Tunnel:
 
     def __init__(
         self,
-        exchange: "Exchange",
+        exchange: Tunnelled,
         client: asyncio.Transport,
         upstream: asyncio.Transport,
         idle_s: float,
@@ -95,7 +101,7 @@ class Tunnel:
     ) -> None:
         """``is_client_full``, ``is_upstream_full``: that transport's last word was ``pause_writing``; it does not say
         so again, only when there is room."""
-        self._exchange: Exchange | None = exchange
+        self._exchange: Tunnelled | None = exchange
         self._open = 2
         """Sides whose connection is not gone yet."""
         self._client = _Side(self, client, is_full=is_client_full)
@@ -171,7 +177,7 @@ class Tunnel:
 
 
 def join(
-    exchange: "Exchange",
+    exchange: Tunnelled,
     client: asyncio.Transport,
     upstream: "UpstreamConn",
     from_client: bytes,

@@ -8,20 +8,17 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from time import monotonic
-from typing import TYPE_CHECKING, Final, cast
+from typing import Final, Protocol, cast
 
 from tidegate.aio.loop.services import LoopServices
 from tidegate.aio.loop.sockets import UNIX, host_port, is_unix
 from tidegate.aio.loop.tasks import TaskOwner
-from tidegate.wire.http2.block_memory import RESPONSE, Blocks
+from tidegate.wire.http2.block_memory import RESPONSE, Block, Blocks
 from tidegate.wire.http2.events import BODY, CLOSING, FAILED, HEAD, RESET, SENT, SETTINGS, TRAILERS, Event
 from tidegate.wire.http2.frames import CANCEL
 from tidegate.wire.http2.heads import drops_internal
 from tidegate.wire.http2.roles import H2Client
 from tidegate.wire.http2.streams import Stream
-
-if TYPE_CHECKING:
-    from tidegate.aio.proxy.grpc_call import GrpcCall
 
 WRITE_BUFFER_BYTES: Final = 256 * 1024
 """Beyond it body bytes wait in the engine, and their clients get no credit."""
@@ -33,9 +30,31 @@ STUCK: Final = 4
 of some calls no further may hold up all that share a connection with them."""
 IDLE_S: Final = 60.0
 """A connection without calls is closed then. A request and GOAWAY that cross cost nothing: it is sent again."""
-
-
 NO_HTTP2: Final = "the upstream speaks no HTTP/2 on this port"
+
+
+class AnswerReader(Protocol):
+    """The owner of an upstream's stream, as its connection sees it: a ``GrpcCall``, or a :class:`Held`."""
+
+    def interim(self, block: Block) -> None: ...
+    def answer_head(self, block: Block, ends: bool) -> None: ...
+    def answer_data(self, data: bytes, ends: bool) -> None: ...
+    def answer_trailers(self, block: Block) -> None: ...
+    def sent(self, size: int) -> None: ...
+    def upstream_reset(self, code: int, ours: bool) -> None: ...
+    def upstream_lost(self, why: str) -> None: ...
+
+
+class ForwardedCall(Protocol):
+    """A gRPC call that waits for a connection (``GrpcCall`` describes the methods)."""
+
+    attempts: int
+
+    @property
+    def is_ended(self) -> bool: ...
+    def connected(self, upstream: "H2Upstream", attempt: int) -> None: ...
+    def connect_failed(self, attempt: int, why: str) -> None: ...
+    def not_understood(self, attempt: int, why: str) -> None: ...
 
 
 class H2Upstream(asyncio.Protocol):
@@ -67,7 +86,7 @@ class H2Upstream(asyncio.Protocol):
             engine = self.engine
             for event in engine.receive(data, monotonic()):
                 kind, stream, value, ends = event
-                call: GrpcCall | None = stream.owner
+                call: AnswerReader | None = stream.owner
                 if call is None:
                     self._heard(event)
                 elif kind == HEAD:
@@ -185,7 +204,7 @@ class H2Upstream(asyncio.Protocol):
 
 
 class Held:
-    """A call that nobody waits for any more and that runs on (``cancel: hold``). In the place of an ``GrpcCall``."""
+    """A call that nobody waits for any more and that runs on (``cancel: hold``). An ``AnswerReader``."""
 
     __slots__ = ("_stream", "_until", "_upstream", "on_end")
 
@@ -195,11 +214,11 @@ class Held:
         self._until = monotonic() + upstream.pool.hold_s
         self.on_end: Callable[[], None] | None = None
 
-    def answer_head(self, block: object, ends: bool) -> None:
+    def answer_head(self, block: Block, ends: bool) -> None:
         if ends:
             self._end()
 
-    def interim(self, block: object) -> None:
+    def interim(self, block: Block) -> None:
         """Nobody wants it."""
 
     def answer_data(self, data: bytes, ends: bool) -> None:
@@ -207,7 +226,7 @@ class Held:
         if ends:
             self._end()
 
-    def answer_trailers(self, block: object) -> None:
+    def answer_trailers(self, block: Block) -> None:
         self._end()
 
     def sent(self, size: int) -> None:
@@ -263,7 +282,7 @@ class H2Pool:
         """Those that take calls, or will; oldest first."""
         self._open: set[H2Upstream] = set()
         """Those, and those that only finish what they have."""
-        self.waiting: deque[tuple[GrpcCall, int]] = deque()
+        self.waiting: deque[tuple[ForwardedCall, int]] = deque()
         """Calls, with the number of their attempt, for which there is no connection or no stream yet."""
         self._is_connecting = False
         self._owner = TaskOwner(f"connect to {address}", sweeper.report)
@@ -282,7 +301,7 @@ class H2Pool:
             self._connect()
         return full
 
-    def wait(self, call: "GrpcCall") -> None:
+    def wait(self, call: ForwardedCall) -> None:
         """``call`` is sent as soon as there is a connection with room for it; its ``connected`` or ``connect_failed``
         tells."""
         self.waiting.append((call, call.attempts))

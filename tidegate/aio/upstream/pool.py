@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 from tidegate.aio.loop.services import LoopServices
 from tidegate.aio.loop.small_writes import SMALL_BYTES, WRITE_BUFFER_BYTES, SmallWrites
@@ -10,18 +10,36 @@ from tidegate.aio.loop.sockets import UNIX, host_port, is_readable, is_unix
 from tidegate.aio.loop.splice import GLIMPSED_BYTES, LEAST_BYTES, MOST_BYTES, Glimpse
 from tidegate.aio.loop.tasks import TaskOwner
 from tidegate.wire.http1.client import CHUNKED, LENGTH, Event, H1Client
-from tidegate.wire.http1.events import Data
+from tidegate.wire.http1.events import Data, Piece
+from tidegate.wire.http1.request_head import RequestHead
 from tidegate.wire.http1.response_cache import ResponseHeads
 from tidegate.wire.http1.response_head import ResponseHead
 
 if TYPE_CHECKING:
-    from tidegate.aio.proxy.exchange import Exchange
     from tidegate.aio.upstream.http2 import H2Pool, H2Upstream
 
 FULL_READ_BYTES = 128 * 1024
 """A read of so much: more is waiting. uvloop would read the same socket up to 32 times before it looks at another."""
 READS_PER_TURN = 4
 """Full reads of one connection in one turn of the loop; a chunked body is decoded, there it is one."""
+
+
+class Forwarded(Protocol):
+    """An exchange as the connection that carries it sees it (``HttpExchange`` describes the methods)."""
+
+    head: RequestHead
+    attempts: int
+
+    def connected(self, upstream: "UpstreamConn", attempt: int) -> bool: ...
+    def connect_failed(self, attempt: int, why: str) -> None: ...
+    def interim(self, head: ResponseHead) -> None: ...
+    def response(self, head: ResponseHead, body: Piece, complete: bool, trailers: bytes) -> None: ...
+    def response_data(self, event: Data, now: float) -> None: ...
+    def sink(self) -> int | None: ...
+    def response_passed(self, size: int, done: bool, now: float) -> None: ...
+    def tunnelled(self, head: ResponseHead, upstream: "UpstreamConn") -> None: ...
+    def upstream_slow(self, slow: bool) -> None: ...
+    def upstream_lost(self, why: str) -> None: ...
 
 
 class UpstreamConn(asyncio.Protocol):
@@ -50,7 +68,7 @@ class UpstreamConn(asyncio.Protocol):
     def __init__(self, pool: "UpstreamPool") -> None:
         self.pool = pool
         self.engine = H1Client(pool.heads)
-        self.exchange: Exchange | None = None
+        self.exchange: Forwarded | None = None
         self.idle_since = 0.0
         self.request_complete = False
         """Whether all of the present request was written."""
@@ -99,7 +117,7 @@ class UpstreamConn(asyncio.Protocol):
             self.pool.report("upstream connection", error)
             self._lost("internal error")
 
-    def _splice(self, exchange: "Exchange") -> None:
+    def _splice(self, exchange: Forwarded) -> None:
         """Passes on what else has come of a long body, where the client's socket takes it as it is.
 
         Whether anything stands behind the last byte is asked of the socket: after a read it would be seen.
@@ -180,7 +198,7 @@ class UpstreamConn(asyncio.Protocol):
                 self._lost(event.why)
             return
 
-    def _switch(self, exchange: "Exchange", head: ResponseHead) -> None:
+    def _switch(self, exchange: Forwarded, head: ResponseHead) -> None:
         if exchange.head.upgrade is None or head.upgrade != exchange.head.upgrade:
             self._lost("the upstream switched protocols without being asked")
         else:
@@ -387,11 +405,11 @@ class UpstreamPool:
         upstream.idle_since = self.sweeper.now
         self.idle.append(upstream)
 
-    def connect(self, exchange: "Exchange") -> None:
+    def connect(self, exchange: Forwarded) -> None:
         """Opens a connection for ``exchange``."""
         self._owner.spawn(self._connect(exchange, exchange.attempts), name="connect")
 
-    async def _connect(self, exchange: "Exchange", attempt: int) -> None:
+    async def _connect(self, exchange: Forwarded, attempt: int) -> None:
         try:
             async with asyncio.timeout(self._connect_timeout_s):
                 upstream = await self._open_connection()

@@ -4,7 +4,7 @@ import math
 import re
 
 from tidegate.headers import BATCH_SIZE, INTERNAL_PREFIX
-from tidegate.wire.http1.request_head import RequestHead
+from tidegate.wire.message_heads import AnyRequestHead
 
 SEARCHED_BYTES = 4096
 """Searched bytes: the shape is near the front of a V2 request, and the tensor's data follows it."""
@@ -36,7 +36,7 @@ class BatchSizer:
         self._overhead_bytes = overhead_bytes
         self._max_batch = max_batch
 
-    def of(self, head: RequestHead, body: bytes) -> int:
+    def of(self, head: AnyRequestHead, body: bytes) -> int:
         """Returns the inferences of a request; ``body`` is the beginning of its body."""
         if head.plain and self._is_ours:  # The same result in one step, for most requests.
             match = _shape(body, 0, SEARCHED_BYTES) if body else None
@@ -51,7 +51,7 @@ class BatchSizer:
 
 
 def batch_size(
-    head: RequestHead,
+    head: AnyRequestHead,
     body: bytes,
     *,
     header: bytes = BATCH_SIZE,
@@ -64,7 +64,7 @@ def batch_size(
 
 
 def _count(
-    head: RequestHead, body: bytes, header: bytes, per_item: float | None, overhead_bytes: float, limit: int
+    head: AnyRequestHead, body: bytes, header: bytes, per_item: float | None, overhead_bytes: float, limit: int
 ) -> int:
     count = stated_batch(head, body, header)
     if not count:
@@ -79,7 +79,7 @@ def estimated_batch(length: int, per_item: float, overhead_bytes: float, limit: 
     return max(1, min(limit, math.floor((length - overhead_bytes) / per_item + 0.5)))
 
 
-def stated_batch(head: RequestHead, body: bytes, header: bytes = BATCH_SIZE) -> int:
+def stated_batch(head: AnyRequestHead, body: bytes, header: bytes = BATCH_SIZE) -> int:
     """Returns the batch that the request itself states, in its header or its first V2 shape; 0 without one."""
     value = head.get(header)
     count = _positive(value) if value is not None else 0

@@ -6,9 +6,9 @@ import pytest
 
 from tests.support.http.backend import read_answer, read_request
 from tests.support.http.loopback import LOOPS, Relay, RelayApp, play, until
-from tidegate.aio.proxy.detached import hand_over, second_copy
+from tidegate.aio.proxy.detached import second_copy, swap_clients
 from tidegate.aio.proxy.exchange import Exchange
-from tidegate.wire.http1.response_head import ResponseHead
+from tidegate.wire.message_heads import AnyResponseHead
 
 pytestmark = [pytest.mark.live, pytest.mark.parametrize("loop", sorted(LOOPS))]
 
@@ -36,11 +36,11 @@ class TwiceApp(RelayApp):
             self.running += 1
             self.copy.forward(self.pool)
 
-    def answering(self, ex: Exchange, head: ResponseHead) -> bytes | None:
+    def answering(self, ex: Exchange, head: AnyResponseHead) -> bytes | None:
         first, copy = self.first, self.copy
         if first is not None and copy is not None:
             if ex is copy:
-                hand_over(first, copy)
+                swap_clients(first, copy)
             else:
                 copy.client_gone()
             self.first = self.copy = None

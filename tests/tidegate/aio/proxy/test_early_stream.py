@@ -43,14 +43,14 @@ def begun(name: bytes = b"") -> tuple[EarlyEventStream, Client]:
 
 def answer(early: EarlyEventStream, status: int, kind: bytes, body: bytes, *, done: bool, extra: bytes = b"") -> None:
     block = b"\r\ncontent-type: %b\r\ndate: now\r\n" % kind
-    early.answer(status, b"OK", block, extra, None, body, done, b"")
+    early.answer((status, b"OK", block, extra, None, body, done, b""))
 
 
 def test_a_stream_follows_the_comments_and_nothing_is_put_between_its_bytes() -> None:
     early, client = begun()
-    early.beat(b"starting, 1 s")
+    early.send_comment(b"starting, 1 s")
     answer(early, 200, b"text/event-stream", b"data: 1\n", done=False, extra=TIMING)
-    early.beat(b"late")
+    early.send_comment(b"late")
     early.more(b"\ndata: 2\n\n", False, b"", b"framed")
     early.more(b"", True, b"")
     assert client.body == b": starting, 1 s\n\n: wait;dur=1.0, cold-load;dur=9.0\n\ndata: 1\n\ndata: 2\n\n"
@@ -77,7 +77,7 @@ def test_an_answer_that_is_no_stream_becomes_one_event() -> None:
 @pytest.mark.parametrize(("status", "told"), [(200, b""), (204, b""), (302, FAILURE), (400, FAILURE), (503, FAILURE)])
 def test_an_answer_without_a_body_is_no_empty_event(status: int, told: bytes) -> None:
     early, client = begun(b"error")
-    early.answer(status, b"", b"\r\nlocation: /x\r\n", b"", 0, b"", True, b"")
+    early.answer((status, b"", b"\r\nlocation: /x\r\n", b"", 0, b"", True, b""))
     assert (client.body, client.is_done) == (b"event: error\ndata: %b\n\n" % told if told else b"", True)
 
 
@@ -106,15 +106,14 @@ def test_texts_are_events(kind: bytes) -> None:
 def test_a_stream_may_say_that_it_is_not_compressed() -> None:
     early, client = begun()
     block = b"\r\nContent-Type: text/event-stream\r\nContent-Encoding: identity\r\n"
-    early.answer(200, b"OK", block, b"", None, b"data: 1\n\n", True, b"")
+    early.answer((200, b"OK", block, b"", None, b"data: 1\n\n", True, b""))
     assert client.body == b"data: 1\n\n"
 
 
 def test_a_compressed_stream_cannot_be_read_and_is_told_so() -> None:
     early, client = begun()
-    early.answer(
-        200, b"OK", b"\r\ncontent-type: text/event-stream\r\ncontent-encoding: gzip\r\n", b"", None, b"\x1f", False, b""
-    )
+    block = b"\r\ncontent-type: text/event-stream\r\ncontent-encoding: gzip\r\n"
+    early.answer((200, b"OK", block, b"", None, b"\x1f", False, b""))
     early.more(b"\x8b", True, b"")
     assert (client.body, client.is_done) == (b"data: %b\n\n" % FAILURE, True)
 
@@ -187,7 +186,7 @@ def test_the_clients_connection_lives_on(loop: str, pieces: list[bytes], told: b
         await until(lambda: len(app.waiting) == 1)
         ex = app.waiting[0]
         early = begin_stream(ex, b"x-request-id: 7\r\n", b"", FAILURE)
-        early.beat(b"starting")
+        early.send_comment(b"starting")
         assert relay.pool is not None
         ex.forward(relay.pool)
         head, body = await read_answer(reader)

@@ -5,11 +5,14 @@ from typing import Any, cast
 
 import pytest
 
-from tidegate.aio.proxy.exchange import BODY_KEPT, BUDGET_SPENT, KEPT_BYTES, BodyBudget, Exchange
+from tidegate.aio.proxy.contract import Answer
+from tidegate.aio.proxy.exchange import KEPT_BYTES, BodyBudget, Exchange
+from tidegate.aio.proxy.http1_exchange import BODY_KEPT, BUDGET_SPENT, HttpExchange
 from tidegate.wire.http1.events import Data
 from tidegate.wire.http1.request_head import HeadRules
 from tidegate.wire.http1.response_head import ResponseHead, parse_response
 from tidegate.wire.http1.server import H1Server
+from tidegate.wire.message_heads import AnyResponseHead
 
 MIB = 1 << 20
 
@@ -30,8 +33,8 @@ class Client:
     def resume(self, why: int) -> None:
         self.paused &= ~why
 
-    def answer(self, status: int, *_: object) -> None:
-        self.answers.append(status)
+    def answer(self, answer: Answer) -> None:
+        self.answers.append(answer[0])
 
     def forwarding_lines(self, head: object) -> bytes:
         return b""
@@ -84,7 +87,7 @@ class App:
         self.next: Wire | None = None
         """Where a request that comes back goes; None: it waits."""
 
-    def answering(self, ex: Exchange, head: ResponseHead) -> bytes | None:
+    def answering(self, ex: Exchange, head: AnyResponseHead) -> bytes | None:
         self.upstream_failed(ex)
         return None if self.takes_back else b""
 
@@ -99,24 +102,25 @@ class App:
         self.counted.append(ex.status)
 
 
-def begun(length: int, body: bytes = b"") -> tuple[Exchange, Client, App]:
+def begun(length: int, body: bytes = b"") -> tuple[HttpExchange, Client, App]:
     engine = H1Server(HeadRules(), 1 << 30)
     head = engine.receive(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n%b" % (length, body))
     client, app = Client(), App()
-    return Exchange(cast(Any, client), cast(Any, app), cast(Any, head), engine, 1.0, 2.0), client, app
+    parts = engine.body, engine.body_complete, engine.trailers
+    return HttpExchange(cast(Any, client), cast(Any, app), cast(Any, head), *parts, 1.0, 2.0), client, app
 
 
 def test_who_gathers_is_read_up_to_what_it_asked_for_and_then_as_usual() -> None:
     ex, client, _ = begun(4 * MIB)
-    ex.gather(MIB)
+    ex.read_ahead(MIB)
     for _ in range(15):
         ex.client_data(Data(b"x" * 65536, False), 1.0)
     assert (client.paused, len(ex.body)) == (0, 15 * 65536)
     ex.client_data(Data(b"x" * 65536, False), 1.0)
     assert client.paused == BODY_KEPT
-    ex.gather(2 * MIB)
+    ex.read_ahead(2 * MIB)
     assert client.paused == 0
-    ex.gather()
+    ex.read_ahead()
     assert client.paused == BODY_KEPT, "it waits for a slot now, and more than 256 KB are there"
     wire = Wire()
     ex.forward(cast(Any, wire))
@@ -147,12 +151,12 @@ def test_a_body_in_small_pieces_takes_no_more_than_a_body() -> None:
 def test_a_spent_budget_does_not_stop_who_gathers_but_tells_him() -> None:
     ex, client, _ = begun(4 * MIB, b"x" * 65536)
     budget = BodyBudget(100_000)
-    ex.gather(MIB)
-    ex.weigh(budget)
+    ex.read_ahead(MIB)
+    ex.charge_budget(budget)
     assert (ex.is_over_budget, client.paused) == (False, 0)
     ex.client_data(Data(b"x" * 65536, False), 1.0)
     assert (ex.is_over_budget, client.paused) == (True, 0)
-    ex.gather()
+    ex.read_ahead()
     assert client.paused == BUDGET_SPENT
     ex.respond(429)
     assert (budget.used, client.answers) == (0, [429])
@@ -161,8 +165,8 @@ def test_a_spent_budget_does_not_stop_who_gathers_but_tells_him() -> None:
 def test_what_is_discarded_is_read_and_kept_nowhere() -> None:
     ex, client, _ = begun(4 * MIB, b"x" * 65536)
     budget = BodyBudget(100_000)
-    ex.gather(MIB)
-    ex.weigh(budget)
+    ex.read_ahead(MIB)
+    ex.charge_budget(budget)
     ex.client_data(Data(b"x" * MIB, False), 1.0)
     assert client.paused == BODY_KEPT
     ex.discard()
@@ -177,10 +181,10 @@ def test_what_is_discarded_is_read_and_kept_nowhere() -> None:
 def test_a_large_body_counts_until_it_is_not_kept_any_more() -> None:
     ex, _, _ = begun(MIB, b"x" * 65536)
     budget = BodyBudget(100_000)
-    ex.gather(2 * MIB)
-    ex.weigh(budget)
+    ex.read_ahead(2 * MIB)
+    ex.charge_budget(budget)
     ex.client_data(Data(b"x" * (MIB - 65536), True), 1.0)
-    ex.gather()
+    ex.read_ahead()
     ex.forward(cast(Any, Wire()))
     assert (budget.used, ex.replayable, len(ex.body)) == (MIB, True, MIB), "its replica may give it back"
     answer = parse_response(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n", 0)
@@ -189,14 +193,14 @@ def test_a_large_body_counts_until_it_is_not_kept_any_more() -> None:
     assert (budget.used, ex.body) == (0, b""), "its stream may last for an hour"
 
     small, _, _ = begun(9, b"123456789")
-    small.weigh(budget)
+    small.charge_budget(budget)
     small.forward(cast(Any, Wire()))
     assert budget.used == 0
 
 
 @pytest.mark.parametrize("how", ["taken back", "lost"])
 def test_a_body_that_waits_again_counts_although_it_was_sent_at_once(how: str) -> None:
-    def back(ex: Exchange) -> None:
+    def back(ex: HttpExchange) -> None:
         if how == "lost":
             ex.upstream_lost("reset")
         else:

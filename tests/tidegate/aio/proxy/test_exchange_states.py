@@ -8,17 +8,27 @@ from typing import Any, cast
 import pytest
 
 from tidegate.aio.loop.outbox import Outbox
-from tidegate.aio.proxy import exchange as module
-from tidegate.aio.proxy.exchange import ANSWERING, CONNECTING, ENDED, SENT, STREAMING, WAITING, BodyBudget, Exchange
+from tidegate.aio.proxy.exchange import (
+    ANSWERING,
+    CONNECTING,
+    ENDED,
+    NEXT_STATES,
+    SENT,
+    STATES,
+    STREAMING,
+    WAITING,
+    BodyBudget,
+)
+from tidegate.aio.proxy.http1_exchange import HttpExchange
 from tidegate.aio.upstream.pool import UpstreamConn, UpstreamPool
 from tidegate.errors import QUEUE_FULL
 from tidegate.wire.http1.events import Data
 from tidegate.wire.http1.request_head import HeadRules
 from tidegate.wire.http1.response_head import ResponseHead, parse_response
 from tidegate.wire.http1.server import H1Server
+from tidegate.wire.message_heads import AnyResponseHead
 
 PAGE = Path(__file__).resolve().parents[4] / "docs" / "inside" / "data-plane.md"
-STATES = ("WAITING", "CONNECTING", "SENT", "ANSWERING", "STREAMING", "ENDED")
 NOTHING, FAULT = "-", "error"
 
 
@@ -59,7 +69,7 @@ class Pool:
     def take(self) -> "Upstream | None":
         return self.upstream
 
-    def connect(self, ex: Exchange) -> None:
+    def connect(self, ex: HttpExchange) -> None:
         """It takes as long as it takes."""
 
 
@@ -68,7 +78,7 @@ class Upstream:
 
     def __init__(self, pool: Pool) -> None:
         self.pool, self.transport, self.engine = pool, Wire(), self
-        self.exchange: Exchange | None = None
+        self.exchange: HttpExchange | None = None
         self.request_complete = self.dead = False
 
     def __getattr__(self, name: str) -> Callable[..., None]:
@@ -79,14 +89,14 @@ class App:
     """Lets everything happen; ``during`` runs while an answer's head is shown."""
 
     def __init__(self) -> None:
-        self.during: Callable[[Exchange], None] | None = None
+        self.during: Callable[[HttpExchange], None] | None = None
         self.takes_back = False
         self.counted: list[int] = []
 
-    def finished(self, ex: Exchange) -> None:
+    def finished(self, ex: HttpExchange) -> None:
         self.counted.append(ex.status)
 
-    def answering(self, ex: Exchange, head: ResponseHead) -> bytes | None:
+    def answering(self, ex: HttpExchange, head: AnyResponseHead) -> bytes | None:
         if self.during is not None:
             self.during(ex)
         return None if self.takes_back else b""
@@ -95,25 +105,25 @@ class App:
         return lambda *_: None
 
 
-def answer(ex: Exchange, *, whole: bool = True) -> None:
+def answer(ex: HttpExchange, *, whole: bool = True) -> None:
     head = parse_response(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n", 0)
     assert type(head) is ResponseHead
     ex.response(head, b"ok" if whole else b"", whole, b"")
 
 
-def made() -> tuple[Exchange, App]:
+def made() -> tuple[HttpExchange, App]:
     engine = H1Server(HeadRules(upgrades=frozenset({b"websocket"})), 1 << 20)
     text = b"GET / HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n"
     head = engine.receive(text)
     app = App()
-    return Exchange(cast(Any, Client()), cast(Any, app), cast(Any, head), engine, 1.0, 2.0), app
+    return HttpExchange(cast(Any, Client()), cast(Any, app), cast(Any, head), b"", True, b"", 1.0, 2.0), app
 
 
-def forward(ex: Exchange, *, idle: bool) -> None:
+def forward(ex: HttpExchange, *, idle: bool) -> None:
     ex.forward(cast(UpstreamPool, Pool(idle=idle)))
 
 
-def bring(state: int) -> tuple[Exchange, App]:
+def bring(state: int) -> tuple[HttpExchange, App]:
     """An exchange in ``state``; ANSWERING exists only while the application is asked: see ``drive``."""
     ex, app = made()
     if state == CONNECTING:
@@ -127,7 +137,7 @@ def bring(state: int) -> tuple[Exchange, App]:
     return ex, app
 
 
-EVENTS: dict[str, Callable[[Exchange, App], object]] = {
+EVENTS: dict[str, Callable[[HttpExchange, App], object]] = {
     "forward, a connection is idle": lambda ex, app: forward(ex, idle=True),
     "forward, none is idle": lambda ex, app: forward(ex, idle=False),
     "respond": lambda ex, app: ex.respond(200),
@@ -159,12 +169,12 @@ EVENTS: dict[str, Callable[[Exchange, App], object]] = {
 ``answered``, so where such an event cannot come nothing is called."""
 
 
-def _taken_back(ex: Exchange, app: App) -> None:
+def _taken_back(ex: HttpExchange, app: App) -> None:
     app.takes_back = True
     answer(ex)
 
 
-def _switched(ex: Exchange) -> None:
+def _switched(ex: HttpExchange) -> None:
     head = parse_response(b"HTTP/1.1 101 S\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n", 0)
     ex.tunnelled(cast(ResponseHead, head), cast(UpstreamConn, ex._upstream))
 
@@ -184,11 +194,11 @@ def drive(state: int, event: str) -> str:
     return NOTHING if ex._state == state else STATES[ex._state]
 
 
-def _drive_answering(act: Callable[[Exchange, App], object]) -> str:
+def _drive_answering(act: Callable[[HttpExchange, App], object]) -> str:
     ex, app = bring(SENT)
     found: list[str] = []
 
-    def during(asked: Exchange) -> None:
+    def during(asked: HttpExchange) -> None:
         assert asked._state == ANSWERING
         try:
             act(asked, app)
@@ -239,5 +249,20 @@ def test_whatever_happens_it_is_counted_once(state: int) -> None:
     asyncio.run(main())
 
 
-def test_the_names_are_those_of_the_code() -> None:
-    assert module._STATES == STATES
+def test_every_transition_of_the_table_happens_and_no_other() -> None:
+    """``NEXT_STATES`` is the page's table without its events. A call that is answered here goes from WAITING to
+    STREAMING by itself (``test_grpc_call``); of one in ANSWERING that is forwarded again the last step is seen here."""
+
+    async def main() -> set[tuple[int, int]]:
+        return {
+            (state, STATES.index(cell))
+            for state in NEXT_STATES
+            for event in EVENTS
+            if (cell := drive(state, event)) not in (NOTHING, FAULT)
+        }
+
+    again = {(ANSWERING, CONNECTING), (ANSWERING, SENT)}
+    answered_here = {(WAITING, STREAMING)}
+    through_answering = {(SENT, ANSWERING), (ANSWERING, STREAMING)}
+    legal = {(state, following) for state, all_following in NEXT_STATES.items() for following in all_following}
+    assert asyncio.run(main()) - again == legal - answered_here - through_answering

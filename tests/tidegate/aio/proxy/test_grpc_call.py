@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.http.loopback import RelayApp
 from tests.support.worlds.h2_world import ANSWER, CALL, MESSAGE, HoldingApp, World, block, status
-from tidegate.aio.proxy.grpc_call import KEPT_BYTES, GrpcCall
+from tidegate.aio.proxy.grpc_call import CALL_KEPT_BYTES, GrpcCall
 from tidegate.aio.proxy.server import Limits
 from tidegate.errors import QUEUE_FULL
 from tidegate.wire.http2 import frames as wire
@@ -324,7 +324,7 @@ def test_a_gateway_is_told_that_the_trailers_are_none_of_the_servers(made: Calla
     app = HoldingApp()
     world = made(app=app)
     stream = world.call()
-    app.waiting[0].vouch()
+    app.waiting[0].mark_as_gateway()
     app.waiting[0].forward(world.pool)
     world.go()
     world.upstream.engine.head(world.upstream.calls[0], block(*ANSWER), False)
@@ -545,11 +545,11 @@ def test_a_held_body_flows_when_the_upstream_says_so(made: Callable[..., World])
     app.waiting[0].forward(world.pool, hold=True)
     world.go()
     assert world.upstream.heads[0].get(b"expect") == b"100-continue"
-    size = 2 * KEPT_BYTES
+    size = 2 * CALL_KEPT_BYTES
     for _ in range(size >> 10):
         world.client.data(stream, b"b" * 1024, False)
         world.go()
-    assert len(world.upstream.bodies[1]) <= KEPT_BYTES
+    assert len(world.upstream.bodies[1]) <= CALL_KEPT_BYTES
     assert app.waiting[0].replayable
     world.upstream.engine.interim(world.upstream.calls[0], block((b":status", b"100")))
     world.client.data(stream, b"", True)

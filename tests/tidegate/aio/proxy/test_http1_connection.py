@@ -10,8 +10,8 @@ import pytest
 from tests.support.http.loopback import RelayApp
 from tidegate.aio.loop.services import LoopServices
 from tidegate.aio.loop.small_writes import SMALL_WRITES, WRITE_BUFFER_BYTES
-from tidegate.aio.proxy.exchange import Exchange
 from tidegate.aio.proxy.http1_connection import _IDLE, FAREWELL_S, ServerConn
+from tidegate.aio.proxy.http1_exchange import HttpExchange
 from tidegate.aio.proxy.server import Limits, ProxyServer
 from tidegate.aio.proxy.tunnel import CLOSING_S, Tunnel
 from tidegate.aio.upstream.pool import FULL_READ_BYTES, READS_PER_TURN, UpstreamConn, UpstreamPool
@@ -289,7 +289,7 @@ def test_a_tunnel_whose_other_side_does_not_read_its_end_is_cut_off() -> None:
         closed: list[Tunnel] = []
         stage.client.data_received(GET)
         exchange = stage.client.exchange
-        assert isinstance(exchange, Exchange)
+        assert isinstance(exchange, HttpExchange)
         client, upstream = Wire(), Wire()
         tunnel = Tunnel(exchange, client, upstream, 7200.0, closed.append)
         tunnel.lost()  # The upstream's connection is gone.
@@ -377,7 +377,7 @@ def test_a_tunnel_closes_each_side_once() -> None:
     async def scene(stage: Stage) -> None:
         stage.client.data_received(GET)
         exchange = stage.client.exchange
-        assert isinstance(exchange, Exchange)
+        assert isinstance(exchange, HttpExchange)
         client, upstream = Once(), Once()
         tunnel = Tunnel(exchange, client, upstream, 7200.0, lambda _: None)
         tunnel.close()
@@ -398,7 +398,7 @@ def test_the_side_of_a_tunnel_that_is_left_is_cut_off_where_the_other_one_is_gon
     async def scene(stage: Stage) -> None:
         stage.client.data_received(GET)
         exchange = stage.client.exchange
-        assert isinstance(exchange, Exchange)
+        assert isinstance(exchange, HttpExchange)
         client, upstream = Gone(), Wire()
         tunnel = Tunnel(exchange, client, upstream, 7200.0, lambda _: None)
         tunnel._client.connection_lost(None)
@@ -464,7 +464,7 @@ def test_small_pieces_in_a_tunnel_count_by_their_number() -> None:
     async def scene(stage: Stage) -> None:
         stage.client.data_received(GET)
         exchange = stage.client.exchange
-        assert isinstance(exchange, Exchange)
+        assert isinstance(exchange, HttpExchange)
         client, upstream = Wire(), Stuck()
         tunnel = Tunnel(exchange, client, upstream, 7200.0, lambda _: None)
         for _ in range(10 * SMALL_WRITES):

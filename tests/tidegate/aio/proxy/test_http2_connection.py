@@ -273,7 +273,7 @@ def test_an_error_of_ours_ends_the_connection_and_is_told(world: World) -> None:
 def test_a_gateway_that_has_proven_itself_may_cancel_for_all_of_its_clients(world: World) -> None:
     world.call()
     (stream,) = connection(world).engine.streams.values()
-    stream.owner.vouch()
+    stream.owner.mark_as_gateway()
     for _ in range(2 * int(RESET_BURST)):
         cancelled = world.client.request(block(*CALL), False, None)
         world.client.reset(cancelled, wire.CANCEL)

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from tests.support.worlds.h2_world import Wire, World, block
+from tidegate.aio.proxy.http1_exchange import HttpExchange
 from tidegate.aio.proxy.limits import Limits
 from tidegate.aio.upstream.pool import UpstreamConn
 from tidegate.wire.http2 import frames as wire
@@ -56,6 +57,13 @@ def begin(world: World, *fields: tuple[bytes, bytes]) -> tuple[Stream, Upstream]
     return stream, upstream
 
 
+def exchange_of(upstream: Upstream) -> HttpExchange:
+    """The exchange that the connection carries."""
+    exchange = upstream.ours.exchange
+    assert isinstance(exchange, HttpExchange)
+    return exchange
+
+
 def tiny(*streams: Stream, count: int = 1000) -> bytes:
     """Frames of two bytes, of each stream in turn."""
     return b"".join(
@@ -76,7 +84,7 @@ def test_tiny_frames_of_one_read_go_on_as_one_write_of_each_stream(world: World)
     world.feed(tiny(announced, chunked))
     assert first.writes == [TEXT] * 2
     assert len(second.writes) == 2
-    assert [one.body_complete for one in (first.ours.exchange, second.ours.exchange) if one] == [True, False]
+    assert [exchange_of(one).body_complete for one in (first, second)] == [True, False]
 
 
 def test_the_end_of_a_body_comes_behind_what_came_with_it(world: World) -> None:
@@ -85,8 +93,7 @@ def test_the_end_of_a_body_comes_behind_what_came_with_it(world: World) -> None:
     end = wire.headers(stream.number, trailers, wire.END_STREAM, 16384)
     world.feed(tiny(stream) + end)
     assert b"".join(upstream.writes) == b"7d0\r\n%b\r\n0\r\nx-sum: 1\r\n\r\n" % TEXT
-    exchange = upstream.ours.exchange
-    assert exchange is not None
+    exchange = exchange_of(upstream)
     assert (exchange.body_complete, exchange.bytes_in) == (True, len(TEXT))
 
 

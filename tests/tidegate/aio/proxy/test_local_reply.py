@@ -1,7 +1,7 @@
 """Messages of a call that a process answers by itself."""
 
 from tests.support.http2.grpc_client import framed
-from tidegate.aio.proxy.local_reply import OWN_BYTES, LocalReply
+from tidegate.aio.proxy.grpc_call import LOCAL_BYTES, LocalReply
 
 
 def own(body: bytes) -> LocalReply:
@@ -21,7 +21,7 @@ def test_a_message_that_would_never_be_whole_is_told() -> None:
     one = own(b"\0" + (1 << 30).to_bytes(4, "big") + b"x")
     assert one.take() is None
     assert one.is_too_large
-    whole = own(framed(bytes(OWN_BYTES)))
-    assert whole.take() == (False, bytes(OWN_BYTES))
+    whole = own(framed(bytes(LOCAL_BYTES)))
+    assert whole.take() == (False, bytes(LOCAL_BYTES))
     assert not whole.is_too_large
-    assert own(framed(bytes(OWN_BYTES + 1))).take() is None
+    assert own(framed(bytes(LOCAL_BYTES + 1))).take() is None

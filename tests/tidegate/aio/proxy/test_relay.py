@@ -12,11 +12,12 @@ from tests.support.http.loopback import LOOPS, Relay, RelayApp, play, run_on, st
 from tidegate.aio.loop import sockets
 from tidegate.aio.loop.services import LoopServices
 from tidegate.aio.proxy.exchange import Exchange
+from tidegate.aio.proxy.http1_exchange import as_http
 from tidegate.aio.proxy.server import Limits, ServerConn, serve_proxy
 from tidegate.aio.proxy.tunnel import Tunnel
 from tidegate.aio.upstream.pool import UpstreamPool
 from tidegate.errors import QUEUE_FULL
-from tidegate.wire.http1.response_head import ResponseHead
+from tidegate.wire.message_heads import AnyResponseHead
 
 pytestmark = [pytest.mark.live, pytest.mark.parametrize("loop", sorted(LOOPS))]
 
@@ -431,7 +432,7 @@ def test_a_refused_connection_is_told_to_the_app_and_may_go_elsewhere(loop: str)
 
 def test_an_answer_that_is_taken_back_is_asked_for_again(loop: str) -> None:
     class TakingBack(RelayApp):
-        def answering(self, ex: Exchange, head: ResponseHead) -> bytes | None:
+        def answering(self, ex: Exchange, head: AnyResponseHead) -> bytes | None:
             if head.status == 409:
                 assert ex.replayable
                 assert self.pool is not None
@@ -453,7 +454,7 @@ def test_an_answer_that_is_taken_back_is_asked_for_again(loop: str) -> None:
 
 def test_a_waiting_request_can_be_forwarded_after_its_answer_was_taken_back(loop: str) -> None:
     class Patient(RelayApp):
-        def answering(self, ex: Exchange, head: ResponseHead) -> bytes | None:
+        def answering(self, ex: Exchange, head: AnyResponseHead) -> bytes | None:
             if head.status == 409:
                 again.append(ex)
                 return None
@@ -562,8 +563,8 @@ def test_a_connection_that_was_paused_for_a_slow_reader_serves_the_next_request(
     """The client's buffer fills with the last piece of an answer: who takes the connection next must find it read."""
 
     class Full(RelayApp):
-        def answering(self, ex: Exchange, head: ResponseHead) -> bytes | None:
-            ex.pause_upstream()
+        def answering(self, ex: Exchange, head: AnyResponseHead) -> bytes | None:
+            as_http(ex).pause_upstream()
             return super().answering(ex, head)
 
     async def scene(relay: Relay) -> None:

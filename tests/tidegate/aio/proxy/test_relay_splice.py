@@ -11,10 +11,10 @@ from tests.support.http.backend import OK, Script, ScriptedBackend, answering, r
 from tests.support.http.loopback import LOOPS, Relay, RelayApp, play, run_on, start_relay, until
 from tests.support.live.certificates import contexts, make_certificate
 from tidegate.aio.loop.splice import IS_THERE, Splicer
+from tidegate.aio.proxy.detached import tap_response
 from tidegate.aio.proxy.exchange import Exchange
 from tidegate.aio.proxy.server import Limits
-from tidegate.aio.proxy.tapped import overhear
-from tidegate.wire.http1.response_head import ResponseHead
+from tidegate.wire.message_heads import AnyResponseHead
 
 pytestmark = [
     pytest.mark.live,
@@ -301,8 +301,8 @@ def test_who_listens_hears_every_byte(loop: str) -> None:
     heard = bytearray()
 
     class Overhearing(RelayApp):
-        def answering(self, ex: Exchange, head: ResponseHead) -> bytes | None:
-            overhear(ex, heard.extend)
+        def answering(self, ex: Exchange, head: AnyResponseHead) -> bytes | None:
+            tap_response(ex, heard.extend)
             return super().answering(ex, head)
 
     async def scene(relay: Relay) -> None:

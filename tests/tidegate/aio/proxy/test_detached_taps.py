@@ -6,9 +6,9 @@ import pytest
 
 from tests.support.http.backend import read_answer, read_request
 from tests.support.http.loopback import LOOPS, Relay, RelayApp, play, until
+from tidegate.aio.proxy.detached import shadow_copy, tap_response
 from tidegate.aio.proxy.exchange import Exchange
-from tidegate.aio.proxy.tapped import overhear, shadow_copy
-from tidegate.wire.http1.response_head import ResponseHead
+from tidegate.wire.message_heads import AnyResponseHead
 
 pytestmark = [pytest.mark.live, pytest.mark.parametrize("loop", sorted(LOOPS))]
 
@@ -27,11 +27,11 @@ class Listening(RelayApp):
         super().start(ex)
         ex.keep(self.keeps)
 
-    def answering(self, ex: Exchange, head: ResponseHead) -> bytes | None:
+    def answering(self, ex: Exchange, head: AnyResponseHead) -> bytes | None:
         if not self.is_copied:
             self.is_copied = True
             self.copy = shadow_copy(ex, self, ex.received, self.heard[1].extend)
-            overhear(ex, self.heard[0].extend)
+            tap_response(ex, self.heard[0].extend)
             if self.copy is not None and self.pool is not None:
                 self.running += 1
                 self.copy.forward(self.pool)

@@ -1,0 +1,19 @@
+"""Conversion of an exchange to a gRPC call, for applications; it does not import HTTP/2."""
+
+from typing import TYPE_CHECKING, TypeGuard
+
+from tidegate.aio.proxy.exchange import Exchange
+
+if TYPE_CHECKING:
+    from tidegate.aio.proxy.grpc_call import GrpcCall
+
+
+def as_call(ex: Exchange) -> "GrpcCall":
+    """Returns ``ex`` as a gRPC call. Raises TypeError if it is none."""
+    if _is_call(ex):
+        return ex
+    raise TypeError(f"{ex!r} is no gRPC call")
+
+
+def _is_call(ex: Exchange) -> "TypeGuard[GrpcCall]":
+    return ex.is_rpc

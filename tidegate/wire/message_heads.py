@@ -1,0 +1,60 @@
+"""Heads of messages as applications read them, of HTTP (``http1.head``) and of gRPC (``http2.heads``)."""
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from tidegate.wire.http1.request_head import Internal
+
+
+class _AnyHead(Protocol):
+    """Look-up in the fields of a head, and their removal. Names are given in lower case."""
+
+    @property
+    def content_length(self) -> int | None: ...
+
+    def get(self, name: bytes) -> bytes | None:
+        """Returns the value of the first field ``name``, or None."""
+
+    def control(self, name: bytes) -> bytes | None:
+        """As :meth:`get`, for ``tidegate-`` fields; in lower case."""
+
+    def mentions(self, text: bytes) -> bool:
+        """Whether ``text`` (in lower case) stands anywhere in the fields, each written as ``\\nname:value``."""
+
+    def drop(self, *names: bytes) -> None:
+        """Removes fields from what is passed on."""
+
+
+class AnyRequestHead(_AnyHead, Protocol):
+    """The head of a request: a ``RequestHead`` or a ``CallHead``, which describe the attributes."""
+
+    @property
+    def method(self) -> bytes: ...
+    @property
+    def target(self) -> bytes: ...
+    @property
+    def path(self) -> bytes: ...
+    @property
+    def authority(self) -> bytes: ...
+    @property
+    def host(self) -> bytes: ...
+    @property
+    def expect_continue(self) -> bool: ...
+    @property
+    def upgrade(self) -> bytes | None: ...
+    @property
+    def plain(self) -> bool: ...
+    @property
+    def chunked(self) -> bool: ...
+    @property
+    def internal(self) -> "Internal | None": ...
+
+    def received_fields(self) -> bytes:
+        """Returns all fields as received, each ``name: value CRLF``."""
+
+
+class AnyResponseHead(_AnyHead, Protocol):
+    """The head of an answer: a ``ResponseHead`` or an ``AnswerHead``."""
+
+    @property
+    def status(self) -> int: ...
