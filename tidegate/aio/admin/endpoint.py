@@ -167,7 +167,7 @@ class _Connection(asyncio.Protocol):
         fields = [f"content-type: {response.content_type}"] if response.content_type else []
         fields += [f"{name}: {value}" for name, value in response.headers]
         block = "".join(f"\r\n{line}" for line in fields).encode("latin-1") + b"\r\n"
-        extra = b"date: %b\r\n%b" % (self._server.sweeper.date, lines)
+        extra = b"date: %b\r\n%b" % (self._server.services.date, lines)
         reason = REASONS.get(response.status, b"Status")
         return self._engine.respond(response.status, reason, block, extra, length)
 
@@ -231,7 +231,7 @@ class EndpointServer:
         "connections",
         "handler",
         "report",
-        "sweeper",
+        "services",
         "tasks",
     )
 
@@ -246,8 +246,8 @@ class EndpointServer:
         """``host:port`` (the real port) or ``unix:/path``."""
         self.connections: set[_Connection] = set()
         self.tasks = TaskOwner(f"endpoint {self.address}", report)
-        self.sweeper = LoopServices(asyncio.get_running_loop(), report=report)
-        self.sweeper.add(self._sweep)
+        self.services = LoopServices(asyncio.get_running_loop(), report=report)
+        self.services.add(self._sweep)
         self.closed = False
         self._listener: asyncio.AbstractServer | None = None
         self._ended = asyncio.Event()
@@ -281,7 +281,7 @@ class EndpointServer:
         self.closed = True
         if self._listener is not None:
             self._listener.close()
-        self.sweeper.close()
+        self.services.close()
         await self.tasks.close()
         await self._flush(flush_s)
         if sockets.is_unix(self.address):

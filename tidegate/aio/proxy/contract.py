@@ -15,8 +15,8 @@ from tidegate.wire.http1.events import Piece
 from tidegate.wire.http1.request_head import RequestHead
 
 if TYPE_CHECKING:
-    from tidegate.aio.loop.outbox import Outbox
     from tidegate.aio.loop.services import LoopServices
+    from tidegate.aio.loop.writes import Outbox
     from tidegate.aio.proxy.exchange import ProxyApp
     from tidegate.aio.proxy.forwarding import Forwarding
     from tidegate.aio.proxy.limits import Limits
@@ -212,7 +212,7 @@ class ListeningSide(Protocol):
     app: "ProxyApp"
     limits: "Limits"
     budget: BodyBudget
-    sweeper: "LoopServices"
+    services: "LoopServices"
     outbox: "Outbox"
     random: random.Random
     scheme: bytes

@@ -10,7 +10,7 @@ from time import monotonic
 from typing import Final, Protocol
 
 from tidegate.aio.loop import sockets
-from tidegate.aio.loop.small_writes import WRITE_BUFFER_BYTES
+from tidegate.aio.loop.writes import WRITE_BUFFER_BYTES
 from tidegate.aio.proxy.contract import ListeningSide
 from tidegate.aio.proxy.exchange import SENT as FORWARDED
 from tidegate.aio.proxy.exchange import BodyBudget
@@ -82,7 +82,7 @@ class H2Conn(asyncio.Protocol):
         self.transport = transport
         self.peer = peer
         self.trusted = trusted
-        self.engine = H2Server(server.blocks_for(trusted), server.sweeper.windows)
+        self.engine = H2Server(server.blocks_for(trusted), server.services.windows)
         if trusted and server.limits.front_door:
             self.engine.vouch()  # a load balancer that the operator names: it stands for many clients
         self.forwarding = Forwarding(peer, server.scheme, server.limits.via, server.random, version=b"2.0")
@@ -93,7 +93,7 @@ class H2Conn(asyncio.Protocol):
         self.is_gateway_peer = False
         """The client has proven that it is a gateway of the deployment."""
         self._head_due_since = 0.0
-        self._idle_since = server.sweeper.now
+        self._idle_since = server.services.now
         self.deadline = 0.0
         """When leaving or closing ends."""
         transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
@@ -142,7 +142,7 @@ class H2Conn(asyncio.Protocol):
             if len(data) >= FULL_READ_BYTES:
                 self._yield()
         except Exception as error:  # an exception here would close the connection without an answer
-            self._server.sweeper.report("client connection", error)
+            self._server.services.report("client connection", error)
             self.abort()
 
     def _yield(self) -> None:
@@ -228,7 +228,7 @@ class H2Conn(asyncio.Protocol):
         """Something is to be sent."""
         if not self._is_touched:
             self._is_touched = True
-            self._server.sweeper.turn.touch(self)
+            self._server.services.flush_queue.touch(self)
 
     def flush(self) -> None:
         self._is_touched = False
@@ -286,7 +286,7 @@ class H2Conn(asyncio.Protocol):
         self.engine.is_over = True
         self.transport.abort()
 
-    # --- sweeper ----------------------------------------------------------------------------------------------------
+    # --- ticker -----------------------------------------------------------------------------------------------------
 
     def sweep(self, now: float) -> None:
         """Acts on what is due, of the connection and of its streams."""

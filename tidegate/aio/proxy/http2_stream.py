@@ -114,7 +114,7 @@ class RestStream:
         if exchange is None or exchange.body_complete or not (pieces or self._has_ended):
             return
         data = b"".join(pieces)
-        exchange.client_data(Data(data, self._has_ended, trailers), self._server.sweeper.now)
+        exchange.client_data(Data(data, self._has_ended, trailers), self._server.services.now)
         self._credit(len(data))
 
     def passed(self, size: int) -> None:
@@ -171,7 +171,7 @@ class RestStream:
         self.exchange = as_http(exchange)
 
     def date(self) -> bytes:
-        return self._server.sweeper.date
+        return self._server.services.date
 
     def answer(self, answer: Answer) -> None:
         status, _, block, extra, _, body, done, trailers = answer

@@ -56,19 +56,19 @@ class ProxyServer:
         "random",
         "response_timeout_s",
         "scheme",
-        "sweeper",
+        "services",
         "tunnels",
     )
 
-    def __init__(self, app: ProxyApp, limits: Limits, sweeper: LoopServices, *, scheme: bytes = b"http") -> None:
+    def __init__(self, app: ProxyApp, limits: Limits, services: LoopServices, *, scheme: bytes = b"http") -> None:
         """``scheme``: by which clients reach it. Raises ValueError for a trusted network that is none."""
         self.app = app
         self.scheme = scheme
         self.limits = limits
         self.response_timeout_s = limits.response_timeout_s
         self.idle_timeout_s = limits.idle_timeout_s
-        self.sweeper = sweeper
-        self.outbox = sweeper.outbox
+        self.services = services
+        self.outbox = services.outbox
         self._rules: dict[bool, tuple[HeadRules, int, Templates]] = {}
         self._blocks: dict[bool, Blocks] = {}
         self.random = random.Random()
@@ -82,13 +82,13 @@ class ProxyServer:
         """What the bodies of waiting requests take; its ``used`` is a number for metrics."""
         self._sock: socket.socket | None = None
         self._tls: ssl.SSLContext | None = None
-        self._owner = TaskOwner("listener", sweeper.report)
+        self._owner = TaskOwner("listener", services.report)
         self._backlog: asyncio.Task[None] | None = None
         """Takes over the connections that nobody had accepted when the listener closed."""
         self._empty = asyncio.Event()
         self._empty.set()
         self._listener: asyncio.AbstractServer | None = None
-        self._unregister = sweeper.add(self._sweep)
+        self._unregister = services.add(self._sweep)
 
     async def listen(self, sock: socket.socket, tls: "ssl.SSLContext | None" = None) -> None:
         """Accepts connections on a listening socket."""
@@ -254,7 +254,7 @@ async def serve_proxy(
     app: ProxyApp,
     sock: socket.socket,
     limits: Limits,
-    sweeper: LoopServices,
+    services: LoopServices,
     *,
     tls: "ssl.SSLContext | None" = None,
 ) -> ProxyServer:
@@ -267,6 +267,6 @@ async def serve_proxy(
     counted, when its handshake is done; a handshake that fails, or is slower than ``limits.handshake_timeout_s``, ends
     silently. Requests carry ``x-forwarded-proto: https`` and ``proto=https`` in ``forwarded``.
     """
-    server = ProxyServer(app, limits, sweeper, scheme=b"http" if tls is None else b"https")
+    server = ProxyServer(app, limits, services, scheme=b"http" if tls is None else b"https")
     await server.listen(sock, tls)
     return server

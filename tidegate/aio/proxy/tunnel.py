@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
-from tidegate.aio.loop.small_writes import SMALL_BYTES, SmallWrites
+from tidegate.aio.loop.writes import SMALL_BYTES, SmallWrites
 
 if TYPE_CHECKING:
     from tidegate.aio.upstream.pool import UpstreamConn

@@ -66,13 +66,13 @@ class H2Upstream(asyncio.Protocol):
 
     def __init__(self, pool: "H2Pool") -> None:
         self.pool = pool
-        self.engine = H2Client(pool.blocks, pool.sweeper.windows)
+        self.engine = H2Client(pool.blocks, pool.services.windows)
         self.is_ready = False
         """The upstream has sent its settings."""
         self.without_credit = 0
         """Sweeps in a row that found no credit for any stream."""
         self.is_lost = False
-        self.idle_since = pool.sweeper.now
+        self.idle_since = pool.services.now
         self._is_touched = False
 
     # --- asyncio ----------------------------------------------------------------------------------------------------
@@ -105,7 +105,7 @@ class H2Upstream(asyncio.Protocol):
             if engine._out:
                 self.touch()
         except Exception as error:  # an exception here would close the connection without an answer
-            self.pool.sweeper.report("upstream connection", error)
+            self.pool.services.report("upstream connection", error)
             self.lose("internal error")
 
     def _heard(self, event: Event) -> None:
@@ -153,7 +153,7 @@ class H2Upstream(asyncio.Protocol):
         """Something is to be sent."""
         if not self._is_touched:
             self._is_touched = True
-            self.pool.sweeper.turn.touch(self)
+            self.pool.services.flush_queue.touch(self)
 
     def flush(self) -> None:
         self._is_touched = False
@@ -169,7 +169,7 @@ class H2Upstream(asyncio.Protocol):
         if pool.waiting:
             pool.settled(self)
         if not engine.streams:
-            self.idle_since = pool.sweeper.now
+            self.idle_since = pool.services.now
             if engine.is_closing or (pool.is_closed and not pool.waiting):
                 self.close()
 
@@ -267,13 +267,13 @@ class H2Pool:
         "connections",
         "hold_s",
         "is_closed",
-        "sweeper",
+        "services",
         "waiting",
     )
 
-    def __init__(self, address: str, sweeper: LoopServices, connect_timeout_s: float, hold_s: float) -> None:
+    def __init__(self, address: str, services: LoopServices, connect_timeout_s: float, hold_s: float) -> None:
         self.address = address
-        self.sweeper = sweeper
+        self.services = services
         self.hold_s = hold_s
         """How long a call that nobody waits for is held for an upstream that works on; 0: it is reset at once."""
         self._connect_timeout_s = connect_timeout_s
@@ -285,9 +285,9 @@ class H2Pool:
         self.waiting: deque[tuple[ForwardedCall, int]] = deque()
         """Calls, with the number of their attempt, for which there is no connection or no stream yet."""
         self._is_connecting = False
-        self._owner = TaskOwner(f"connect to {address}", sweeper.report)
+        self._owner = TaskOwner(f"connect to {address}", services.report)
         self.is_closed = False
-        self._unregister = sweeper.add(self._sweep)
+        self._unregister = services.add(self._sweep)
 
     def take(self) -> H2Upstream | None:
         """A connection for one more call, if there is one; see :meth:`wait`."""

@@ -5,10 +5,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol, cast
 
 from tidegate.aio.loop.services import LoopServices
-from tidegate.aio.loop.small_writes import SMALL_BYTES, WRITE_BUFFER_BYTES, SmallWrites
 from tidegate.aio.loop.sockets import UNIX, host_port, is_readable, is_unix
 from tidegate.aio.loop.splice import GLIMPSED_BYTES, LEAST_BYTES, MOST_BYTES, Glimpse
 from tidegate.aio.loop.tasks import TaskOwner
+from tidegate.aio.loop.writes import SMALL_BYTES, WRITE_BUFFER_BYTES, SmallWrites
 from tidegate.wire.http1.client import CHUNKED, LENGTH, Event, H1Client
 from tidegate.wire.http1.events import Data, Piece
 from tidegate.wire.http1.request_head import RequestHead
@@ -100,7 +100,7 @@ class UpstreamConn(asyncio.Protocol):
             event = engine.receive(data)
             exchange = self.exchange
             if type(event) is Data and exchange is not None:
-                exchange.response_data(event, self.pool.sweeper.now)
+                exchange.response_data(event, self.pool.services.now)
                 if engine.state == LENGTH and engine.left >= LEAST_BYTES:
                     self._splice(exchange)
                 if len(data) >= FULL_READ_BYTES:
@@ -122,7 +122,7 @@ class UpstreamConn(asyncio.Protocol):
 
         Whether anything stands behind the last byte is asked of the socket: after a read it would be seen.
         """
-        engine, splicer = self.engine, self.pool.sweeper.splicer
+        engine, splicer = self.engine, self.pool.services.splicer
         if self.exchange is not exchange or self.is_paused or not splicer.is_usable:
             return
         sink = exchange.sink()
@@ -131,7 +131,7 @@ class UpstreamConn(asyncio.Protocol):
             self._glimpse(glimpse)
         if sink is None:
             return
-        now = self.pool.sweeper.now
+        now = self.pool.services.now
         sock = self.transport.get_extra_info("socket")
         passed, rest = splicer.move(sock.fileno(), sink, min(engine.left, MOST_BYTES))
         if passed:
@@ -148,7 +148,7 @@ class UpstreamConn(asyncio.Protocol):
         """From now on reads little at once, or as much as the loop likes to."""
         if not self.transport.is_closing():
             self._is_glimpsed = on
-            self.transport.set_protocol(Glimpse(self, self.pool.sweeper.splicer.buffer) if on else self)
+            self.transport.set_protocol(Glimpse(self, self.pool.services.splicer.buffer) if on else self)
 
     def _take_turns(self, reads: int) -> None:
         """An upstream that sends as fast as we read: after some reads the others have their turn."""
@@ -193,7 +193,7 @@ class UpstreamConn(asyncio.Protocol):
                     event = engine.next()
                     continue
             elif type(event) is Data:
-                exchange.response_data(event, self.pool.sweeper.now)
+                exchange.response_data(event, self.pool.services.now)
             else:
                 self._lost(event.why)
             return
@@ -209,7 +209,7 @@ class UpstreamConn(asyncio.Protocol):
         exchange = self.exchange
         if exchange is not None:
             if type(event) is Data:
-                exchange.response_data(event, self.pool.sweeper.now)
+                exchange.response_data(event, self.pool.services.now)
             else:
                 self._lost("the upstream closed the connection")
         self.dead = True
@@ -253,7 +253,7 @@ class UpstreamConn(asyncio.Protocol):
         ):
             if self.is_paused:
                 self.resume_reading()
-            self.idle_since = pool.sweeper.now
+            self.idle_since = pool.services.now
             pool.idle.append(self)
         else:
             self.discard()
@@ -339,13 +339,13 @@ class UpstreamPool:
         "idle",
         "is_closed",
         "outbox",
-        "sweeper",
+        "services",
     )
 
     def __init__(
         self,
         address: str,
-        sweeper: LoopServices,
+        services: LoopServices,
         *,
         idle_timeout_s: float = 4.0,
         connect_timeout_s: float = 5.0,
@@ -361,20 +361,20 @@ class UpstreamPool:
         if not is_unix(address):
             host_port(address)
         self.address = address
-        self.sweeper = sweeper
-        self.outbox = sweeper.outbox
+        self.services = services
+        self.outbox = services.outbox
         self._idle_timeout_s = idle_timeout_s
         self._connect_timeout_s = connect_timeout_s
         self.idle: list[UpstreamConn] = []
         """Oldest first."""
         self._open: set[UpstreamConn] = set()
-        self._owner = TaskOwner(f"connect to {address}", sweeper.report)
+        self._owner = TaskOwner(f"connect to {address}", services.report)
         self.is_closed = False
         self.heads = ResponseHeads()
         self.hold_s = hold_s
         self.held: set[UpstreamConn] = set()
         self._calls: H2Pool | None = None
-        self._unregister = sweeper.add(self._sweep)
+        self._unregister = services.add(self._sweep)
 
     @property
     def calls(self) -> "H2Pool":
@@ -383,7 +383,7 @@ class UpstreamPool:
         if calls is None:
             from tidegate.aio.upstream.http2 import H2Pool  # a millisecond that processes without calls do not spend
 
-            calls = self._calls = H2Pool(self.address, self.sweeper, self._connect_timeout_s, self.hold_s)
+            calls = self._calls = H2Pool(self.address, self.services, self._connect_timeout_s, self.hold_s)
             if self.is_closed:
                 calls.close()
         return calls
@@ -402,7 +402,7 @@ class UpstreamPool:
         if self.is_closed:
             upstream.close()
             return
-        upstream.idle_since = self.sweeper.now
+        upstream.idle_since = self.services.now
         self.idle.append(upstream)
 
     def connect(self, exchange: Forwarded) -> None:
@@ -440,7 +440,7 @@ class UpstreamPool:
 
     def report(self, name: str, error: BaseException) -> None:
         """Tells of an error that no caller can get."""
-        self.sweeper.report(name, error)
+        self.services.report(name, error)
 
     def _sweep(self, now: float) -> None:
         """Closes what has been idle for too long; the list is ordered, oldest first."""

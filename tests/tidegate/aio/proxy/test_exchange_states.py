@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from tidegate.aio.loop.outbox import Outbox
+from tidegate.aio.loop.writes import Outbox
 from tidegate.aio.proxy.exchange import (
     ANSWERING,
     CONNECTING,
@@ -165,7 +165,7 @@ EVENTS: dict[str, Callable[[HttpExchange, App], object]] = {
     "the upstream switches protocols": lambda ex, app: _switched(ex) if ex._state == SENT else None,
     "the tunnel ends": lambda ex, app: ex.tunnel_closed(1, 1) if ex._state == STREAMING else None,
 }
-"""What can happen. An upstream is heard only by the exchange that has it (``UpstreamConn.exchange``), the sweeper asks
+"""What can happen. An upstream is heard only by the exchange that has it (``UpstreamConn.exchange``), the ticker asks
 ``answered``, so where such an event cannot come nothing is called."""
 
 

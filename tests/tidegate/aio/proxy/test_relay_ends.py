@@ -99,7 +99,7 @@ def test_a_client_that_vanishes_while_it_waits(loop: str, how: str) -> None:
 
 
 def test_a_client_that_vanishes_while_its_large_body_waits_unread(loop: str) -> None:
-    """Reading is paused then, and the event loop sees nothing: the sweeper asks the kernel."""
+    """Reading is paused then, and the event loop sees nothing: the ticker asks the kernel."""
 
     async def scene(relay: Relay) -> None:
         _, writer = await relay.connect()
