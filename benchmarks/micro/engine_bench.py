@@ -36,7 +36,8 @@ from tidegate.aio.loop.services import LoopServices
 from tidegate.aio.proxy.exchange import ProxyApp
 from tidegate.aio.proxy.http1_connection import ServerConn
 from tidegate.aio.proxy.server import Limits, ProxyServer
-from tidegate.aio.upstream.pool import UpstreamConn, UpstreamPool
+from tidegate.aio.upstream.http1 import UpstreamConn
+from tidegate.aio.upstream.pool import UpstreamPool
 from tidegate.flow.slots import SlotLedger
 from tidegate.queue_proxy.chain import Sidecar
 from tidegate.queue_proxy.lifecycle import ReplicaLifecycle

@@ -30,7 +30,8 @@ from tidegate.aio.proxy.early_stream import begin_stream
 from tidegate.aio.proxy.exchange import ProxyApp
 from tidegate.aio.proxy.http1_connection import ServerConn
 from tidegate.aio.proxy.server import Limits, ProxyServer
-from tidegate.aio.upstream.pool import UpstreamConn, UpstreamPool
+from tidegate.aio.upstream.http1 import UpstreamConn
+from tidegate.aio.upstream.pool import UpstreamPool
 from tidegate.flow.messages import Grant, State, Welcome
 from tidegate.function import ConcurrencyUnit
 from tidegate.gateway.access.quota_pool import QuotaCounters

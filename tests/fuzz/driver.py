@@ -16,7 +16,8 @@ from tidegate.aio.loop.services import LoopServices
 from tidegate.aio.proxy.exchange import Exchange
 from tidegate.aio.proxy.http1_connection import ServerConn
 from tidegate.aio.proxy.server import Limits, ProxyServer
-from tidegate.aio.upstream.pool import Forwarded, UpstreamConn, UpstreamPool
+from tidegate.aio.upstream.http1 import Forwarded, UpstreamConn
+from tidegate.aio.upstream.pool import UpstreamPool
 from tidegate.errors import DEADLINE, QUEUE_FULL, REPLICA_BROKE, Executed
 from tidegate.wire.http1.fields import Rejected
 from tidegate.wire.http1.server import H1Server

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tidegate.aio.proxy.forwarding import Forwarding
     from tidegate.aio.proxy.limits import Limits
     from tidegate.aio.proxy.tunnel import Tunnel
-    from tidegate.aio.upstream.pool import UpstreamConn
+    from tidegate.aio.upstream.http1 import UpstreamConn
     from tidegate.wire.http1.request_head import HeadRules
     from tidegate.wire.http1.template import Templates
     from tidegate.wire.http2.block_memory import Blocks

@@ -18,7 +18,7 @@ from tidegate.aio.proxy.http1_exchange import as_http
 from tidegate.wire.http1.events import REASONS, Piece
 
 if TYPE_CHECKING:
-    from tidegate.aio.upstream.pool import UpstreamConn
+    from tidegate.aio.upstream.http1 import UpstreamConn
 
 _FIELDS: Final = b"\r\ncontent-type: text/event-stream\r\ncache-control: no-cache\r\ndate: %b\r\n"
 _is_event_stream = re.compile(rb"\r\ncontent-type:[ \t]*text/event-stream", re.IGNORECASE).search

@@ -28,8 +28,9 @@ from tidegate.headers import REQUEST_ID
 from tidegate.wire.message_heads import AnyRequestHead, AnyResponseHead
 
 if TYPE_CHECKING:
+    from tidegate.aio.upstream.http1 import UpstreamConn
     from tidegate.aio.upstream.http2 import Held
-    from tidegate.aio.upstream.pool import UpstreamConn, UpstreamPool
+    from tidegate.aio.upstream.pool import UpstreamPool
 
 WAITING, CONNECTING, SENT, ANSWERING, STREAMING, ENDED = range(6)
 STATES: Final = ("WAITING", "CONNECTING", "SENT", "ANSWERING", "STREAMING", "ENDED")

@@ -22,7 +22,7 @@ from tidegate.aio.proxy.exchange import SENT, BodyBudget, Exchange
 from tidegate.aio.proxy.forwarding import Forwarding
 from tidegate.aio.proxy.http1_exchange import HttpExchange, as_http
 from tidegate.aio.proxy.tunnel import Tunnel, join
-from tidegate.aio.upstream.pool import FULL_READ_BYTES, READS_PER_TURN, UpstreamConn
+from tidegate.aio.upstream.http1 import FULL_READ_BYTES, READS_PER_TURN, UpstreamConn
 from tidegate.wire.http1.events import Data, Piece
 from tidegate.wire.http1.fields import Rejected
 from tidegate.wire.http1.request_head import RequestHead

@@ -17,7 +17,7 @@ from tidegate.aio.proxy.exchange import BodyBudget
 from tidegate.aio.proxy.forwarding import Forwarding
 from tidegate.aio.proxy.grpc_call import GrpcCall
 from tidegate.aio.proxy.http2_stream import RestStream
-from tidegate.aio.upstream.pool import FULL_READ_BYTES
+from tidegate.aio.upstream.http1 import FULL_READ_BYTES
 from tidegate.wire.http2.block_memory import Block
 from tidegate.wire.http2.events import BODY, FAILED, HEAD, PONG, RESET, SENT, TRAILERS, Event
 from tidegate.wire.http2.frames import CANCEL, NO_ERROR, PROTOCOL_ERROR

@@ -18,7 +18,7 @@ from tidegate.wire.http2.streams import Stream
 from tidegate.wire.http2.to_http1 import answer_block, field_block, request_head, trailer_lines
 
 if TYPE_CHECKING:
-    from tidegate.aio.upstream.pool import UpstreamConn
+    from tidegate.aio.upstream.http1 import UpstreamConn
 
 _JSON: Final = literal(b"content-type", b"application/json")
 

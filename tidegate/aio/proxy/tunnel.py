@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 from tidegate.aio.loop.writes import SMALL_BYTES, SmallWrites
 
 if TYPE_CHECKING:
-    from tidegate.aio.upstream.pool import UpstreamConn
+    from tidegate.aio.upstream.http1 import UpstreamConn
 
 
 class Tunnelled(Protocol):

@@ -20,7 +20,8 @@ from tidegate.aio.proxy.exchange import (
     BodyBudget,
 )
 from tidegate.aio.proxy.http1_exchange import HttpExchange
-from tidegate.aio.upstream.pool import UpstreamConn, UpstreamPool
+from tidegate.aio.upstream.http1 import UpstreamConn
+from tidegate.aio.upstream.pool import UpstreamPool
 from tidegate.errors import QUEUE_FULL
 from tidegate.wire.http1.events import Data
 from tidegate.wire.http1.request_head import HeadRules

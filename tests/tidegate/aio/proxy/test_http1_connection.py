@@ -14,7 +14,8 @@ from tidegate.aio.proxy.http1_connection import _IDLE, FAREWELL_S, ServerConn
 from tidegate.aio.proxy.http1_exchange import HttpExchange
 from tidegate.aio.proxy.server import Limits, ProxyServer
 from tidegate.aio.proxy.tunnel import CLOSING_S, Tunnel
-from tidegate.aio.upstream.pool import FULL_READ_BYTES, READS_PER_TURN, UpstreamConn, UpstreamPool
+from tidegate.aio.upstream.http1 import FULL_READ_BYTES, READS_PER_TURN, UpstreamConn
+from tidegate.aio.upstream.pool import UpstreamPool
 from tidegate.wire.http1.server import HELD_BYTES
 
 GET = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"

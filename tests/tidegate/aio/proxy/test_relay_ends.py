@@ -12,7 +12,7 @@ from tests.support.http.backend import OK, answering, read_answer, read_request
 from tests.support.http.loopback import LOOPS, Relay, RelayApp, play, until
 from tidegate.aio.proxy.exchange import KEPT_BYTES, Exchange
 from tidegate.aio.proxy.server import Limits
-from tidegate.aio.upstream.pool import UpstreamConn
+from tidegate.aio.upstream.http1 import UpstreamConn
 from tidegate.errors import DEADLINE
 
 pytestmark = [pytest.mark.live, pytest.mark.parametrize("loop", sorted(LOOPS))]

@@ -9,7 +9,8 @@ import pytest
 from tests.support.http.loopback import LOOPS, run_on, until
 from tidegate.aio.loop.services import LoopServices
 from tidegate.aio.loop.writes import SMALL_WRITES
-from tidegate.aio.upstream.pool import UpstreamConn, UpstreamPool
+from tidegate.aio.upstream.http1 import UpstreamConn
+from tidegate.aio.upstream.pool import UpstreamPool
 
 pytestmark = [pytest.mark.live, pytest.mark.parametrize("loop", sorted(LOOPS))]
 
