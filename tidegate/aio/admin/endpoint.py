@@ -23,7 +23,7 @@ _IDLE_TIMEOUT_S = 75.0
 _RECEIVE_TIMEOUT_S = 30.0
 _LINGER_S = 2.0
 _FLUSH_S = 10.0
-"""How long clients may take to read the answers that are already written, at the end."""
+"""At the end, the time for clients to read the answers that are already written."""
 _RULES = HeadRules(front_door=False, trusted=True, upgrades=frozenset())
 
 
@@ -121,7 +121,8 @@ class _Connection(asyncio.Protocol):
             self._task = self._server.tasks.spawn(self._answer(request), name=request.path)
 
     def _send(self, data: bytes) -> None:
-        """A transport that has met an error refuses writes before ``connection_lost`` tells of it."""
+        """Writes unless the transport has met an error: it refuses writes then, before ``connection_lost`` is
+        called."""
         if not self.transport.is_closing():
             self.transport.write(data)
 

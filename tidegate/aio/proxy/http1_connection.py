@@ -37,8 +37,8 @@ _JOIN_BYTES = 64 * 1024
 FIRST_REQUEST_S = 1.0
 """While draining: so old a connection must be before it is closed without having carried a request."""
 QUIET_S = 0.5
-"""While draining: so long nothing must have come after an answer. Who asks without pause gets ``connection: close``
-with an answer instead: a request may be on its way at any moment."""
+"""While draining: the time without a byte after an answer before the connection is closed. A client that sends requests
+without pause gets ``connection: close`` with an answer instead: a request may be on its way at any moment."""
 FAREWELL_S = 5.0
 """For an idle client's own close_notify (TLS), which some never send. Our choice."""
 
@@ -228,7 +228,8 @@ class ServerConn(asyncio.Protocol):
             self.transport.abort()
 
     def _write(self, data: Piece) -> None:
-        """A transport that has met an error refuses writes before ``connection_lost`` tells of it."""
+        """Writes unless the transport has met an error: it refuses writes then, before ``connection_lost`` is
+        called."""
         self._server.outbox.flush()
         transport = self.transport
         if not transport.is_closing():

@@ -28,13 +28,13 @@ from tidegate.wire.http2.streams import Stream
 UNREAD_BYTES: Final = 4 * WRITE_BUFFER_BYTES
 """A client that leaves so much of its answers (heads and what keeps the connection) unread is not read from, either."""
 GOODBYE_S: Final = 1.0
-"""While draining: so long a client has to answer our PING, which tells that it has heard of the end."""
+"""While draining: the time for a client to answer our PING, which proves that it has received the GOAWAY before it."""
 _LAST_PING: Final = b"tidegate"
 _SERVING, _LEAVING, _CLOSED = range(3)
 
 
 class StreamOwner(Protocol):
-    """What a client's stream is part of."""
+    """The owner of a client's stream: a ``GrpcCall`` or a ``RestStream``."""
 
     def client_data(self, data: bytes, ends: bool) -> None:
         """A further piece of the request's body."""
@@ -43,7 +43,7 @@ class StreamOwner(Protocol):
         """The request has ended with these."""
 
     def passed(self, size: int) -> None:
-        """So many bytes of the answer that waited have gone out."""
+        """``size`` waiting bytes of the answer have gone out."""
 
     def client_gone(self) -> None:
         """The client has cancelled it."""
@@ -177,7 +177,7 @@ class H2Conn(asyncio.Protocol):
             call.charge_budget(server.budget)
 
     def _heard(self, event: Event) -> None:
-        """What concerns no stream."""
+        """Handles an event that concerns no stream."""
         kind, _, value, _ = event
         if kind == PONG:
             if value == _LAST_PING and self._phase == _LEAVING and not self.engine.is_closing:
@@ -221,7 +221,7 @@ class H2Conn(asyncio.Protocol):
         return self._server.budget
 
     def own_fields(self, head: CallHead) -> bytes:
-        """What is added to every call: who asked, for which host, under which trace."""
+        """Returns the fields that are added to every call: client address, host, trace."""
         return self.forwarding.fields(head)
 
     def touch(self) -> None:
@@ -254,7 +254,7 @@ class H2Conn(asyncio.Protocol):
         self.engine.end()
 
     def close_if_idle(self, now: float) -> None:
-        """While draining: the client is told not to open streams, then which were the last; those go on."""
+        """While draining: sends GOAWAY without a last stream, then one with it; streams that exist go on."""
         if self._phase == _SERVING:
             self._phase = _LEAVING
             self.deadline = now + GOODBYE_S

@@ -47,9 +47,9 @@ class RestStream:
         self._stream = stream
         self._received = self._owed = self._paused = 0
         self._length = -1
-        """Of the body, where it was announced: it is whole when so much is there, with or without a flag."""
+        """Announced length of the body, or -1. The body is complete at that length, with or without END_STREAM."""
         self._pieces: list[bytes] = []
-        """Of the body, of the read that is looked at: frames may be tiny, and each write costs more than they carry."""
+        """Pieces of the body from the present read. Frames may be tiny, and each write costs more than they carry."""
         self._has_ended = False
         """The body's end is among them."""
         self.exchange: HttpExchange | None = None

@@ -95,7 +95,7 @@ class UpstreamConn(asyncio.Protocol):
         self._is_glimpsed = False
         """The last answer was long and could be spliced: a ``Glimpse`` reads."""
         self.is_paused = False
-        """It is not read from, because somebody on the other side is slow."""
+        """It is not read from, because the client is slow."""
         self.full = False
         """Much of what was written has not gone out yet."""
         self._small_writes = SmallWrites()
@@ -183,7 +183,7 @@ class UpstreamConn(asyncio.Protocol):
                 self.resume_reading()
 
     def _heard(self, event: Event | None) -> None:
-        """What is not the usual piece of an answer: interim heads and what follows them, 101, faults."""
+        """Handles events other than the usual pieces of an answer: interim heads and what follows them, 101, faults."""
         engine = self.engine
         while event is not None:
             exchange = self.exchange
@@ -248,7 +248,8 @@ class UpstreamConn(asyncio.Protocol):
     # --- for exchanges ----------------------------------------------------------------------------------------------
 
     def write(self, data: bytes) -> None:
-        """A transport that has met an error refuses writes before ``connection_lost`` tells of it."""
+        """Writes unless the transport has met an error: it refuses writes then, before ``connection_lost`` is
+        called."""
         transport = self.transport
         if not transport.is_closing():
             if len(data) < SMALL_BYTES and not self.full:
@@ -274,13 +275,13 @@ class UpstreamConn(asyncio.Protocol):
             self.discard()
 
     def hold(self, now: float) -> None:
-        """Nobody wants the answer, but the upstream works on: its connection stays until it has ended.
+        """Keeps the connection of an unwanted answer until the upstream has ended its work.
 
-        The answer is read and dropped. Whoever wants to know of the end sets ``on_end``; it comes at the latest
-        when the pool's ``hold_s`` is over and the connection is aborted.
+        The answer is read and dropped. ``on_end`` is called at the end, at the latest when the pool's ``hold_s`` is
+        over and the connection is aborted.
         """
         self.exchange = None
-        self.on_end = _nobody
+        self.on_end = _ignore_end
         self.held_until = now + self.pool.hold_s
         self.pool.held.add(self)
         self.resume_reading()
@@ -337,5 +338,5 @@ class UpstreamConn(asyncio.Protocol):
         return f"<UpstreamConn {self.pool.address} {self.engine!r}{' dead' if self.dead else ''}>"
 
 
-def _nobody() -> None:
-    """Nobody asked to be told."""
+def _ignore_end() -> None:
+    """Does nothing: no code waits for the end."""

@@ -44,8 +44,8 @@ class UpstreamPool:
     ) -> None:
         """``idle_timeout_s`` must be below the upstream's keep-alive time (uvicorn: 5 s; a queue_proxy: 75 s).
 
-        ``hold_s``: how long the connection of a request that nobody waits for any more is held for an upstream that
-        works on regardless; 0: it is aborted at once.
+        ``hold_s``: the time for which the connection of an abandoned request is held for an upstream that works on
+        regardless; 0: it is aborted at once.
 
         Raises ValueError for an address of another shape.
         """
@@ -130,7 +130,7 @@ class UpstreamPool:
         self._open.discard(upstream)
 
     def report(self, name: str, error: BaseException) -> None:
-        """Tells of an error that no caller can get."""
+        """Reports an error that no caller can get."""
         self.services.report(name, error)
 
     def _sweep(self, now: float) -> None:
