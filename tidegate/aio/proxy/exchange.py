@@ -313,6 +313,7 @@ class Exchange(ABC):
         """
         state = self._state
         if state == ANSWERING:
+            self.attempts += 1
             self._again = (pool, extra, target, hold)
             return
         if state != WAITING:
@@ -465,6 +466,7 @@ class Exchange(ABC):
         again, self._again = self._again, None
         if again is not None:
             pool, extra, target, hold = again
+            self.attempts -= 1  # It was counted when the application forwarded.
             self.forward(pool, extra, target=target, hold=hold)
         if self._state < SENT:
             self.charge_budget(self._client.budget)

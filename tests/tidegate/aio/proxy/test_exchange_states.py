@@ -267,3 +267,21 @@ def test_every_transition_of_the_table_happens_and_no_other() -> None:
     through_answering = {(SENT, ANSWERING), (ANSWERING, STREAMING)}
     legal = {(state, following) for state, all_following in NEXT_STATES.items() for following in all_following}
     assert asyncio.run(main()) - again == legal - answered_here - through_answering
+
+
+def test_a_forward_out_of_an_answer_counts_as_an_attempt_at_once() -> None:
+    """The application may ask for the number before the answer is taken back."""
+
+    async def main() -> None:
+        ex, app = bring(SENT)
+        seen: list[int] = []
+
+        def during(asked: HttpExchange) -> None:
+            forward(asked, idle=False)
+            seen.append(asked.attempts)
+
+        app.during, app.takes_back = during, True
+        answer(ex)
+        assert (seen, ex.attempts, STATES[ex._state]) == ([2], 2, "CONNECTING")
+
+    asyncio.run(main())
