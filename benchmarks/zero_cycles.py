@@ -20,7 +20,7 @@ from pathlib import Path
 
 from benchmarks.deployment import Deployment, running
 
-MODEL = Path(__file__).resolve().parent.parent / "tests" / "support" / "models" / "edge_model.py"
+MODEL = Path(__file__).resolve().parent.parent / "tests" / "support" / "models" / "scripted_server.py"
 MANIFEST = """
 apiVersion: tidegate.dev/v1alpha1
 kind: Function

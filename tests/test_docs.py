@@ -90,7 +90,7 @@ def test_files_and_modules_that_a_page_names_exist(page: Path) -> None:
         path = ROOT / module.rstrip(".").replace(".", "/")
         assert path.with_suffix(".py").exists() or path.is_dir(), f"{name_of(page)}: -m {module}"
     for dotted in DOTTED.findall(text):
-        path, *attributes = ROOT, *dotted.split(".")
+        path, attributes = ROOT, str(dotted).split(".")
         while attributes and (path / attributes[0]).is_dir():
             path = path / attributes.pop(0)
         is_there = not attributes or (path / f"{attributes[0]}.py").exists()
@@ -108,7 +108,7 @@ def test_programs_are_not_people(page: Path) -> None:
     text = CODE.sub(lambda match: "\n" * match[0].count("\n"), page.read_text(encoding="utf-8"))
     for number, line in enumerate(text.splitlines(), start=1):
         found = BANNED.search(line)
-        assert found is None, f"{name_of(page)}:{number} says {found and found[0]!r}: data is sent, reported, recorded"
+        assert found is None, f"{name_of(page)}:{number} says {found[0]!r}: data is sent, reported, recorded"
 
 
 def test_decisions_have_a_number_each_and_its_title_begins_with_it() -> None:

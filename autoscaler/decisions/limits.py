@@ -78,8 +78,8 @@ def dry_run_floor(
         floor, why = 1, "a request waits"
     if floor <= existing:
         return None, ()
-    said = "to hold" if recommended is None else str(recommended)
-    reasons = [reason("dry_run_start", f"{why}: {floor}; the policy wants {said}")]
+    stated = "to hold" if recommended is None else str(recommended)
+    reasons = [reason("dry_run_start", f"{why}: {floor}; the policy wants {stated}")]
     desired = capped(floor, observation, scaling, reasons)
     return (desired, tuple(reasons)) if desired > existing else (None, ())
 

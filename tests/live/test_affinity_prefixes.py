@@ -19,7 +19,7 @@ from tests.support.live.deployment import Deployment, deployment, places
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(180)]
 
-SERVER = Path(__file__).parents[1] / "support" / "models" / "prefix_server.py"
+SERVER = Path(__file__).parents[1] / "support" / "models" / "openai_server.py"
 REPLICAS = 3
 ADAPTERS = [f"adapter-{number}" for number in range(9)]
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.live.deployment import Deployment, deployment, places
 
-MODEL = str(Path(__file__).resolve().parent.parent / "support" / "models" / "edge_model.py")
+MODEL = str(Path(__file__).resolve().parent.parent / "support" / "models" / "scripted_server.py")
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(120)]
 
@@ -68,7 +68,7 @@ def test_a_server_that_insists_on_its_port_is_replaced_in_turn(tmp_path: Path) -
         port = probe.getsockname()[1]
         probe.close()
         manifest = tmp_path / "fixed.yaml"
-        command = json.dumps([sys.executable, MODEL, "--listen", f"127.0.0.1:{port}"])
+        command = json.dumps([sys.executable, MODEL, "--listen", f"127.0.0.1:{port}", "--keep-working"])
         manifest.write_text(
             "apiVersion: tidegate.dev/v1alpha1\nkind: Function\n"
             "metadata: {name: fixed, annotations: {tidegate.dev/min-scale: '1'}}\n"

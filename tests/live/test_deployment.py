@@ -24,7 +24,7 @@ from tidegate.control.views.functions import ReplicaView
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(120)]
 
-MODEL = Path(__file__).resolve().parent.parent / "support" / "models" / "edge_model.py"
+MODEL = Path(__file__).resolve().parent.parent / "support" / "models" / "scripted_server.py"
 TWO_CPUS = "accelerators: [{name: cpu, kind: cpu, cores: 1, count: 2, memory: 4Gi}]"
 
 
@@ -41,7 +41,9 @@ def manifest(name: str, *, delay: float = 0.0, scale: str = "0, 4", annotations:
     low, high = scale.split(", ")
     keys = ("min-scale", low), ("initial-scale", low), ("max-scale", high)
     bounds = ", ".join(f'tidegate.dev/{key}: "{value}"' for key, value in keys)
-    command = json.dumps([sys.executable, str(MODEL), "--listen", "127.0.0.1:{port}", "--delay", str(delay)])
+    command = json.dumps(
+        [sys.executable, str(MODEL), "--listen", "127.0.0.1:{port}", "--delay", str(delay), "--keep-working"]
+    )
     return f"""
 apiVersion: tidegate.dev/v1alpha1
 kind: Function

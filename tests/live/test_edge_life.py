@@ -269,7 +269,7 @@ def test_metadata_is_answered_from_a_copy_while_the_function_sleeps() -> None:
             await ready(world, replica)
             async with world.client() as http:
                 known = (await http.get("/v2/models/m")).json()
-                assert known["platform"] == "edge"
+                assert known["platform"] == "scripted"
                 await asyncio.sleep(0.5)  # the copy is fetched beside the answer
                 await world.put_table(table(2))
                 assert (await asyncio.wait_for(http.get("/v2/models/m"), 5.0)).json() == known

@@ -17,7 +17,7 @@ from tests.support.live.deployment import Deployment, deployment
 
 pytestmark = [pytest.mark.live, pytest.mark.alone, pytest.mark.timeout(180)]
 
-SERVER = Path(__file__).parents[1] / "support" / "models" / "prefix_server.py"
+SERVER = Path(__file__).parents[1] / "support" / "models" / "openai_server.py"
 WARM_S, RUN_S = 2.0, 10.0
 LARGE, SMALL = 2000, 200
 """Words of a prompt."""

@@ -17,13 +17,13 @@ from tidegate.flow.retry_budget import FLOOR_PER_S, WINDOW_S
 from tidegate.records.route_table import HeaderMatch, Hedging, OutlierRules, RouteMatch, Spread
 
 pytestmark = pytest.mark.live
-MODEL = Path(__file__).resolve().parents[1] / "support" / "models" / "moody_model.py"
+MODEL = Path(__file__).resolve().parents[1] / "support" / "models" / "scripted_server.py"
 
 
 def start(world: Edge, limit: int) -> Replica:
     """A replica whose model server has moods."""
     replica = world.start_replica(limit=str(limit), model=False)
-    replica.model = subprocess.Popen([sys.executable, str(MODEL), replica.upstream])
+    replica.model = subprocess.Popen([sys.executable, str(MODEL), "--listen", replica.upstream, "--work-ms", "10"])
     return replica
 
 

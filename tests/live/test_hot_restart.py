@@ -20,14 +20,14 @@ from tests.support.live.strict_clients import Hammer
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(180)]
 
-MODEL = Path(__file__).resolve().parent.parent / "support" / "models" / "stream_model.py"
+MODEL = Path(__file__).resolve().parent.parent / "support" / "models" / "scripted_server.py"
 BODY = json.dumps(REQUEST).encode()
 INFER = "/v2/models/echo/infer"
 
 
 def deploy_streams(world: Deployment) -> None:
     """A function that streams, as ``streams``."""
-    command = json.dumps([sys.executable, str(MODEL), "{port}"])
+    command = json.dumps([sys.executable, str(MODEL), "--listen", "127.0.0.1:{port}", "--echo"])
     manifest = world.folder / "streams.yaml"
     manifest.write_text(
         "apiVersion: tidegate.dev/v1alpha1\nkind: Function\nmetadata: {name: streams, annotations: "

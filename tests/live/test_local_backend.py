@@ -323,7 +323,7 @@ def test_a_server_that_never_gets_ready() -> None:
 def test_a_server_on_the_wrong_port_is_told_where_it_listens() -> None:
     async def scenario(bench: LocalBench) -> None:
         wrong = bench.free_port()
-        command = (sys.executable, MODEL, "--port", str(wrong))
+        command = (sys.executable, MODEL, "--listen", f"127.0.0.1:{wrong}")
         reason = await failed(bench, revision(command=command, start_timeout_s=0.7))
         assert "not ready within 0.7 s" in reason
         assert f"it listens on port {wrong}, " in reason
@@ -389,7 +389,7 @@ def test_a_fixed_port_that_is_taken_is_replaced() -> None:
 
 def test_a_socket_of_its_own_serves_one_replica() -> None:
     async def scenario(bench: LocalBench) -> None:
-        command = (sys.executable, MODEL, "--socket", "{socket}")
+        command = (sys.executable, MODEL, "--listen", "unix:{socket}")
         made = revision(command=command, socket=str(bench.directory / "model.sock"))
         await ready(bench, A, made)
         assert "write {replica} in the function's `socket`" in await failed(bench, made, B)

@@ -64,10 +64,10 @@ class Disk:
             return Found.MISSING
 
 
-def read_start(path: str, most: int) -> bytes:
-    """Returns the first ``most`` bytes of a file. Raises OSError, also if it is not a regular file: reading never
+def read_start(path: str, limit: int) -> bytes:
+    """Returns the first ``limit`` bytes of a file. Raises OSError, also if it is not a regular file: reading never
     blocks on a pipe."""
     with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise OSError(errno.EINVAL, "no plain file")
-        return file.read(most)
+        return file.read(limit)

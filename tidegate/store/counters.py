@@ -124,7 +124,7 @@ class SharedCounters:
             while len(held) < len(wanted):
                 budget, amount = wanted[len(held)]
                 is_first = len(held) == len(asking.held)
-                verdict = await (self._asked(budget, amount) if is_first else self.reserve(budget, amount))
+                verdict = await (self._after_answer(budget, amount) if is_first else self.reserve(budget, amount))
                 if isinstance(verdict, Refused):
                     self._give_back(held)
                     return ShortBudget(len(held), verdict.retry_after_s)
@@ -136,9 +136,9 @@ class SharedCounters:
 
     async def reserve(self, budget: Budget, amount: int = 1) -> Reservation | Refused:
         verdict = self._reserve(budget, amount, is_again=False)
-        return await self._asked(budget, amount) if isinstance(verdict, Ask) else verdict
+        return await self._after_answer(budget, amount) if isinstance(verdict, Ask) else verdict
 
-    async def _asked(self, budget: Budget, amount: int) -> Reservation | Refused:
+    async def _after_answer(self, budget: Budget, amount: int) -> Reservation | Refused:
         """The verdict after the next answers of the pool."""
         verdict: Reservation | Refused | Ask = Ask()
         try:

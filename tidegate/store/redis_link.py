@@ -229,5 +229,5 @@ def _words(error: BaseException, limit_s: float, hint: str) -> str:
         return f"no answer within {limit_s:g} s{hint}"
     if isinstance(error, exceptions.InvalidResponse):
         return f"does not speak as Redis does: {error}"
-    said = str(error) or type(error).__name__
-    return said if "connecting to" in said else said + hint
+    text = str(error) or type(error).__name__
+    return text if "connecting to" in text else text + hint

@@ -30,7 +30,7 @@ from tidegate.function import Function, Readiness, Resources, Revision, Server, 
 from tidegate.records.replica_state import ColdStartPhases
 
 SUPPORT = Path(__file__).resolve().parents[1] / "models"
-MODEL = str(SUPPORT / "backend_model.py")
+MODEL = str(SUPPORT / "scripted_server.py")
 PHASES = ColdStartPhases(decide_s=0.002, schedule_s=0.0)
 
 TWO_CORES = Accelerator(
@@ -52,7 +52,9 @@ def revision(
     env: Mapping[str, str] | None = None,
 ) -> Revision:
     """A revision whose server is the model of these tests."""
-    argv = tuple(command) if command is not None else (sys.executable, MODEL, "--port", "{port}", *arguments)
+    argv = (
+        tuple(command) if command is not None else (sys.executable, MODEL, "--listen", "127.0.0.1:{port}", *arguments)
+    )
     function = Function(
         name=name,
         server=Server(kind=ServerKind.COMMAND, argv=argv),

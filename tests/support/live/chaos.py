@@ -21,7 +21,7 @@ from tests.support.live.raw_clients import End, Load, Outcome
 from tidegate.records.codec import encode
 from tidegate.records.route_table import RouteTable
 
-TRACED_MODEL = Path(__file__).parents[1] / "models" / "traced_model.py"
+MODEL = Path(__file__).parents[1] / "models" / "scripted_server.py"
 TIMEOUT_S = 10.0
 """Of the function."""
 SHRINK_S = 1.0
@@ -56,7 +56,7 @@ class ChaosEdge(Edge):
 
     def start_model(self, upstream: str, *, delay_s: float = 0.0, declared: int = 0) -> subprocess.Popen[bytes]:
         del delay_s, declared
-        arguments = [str(TRACED_MODEL), "--listen", upstream]
+        arguments = [str(MODEL), "--listen", upstream, "--fast"]
         if self._journals:
             arguments += ["--journal", str(self.directory / f"{Path(upstream).stem}.journal")]
         return self._spawn(arguments, module=False)

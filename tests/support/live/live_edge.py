@@ -25,7 +25,7 @@ from tidegate.records.codec import encode
 from tidegate.records.route_table import FunctionRoute, GroupRoute, ReplicaRoute, RevisionRoute, RouteTable
 
 ROOT = Path(__file__).resolve().parents[3]
-MODEL = Path(__file__).parents[1] / "models" / "edge_model.py"
+MODEL = Path(__file__).parents[1] / "models" / "scripted_server.py"
 TOKEN = "edge-test-token"
 PATIENCE_S = 20.0
 HANGS_S = 120.0
@@ -180,7 +180,8 @@ class Edge:
 
     def start_model(self, upstream: str, *, delay_s: float = 0.0, declared: int = 0) -> subprocess.Popen[bytes]:
         return self._spawn(
-            [str(MODEL), "--listen", upstream, "--delay", str(delay_s), "--declared", str(declared)], module=False
+            [str(MODEL), "--listen", upstream, "--delay", str(delay_s), "--declared", str(declared), "--keep-working"],
+            module=False,
         )
 
     async def replica_ready(self, replica: Replica) -> dict[str, Any]:

@@ -82,7 +82,7 @@ class Ask:
         return self.drip_s * (self.size // CHUNK + 1) + self.sip_s * (self.answer_bytes // (4 * CHUNK) + 1)
 
     def fits(self, outcome: Outcome) -> bool:
-        """Whether the body of the answer is what ``edge_traced_model.py`` gives to this request."""
+        """Whether the body of the answer is what ``scripted_server.py`` gives to this request."""
         name, body = outcome.name.encode(), outcome.body
         if self.answer_bytes:
             return body == b"x" * self.answer_bytes

@@ -1,9 +1,16 @@
 """A scripted model server with OpenAI's and Anthropic's API: ``python openai_server.py PORT [LOAD_S]``.
 
-A request's own members say what it answers: ``max_tokens`` words (5 unless it says so), ``gap_ms`` between two events
-of a stream, ``wait_ms`` before its first byte, ``die_after`` so many events, ``fail`` with this status, ``think`` so
-many words before. Usage counts words; ``usage: false`` leaves it out. It listens ``LOAD_S`` seconds after its start.
-``JOURNAL`` (environment): a file with a line ``begun PATH`` or ``ended PATH`` for each request.
+A request's own members define its answer: ``max_tokens`` words (5 by default), ``gap_ms`` between two events of a
+stream, ``wait_ms`` before its first byte, ``die_after`` a number of events, ``fail`` with this status, ``think`` a
+number of words before. Usage counts words; ``usage: false`` leaves it out. It listens ``LOAD_S`` seconds after start.
+
+Environment. ``JOURNAL`` is a file with a line ``begun PATH`` or ``ended PATH`` for each request. Chat calls cost
+``US_PER_WORD`` for each word of the answer and for each word of the prompt that is not cached. The cache keeps
+``CACHE_BLOCKS`` blocks of 16 words, apart for each model; the least recently used are dropped. With it, usage reports
+the cached words. A model that is not among the last ``ADAPTERS`` (8) models is loaded, which is counted. The fields
+``x-replica`` and ``x-loads`` of the answer are the process and the number of its loads.
+
+It uses aiohttp, unlike ``scripted_server.py``: documents, forms and WebSockets matter here, not speed or a fast start.
 """
 
 import asyncio
@@ -13,13 +20,16 @@ import os
 import struct
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from aiohttp import web
 
 WORDS = 5
+BLOCK_WORDS = 16
+REPLICA = str(os.getpid())
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -97,17 +107,78 @@ def named(kind: str, **members: Any) -> bytes:
     return f"event: {kind}\n".encode() + data({"type": kind, **members})
 
 
+# --- cost of a prompt ------------------------------------------------------------------------------------------------
+
+
+class PrefixCache:
+    """Beginnings of prompts by model, and the models that are loaded."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self.is_reported = "CACHE_BLOCKS" in environment
+        self.loads = 0
+        self._max_blocks = int(environment.get("CACHE_BLOCKS", "0"))
+        self._s_per_word = float(environment.get("US_PER_WORD", "0")) / 1e6
+        self._max_models = int(environment.get("ADAPTERS", "8"))
+        self._blocks: OrderedDict[int, None] = OrderedDict()
+        self._models: OrderedDict[str, None] = OrderedDict()
+
+    async def pay(self, document: dict[str, Any]) -> int:
+        """Takes the time of a chat call. Returns the words of its prompt that were cached."""
+        if not (self._max_blocks or self._s_per_word):
+            return 0
+        self._load(document["model"])
+        words = json.dumps(document["messages"]).split()
+        cached = self._take(document["model"], words)
+        seconds = self._s_per_word * (len(words) - cached + len(words_of(document)))
+        if seconds:
+            await asyncio.sleep(seconds)
+        return cached
+
+    def _load(self, model: str) -> None:
+        if model not in self._models:
+            self.loads += 1
+        self._models[model] = None
+        self._models.move_to_end(model)
+        while len(self._models) > self._max_models:
+            self._models.popitem(last=False)
+
+    def _take(self, model: str, words: list[str]) -> int:
+        """Returns the words of the prompt that are cached. All of it is, afterwards."""
+        points, point = [], hash(model)
+        for end in range(BLOCK_WORDS, len(words) + 1, BLOCK_WORDS):
+            point = hash((point, *words[end - BLOCK_WORDS : end]))
+            points.append(point)
+        hits = 0
+        while hits < len(points) and points[hits] in self._blocks:
+            hits += 1
+        for point in reversed(points):
+            self._blocks[point] = None
+            self._blocks.move_to_end(point)
+        while len(self._blocks) > self._max_blocks:
+            self._blocks.popitem(last=False)
+        return hits * BLOCK_WORDS
+
+
+CACHE = web.AppKey("CACHE", PrefixCache)
+
+
 # --- OpenAI ----------------------------------------------------------------------------------------------------------
 
 
 async def chat(request: web.Request) -> web.StreamResponse:
     document = await read(request)
+    cache = request.app[CACHE]
+    cached = await cache.pay(document)
     base = {"id": "chatcmpl-1", "created": int(time.time()), "model": document["model"]}
     if document.get("stream"):
         return await stream(request, document, chat_events(document, base | {"object": "chat.completion.chunk"}))
     message = {"role": "assistant", "content": "".join(words_of(document))}
-    answer = base | {"object": "chat.completion", "usage": usage(document)}
-    return web.json_response(answer | {"choices": [{"index": 0, "message": message, "finish_reason": "stop"}]})
+    used: dict[str, Any] | None = usage(document)
+    if used is not None and cache.is_reported:
+        used["prompt_tokens_details"] = {"cached_tokens": cached}
+    answer = base | {"object": "chat.completion", "usage": used}
+    answer |= {"choices": [{"index": 0, "message": message, "finish_reason": "stop"}]}
+    return web.json_response(answer, headers={"x-replica": REPLICA, "x-loads": str(cache.loads)})
 
 
 async def chat_events(document: dict[str, Any], base: dict[str, Any]) -> AsyncIterator[bytes]:
@@ -235,6 +306,7 @@ def main() -> None:
     port, load_s = int(sys.argv[1]), float(sys.argv[2]) if len(sys.argv) > 2 else 0.0
     time.sleep(load_s)
     app = web.Application(client_max_size=1 << 28, middlewares=[journal])
+    app[CACHE] = PrefixCache(os.environ)
     app.router.add_get("/health", health)
     app.router.add_get("/v1/models", models)
     app.router.add_post("/v1/chat/completions", chat)

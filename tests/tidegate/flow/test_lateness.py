@@ -33,6 +33,13 @@ def test_the_percentile_stands_where_the_slow_ones_begin() -> None:
     assert lateness.delay_s == pytest.approx(1.0, rel=1 / 8), "11 % are slow"
 
 
+def test_a_percentile_that_falls_between_two_times_is_the_lower_one() -> None:
+    lateness = after(Hedging(percentile=50.0))
+    for number in range(128):
+        lateness.observed(0.020 if number % 2 else 1.0)
+    assert lateness.delay_s == pytest.approx(0.020, rel=1 / 8)
+
+
 def test_old_times_fade() -> None:
     lateness = after(Hedging(percentile=50.0))
     for _ in range(4 * MAX_OBSERVATIONS):

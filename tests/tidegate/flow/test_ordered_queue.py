@@ -81,3 +81,18 @@ def test_a_thousand_cancellations_leave_no_corpses() -> None:
     assert len(queue) == 10
     assert len(queue._line) + len(queue._heap) < 100
     assert drained(queue) == sorted(people[:10], key=lambda person: person.key)
+
+
+def test_the_order_outlives_the_removal_of_most() -> None:
+    """All but the first come out of order, so that they are in the heap that a sweep thins out."""
+    rng = random.Random(5)
+    people = [Person(0, number) for number in range(400)]
+    queue: OrderedQueue[Person] = OrderedQueue()
+    queue.push(Person(9, 0))
+    for person in rng.sample(people, len(people)):
+        queue.push(person)
+    gone = set(rng.sample(range(400), 300))
+    for number in sorted(gone):
+        assert queue.remove(people[number])
+    left = drained(queue)
+    assert [person.key[2] for person in left[:-1]] == [number for number in range(400) if number not in gone]

@@ -218,6 +218,19 @@ def test_no_rules_no_ejection() -> None:
 # --- replicas that hang
 
 
+def test_a_replica_that_hangs_is_ejected_within_the_bounds() -> None:
+    outliers = Outliers()
+    assert outliers.hangs("a", REV, OutlierRules(failures=0), 100.0, 2) is None, "ejection is off"
+    assert outliers.hangs("a", REV, RULES, 100.0, 1) is None, "the last one that serves stays"
+    assert outliers.suspects == {}
+    assert outliers.hangs("a", REV, RULES, 100.0, 2) == 110.0
+    assert outliers.hangs("a", REV, RULES, 101.0, 2) is None, "it is out already"
+    assert outliers.due(110.0) == ["a"]
+    assert outliers.probed("a", True, 110.0) is None
+    assert outliers.hangs("a", REV, RULES, 111.0, 2) == 131.0, "twice as long soon after the first time"
+    assert outliers.ejections == {REV: 2}
+
+
 def test_a_replica_that_ends_nothing_is_asked_once_in_a_while() -> None:
     stalls = Stalls()
     asked = [second for second in range(10) if stalls.look(float(second), [("a", 0.0)])]

@@ -381,3 +381,17 @@ def test_a_lowered_budget_holds_at_once_whatever_was_granted_or_is_settled() -> 
             verdict = quotas.reserve(lowered, 1, now, is_again=True)
         admitted += isinstance(verdict, Reservation)
     assert admitted == 1
+
+
+@pytest.mark.parametrize(
+    ("window_s", "report_s"), [(1.0, 0.05), (10.0, 0.05), (60.0, 0.3), (3600.0, 0.5), (math.inf, 0.1)]
+)
+def test_reports_come_two_hundred_times_a_window_within_bounds(window_s: float, report_s: float) -> None:
+    assert Budget("k", 1, window_s).report_s == report_s
+
+
+def test_a_gateway_alone_and_without_a_pool_has_the_whole_budget() -> None:
+    quotas = GatewayQuotas()
+    quotas.failed()
+    assert isinstance(quotas.reserve(MINUTE, MINUTE.amount, 0.0), Reservation)
+    assert isinstance(quotas.reserve(MINUTE, 1, 0.0), Refused)

@@ -286,6 +286,33 @@ def test_strangers_are_one_more_among_workers_that_tell_costs() -> None:
     assert order == ["g1", "x"] * 2
 
 
+def test_strangers_that_come_later_have_one_turn_and_no_more() -> None:
+    """What was served before they came is not owed to them."""
+    desk = Desk(1, "g0", "g1")
+    credit = desk.start(1, 1.0)
+    desk.want("g1", 1000, 1.0, age_ms=900, cost=50, priority=5)
+    assert served(desk, credit, 10) == ["g1"] * 10
+    first = desk.enter("x0", 1.0)
+    desk.ledger.ended(desk.ledger._credits[BASE + 11], 1.0)
+    assert desk.said() == ["admit x0"]
+    desk.enter("x1", 1.0)
+    assert first.credit is not None
+    desk.ledger.ended(first.credit, 1.0)
+    assert [line.partition(" ")[0] for line in desk.said()] == ["g1:"]
+
+
+def test_the_channel_that_holds_most_is_recalled_first() -> None:
+    desk = Desk(5)
+    desk.ledger.drain(0.0)
+    desk.open("g1")
+    desk.open("g0")
+    desk.ledger.revive(0.0)
+    desk.said()
+    assert {name: len(channel.idle) for name, channel in desk.channels.items()} == {"g1": 3, "g0": 2}
+    desk.open("g2")
+    assert desk.said()[2:] == ["g1: recall 1"], "the part of the new one, less than one each"
+
+
 def test_slots_that_free_together_go_to_several_workers_in_the_interpolated_order() -> None:
     """Only the ages of the head and of the youngest are sent: those between are interpolated, so g0's second goes
     first."""
@@ -297,6 +324,17 @@ def test_slots_that_free_together_go_to_several_workers_in_the_interpolated_orde
     desk.want("g1", 2, 1.0, age_ms=75, tail_ms=10)
     desk.ledger.revive(1.0)
     assert desk.said()[-2:] == ["g0: grant 1:1 2:1", "g1: grant 3:1"]
+
+
+def test_the_second_of_two_heads_is_as_old_as_the_youngest() -> None:
+    desk = Desk(2)
+    desk.ledger.drain(0.0)
+    for worker in ("g0", "g1"):
+        desk.open(worker)
+    desk.want("g0", 2, 1.0, age_ms=90, tail_ms=10)
+    desk.want("g1", 1, 1.0, age_ms=50)
+    desk.ledger.revive(1.0)
+    assert desk.said()[-2:] == ["g0: grant 1:1", "g1: grant 2:1"]
 
 
 def test_every_request_carries_the_want_that_remains() -> None:
@@ -376,6 +414,17 @@ def test_a_request_answers_a_recall_as_well() -> None:
     desk.ledger.on_wakeup(1.2)
     assert desk.said() == []
     assert desk.answer(credit, 2.0) == "home"
+
+
+def test_a_recall_that_a_request_answered_is_over() -> None:
+    desk = Desk(1, "g0", "g1")
+    assert desk.want("g1", 1, 1.0) == ["g0: recall 1"]
+    credit = desk.start(1, 1.01)
+    desk.want("g1", 0, 1.02)
+    assert desk.answer(credit, 1.03) == "keep"
+    assert desk.ledger.next_wakeup() is None
+    desk.ledger.on_wakeup(2.0)
+    assert desk.said() == []
 
 
 def test_a_grant_unused_for_100_ms_voids_while_others_wait_and_the_want_counts_as_zero() -> None:
@@ -723,6 +772,7 @@ def test_a_drain_while_starting_is_at_once_drained_and_rejects_strangers() -> No
     ledger.drain(1.0)
     assert ledger.state is ReplicaState.DRAINED
     assert [type(command) for command in ledger.out] == [StateIs, Reject]
+    assert ledger.queued == 0, "what was rejected does not come back with a revival"
     assert ledger.enter("late", 1, 2.0) is None
 
 

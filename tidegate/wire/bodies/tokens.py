@@ -95,11 +95,11 @@ class AnswerLength:
         self._tokens = first
         self._answers = 1.0
 
-    def expected(self, most: int | None) -> int:
-        """Returns the expected tokens of the next response, which may have ``most``; None if the request sets no
+    def expected(self, limit: int | None) -> int:
+        """Returns the expected tokens of the next response, which may have ``limit``; None if the request sets no
         limit."""
         mean = round(self._tokens / self._answers)
-        return mean if most is None or mean < most else most
+        return mean if limit is None or mean < limit else limit
 
     def learn(self, tokens: int) -> None:
         """Learns the tokens of a response that ended."""

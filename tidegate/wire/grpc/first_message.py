@@ -123,17 +123,19 @@ class CallFields(Protocol):
         ...
 
 
-def call_batch(head: CallFields, body: bytes, header: bytes | None, most: int) -> int | None:
-    """Returns the inferences of a call whose body begins with ``body``, 1 to ``most``. Sources are the field ``header``
-    (None if it is known to be absent), then the first input's shape of a V2 inference, then 1. Returns None if more of
-    the body is needed."""
+def call_batch(head: CallFields, body: bytes, header: bytes | None, limit: int) -> int | None:
+    """Returns the inferences of a call, 1 to ``limit``; ``body`` is the beginning of its body.
+
+    Sources are the field ``header`` (None if it is known to be absent), then the first input's shape of a V2 inference,
+    then 1. Returns None if more of the body is needed.
+    """
     stated = None if header is None else head.get(header)
     if stated is not None and stated.isdigit() and len(stated) < 10 and (count := int(stated)):
-        return min(count, most)
+        return min(count, limit)
     if not head.is_inference:
         return 1
     batch = peek_batch(body)
-    return None if batch is None else max(1, min(batch, most))
+    return None if batch is None else max(1, min(batch, limit))
 
 
 def _first_dimension(data: bytes, at: int, end: int) -> int:

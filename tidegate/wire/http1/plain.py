@@ -68,9 +68,9 @@ def plain_request(headers: int, *, internal: bool) -> re.Pattern[bytes]:
     """
     left = headers - _NAMED_LINES
     first = left // 10  # Most heads have Host first, or early.
-    most = b"{0,%d}" % ((left - first) // (4 if internal else 3))
-    others = b"(?:" + _other_line() + b")" + most
-    with_keep_alive = b"(?:" + _other_line() + rb"|([Cc]onnection: [Kk]eep-[Aa]live\r\n))" + most
+    repeat = b"{0,%d}" % ((left - first) // (4 if internal else 3))
+    others = b"(?:" + _other_line() + b")" + repeat
+    with_keep_alive = b"(?:" + _other_line() + rb"|([Cc]onnection: [Kk]eep-[Aa]live\r\n))" + repeat
     named = (
         rb"(?:[Hh]ost: ([0-9A-Za-z\-._~]{1,255}(?::[0-9]{1,5})?)|[Tt]raceparent: (" + TRACE + rb")"
         rb"|[Cc]ontent-[Ll]ength: ([0-9]{1,9}))\r\n"

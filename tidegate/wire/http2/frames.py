@@ -75,13 +75,13 @@ def goaway(last: int, code: int, why: bytes) -> bytes:
     return frame_head(8 + len(why) << 8 | GOAWAY, 0, 0) + _word.pack(last) + _word.pack(code) + why
 
 
-def headers(number: int, block: bytes, flags: int, most: int) -> bytes:
+def headers(number: int, block: bytes, flags: int, limit: int) -> bytes:
     """Returns HEADERS, followed by CONTINUATION if the peer does not accept a frame of this size."""
-    if len(block) <= most:
+    if len(block) <= limit:
         return frame_head(len(block) << 8 | HEADERS, flags | END_HEADERS, number) + block
-    frames = [frame_head(most << 8 | HEADERS, flags, number), block[:most]]
-    for at in range(most, len(block), most):
-        piece = block[at : at + most]
-        last = END_HEADERS if at + most >= len(block) else 0
+    frames = [frame_head(limit << 8 | HEADERS, flags, number), block[:limit]]
+    for at in range(limit, len(block), limit):
+        piece = block[at : at + limit]
+        last = END_HEADERS if at + limit >= len(block) else 0
         frames += (frame_head(len(piece) << 8 | CONTINUATION, last, number), piece)
     return b"".join(frames)

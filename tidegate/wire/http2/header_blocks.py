@@ -307,7 +307,7 @@ class Reader:
         known = self._blocks.fields.known
         static = self._blocks.static
         total = at = 0
-        most = self._max_list
+        max_size = self._max_list
         if begun is not None:
             fields += begun.fields
             total, at = begun.total, len(begun.block)
@@ -362,9 +362,9 @@ class Reader:
                     writes = True
                     self._insert(field)
             total += len(field[0]) + len(field[1]) + _ENTRY_BYTES
-            if total <= most:
+            if total <= max_size:
                 fields.append(field)
-        walk.is_large, walk.stands_alone, walk.writes = total > most, stands_alone, writes
+        walk.is_large, walk.stands_alone, walk.writes = total > max_size, stands_alone, writes
         walk.size = total
         return walk
 

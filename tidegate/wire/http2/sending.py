@@ -151,10 +151,10 @@ class Sender:
         sent = 0
         number = stream.number
         while stream.waiting and not self.is_full:
-            most = min(stream.window, self._window, self._frame_bytes)
-            if most <= 0:
+            limit = min(stream.window, self._window, self._frame_bytes)
+            if limit <= 0:
                 break
-            piece = stream.take(most)
+            piece = stream.take(limit)
             size = len(piece)
             stream.window -= size
             self._window -= size

@@ -99,13 +99,13 @@ class Stream:
         else:
             pieces.append(data)
 
-    def take(self, most: int) -> bytes:
-        """Returns the next waiting bytes, at least one and at most ``most``."""
+    def take(self, limit: int) -> bytes:
+        """Returns the next waiting bytes, at least one and at most ``limit``."""
         pieces = self._pieces
         if not pieces:
             raise RuntimeError(f"nothing waits on {self!r}")
         piece, at = pieces[0], self._at
-        taken = piece[at : at + most]
+        taken = piece[at : at + limit]
         if at + len(taken) == len(piece):
             pieces.popleft()
             self._at = 0
