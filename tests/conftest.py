@@ -1,11 +1,12 @@
 """Profiles of hypothesis: every run takes its default, ``.ci/run deep`` the long one. What hangs in a live test.
 
 Tests marked ``needs(tool=...)`` fail where the tool is missing (``tests/support/live/tools.py``). Tests that share a
-fixture of their module stay together where tests run side by side. Memory goes back to the machine after each module.
+fixture of their module stay together where tests run side by side. Memory is given back early.
 """
 
 import ctypes
 import gc
+import resource
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -65,10 +66,30 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
-def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
-    """Bodies of 20 MB and models would stay in the allocator's arenas until the end of the run."""
-    if _trim is not None and (nextitem is None or nextitem.path != item.path):
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """A run of live tests alone imports no module that has none: each worker is spared 100 MB and two seconds."""
+    is_live_alone = str(config.getoption("markexpr")).startswith("live")
+    if not is_live_alone or not collection_path.name.startswith("test_"):
+        return None
+    texts = (collection_path, collection_path.with_name("conftest.py"))
+    return None if any(each.exists() and "live" in each.read_text(encoding="utf-8") for each in texts) else True
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_logfinish() -> None:
+    """Bodies of 20 MB, models and a thousand streams would stay with the collector and the allocator until the end."""
+    if _trim is not None and _resident_mb() > ROOMY_MB:
+        gc.collect()
         _trim(0)
+
+
+ROOMY_MB = 300.0
+"""Memory above that is given back after each test."""
+
+
+def _resident_mb() -> float:
+    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+    return pages * resource.getpagesize() / 1e6
 
 
 _trim = getattr(ctypes.CDLL(None), "malloc_trim", None)

@@ -42,7 +42,7 @@ DEVIATIONS: dict[str, str] = {
     "http2/5.3.1 Sends HEADERS frame that depend on itself": _PRIORITY,
     "http2/5.3.1 Sends PRIORITY frame that depend on itself": _PRIORITY,
 }
-"""Cases that we answer otherwise, and why; argued in docs/testing.md."""
+"""Cases that we answer otherwise, and why; argued in docs/inside/testing.md."""
 
 
 @dataclass(frozen=True, slots=True)

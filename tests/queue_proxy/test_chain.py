@@ -188,7 +188,7 @@ def test_a_deadline_while_the_model_runs_is_told_as_started() -> None:
 
 
 def test_only_what_was_answered_counts_as_served() -> None:
-    """Clients that give up while an overloaded model runs for them tell nothing of its rate."""
+    """Clients that give up while an overloaded model runs for them are no measure of its rate."""
     replica = Replica(limit=5)
     channel, credit = replica.channel()
     assert credit in channel.idle

@@ -8,7 +8,7 @@ from tests.support.worlds.fake_exchange import FakeExchange
 from tests.support.worlds.gateway_chain import Door
 from tidegate.aio.proxy.grpc_call import LocalReply
 from tidegate.errors import ErrorKind, Executed
-from tidegate.wire.http2 import grpc_fields as grpc
+from tidegate.wire.http2 import grpc_fields
 from tidegate.wire.http2.block_memory import REQUEST, Blocks
 from tidegate.wire.http2.header_blocks import Reader
 from tidegate.wire.http2.heads import CallHead, request_drops
@@ -72,7 +72,7 @@ class FakeRpc(FakeExchange):
     def end(self, status: int = 0, message: str = "", extra: bytes = b"") -> None:
         assert not self.is_ended
         self.code, self.message, self.extra = status, message, extra
-        self._finish(grpc.http_status(status))
+        self._finish(grpc_fields.http_status(status))
 
     def fail(
         self,
@@ -85,7 +85,11 @@ class FakeRpc(FakeExchange):
         extra: bytes = b"",
     ) -> None:
         assert not self.is_ended
-        self.code, self.message, self.extra = grpc.STATUS_OF_HTTP.get(kind.status, grpc.INTERNAL), message, extra
+        self.code, self.message, self.extra = (
+            grpc_fields.STATUS_OF_HTTP.get(kind.status, grpc_fields.INTERNAL),
+            message,
+            extra,
+        )
         self._finish(kind.status)
 
     def more(self, *messages: bytes, complete: bool = False) -> None:

@@ -84,7 +84,7 @@ class H2Conn(asyncio.Protocol):
         self.trusted = trusted
         self.engine = H2Server(server.blocks_for(trusted), server.sweeper.windows)
         if trusted and server.limits.front_door:
-            self.engine.vouch()  # a load balancer that the operator names: it stands for many clients
+            self.engine.trust_peer()  # a load balancer that the operator names: it stands for many clients
         self.forwarding = Forwarding(peer, server.scheme, server.limits.via, server.random, version=b"2.0")
         self._phase = _SERVING
         self._is_touched = self._is_unread = self._has_yielded = False
@@ -213,7 +213,7 @@ class H2Conn(asyncio.Protocol):
         """A call has proven that the client is a gateway of the deployment."""
         if not self.is_gateway_peer:
             self.is_gateway_peer = True
-            self.engine.vouch()
+            self.engine.trust_peer()
 
     @property
     def budget(self) -> BodyBudget:
