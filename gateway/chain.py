@@ -63,8 +63,8 @@ class Chain:
     __slots__ = (
         "_access_control", "_access_log", "_clock", "_cold_answers", "_cold_starts", "_errors", "_fields", "_grpc",
         "_health", "_matcher", "_open_circuits", "_outliers", "_pool_of", "_recovery", "_report", "_reschedule",
-        "_resilience", "_rng", "_room", "_run_command", "_shadows", "_suspects", "_table", "_tokens", "_unanswered",
-        "is_draining",
+        "_resilience", "_rng", "_room", "_room_state", "_run_command", "_shadows", "_suspects", "_table", "_tokens",
+        "_unanswered", "is_draining",
     )  # fmt: skip
 
     def __init__(self, parts: Parts) -> None:
@@ -74,6 +74,7 @@ class Chain:
         self._run_command = effects.room.run
         self._reschedule = effects.room.reschedule
         self._room = parts.room
+        self._room_state = parts.room.state
         self._report = parts.report
         self._rng = parts.rng
         self._access_log = parts.access_log
@@ -317,7 +318,7 @@ class Chain:
         )
         if type(found) is Bind:
             self.forward(ex, found, now)
-            if room.has_work:
+            if self._room_state.out or self._room_state.unsettled:
                 self.flush()
             return
         if found is not None:
@@ -493,7 +494,7 @@ class Chain:
             self._grpc.ended(ex)
         if self._access_log is not None and not state.is_uncounted:
             self._access_log.ended(ex, state, _ending(ex, state).value)
-        if self._room.has_work:
+        if self._room_state.out or self._room_state.unsettled:
             self.flush()
 
     def _end_tokens(

@@ -166,7 +166,7 @@ class Deployment:
             faults.append(f"store: {self._store.fault}")
         if (lost := self._records_fault()) is not None:
             faults.append(f"process records: {lost}")
-        faults += [f"autoscaler: {name}: {what}" for name, what in self._loop.autoscaler.faults().items() if what]
+        faults += [f"autoscaler: {name}: {fault}" for name, fault in self._loop.autoscaler.faults().items() if fault]
         return DeploymentView(
             version=self._version,
             pid=os.getpid(),
@@ -218,8 +218,8 @@ class Deployment:
         if words and emulated:
             words.append(f"emulated, their service times come from a profile: {', '.join(emulated)}")
         if words and (rolling := deployed.rolling) is not None and deployed.candidate is not None:
-            who = f"{rolling.strategy.value} rollout of {deployed.candidate.revision.id}"
-            words.append(f"{who}, {rolling.phase.value} at {rolling.percent:g} %: {rolling.verdict}")
+            subject = f"{rolling.strategy.value} rollout of {deployed.candidate.revision.id}"
+            words.append(f"{subject}, {rolling.phase.value} at {rolling.percent:g} %: {rolling.verdict}")
         words += describe.failure_lines(self._describe(deployed))
         text = "\n".join(words) if words else f"nothing was decided about {name} yet"
         return ExplainView(function=name, text=text, decisions=self.decisions(name, last))
@@ -245,8 +245,8 @@ class Deployment:
         self._deployed(name)
         groups = sorted(each.name for each in self._loop.backend.devices())
         wrong = [
-            Fault(what, repr(given), ", ".join(known) or "none")
-            for what, given, known in (("metric", metric, METRICS), ("group", group, groups))
+            Fault(option, repr(given), ", ".join(known) or "none")
+            for option, given, known in (("metric", metric, METRICS), ("group", group, groups))
             if given is not None and given not in known
         ]
         if wrong:
@@ -357,12 +357,12 @@ class Deployment:
         """Reads settings, accelerators, tenants and certificate. Raises InvalidInputError with every fault."""
         self._refuse_when_leaving()
         found = await self._reload()
-        told = await self._gateways.reload()
+        workers = await self._gateways.reload()
         self._loop.round.soon()
         self._changes.fire()
         return ReloadView(
-            reloaded=tuple(name for name, fault in told.items() if fault is None),
-            faults={name: fault for name, fault in told.items() if fault is not None},
+            reloaded=tuple(name for name, fault in workers.items() if fault is None),
+            faults={name: fault for name, fault in workers.items() if fault is not None},
             in_force=found.in_force,
             needs_restart=found.needs_restart,
             needs_up=found.needs_up,

@@ -32,7 +32,7 @@ class Gateways(Protocol):
 
 
 class Publisher:
-    """Builds a route table from the world when asked, and sends it if it changed."""
+    """Builds a route table from the world on request, and sends it if it changed."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class Publisher:
         self._tasks = tasks
         self._published: RouteTable | None = None
         self._publishing = asyncio.Lock()
-        self._asked = self._served = 0
+        self._requested = self._served = 0
         """The number of calls to :meth:`publish`, and how many of them the last table was built for."""
 
     @property
@@ -73,13 +73,13 @@ class Publisher:
     async def publish(self) -> None:
         """Sends the newest route table to the workers if it changed. Of several calls that wait, the first builds the
         table for all."""
-        self._asked += 1
-        asked = self._asked
+        self._requested += 1
+        requested = self._requested
         async with self._publishing:
-            if self._served >= asked:
+            if self._served >= requested:
                 return
             await asyncio.sleep(0)  # further calls of this moment are served too
-            asked, before = self._asked, self._published
+            requested, before = self._requested, self._published
             table = self._build()
             self._published = table
             for tracked in self._world.revisions:
@@ -87,7 +87,7 @@ class Publisher:
                     tracked.left_in = table.version
             if table is not before:
                 await self._gateways.publish(table)
-            self._served = asked
+            self._served = requested
 
     def announce(self) -> None:
         """Sends the newest views to watchers."""

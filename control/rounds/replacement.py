@@ -75,7 +75,7 @@ class Replacement:
         return without_one(decision, limit, tuple(usable))
 
     def review(self, now: float) -> None:
-        """Ends early promotions that are in vain, and holds whose function has its places."""
+        """Ends early promotions that are in vain, and the holds of functions that have their places."""
         for deployed in self._world.registry.all():
             if self._handovers.promoted_early(deployed.name) is not None:
                 self._review_early(deployed, now)

@@ -1,5 +1,5 @@
-"""Rollouts under way: collects the figures of each one's window and asks ``tidegate.traffic.stages`` for the next
-state.
+"""Rollouts under way: collects the figures of each one's window, from which ``tidegate.traffic.stages`` makes the
+next state.
 
 Operators change a rollout through the registry; :meth:`Rollouts.take_up` puts the change into force at once, as far as
 that is possible. Windows are counted from the gateways' samples, as the traffic meter adds them up. A restarted control

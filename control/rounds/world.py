@@ -105,7 +105,7 @@ class World:
         self.samples: dict[str, ReplicaSample] = {}
         """The last sample of each replica."""
         self.sampled: dict[str, ReplicaStatus] = {}
-        """The replicas that are asked for samples, as they were when this second's were asked."""
+        """The sampled replicas, as they were when this second's samples were requested."""
         self._index = ReplicaIndex()
         self._tracked: dict[str, TrackedRevision] = {}
         self._of_function: dict[str, dict[str, TrackedRevision]] = {}
@@ -139,7 +139,7 @@ class World:
         self.sampled.pop(replica, None)
 
     def sample_replicas(self) -> Mapping[str, ReplicaStatus]:
-        """Returns the replicas to be asked for samples in this second."""
+        """Selects the replicas that are sampled in this second, and returns them."""
         self.sampled = {each.id: each for each in self.backend.replicas() if each.state in _SAMPLED}
         return self.sampled
 

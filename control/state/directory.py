@@ -44,8 +44,8 @@ class StateLockedError(StateError):
 
     def __init__(self, directory: Path, holder: "Holder | None") -> None:
         self.holder = holder
-        who = "another process" if not holder or not holder.pid else f"process {holder.pid}, since {holder.since}"
-        super().__init__(f"{directory} is in use by {who}; stop it with `tidegate down --state {directory}`")
+        holding = "another process" if not holder or not holder.pid else f"process {holder.pid}, since {holder.since}"
+        super().__init__(f"{directory} is in use by {holding}; stop it with `tidegate down --state {directory}`")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

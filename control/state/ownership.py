@@ -97,8 +97,8 @@ class Ownership:
             if owner is None:
                 self._version = 0 if found is None else found.version
             else:
-                who = f"process {owner.pid} on {owner.host}"
-                self._faults.set(SUBJECT, f"{who} has taken this name: two deployments write the same records")
+                other = f"process {owner.pid} on {owner.host}"
+                self._faults.set(SUBJECT, f"{other} has taken this name: two deployments write the same records")
 
     def _other(self, found: Record | None) -> Owner | None:
         """Returns the other owner; None if the record is missing or ours."""

@@ -379,7 +379,7 @@ def _rolled(function: FunctionRecord, rollout: Rollout) -> FunctionRecord:
 def _superseded(function: FunctionRecord, now: float) -> FunctionRecord:
     if function.rolling is None:
         return function
-    over = ended(function.rolling, Phase.SUPERSEDED, now, "superseded", "something else was asked for meanwhile")
+    over = ended(function.rolling, Phase.SUPERSEDED, now, "superseded", "something else was requested meanwhile")
     return replace(function, rollout=over)
 
 

@@ -238,7 +238,7 @@ async def read_source(source: str) -> bytes:
             if response.status_code != httpx.codes.OK:
                 raise UnreadableKeysError(f"it answered {response.status_code}")
             if response.headers.get("content-encoding", "identity") != "identity":
-                raise UnreadableKeysError("it is compressed, which was not asked for")
+                raise UnreadableKeysError("it is compressed, which was not requested")
             found = b""
             async for piece in response.aiter_raw():
                 found += piece

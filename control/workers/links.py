@@ -3,14 +3,13 @@
 A process that does not answer raises :class:`LinkError` with its name; callers keep what they know and try again.
 """
 
-import ssl
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from functools import cache
 from typing import Any
 
 import httpx
 
+from tidegate.deploy.local.admin_link import admin_client
 from tidegate.errors import TidegateError
 from tidegate.records.codec import Lines, decode, encode
 from tidegate.records.gateway_sample import Activation
@@ -28,25 +27,12 @@ class NoAnswerError(LinkError):
     """It accepted the call and has not answered for ``CALL_S``."""
 
 
-@cache
-def _no_tls() -> ssl.SSLContext:
-    """Returns one context for all links: httpx makes one per client otherwise, at 20 ms each, and no link uses TLS."""
-    return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-
-
 class Link:
     """A link to one process. ``address``: ``unix:/path`` or ``host:port``; ``name`` is for messages."""
 
     def __init__(self, name: str, address: str) -> None:
         self.name = name
-        path = address.removeprefix("unix:")
-        is_unix = path != address
-        self._client = httpx.AsyncClient(
-            transport=httpx.AsyncHTTPTransport(uds=path if is_unix else None, verify=_no_tls()),
-            base_url="http://localhost" if is_unix else f"http://{address}",
-            timeout=CALL_S,
-            trust_env=False,
-        )
+        self._client = admin_client(address, CALL_S)
 
     async def get(self, path: str) -> bytes:
         return await self._call("GET", path)

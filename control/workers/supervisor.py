@@ -179,11 +179,11 @@ class Supervisor:
     def sources(self) -> Mapping[str, Callable[[], Awaitable[bytes]]]:
         """Returns a ``GET /sample`` call for each worker that can be reached and has reported no last sample, by
         name."""
-        asked = [worker for worker in self._all() if worker.is_linked]
-        for worker in asked:
+        linked = [worker for worker in self._all() if worker.is_linked]
+        for worker in linked:
             self._mind(worker)
         return {
-            worker.name: _sample_of(worker) for worker in asked if worker.sample is None or not worker.sample.is_last
+            worker.name: _sample_of(worker) for worker in linked if worker.sample is None or not worker.sample.is_last
         }
 
     def seen(self, sample: GatewaySample) -> None:
@@ -590,10 +590,10 @@ class Supervisor:
 
 
 def _sample_of(worker: Worker) -> Callable[[], Awaitable[bytes]]:
-    async def ask() -> bytes:
+    async def fetch() -> bytes:
         worker.unanswered_s += PULL_S
         sample = await worker.link.get("/sample")
         worker.unanswered_s = 0.0
         return sample
 
-    return ask
+    return fetch

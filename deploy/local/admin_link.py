@@ -38,20 +38,28 @@ def _no_tls() -> ssl.SSLContext:
     return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
+def admin_client(address: str, timeout_s: float) -> httpx.AsyncClient:
+    """Returns a client of an admin endpoint at ``unix:/path`` or ``host:port``."""
+    path = address.removeprefix("unix:")
+    is_unix = path != address
+    return httpx.AsyncClient(
+        transport=httpx.AsyncHTTPTransport(uds=path if is_unix else None, verify=_no_tls()),
+        base_url="http://localhost" if is_unix else f"http://{address}",
+        timeout=timeout_s,
+        trust_env=False,
+    )
+
+
 class ProxyLink:
     """A client of ``unix:/path``. Both methods raise LinkError if the other side cannot be reached."""
 
     def __init__(self, admin: str) -> None:
         self.admin = admin
-        kind, _, path = admin.partition(":")
-        self._uds = path if kind == "unix" else None
-        self._base = "http://queue-proxy" if self._uds is not None else f"http://{admin}"
 
     @cached_property
     def _client(self) -> httpx.AsyncClient:
         """The client, made at first use, which is after the spawn."""
-        transport = httpx.AsyncHTTPTransport(uds=self._uds, verify=_no_tls())
-        return httpx.AsyncClient(transport=transport, timeout=COMMAND_TIMEOUT_S, trust_env=False)
+        return admin_client(self.admin, COMMAND_TIMEOUT_S)
 
     async def states(self) -> AsyncIterator[ProxyState]:
         """Yields the present state, then each change, without end: a broken stream is opened again.
@@ -63,7 +71,7 @@ class ProxyLink:
         while True:
             try:
                 async with self._client.stream(
-                    "GET", f"{self._base}/events", timeout=httpx.Timeout(COMMAND_TIMEOUT_S, read=None)
+                    "GET", "/events", timeout=httpx.Timeout(COMMAND_TIMEOUT_S, read=None)
                 ) as reply:
                     lines = Lines()
                     async for piece in reply.aiter_bytes():
@@ -80,7 +88,7 @@ class ProxyLink:
     async def command(self, name: str, body: dict[str, int]) -> None:
         """Sends ``POST /<name>``. Raises LinkError unless the answer is 2xx."""
         try:
-            reply = await self._client.post(f"{self._base}/{name}", json=body)
+            reply = await self._client.post(f"/{name}", json=body)
         except httpx.HTTPError as error:
             raise LinkError(f"the queue_proxy does not answer {name}: {error!r}") from error
         if not reply.is_success:

@@ -36,9 +36,9 @@ from tidegate.gateway.routing.grpc_methods import METHODS, Kind, Method, Unreada
 from tidegate.gateway.routing.match import Call, Matcher, Target
 from tidegate.gateway.routing.request_state import RequestState
 from tidegate.wire.bodies.v2 import estimated_batch, stated_batch
-from tidegate.wire.grpc import messages as protos
+from tidegate.wire.grpc import messages
 from tidegate.wire.grpc.first_message import MESSAGE_HEAD, Infer
-from tidegate.wire.http2 import grpc_fields as wire
+from tidegate.wire.http2 import grpc_fields
 
 if TYPE_CHECKING:
     from tidegate.aio.proxy.exchange import Exchange
@@ -168,7 +168,7 @@ class GrpcFrontend:
         function = router.name if router is not None else None
         text = rpc_message(kind, message, function)
         if kind is NOT_FOUND or kind is TAG_NOT_FOUND:
-            status = wire.NOT_FOUND if state.target.named else wire.UNIMPLEMENTED
+            status = grpc_fields.NOT_FOUND if state.target.named else grpc_fields.UNIMPLEMENTED
             ex.end(status, text, b"x-request-id: %b\r\n%b" % (state.request_id, extra))
         else:
             request_id = state.request_id.decode("latin-1")
@@ -239,7 +239,7 @@ class GrpcFrontend:
         if method.kind is Kind.MODEL_READY:
             if is_awake and only_its_server_knows(router, model, is_versioned=bool(fields.get("version"))):
                 return False
-            ex.reply(protos.MODEL_READY_RESPONSE.encode({"ready": router.failure is None}))
+            ex.reply(messages.MODEL_READY_RESPONSE.encode({"ready": router.failure is None}))
             return True
         if fields.get("version"):
             return False
@@ -263,11 +263,11 @@ class GrpcFrontend:
             self.watches.watch(ex, name)
             return
         status = self._state(name)
-        if status == protos.SERVICE_UNKNOWN:
+        if status == messages.SERVICE_UNKNOWN:
             state.target = Target(Call.WORK, None, named=name)
             self._fail(ex, NOT_FOUND, f"no function is called {name[:200]!r} here")
         else:
-            ex.reply(protos.HEALTH_RESPONSE.encode({"status": status}))
+            ex.reply(messages.HEALTH_RESPONSE.encode({"status": status}))
 
     def _list(self, ex: "GrpcCall", router: FunctionRouter | None) -> None:
         routers = self._routers if router is None else {router.name: router}
@@ -277,11 +277,11 @@ class GrpcFrontend:
         router = self._routers.get(name)
         if router is not None:
             return state_of(router)
-        return self._own_state if is_own_service(name) else protos.SERVICE_UNKNOWN
+        return self._own_state if is_own_service(name) else messages.SERVICE_UNKNOWN
 
     @property
     def _own_state(self) -> int:
-        return protos.NOT_SERVING if self._is_leaving else protos.SERVING
+        return messages.NOT_SERVING if self._is_leaving else messages.SERVING
 
     # --- V2's questions about servers -------------------------------------------------------------------------------
 
@@ -289,10 +289,10 @@ class GrpcFrontend:
         """Answers for the gateway, or for the function that the call names. Returns False if only the function's server
         knows."""
         if kind is Kind.SERVER_LIVE:
-            ex.reply(protos.SERVER_LIVE_RESPONSE.encode({"live": True}))
+            ex.reply(messages.SERVER_LIVE_RESPONSE.encode({"live": True}))
         elif kind is Kind.SERVER_READY:
             ready = not self._is_leaving if router is None else router.failure is None
-            ex.reply(protos.SERVER_READY_RESPONSE.encode({"ready": ready}))
+            ex.reply(messages.SERVER_READY_RESPONSE.encode({"ready": ready}))
         elif router is None or not self._health.is_awake(router.route):
             ex.reply(server_answer())
         else:

@@ -8,7 +8,7 @@ from tests.support.worlds.fake_exchange import FakeExchange
 from tests.support.worlds.gateway_chain import Door
 from tidegate.aio.proxy.grpc_call import LocalReply
 from tidegate.errors import ErrorKind, Executed
-from tidegate.wire.http2 import grpc_fields as grpc
+from tidegate.wire.http2 import grpc_fields
 from tidegate.wire.http2.block_memory import REQUEST, Blocks
 from tidegate.wire.http2.header_blocks import Reader
 from tidegate.wire.http2.heads import CallHead, request_drops
@@ -46,11 +46,7 @@ class FakeRpc(FakeExchange):
         self.message = ""
         self.unsent = 0
         """Of its answer, what the client has not read."""
-        self.own: LocalReply | None = None
-
-    @property
-    def is_ended(self) -> bool:
-        return self.code is not None or bool(self.ended)
+        self.local_reply: LocalReply | None = None
 
     def reply(self, *messages: bytes, status: int = 0, message: str = "") -> None:
         for one in messages:
@@ -58,12 +54,12 @@ class FakeRpc(FakeExchange):
         self.end(status, message)
 
     def serve(self, callback: Callable[[Any], None]) -> None:
-        self.own = LocalReply(callback, self.body)
+        self.local_reply = LocalReply(callback, self.body)
         callback(self)
 
     def take_message(self) -> tuple[bool, bytes] | None:
-        assert self.own is not None
-        return self.own.take()
+        assert self.local_reply is not None
+        return self.local_reply.take()
 
     def send(self, message: bytes) -> None:
         assert not self.is_ended
@@ -72,7 +68,7 @@ class FakeRpc(FakeExchange):
     def end(self, status: int = 0, message: str = "", extra: bytes = b"") -> None:
         assert not self.is_ended
         self.code, self.message, self.extra = status, message, extra
-        self._finish(grpc.http_status(status))
+        self._finish(grpc_fields.http_status(status))
 
     def fail(
         self,
@@ -85,15 +81,19 @@ class FakeRpc(FakeExchange):
         extra: bytes = b"",
     ) -> None:
         assert not self.is_ended
-        self.code, self.message, self.extra = grpc.STATUS_OF_HTTP.get(kind.status, grpc.INTERNAL), message, extra
+        self.code, self.message, self.extra = (
+            grpc_fields.STATUS_OF_HTTP.get(kind.status, grpc_fields.INTERNAL),
+            message,
+            extra,
+        )
         self._finish(kind.status)
 
     def more(self, *messages: bytes, complete: bool = False) -> None:
         """More of the request of a call that is answered here."""
-        assert self.own is not None
-        self.own.add(b"".join(map(framed, messages)))
+        assert self.local_reply is not None
+        self.local_reply.add(b"".join(map(framed, messages)))
         self.body_complete = complete
-        self.own.callback(self)  # type: ignore[arg-type]  # this stand-in
+        self.local_reply.callback(self)  # type: ignore[arg-type]  # this stand-in
 
 
 def call(

@@ -28,7 +28,7 @@ from tidegate.aio.proxy.exchange import (
 from tidegate.errors import ErrorKind, Executed
 from tidegate.headers import OUTCOME
 from tidegate.wire.grpc.first_message import MESSAGE_HEAD
-from tidegate.wire.http2 import grpc_fields as grpc
+from tidegate.wire.http2 import grpc_fields
 from tidegate.wire.http2.block_memory import Block
 from tidegate.wire.http2.frames import CANCEL, ENHANCE_YOUR_CALM, REFUSED_STREAM
 from tidegate.wire.http2.header_blocks import LIST_BYTES
@@ -157,8 +157,8 @@ class GrpcCall(Exchange):
         extra: bytes = b"",
         close: bool = False,
     ) -> None:
-        code = grpc.OK if status < 300 else grpc.STATUS_OF_HTTP.get(status, grpc.INTERNAL)
-        self._end_with(status, code, "" if code == grpc.OK else body.decode("utf-8", "replace"), extra)
+        code = grpc_fields.OK if status < 300 else grpc_fields.STATUS_OF_HTTP.get(status, grpc_fields.INTERNAL)
+        self._end_with(status, code, "" if code == grpc_fields.OK else body.decode("utf-8", "replace"), extra)
 
     def _answer_failure(
         self,
@@ -171,7 +171,7 @@ class GrpcCall(Exchange):
     ) -> None:
         if request_id is not None and b"x-request-id:" not in extra:
             extra = b"x-request-id: %b\r\n%b" % (request_id.encode("latin-1", "replace"), extra)
-        code = grpc.STATUS_OF_HTTP.get(kind.status, grpc.INTERNAL)
+        code = grpc_fields.STATUS_OF_HTTP.get(kind.status, grpc_fields.INTERNAL)
         self._end_with(kind.status, code, message, extra)
 
     def _end_with(self, status: int, code: int, message: str, extra: bytes) -> None:
@@ -184,20 +184,20 @@ class GrpcCall(Exchange):
         client = self._client
         fields = literals(extra) if extra else b""
         if state == STREAMING:
-            self.truncated = code != grpc.OK
-            client.engine.trailers(self._stream, grpc.trailers(code, message) + fields)
+            self.truncated = code != grpc_fields.OK
+            client.engine.trailers(self._stream, grpc_fields.trailers(code, message) + fields)
         else:
             if b"tidegate-outcome:" in extra:
                 fields += literals(b"tidegate-status: %d\r\n" % status)
             self.first_byte = monotonic()
-            client.engine.head(self._stream, grpc.trailers_only(code, message) + fields, True)
+            client.engine.head(self._stream, grpc_fields.trailers_only(code, message) + fields, True)
         client.touch()
         self._finish(status)
 
     def truncate(self) -> None:
-        self._end_with(502, grpc.UNAVAILABLE, "the answer broke off", b"")
+        self._end_with(502, grpc_fields.UNAVAILABLE, "the answer broke off", b"")
 
-    def reply(self, *messages: bytes, status: int = grpc.OK, message: str = "") -> None:
+    def reply(self, *messages: bytes, status: int = grpc_fields.OK, message: str = "") -> None:
         """Answers the call from here with these messages and ends it."""
         for one in messages:
             self.send(one)
@@ -223,7 +223,9 @@ class GrpcCall(Exchange):
             return None
         found = local.take()
         if local.is_too_large:
-            self.end(grpc.RESOURCE_EXHAUSTED, f"a message of {local.announced} bytes is larger than {LOCAL_BYTES}")
+            self.end(
+                grpc_fields.RESOURCE_EXHAUSTED, f"a message of {local.announced} bytes is larger than {LOCAL_BYTES}"
+            )
             return None
         if found is not None:
             self._client.engine.passed(self._stream, len(found[1]) + MESSAGE_HEAD)
@@ -236,15 +238,15 @@ class GrpcCall(Exchange):
         if self._state < STREAMING:
             self.first_byte = monotonic()
             self._state = STREAMING
-            client.engine.head(self._stream, grpc.ANSWER, False)
+            client.engine.head(self._stream, grpc_fields.ANSWER, False)
         framed = b"\0%b%b" % (len(message).to_bytes(4, "big"), message)
         self.bytes_out += len(framed)
         client.engine.data(self._stream, framed, False)
         client.touch()
 
-    def end(self, status: int = grpc.OK, message: str = "", extra: bytes = b"") -> None:
+    def end(self, status: int = grpc_fields.OK, message: str = "", extra: bytes = b"") -> None:
         """Ends an answer of ours with a gRPC status."""
-        self._end_with(grpc.http_status(status), status, message, extra)
+        self._end_with(grpc_fields.http_status(status), status, message, extra)
 
     # --- towards the upstream ---------------------------------------------------------------------------------------
 
@@ -268,7 +270,7 @@ class GrpcCall(Exchange):
         if self._extra:
             block += literals(self._extra)
         if head.has_timeout:
-            block += grpc.timeout(int((self.deadline - monotonic()) * 1000.0))
+            block += grpc_fields.timeout(int((self.deadline - monotonic()) * 1000.0))
         complete = self.body_complete
         if self.holding:
             block += EXPECTATION
@@ -294,7 +296,7 @@ class GrpcCall(Exchange):
     def not_understood(self, attempt: int, why: str) -> None:
         """The upstream does not speak HTTP/2. Ends the call: another attempt would bring the same."""
         if self._state == CONNECTING and attempt == self.attempts:
-            self._end_with(502, grpc.UNIMPLEMENTED, why, b"")
+            self._end_with(502, grpc_fields.UNIMPLEMENTED, why, b"")
 
     def _part_from_upstream(self) -> None:
         upstream, stream = self._upstream, self._sent
@@ -332,7 +334,9 @@ class GrpcCall(Exchange):
         self._charged = charged
         if waits and budget.used > budget.limit and charged >= ALWAYS_READ_BYTES:
             self.app.abandoned(self)
-            self._end_with(429, grpc.RESOURCE_EXHAUSTED, "the messages of waiting calls take too much memory", b"")
+            self._end_with(
+                429, grpc_fields.RESOURCE_EXHAUSTED, "the messages of waiting calls take too much memory", b""
+            )
 
     # --- for the client side ----------------------------------------------------------------------------------------
 
@@ -460,7 +464,7 @@ class GrpcCall(Exchange):
         client.touch()
         if ends:
             self._forget_upstream()
-            self._finish(grpc.ended_status(self.status, None))
+            self._finish(grpc_fields.ended_status(self.status, None))
         elif size and upstream is not None and stream is not None:
             upstream.engine.passed(stream, size)
 
@@ -473,13 +477,13 @@ class GrpcCall(Exchange):
         status = block.grpc_status
         if status and block.get(OUTCOME) is not None:
             self.truncated = True
-        self._finish(grpc.ended_status(self.status, status))
+        self._finish(grpc_fields.ended_status(self.status, status))
 
     def upstream_reset(self, code: int, ours: bool) -> None:
         """The upstream's stream was reset, ``ours``: by us, for a fault of the upstream."""
         if ours and code == ENHANCE_YOUR_CALM:
             self._forget_upstream()
-            self.end(grpc.RESOURCE_EXHAUSTED, f"the answer's metadata is larger than {LIST_BYTES} bytes")
+            self.end(grpc_fields.RESOURCE_EXHAUSTED, f"the answer's metadata is larger than {LIST_BYTES} bytes")
         elif ours:
             self.upstream_lost(f"its answer was malformed (error {code})")
         elif code == REFUSED_STREAM and self._state < STREAMING:
@@ -498,7 +502,7 @@ class GrpcCall(Exchange):
         if self._state == STREAMING:
             self._forget_upstream()
             outcome = _BROKE_OFF if self._client.is_gateway_peer else b""
-            self._end_with(502, grpc.UNAVAILABLE, f"the upstream broke off: {why}", outcome)
+            self._end_with(502, grpc_fields.UNAVAILABLE, f"the upstream broke off: {why}", outcome)
         else:
             self._attempt_failed(True, why)
 

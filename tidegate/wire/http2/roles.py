@@ -64,7 +64,7 @@ class H2Server(Engine):
         if stream.sending == HEAD_DUE:
             self._write_block(stream.number, block, 0)
 
-    def vouch(self) -> None:
+    def trust_peer(self) -> None:
         """Raises the limits for a proxy of this deployment, which enforces them on each of its clients: all of them
         together may reset and send more than one."""
         self._resets = Allowance(TRUSTED * RESET_RATE, TRUSTED * RESET_BURST)

@@ -11,14 +11,13 @@ from tests.support.worlds.h2_world import ANSWER, CALL, MESSAGE, HoldingApp, Wor
 from tidegate.aio.proxy.grpc_call import CALL_KEPT_BYTES, GrpcCall
 from tidegate.aio.proxy.server import Limits
 from tidegate.errors import QUEUE_FULL
-from tidegate.wire.http2 import frames as wire
-from tidegate.wire.http2 import grpc_fields as grpc
+from tidegate.wire.http2 import frames, grpc_fields
 from tidegate.wire.http2.block_memory import Block
 from tidegate.wire.http2.events import HEAD, RESET, TRAILERS
 from tidegate.wire.http2.heads import AnswerHead, CallHead
 from tidegate.wire.http2.limits import STREAM_WINDOW
 
-CANCELLED = [(RESET, wire.CANCEL)]
+CANCELLED = [(RESET, frames.CANCEL)]
 
 
 @pytest.fixture
@@ -149,7 +148,7 @@ def test_large_messages_take_no_memory_while_nobody_reads_them(world: World) -> 
 def test_an_answer_of_trailers_alone_counts_as_its_status(world: World) -> None:
     stream = world.call()
     engine = world.upstream.engine
-    engine.head(world.upstream.calls[0], grpc.trailers_only(5, "caf\u00e9 100%"), True)
+    engine.head(world.upstream.calls[0], grpc_fields.trailers_only(5, "caf\u00e9 100%"), True)
     world.go()
     assert world.outcome(stream) == (5, "caf%C3%A9 100%25")
     assert world.app.log == ["start", "answering 404", "finished 404"]
@@ -211,7 +210,7 @@ def test_a_client_that_cancels_cancels_upstream(world: World, answered: bool) ->
     if answered:
         world.upstream.engine.head(theirs, block(*ANSWER), False)
         world.go()
-    world.client.reset(stream, wire.CANCEL)
+    world.client.reset(stream, frames.CANCEL)
     world.go()
     assert world.upstream.ended(theirs) == CANCELLED, "never an end that the client did not send"
     assert world.app.log[-2:] == ["abandoned", "finished 499"]
@@ -230,7 +229,7 @@ def test_a_request_that_turns_malformed_is_cancelled_upstream(world: World) -> N
     stream = world.call((b"content-length", b"99"), ends=False)
     world.client.data(stream, b"x" * 90, True)
     world.go()
-    assert world.heard(stream) == [(RESET, wire.PROTOCOL_ERROR)]
+    assert world.heard(stream) == [(RESET, frames.PROTOCOL_ERROR)]
     assert world.upstream.ended(world.upstream.calls[0]) == CANCELLED
     assert world.app.log[-2:] == ["abandoned", "finished 400"]
 
@@ -242,9 +241,9 @@ def test_a_reset_of_the_upstream_passes_with_its_code(world: World, answered: bo
     if answered:
         world.upstream.engine.head(theirs, block(*ANSWER), False)
         world.go()
-    world.upstream.engine.reset(theirs, wire.ENHANCE_YOUR_CALM)
+    world.upstream.engine.reset(theirs, frames.ENHANCE_YOUR_CALM)
     world.go()
-    assert world.outcome(stream) == (-wire.ENHANCE_YOUR_CALM, "")
+    assert world.outcome(stream) == (-frames.ENHANCE_YOUR_CALM, "")
     assert world.app.log[-1] == "finished 429"
     assert not calls(world)[0].truncated, "it is the server's answer to this call, and no failure of the replica"
 
@@ -273,14 +272,14 @@ def test_an_answer_with_too_much_metadata_ends_its_call_and_costs_no_replica(wor
     engine.head(call, block(*ANSWER, *(large if where == "head" else ())), False)
     engine.trailers(call, status(0) + block(*large))
     world.go()
-    assert world.outcome(stream)[0] == grpc.RESOURCE_EXHAUSTED
+    assert world.outcome(stream)[0] == grpc_fields.RESOURCE_EXHAUSTED
     assert world.app.log[-1] == "finished 429"
     assert not any(line.startswith("upstream failed") for line in world.app.log)
 
 
 def test_what_the_upstream_refused_is_sent_again(world: World) -> None:
     stream = world.call()
-    world.upstream.engine.reset(world.upstream.calls[0], wire.REFUSED_STREAM)
+    world.upstream.engine.reset(world.upstream.calls[0], frames.REFUSED_STREAM)
     world.go()
     assert world.app.log == ["start", "upstream failed, sent False"]
     world.answer()
@@ -298,7 +297,7 @@ def test_calls_above_the_last_of_a_goaway_go_elsewhere(world: World) -> None:
     assert world.upstream.bodies == {1: MESSAGE}
     world.answer()
     assert world.outcome(beyond) == (0, "")
-    first.engine.head(first.calls[0], grpc.trailers_only(0, ""), True)
+    first.engine.head(first.calls[0], grpc_fields.trailers_only(0, ""), True)
     world.go()
     assert world.outcome(looked_at) == (0, "")
     assert first.wire.is_closed, "it has nothing more to do"
@@ -358,7 +357,7 @@ def test_an_upstream_that_cannot_be_reached(made: Callable[..., World]) -> None:
 def test_an_upstream_that_breaks_the_rules_loses_its_connection_and_no_client(world: World) -> None:
     stream = world.call()
     assert world.upstream.ours is not None
-    world.upstream.ours.data_received(wire.frame_head(4 << 8 | wire.WINDOW_UPDATE, 0, 0) + bytes(4))
+    world.upstream.ours.data_received(frames.frame_head(4 << 8 | frames.WINDOW_UPDATE, 0, 0) + bytes(4))
     world.go()
     assert world.outcome(stream)[0] == 14
     assert not world.wire.is_closed
@@ -372,7 +371,7 @@ def test_a_call_that_waits_for_a_further_connection_outlives_one_that_cannot_be_
 ) -> None:
     """The present connection serves, but only what it has: nobody may wait for its calls to end."""
     world = made(begin=False)
-    world.settings = ((wire.MAX_CONCURRENT_STREAMS, 1),)
+    world.settings = ((frames.MAX_CONCURRENT_STREAMS, 1),)
     world.go()
     first = world.call()
     assert world.upstream.calls
@@ -393,7 +392,7 @@ def test_a_call_that_waits_for_a_further_connection_outlives_one_that_cannot_be_
 def test_a_call_that_works_on_although_nobody_waits(made: Callable[..., World]) -> None:
     world = made(hold_s=60.0)
     stream = world.call()
-    world.client.reset(stream, wire.CANCEL)
+    world.client.reset(stream, frames.CANCEL)
     world.go()
     (ex,) = calls(world)
     ended: list[int] = []
@@ -408,7 +407,7 @@ def test_a_call_that_works_on_although_nobody_waits(made: Callable[..., World]) 
 def test_a_call_is_not_held_for_ever(made: Callable[..., World]) -> None:
     world = made(hold_s=60.0)
     stream = world.call()
-    world.client.reset(stream, wire.CANCEL)
+    world.client.reset(stream, frames.CANCEL)
     world.go()
     ended: list[int] = []
     held = calls(world)[0].held
@@ -421,11 +420,11 @@ def test_a_call_is_not_held_for_ever(made: Callable[..., World]) -> None:
 
 def test_the_stream_of_a_held_call_is_free_as_soon_as_it_has_ended(made: Callable[..., World]) -> None:
     world = made(hold_s=60.0, begin=False)
-    world.settings = ((wire.MAX_CONCURRENT_STREAMS, 1),)
+    world.settings = ((frames.MAX_CONCURRENT_STREAMS, 1),)
     world.go()
     held = world.call()
     world.refuses = True
-    world.client.reset(held, wire.CANCEL)
+    world.client.reset(held, frames.CANCEL)
     world.go()
     second = world.call()
     assert len(world.upstream.calls) == 1, "the only stream is taken"
@@ -438,7 +437,7 @@ def test_the_stream_of_a_held_call_is_free_as_soon_as_it_has_ended(made: Callabl
 def test_a_connection_that_closes_is_closed_with_its_last_held_call(made: Callable[..., World]) -> None:
     world = made(hold_s=60.0)
     stream = world.call()
-    world.client.reset(stream, wire.CANCEL)
+    world.client.reset(stream, frames.CANCEL)
     world.upstream.engine.goaway()
     world.go()
     assert not world.upstream.wire.is_closed
@@ -458,7 +457,7 @@ def test_a_waiting_call_fails_with_its_id_and_a_message_that_can_be_read(made: C
     (kind, answer), *rest = world.heard(stream)
     assert (kind, rest) == (HEAD, [])
     assert (answer.status, answer.grpc_status) == (200, 8)
-    assert grpc.decode_message(answer.get(b"grpc-message")) == "the queue is full: caf\u00e9"
+    assert grpc_fields.decode_message(answer.get(b"grpc-message")) == "the queue is full: caf\u00e9"
     assert (answer.get(b"x-request-id"), answer.get(b"retry-after")) == (b"r-1", b"3")
     assert app.log[-1] == "finished 429"
 
@@ -487,7 +486,7 @@ def test_a_failure_told_with_its_outcome_keeps_its_status_and_goes_back(made: Ca
     world = made(app=Taker())
     stream = world.call()
     more = block((b"tidegate-outcome", b"not-started"), (b"tidegate-status", b"409"))
-    world.upstream.engine.head(world.upstream.calls[0], grpc.trailers_only(10, "stale") + more, True)
+    world.upstream.engine.head(world.upstream.calls[0], grpc_fields.trailers_only(10, "stale") + more, True)
     world.go()
     assert len(world.upstream.calls) == 2
     world.answer(None, MESSAGE, 0, (b"tidegate-timing", b"queue=0.000,model=1.000"))
@@ -529,9 +528,9 @@ def test_a_call_that_waits_again_counts_although_it_was_sent_at_once(made: Calla
     for _ in streams:
         call = world.upstream.calls.pop(0)
         if how == "lost":
-            world.upstream.engine.reset(call, wire.REFUSED_STREAM)
+            world.upstream.engine.reset(call, frames.REFUSED_STREAM)
         else:
-            world.upstream.engine.head(call, grpc.trailers_only(10, "stale"), True)
+            world.upstream.engine.head(call, grpc_fields.trailers_only(10, "stale"), True)
         world.go()
         assert world.server.budget.used == 60_000
     assert world.heard(streams[0]) == []
@@ -686,7 +685,7 @@ def test_an_ended_call_is_freed_at_once(world: World) -> None:
         stream = world.call()
         world.answer()
         cancelled = world.call(body=None)
-        world.client.reset(cancelled, wire.CANCEL)
+        world.client.reset(cancelled, frames.CANCEL)
         world.go()
         assert world.outcome(stream) == (0, "")
         assert sum(type(one) is GrpcCall for one in gc.get_objects()) == before == 0

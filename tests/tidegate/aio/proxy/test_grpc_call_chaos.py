@@ -9,7 +9,7 @@ from tests.support.worlds.h2_world import ANSWER, CALL, HoldingApp, World, block
 from tidegate.aio.proxy.grpc_call import GrpcCall
 from tidegate.aio.proxy.server import Limits
 from tidegate.errors import QUEUE_FULL
-from tidegate.wire.http2 import frames as wire
+from tidegate.wire.http2 import frames
 from tidegate.wire.http2.limits import WIDE_BYTES
 from tidegate.wire.http2.streams import BODY_DUE
 
@@ -73,7 +73,7 @@ class Chaos:
         elif streams:
             stream = streams[number % len(streams)]
             if op == "cancel":
-                client.reset(stream, wire.CANCEL)
+                client.reset(stream, frames.CANCEL)
             elif stream.sending == BODY_DUE:
                 if op == "trailers":
                     client.trailers(stream, block((b"x-sum", b"1")))
@@ -110,7 +110,7 @@ class Chaos:
         elif op == "down":
             engine.data(stream, b"d" * (number * 700), False)
         elif op in ("refuse", "reset"):
-            engine.reset(stream, wire.REFUSED_STREAM if op == "refuse" else wire.INTERNAL_ERROR)
+            engine.reset(stream, frames.REFUSED_STREAM if op == "refuse" else frames.INTERNAL_ERROR)
         if op == "whole":
             engine.data(stream, b"\0\0\0\0\0", False)
             engine.trailers(stream, status(number % 17))
@@ -127,7 +127,7 @@ class Chaos:
         world.go()
         assert len(self.app.ended) == len(set(map(id, self.app.ended))) == self.app.log.count("start")
         assert world.server.budget.used == 0
-        assert world.sweeper.windows.left == WIDE_BYTES
+        assert world.services.windows.left == WIDE_BYTES
         assert world.pool.connections == 0
         world.close()
 

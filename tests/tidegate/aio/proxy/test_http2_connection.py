@@ -9,9 +9,9 @@ import pytest
 from tests.support.worlds.h2_world import ANSWER, CALL, MESSAGE, Upstream, World, block, status
 from tidegate.aio.proxy.http2_connection import UNREAD_BYTES, H2Conn
 from tidegate.aio.proxy.server import Limits
+from tidegate.aio.upstream.http1 import FULL_READ_BYTES
 from tidegate.aio.upstream.http2 import IDLE_S, STUCK, H2Upstream
-from tidegate.aio.upstream.pool import FULL_READ_BYTES
-from tidegate.wire.http2 import frames as wire
+from tidegate.wire.http2 import frames
 from tidegate.wire.http2.events import FAILED, HEAD, RESET
 from tidegate.wire.http2.frames import PREFACE
 from tidegate.wire.http2.limits import RESET_BURST
@@ -66,7 +66,7 @@ def test_the_preface_may_come_in_three_pieces_with_time_between(made: Callable[.
         world = made(Limits(head_timeout_s=2.0), begin=False)
         whole = world.client.take()
         for piece in (whole[:first], whole[first:second], whole[second:]):
-            world.sweeper.tick(monotonic() + 0.5)
+            world.services.tick(monotonic() + 0.5)
             assert not world.wire.is_closed
             world.feed(piece)
         world.call()
@@ -89,11 +89,11 @@ def test_who_sends_a_preface_while_we_drain_is_told_the_end_in_its_own_protocol(
     whole = world.client.take()
     world.feed(whole[:7])
     world.server.draining = True
-    world.sweeper.tick(monotonic() + 0.1)
+    world.services.tick(monotonic() + 0.1)
     assert not world.wire.is_closed
     world.feed(whole[7:])
     world.pass_time(0.1)
-    assert world.goodbyes[-1] == wire.NO_ERROR
+    assert world.goodbyes[-1] == frames.NO_ERROR
     assert world.wire.is_closed
 
 
@@ -115,15 +115,15 @@ def test_half_a_preface_has_the_time_of_a_head(made: Callable[..., World]) -> No
     world.feed(PREFACE[:7])
     world.pass_time(1.0)
     assert not world.wire.sent
-    world.sweeper.tick(world.sweeper.now + 5.0)
+    world.services.tick(world.services.now + 5.0)
     assert world.wire.sent.startswith(b"HTTP/1.1 408 ")
 
 
 def test_something_else_than_settings_first_ends_it(made: Callable[..., World]) -> None:
     world = made(begin=False)
-    world.feed(PREFACE + wire.ping(b"12345678"))
+    world.feed(PREFACE + frames.ping(b"12345678"))
     sent = world.wire.take()
-    assert sent[-(8 + wire.HEAD_BYTES + len(b"the first frame is not SETTINGS")) :].endswith(b"is not SETTINGS")
+    assert sent[-(8 + frames.HEAD_BYTES + len(b"the first frame is not SETTINGS")) :].endswith(b"is not SETTINGS")
     assert world.wire.is_closed
 
 
@@ -138,17 +138,17 @@ def test_a_connection_without_calls_is_closed_after_its_time(made: Callable[...,
     world.answer()
     world.pass_time(100.0)
     world.pass_time(200.0)
-    assert world.goodbyes == [wire.NO_ERROR]
+    assert world.goodbyes == [frames.NO_ERROR]
     assert world.wire.is_closed
 
 
 def test_an_unfinished_head_has_its_time(made: Callable[..., World]) -> None:
     world = made(Limits(head_timeout_s=2.0))
-    world.feed(wire.frame_head(3 << 8 | wire.HEADERS, 0, 1) + b"\x83\x86\x84")
+    world.feed(frames.frame_head(3 << 8 | frames.HEADERS, 0, 1) + b"\x83\x86\x84")
     world.pass_time(1.0)
     assert not world.wire.is_closed
     world.pass_time(4.0)
-    assert world.goodbyes == [wire.PROTOCOL_ERROR]
+    assert world.goodbyes == [frames.PROTOCOL_ERROR]
     assert world.wire.is_closed
 
 
@@ -163,8 +163,8 @@ def test_who_does_not_read_is_cut_off(made: Callable[..., World]) -> None:
     world.pass_time(1.0)
     assert world.heard(stream)[-1][0] == HEAD
     world.pass_time(40.0)
-    assert world.heard(stream)[-1] == (RESET, wire.CANCEL)
-    assert world.upstream.ended(theirs)[1:] == [(RESET, wire.CANCEL)]
+    assert world.heard(stream)[-1] == (RESET, frames.CANCEL)
+    assert world.upstream.ended(theirs)[1:] == [(RESET, frames.CANCEL)]
     assert world.app.log[-1] == "finished 499"
 
 
@@ -186,16 +186,16 @@ def test_who_takes_an_answer_byte_by_byte_has_a_time_for_it_once_it_has_ended(
     for seconds in (1.0, 200.0, 370.0, 380.0):
         assert world.heard(stream)[-1][0] == HEAD
         stream.allowance += 1
-        world.feed(wire.window_update(stream.number, 1))
+        world.feed(frames.window_update(stream.number, 1))
         world.pass_time(seconds)
-    assert (world.heard(stream)[-1] == (RESET, wire.CANCEL)) == has_ended
+    assert (world.heard(stream)[-1] == (RESET, frames.CANCEL)) == has_ended
 
 
 def test_a_client_that_leaves_its_answers_unread_is_not_read_from(world: World) -> None:
     ours = connection(world)
     ours.pause_writing()
     world.wire.unsent = UNREAD_BYTES + 1
-    world.feed(wire.ping(b"12345678"))
+    world.feed(frames.ping(b"12345678"))
     ours.flush()
     assert not world.wire.is_read
     world.wire.unsent = 0
@@ -207,7 +207,7 @@ def test_who_sends_as_fast_as_we_read_lets_others_have_their_turn(world: World) 
     """A read full of small frames takes milliseconds."""
     world.call()
     world.answer()
-    updates = wire.window_update(1, 1) * (FULL_READ_BYTES // 13 + 1)
+    updates = frames.window_update(1, 1) * (FULL_READ_BYTES // 13 + 1)
     world.feed(updates)
     assert not world.wire.reads()
     world._turn()
@@ -215,7 +215,7 @@ def test_who_sends_as_fast_as_we_read_lets_others_have_their_turn(world: World) 
     world.feed(updates)
     world.wire.unsent = UNREAD_BYTES + 1
     connection(world).engine.pause()
-    world.feed(wire.ping(b"12345678"))
+    world.feed(frames.ping(b"12345678"))
     world._turn()
     world._turn()
     assert not world.wire.reads(), "it leaves its answers unread"
@@ -249,11 +249,11 @@ def test_an_upload_that_is_answered_early_is_not_reset_at_once(world: World) -> 
 
 def test_a_fault_of_the_connection_ends_its_calls(world: World) -> None:
     world.call()
-    world.feed(wire.frame_head(4 << 8 | wire.WINDOW_UPDATE, 0, 0) + bytes(4))
+    world.feed(frames.frame_head(4 << 8 | frames.WINDOW_UPDATE, 0, 0) + bytes(4))
     world.go()
-    assert world.goodbyes == [wire.PROTOCOL_ERROR]
+    assert world.goodbyes == [frames.PROTOCOL_ERROR]
     assert world.wire.is_closed
-    assert world.upstream.ended(world.upstream.calls[0])[1:] == [(RESET, wire.CANCEL)]
+    assert world.upstream.ended(world.upstream.calls[0])[1:] == [(RESET, frames.CANCEL)]
     assert world.app.log[-1] == "finished 499"
 
 
@@ -276,12 +276,12 @@ def test_a_gateway_that_has_proven_itself_may_cancel_for_all_of_its_clients(worl
     stream.owner.mark_as_gateway()
     for _ in range(2 * int(RESET_BURST)):
         cancelled = world.client.request(block(*CALL), False, None)
-        world.client.reset(cancelled, wire.CANCEL)
+        world.client.reset(cancelled, frames.CANCEL)
         world.go()
     assert world.goodbyes == []
 
 
-@pytest.mark.parametrize(("proxies", "goodbyes"), [(("127.0.0.0/8",), []), ((), [wire.ENHANCE_YOUR_CALM])])
+@pytest.mark.parametrize(("proxies", "goodbyes"), [(("127.0.0.0/8",), []), ((), [frames.ENHANCE_YOUR_CALM])])
 def test_a_load_balancer_that_is_trusted_may_cancel_for_all_of_its_clients(
     made: Callable[..., World], proxies: tuple[str, ...], goodbyes: list[int]
 ) -> None:
@@ -289,7 +289,7 @@ def test_a_load_balancer_that_is_trusted_may_cancel_for_all_of_its_clients(
     for _ in range(2 * int(RESET_BURST)):
         if not world.goodbyes:
             cancelled = world.client.request(block(*CALL), False, None)
-            world.client.reset(cancelled, wire.CANCEL)
+            world.client.reset(cancelled, frames.CANCEL)
             world.go()
     assert world.goodbyes == goodbyes
 
@@ -302,7 +302,7 @@ def test_a_drain_says_goodbye_in_two_steps_and_waits_for_calls(world: World) -> 
     world.server.draining = True
     world.server._close_idle()
     world.go()
-    assert world.goodbyes == [wire.NO_ERROR, wire.NO_ERROR], "the second when our PING was answered"
+    assert world.goodbyes == [frames.NO_ERROR, frames.NO_ERROR], "the second when our PING was answered"
     assert not world.wire.is_closed
     world.answer()
     assert world.outcome(running) == (0, "")
@@ -344,7 +344,7 @@ def test_an_abort_ends_everything(world: World) -> None:
 
 def test_calls_share_one_connection_up_to_its_limit(made: Callable[..., World]) -> None:
     world = made()
-    world.settings = ((wire.MAX_CONCURRENT_STREAMS, 2),)
+    world.settings = ((frames.MAX_CONCURRENT_STREAMS, 2),)
     streams = [world.call() for _ in range(5)]
     assert [len(upstream.calls) for upstream in world.upstreams] == [2, 2, 1]
     for upstream in world.upstreams:
@@ -374,7 +374,7 @@ def test_a_saturated_connection_gets_a_second_one_beside_it(world: World) -> Non
 
 
 def test_a_connection_that_an_upstream_keeps_without_credit_gets_no_more_calls(world: World) -> None:
-    world.settings = ((wire.INITIAL_WINDOW_SIZE, 1 << 20),)
+    world.settings = ((frames.INITIAL_WINDOW_SIZE, 1 << 20),)
     world.call()
     first = world.upstream
     assert first.ours is not None
@@ -406,7 +406,7 @@ def without_credit(world: World) -> tuple[Stream, Upstream]:
 
 def test_calls_that_wait_are_not_put_behind_others_without_credit(made: Callable[..., World]) -> None:
     world = made()
-    world.settings = ((wire.MAX_CONCURRENT_STREAMS, 2),)
+    world.settings = ((frames.MAX_CONCURRENT_STREAMS, 2),)
     beside = world.call()
     running, first = without_credit(world)
     waits = world.call()
@@ -428,7 +428,7 @@ def test_those_who_wait_are_served_where_there_is_credit_again(world: World) -> 
     waits = world.call()
     assert len(world.calls.waiting) == 1
     assert first.ours is not None
-    first.ours.data_received(wire.window_update(0, 1 << 20))
+    first.ours.data_received(frames.window_update(0, 1 << 20))
     world.pass_time(0.0)
     assert (len(world.upstreams), len(first.calls)) == (1, 2)
     for call in first.calls:
@@ -439,7 +439,7 @@ def test_those_who_wait_are_served_where_there_is_credit_again(world: World) -> 
 def test_a_connection_without_credit_ends_with_its_last_call(world: World) -> None:
     """Nobody would ever call there; 32 such connections would be all that there may be."""
     running, first = without_credit(world)
-    world.client.reset(running, wire.CANCEL)
+    world.client.reset(running, frames.CANCEL)
     world.go()
     assert world.pool.connections == 1
     world.pass_time(0.0)
@@ -450,7 +450,7 @@ def test_a_connection_without_credit_ends_with_its_last_call(world: World) -> No
 def test_calls_that_left_do_not_pile_up_while_they_wait(world: World) -> None:
     without_credit(world)
     for _ in range(20):
-        world.client.reset(world.call(), wire.CANCEL)
+        world.client.reset(world.call(), frames.CANCEL)
         world.go()
         world.pass_time(0.0)
     assert not world.calls.waiting
@@ -519,7 +519,7 @@ def test_a_pool_that_closes_serves_who_waits_for_its_connection(made: Callable[.
 
 def test_a_pool_that_closes_serves_who_waits_for_a_stream(made: Callable[..., World]) -> None:
     world = made()
-    world.settings = ((wire.MAX_CONCURRENT_STREAMS, 1),)
+    world.settings = ((frames.MAX_CONCURRENT_STREAMS, 1),)
     first = world.call()
     world.refuses = True
     second = world.call()
@@ -535,7 +535,7 @@ def test_a_connection_that_comes_when_its_pool_has_closed_is_closed(made: Callab
     world = made()
     stream = world.client.request(block(*CALL), True, None)
     world.feed(world.client.take())
-    world.client.reset(stream, wire.CANCEL)
+    world.client.reset(stream, frames.CANCEL)
     world.feed(world.client.take())
     world.pool.close()
     world.go()

@@ -8,8 +8,8 @@ import pytest
 from tests.support.worlds.h2_world import Wire, World, block
 from tidegate.aio.proxy.http1_exchange import HttpExchange
 from tidegate.aio.proxy.limits import Limits
-from tidegate.aio.upstream.pool import UpstreamConn
-from tidegate.wire.http2 import frames as wire
+from tidegate.aio.upstream.http1 import UpstreamConn
+from tidegate.wire.http2 import frames
 from tidegate.wire.http2.events import RESET
 from tidegate.wire.http2.streams import Stream
 
@@ -67,7 +67,7 @@ def exchange_of(upstream: Upstream) -> HttpExchange:
 def tiny(*streams: Stream, count: int = 1000) -> bytes:
     """Frames of two bytes, of each stream in turn."""
     return b"".join(
-        wire.frame_head(2 << 8, 0, one.number) + b"%02d" % (n % 100) for n in range(count) for one in streams
+        frames.frame_head(2 << 8, 0, one.number) + b"%02d" % (n % 100) for n in range(count) for one in streams
     )
 
 
@@ -90,7 +90,7 @@ def test_tiny_frames_of_one_read_go_on_as_one_write_of_each_stream(world: World)
 def test_the_end_of_a_body_comes_behind_what_came_with_it(world: World) -> None:
     stream, upstream = begin(world)
     trailers = block((b"x-sum", b"1"))
-    end = wire.headers(stream.number, trailers, wire.END_STREAM, 16384)
+    end = frames.headers(stream.number, trailers, frames.END_STREAM, 16384)
     world.feed(tiny(stream) + end)
     assert b"".join(upstream.writes) == b"7d0\r\n%b\r\n0\r\nx-sum: 1\r\n\r\n" % TEXT
     exchange = exchange_of(upstream)
@@ -99,7 +99,7 @@ def test_the_end_of_a_body_comes_behind_what_came_with_it(world: World) -> None:
 
 def test_of_a_request_that_is_cancelled_in_the_same_read_nothing_goes_on(world: World) -> None:
     stream, upstream = begin(world)
-    world.feed(tiny(stream) + wire.rst_stream(stream.number, wire.CANCEL))
+    world.feed(tiny(stream) + frames.rst_stream(stream.number, frames.CANCEL))
     assert upstream.writes == []
     assert upstream.is_aborted
     assert world.app.log[-1] == "finished 499"

@@ -802,7 +802,7 @@ def test_continuation_has_a_limit_of_bytes_and_of_frames() -> None:
 
 def test_a_proxy_of_ours_may_reset_for_all_of_its_clients() -> None:
     server = ready_server()
-    server.vouch()
+    server.trust_peer()
     for number in range(1, 20 * int(RESET_BURST), 2):
         server.receive(head(number) + frame(wire.RST_STREAM, 0, number, b"\0\0\0\x08"), 0.0)
     assert not server.is_over
