@@ -39,7 +39,8 @@ class WaitingRoom:
     """The waiting requests of one gateway worker, of all revisions."""
 
     def __init__(self, *, rng: random.Random, worker_index: int = 0) -> None:
-        self._state = state = RoomState(worker_index)
+        self.state = state = RoomState(worker_index)
+        """Only this file changes it. Hosts on a hot path read ``out`` and ``unsettled`` there, without a property."""
         self.out = state.out
         """Commands to carry out, in order. The host copies the list and clears it."""
         self._fleet = state.fleet
@@ -57,16 +58,16 @@ class WaitingRoom:
     @property
     def unsettled(self) -> bool:
         """Returns whether wants have to be sent: call ``settle`` at the end of this loop turn."""
-        return self._state.unsettled
+        return self.state.unsettled
 
     @unsettled.setter
     def unsettled(self, is_unsettled: bool) -> None:
-        self._state.unsettled = is_unsettled
+        self.state.unsettled = is_unsettled
 
     @property
     def has_work(self) -> bool:
         """Returns whether there are commands to carry out, or wants to send."""
-        return bool(self.out) or self._state.unsettled
+        return bool(self.out) or self.state.unsettled
 
     @property
     def waiting(self) -> int:
@@ -145,7 +146,7 @@ class WaitingRoom:
             return None
         room.used_at = now
         if not room.active:
-            self._state.link(room, now)
+            self.state.link(room, now)
         self._arrival = number = self._arrival + 1
         bind = Bind(request, room, inferences, 0, inf, -inf, DEFAULT_PRIORITY, number)
         lane = None if room.waiting else room.lane_of(bind)
@@ -163,7 +164,7 @@ class WaitingRoom:
         room = self._fleet.revisions.get(revision)
         if room is not None and not room.active:
             room.used_at = now
-            self._state.link(room, now)
+            self.state.link(room, now)
 
     def withdraw(self, request: Hashable, now: float, *, expired: bool = False) -> bool:
         """Removes a waiting request (client gone, or the host saw its deadline first). Returns False if it did not
@@ -171,7 +172,7 @@ class WaitingRoom:
         bind = self._waiting.get(request)
         if bind is None:
             return False
-        self._state.remove(bind, now)
+        self.state.remove(bind, now)
         if expired:
             bind.revision.expired += 1
         else:
@@ -222,7 +223,7 @@ class WaitingRoom:
         """The exchange of a bound request ended otherwise: client gone, replica broke, deadline. The credit is
         returned."""
         bind.revision.used_at = now
-        self._state.give_back(bind)
+        self.state.give_back(bind)
 
     def refused(self, bind: Bind, now: float) -> None:
         """The queue_proxy answered not-started: the request returns to its old place; a ``Bind`` or ``Refuse`` follows
@@ -231,20 +232,20 @@ class WaitingRoom:
         replica.in_flight -= 1
         replica.refresh()
         if not bind.credit:
-            self._state.rest(
+            self.state.rest(
                 replica, now
             )  # No credit can have been stale: the replica drains or is full, we do not insist.
         elif bind.epoch == replica.epoch:
             replica.noted.pop(bind.credit, None)
-            self._state.resend_want(replica)
+            self.state.resend_want(replica)
         self._put_back(bind, now)
 
     def unsent(self, bind: Bind, now: float) -> None:
         """The replica could not be reached and nothing was sent: the request returns to its old place, the replica
         backs off."""
-        self._state.give_back(bind)
+        self.state.give_back(bind)
         if not bind.replica.gone:
-            self._state.rest(bind.replica, now)
+            self.state.rest(bind.replica, now)
         self._put_back(bind, now)
 
     def broke_off(self, bind: Bind, now: float) -> None:
@@ -252,7 +253,7 @@ class WaitingRoom:
 
         Another replica takes it, as long as another one serves.
         """
-        self._state.give_back(bind)
+        self.state.give_back(bind)
         if bind.avoid is None:
             bind.avoid = bind.replica.id
             bind.may_return = True
@@ -285,7 +286,7 @@ class WaitingRoom:
         if view is None or until <= now:
             return
         view.ejected_until = until
-        self._state.take_out_of_service(view)
+        self.state.take_out_of_service(view)
         self._timers.at(until, view)
         self._review(view.group.revision, now)
 
@@ -295,7 +296,7 @@ class WaitingRoom:
         if view is not None and view.ejected_until:
             view.ejected_until = 0.0
             view.refresh()
-            self._state.mark_changed(view.group.revision)
+            self.state.mark_changed(view.group.revision)
             self._review(view.group.revision, now)
 
     # --- channels ---------------------------------------------------------------------------------------------------
@@ -316,7 +317,7 @@ class WaitingRoom:
         self._timers.at(room.handshake_until, room)
         view.reset()
         room.unreserve(view)
-        self._state.mark_changed(room)
+        self.state.mark_changed(room)
         self._review(room, now)
 
     def heard(self, replica: str, message: ProxyMessage, now: float) -> None:
@@ -326,10 +327,10 @@ class WaitingRoom:
             return
         room = view.group.revision
         if isinstance(message, Recall):
-            self._state.return_credits(view, view.recall(message.credits))
+            self.state.return_credits(view, view.recall(message.credits))
             return
         view.receive(message, now)
-        self._state.mark_changed(room)
+        self.state.mark_changed(room)
         if isinstance(message, Welcome):
             return  # Its state follows at once.
         if isinstance(message, Short):
@@ -345,8 +346,8 @@ class WaitingRoom:
     def settle(self, now: float) -> None:
         """Sends the wants that changed and returns credits that fit no waiting request. Called at the end of a loop
         turn."""
-        self._state.unsettled = False
-        changed, self._state.changed = self._state.changed, {}
+        self.state.unsettled = False
+        changed, self.state.changed = self.state.changed, {}
         for room in changed:
             if room.counts_inferences and room.waiting:
                 for lane in room.lanes.values():
@@ -356,7 +357,7 @@ class WaitingRoom:
                 if room.counts_inferences:
                     for replica in group.replicas:
                         if replica.open and replica.free and replica.level()[0]:
-                            self._state.return_credits(replica, replica.surrender())
+                            self.state.return_credits(replica, replica.surrender())
             room.settled()
 
     def next_wakeup(self) -> float | None:
@@ -376,7 +377,7 @@ class WaitingRoom:
             elif type(entry) is RevisionRoom:
                 rooms[entry] = None
         for room in rooms:
-            self._state.mark_changed(room)
+            self.state.mark_changed(room)
             self._review(room, now)
             if room.active and now >= room.unlink_at:
                 self._unlink_unused(room, now)
@@ -396,21 +397,21 @@ class WaitingRoom:
         gone = self._fleet.apply(table, now)
         orphans = [bind for room in gone for bind in room.items()]
         for bind in orphans:
-            self._state.remove(bind, now)
+            self.state.remove(bind, now)
         excluded, self._fleet.unserved = self._fleet.unserved, []
         for bind in excluded:
-            self._state.remove(bind, now)
+            self.state.remove(bind, now)
             bind.revision.refused += 1
             self.out.append(unserved(bind))
         self._move_on(now)
         for room in self._fleet.revisions.values():
             if room.active:
-                self._state.link(room, now)
-        self._state.take_links()
+                self.state.link(room, now)
+        self.state.take_links()
         for bind in orphans:
             self._put_back(bind, now)
         for room in self._fleet.revisions.values():
-            self._state.mark_changed(room)
+            self.state.mark_changed(room)
             self._review(room, now)
         return True
 
@@ -425,20 +426,20 @@ class WaitingRoom:
                 for bind in tuple(room.items()):
                     if bind.is_pinned:
                         continue
-                    self._state.remove(bind, now)
+                    self.state.remove(bind, now)
                     self._move(bind, successor)
                     self._stand(bind, now)
                 if not successor.active:
-                    self._state.link(successor, now)
+                    self.state.link(successor, now)
 
     def _unlink_unused(self, room: RevisionRoom, now: float) -> None:
         if room.waiting or any(replica.in_flight for group in room.groups for replica in group.replicas):
             room.used_at = now
         if now < room.used_at + UNUSED_S:
-            self._state.check_use_at(room, room.used_at + UNUSED_S)
+            self.state.check_use_at(room, room.used_at + UNUSED_S)
         else:
             self._fleet.unlink(room)
-            self._state.take_links()
+            self.state.take_links()
 
     # --- waiting ----------------------------------------------------------------------------------------------------
 
@@ -455,15 +456,15 @@ class WaitingRoom:
             return full(bind, self._rng)
         if lane.avoid is not None:
             lane = room.lane_of(bind) or lane  # Who gave way may have been the last in it.
-        self._state.enqueue(bind, lane, now)
+        self.state.enqueue(bind, lane, now)
         if not room.active:
-            self._state.link(room, now)
+            self.state.link(room, now)
         if room.declined_until:
-            self._state.recheck_declined(room)
+            self.state.recheck_declined(room)
         if room.reserved or len(room.lanes) > 1:
             self._serve(room, now)  # The others may wait for other replicas: this one may run now.
         if room.signal.raised or not room.main.serving:
-            self._state.signal(room, now)
+            self.state.signal(room, now)
         return None
 
     def _make_place(self, bind: Bind, now: float) -> bool:
@@ -474,7 +475,7 @@ class WaitingRoom:
             other = function.tenants.victim_for(bind)
             if other is None:
                 return False
-            self._state.remove(other, now)
+            self.state.remove(other, now)
             other.revision.refused += 1
             self.out.append(full(other, self._rng))
         return True
@@ -486,7 +487,7 @@ class WaitingRoom:
             bind.revision.refused += 1
             self.out.append(unserved(bind))
             return
-        self._state.enqueue(bind, lane, now)
+        self.state.enqueue(bind, lane, now)
 
     def _move(self, bind: Bind, room: RevisionRoom) -> None:
         """Moves a request to another revision."""
@@ -495,7 +496,7 @@ class WaitingRoom:
         bind.group = None
 
     def _expire(self, bind: Bind, now: float) -> None:
-        self._state.remove(bind, now)
+        self.state.remove(bind, now)
         bind.revision.expired += 1
         self.out.append(too_late(bind, now))
 
@@ -519,7 +520,7 @@ class WaitingRoom:
             return
         self._stand(bind, now)
         if not room.active:
-            self._state.link(room, now)
+            self.state.link(room, now)
         self._review(room, now)
 
     def _review(self, room: RevisionRoom, now: float) -> None:
@@ -532,10 +533,10 @@ class WaitingRoom:
         self._serve(room, now)
         if room.failure is not None and not room.has_ready:
             for bind in tuple(room.items()):
-                self._state.remove(bind, now)
+                self.state.remove(bind, now)
                 room.refused += 1
                 self.out.append(failed(bind, self._rng))
-        self._state.signal(room, now)
+        self.state.signal(room, now)
 
     # --- binding ----------------------------------------------------------------------------------------------------
 
@@ -577,7 +578,7 @@ class WaitingRoom:
                     break
                 self._bind_waiting(head, chosen, now)
         if room.declined_until:
-            self._state.recheck_declined(room)
+            self.state.recheck_declined(room)
 
     def _hand_over(self, room: RevisionRoom, replica: Replica, now: float) -> None:
         """Uses a slot of the replica that is free again while requests wait.
@@ -602,5 +603,5 @@ class WaitingRoom:
             bind.lane.served(bind)
         self._bind(bind, replica, now)
         if not room.is_want_sent(bind.priority):  # After it was bound: its header has said what remains.
-            self._state.mark_changed(room)
+            self.state.mark_changed(room)
         self.out.append(bind)

@@ -54,8 +54,8 @@ class Relay:
 async def main(listen: str, upstream: str) -> None:
     """Serves until SIGTERM."""
     running = asyncio.get_running_loop()
-    sweeper = LoopServices(running)
-    server = await serve_proxy(Relay(UpstreamPool(upstream, sweeper)), sockets.listen(listen), Limits(), sweeper)
+    services = LoopServices(running)
+    server = await serve_proxy(Relay(UpstreamPool(upstream, services)), sockets.listen(listen), Limits(), services)
     stop = asyncio.Event()
     running.add_signal_handler(signal.SIGTERM, stop.set)
     await stop.wait()

@@ -36,7 +36,8 @@ from tidegate.aio.loop.services import LoopServices
 from tidegate.aio.proxy.exchange import ProxyApp
 from tidegate.aio.proxy.http1_connection import ServerConn
 from tidegate.aio.proxy.server import Limits, ProxyServer
-from tidegate.aio.upstream.pool import UpstreamConn, UpstreamPool
+from tidegate.aio.upstream.http1 import UpstreamConn
+from tidegate.aio.upstream.pool import UpstreamPool
 from tidegate.flow.slots import SlotLedger
 from tidegate.queue_proxy.chain import Sidecar
 from tidegate.queue_proxy.lifecycle import ReplicaLifecycle
@@ -103,20 +104,20 @@ class Subject:
     """Header lines of the requests on the n-th connection."""
 
 
-def relay(sweeper: LoopServices) -> Subject:
+def relay(services: LoopServices) -> Subject:
     """The engine alone."""
-    pool = UpstreamPool("127.0.0.1:1", sweeper)
+    pool = UpstreamPool("127.0.0.1:1", services)
     app = Relay(pool)
-    return Subject(app, pool, ProxyServer(app, Limits(), sweeper), lambda _: b"")
+    return Subject(app, pool, ProxyServer(app, Limits(), services), lambda _: b"")
 
 
-def queue_proxy_with_ledger(sweeper: LoopServices, token: bytes | None) -> tuple[SlotLedger, Subject]:
+def queue_proxy_with_ledger(services: LoopServices, token: bytes | None) -> tuple[SlotLedger, Subject]:
     """The whole queue_proxy, and who knows its credits; ``token``: of the gateways that it trusts."""
     settings = ProxySettings(limit=CONNECTIONS, revision="bench-00001")
     ledger = SlotLedger(incarnation="bench", limit=CONNECTIONS, fifo_bound=NO_BOUND)
     lifecycle = ReplicaLifecycle(limit=CONNECTIONS, phases=settings.phases, epoch=0)
     identity = Identity(function="", revision=settings.revision, group="", replica="", incarnation="bench")
-    pool = UpstreamPool("127.0.0.1:1", sweeper)
+    pool = UpstreamPool("127.0.0.1:1", services)
     app = Sidecar(
         settings,
         token=token,
@@ -135,17 +136,17 @@ def queue_proxy_with_ledger(sweeper: LoopServices, token: bytes | None) -> tuple
     lifecycle.model_ready(limit=CONNECTIONS, load_s=1.0, warm_s=None)
     ledger.ready(time.monotonic())
     port.pump()
-    return ledger, Subject(app, pool, ProxyServer(app, client_limits(settings), sweeper), lambda _: b"")
+    return ledger, Subject(app, pool, ProxyServer(app, client_limits(settings), services), lambda _: b"")
 
 
-def queue_proxy(sweeper: LoopServices) -> Subject:
+def queue_proxy(services: LoopServices) -> Subject:
     """The whole queue_proxy; its clients carry no credit."""
-    return queue_proxy_with_ledger(sweeper, None)[1]
+    return queue_proxy_with_ledger(services, None)[1]
 
 
-def credit(sweeper: LoopServices) -> Subject:
+def credit(services: LoopServices) -> Subject:
     """The whole queue_proxy with a gateway before it that keeps its credits."""
-    ledger, subject = queue_proxy_with_ledger(sweeper, TOKEN)
+    ledger, subject = queue_proxy_with_ledger(services, TOKEN)
     numbers = list(ledger.opened("bench", time.monotonic()).idle)
     ledger.out.clear()
     subject.lines = lambda at: _OF_GATEWAY % (TOKEN, numbers[at])
@@ -166,8 +167,8 @@ def request(load: str, number: int, lines: bytes) -> bytes:
 class Bench:
     """Connections and their requests, all in flight in every turn."""
 
-    def __init__(self, app: str, load: str, sweeper: LoopServices) -> None:
-        self._subject = subject = APPS[app](sweeper)
+    def __init__(self, app: str, load: str, services: LoopServices) -> None:
+        self._subject = subject = APPS[app](services)
         self._clients = [ServerConn(subject.server) for _ in range(CONNECTIONS)]
         for number, client in enumerate(self._clients):
             client.connection_made(cast(asyncio.Transport, FakeTransport(f"127.0.0.{number + 1}")))
@@ -242,8 +243,8 @@ class Cost:
 
 async def measure(app: str, load: str, rounds: int, profile: cProfile.Profile | None) -> Cost:
     """The best of all rounds: interruptions only ever add."""
-    sweeper = LoopServices(asyncio.get_running_loop())
-    bench = Bench(app, load, sweeper)
+    services = LoopServices(asyncio.get_running_loop())
+    bench = Bench(app, load, services)
     quiet_collector()
     if profile is not None:
         bench.round()
@@ -255,7 +256,7 @@ async def measure(app: str, load: str, rounds: int, profile: cProfile.Profile | 
     for _ in range(rounds):
         ours = min(ours, bench.round())
         theirs = min(theirs, reference())
-    sweeper.close()
+    services.close()
     return Cost(ours / VARIANTS * 1e6, ours / theirs)
 
 

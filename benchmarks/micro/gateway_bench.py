@@ -30,7 +30,8 @@ from tidegate.aio.proxy.early_stream import begin_stream
 from tidegate.aio.proxy.exchange import ProxyApp
 from tidegate.aio.proxy.http1_connection import ServerConn
 from tidegate.aio.proxy.server import Limits, ProxyServer
-from tidegate.aio.upstream.pool import UpstreamConn, UpstreamPool
+from tidegate.aio.upstream.http1 import UpstreamConn
+from tidegate.aio.upstream.pool import UpstreamPool
 from tidegate.flow.messages import Grant, State, Welcome
 from tidegate.function import ConcurrencyUnit
 from tidegate.gateway.access.quota_pool import QuotaCounters
@@ -95,8 +96,8 @@ def core_on(pool: UpstreamPool, replicas: int, granted: Iterable[int] = range(1,
 class Bench:
     """Connections and their requests, all in flight in every turn."""
 
-    def __init__(self, app: ProxyApp, pool: UpstreamPool, load: str, sweeper: LoopServices) -> None:
-        self._server = ProxyServer(app, Limits(), sweeper)
+    def __init__(self, app: ProxyApp, pool: UpstreamPool, load: str, services: LoopServices) -> None:
+        self._server = ProxyServer(app, Limits(), services)
         self._clients = [ServerConn(self._server) for _ in range(CONNECTIONS)]
         for number, client in enumerate(self._clients):
             client.connection_made(cast(asyncio.Transport, FakeTransport(f"127.0.0.{number + 1}")))
@@ -127,11 +128,11 @@ class Bench:
 
 async def measure(load: str, rounds: int, replicas: int, profile: cProfile.Profile | None) -> tuple[float, float]:
     """Microseconds per request of the gateway and of the engine alone, each in its best round."""
-    sweeper = LoopServices(asyncio.get_running_loop())
-    gateway_pool, relay_pool = (UpstreamPool("127.0.0.1:1", sweeper) for _ in range(2))
+    services = LoopServices(asyncio.get_running_loop())
+    gateway_pool, relay_pool = (UpstreamPool("127.0.0.1:1", services) for _ in range(2))
     core = core_on(gateway_pool, replicas)
-    gateway = Bench(core.chain, gateway_pool, load, sweeper)
-    relay = Bench(Relay(relay_pool), relay_pool, load, sweeper)
+    gateway = Bench(core.chain, gateway_pool, load, services)
+    relay = Bench(Relay(relay_pool), relay_pool, load, services)
     quiet_collector()
     if profile is not None:
         gateway.round()
@@ -146,7 +147,7 @@ async def measure(load: str, rounds: int, replicas: int, profile: cProfile.Profi
     (demand,) = core.report.demands(lambda _: None)
     if demand.answered != demand.arrivals or demand.failed:
         raise RuntimeError(f"not every request was answered: {demand}")
-    sweeper.close()
+    services.close()
     return best[0] / VARIANTS * 1e6, best[1] / VARIANTS * 1e6
 
 

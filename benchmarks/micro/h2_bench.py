@@ -153,8 +153,8 @@ class Bench:
         return spent / CALLS
 
 
-async def _made(sweeper: LoopServices) -> Subject:
-    return queue_proxy(sweeper)
+async def _made(services: LoopServices) -> Subject:
+    return queue_proxy(services)
 
 
 class SidecarBench:
@@ -173,8 +173,8 @@ class SidecarBench:
                     (reads, b"".join(server_answer(2 * n + 1) for n in range(first, first + CONNECTIONS * TOGETHER)))
                 )
             self._rounds.append(turns)
-        sweeper = LoopServices(loop)
-        subject = loop.run_until_complete(_made(sweeper))
+        services = LoopServices(loop)
+        subject = loop.run_until_complete(_made(services))
         self._server, self._pool = subject.server, subject.pool
         acked = frames.frame_head(frames.SETTINGS, frames.ACK, 0)
         self._settings = frames.settings() + acked + frames.window_update(0, 1 << 30)

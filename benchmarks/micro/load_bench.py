@@ -112,7 +112,7 @@ async def measured(client: LoadClient, drive: Callable[[LoadRun], Any]) -> dict[
 
 
 async def main(seconds: float, rate: float) -> None:
-    sweeper = LoopServices(asyncio.get_running_loop())
+    services = LoopServices(asyncio.get_running_loop())
     found: dict[str, Any] = {"python": platform.python_version(), "asked_per_s": rate}
     for kind in ("http", "grpc"):
         with server(kind) as port:
@@ -121,7 +121,7 @@ async def main(seconds: float, rate: float) -> None:
                 common: dict[str, Any] = {"most": 1024, "timeout_s": 10.0, "clock": time.monotonic}
                 if kind == "http":
                     return HttpCalls("127.0.0.1", port, "/infer", **common)
-                return GrpcCalls(f"127.0.0.1:{port}", V2 + "ModelInfer", sweeper=sweeper, **common)
+                return GrpcCalls(f"127.0.0.1:{port}", V2 + "ModelInfer", services=services, **common)
 
             request = Request(framed(BODY.body)) if kind == "grpc" else BODY
             draw = functools.partial(lambda given: given, request)
@@ -132,7 +132,7 @@ async def main(seconds: float, rate: float) -> None:
                 "closed": await measured(client(), functools.partial(LoadRun.closed_loop, workers=callers, draw=draw)),
                 "open": await measured(client(), functools.partial(LoadRun.open_loop, schedule=schedule)),
             }
-    sweeper.close()
+    services.close()
     print(json.dumps(found))
 
 

@@ -59,7 +59,7 @@ class GrpcCalls(LoadClient):
         address: str,
         path: str,
         *,
-        sweeper: LoopServices,
+        services: LoopServices,
         authority: str | None = None,
         fields: Iterable[tuple[str, str]] = (),
         is_stream: bool = False,
@@ -81,8 +81,8 @@ class GrpcCalls(LoadClient):
         self.head = b"".join(literal(name.lower().encode(), value.encode()) for name, value in head)
         self.is_stream = is_stream
         self.on_data = on_data
-        self._sweeper = sweeper
-        self._pool = H2Pool(address, sweeper, CONNECT_S, 0.0)
+        self._sweeper = services
+        self._pool = H2Pool(address, services, CONNECT_S, 0.0)
         self._running: dict[Call, _Running] = {}
 
     def finish(self, call: Call, error: str | None = None) -> None:

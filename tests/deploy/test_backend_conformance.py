@@ -1,4 +1,4 @@
-"""What every backend promises, told as scenarios; run over the fake one and over real processes."""
+"""The promises of every backend as scenarios, run over the fake one and over real processes."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -48,7 +48,7 @@ async def pass_until(bench: Bench, moment: float) -> None:
 
 
 def states(bench: Bench, replica_id: str) -> list[ReplicaState]:
-    """The states that were told, without repetitions."""
+    """Returns the reported states, without repetitions."""
     told: list[ReplicaState] = []
     for status in bench.seen:
         if status.id == replica_id and told[-1:] != [status.state]:

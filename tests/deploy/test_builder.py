@@ -41,7 +41,7 @@ def test_a_python_class_is_enough() -> None:
 
 
 def test_flags_may_also_be_handed_over_beside_the_text() -> None:
-    """The command line does both: the text is complete by itself, and a wrong flag is told as a flag."""
+    """The command line does both: the text is complete by itself, and a fault names the flag."""
     flags = {"latency": "200ms", "policy.window": "30s", "policy": "kpa"}
     text = from_model("models/ResNet 50.onnx", flags=flags)
     assert deployed(text, flags) == deployed(text)

@@ -74,7 +74,7 @@ COMMAND = Server(kind=ServerKind.COMMAND, argv=("python", "serve.py", "--port", 
 
 
 def test_a_model_is_served_by_the_shipped_runtime() -> None:
-    """The runtime itself reads what it is told."""
+    """The runtime itself reads its variables."""
     launch = server_launch(revision(), CPU, held(CPU), SOCKET, HOST, Batching(max_size=32, delay_s=0.005), threads=2)
     assert launch.argv == ("/opt/tidegate/bin/python", "-P", "-m", "tidegate.runtime.main")
     assert launch.cwd == "/w"

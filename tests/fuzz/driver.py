@@ -16,7 +16,8 @@ from tidegate.aio.loop.services import LoopServices
 from tidegate.aio.proxy.exchange import Exchange
 from tidegate.aio.proxy.http1_connection import ServerConn
 from tidegate.aio.proxy.server import Limits, ProxyServer
-from tidegate.aio.upstream.pool import Forwarded, UpstreamConn, UpstreamPool
+from tidegate.aio.upstream.http1 import Forwarded, UpstreamConn
+from tidegate.aio.upstream.pool import UpstreamPool
 from tidegate.errors import DEADLINE, QUEUE_FULL, REPLICA_BROKE, Executed
 from tidegate.wire.http1.fields import Rejected
 from tidegate.wire.http1.server import H1Server
@@ -131,8 +132,8 @@ class Pool(UpstreamPool):
 
     __slots__ = ("asked", "loop", "opened_ever")
 
-    def __init__(self, loop: Loop, sweeper: LoopServices, hold_s: float) -> None:
-        super().__init__("10.0.0.2:80", sweeper, hold_s=hold_s)
+    def __init__(self, loop: Loop, services: LoopServices, hold_s: float) -> None:
+        super().__init__("10.0.0.2:80", services, hold_s=hold_s)
         self.loop = loop
         self.asked: list[tuple[Forwarded, int]] = []
         self.opened_ever: list[tuple[UpstreamConn, Transport]] = []
@@ -257,10 +258,10 @@ class World:
         self.loop = Loop()
         self.errors: list[BaseException] = []
         loop = cast(asyncio.AbstractEventLoop, self.loop)
-        self.sweeper = LoopServices(loop, report=lambda _, error: self.errors.append(error))
+        self.services = LoopServices(loop, report=lambda _, error: self.errors.append(error))
         self.app = App(plan)
-        self.pool = self.app.pool = Pool(self.loop, self.sweeper, hold_s=5.0 if plan.below(4) == 3 else 0.0)
-        self.server = ProxyServer(self.app, Limits(body_bytes=400_000), self.sweeper)
+        self.pool = self.app.pool = Pool(self.loop, self.services, hold_s=5.0 if plan.below(4) == 3 else 0.0)
+        self.server = ProxyServer(self.app, Limits(body_bytes=400_000), self.services)
         self.clients: list[Transport] = []
         self._later_s = 0.0
 
@@ -281,7 +282,7 @@ class World:
                 self.app.decide(self.app.running[plan.below(len(self.app.running))])
         elif kind == 13:
             self._later_s += (0.0, 0.3, 6.0, 400.0)[plan.below(4)]
-            self.sweeper.tick(monotonic() + self._later_s)
+            self.services.tick(monotonic() + self._later_s)
         elif kind == 14:
             self.pool.settle(fine=True)
         if plan.below(4):

@@ -22,7 +22,7 @@ def test_a_request_with_a_free_slot_goes_through_at_once_and_is_counted_once() -
     door.ready(ONE, 7)
     assert first.log == ["to 10.0.0.1:1"]
     door.now = 100.1
-    first.answered(100.1, 200, "tidegate-credit: keep", "tidegate-timing: queue=0.500,model=40.000")
+    first.gets_answer(100.1, 200, "tidegate-credit: keep", "tidegate-timing: queue=0.500,model=40.000")
     second = door.arrive(body=BODY)
     assert second.log == ["to 10.0.0.1:1"], "the kept credit carries the next request without a message"
     assert b"tidegate-credit: 7\r\n" in second.sent
@@ -30,7 +30,7 @@ def test_a_request_with_a_free_slot_goes_through_at_once_and_is_counted_once() -
     assert b"tidegate-batch-size: 8\r\n" in second.sent, "read from the V2 shape"
     assert b"tidegate-timeout-ms: 10000\r\n" in second.sent
     door.now = 100.4
-    second.answered(100.4, 200, "tidegate-credit: home", "tidegate-timing: queue=0.500,model=40.000")
+    second.gets_answer(100.4, 200, "tidegate-credit: home", "tidegate-timing: queue=0.500,model=40.000")
     demand = door.demand()
     assert (demand.arrivals, demand.arrivals_inferences, demand.answered, demand.within_sla) == (2, 9, 2, 1)
     assert [(group.group, group.requests, group.inferences) for group in demand.groups] == [("cpu", 2, 9)]
@@ -39,13 +39,13 @@ def test_a_request_with_a_free_slot_goes_through_at_once_and_is_counted_once() -
 def test_answers_carry_an_id_and_server_timing() -> None:
     door = Door(table(1, ONE))
     door.ready(ONE, 7)
-    door.arrive("POST /v2/models/m/infer", "x-request-id: mine-1").answered(100.0)
+    door.arrive("POST /v2/models/m/infer", "x-request-id: mine-1").gets_answer(100.0)
     own = door.arrive("POST /v2/models/m/infer", "x-request-id: mine-2")
     assert b"x-request-id" not in own.sent, "the client's own id passes as it is"
     made = door.arrive("POST /v2/models/m/infer")
     door.grant(ONE, 8, 9)
     assert b"x-request-id: " in made.sent
-    made.answered(100.0, 200, "tidegate-timing: queue=0.125,model=5.500", "x-request-id: from-the-server")
+    made.gets_answer(100.0, 200, "tidegate-timing: queue=0.125,model=5.500", "x-request-id: from-the-server")
     assert made.extra.startswith(b"x-request-id: ")
     assert b"server-timing: wait;dur=0.000, queue;dur=0.125, model;dur=5.500\r\n" in made.extra
 
@@ -64,12 +64,12 @@ def test_at_zero_the_first_request_asks_for_activation_at_once_and_is_answered_w
     door.grant(ONE, 1)
     assert cold.log == ["to 10.0.0.1:1"]
     door.now = 101.05
-    cold.answered(101.05, 200, "tidegate-credit: keep", "tidegate-timing: queue=0.100,model=45.000")
+    cold.gets_answer(101.05, 200, "tidegate-credit: keep", "tidegate-timing: queue=0.100,model=45.000")
     timing = cold.extra.decode()
     for part in ("wait;dur=1000.000", "cold-load;dur=700.000", "cold-first-response;dur=50.000", "model;dur=45.000"):
         assert part in timing
     warm = door.arrive()
-    warm.answered(101.1, 200)
+    warm.gets_answer(101.1, 200)
     assert b"cold-" not in warm.extra, "only who waited through the start is told about it"
     (seen,) = door.report.sample(101.0, table=(1, 1), connections=0, demands=()).cold_starts
     assert (seen.replica, seen.phases.load_s) == (ONE.id, 0.7)
@@ -83,7 +83,7 @@ def test_a_replica_that_was_ready_before_this_worker_came_is_no_cold_start() -> 
     door.core.heard(ONE.id, State(ReplicaState.READY, ColdStartPhases(load_s=9.0)))
     door.grant(ONE, 1)
     warm = door.arrive()
-    warm.answered(100.0)
+    warm.gets_answer(100.0)
     assert b"cold-" not in warm.extra
     assert not door.report.sample(101.0, table=(1, 1), connections=0, demands=()).cold_starts
 
@@ -185,7 +185,7 @@ def test_a_stale_credit_returns_the_request_to_its_old_place() -> None:
     door.ready(ONE, 1)
     first, second = door.arrive(), door.arrive()
     assert (first.attempts, second.attempts) == (1, 0)
-    first.answered(100.0, 409, "tidegate-outcome: not-started")
+    first.gets_answer(100.0, 409, "tidegate-outcome: not-started")
     assert first.log[-1] == "taken back"
     door.grant(ONE, 2)
     assert (first.attempts, second.attempts) == (2, 0), "it goes before the one that came later"
@@ -209,7 +209,7 @@ def test_a_request_whose_replica_broke_is_told_so_and_never_sent_again() -> None
     assert lost.log == ["to 10.0.0.1:1", "answer 502"]
     assert (lost.error["code"], lost.error["executed"]) == ("replica_failed", "unknown")
     started = door.arrive()
-    started.answered(100.0, 502, "tidegate-outcome: started")
+    started.gets_answer(100.0, 502, "tidegate-outcome: started")
     assert (started.status, started.error["executed"]) == (502, "unknown"), "told in the client's shape, by us"
     assert door.demand().failed == 2
 
@@ -239,7 +239,7 @@ def test_the_models_own_failure_passes_and_counts_as_failed() -> None:
     door = Door(table(1, ONE))
     door.ready(ONE, 1)
     failed = door.arrive()
-    failed.answered(100.0, 500, "tidegate-outcome: answered", "tidegate-credit: keep")
+    failed.gets_answer(100.0, 500, "tidegate-outcome: answered", "tidegate-credit: keep")
     assert (failed.status, failed.log) == (500, ["to 10.0.0.1:1"])
     assert (door.demand().failed, door.demand().groups[0].failures) == (1, 1)
 
@@ -254,7 +254,7 @@ def test_a_recalled_credit_does_not_wait_until_a_slow_client_has_read_a_long_ans
     door = Door(table(1, ONE))
     door.ready(ONE, 7)
     slow = door.arrive()
-    slow.answered(100.0, 200, f"tidegate-credit: {credit}", length=length, ends=False)
+    slow.gets_answer(100.0, 200, f"tidegate-credit: {credit}", length=length, ends=False)
     door.shell.clear()
     door.core.heard(ONE.id, Recall((7,)))
     assert door.shell == [Send(ONE.id, Return((7,)))] * goes
@@ -268,7 +268,7 @@ def test_an_event_stream_is_measured_to_its_first_byte() -> None:
     door.ready(ONE, 1)
     stream = door.arrive()
     stream.first_byte = 100.1
-    stream.answered(103.0, 200, "content-type: text/event-stream", length=None)
+    stream.gets_answer(103.0, 200, "content-type: text/event-stream", length=None)
     assert door.demand().within_sla == 1
     assert door.demand().streaming == 0
 
@@ -279,7 +279,7 @@ def test_a_stream_that_goes_on_is_told_as_such(ends_well: bool) -> None:
     door.ready(ONE, 1)
     stream = door.arrive()
     assert door.demand().streaming == 0
-    stream.answered(100.1, 200, "content-type: text/event-stream", length=None, ends=False)
+    stream.gets_answer(100.1, 200, "content-type: text/event-stream", length=None, ends=False)
     assert door.demand().streaming == 1
     if ends_well:
         stream.ends(103.0)
@@ -333,7 +333,7 @@ def test_metadata_comes_from_the_last_copy_while_the_function_sleeps_else_it_wak
     assert (first.log, door.activations()) == ([], [1]), "nothing known yet: it wakes"
     door.core.apply(table(2, ONE))
     door.ready(ONE, 1)
-    first.answered(100.0)
+    first.gets_answer(100.0)
     assert door.learnt == [("f-00001", "10.0.0.1:1", "/v2/models/m")]
     door.core.health.copies.keep("f-00001", "/v2/models/m", b'{"name":"m"}')
     door.core.apply(table(3))
@@ -377,13 +377,13 @@ def test_draining_the_front_door_is_not_ready_but_live() -> None:
 def test_a_request_leaves_nothing_for_the_collector() -> None:
     door = Door(table(1, ONE))
     door.ready(ONE, 7)
-    door.arrive().answered(100.0, 200, "tidegate-credit: keep")
+    door.arrive().gets_answer(100.0, 200, "tidegate-credit: keep")
     gc.collect()
     gc.disable()
     try:
         first, second = door.arrive(), door.arrive()
-        first.answered(100.0, 200, "tidegate-credit: keep")
-        second.answered(100.0, 200, "tidegate-credit: keep")
+        first.gets_answer(100.0, 200, "tidegate-credit: keep")
+        second.gets_answer(100.0, 200, "tidegate-credit: keep")
         assert (first.status, second.status) == (200, 200)
         del first, second
         assert gc.collect() == 0
@@ -395,6 +395,6 @@ def test_a_body_too_large_to_send_again_is_told_not_lost() -> None:
     door = Door(table(1, ONE))
     door.ready(ONE, 1)
     large = door.arrive()
-    large.replayable = False
-    large.answered(100.0, 409, "tidegate-outcome: not-started")
+    large.keep_nothing()
+    large.gets_answer(100.0, 409, "tidegate-outcome: not-started")
     assert (large.status, large.error["executed"]) == (502, "false")

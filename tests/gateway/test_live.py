@@ -27,8 +27,8 @@ def test_the_first_signal_lets_a_worker_finish_whatever_it_was_told_before(order
     async def main() -> tuple[bool, bool]:
         config = WorkerConfig(worker="g0", listen_fd=-1, admin="/a", table_file=str(tmp_path / "t"), token="secret")
         worker = GatewayWorker(config, incarnation="i", rng=random.Random(1))
-        sweeper = LoopServices(asyncio.get_running_loop())
-        worker._server = server = ProxyServer(worker.core.chain, Limits(), sweeper)
+        services = LoopServices(asyncio.get_running_loop())
+        worker._server = server = ProxyServer(worker.core.chain, Limits(), services)
         server._empty.clear()  # A connection is busy.
         ORDERS[order](worker)
         worker._signalled()
@@ -38,7 +38,7 @@ def test_the_first_signal_lets_a_worker_finish_whatever_it_was_told_before(order
         second = worker._stopped.is_set()
         await worker._tasks.close()
         worker._sweeper.close()
-        sweeper.close()
+        services.close()
         return first, second
 
     assert asyncio.run(main()) == (False, True)

@@ -136,7 +136,7 @@ def test_who_leaves_while_it_runs_streams_or_uploads_ends_it_at_the_model_at_onc
 @pytest.mark.parametrize("through", ["gateway", "queue_proxy"])
 @pytest.mark.parametrize("size", [0, 600_000])
 def test_who_leaves_while_it_waits_is_forgotten_and_never_runs(through: str, size: int) -> None:
-    """A body of which more than 256 KB wait is not read on, and its client's end is found by the sweeper (250 ms)."""
+    """A body of which more than 256 KB wait is not read on, and its client's end is found by the services (250 ms)."""
 
     async def main() -> None:
         async with world_of([1]) as world:

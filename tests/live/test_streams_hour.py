@@ -27,7 +27,7 @@ async def pass_time(hops: list[Relay], since: float, until_s: float) -> None:
     """The sweepers look every five seconds from ``since`` (seconds of the monotonic clock) on, for so many seconds."""
     for number in range(round(until_s / STEP_S) + 1):
         for hop in hops:
-            hop.sweeper.tick(since + number * STEP_S)
+            hop.services.tick(since + number * STEP_S)
     await asyncio.sleep(0)
 
 

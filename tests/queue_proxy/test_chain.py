@@ -121,7 +121,7 @@ def test_a_credit_runs_one_request_and_stays_with_the_worker() -> None:
     first = replica.on_credit(credit, "tidegate-batch-size: 8")
     assert (first.log, first.inferences) == (["proceed", "to model"], 8)
     replica.now = 100.05
-    first.answered(100.05, 200)
+    first.gets_answer(100.05, 200)
     assert b"tidegate-credit: keep\r\n" in first.extra
     assert b"tidegate-timing: queue=0.000,model=50.000\r\n" in first.extra
     assert replica.on_credit(credit).log == ["proceed", "to model"], "the same number again"
@@ -145,7 +145,7 @@ def test_without_the_token_control_fields_mean_nothing() -> None:
     replica = Replica(limit=1)
     stranger = replica.arrive("tidegate-token: guess", "tidegate-credit: 1")
     assert stranger.log == ["to model"], "a free slot, and no interim answer"
-    stranger.answered(100.0, 500)
+    stranger.gets_answer(100.0, 500)
     assert b"tidegate-" not in stranger.extra
 
 
@@ -155,7 +155,7 @@ def test_strangers_wait_in_order_and_the_queue_is_ten_times_the_limit() -> None:
     refused = replica.arrive()
     assert refused.status == 503
     assert replica.ledger.queued == 10
-    running.answered(100.0)
+    running.gets_answer(100.0)
     assert [one.attempts for one in waiting] == [1] + [0] * 9
     waiting[0].client_leaves(100.0)
     waiting[5].client_leaves(100.0)
@@ -169,7 +169,7 @@ def test_work_past_its_deadline_is_never_started() -> None:
     late = replica.arrive("tidegate-timeout-ms: 200")
     other = replica.arrive()
     replica.now = 100.25
-    running.answered(100.25)
+    running.gets_answer(100.25)
     assert (late.status, late.attempts, late.error["error"]["executed"]) == (504, 0, "false")
     assert other.attempts == 1
     assert replica.arrive("tidegate-timeout-ms: 0").status == 504
@@ -188,18 +188,18 @@ def test_a_deadline_while_the_model_runs_is_told_as_started() -> None:
 
 
 def test_only_what_was_answered_counts_as_served() -> None:
-    """Clients that give up while an overloaded model runs for them tell nothing of its rate."""
+    """Clients that give up while an overloaded model runs for them are no measure of its rate."""
     replica = Replica(limit=5)
     channel, credit = replica.channel()
     assert credit in channel.idle
     left, late, streamed, cut, served = (replica.on_credit(each) for each in list(channel.idle))
     left.client_leaves(100.2)
     late.expires(100.31)
-    streamed.answered(100.2, length=None, ends=False)
+    streamed.gets_answer(100.2, length=None, ends=False)
     streamed.client_leaves(100.25)
-    cut.answered(100.2, length=None, ends=False)
+    cut.gets_answer(100.2, length=None, ends=False)
     cut.expires(100.31)
-    served.answered(100.25)
+    served.gets_answer(100.25)
     level = ReplicaLevels(state=ReplicaState.READY, limit=4, queued=0, phases=ColdStartPhases())
     sample = replica.counters.sample(101.0, level)
     assert (sample.requests, sample.inferences, sample.unanswered, sample.cancelled) == (3, 3, 2, 2)
@@ -246,15 +246,15 @@ def test_what_was_sent_once_is_never_told_as_not_started() -> None:
 def test_a_request_leaves_nothing_for_the_collector() -> None:
     replica = Replica(limit=1)
     channel, credit = replica.channel()
-    replica.on_credit(credit).answered(100.0)
+    replica.on_credit(credit).gets_answer(100.0)
     replica.ledger.closed(channel, 100.0)
     gc.collect()
     gc.disable()
     try:
-        replica.arrive().answered(100.0)
+        replica.arrive().gets_answer(100.0)
         first, second = replica.arrive(), replica.arrive()
-        first.answered(100.0)
-        second.answered(100.0)
+        first.gets_answer(100.0)
+        second.gets_answer(100.0)
         del first, second
         assert gc.collect() == 0
     finally:
@@ -307,7 +307,7 @@ def test_the_models_own_failure_is_answered() -> None:
     replica = Replica(limit=1)
     _, credit = replica.channel()
     failed = replica.on_credit(credit)
-    failed.answered(100.0, 503)
+    failed.gets_answer(100.0, 503)
     assert b"tidegate-outcome: answered\r\n" in failed.extra
     assert replica.counters.failures == 1
 
@@ -317,7 +317,7 @@ def test_a_truncated_answer_is_a_failure_and_its_slot_comes_home() -> None:
     channel, credit = replica.channel()
     cut = replica.on_credit(credit)
     cut.truncated = True
-    cut.answered(100.0, 200)
+    cut.gets_answer(100.0, 200)
     assert replica.counters.failures == 1
     assert credit not in channel.idle
 
@@ -348,9 +348,9 @@ def test_a_drained_replica_takes_nothing() -> None:
     running, waiting = replica.arrive(), replica.arrive()
     replica.ledger.drain(100.0)
     replica.pump()
-    running.answered(100.0)
+    running.gets_answer(100.0)
     assert waiting.log == ["to model"], "what it had accepted still runs"
-    waiting.answered(100.0)
+    waiting.gets_answer(100.0)
     assert replica.lifecycle.state is ReplicaState.DRAINED
     assert replica.arrive().status == 503
     assert State(ReplicaState.DRAINED) not in replica.told, "nobody listens"
@@ -413,7 +413,7 @@ def test_a_call_that_imitates_a_gateways_fields_is_a_strangers(token: str) -> No
     assert not forged.context.is_trusted
     assert forged.vouched == 0
     assert forged.context.credit is None, "the credit is still the worker's"
-    forged.answered(100.0, 200)
+    forged.gets_answer(100.0, 200)
     assert b"tidegate-" not in forged.extra
     real = replica.call("secret", credit)
     assert (real.context.is_trusted, real.vouched, real.inferences) == (True, 1, 8)

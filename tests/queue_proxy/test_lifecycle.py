@@ -1,4 +1,4 @@
-"""What listeners of a replica are told, and which orders are heard."""
+"""The states that a replica reports, and the orders that it obeys."""
 
 import json
 

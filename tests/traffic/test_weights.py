@@ -205,7 +205,7 @@ def test_moves_that_were_used_up_come_back() -> None:
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize(("noise", "most_a_minute"), [(0.0, 0.0), (0.002, 0.0), (0.005, 1.0), (0.01, 2.5)])
 def test_noise_around_a_constant_makes_no_oscillation(noise: float, most_a_minute: float, seed: int) -> None:
-    """Normal noise, its deviation in parts of the whole: what is told is the mean, and rarely told anew."""
+    """Normal noise, its deviation in parts of the whole: the mean is published, and rarely again."""
     rng, weights = random.Random(seed), Weights()
     told(weights, [0.5])
     published = told(weights, [rng.gauss(0.642, noise) for _ in range(1860)], since=1.0)[60:]

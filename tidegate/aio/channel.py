@@ -195,7 +195,7 @@ class _ServerChannel(asyncio.Protocol):
         self._channel: Channel | None = None
         self._lines = _Lines()
         self.lines: list[bytes] = []
-        """What leaves at the end of this loop turn."""
+        """Lines to be written at the end of this loop iteration."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
@@ -204,7 +204,7 @@ class _ServerChannel(asyncio.Protocol):
         self._port.opened(self)
 
     def end_unless_greeted(self) -> None:
-        """Whoever says nothing is no gateway of ours."""
+        """Ends a channel whose peer has sent nothing: it is no gateway of ours."""
         if self._channel is None:
             self.abort()
 
@@ -251,7 +251,7 @@ class _ServerChannel(asyncio.Protocol):
 
 
 class ChannelHandler(Protocol):
-    """What a ChannelClient tells its host; all in the loop's thread, none may raise."""
+    """The callbacks of a ChannelClient to its host. All run in the loop's thread; none may raise."""
 
     def linked(self, replica: str) -> None:
         """The channel is open; its messages follow."""
@@ -313,7 +313,7 @@ class ChannelClient:
         self._lines.append(encode_message(message))
 
     def close(self) -> None:
-        """Closes the channel for good, after what was sent; the handler hears nothing any more."""
+        """Closes the channel for good, after the queued lines were sent; the handler is not called any more."""
         if self._closed:
             return
         self._closed = True
@@ -333,7 +333,7 @@ class ChannelClient:
         self._handler.linked(self.replica)
 
     def refused(self, status: int) -> None:
-        """The upgrade was answered otherwise; a wrong token is told once, until a channel opens."""
+        """The upgrade got another answer. A wrong token is reported once, until a channel opens."""
         if status == 403 and not self._is_refused:
             self._is_refused = True
             self._tasks.report(

@@ -44,7 +44,7 @@ class ModelServer:
         except OSError as error:
             sys.stderr.write(f"cannot listen on {self._settings.listen}: {error}\n")
             return EXIT_ADDRESS
-        endpoint.sweeper.add(self._listener.sweep)
+        endpoint.services.add(self._listener.sweep)
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._end.set)

@@ -56,16 +56,16 @@ def run(options: LoadOptions, plan: LoadPlan, target: Target, *, is_silent: bool
 
 
 async def _run(options: LoadOptions, plan: LoadPlan, target: Target, is_silent: bool) -> LoadReport:
-    sweeper = LoopServices(asyncio.get_running_loop())
+    services = LoopServices(asyncio.get_running_loop())
     try:
-        draw = await _drawer(plan, target, sweeper)
-        client = _client(options, plan, target, sweeper)
+        draw = await _drawer(plan, target, services)
+        client = _client(options, plan, target, services)
         try:
             return await _drive(plan, target, client, draw, is_silent)
         finally:
             await client.close()
     finally:
-        sweeper.close()
+        services.close()
 
 
 async def _drive(plan: LoadPlan, target: Target, client: LoadClient, draw: Draw, is_silent: bool) -> LoadReport:
@@ -135,13 +135,13 @@ def _allow_connections(most: int) -> None:
 # --- client and requests ----------------------------------------------------------------------------------------------
 
 
-def _client(options: LoadOptions, plan: LoadPlan, target: Target, sweeper: LoopServices) -> LoadClient:
+def _client(options: LoadOptions, plan: LoadPlan, target: Target, services: LoopServices) -> LoadClient:
     most = _most(plan)
     if target.protocol == "grpc":
         return GrpcCalls(
             target.address,
             target.path,
-            sweeper=sweeper,
+            services=services,
             authority=target.authority,
             fields=plan.headers,
             is_stream=options.stream,
@@ -169,10 +169,10 @@ def _client(options: LoadOptions, plan: LoadPlan, target: Target, sweeper: LoopS
     )
 
 
-async def _drawer(plan: LoadPlan, target: Target, sweeper: LoopServices) -> Draw:
+async def _drawer(plan: LoadPlan, target: Target, services: LoopServices) -> Draw:
     """Returns a function that makes a request from an arrival."""
     batch = None if plan.batches is None else plan.batches.drawer(random.Random(plan.seed + 1))
-    make = await _maker(plan, target, sweeper)
+    make = await _maker(plan, target, services)
 
     def draw(arrival: Arrival) -> Request:
         inferences = arrival.inferences if batch is None else batch()
@@ -184,7 +184,7 @@ async def _drawer(plan: LoadPlan, target: Target, sweeper: LoopServices) -> Draw
     return draw
 
 
-async def _maker(plan: LoadPlan, target: Target, sweeper: LoopServices) -> Callable[[Arrival, int], bytes]:
+async def _maker(plan: LoadPlan, target: Target, services: LoopServices) -> Callable[[Arrival, int], bytes]:
     if plan.body is not None or target.protocol == "http":
         body = plan.body or b""
         sent = framed(body) if target.protocol == "grpc" else body
@@ -195,7 +195,7 @@ async def _maker(plan: LoadPlan, target: Target, sweeper: LoopServices) -> Calla
             arrival.prompt_tokens or plan.prompt_words, arrival.completion_tokens or plan.tokens
         )
     if target.protocol == "grpc":
-        metadata = await _metadata_over_grpc(plan, target, sweeper)
+        metadata = await _metadata_over_grpc(plan, target, services)
         inputs = _made(lambda: bodies.inputs_of(metadata))
         kept = bodies.Kept(lambda size: framed(bodies.v2_message(target.model, inputs, size)))
     else:
@@ -233,12 +233,12 @@ async def _metadata_over_http(plan: LoadPlan, target: Target) -> dict[str, Any]:
     return metadata if isinstance(metadata, dict) else {}
 
 
-async def _metadata_over_grpc(plan: LoadPlan, target: Target, sweeper: LoopServices) -> dict[str, Any]:
+async def _metadata_over_grpc(plan: LoadPlan, target: Target, services: LoopServices) -> dict[str, Any]:
     answer = bytearray()
     client = GrpcCalls(
         target.address,
         f"{V2}ModelMetadata",
-        sweeper=sweeper,
+        services=services,
         authority=target.authority,
         fields=plan.headers,
         on_data=answer.extend,

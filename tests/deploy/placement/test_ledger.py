@@ -305,7 +305,7 @@ TestSumsMachine = SumsMachine.TestCase
 
 
 class Walked(dict[str, Assignment]):
-    """Counts how often somebody goes through all of it."""
+    """Counts how often all of it is iterated."""
 
     walks = 0
 

@@ -179,9 +179,9 @@ def test_a_quota_is_reserved_and_settled_with_what_was_used() -> None:
     found = door(acme(quotas=Quotas(requests_per_minute=2, inferences_per_second=20, concurrency=3)))
     first = found.arrive("POST /v2/models/m/infer", WITH_KEY, body=BODY)
     assert found.quota_counters.taken == {PER_MINUTE: 1, INFERENCES: 8, AT_ONCE: 1}
-    first.answered(100.1)
+    first.gets_answer(100.1)
     assert +found.quota_counters.taken == {PER_MINUTE: 1, INFERENCES: 8}, "its place is free, the rest is used"
-    found.arrive("POST /v2/models/m/infer", WITH_KEY).answered(100.2)
+    found.arrive("POST /v2/models/m/infer", WITH_KEY).gets_answer(100.2)
     refused = found.arrive("POST /v2/models/m/infer", WITH_KEY)
     assert refused.log == ["answer 429"]
     assert refused.error["code"] == "quota_exceeded"
@@ -217,7 +217,7 @@ def test_a_guess_of_how_long_an_answer_will_be_takes_all_of_a_quota_at_most() ->
     assert asked.log == ["to 10.0.0.1:1"]
     assert found.quota_counters.taken == {budget: 200}
     told = b'{"usage":{"prompt_tokens":40,"completion_tokens":5}}'
-    asked.answered(100.1, 200, "content-type: application/json", "tidegate-credit: keep", body=told)
+    asked.gets_answer(100.1, 200, "content-type: application/json", "tidegate-credit: keep", body=told)
     assert found.quota_counters.taken == {budget: 45}
     refused = ask(4000)
     assert "less than this request needs" in refused.answer.decode(), "its prompt alone is too large"
@@ -258,7 +258,7 @@ def test_a_room_that_is_full_gives_all_back() -> None:
 def test_what_a_replica_had_counts_however_it_ended() -> None:
     found = door(quota_of_ten())
     found.arrive("POST /v2/models/m/infer", WITH_KEY).client_leaves(100.1)
-    found.arrive("POST /v2/models/m/infer", WITH_KEY).answered(100.2, 500)
+    found.arrive("POST /v2/models/m/infer", WITH_KEY).gets_answer(100.2, 500)
     assert +found.quota_counters.taken == {Budget("acme/requests", 10, 60): 2}
 
 
@@ -295,7 +295,7 @@ def test_a_request_with_two_copies_is_charged_once(winner: str) -> None:
     found.core.on_hedges_due()
     second = first.twin
     assert second is not None
-    (first if winner == "first" else second).answered(100.1)
+    (first if winner == "first" else second).gets_answer(100.1)
     assert +found.quota_counters.taken == {Budget("acme/requests", 10, 60): 1, Budget("acme/inferences", 20, 1): 8}
     (seen,) = found.core.access_control.seen()
     assert (seen.requests, seen.inferences) == (1, 8)
@@ -319,7 +319,7 @@ def test_a_request_goes_on_when_the_pool_has_granted_it() -> None:
     wanted, _, answered = found.asked[0]
     answered(found.quota_counters.answer(wanted))
     assert asked.log == ["to 10.0.0.1:1"]
-    asked.answered(100.1)
+    asked.gets_answer(100.1)
     assert +found.quota_counters.taken == {Budget("acme/requests", 10, 60): 1}
     assert found.demand().arrivals == 1, "it is counted once"
     assert found.core.access_control.waiting == 0

@@ -45,7 +45,7 @@ def answer(found: Door, running: FakeExchange, tokens: int = 0) -> None:
     usage = {"usage": {"prompt_tokens": tokens, "completion_tokens": 1, "total_tokens": tokens + 1}}
     body = json.dumps(usage).encode() if tokens else b""
     fields = ("content-type: application/json", "tidegate-credit: keep")
-    running.answered(found.now, 200, *fields, length=len(body), body=body)
+    running.gets_answer(found.now, 200, *fields, length=len(body), body=body)
 
 
 def next_of(waiting: dict[str, FakeExchange]) -> str:
@@ -110,7 +110,7 @@ def test_what_a_model_server_rejects_takes_its_turn_as_well() -> None:
     order, name = "", "L"
     while waiting:
         if name[0] == "L":
-            running.answered(found.now, 400, "content-type: application/json", "tidegate-credit: keep", length=0)
+            running.gets_answer(found.now, 400, "content-type: application/json", "tidegate-credit: keep", length=0)
         else:
             answer(found, running, 130)
         name = next_of(waiting)

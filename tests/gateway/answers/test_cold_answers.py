@@ -58,7 +58,7 @@ def test_a_stream_is_opened_after_the_first_interval_and_told_the_phase_until_it
         "running, phase=model, 10.0 s",
     ]
     assert cold.log == ["stream begins", "to 10.0.0.1:1"]
-    cold.answered(at.now, 200, "content-type: text/event-stream", length=None, ends=False)
+    cold.gets_answer(at.now, 200, "content-type: text/event-stream", length=None, ends=False)
     later(at, 2.0)
     assert len(cold.comments) == 5
     assert repr(at.core.cold_answers) == "<ColdAnswers 0 wait, 0 wanted>"
@@ -254,10 +254,10 @@ def test_answers_say_how_long_a_start_was_waited_for() -> None:
     at.now += 1.0
     at.core.heard(ONE.id, State(ReplicaState.READY, PHASES))
     at.grant(ONE, 1)
-    cold.answered(at.now + 0.1, 200, "tidegate-credit: keep")
+    cold.gets_answer(at.now + 0.1, 200, "tidegate-credit: keep")
     assert b"tidegate-cold-start-ms: 1500.000\r\n" in cold.extra
     warm = ask(at, UNARY)
-    warm.answered(at.now + 0.2, 200)
+    warm.gets_answer(at.now + 0.2, 200)
     assert b"cold-start" not in warm.extra
 
 

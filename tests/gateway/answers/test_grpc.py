@@ -66,7 +66,7 @@ def test_an_inference_goes_to_the_function_of_its_model_with_its_batch() -> None
     made = call(door, INFER, infer("m", 7))
     assert (made.log, made.inferences) == (FORWARDED, 7)
     assert b"tidegate-batch-size: 7\r\n" in made.sent
-    made.answered(door.now)
+    made.gets_answer(door.now)
     assert (door.demand().arrivals_inferences, door.demand().answered) == (7, 1)
 
 
@@ -195,12 +195,12 @@ def test_a_call_that_waits_too_long_or_finds_no_room_is_told_in_grpcs_words() ->
 def test_a_stream_is_measured_to_its_first_byte() -> None:
     door = awake()
     made = call(door, f"{SERVICE}/ModelStreamInfer", infer(), complete=False)
-    made.answered(door.now + 0.1, length=None, ends=False)
+    made.gets_answer(door.now + 0.1, length=None, ends=False)
     made.first_byte = door.now + 0.1
     made.ends(door.now + 5.0)
     assert door.demand().within_sla == 1
     late = call(door, INFER, infer())
-    late.answered(door.now + 0.1, length=None, ends=False)
+    late.gets_answer(door.now + 0.1, length=None, ends=False)
     late.ends(door.now + 5.0)
     assert door.demand().within_sla == 1
 
@@ -243,7 +243,7 @@ def test_metadata_comes_from_the_last_copy_while_the_function_sleeps_else_it_wak
     door.core.apply(table(2, ONE))
     door.ready(ONE, 1)
     assert first.log == FORWARDED
-    first.answered(door.now)
+    first.gets_answer(door.now)
     assert door.learnt == [("f-00001", "10.0.0.1:1", "/v2/models/m")]
     tensor = {"name": "x", "datatype": "FP32", "shape": [-1, 2]}
     copy = {"name": "m", "versions": ["1"], "platform": "p", "inputs": [tensor], "outputs": [], "extra": 1}
@@ -378,5 +378,5 @@ def test_a_call_leaves_nothing_behind() -> None:
     door = awake()
     for _ in range(3):
         made = call(door, INFER, infer("m", 2))
-        made.answered(door.now)
+        made.gets_answer(door.now)
     assert (door.demand().waiting, door.demand().answered) == (0, 3)

@@ -83,12 +83,18 @@ def event(content: str = "a", **more: Any) -> bytes:
 
 def begins(ex: FakeExchange, door: Door, body: bytes = b"") -> None:
     """A stream's head goes out."""
-    ex.answered(door.now, 200, SSE, "tidegate-credit: keep", length=None, body=body, ends=False)
+    ex.gets_answer(door.now, 200, SSE, "tidegate-credit: keep", length=None, body=body, ends=False)
+
+
+class Call(FakeExchange):
+    """An exchange that is a gRPC call."""
+
+    is_rpc = True
 
 
 def hears(ex: FakeExchange, door: Door, after_s: float, data: bytes) -> None:
     door.now += after_s
-    ex.ear(data)
+    ex.tap(data)
 
 
 def series(door: Door) -> dict[tuple[str, ...], float]:
@@ -129,7 +135,7 @@ def test_what_answers_report_corrects_the_estimates_over_route_tables_too() -> N
     for number in range(2, 102):
         door.core.apply(table(number, ONE, TWO, protocol="openai", models=("m",)))
         usage = {"prompt_tokens": 84, "completion_tokens": 30}
-        ask(door).answered(door.now, 200, JSON, "tidegate-credit: keep", body=json.dumps({"usage": usage}).encode())
+        ask(door).gets_answer(door.now, 200, JSON, "tidegate-credit: keep", body=json.dumps({"usage": usage}).encode())
     found = tokens(ask(door))
     assert found.prompt_estimate == pytest.approx(84, rel=0.1)
     assert found.expected - found.prompt_estimate == pytest.approx(30, rel=0.2)
@@ -163,7 +169,7 @@ def test_bodies_that_are_not_there_yet_or_are_none(
     asked.body, asked.body_complete = body, complete
     asked.context.tokens = None
     router = asked.context.target.router
-    door.chain._tokens.estimate(asked, asked.context, router.tokens, router.route)  # type: ignore[arg-type]  # a stand-in
+    door.chain._tokens.estimate(asked, asked.context, router.tokens, router.route)
     if complete:
         estimate = -(-len(body) // 4)
     assert tokens(asked).prompt_estimate == estimate
@@ -185,7 +191,7 @@ def test_a_length_that_is_only_claimed_is_believed_up_to_a_million_tokens() -> N
     asked = door.arrive(CHAT, "content-type: application/json", body=b"x" * (8 << 20), complete=False)
     asked.body, asked.context.tokens = b'{"messages":[', None
     router = asked.context.target.router
-    door.chain._tokens.estimate(asked, asked.context, router.tokens, router.route)  # type: ignore[arg-type]  # a stand-in
+    door.chain._tokens.estimate(asked, asked.context, router.tokens, router.route)
     assert tokens(asked).prompt_estimate == 1 << 20
 
 
@@ -193,14 +199,15 @@ def test_other_protocols_and_methods_have_none() -> None:
     door = open_door(protocol="http")
     asked = ask(door)
     assert asked.context.tokens is None
-    asked.answered(door.now, 200, JSON, body=json.dumps({"usage": USAGE}).encode())
+    asked.gets_answer(door.now, 200, JSON, body=json.dumps({"usage": USAGE}).encode())
     assert door.demand().tokens is None
     door = open_door()
     assert door.arrive("GET /functions/f/v1/files").context.tokens is None
     call = ask(door)
-    call.context.tokens, call.is_rpc = None, True
+    call.context.tokens = None
+    call.__class__ = Call
     router = call.context.target.router
-    door.chain._tokens.estimate(call, call.context, router.tokens, router.route)  # type: ignore[arg-type]  # a stand-in
+    door.chain._tokens.estimate(call, call.context, router.tokens, router.route)
     assert call.context.tokens is None
 
 
@@ -211,7 +218,7 @@ def test_an_answer_that_reports_its_usage() -> None:
     door = open_door()
     asked = ask(door)
     told = ended(asked)
-    asked.answered(door.now + 0.5, 200, JSON, body=json.dumps({"id": "c", "usage": USAGE}).encode())
+    asked.gets_answer(door.now + 0.5, 200, JSON, body=json.dumps({"id": "c", "usage": USAGE}).encode())
     assert told == [(40, 3, 32, False)]
     found = seen(door)
     assert (found.prompt, found.completion, found.cached, found.answers, found.estimated) == (40, 3, 32, 1, 0)
@@ -295,7 +302,7 @@ def test_answers_that_broke_off_or_report_nothing_tell_nothing_of_the_next() -> 
     broken = ask(door, stream=True)
     begins(broken, door, event() * 2)
     broken.client_leaves(door.now)
-    ask(door).answered(door.now, 200, JSON, "tidegate-credit: keep", body=b"{}")
+    ask(door).gets_answer(door.now, 200, JSON, "tidegate-credit: keep", body=b"{}")
     fresh = tokens(ask(door))
     assert fresh.expected - fresh.prompt_estimate == 256
 
@@ -322,7 +329,7 @@ def test_the_type_of_an_answer_may_be_written_in_capitals() -> None:
     asked = ask(door)
     told = ended(asked)
     body = json.dumps({"usage": USAGE}).encode()
-    asked.answered(door.now, 200, "Content-Type: Application/JSON", "tidegate-credit: keep", body=body)
+    asked.gets_answer(door.now, 200, "Content-Type: Application/JSON", "tidegate-credit: keep", body=body)
     assert told == [(40, 3, 32, False)]
 
 
@@ -336,7 +343,7 @@ def test_what_cannot_be_read_is_estimated() -> None:
     ):
         asked = ask(door)
         told, before = ended(asked), tokens(asked).prompt_estimate
-        asked.answered(door.now, 200, *fields, "tidegate-credit: keep", body=b"{}")
+        asked.gets_answer(door.now, 200, *fields, "tidegate-credit: keep", body=b"{}")
         assert told == [(before, 0, 0, True)], fields
     assert seen(door).estimated == 4
 
@@ -346,7 +353,7 @@ def test_a_packed_answer_is_read() -> None:
     asked = ask(door)
     told = ended(asked)
     body = gzip.compress(json.dumps({"usage": USAGE}).encode())
-    asked.answered(door.now, 200, JSON, "content-encoding: gzip", "tidegate-credit: keep", body=body)
+    asked.gets_answer(door.now, 200, JSON, "content-encoding: gzip", "tidegate-credit: keep", body=body)
     assert told == [(40, 3, 32, False)]
 
 
@@ -355,7 +362,7 @@ def test_calls_that_are_not_known_count_only_what_they_report() -> None:
     for body, expected in ((b"{}", (0, 0, 0, True)), (json.dumps({"usage": USAGE}).encode(), (40, 3, 32, False))):
         asked = ask(door, "POST /functions/f/tokenize")
         told = ended(asked)
-        asked.answered(door.now, 200, JSON, "tidegate-credit: keep", body=body)
+        asked.gets_answer(door.now, 200, JSON, "tidegate-credit: keep", body=body)
         assert told == [expected]
     assert seen(door).answers == 1
 
@@ -387,7 +394,7 @@ def test_every_end_is_told_once() -> None:
     for status in (400, 429, 500, 503):
         asked = ask(door)
         told = ended(asked)
-        asked.answered(door.now, status, JSON, "tidegate-credit: keep", body=json.dumps({"usage": USAGE}).encode())
+        asked.gets_answer(door.now, status, JSON, "tidegate-credit: keep", body=json.dumps({"usage": USAGE}).encode())
         assert told == [nothing], "a failure takes nothing"
 
     asked = ask(door)
@@ -397,9 +404,9 @@ def test_every_end_is_told_once() -> None:
 
     asked = ask(door)
     told = ended(asked)
-    asked.answered(door.now, 503, "tidegate-outcome: not-started")
+    asked.gets_answer(door.now, 503, "tidegate-outcome: not-started")
     assert told == [], "it is tried again"
-    asked.answered(door.now, 200, JSON, "tidegate-credit: keep", body=json.dumps({"usage": USAGE}).encode())
+    asked.gets_answer(door.now, 200, JSON, "tidegate-credit: keep", body=json.dumps({"usage": USAGE}).encode())
     assert told == [(40, 3, 32, False)]
 
 
@@ -439,7 +446,7 @@ def test_of_two_copies_the_one_that_answers_has_the_tokens() -> None:
     door.now += 0.05
     door.core.on_hedges_due()
     twin = asked.twin
-    twin.answered(door.now, 200, SSE, "tidegate-credit: keep", length=None, ends=False)
+    twin.gets_answer(door.now, 200, SSE, "tidegate-credit: keep", length=None, ends=False)
     assert asked.status == 499
     assert told == [], "the other one's end is not the end"
     hears(twin, door, 0.01, event() + b"data: %b\n\n" % json.dumps({"usage": USAGE}).encode())
@@ -461,7 +468,7 @@ def test_a_scrape_has_our_names_and_the_conventions() -> None:
         hears(asked, door, 0.03, event())
     hears(asked, door, 0.0, b"data: %b\n\n" % json.dumps({"usage": {**USAGE, "completion_tokens": 10}}).encode())
     asked.ends(door.now)
-    ask(door, model="unheard-of").answered(door.now, 404, JSON)
+    ask(door, model="unheard-of").gets_answer(door.now, 404, JSON)
     found = series(door)
     assert found["tidegate_gateway_prompt_tokens_total", "cpu"] == 40
     assert found["tidegate_gateway_completion_tokens_total", "cpu"] == 10
@@ -482,7 +489,7 @@ def test_a_scrape_has_our_names_and_the_conventions() -> None:
 def test_what_clients_call_their_models_makes_no_series() -> None:
     door = open_door()
     for number in range(50):
-        ask(door, f"POST /functions/f/v1/{number}/chat/completions", model=f"m{number}").answered(
+        ask(door, f"POST /functions/f/v1/{number}/chat/completions", model=f"m{number}").gets_answer(
             door.now, 200, JSON, "tidegate-credit: keep", body=json.dumps({"usage": USAGE}).encode()
         )
     counted = door.report.revision("f", "f-00001").tokens

@@ -60,16 +60,16 @@ def metric(opened: Door, name: str) -> float:
 def test_an_idempotent_request_whose_model_broke_off_is_sent_elsewhere() -> None:
     opened = door(ONE, TWO, idempotent=True)
     asked = opened.arrive()
-    asked.answered(100.1, 502, *STARTED)
+    asked.gets_answer(100.1, 502, *STARTED)
     assert asked.log == ["to 10.0.0.1:1", "to 10.0.0.2:1", "taken back"]
-    asked.answered(100.2, 200, *KEEP)
+    asked.gets_answer(100.2, 200, *KEEP)
     assert (asked.status, metric(opened, "retries_total"), opened.demand().answered) == (200, 1, 1)
 
 
 def test_a_request_that_came_back_untouched_before_its_model_broke_off_is_still_sent_elsewhere() -> None:
     opened = door(ONE, TWO, idempotent=True)
     asked = opened.arrive()
-    asked.answered(100.1, 409, "tidegate-outcome: not-started")
+    asked.gets_answer(100.1, 409, "tidegate-outcome: not-started")
     opened.grant(ONE, 7)
     asked.breaks_off(100.2, sent=True)
     assert (asked.attempts, asked.status, metric(opened, "retries_total")) == (3, 0, 1)
@@ -136,7 +136,7 @@ def test_a_replica_that_breaks_every_request_gets_none_until_a_probe_succeeds() 
     for _ in range(5):
         other = opened.arrive()
         assert place(other) == "to 10.0.0.2:1"
-        other.answered(opened.now, 200, *KEEP)
+        other.gets_answer(opened.now, 200, *KEEP)
     opened.now = 105.5
     opened.core.sweep(opened.now)
     assert opened.probes == [(ONE.id, "/health")]
@@ -148,7 +148,7 @@ def test_a_replica_that_breaks_every_request_gets_none_until_a_probe_succeeds() 
     opened.grant(ONE, 20, 21)
     well = opened.arrive()
     assert place(well) == "to 10.0.0.1:1"
-    well.answered(opened.now, 200, *KEEP)
+    well.gets_answer(opened.now, 200, *KEEP)
     assert (metric(opened, "ejected_replicas"), metric(opened, "ejections_total")) == (0, 1)
 
 
@@ -157,12 +157,12 @@ def test_answers_of_the_model_and_work_that_was_given_back_do_not_eject(outcome:
     opened = door(ONE, TWO, credits_each=9, outlier=OutlierRules(failures=2), spread=Spread.FIRST_AVAILABLE)
     for _ in range(6):
         asked = opened.arrive()
-        asked.answered(opened.now, 503, f"tidegate-outcome: {outcome}")
+        asked.gets_answer(opened.now, 503, f"tidegate-outcome: {outcome}")
         opened.now += 10.0
         opened.core.on_room_due()
         opened.grant(ONE, int(opened.now * 10))
         if not asked.ended:
-            asked.answered(opened.now, 200, *KEEP)
+            asked.gets_answer(opened.now, 200, *KEEP)
     assert metric(opened, "ejections_total") == 0
 
 
@@ -170,7 +170,7 @@ def test_an_answer_that_breaks_off_in_the_middle_counts() -> None:
     opened = door(ONE, TWO, credits_each=9, outlier=OutlierRules(failures=1), spread=Spread.FIRST_AVAILABLE)
     asked = opened.arrive()
     asked.truncated = True
-    asked.answered(opened.now, 200)
+    asked.gets_answer(opened.now, 200)
     assert metric(opened, "ejections_total") == 1
 
 
@@ -204,7 +204,7 @@ def served(opened: Door, seconds: float, *, hanging: ReplicaRoute) -> list[str]:
         opened.now += 0.5
         for one in asked:
             if place(one) != f"to {hanging.address}":
-                one.answered(opened.now, 200, *KEEP)
+                one.gets_answer(opened.now, 200, *KEEP)
         opened.core.sweep(opened.now)
     return places
 
@@ -261,7 +261,7 @@ def test_when_the_last_replica_fails_too_requests_fail_fast_and_one_a_second_is_
     opened.now += TRIAL_S
     trial = opened.arrive()
     assert opened.arrive().status == 503
-    trial.answered(opened.now, 200, *KEEP)
+    trial.gets_answer(opened.now, 200, *KEEP)
     assert opened.arrive().log == ["to 10.0.0.1:1"]
     assert metric(opened, "circuit_open") == 0
     assert opened.demand().refused == metric(opened, "circuit_refused_requests_total") == len(refused) + 1
@@ -343,7 +343,7 @@ def test_a_late_request_gets_a_second_copy_and_the_first_answer_counts() -> None
     late(opened)
     twin = asked.twin
     assert (asked.log, twin.log) == (["to 10.0.0.1:1"], ["to 10.0.0.2:1"])
-    twin.answered(opened.now, 200, *KEEP)
+    twin.gets_answer(opened.now, 200, *KEEP)
     assert twin.log == ["to 10.0.0.2:1", "took over"]
     assert (asked.log[-1], asked.status) == ("gone", 499), "its connection is aborted"
     demand = opened.demand()
@@ -356,7 +356,7 @@ def test_the_second_copy_ends_when_the_first_answers() -> None:
     opened = hedging(ONE, TWO)
     asked = opened.arrive()
     late(opened)
-    asked.answered(opened.now, 200, *KEEP)
+    asked.gets_answer(opened.now, 200, *KEEP)
     assert (asked.status, asked.twin.status) == (200, 499)
     assert (opened.demand().answered, metric(opened, "won_hedges_total")) == (1, 0)
     again = opened.arrive()
@@ -396,14 +396,14 @@ def test_a_copy_takes_a_slot_that_those_who_wait_may_not_use() -> None:
     late(opened)
     assert (asked.log, asked.twin.log, waits.log) == (["to 10.0.0.1:1"], ["to 10.0.0.2:1"], [])
     assert metric(opened, "hedges_total") == 1
-    asked.twin.answered(opened.now, 200, *KEEP)
+    asked.twin.gets_answer(opened.now, 200, *KEEP)
     assert (asked.status, opened.demand().answered) == (499, 1)
 
 
 def test_no_copy_once_the_head_is_there_or_without_a_budget() -> None:
     opened = hedging(ONE, TWO)
     asked = opened.arrive()
-    asked.answered(opened.now, 200, *KEEP)
+    asked.gets_answer(opened.now, 200, *KEEP)
     late(opened)
     assert not was_copied(asked)
     opened = hedging(ONE, TWO, retry_percent=0.0)
@@ -434,7 +434,7 @@ def test_a_deadline_ends_both() -> None:
 def test_when_the_first_replica_breaks_the_copy_decides(how: str) -> None:
     def breaks(ex: FakeExchange) -> None:
         if how == "started":
-            ex.answered(opened.now, 502, *STARTED)
+            ex.gets_answer(opened.now, 502, *STARTED)
         else:
             ex.breaks_off(opened.now, sent=True)
 
@@ -443,7 +443,7 @@ def test_when_the_first_replica_breaks_the_copy_decides(how: str) -> None:
     late(opened)
     breaks(asked)
     assert not asked.ended
-    asked.twin.answered(opened.now, 200, *KEEP)
+    asked.twin.gets_answer(opened.now, 200, *KEEP)
     assert (asked.twin.log[-1], opened.demand().answered) == ("took over", 1)
 
     opened = hedging(ONE, TWO)
@@ -461,9 +461,9 @@ def test_a_copy_that_fails_changes_nothing_for_the_first(status: int) -> None:
     asked = opened.arrive()
     late(opened)
     outcome = "answered" if status == 500 else "not-started"
-    asked.twin.answered(opened.now, status, f"tidegate-outcome: {outcome}")
+    asked.twin.gets_answer(opened.now, status, f"tidegate-outcome: {outcome}")
     assert (asked.ended, asked.twin.log[-1]) == (0.0, "answer 502")
-    asked.answered(opened.now, 200, *KEEP)
+    asked.gets_answer(opened.now, 200, *KEEP)
     assert (asked.status, opened.demand().answered, opened.demand().failed) == (200, 1, 0)
 
 
@@ -472,12 +472,12 @@ def test_the_percentile_is_learnt_from_first_copies_also_from_those_that_lost() 
     for _ in range(128):
         asked = opened.arrive()
         opened.now += 0.010
-        asked.answered(opened.now, 200, *KEEP)
+        asked.gets_answer(opened.now, 200, *KEEP)
     slow, copies = opened.arrive(), 0
     opened.now += 0.012
     opened.core.on_hedges_due()
     assert slow.twin.log == ["to 10.0.0.2:1"], "the percentile is about 10 ms"
-    slow.twin.answered(opened.now, 200, *KEEP)
+    slow.twin.gets_answer(opened.now, 200, *KEEP)
     opened.grant(ONE, 1000)
     for number in range(400):
         asked = opened.arrive()
@@ -486,10 +486,10 @@ def test_the_percentile_is_learnt_from_first_copies_also_from_those_that_lost() 
         if was_copied(asked):
             copies += 1
             opened.now += 0.001
-            asked.twin.answered(opened.now, 200, *KEEP)
+            asked.twin.gets_answer(opened.now, 200, *KEEP)
             opened.grant(ONE if place(asked) == "to 10.0.0.1:1" else TWO, 2000 + number)
         else:
-            asked.answered(opened.now, 200, *KEEP)
+            asked.gets_answer(opened.now, 200, *KEEP)
     assert 0 < copies < 60, "half are slow: soon that is no longer late"
 
 
@@ -503,7 +503,7 @@ def test_a_stated_priority_goes_first_and_the_functions_own_is_the_default() -> 
     urgent = opened.arrive("POST /v2/models/m/infer", "tidegate-priority: 0")
     late_class = opened.arrive("POST /v2/models/m/infer", "tidegate-priority: 9")
     for _ in range(3):
-        running.answered(opened.now, 200, *KEEP)
+        running.gets_answer(opened.now, 200, *KEEP)
         opened.core.settle()
         running = next(ex for ex in (urgent, usual, late_class) if ex.log and not ex.ended)
         assert running is (urgent, usual, late_class)[_]
@@ -524,7 +524,7 @@ def test_equal_keys_prefer_one_replica() -> None:
         for _ in range(4):
             asked = opened.arrive("POST /v2/models/m/infer", f"x-user: {user}")
             places.add(place(asked))
-            asked.answered(opened.now, 200, *KEEP)
+            asked.gets_answer(opened.now, 200, *KEEP)
         assert len(places) == 1
 
 
@@ -542,7 +542,7 @@ def test_every_sampled_request_gets_one_line_also_when_two_copies_ran() -> None:
     opened.ready(TWO, 1)
     late(opened)
     assert was_copied(asked)
-    asked.twin.answered(opened.now, 200, *KEEP)
+    asked.twin.gets_answer(opened.now, 200, *KEEP)
     (line,) = log.take().decode().splitlines()
     assert f" id=i-2 function=f revision=f-00001 replica={TWO.id} method=POST " in line
     assert line.endswith(" inferences=1 ending=answered")

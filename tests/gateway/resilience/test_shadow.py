@@ -28,7 +28,7 @@ def open_door(slots: int = 1, **settings: Any) -> Door:
     """Both revisions are ready; the shadow has so many slots for this worker. The first request opened the links."""
     door = Door(shadowed(**settings))
     door.ready(ONE, *range(1, 9))
-    door.arrive().answered(door.now, 200, "tidegate-credit: keep")
+    door.arrive().gets_answer(door.now, 200, "tidegate-credit: keep")
     door.core.settle()
     door.ready(DARK, *range(101, 101 + slots))
     return door
@@ -44,7 +44,7 @@ def answered(door: Door, body: bytes = b"{}", status: int = 200, **more: Any) ->
     """Returns a request that has been answered; the loop turn is over."""
     asked = door.arrive(**more)
     door.now += 0.010
-    asked.answered(door.now, status, "tidegate-credit: keep", body=body)
+    asked.gets_answer(door.now, status, "tidegate-credit: keep", body=body)
     door.core.settle()
     return asked
 
@@ -52,7 +52,7 @@ def answered(door: Door, body: bytes = b"{}", status: int = 200, **more: Any) ->
 def test_a_copy_goes_out_behind_the_clients_answer_and_is_compared() -> None:
     door = open_door()
     asked = door.arrive(body=b'{"inputs":[{"shape":[4]}]}')
-    asked.answered(door.now + 0.050, 200, "tidegate-credit: keep", body=b"same")
+    asked.gets_answer(door.now + 0.050, 200, "tidegate-credit: keep", body=b"same")
     assert asked.shadow.log == [], "nothing is sent before the end of the loop turn"
     door.core.settle()
     assert (asked.log, asked.shadow.log) == (["to 10.0.0.1:1"], ["to 10.0.0.9:1"])
@@ -64,7 +64,7 @@ def test_a_copy_goes_out_behind_the_clients_answer_and_is_compared() -> None:
     ):
         assert line in asked.shadow.sent
     assert b"tidegate-shadow" not in asked.sent
-    asked.shadow.answered(door.now + 0.200, 200, "tidegate-credit: keep", body=b"same")
+    asked.shadow.gets_answer(door.now + 0.200, 200, "tidegate-credit: keep", body=b"same")
     found = seen(door)
     assert (found.requests, found.skipped, found.failed, found.status_differs, found.output_differs) == (1, 1, 0, 0, 0)
     assert len(found.latency) == len(found.served_latency) == 1
@@ -73,7 +73,7 @@ def test_a_copy_goes_out_behind_the_clients_answer_and_is_compared() -> None:
 
 def test_copies_are_no_arrivals_and_no_answers_of_the_shadow() -> None:
     door = open_door()
-    answered(door).shadow.answered(door.now, 200, "tidegate-credit: keep", body=b"{}")
+    answered(door).shadow.gets_answer(door.now, 200, "tidegate-credit: keep", body=b"{}")
     (dark,) = [demand for demand in door.report.demands(lambda _: None) if demand.revision == "f-00002"]
     assert (dark.arrivals, dark.answered, dark.failed, dark.within_sla, dark.groups) == (0, 0, 0, 0, ())
     counts = door.core.room.counts("f-00002", door.now)
@@ -99,9 +99,9 @@ def test_what_differs(
 ) -> None:
     door = open_door()
     asked = door.arrive()
-    asked.answered(door.now, real[0], "tidegate-credit: keep", body=real[1], ends=not is_dark_first)
+    asked.gets_answer(door.now, real[0], "tidegate-credit: keep", body=real[1], ends=not is_dark_first)
     door.core.settle()
-    asked.shadow.answered(door.now, dark[0], "tidegate-outcome: answered", body=dark[1])
+    asked.shadow.gets_answer(door.now, dark[0], "tidegate-outcome: answered", body=dark[1])
     if is_dark_first:
         assert seen(door).requests == 0, "the client's answer may yet break off"
         asked.ends(door.now)
@@ -112,10 +112,10 @@ def test_what_differs(
 def test_event_streams_are_compared_by_status_and_timed_to_their_first_byte() -> None:
     door = open_door()
     asked = door.arrive()
-    asked.answered(door.now, 200, "content-type: text/event-stream", length=None, body=b"data: 1", ends=False)
+    asked.gets_answer(door.now, 200, "content-type: text/event-stream", length=None, body=b"data: 1", ends=False)
     door.core.settle()
     dark = asked.shadow
-    dark.answered(door.now + 0.001, 200, "content-type: text/event-stream", length=None, body=b"data: 2", ends=False)
+    dark.gets_answer(door.now + 0.001, 200, "content-type: text/event-stream", length=None, body=b"data: 2", ends=False)
     dark.ends(door.now + 60.0)
     asked.ends(door.now + 100.0)
     found = seen(door)
@@ -129,7 +129,7 @@ def test_without_a_free_slot_nothing_is_sent_and_nobody_is_woken() -> None:
     assert (one.shadow.log, other.shadow.log) == (["to 10.0.0.9:1"], [])
     assert seen(door).skipped == 2, "the first one of all found no link yet"
     assert door.activations() == []
-    one.shadow.answered(door.now, 200, "tidegate-credit: keep")
+    one.shadow.gets_answer(door.now, 200, "tidegate-credit: keep")
     assert answered(door).shadow.log == [], "the slot went home: the queue_proxy deals it anew"
     door.grant(DARK, 102)
     assert answered(door).shadow.log == ["to 10.0.0.9:1"]
@@ -147,12 +147,12 @@ def test_a_copy_does_not_overtake_requests_that_wait_for_the_shadows_revision() 
     waits = door.arrive("POST /v2/models/m/infer", "tidegate-tag: dark")
     asked = door.arrive()
     door.ready(DARK)
-    asked.answered(door.now)
+    asked.gets_answer(door.now)
     door.core.settle()
     assert (waits.log, asked.shadow.log) == ([], [])
     door.grant(DARK, 101)
     assert waits.log == ["to 10.0.0.9:1"]
-    waits.answered(door.now)
+    waits.gets_answer(door.now)
     assert not hasattr(waits, "shadow"), "who asks for a revision by its tag is copied to none"
 
 
@@ -160,9 +160,9 @@ def test_a_copy_is_never_sent_twice_and_its_failure_is_the_shadows() -> None:
     door = open_door(slots=4)
     broken, refused, unreached, started = (answered(door) for _ in range(4))
     broken.shadow.breaks_off(door.now, sent=True)
-    refused.shadow.answered(door.now, 409, "tidegate-outcome: not-started")
+    refused.shadow.gets_answer(door.now, 409, "tidegate-outcome: not-started")
     unreached.shadow.breaks_off(door.now, sent=False)
-    started.shadow.answered(door.now, 502, "tidegate-outcome: started")
+    started.shadow.gets_answer(door.now, 502, "tidegate-outcome: started")
     for asked in (broken, refused, unreached, started):
         assert asked.shadow.attempts == 1
         assert asked.status == 200
@@ -174,7 +174,7 @@ def test_a_request_without_a_whole_answer_is_not_compared() -> None:
     door = open_door(slots=4)
     left, cut, none = door.arrive(), door.arrive(), door.arrive()
     for asked in (left, cut):
-        asked.answered(door.now, 200, "tidegate-credit: keep", ends=False)
+        asked.gets_answer(door.now, 200, "tidegate-credit: keep", ends=False)
     door.core.settle()
     left.client_leaves(door.now)
     cut.ends(door.now, truncated=True)
@@ -186,9 +186,9 @@ def test_a_request_without_a_whole_answer_is_not_compared() -> None:
 def test_copies_end_with_their_deadline() -> None:
     door = open_door(slots=2)
     silent, slow = answered(door), door.arrive()
-    slow.answered(door.now, 200, "content-type: text/event-stream", length=None, ends=False)
+    slow.gets_answer(door.now, 200, "content-type: text/event-stream", length=None, ends=False)
     door.core.settle()
-    slow.shadow.answered(door.now, 200, "content-type: text/event-stream", length=None, ends=False)
+    slow.shadow.gets_answer(door.now, 200, "content-type: text/event-stream", length=None, ends=False)
     door.now += 10.5
     door.core.sweep(door.now)
     assert (silent.shadow.log[-1], slow.shadow.log[-1]) == ("gone", "gone")
@@ -201,7 +201,7 @@ def test_only_so_many_bytes_are_kept_for_copies() -> None:
     door = open_door()
     large = door.arrive(body=b"x" * (BODY_BYTES + 1))
     assert (large.kept, seen(door).skipped) == (0, 2)
-    large.answered(door.now, 200, "tidegate-credit: keep")
+    large.gets_answer(door.now, 200, "tidegate-credit: keep")
     assert not hasattr(large, "shadow")
     whole = b"x" * BODY_BYTES
     fitting = ALL_BYTES // BODY_BYTES
@@ -217,7 +217,7 @@ def test_only_so_many_copies_are_on_their_way() -> None:
     asked = [door.arrive() for _ in range(MAX_COPIES + 7)]
     assert seen(door).skipped == 7
     for one in asked:
-        one.answered(door.now)
+        one.gets_answer(door.now)
     door.core.settle()
     assert repr(door.core.shadows) == "<Shadows 0 to come, 0 on their way, 0 bytes>"
 
@@ -226,7 +226,7 @@ def test_everything_is_given_back() -> None:
     door = open_door(slots=3)
     one, other, third = (answered(door) for _ in range(3))
     assert repr(door.core.shadows).startswith("<Shadows 0 to come, 3 on their way, ")
-    one.shadow.answered(door.now, 200, body=b"{}")
+    one.shadow.gets_answer(door.now, 200, body=b"{}")
     other.shadow.breaks_off(door.now, sent=True)
     third.shadow.client_gone()
     assert repr(door.core.shadows) == "<Shadows 0 to come, 0 on their way, 0 bytes>"
@@ -235,12 +235,12 @@ def test_everything_is_given_back() -> None:
 def test_a_retried_request_is_copied_once() -> None:
     door = open_door(slots=4)
     asked = door.arrive()
-    asked.answered(door.now, 409, "tidegate-outcome: not-started")
+    asked.gets_answer(door.now, 409, "tidegate-outcome: not-started")
     door.grant(ONE, 50)
-    asked.answered(door.now, 200, body=b"{}")
+    asked.gets_answer(door.now, 200, body=b"{}")
     door.core.settle()
     assert asked.log == ["to 10.0.0.1:1", "to 10.0.0.1:1", "taken back"]
-    asked.shadow.answered(door.now, 200, body=b"{}")
+    asked.shadow.gets_answer(door.now, 200, body=b"{}")
     assert (seen(door).requests, seen(door).skipped) == (1, 1)
     assert repr(door.core.shadows).endswith("0 bytes>"), "its body counted once"
 
@@ -250,17 +250,17 @@ def test_the_second_copy_of_a_late_request_is_the_one_to_compare_when_it_wins() 
     door = Door(shadowed(1, ONE, TWO, idempotent=True, hedging=rule))
     door.ready(ONE, 1, 2)
     door.ready(TWO, 11, 12)
-    door.arrive().answered(door.now, 200, "tidegate-credit: keep")
+    door.arrive().gets_answer(door.now, 200, "tidegate-credit: keep")
     door.core.settle()
     door.ready(DARK, 101)
     late = door.arrive()
     door.now += 0.2
     door.core.on_hedges_due()
     twin = late.twin
-    twin.answered(door.now, 200, "tidegate-credit: keep", body=b"a")
+    twin.gets_answer(door.now, 200, "tidegate-credit: keep", body=b"a")
     door.core.settle()
     assert (late.log[-1], twin.shadow.log) == ("gone", ["to 10.0.0.9:1"])
-    twin.shadow.answered(door.now, 200, body=b"a")
+    twin.shadow.gets_answer(door.now, 200, body=b"a")
     assert (seen(door).requests, seen(door).output_differs) == (1, 0)
 
 

@@ -106,7 +106,7 @@ def test_a_candidate_without_replicas_has_its_part_wait_and_is_woken_whatever_is
     for _ in range(100):
         asked = door.arrive()
         if asked.log:
-            asked.answered(door.now, 200, "tidegate-credit: keep")
+            asked.gets_answer(door.now, 200, "tidegate-credit: keep")
         else:
             waiting += 1
     assert waiting == pytest.approx(10, abs=1), "never bent by what is free"

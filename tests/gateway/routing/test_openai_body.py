@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from tests.support.worlds.fake_exchange import FakeExchange, request
 from tests.support.worlds.gateway_chain import ONE, Door, table
+from tidegate.aio.proxy.exchange import BodyBudget
 from tidegate.gateway.routing.openai_body import DISCARDED_BYTES, GATHERED_BYTES, WAITED_BYTES
 
 CHAT = "POST /v1/chat/completions"
@@ -195,7 +196,7 @@ def test_a_body_of_usual_size_is_waited_for() -> None:
     assert asked.context.asked.max_tokens == 7
 
     crowded = arrive(door(), b'{"model":"m",', whole=whole)
-    crowded.is_over_budget = True
+    crowded.charge_budget(BodyBudget(-1))
     crowded.body_comes(whole[:-2], complete=False)
     crowded.body_comes(whole)
     assert crowded.log == ["proceed", "discard", "answer 429"], "who is not read on could never name his model"
@@ -225,7 +226,7 @@ def test_a_large_body_goes_on_as_soon_as_its_model_is_known_and_its_rest_is_read
 
     late = b'{"model":"m","input":"%b","model":"other"}' % LARGE
     asked = arrive(at, late[:1000], whole=late)
-    asked.answered(at.now, 200, length=None, ends=False)
+    asked.gets_answer(at.now, 200, length=None, ends=False)
     asked.body_comes(late)
     assert (asked.log[-1], asked.truncated) == ("truncated", True), "its answer had begun"
 
@@ -251,7 +252,7 @@ def test_a_model_behind_a_large_prompt_is_waited_for_within_bounds() -> None:
     assert asked.context.asked.prompt_bytes > WAITED_BYTES
 
     crowded = arrive(door(), whole[:1000], whole=whole)
-    crowded.is_over_budget = True
+    crowded.charge_budget(BodyBudget(-1))
     crowded.body_comes(whole[:2000], complete=False)
     assert crowded.log == ["proceed", "discard"], "its client would not read an answer yet"
     crowded.body_comes(whole)

@@ -165,7 +165,7 @@ def random_walk(rng: random.Random, steps: int) -> set[Phase]:
         elif event >= 5 and bound:
             answers = ((200, "tidegate-credit: keep"), (502, "tidegate-outcome: started"))
             status, field = rng.choice((*answers, (409, "tidegate-outcome: not-started")))
-            rng.choice(bound).answered(door.now, status, field, ends=rng.random() < 0.7)
+            rng.choice(bound).gets_answer(door.now, status, field, ends=rng.random() < 0.7)
         if rng.random() < 0.1:
             door.core.unlinked(TWO.id)
             door.ready(TWO, 1000 + step)

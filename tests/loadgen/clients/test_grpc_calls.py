@@ -21,11 +21,11 @@ def called(
     loop = ServedLoop(script, refused)
 
     async def drive() -> None:
-        sweeper = LoopServices(loop)
+        services = LoopServices(loop)
         client = GrpcCalls(
             "localhost:80",
             "/pkg.Service/Method",
-            sweeper=sweeper,
+            services=services,
             most=1000,
             timeout_s=2.0,
             clock=loop.time,
@@ -34,7 +34,7 @@ def called(
         )
         await LoadRun(client, ended.append).open_loop((0.0, Request(framed(b"hello"))) for _ in range(count))
         await client.close()
-        sweeper.close()
+        services.close()
         await asyncio.sleep(0.1)
         assert all(each.is_closed for each in loop.connections)
 

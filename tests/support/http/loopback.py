@@ -73,11 +73,11 @@ class Relay:
     """A proxy on a free loopback port in front of one upstream address."""
 
     def __init__(
-        self, server: ProxyServer, app: RelayApp, sweeper: LoopServices, address: str, trust: ssl.SSLContext | None
+        self, server: ProxyServer, app: RelayApp, services: LoopServices, address: str, trust: ssl.SSLContext | None
     ) -> None:
         self.server = server
         self.app = app
-        self.sweeper = sweeper
+        self.services = services
         self.address = address
         self.pool = app.pool
         self._trust = trust
@@ -107,7 +107,7 @@ class Relay:
         self.server.abort()
         if self.app.pool is not None:
             self.app.pool.close()
-        self.sweeper.close()
+        self.services.close()
         await close_all(self._writers)
 
 
@@ -124,14 +124,14 @@ async def start_relay(
 
     ``tls``: contexts of the server and of its clients.
     """
-    sweeper = LoopServices(asyncio.get_running_loop(), interval_s=sweep_s)
+    services = LoopServices(asyncio.get_running_loop(), interval_s=sweep_s)
     app = app if app is not None else RelayApp()
     if upstream is not None:
-        app.pool = UpstreamPool(upstream, sweeper, **pool)
+        app.pool = UpstreamPool(upstream, services, **pool)
     sock: socket.socket = sockets.listen("127.0.0.1:0")
     keys, trust = tls if tls is not None else (None, None)
-    server = await serve_proxy(app, sock, limits if limits is not None else Limits(), sweeper, tls=keys)
-    return Relay(server, app, sweeper, sockets.address_of(sock), trust)
+    server = await serve_proxy(app, sock, limits if limits is not None else Limits(), services, tls=keys)
+    return Relay(server, app, services, sockets.address_of(sock), trust)
 
 
 Scene = Callable[[Relay], Coroutine[Any, Any, None]]

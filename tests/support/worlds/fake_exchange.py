@@ -1,17 +1,18 @@
-"""An exchange without sockets: what an application does with it is written down, what happens to it is called."""
+"""An exchange without sockets: it records what an application does with it, and has a method per event."""
 
+import asyncio
 import json
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Self, cast
 
-from tidegate.errors import ErrorKind, Executed, error_body
+from tidegate.aio.proxy.exchange import ANSWERING, CLIENT_GONE, SENT, STREAMING, BodyBudget
+from tidegate.aio.proxy.http1_exchange import HttpExchange
 from tidegate.headers import SLOT_CHANNEL_PROTOCOL
 from tidegate.wire.http1.client import H1Client
+from tidegate.wire.http1.events import Data
 from tidegate.wire.http1.request_head import HeadRules, RequestHead
 from tidegate.wire.http1.response_head import ResponseHead
 from tidegate.wire.http1.server import H1Server
-
-CLIENT_GONE = 499
 
 
 class Pool:
@@ -21,31 +22,24 @@ class Pool:
         self.address = address
 
 
-class FakeExchange:
-    """One request; ``log`` tells what was done with it, newest last."""
+class FakeClient:
+    """A client side without a connection; what the exchange writes to it is in the exchange's own log."""
 
-    is_rpc = False
+    def __init__(self) -> None:
+        self.peer, self.trusted = b"10.9.9.9", False
+        self.budget = BodyBudget(1 << 30)
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        return lambda *_: None
+
+
+class FakeExchange(HttpExchange):
+    """One request by the real rules, without sockets and at the test's time; ``log`` names what was done with it."""
 
     def __init__(self, app: Any, head: RequestHead, body: bytes, *, complete: bool, now: float) -> None:
-        self.app = app
-        self.head = head
-        self.body = body
-        self.body_complete = complete
-        self.received = now
-        self.deadline = now + 300.0
-        self.context: Any = None
-        self.inferences = 1
-        self.status = 0
-        self.first_byte = self.ended = 0.0
-        self.attempts = 0
-        self.replayable = True
-        self.truncated = False
-        self.held: Any = None
-        self.on_body: Callable[[Any], None] | None = None
-        self.check: Callable[[Any, bytes, bool], None] | None = None
+        super().__init__(cast(Any, FakeClient()), app, head, body, complete, b"", now, now + 300.0)
         self.gathered = 0
-        """How much of its body may be read while it waits, at the application's wish; 0: as much as usual."""
-        self.is_over_budget = False
+        """Size up to which the application reads the body while it waits; 0: the usual one."""
         self.log: list[str] = []
         self.sent = b""
         """Header lines of the last forward."""
@@ -54,48 +48,46 @@ class FakeExchange:
         self.extra = b""
         """Header lines added to the answer."""
         self.now = now
-        self.peer, self.trusted = b"10.9.9.9", False
-        self.bytes_in, self.bytes_out = len(body), 0
         self.kept = 0
-        """Of its body, at the application's wish."""
-        self.ear: Callable[[bytes], object] = lambda data: None
-        """Hears what the answer says."""
+        """Size up to which the application keeps the body."""
+        self.tap: Callable[[bytes], object] = lambda data: None
+        """Called with the answer's body."""
 
-    # --- what an application does -----------------------------------------------------------------------------------
+    @property
+    def body(self) -> bytes:
+        return super().body
 
-    def set_deadline(self, when: float) -> None:
-        self.deadline = when
+    @body.setter
+    def body(self, body: bytes) -> None:
+        self._early, self._parts = body, None
+
+    # --- actions of an application ----------------------------------------------------------------------------------
 
     def keep(self, size: int) -> None:
         self.kept = size
+        super().keep(size)
 
     def read_ahead(self, size: int = 0) -> None:
         self.gathered = size
+        super().read_ahead(size)
 
     def discard(self) -> None:
         self.log.append("discard")
+        super().discard()
 
     def truncate(self) -> None:
         self.log.append("truncated")
-        self.truncated = True
-        self._finish(502)
+        super().truncate()
 
-    def may_retry(self, sent: bool, idempotent: bool) -> bool:
-        return self.replayable and self.attempts <= 1 and (not sent or idempotent)
-
-    def may_repeat(self, idempotent: bool) -> bool:
-        return self.replayable and (idempotent or self.head.method in (b"GET", b"HEAD", b"OPTIONS", b"PUT", b"DELETE"))
-
-    def forward(self, pool: Pool, extra: bytes = b"", *, target: bytes | None = None, hold: bool = False) -> None:
-        self.attempts += 1
-        self.sent = extra
-        self.target = self.head.target if target is None else target
+    def _dispatch(self, pool: Any) -> None:
+        self._state = SENT
+        self.sent = self._extra
+        self.target = self.head.target if self._target is None else self._target
         self.log.append(f"to {pool.address}")
 
-    def upgrade(self, factory: Callable[[], object], fields: bytes = b"") -> object:
+    def upgrade(self, factory: Callable[[], asyncio.Protocol], fields: bytes = b"") -> asyncio.Protocol:
         self.log.append("upgrade")
-        self._finish(101)
-        return factory()
+        return super().upgrade(factory, fields)
 
     def proceed(self) -> None:
         self.log.append("proceed")
@@ -103,57 +95,44 @@ class FakeExchange:
     def respond(
         self, status: int, body: bytes = b"", *, content_type: bytes = b"", extra: bytes = b"", close: bool = False
     ) -> None:
+        assert not self.is_ended, repr(self)
         self.answer, self.extra = body, extra
         self.log.append(f"answer {status}")
         self._finish(status)
 
-    def fail(
-        self,
-        kind: ErrorKind,
-        message: str,
-        *,
-        function: str | None = None,
-        executed: Executed = Executed.FALSE,
-        request_id: str | None = None,
-        extra: bytes = b"",
-    ) -> None:
-        body = error_body(kind, message, function=function, request_id=request_id, executed=executed)
-        self.respond(kind.status, body, extra=extra)
+    def keep_nothing(self) -> None:
+        """The body was larger than what is kept after it was sent."""
+        self._replay = 0
 
-    # --- what happens to it -----------------------------------------------------------------------------------------
+    # --- events -----------------------------------------------------------------------------------------------------
 
-    def start(self) -> "FakeExchange":
+    def start(self) -> Self:
         self.app.start(self)
         return self
 
     def body_comes(self, body: bytes, *, complete: bool = True) -> None:
-        """The body so far is ``body``, which goes on from what was there."""
-        if self.check is not None:
-            self.check(self, body[self.bytes_in :], complete)
-            if self.ended:
-                return
-        self.body, self.body_complete = body, complete
-        self.bytes_in = len(body)
-        on_body, self.on_body = self.on_body, None
-        if on_body is not None:
-            on_body(self)
+        """The body so far is ``body``, which continues what was there."""
+        self.client_data(Data(body[self.bytes_in :], complete), self.now)
 
-    def answered(
+    def gets_answer(
         self, now: float, status: int = 200, *fields: str, length: int | None = 0, body: bytes = b"", ends: bool = True
     ) -> None:
         """The upstream answers, completely unless the application takes it back; ``length`` None: chunked."""
         self.now = now
         lines = "".join(f"{field}\r\n" for field in fields)
         lines += "transfer-encoding: chunked\r\n" if length is None else f"content-length: {length}\r\n"
+        self._state = ANSWERING
         added = self.app.answering(self, response(f"HTTP/1.1 {status} X\r\n{lines}\r\n"))
-        if self.ended:
+        if self._state != ANSWERING:
             return
         if added is None:
+            self._take_back()
             self.log.append("taken back")
             return
         self.extra = added
-        self.ear(body)
+        self.tap(body)
         self.status, self.first_byte = status, self.first_byte or now
+        self._state = STREAMING
         if ends:
             self._finish(status)
 
@@ -163,19 +142,24 @@ class FakeExchange:
         self._finish(502 if truncated else self.status)
 
     def breaks_off(self, now: float, *, sent: bool, why: str = "reset") -> None:
+        """The attempt fails before an answer began."""
         self.now = now
-        self.app.upstream_failed(self, sent, why)
+        self._return_to_app(sent, why)
 
     def client_leaves(self, now: float) -> None:
         self.now = now
         self.client_gone()
 
     def client_gone(self) -> None:
-        if not self.ended:
+        if not self.is_ended:
             self.log.append("gone")
-            self.status = CLIENT_GONE
-            self.app.abandoned(self)
-            self._finish(CLIENT_GONE)
+        super().client_gone()
+
+    def expires(self, now: float) -> None:
+        self.now = now
+        self.expire()
+
+    # --- the tools of tidegate.aio.proxy ----------------------------------------------------------------------------
 
     def second_copy(self) -> "FakeExchange":
         """The same request without a client, as ``tidegate.aio.proxy.detached`` makes it; the newest one is
@@ -184,17 +168,17 @@ class FakeExchange:
         self.twin.inferences = self.inferences
         return self.twin
 
-    def shadow_copy(self, app: Any, now: float, ear: Callable[[bytes], object]) -> "FakeExchange | None":
-        """The same for a shadow, as ``tidegate.aio.proxy.detached`` makes it; the newest one is ``shadow``."""
+    def shadow_copy(self, app: Any, now: float, tap: Callable[[bytes], object]) -> "FakeExchange | None":
+        """The same for a shadow; the newest one is ``shadow``."""
         if not (self.body_complete and self.replayable):
             return None
         self.shadow = FakeExchange(app, self.head, self.body, complete=True, now=now)
         self.shadow.inferences = self.inferences
-        self.shadow.tap_response(ear)
+        self.shadow.tap_response(tap)
         return self.shadow
 
-    def tap_response(self, ear: Callable[[bytes], object]) -> None:
-        self.ear = ear
+    def tap_response(self, tap: Callable[[bytes], object]) -> None:
+        self.tap = tap
 
     def begin_stream(self, extra: bytes, name: bytes, failure: bytes) -> "FakeExchange":
         """Its answer has begun: what follows is written to ``comments``, as ``tidegate.aio.proxy.early_stream``
@@ -212,21 +196,20 @@ class FakeExchange:
         copy.log.append("took over")
         self.client_gone()
 
-    def expires(self, now: float) -> None:
-        self.now = now
-        self.app.expired(self)
-
     @property
     def error(self) -> dict[str, Any]:
         found: dict[str, Any] = json.loads(self.answer)
         return found
 
-    def _finish(self, status: int) -> None:
-        self.status = status
+    def _finish(self, status: int, now: float | None = None) -> None:
+        """As the real one, at the test's time; the application's state and the body stay for the test to look at."""
+        if self.is_ended:
+            return
         if not self.first_byte and status != CLIENT_GONE:
             self.first_byte = self.now
-        self.ended = self.now
-        self.app.finished(self)
+        context, body = self.context, self.body
+        super()._finish(status, self.now if now is None else now)
+        self.context, self.body = context, body
 
     def __repr__(self) -> str:
         return f"<FakeExchange {self.head.target!r} {self.log}>"

@@ -46,11 +46,7 @@ class FakeRpc(FakeExchange):
         self.message = ""
         self.unsent = 0
         """Of its answer, what the client has not read."""
-        self.own: LocalReply | None = None
-
-    @property
-    def is_ended(self) -> bool:
-        return self.code is not None or bool(self.ended)
+        self.local_reply: LocalReply | None = None
 
     def reply(self, *messages: bytes, status: int = 0, message: str = "") -> None:
         for one in messages:
@@ -58,12 +54,12 @@ class FakeRpc(FakeExchange):
         self.end(status, message)
 
     def serve(self, callback: Callable[[Any], None]) -> None:
-        self.own = LocalReply(callback, self.body)
+        self.local_reply = LocalReply(callback, self.body)
         callback(self)
 
     def take_message(self) -> tuple[bool, bytes] | None:
-        assert self.own is not None
-        return self.own.take()
+        assert self.local_reply is not None
+        return self.local_reply.take()
 
     def send(self, message: bytes) -> None:
         assert not self.is_ended
@@ -94,10 +90,10 @@ class FakeRpc(FakeExchange):
 
     def more(self, *messages: bytes, complete: bool = False) -> None:
         """More of the request of a call that is answered here."""
-        assert self.own is not None
-        self.own.add(b"".join(map(framed, messages)))
+        assert self.local_reply is not None
+        self.local_reply.add(b"".join(map(framed, messages)))
         self.body_complete = complete
-        self.own.callback(self)  # type: ignore[arg-type]  # this stand-in
+        self.local_reply.callback(self)  # type: ignore[arg-type]  # this stand-in
 
 
 def call(

@@ -136,7 +136,7 @@ class MemoryPool(H2Pool):
     """Connects to upstreams in memory."""
 
     def __init__(self, world: "World", hold_s: float) -> None:
-        super().__init__("memory:1", world.sweeper, 5.0, hold_s)
+        super().__init__("memory:1", world.services, 5.0, hold_s)
         self._world = world
 
     async def _open_connection(self) -> H2Upstream:
@@ -158,16 +158,16 @@ class World:
         self.loop = asyncio.new_event_loop()
         asyncio._set_running_loop(self.loop)
         self.errors: list[BaseException] = []
-        self.sweeper = LoopServices(self.loop, interval_s=1e6, report=lambda name, error: self.errors.append(error))
+        self.services = LoopServices(self.loop, interval_s=1e6, report=lambda name, error: self.errors.append(error))
         self.refuses = False
         self.settings: tuple[tuple[int, int], ...] = ()
         """Of the upstreams that are connected to from now on."""
         self.upstreams: list[Upstream] = []
-        self.pool = UpstreamPool("127.0.0.1:1", self.sweeper, hold_s=hold_s)
+        self.pool = UpstreamPool("127.0.0.1:1", self.services, hold_s=hold_s)
         self.pool._calls = self.calls = MemoryPool(self, hold_s)
         self.app = app or RelayApp()
         self.app.pool = self.pool
-        self.server = ProxyServer(self.app, limits or Limits(), self.sweeper)
+        self.server = ProxyServer(self.app, limits or Limits(), self.services)
         self.wire = Wire()
         self.protocol: asyncio.Protocol = ServerConn(self.server)
         self.protocol.connection_made(self.wire)
@@ -182,7 +182,7 @@ class World:
     def close(self) -> None:
         self.server.abort()
         self.pool.close()
-        self.sweeper.close()
+        self.services.close()
         self._turn()
         asyncio._set_running_loop(None)
         self.loop.close()
@@ -285,7 +285,7 @@ class World:
 
     def pass_time(self, seconds: float) -> None:
         """As if so much time had passed since the last bytes."""
-        self.sweeper.tick(monotonic() + seconds)
+        self.services.tick(monotonic() + seconds)
         self.go()
 
 

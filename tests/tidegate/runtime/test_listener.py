@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 class Rest(asyncio.Protocol):
-    """A REST protocol that remembers what it was told."""
+    """A REST protocol that records its calls."""
 
     def __init__(self) -> None:
         self.log: list[object] = []

@@ -9,7 +9,7 @@ KEPT_LINES = 256
 
 
 class Broadcast:
-    """Lines published now reach everybody who listens now."""
+    """Delivers lines to all present listeners."""
 
     __slots__ = ("_listeners",)
 

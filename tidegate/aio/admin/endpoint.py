@@ -23,7 +23,7 @@ _IDLE_TIMEOUT_S = 75.0
 _RECEIVE_TIMEOUT_S = 30.0
 _LINGER_S = 2.0
 _FLUSH_S = 10.0
-"""How long clients may take to read the answers that are already written, at the end."""
+"""At the end, the time for clients to read the answers that are already written."""
 _RULES = HeadRules(front_door=False, trusted=True, upgrades=frozenset())
 
 
@@ -121,7 +121,8 @@ class _Connection(asyncio.Protocol):
             self._task = self._server.tasks.spawn(self._answer(request), name=request.path)
 
     def _send(self, data: bytes) -> None:
-        """A transport that has met an error refuses writes before ``connection_lost`` tells of it."""
+        """Writes unless the transport has met an error: it refuses writes then, before ``connection_lost`` is
+        called."""
         if not self.transport.is_closing():
             self.transport.write(data)
 
@@ -167,7 +168,7 @@ class _Connection(asyncio.Protocol):
         fields = [f"content-type: {response.content_type}"] if response.content_type else []
         fields += [f"{name}: {value}" for name, value in response.headers]
         block = "".join(f"\r\n{line}" for line in fields).encode("latin-1") + b"\r\n"
-        extra = b"date: %b\r\n%b" % (self._server.sweeper.date, lines)
+        extra = b"date: %b\r\n%b" % (self._server.services.date, lines)
         reason = REASONS.get(response.status, b"Status")
         return self._engine.respond(response.status, reason, block, extra, length)
 
@@ -231,7 +232,7 @@ class EndpointServer:
         "connections",
         "handler",
         "report",
-        "sweeper",
+        "services",
         "tasks",
     )
 
@@ -246,8 +247,8 @@ class EndpointServer:
         """``host:port`` (the real port) or ``unix:/path``."""
         self.connections: set[_Connection] = set()
         self.tasks = TaskOwner(f"endpoint {self.address}", report)
-        self.sweeper = LoopServices(asyncio.get_running_loop(), report=report)
-        self.sweeper.add(self._sweep)
+        self.services = LoopServices(asyncio.get_running_loop(), report=report)
+        self.services.add(self._sweep)
         self.closed = False
         self._listener: asyncio.AbstractServer | None = None
         self._ended = asyncio.Event()
@@ -281,7 +282,7 @@ class EndpointServer:
         self.closed = True
         if self._listener is not None:
             self._listener.close()
-        self.sweeper.close()
+        self.services.close()
         await self.tasks.close()
         await self._flush(flush_s)
         if sockets.is_unix(self.address):

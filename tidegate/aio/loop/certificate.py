@@ -40,7 +40,7 @@ class Certificate:
         """For the listener, for ever."""
         self.context.sni_callback = self._choose
         self.fault: str | None = None
-        """Why the newest pair is not used; None: it is."""
+        """The reason for which the newest pair is not used; None if it is used."""
 
     def look(self) -> bool:
         """Reads the files if they have changed; True if a new pair is in use."""
@@ -72,7 +72,7 @@ class Certificate:
 
 
 def _stamp(file: Path) -> tuple[int, int, int, int] | None:
-    """Changes with the file's content, permissions and place; None: it is not there."""
+    """Returns a value that changes with the file's content, permissions and place; None if the file does not exist."""
     try:
         found = file.stat()
     except OSError:

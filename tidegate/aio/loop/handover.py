@@ -1,7 +1,8 @@
 """Hands a listening socket from one process to another: a unix socket and SCM_RIGHTS.
 
-The taker makes an :class:`Inbox` and tells the giver its path; the giver sends before it answers, so that the taker
-finds the socket there. Both have it then; connections that wait in it are whose that accepts first.
+The taker makes an :class:`Inbox` and sends its path to the giver; the giver sends the socket before it answers, so that
+the taker finds it there. Both processes have it then; a waiting connection belongs to the process that accepts it
+first.
 """
 
 import os

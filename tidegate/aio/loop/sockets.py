@@ -13,7 +13,7 @@ UNIX = "unix:"
 
 
 def is_unix(address: str) -> bool:
-    """Whether ``address`` is ``unix:/path``."""
+    """Returns True if ``address`` is ``unix:/path``."""
     return address.startswith(UNIX)
 
 
@@ -120,10 +120,10 @@ _GONE = getattr(select, "POLLRDHUP", 0) | select.POLLHUP | select.POLLERR
 
 
 def peer_is_gone(sock: socket.socket) -> bool:
-    """Whether the peer has closed or reset a connection that is not being read (1-2 us).
+    """Returns True if the peer has closed or reset a connection that is not being read (1-2 us).
 
-    While reading is paused an event loop sees neither; on Linux POLLRDHUP tells both. Where the platform lacks
-    it only errors are seen.
+    While reading is paused an event loop sees neither; on Linux POLLRDHUP reports both. Where the platform lacks it
+    only errors are seen.
     """
     fd = sock.fileno()
     if fd < 0:
@@ -134,7 +134,7 @@ def peer_is_gone(sock: socket.socket) -> bool:
 
 
 def is_readable(sock: socket.socket) -> bool:
-    """Whether bytes (or the end) wait to be read."""
+    """Returns True if bytes (or the end) wait to be read."""
     fd = sock.fileno()
     if fd < 0:
         return False

@@ -20,7 +20,7 @@ else:
     IS_THERE = True
 
 LEAST_BYTES = 64 * 1024
-"""Of a body must still be missing: for less the system calls cost more than two copies."""
+"""Least missing part of a body that is spliced: for less the system calls cost more than two copies."""
 HELD_BYTES = 256 * 1024
 """In the pipe at most; as much as a connection that is written to may hold back."""
 MOST_BYTES = 1024 * 1024
@@ -28,7 +28,7 @@ MOST_BYTES = 1024 * 1024
 GLIMPSE_BYTES = 64 * 1024
 """Read of a socket at once where the rest is going to be moved."""
 GLIMPSED_BYTES = GLIMPSE_BYTES + LEAST_BYTES
-"""Of a body must be missing before the next one is read so: of a shorter one too little would be left."""
+"""Least missing part of a body for which the next read is short: of a shorter body too little would be left."""
 _NEVER = (errno.EINVAL, errno.ENOSYS, errno.EPERM)
 """The kernel cannot do it with such sockets, or a sandbox does not let us."""
 
@@ -47,10 +47,10 @@ class Splicer:
         """For every :class:`Glimpse` of this loop: what was read there leaves it before the next read."""
 
     def move(self, source: int, sink: int, size: int) -> tuple[int, bytes]:
-        """Takes at most ``size`` bytes that have come to the socket ``source``.
+        """Moves at most ``size`` bytes that have arrived at the socket ``source`` to the socket ``sink``.
 
-        Returns how many of them the socket ``sink`` took, and those behind them that it did not take. Ends and errors
-        of either socket are not told: whoever reads and writes them next finds them.
+        Returns the number of bytes that ``sink`` took, and the bytes behind them that it did not take. Ends and errors
+        of either socket are not reported: the next read or write finds them.
         """
         pipe = self._pipe or self._open()
         if pipe is None:
@@ -82,7 +82,7 @@ class Splicer:
         return passed, b""
 
     def _open(self) -> tuple[int, int] | None:
-        """None: no descriptor is left, or it cannot be done here."""
+        """Opens the pipe. Returns None if no descriptor is left, or if splicing is not possible here."""
         if self.is_usable:
             with contextlib.suppress(OSError):
                 self._pipe = pipe2(os.O_NONBLOCK | os.O_CLOEXEC)

@@ -37,7 +37,7 @@ class TaskOwner:
         return task
 
     def report(self, name: str, error: BaseException) -> None:
-        """Tells of an error that no caller can get."""
+        """Reports an error that no caller can get."""
         self._report(f"{self.name}/{name}", error)
 
     def _done(self, task: asyncio.Task[Any]) -> None:

@@ -15,13 +15,13 @@ from tidegate.wire.http1.events import Piece
 from tidegate.wire.http1.request_head import RequestHead
 
 if TYPE_CHECKING:
-    from tidegate.aio.loop.outbox import Outbox
     from tidegate.aio.loop.services import LoopServices
+    from tidegate.aio.loop.writes import Outbox
     from tidegate.aio.proxy.exchange import ProxyApp
     from tidegate.aio.proxy.forwarding import Forwarding
     from tidegate.aio.proxy.limits import Limits
     from tidegate.aio.proxy.tunnel import Tunnel
-    from tidegate.aio.upstream.pool import UpstreamConn
+    from tidegate.aio.upstream.http1 import UpstreamConn
     from tidegate.wire.http1.request_head import HeadRules
     from tidegate.wire.http1.template import Templates
     from tidegate.wire.http2.block_memory import Blocks
@@ -212,7 +212,7 @@ class ListeningSide(Protocol):
     app: "ProxyApp"
     limits: "Limits"
     budget: BodyBudget
-    sweeper: "LoopServices"
+    services: "LoopServices"
     outbox: "Outbox"
     random: random.Random
     scheme: bytes

@@ -21,7 +21,7 @@ from tidegate.wire.http1.events import Piece
 from tidegate.wire.http1.request_head import RequestHead
 
 if TYPE_CHECKING:
-    from tidegate.aio.upstream.pool import UpstreamConn
+    from tidegate.aio.upstream.http1 import UpstreamConn
 
 
 BodyTap = Callable[[Piece], object]

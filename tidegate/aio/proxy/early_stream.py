@@ -18,7 +18,7 @@ from tidegate.aio.proxy.http1_exchange import as_http
 from tidegate.wire.http1.events import REASONS, Piece
 
 if TYPE_CHECKING:
-    from tidegate.aio.upstream.pool import UpstreamConn
+    from tidegate.aio.upstream.http1 import UpstreamConn
 
 _FIELDS: Final = b"\r\ncontent-type: text/event-stream\r\ncache-control: no-cache\r\ndate: %b\r\n"
 _is_event_stream = re.compile(rb"\r\ncontent-type:[ \t]*text/event-stream", re.IGNORECASE).search
@@ -35,20 +35,20 @@ class EarlyEventStream(PassingClient):
     )  # fmt: skip
 
     def __init__(self, client: ClientSide, name: bytes, failure: bytes) -> None:
-        """``name``: of the event that tells a failure; empty: it has none. ``failure``: the JSON text that tells a
-        client that the stream broke off."""
+        """``name``: name of the error event; empty if it has none. ``failure``: JSON text of the error event that
+        reports a broken stream."""
         super().__init__(client)
         self._event = b"event: %b\n" % name if name else b""
         self._failure = b"%bdata: %b\n\n" % (self._event, failure)
-        """An event."""
+        """The complete error event."""
         self._opening = self._if_empty = b""
-        """What stands before a document, until it has begun; instead of one without a byte."""
+        """Bytes before a document until it has begun; bytes in place of a document without a body."""
         self._is_document = self._is_muted = False
-        """The upstream's answer is no event stream: it becomes one event; or cannot be read: it is dropped."""
+        """The upstream's answer is no event stream and becomes one event; or it cannot be read and is dropped."""
         self._tail = b"\n\n"
         """The last bytes of the stream."""
         self.is_answered = False
-        """Nothing may be put between the upstream's bytes."""
+        """The upstream has answered: nothing may be put between its bytes."""
 
     def send_comment(self, comment: bytes) -> None:
         """Writes a comment; not once the upstream has answered."""
@@ -96,7 +96,8 @@ class EarlyEventStream(PassingClient):
         self._tail = (self._tail + bytes(data[-4:]))[-4:]
 
     def truncate(self) -> None:
-        """Between two events the end is told by one; in the middle of one nothing can be told, it stays broken."""
+        """Ends a stream that broke off. Between two events an error event reports it; within an event the connection is
+        aborted."""
         has_begun = self._is_document and not self._opening
         if has_begun or not self._tail.replace(b"\r\n", b"\n").endswith((b"\n\n", b"\r\r")):
             self._client.truncate()
@@ -117,8 +118,8 @@ class EarlyEventStream(PassingClient):
 def begin_stream(ex: Exchange, extra: bytes, name: bytes, failure: bytes) -> EarlyEventStream:
     """Answers 200 and an event stream to a whole request that waits; ``extra``: header lines to add.
 
-    The other arguments are those of :class:`EarlyEventStream`. The upstream must not compress what follows: it is not
-    told that the client could read that.
+    The other arguments are those of :class:`EarlyEventStream`. The request's ``accept-encoding`` is removed: the
+    upstream must not compress what follows.
     """
     exchange = as_http(ex)
     client = exchange._client

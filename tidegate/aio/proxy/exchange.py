@@ -28,8 +28,9 @@ from tidegate.headers import REQUEST_ID
 from tidegate.wire.message_heads import AnyRequestHead, AnyResponseHead
 
 if TYPE_CHECKING:
+    from tidegate.aio.upstream.http1 import UpstreamConn
     from tidegate.aio.upstream.http2 import Held
-    from tidegate.aio.upstream.pool import UpstreamConn, UpstreamPool
+    from tidegate.aio.upstream.pool import UpstreamPool
 
 WAITING, CONNECTING, SENT, ANSWERING, STREAMING, ENDED = range(6)
 STATES: Final = ("WAITING", "CONNECTING", "SENT", "ANSWERING", "STREAMING", "ENDED")
@@ -312,6 +313,7 @@ class Exchange(ABC):
         """
         state = self._state
         if state == ANSWERING:
+            self.attempts += 1
             self._again = (pool, extra, target, hold)
             return
         if state != WAITING:
@@ -464,6 +466,7 @@ class Exchange(ABC):
         again, self._again = self._again, None
         if again is not None:
             pool, extra, target, hold = again
+            self.attempts -= 1  # It was counted when the application forwarded.
             self.forward(pool, extra, target=target, hold=hold)
         if self._state < SENT:
             self.charge_budget(self._client.budget)

@@ -1,4 +1,4 @@
-"""The forwarding fields of one client connection: who asked, for which host, by which scheme, under which trace."""
+"""The forwarding fields of one client connection: client address, requested host, scheme, and trace."""
 
 import random
 from binascii import hexlify
@@ -52,7 +52,7 @@ class Forwarding:
         self._authority: bytes | None = None
         self._names_host = self._names_proto = False
         self._lines = b""
-        """Of requests for ``_authority`` that name what the two say."""
+        """Lines for requests for ``_authority`` for which ``_names_host`` and ``_names_proto`` hold."""
         self._fields: bytes | None = None
         """The same for HTTP/2."""
 

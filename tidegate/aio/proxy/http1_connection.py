@@ -1,6 +1,6 @@
 """One client connection of a proxy process: its phases, its limits, its exchange.
 
-A connection is in one of these phases; each has its own limit, kept by the sweeper::
+A connection is in one of these phases; each has its own limit, kept by the ticker::
 
     NEW ──first bytes──> HEAD, or all of it to ``H2Conn``
     IDLE ──first byte──> HEAD ──request──> exchange ──answer ended──> IDLE
@@ -16,13 +16,13 @@ from time import monotonic
 from typing import cast
 
 from tidegate.aio.loop import sockets
-from tidegate.aio.loop.small_writes import SMALL_BYTES, WRITE_BUFFER_BYTES, SmallWrites
+from tidegate.aio.loop.writes import SMALL_BYTES, WRITE_BUFFER_BYTES, SmallWrites
 from tidegate.aio.proxy.contract import Answer, ListeningSide
 from tidegate.aio.proxy.exchange import SENT, BodyBudget, Exchange
 from tidegate.aio.proxy.forwarding import Forwarding
 from tidegate.aio.proxy.http1_exchange import HttpExchange, as_http
 from tidegate.aio.proxy.tunnel import Tunnel, join
-from tidegate.aio.upstream.pool import FULL_READ_BYTES, READS_PER_TURN, UpstreamConn
+from tidegate.aio.upstream.http1 import FULL_READ_BYTES, READS_PER_TURN, UpstreamConn
 from tidegate.wire.http1.events import Data, Piece
 from tidegate.wire.http1.fields import Rejected
 from tidegate.wire.http1.request_head import RequestHead
@@ -37,8 +37,8 @@ _JOIN_BYTES = 64 * 1024
 FIRST_REQUEST_S = 1.0
 """While draining: so old a connection must be before it is closed without having carried a request."""
 QUIET_S = 0.5
-"""While draining: so long nothing must have come after an answer. Who asks without pause gets ``connection: close``
-with an answer instead: a request may be on its way at any moment."""
+"""While draining: the time without a byte after an answer before the connection is closed. A client that sends requests
+without pause gets ``connection: close`` with an answer instead: a request may be on its way at any moment."""
 FAREWELL_S = 5.0
 """For an idle client's own close_notify (TLS), which some never send. Our choice."""
 
@@ -114,7 +114,7 @@ class ServerConn(asyncio.Protocol):
             elif self.phase == _NEW:
                 self._begin(data)
         except Exception as error:  # an exception here would close the connection without an answer
-            self._server.sweeper.report("client connection", error)
+            self._server.services.report("client connection", error)
             self.abort()
 
     def _begin(self, data: bytes) -> None:
@@ -154,7 +154,7 @@ class ServerConn(asyncio.Protocol):
             self._stalled = False
             if self.phase != _IDLE or self.transport.is_closing():
                 return  # It was too late, or has gone: its further requests are not served.
-            self.deadline = self._server.sweeper.now + self._server.idle_timeout_s
+            self.deadline = self._server.services.now + self._server.idle_timeout_s
             if self.engine.keep_alive:
                 self._turn(self.engine.next())
             else:
@@ -189,7 +189,7 @@ class ServerConn(asyncio.Protocol):
                 self.deadline = monotonic() + self._server.limits.head_timeout_s
         elif type(event) is Data:
             if self.exchange is not None:
-                self.exchange.client_data(event, self._server.sweeper.now)
+                self.exchange.client_data(event, self._server.services.now)
         elif type(event) is Rejected:
             self._refuse(event)
 
@@ -216,7 +216,7 @@ class ServerConn(asyncio.Protocol):
             if not clean:
                 self.truncate()
                 return
-        self._write(self.engine.refuse(bad, b"date: %b\r\n" % self._server.sweeper.date))
+        self._write(self.engine.refuse(bad, b"date: %b\r\n" % self._server.services.date))
         self._linger()
 
     def _gone(self) -> None:
@@ -228,7 +228,8 @@ class ServerConn(asyncio.Protocol):
             self.transport.abort()
 
     def _write(self, data: Piece) -> None:
-        """A transport that has met an error refuses writes before ``connection_lost`` tells of it."""
+        """Writes unless the transport has met an error: it refuses writes then, before ``connection_lost`` is
+        called."""
         self._server.outbox.flush()
         transport = self.transport
         if not transport.is_closing():
@@ -254,7 +255,7 @@ class ServerConn(asyncio.Protocol):
         self.exchange = as_http(exchange)
 
     def date(self) -> bytes:
-        return self._server.sweeper.date
+        return self._server.services.date
 
     def answer(self, answer: Answer) -> None:
         status, reason, block, extra, length, body, done, trailers = answer
@@ -313,11 +314,11 @@ class ServerConn(asyncio.Protocol):
         if engine.keep_alive:
             server = self._server
             self.phase = _IDLE
-            self.deadline = server.sweeper.now + server.idle_timeout_s
+            self.deadline = server.services.now + server.idle_timeout_s
             if self._full:
                 # The client asks for more than it reads: its next request waits until the answer has gone out.
                 self._stalled = True
-                self.deadline = server.sweeper.now + server.limits.stream_idle_timeout_s
+                self.deadline = server.services.now + server.limits.stream_idle_timeout_s
             elif not self._turning and engine.rest():
                 self._turn(engine.next())
         elif engine.state == WAIT and not engine.pending:
@@ -344,7 +345,7 @@ class ServerConn(asyncio.Protocol):
             if not self._paused and self.phase == _EXCHANGE:
                 self._read(True)
                 if self.exchange is not None:
-                    self.exchange.heard = self._server.sweeper.now
+                    self.exchange.heard = self._server.services.now
 
     def switch(self, head: bytes, protocol: asyncio.Protocol) -> None:
         self.exchange = None
@@ -427,7 +428,7 @@ class ServerConn(asyncio.Protocol):
         self.phase = _CLOSED
         self.transport.abort()
 
-    # --- sweeper ----------------------------------------------------------------------------------------------------
+    # --- ticker -----------------------------------------------------------------------------------------------------
 
     def sweep(self, now: float) -> None:
         """Acts on the limit of the present phase, if it has passed."""

@@ -25,7 +25,8 @@ from tidegate.wire.http1.response_head import ResponseHead
 
 if TYPE_CHECKING:
     from tidegate.aio.proxy.limits import Limits
-    from tidegate.aio.upstream.pool import UpstreamConn, UpstreamPool
+    from tidegate.aio.upstream.http1 import UpstreamConn
+    from tidegate.aio.upstream.pool import UpstreamPool
 
 JOIN_BYTES: Final = 64 * 1024
 """Head and body are one write below this, two above."""

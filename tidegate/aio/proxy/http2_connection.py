@@ -10,14 +10,14 @@ from time import monotonic
 from typing import Final, Protocol
 
 from tidegate.aio.loop import sockets
-from tidegate.aio.loop.small_writes import WRITE_BUFFER_BYTES
+from tidegate.aio.loop.writes import WRITE_BUFFER_BYTES
 from tidegate.aio.proxy.contract import ListeningSide
 from tidegate.aio.proxy.exchange import SENT as FORWARDED
 from tidegate.aio.proxy.exchange import BodyBudget
 from tidegate.aio.proxy.forwarding import Forwarding
 from tidegate.aio.proxy.grpc_call import GrpcCall
 from tidegate.aio.proxy.http2_stream import RestStream
-from tidegate.aio.upstream.pool import FULL_READ_BYTES
+from tidegate.aio.upstream.http1 import FULL_READ_BYTES
 from tidegate.wire.http2.block_memory import Block
 from tidegate.wire.http2.events import BODY, FAILED, HEAD, PONG, RESET, SENT, TRAILERS, Event
 from tidegate.wire.http2.frames import CANCEL, NO_ERROR, PROTOCOL_ERROR
@@ -28,13 +28,13 @@ from tidegate.wire.http2.streams import Stream
 UNREAD_BYTES: Final = 4 * WRITE_BUFFER_BYTES
 """A client that leaves so much of its answers (heads and what keeps the connection) unread is not read from, either."""
 GOODBYE_S: Final = 1.0
-"""While draining: so long a client has to answer our PING, which tells that it has heard of the end."""
+"""While draining: the time for a client to answer our PING, which proves that it has received the GOAWAY before it."""
 _LAST_PING: Final = b"tidegate"
 _SERVING, _LEAVING, _CLOSED = range(3)
 
 
 class StreamOwner(Protocol):
-    """What a client's stream is part of."""
+    """The owner of a client's stream: a ``GrpcCall`` or a ``RestStream``."""
 
     def client_data(self, data: bytes, ends: bool) -> None:
         """A further piece of the request's body."""
@@ -43,7 +43,7 @@ class StreamOwner(Protocol):
         """The request has ended with these."""
 
     def passed(self, size: int) -> None:
-        """So many bytes of the answer that waited have gone out."""
+        """``size`` waiting bytes of the answer have gone out."""
 
     def client_gone(self) -> None:
         """The client has cancelled it."""
@@ -82,7 +82,7 @@ class H2Conn(asyncio.Protocol):
         self.transport = transport
         self.peer = peer
         self.trusted = trusted
-        self.engine = H2Server(server.blocks_for(trusted), server.sweeper.windows)
+        self.engine = H2Server(server.blocks_for(trusted), server.services.windows)
         if trusted and server.limits.front_door:
             self.engine.trust_peer()  # a load balancer that the operator names: it stands for many clients
         self.forwarding = Forwarding(peer, server.scheme, server.limits.via, server.random, version=b"2.0")
@@ -93,7 +93,7 @@ class H2Conn(asyncio.Protocol):
         self.is_gateway_peer = False
         """The client has proven that it is a gateway of the deployment."""
         self._head_due_since = 0.0
-        self._idle_since = server.sweeper.now
+        self._idle_since = server.services.now
         self.deadline = 0.0
         """When leaving or closing ends."""
         transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
@@ -142,7 +142,7 @@ class H2Conn(asyncio.Protocol):
             if len(data) >= FULL_READ_BYTES:
                 self._yield()
         except Exception as error:  # an exception here would close the connection without an answer
-            self._server.sweeper.report("client connection", error)
+            self._server.services.report("client connection", error)
             self.abort()
 
     def _yield(self) -> None:
@@ -177,7 +177,7 @@ class H2Conn(asyncio.Protocol):
             call.charge_budget(server.budget)
 
     def _heard(self, event: Event) -> None:
-        """What concerns no stream."""
+        """Handles an event that concerns no stream."""
         kind, _, value, _ = event
         if kind == PONG:
             if value == _LAST_PING and self._phase == _LEAVING and not self.engine.is_closing:
@@ -221,14 +221,14 @@ class H2Conn(asyncio.Protocol):
         return self._server.budget
 
     def own_fields(self, head: CallHead) -> bytes:
-        """What is added to every call: who asked, for which host, under which trace."""
+        """Returns the fields that are added to every call: client address, host, trace."""
         return self.forwarding.fields(head)
 
     def touch(self) -> None:
         """Something is to be sent."""
         if not self._is_touched:
             self._is_touched = True
-            self._server.sweeper.turn.touch(self)
+            self._server.services.flush_queue.touch(self)
 
     def flush(self) -> None:
         self._is_touched = False
@@ -254,7 +254,7 @@ class H2Conn(asyncio.Protocol):
         self.engine.end()
 
     def close_if_idle(self, now: float) -> None:
-        """While draining: the client is told not to open streams, then which were the last; those go on."""
+        """While draining: sends GOAWAY without a last stream, then one with it; streams that exist go on."""
         if self._phase == _SERVING:
             self._phase = _LEAVING
             self.deadline = now + GOODBYE_S
@@ -286,7 +286,7 @@ class H2Conn(asyncio.Protocol):
         self.engine.is_over = True
         self.transport.abort()
 
-    # --- sweeper ----------------------------------------------------------------------------------------------------
+    # --- ticker -----------------------------------------------------------------------------------------------------
 
     def sweep(self, now: float) -> None:
         """Acts on what is due, of the connection and of its streams."""

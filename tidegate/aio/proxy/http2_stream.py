@@ -18,7 +18,7 @@ from tidegate.wire.http2.streams import Stream
 from tidegate.wire.http2.to_http1 import answer_block, field_block, request_head, trailer_lines
 
 if TYPE_CHECKING:
-    from tidegate.aio.upstream.pool import UpstreamConn
+    from tidegate.aio.upstream.http1 import UpstreamConn
 
 _JSON: Final = literal(b"content-type", b"application/json")
 
@@ -47,9 +47,9 @@ class RestStream:
         self._stream = stream
         self._received = self._owed = self._paused = 0
         self._length = -1
-        """Of the body, where it was announced: it is whole when so much is there, with or without a flag."""
+        """Announced length of the body, or -1. The body is complete at that length, with or without END_STREAM."""
         self._pieces: list[bytes] = []
-        """Of the body, of the read that is looked at: frames may be tiny, and each write costs more than they carry."""
+        """Pieces of the body from the present read. Frames may be tiny, and each write costs more than they carry."""
         self._has_ended = False
         """The body's end is among them."""
         self.exchange: HttpExchange | None = None
@@ -114,7 +114,7 @@ class RestStream:
         if exchange is None or exchange.body_complete or not (pieces or self._has_ended):
             return
         data = b"".join(pieces)
-        exchange.client_data(Data(data, self._has_ended, trailers), self._server.sweeper.now)
+        exchange.client_data(Data(data, self._has_ended, trailers), self._server.services.now)
         self._credit(len(data))
 
     def passed(self, size: int) -> None:
@@ -171,7 +171,7 @@ class RestStream:
         self.exchange = as_http(exchange)
 
     def date(self) -> bytes:
-        return self._server.sweeper.date
+        return self._server.services.date
 
     def answer(self, answer: Answer) -> None:
         status, _, block, extra, _, body, done, trailers = answer

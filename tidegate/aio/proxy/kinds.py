@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def as_call(ex: Exchange) -> "GrpcCall":
-    """Returns ``ex`` as a gRPC call. Raises TypeError if it is none."""
+    """Returns ``ex`` as a gRPC call. Raises TypeError if it is an HTTP exchange."""
     if _is_call(ex):
         return ex
     raise TypeError(f"{ex!r} is no gRPC call")

@@ -29,8 +29,8 @@ class Limits:
     body_idle_timeout_s: float = 30.0
     """Moves with data; 408."""
     waiting_body_bytes: int = 256 << 20
-    """Of all requests of the process that wait for their turn: beyond it a waiting request's body is read no further
-    (than 16 KB) until it is sent."""
+    """Limit for the bodies of all waiting requests of the process together. Beyond it no more than 16 KB of a waiting
+    request's body are read until it is sent."""
     response_timeout_s: float = 300.0
     """First deadline of an exchange, which the app may move; 504."""
     stream_idle_timeout_s: float = 300.0
@@ -52,7 +52,7 @@ class Limits:
     """Our name in ``via`` fields."""
 
     def rules(self, *, trusted: bool) -> HeadRules:
-        """What the head grammar needs of these."""
+        """Returns these limits as the head grammar needs them."""
         return HeadRules(
             head_bytes=self.head_bytes,
             headers=self.headers,

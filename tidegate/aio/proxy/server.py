@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 __all__ = ["Limits", "ProxyServer", "ServerConn", "serve_proxy"]
 
 SHUTDOWN_TIMEOUT_S = 60.0
-"""TLS: for a closing connection to send what is left and to get the client's own close_notify; what is left then is
-lost. (Who is idle is cut off sooner: ``connection.FAREWELL_S``.)"""
+"""TLS: the time for a closing connection to send the rest and to get the client's close_notify; the rest is lost then.
+(An idle client is cut off sooner: ``http1_connection.FAREWELL_S``.)"""
 
 
 class ProxyServer:
@@ -56,19 +56,19 @@ class ProxyServer:
         "random",
         "response_timeout_s",
         "scheme",
-        "sweeper",
+        "services",
         "tunnels",
     )
 
-    def __init__(self, app: ProxyApp, limits: Limits, sweeper: LoopServices, *, scheme: bytes = b"http") -> None:
-        """``scheme``: by which clients reach it. Raises ValueError for a trusted network that is none."""
+    def __init__(self, app: ProxyApp, limits: Limits, services: LoopServices, *, scheme: bytes = b"http") -> None:
+        """``scheme``: the one by which clients reach it. Raises ValueError for a malformed trusted network."""
         self.app = app
         self.scheme = scheme
         self.limits = limits
         self.response_timeout_s = limits.response_timeout_s
         self.idle_timeout_s = limits.idle_timeout_s
-        self.sweeper = sweeper
-        self.outbox = sweeper.outbox
+        self.services = services
+        self.outbox = services.outbox
         self._rules: dict[bool, tuple[HeadRules, int, Templates]] = {}
         self._blocks: dict[bool, Blocks] = {}
         self.random = random.Random()
@@ -79,16 +79,16 @@ class ProxyServer:
         self._connections: set[Connection] = set()
         self._ended = False
         self.budget = BodyBudget(limits.waiting_body_bytes)
-        """What the bodies of waiting requests take; its ``used`` is a number for metrics."""
+        """Budget for the bodies of waiting requests; its ``used`` is exported as a metric."""
         self._sock: socket.socket | None = None
         self._tls: ssl.SSLContext | None = None
-        self._owner = TaskOwner("listener", sweeper.report)
+        self._owner = TaskOwner("listener", services.report)
         self._backlog: asyncio.Task[None] | None = None
-        """Takes over the connections that nobody had accepted when the listener closed."""
+        """Accepts the connections that waited in the kernel's queue when the listener closed."""
         self._empty = asyncio.Event()
         self._empty.set()
         self._listener: asyncio.AbstractServer | None = None
-        self._unregister = sweeper.add(self._sweep)
+        self._unregister = services.add(self._sweep)
 
     async def listen(self, sock: socket.socket, tls: "ssl.SSLContext | None" = None) -> None:
         """Accepts connections on a listening socket."""
@@ -122,7 +122,8 @@ class ProxyServer:
         return tuple(self._connections)
 
     def rules_for(self, trusted: bool) -> tuple[HeadRules, int, Templates]:
-        """What engines of such peers are made with; made when the first comes (it takes some milliseconds)."""
+        """Returns the arguments of an HTTP/1 engine for such peers; made for the first of them (it takes some
+        milliseconds)."""
         found = self._rules.get(trusted)
         if found is None:
             limits = self.limits
@@ -130,7 +131,7 @@ class ProxyServer:
         return found
 
     def blocks_for(self, trusted: bool) -> "Blocks":
-        """What the HTTP/2 connections of such peers remember together; made when the first comes."""
+        """Returns the header blocks that HTTP/2 connections of such peers share; made for the first of them."""
         found = self._blocks.get(trusted)
         if found is None:
             from tidegate.wire.http2.block_memory import REQUEST, Blocks
@@ -172,12 +173,12 @@ class ProxyServer:
         self._empty.clear()
 
     def closed(self, connection: "Connection") -> None:
-        """A connection has ended or belongs to somebody else now."""
+        """A connection has ended, or its transport has another protocol now."""
         self._connections.discard(connection)
         self.left()
 
     def left(self) -> None:
-        """Wakes a drain when nobody is left."""
+        """Wakes a drain when no connection is left."""
         if not self._connections and not self.tunnels and self._backlog is None:
             self._empty.set()
 
@@ -197,7 +198,7 @@ class ProxyServer:
     def stop_accepting(self) -> None:
         """Closes the listener here (an inherited socket stays open in the parent); connections go on.
 
-        Who stands in the kernel's queue is taken in first: closing the last copy of a listening socket resets them.
+        Connections in the kernel's queue are accepted first: closing the last copy of a listening socket resets them.
         """
         if self._listener is None:
             return
@@ -254,12 +255,12 @@ async def serve_proxy(
     app: ProxyApp,
     sock: socket.socket,
     limits: Limits,
-    sweeper: LoopServices,
+    services: LoopServices,
     *,
     tls: "ssl.SSLContext | None" = None,
 ) -> ProxyServer:
     """Serves HTTP/1.1 and HTTP/2 on a listening socket (TCP or unix); with ``tls`` HTTPS alone. A connection's first
-    bytes tell which it is (RFC 9113 section 3.4), with ``tls`` as well: ALPN only asks the client to choose.
+    bytes decide which it is (RFC 9113 section 3.4), with ``tls`` as well: ALPN only asks the client to choose.
 
     ``tls``: a server-side context with its certificate loaded; the caller chooses versions and ciphers. Loading another
     certificate into the same context serves new connections with it from then on (test it in a context of its own
@@ -267,6 +268,6 @@ async def serve_proxy(
     counted, when its handshake is done; a handshake that fails, or is slower than ``limits.handshake_timeout_s``, ends
     silently. Requests carry ``x-forwarded-proto: https`` and ``proto=https`` in ``forwarded``.
     """
-    server = ProxyServer(app, limits, sweeper, scheme=b"http" if tls is None else b"https")
+    server = ProxyServer(app, limits, services, scheme=b"http" if tls is None else b"https")
     await server.listen(sock, tls)
     return server

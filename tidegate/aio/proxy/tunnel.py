@@ -5,10 +5,10 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
-from tidegate.aio.loop.small_writes import SMALL_BYTES, SmallWrites
+from tidegate.aio.loop.writes import SMALL_BYTES, SmallWrites
 
 if TYPE_CHECKING:
-    from tidegate.aio.upstream.pool import UpstreamConn
+    from tidegate.aio.upstream.http1 import UpstreamConn
 
 
 class Tunnelled(Protocol):
@@ -51,9 +51,9 @@ class _Side(asyncio.Protocol):
             transport.write(data)
 
     def eof_received(self) -> bool:
-        """Passes the half-close on. True keeps this side open for what still flows towards it; when the second
-        EOF arrives nobody else would close, so both are closed here. TLS knows no half-close: either end ends both.
-        """
+        """Passes the half-close on. Returning True keeps this side open for bytes that still flow towards it. When the
+        second EOF arrives, both are closed here, since the transports would stay open. TLS knows no half-close: either
+        end ends both."""
         self.closed = True
         other = self.other
         if other.closed or not (other.transport.can_write_eof() and self.transport.can_write_eof()):
@@ -139,7 +139,7 @@ class Tunnel:
             self._bytes_out += size
 
     def close(self) -> None:
-        """Closes both sides after what was written has gone out; who does not read it is cut off later."""
+        """Closes both sides after the written bytes have gone out; a side that does not read them is cut off later."""
         self.heard, self.idle_s = time.monotonic(), min(self.idle_s, CLOSING_S)
         for side in (self._client, self._upstream):
             if not side.transport.is_closing():  # asyncio's TLS transports cannot be aborted after a second close

@@ -66,13 +66,13 @@ class H2Upstream(asyncio.Protocol):
 
     def __init__(self, pool: "H2Pool") -> None:
         self.pool = pool
-        self.engine = H2Client(pool.blocks, pool.sweeper.windows)
+        self.engine = H2Client(pool.blocks, pool.services.windows)
         self.is_ready = False
         """The upstream has sent its settings."""
         self.without_credit = 0
         """Sweeps in a row that found no credit for any stream."""
         self.is_lost = False
-        self.idle_since = pool.sweeper.now
+        self.idle_since = pool.services.now
         self._is_touched = False
 
     # --- asyncio ----------------------------------------------------------------------------------------------------
@@ -105,11 +105,11 @@ class H2Upstream(asyncio.Protocol):
             if engine._out:
                 self.touch()
         except Exception as error:  # an exception here would close the connection without an answer
-            self.pool.sweeper.report("upstream connection", error)
+            self.pool.services.report("upstream connection", error)
             self.lose("internal error")
 
     def _heard(self, event: Event) -> None:
-        """What concerns no call of ours."""
+        """Handles an event that concerns no call."""
         kind, _, value, _ = event
         if kind == SETTINGS:
             self.is_ready = True
@@ -153,7 +153,7 @@ class H2Upstream(asyncio.Protocol):
         """Something is to be sent."""
         if not self._is_touched:
             self._is_touched = True
-            self.pool.sweeper.turn.touch(self)
+            self.pool.services.flush_queue.touch(self)
 
     def flush(self) -> None:
         self._is_touched = False
@@ -169,12 +169,12 @@ class H2Upstream(asyncio.Protocol):
         if pool.waiting:
             pool.settled(self)
         if not engine.streams:
-            self.idle_since = pool.sweeper.now
+            self.idle_since = pool.services.now
             if engine.is_closing or (pool.is_closed and not pool.waiting):
                 self.close()
 
     def hold(self, stream: Stream) -> "Held":
-        """Nobody wants the answer of a call, but the upstream works on: its stream stays until it has ended."""
+        """Keeps the stream of an unwanted answer until the upstream has ended its work."""
         stream.owner = held = Held(self, stream)
         return held
 
@@ -186,7 +186,7 @@ class H2Upstream(asyncio.Protocol):
         self.transport.close()
 
     def lose(self, why: str) -> None:
-        """The connection is gone, or ends now: every call on it is told."""
+        """Ends the connection, which is gone or faulty, and informs every call on it."""
         if self.is_lost:
             return
         self.is_lost = True
@@ -204,7 +204,7 @@ class H2Upstream(asyncio.Protocol):
 
 
 class Held:
-    """A call that nobody waits for any more and that runs on (``cancel: hold``). An ``AnswerReader``."""
+    """A call without a client that still runs (``cancel: hold``). An ``AnswerReader``."""
 
     __slots__ = ("_stream", "_until", "_upstream", "on_end")
 
@@ -219,7 +219,7 @@ class Held:
             self._end()
 
     def interim(self, block: Block) -> None:
-        """Nobody wants it."""
+        """Discards it."""
 
     def answer_data(self, data: bytes, ends: bool) -> None:
         self._upstream.engine.passed(self._stream, len(data))
@@ -230,7 +230,7 @@ class Held:
         self._end()
 
     def sent(self, size: int) -> None:
-        """Its client has been given credit before, or is gone."""
+        """Does nothing: its client has been given credit before, or is gone."""
 
     def upstream_reset(self, code: int, ours: bool) -> None:
         self._end()
@@ -239,7 +239,7 @@ class Held:
         self._end()
 
     def sweep(self, now: float) -> None:
-        """It is held no longer than its time."""
+        """Resets the stream when its time is over."""
         if now >= self._until:
             self._upstream.engine.reset(self._stream, CANCEL)
             self._upstream.touch()
@@ -267,15 +267,15 @@ class H2Pool:
         "connections",
         "hold_s",
         "is_closed",
-        "sweeper",
+        "services",
         "waiting",
     )
 
-    def __init__(self, address: str, sweeper: LoopServices, connect_timeout_s: float, hold_s: float) -> None:
+    def __init__(self, address: str, services: LoopServices, connect_timeout_s: float, hold_s: float) -> None:
         self.address = address
-        self.sweeper = sweeper
+        self.services = services
         self.hold_s = hold_s
-        """How long a call that nobody waits for is held for an upstream that works on; 0: it is reset at once."""
+        """Time for which an abandoned call is held for an upstream that works on; 0: it is reset at once."""
         self._connect_timeout_s = connect_timeout_s
         self.blocks = Blocks(RESPONSE, drops_internal)
         self.connections: list[H2Upstream] = []
@@ -285,9 +285,9 @@ class H2Pool:
         self.waiting: deque[tuple[ForwardedCall, int]] = deque()
         """Calls, with the number of their attempt, for which there is no connection or no stream yet."""
         self._is_connecting = False
-        self._owner = TaskOwner(f"connect to {address}", sweeper.report)
+        self._owner = TaskOwner(f"connect to {address}", services.report)
         self.is_closed = False
-        self._unregister = sweeper.add(self._sweep)
+        self._unregister = services.add(self._sweep)
 
     def take(self) -> H2Upstream | None:
         """A connection for one more call, if there is one; see :meth:`wait`."""
@@ -302,8 +302,8 @@ class H2Pool:
         return full
 
     def wait(self, call: ForwardedCall) -> None:
-        """``call`` is sent as soon as there is a connection with room for it; its ``connected`` or ``connect_failed``
-        tells."""
+        """Sends ``call`` as soon as there is a connection with room for it, then calls its ``connected`` or
+        ``connect_failed``."""
         self.waiting.append((call, call.attempts))
         if not any(not upstream.is_ready for upstream in self.connections):
             self._connect()
@@ -322,7 +322,8 @@ class H2Pool:
             self._connect()
 
     def failed(self, why: str) -> None:
-        """No connection could be made: whoever waits is told, unless others serve; then the next sweep tries again."""
+        """No connection could be made: the waiting calls fail, unless other connections serve; then the next sweep
+        tries again."""
         if any(upstream.is_ready for upstream in self.connections):
             return
         waiting, self.waiting = self.waiting, deque()
@@ -330,7 +331,7 @@ class H2Pool:
             call.connect_failed(attempt, why)
 
     def refused(self) -> None:
-        """The upstream answered our preface in another protocol: whoever waits has its answer."""
+        """The upstream answered our preface in another protocol: the waiting calls end with that."""
         waiting, self.waiting = self.waiting, deque()
         for call, attempt in waiting:
             call.not_understood(attempt, NO_HTTP2)

@@ -100,3 +100,9 @@ def test_hours_of_chance_never_start_a_replica(rate: float) -> None:
 def test_a_doubled_load_is_sure_to_be_more_within_seconds(rate: float, within: int) -> None:
     loads = follow(windows(random.Random(7), [rate] * 60 + [2.0 * rate] * 20))[60:]
     assert next(second for second, load in enumerate(loads, 1) if load.sure > rate * 8 / 7) <= within
+
+
+def test_a_small_rise_is_sure_by_the_newest_ten_seconds_before_the_memory_has_it() -> None:
+    last = follow(means([100.0] * 40 + [109.0] * 10))[-1]
+    assert last.mid < 102.0, "the mean over half a minute has hardly moved"
+    assert last.sure == pytest.approx((math.sqrt(109.0 * 10.0) - 2.25) ** 2 / 10.0)

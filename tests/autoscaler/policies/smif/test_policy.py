@@ -304,6 +304,23 @@ def test_a_kind_shrinks_though_the_one_before_it_has_all_its_load() -> None:
     assert {row.accelerator: row.replicas for row in wishes[-1].groups} == {"t4": 2, "v100": 0}
 
 
+def test_the_load_before_a_sleep_does_not_count_after_it() -> None:
+    policy = SmifPolicy(smif(), T0, 2)
+    hold_for(policy, seen(T4, ips=400.0), 30)
+    asleep = structs.replace(T4, ready=0, sampled=0)
+    assert policy.decide(seen(asleep), T0 + 30).desired == 0
+    awake = policy.decide(seen(structs.replace(T4, ready=1), ips=20.0), T0 + 31)
+    assert awake.desired == 1
+
+
+def test_the_best_yield_so_far_is_no_limit_while_latencies_are_known_to_be_small() -> None:
+    guessed = structs.replace(T4, mu_ips=None, is_mu_learnt=False, mu_bound_ips=50.0, limit=0, execution_s=None)
+    small = structs.replace(guessed, latency_s=0.03, answers=500)
+    assert hold_for(SmifPolicy(smif(), T0, 2), seen(small, ips=200.0, latency_s=0.03), 15)[-1].desired == 2
+    unknown = hold_for(SmifPolicy(smif(), T0, 2), seen(guessed, ips=200.0), 15)[-1].desired
+    assert unknown is not None and unknown > 2
+
+
 def test_what_was_calm_before_a_sleep_does_not_count_after_it() -> None:
     policy = SmifPolicy(smif(), T0 - 2 * SETTLE_S, 2)
     hold_for(policy, seen(IDLE_TWO, ips=10.0), 50)

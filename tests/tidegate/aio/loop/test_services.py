@@ -7,19 +7,19 @@ from tidegate.aio.loop.services import LoopServices
 
 def test_each_sweep_gets_the_time_until_it_is_removed() -> None:
     async def main() -> None:
-        sweeper = LoopServices(asyncio.get_running_loop())
+        services = LoopServices(asyncio.get_running_loop())
         seen: list[tuple[str, float]] = []
-        sweeper.add(lambda now: seen.append(("a", now)))
-        remove = sweeper.add(lambda now: seen.append(("b", now)))
-        sweeper.tick(1.0)
+        services.add(lambda now: seen.append(("a", now)))
+        remove = services.add(lambda now: seen.append(("b", now)))
+        services.tick(1.0)
         remove()
         remove()
-        sweeper.tick(2.0)
+        services.tick(2.0)
         assert seen == [("a", 1.0), ("b", 1.0), ("a", 2.0)]
-        assert sweeper.now == 2.0
-        assert sweeper.date.endswith(b" GMT")
-        assert len(sweeper.date) == 29
-        sweeper.close()
+        assert services.now == 2.0
+        assert services.date.endswith(b" GMT")
+        assert len(services.date) == 29
+        services.close()
 
     asyncio.run(main())
 
@@ -27,7 +27,7 @@ def test_each_sweep_gets_the_time_until_it_is_removed() -> None:
 def test_a_failing_sweep_is_reported_and_the_others_still_run() -> None:
     async def main() -> None:
         reported: list[str] = []
-        sweeper = LoopServices(
+        services = LoopServices(
             asyncio.get_running_loop(), report=lambda name, error: reported.append(f"{name}: {error}")
         )
         seen: list[float] = []
@@ -35,31 +35,31 @@ def test_a_failing_sweep_is_reported_and_the_others_still_run() -> None:
         def fail(now: float) -> None:
             raise ValueError("broken")
 
-        sweeper.add(fail)
-        sweeper.add(seen.append)
-        sweeper.tick(1.0)
-        sweeper.tick(2.0)
+        services.add(fail)
+        services.add(seen.append)
+        services.tick(1.0)
+        services.tick(2.0)
         assert seen == [1.0, 2.0]
         assert reported == ["sweeper: broken"] * 2
-        sweeper.close()
+        services.close()
 
     asyncio.run(main())
 
 
 def test_a_sweep_may_add_and_remove_while_it_runs() -> None:
     async def main() -> None:
-        sweeper = LoopServices(asyncio.get_running_loop())
+        services = LoopServices(asyncio.get_running_loop())
         seen: list[str] = []
 
         def once(now: float) -> None:
             seen.append("once")
             remove()
-            sweeper.add(lambda now: seen.append("new"))
+            services.add(lambda now: seen.append("new"))
 
-        remove = sweeper.add(once)
-        sweeper.tick(1.0)
-        sweeper.tick(2.0)
+        remove = services.add(once)
+        services.tick(1.0)
+        services.tick(2.0)
         assert seen == ["once", "new"]
-        sweeper.close()
+        services.close()
 
     asyncio.run(main())

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from tidegate.aio.loop.outbox import Outbox
+from tidegate.aio.loop.writes import Outbox
 from tidegate.aio.proxy.exchange import (
     ANSWERING,
     CONNECTING,
@@ -20,7 +20,8 @@ from tidegate.aio.proxy.exchange import (
     BodyBudget,
 )
 from tidegate.aio.proxy.http1_exchange import HttpExchange
-from tidegate.aio.upstream.pool import UpstreamConn, UpstreamPool
+from tidegate.aio.upstream.http1 import UpstreamConn
+from tidegate.aio.upstream.pool import UpstreamPool
 from tidegate.errors import QUEUE_FULL
 from tidegate.wire.http1.events import Data
 from tidegate.wire.http1.request_head import HeadRules
@@ -165,7 +166,7 @@ EVENTS: dict[str, Callable[[HttpExchange, App], object]] = {
     "the upstream switches protocols": lambda ex, app: _switched(ex) if ex._state == SENT else None,
     "the tunnel ends": lambda ex, app: ex.tunnel_closed(1, 1) if ex._state == STREAMING else None,
 }
-"""What can happen. An upstream is heard only by the exchange that has it (``UpstreamConn.exchange``), the sweeper asks
+"""What can happen. An upstream is heard only by the exchange that has it (``UpstreamConn.exchange``), the ticker asks
 ``answered``, so where such an event cannot come nothing is called."""
 
 
@@ -266,3 +267,21 @@ def test_every_transition_of_the_table_happens_and_no_other() -> None:
     through_answering = {(SENT, ANSWERING), (ANSWERING, STREAMING)}
     legal = {(state, following) for state, all_following in NEXT_STATES.items() for following in all_following}
     assert asyncio.run(main()) - again == legal - answered_here - through_answering
+
+
+def test_a_forward_out_of_an_answer_counts_as_an_attempt_at_once() -> None:
+    """The application may ask for the number before the answer is taken back."""
+
+    async def main() -> None:
+        ex, app = bring(SENT)
+        seen: list[int] = []
+
+        def during(asked: HttpExchange) -> None:
+            forward(asked, idle=False)
+            seen.append(asked.attempts)
+
+        app.during, app.takes_back = during, True
+        answer(ex)
+        assert (seen, ex.attempts, STATES[ex._state]) == ([2], 2, "CONNECTING")
+
+    asyncio.run(main())

@@ -127,7 +127,7 @@ class Chaos:
         world.go()
         assert len(self.app.ended) == len(set(map(id, self.app.ended))) == self.app.log.count("start")
         assert world.server.budget.used == 0
-        assert world.sweeper.windows.left == WIDE_BYTES
+        assert world.services.windows.left == WIDE_BYTES
         assert world.pool.connections == 0
         world.close()
 

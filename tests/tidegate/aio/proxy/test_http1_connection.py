@@ -9,12 +9,13 @@ import pytest
 
 from tests.support.http.loopback import RelayApp
 from tidegate.aio.loop.services import LoopServices
-from tidegate.aio.loop.small_writes import SMALL_WRITES, WRITE_BUFFER_BYTES
+from tidegate.aio.loop.writes import SMALL_WRITES, WRITE_BUFFER_BYTES
 from tidegate.aio.proxy.http1_connection import _IDLE, FAREWELL_S, ServerConn
 from tidegate.aio.proxy.http1_exchange import HttpExchange
 from tidegate.aio.proxy.server import Limits, ProxyServer
 from tidegate.aio.proxy.tunnel import CLOSING_S, Tunnel
-from tidegate.aio.upstream.pool import FULL_READ_BYTES, READS_PER_TURN, UpstreamConn, UpstreamPool
+from tidegate.aio.upstream.http1 import FULL_READ_BYTES, READS_PER_TURN, UpstreamConn
+from tidegate.aio.upstream.pool import UpstreamPool
 from tidegate.wire.http1.server import HELD_BYTES
 
 GET = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
@@ -78,10 +79,10 @@ class Stage:
     """A client's connection, and connections to an upstream."""
 
     def __init__(self, *, forwards: bool = True) -> None:
-        self.sweeper = LoopServices(asyncio.get_running_loop())
-        self.pool = UpstreamPool("127.0.0.1:1", self.sweeper)
+        self.services = LoopServices(asyncio.get_running_loop())
+        self.pool = UpstreamPool("127.0.0.1:1", self.services)
         self.app = RelayApp(self.pool if forwards else None)
-        self.server = ProxyServer(self.app, Limits(), self.sweeper)
+        self.server = ProxyServer(self.app, Limits(), self.services)
         self.client, self.wire = ServerConn(self.server), Wire()
         self.client.connection_made(self.wire)
 
@@ -109,7 +110,7 @@ def on_stage(scene: Callable[[Stage], Coroutine[Any, Any, None]], *, forwards: b
         try:
             await scene(stage)
         finally:
-            stage.sweeper.close()
+            stage.services.close()
 
     asyncio.run(play())
 
@@ -228,7 +229,7 @@ def test_an_idle_time_begins_when_the_client_has_read() -> None:
     async def scene(stage: Stage) -> None:
         await stage.answered_but_unread()
         stage.client.resume_writing()
-        assert stage.client.deadline == stage.sweeper.now + Limits().idle_timeout_s
+        assert stage.client.deadline == stage.services.now + Limits().idle_timeout_s
         stage.client.close_if_idle(time.monotonic() + 1000.0)
         assert stage.wire.is_closed
 

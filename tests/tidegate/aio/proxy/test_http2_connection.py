@@ -9,8 +9,8 @@ import pytest
 from tests.support.worlds.h2_world import ANSWER, CALL, MESSAGE, Upstream, World, block, status
 from tidegate.aio.proxy.http2_connection import UNREAD_BYTES, H2Conn
 from tidegate.aio.proxy.server import Limits
+from tidegate.aio.upstream.http1 import FULL_READ_BYTES
 from tidegate.aio.upstream.http2 import IDLE_S, STUCK, H2Upstream
-from tidegate.aio.upstream.pool import FULL_READ_BYTES
 from tidegate.wire.http2 import frames
 from tidegate.wire.http2.events import FAILED, HEAD, RESET
 from tidegate.wire.http2.frames import PREFACE
@@ -66,7 +66,7 @@ def test_the_preface_may_come_in_three_pieces_with_time_between(made: Callable[.
         world = made(Limits(head_timeout_s=2.0), begin=False)
         whole = world.client.take()
         for piece in (whole[:first], whole[first:second], whole[second:]):
-            world.sweeper.tick(monotonic() + 0.5)
+            world.services.tick(monotonic() + 0.5)
             assert not world.wire.is_closed
             world.feed(piece)
         world.call()
@@ -89,7 +89,7 @@ def test_who_sends_a_preface_while_we_drain_is_told_the_end_in_its_own_protocol(
     whole = world.client.take()
     world.feed(whole[:7])
     world.server.draining = True
-    world.sweeper.tick(monotonic() + 0.1)
+    world.services.tick(monotonic() + 0.1)
     assert not world.wire.is_closed
     world.feed(whole[7:])
     world.pass_time(0.1)
@@ -115,7 +115,7 @@ def test_half_a_preface_has_the_time_of_a_head(made: Callable[..., World]) -> No
     world.feed(PREFACE[:7])
     world.pass_time(1.0)
     assert not world.wire.sent
-    world.sweeper.tick(world.sweeper.now + 5.0)
+    world.services.tick(world.services.now + 5.0)
     assert world.wire.sent.startswith(b"HTTP/1.1 408 ")
 
 

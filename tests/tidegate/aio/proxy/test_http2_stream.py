@@ -8,7 +8,7 @@ import pytest
 from tests.support.worlds.h2_world import Wire, World, block
 from tidegate.aio.proxy.http1_exchange import HttpExchange
 from tidegate.aio.proxy.limits import Limits
-from tidegate.aio.upstream.pool import UpstreamConn
+from tidegate.aio.upstream.http1 import UpstreamConn
 from tidegate.wire.http2 import frames
 from tidegate.wire.http2.events import RESET
 from tidegate.wire.http2.streams import Stream

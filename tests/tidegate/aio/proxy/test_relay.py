@@ -420,7 +420,7 @@ def test_a_refused_connection_is_told_to_the_app_and_may_go_elsewhere(loop: str)
 
     async def scene(relay: Relay) -> None:
         nonlocal wrong
-        wrong = UpstreamPool(nobody, relay.sweeper)
+        wrong = UpstreamPool(nobody, relay.services)
         reader, writer = await relay.connect()
         assert (await ask(reader, writer, POST))[1] == b"ok"
         writer.close()
@@ -608,11 +608,11 @@ def test_a_request_never_overtakes_one_that_waits_in_the_outbox(loop: str) -> No
 
 def test_who_stands_in_the_queue_when_the_listener_closes_is_served(loop: str) -> None:
     async def main() -> None:
-        sweeper = LoopServices(asyncio.get_running_loop(), interval_s=0.02)
+        services = LoopServices(asyncio.get_running_loop(), interval_s=0.02)
         backend = ScriptedBackend(answering(OK))
-        app = RelayApp(UpstreamPool(await backend.start(), sweeper))
+        app = RelayApp(UpstreamPool(await backend.start(), services))
         sock = sockets.listen("127.0.0.1:0")
-        server = await serve_proxy(app, sock, Limits(), sweeper)
+        server = await serve_proxy(app, sock, Limits(), services)
         host, port = sockets.host_port(server_address := sockets.address_of(sock))
         assert server_address
         clients = []
@@ -627,7 +627,7 @@ def test_who_stands_in_the_queue_when_the_listener_closes_is_served(loop: str) -
             client.close()
         assert app.pool is not None
         app.pool.close()
-        sweeper.close()
+        services.close()
         await backend.close()
 
     run_on(loop, main())

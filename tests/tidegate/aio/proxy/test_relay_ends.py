@@ -12,7 +12,7 @@ from tests.support.http.backend import OK, answering, read_answer, read_request
 from tests.support.http.loopback import LOOPS, Relay, RelayApp, play, until
 from tidegate.aio.proxy.exchange import KEPT_BYTES, Exchange
 from tidegate.aio.proxy.server import Limits
-from tidegate.aio.upstream.pool import UpstreamConn
+from tidegate.aio.upstream.http1 import UpstreamConn
 from tidegate.errors import DEADLINE
 
 pytestmark = [pytest.mark.live, pytest.mark.parametrize("loop", sorted(LOOPS))]
@@ -99,7 +99,7 @@ def test_a_client_that_vanishes_while_it_waits(loop: str, how: str) -> None:
 
 
 def test_a_client_that_vanishes_while_its_large_body_waits_unread(loop: str) -> None:
-    """Reading is paused then, and the event loop sees nothing: the sweeper asks the kernel."""
+    """Reading is paused then, and the event loop sees nothing: the ticker asks the kernel."""
 
     async def scene(relay: Relay) -> None:
         _, writer = await relay.connect()

@@ -51,7 +51,7 @@ class Counting(Splicer):
 
 def counting(relay: Relay, *, is_usable: bool = True) -> Counting:
     """The splicer that ``relay`` uses from now on."""
-    relay.sweeper.splicer = splicer = Counting(is_usable=is_usable)
+    relay.services.splicer = splicer = Counting(is_usable=is_usable)
     return splicer
 
 

@@ -6,7 +6,7 @@ from typing import cast
 import pytest
 
 from tests.support.http.loopback import LOOPS, Relay, RelayApp, play, until
-from tidegate.aio.loop.small_writes import WRITE_BUFFER_BYTES
+from tidegate.aio.loop.writes import WRITE_BUFFER_BYTES
 from tidegate.aio.proxy.exchange import Exchange
 
 pytestmark = [pytest.mark.live, pytest.mark.parametrize("loop", sorted(LOOPS))]

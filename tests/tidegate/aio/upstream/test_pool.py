@@ -8,8 +8,9 @@ import pytest
 
 from tests.support.http.loopback import LOOPS, run_on, until
 from tidegate.aio.loop.services import LoopServices
-from tidegate.aio.loop.small_writes import SMALL_WRITES
-from tidegate.aio.upstream.pool import UpstreamConn, UpstreamPool
+from tidegate.aio.loop.writes import SMALL_WRITES
+from tidegate.aio.upstream.http1 import UpstreamConn
+from tidegate.aio.upstream.pool import UpstreamPool
 
 pytestmark = [pytest.mark.live, pytest.mark.parametrize("loop", sorted(LOOPS))]
 
@@ -36,8 +37,8 @@ def test_small_pieces_that_wait_count_by_their_number(loop: str) -> None:
         ours.setblocking(False)
         theirs.setblocking(False)
         running = asyncio.get_running_loop()
-        sweeper = LoopServices(running)
-        pool = UpstreamPool("127.0.0.1:1", sweeper)
+        services = LoopServices(running)
+        pool = UpstreamPool("127.0.0.1:1", services)
         _, upstream = await running.create_connection(lambda: UpstreamConn(pool), sock=ours)
         exchange: Any = Slowness()
         upstream.exchange = exchange
@@ -75,7 +76,7 @@ def test_small_pieces_that_wait_count_by_their_number(loop: str) -> None:
         finally:
             upstream.discard()
             pool.close()
-            sweeper.close()
+            services.close()
             theirs.close()
             await asyncio.sleep(0)
 

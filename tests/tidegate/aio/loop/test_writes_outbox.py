@@ -6,8 +6,8 @@ from typing import Any, cast
 
 import pytest
 
-from tidegate.aio.loop.outbox import FEW, MANY, SAMPLED, Outbox
 from tidegate.aio.loop.tasks import Report, report_to_stderr
+from tidegate.aio.loop.writes import FEW, MANY, SAMPLED, Outbox
 
 
 class Turn:

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from tests.support.http.loopback import LOOPS, run_on, until
-from tidegate.aio.loop.flush_queue import FlushQueue
 from tidegate.aio.loop.services import LoopServices
+from tidegate.aio.loop.writes import FlushQueue
 from tidegate.aio.upstream.http2 import H2Pool, H2Upstream
 
 
@@ -39,7 +39,7 @@ def test_one_that_cannot_write_takes_no_other_along() -> None:
         for _ in range(2):
             for connection in connections:
                 turn.touch(connection)
-            assert repr(turn) == "<Turn 3 touched>"
+            assert repr(turn) == "<FlushQueue 3 touched>"
             await asyncio.sleep(0)
 
     asyncio.run(main())
@@ -66,12 +66,12 @@ def test_a_connect_that_is_given_up_as_it_is_made_is_not_written_to(loop: str, m
         told: list[BaseException] = []
         server = await asyncio.start_server(lambda reader, writer: writer.close(), "127.0.0.1", 0)
         host, port = server.sockets[0].getsockname()[:2]
-        sweeper = LoopServices(asyncio.get_running_loop(), report=lambda name, error: told.append(error))
-        pool = H2Pool(f"{host}:{port}", sweeper, 5.0, 0.0)
+        services = LoopServices(asyncio.get_running_loop(), report=lambda name, error: told.append(error))
+        pool = H2Pool(f"{host}:{port}", services, 5.0, 0.0)
         pool._connect()
         await until(lambda: bool(given_up) and given_up[0].done())
         await asyncio.sleep(0.02)
-        sweeper.close()
+        services.close()
         server.close()
         assert told == []
 
