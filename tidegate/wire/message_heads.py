@@ -1,4 +1,4 @@
-"""Heads of messages as applications read them, of HTTP (``http1.head``) and of gRPC (``http2.heads``)."""
+"""Heads of messages as applications read them, of HTTP (``wire.http1``) and of gRPC (``http2.heads``)."""
 
 from typing import TYPE_CHECKING, Protocol
 
@@ -16,13 +16,13 @@ class _AnyHead(Protocol):
         """Returns the value of the first field ``name``, or None."""
 
     def control(self, name: bytes) -> bytes | None:
-        """As :meth:`get`, for ``tidegate-`` fields; in lower case."""
+        """Returns a field as :meth:`get`, for ``tidegate-`` fields; in lower case."""
 
     def mentions(self, text: bytes) -> bool:
-        """Whether ``text`` (in lower case) stands anywhere in the fields, each written as ``\\nname:value``."""
+        """Returns whether ``text`` (in lower case) occurs anywhere in the fields, each written as ``\\nname:value``."""
 
     def drop(self, *names: bytes) -> None:
-        """Removes fields from what is passed on."""
+        """Removes fields from the forwarded ones."""
 
 
 class AnyRequestHead(_AnyHead, Protocol):
@@ -54,7 +54,7 @@ class AnyRequestHead(_AnyHead, Protocol):
 
 
 class AnyResponseHead(_AnyHead, Protocol):
-    """The head of an answer: a ``ResponseHead`` or an ``AnswerHead``."""
+    """The head of a response: a ``ResponseHead`` or an ``AnswerHead``."""
 
     @property
     def status(self) -> int: ...
