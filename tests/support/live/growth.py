@@ -23,6 +23,7 @@ SLOTS = "2000"
 FLOODS = 50
 """Connections that flood at once."""
 FLOOD_S = 1.0
+SERVED_TRIES = 5
 
 
 class Scene(ABC):
@@ -65,7 +66,10 @@ class Scene(ABC):
     async def settles(self) -> None:
         """All that was begun has been taken back, and the door serves."""
         assert await self._way.left_in_flight() == 0
-        assert await self.is_served(), "a valid request is not answered"
+        for _ in range(SERVED_TRIES):  # what the sockets of a flood still hold is read first
+            if await self.is_served():
+                return
+        raise AssertionError("a valid request is not answered")
 
     def begin(self) -> None:
         self._before = {pid: rss_mb([pid]) for pid in self._way.pids}
