@@ -1,6 +1,6 @@
 """Conversion of an exchange to a gRPC call, for applications; it does not import HTTP/2."""
 
-from typing import TYPE_CHECKING, TypeGuard
+from typing import TYPE_CHECKING
 
 from tidegate.aio.proxy.exchange import Exchange
 
@@ -10,10 +10,8 @@ if TYPE_CHECKING:
 
 def as_call(ex: Exchange) -> "GrpcCall":
     """Returns ``ex`` as a gRPC call. Raises TypeError if it is an HTTP exchange."""
-    if _is_call(ex):
-        return ex
-    raise TypeError(f"{ex!r} is no gRPC call")
-
-
-def _is_call(ex: Exchange) -> "TypeGuard[GrpcCall]":
-    return ex.is_rpc
+    if TYPE_CHECKING:
+        assert isinstance(ex, GrpcCall)
+    elif not ex.is_rpc:
+        raise TypeError(f"{ex!r} is no gRPC call")
+    return ex
