@@ -75,25 +75,33 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return None if any(each.exists() and "live" in each.read_text(encoding="utf-8") for each in texts) else True
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_runtest_logfinish() -> None:
-    """Bodies of 20 MB, models and a thousand streams would stay with the collector and the allocator until the end."""
-    if _trim is not None and _resident_mb() > ROOMY_MB:
-        gc.collect()
-        _trim(0)
+class _Memory:
+    """Gives memory back after tests that took much of it: bodies of 20 MB, models, a thousand streams.
+
+    A collection of everything takes some 50 ms, so it runs only when the process has grown by ``GROWTH_MB``.
+    """
+
+    GROWTH_MB = 60.0
+
+    def __init__(self) -> None:
+        self._trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # of glibc; None elsewhere
+        self._kept_mb = 0.0
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_runtest_logfinish(self) -> None:
+        if self._trim is not None and _resident_mb() > self._kept_mb + self.GROWTH_MB:
+            gc.collect()
+            self._trim(0)
+            self._kept_mb = _resident_mb()
 
 
-ROOMY_MB = 300.0
-"""Memory above that is given back after each test."""
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(_Memory(), "memory")
 
 
 def _resident_mb() -> float:
     pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
     return pages * resource.getpagesize() / 1e6
-
-
-_trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-"""Of glibc; None elsewhere."""
 
 
 @pytest.hookimpl(tryfirst=True)
