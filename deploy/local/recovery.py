@@ -193,7 +193,7 @@ def end_processes(handles: Iterable[ProcessHandle], grace_s: float) -> set[int]:
     for handle in alive:
         handle.send(signal.SIGCONT)  # What is stopped could not obey.
     _wait_for_end(alive, grace_s)
-    stubborn = {handle.pid for handle in alive if handle.send(signal.SIGKILL) and handle.is_alive()}
+    stubborn = {handle.pid for handle in alive if handle.is_alive() and handle.send(signal.SIGKILL)}
     _wait_for_end(alive, 5.0)
     for handle in alive:
         handle.close()
