@@ -161,7 +161,7 @@ def test_a_front_door_with_tls_is_trusted_by_its_own_certificate(tmp_path: Path)
         found = secure.ask("load", "echo", "--callers", "2", "--for", "1s")
         assert found["good"] == found["sent"] > 0
         refused = secure.cli("load", "echo", "--protocol", "grpc", "--callers", "1", "--for", "1s", code=2)
-        assert "gRPC is driven in cleartext" in refused.stderr
+        assert "gRPC is sent in cleartext" in refused.stderr
         stranger = f"{secure.gateway}/functions/echo/"
         untrusted = secure.cli("load", stranger, "--callers", "1", "--for", "300ms", "--json", code=1)
         assert set(json.loads(untrusted.stdout)["errors"]) == {"connect"}
