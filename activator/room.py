@@ -25,12 +25,13 @@ from tidegate.activator.refusals import failed, full, too_late, unserved
 from tidegate.activator.state.bind import Affinity, Bind
 from tidegate.activator.state.lanes import Lane, first_served
 from tidegate.activator.state.replicas import GOES, KEPT, Replica
-from tidegate.activator.state.revisions import SHORT_S, RevisionRoom
+from tidegate.activator.state.revisions import SHORT_S, FunctionState, RevisionRoom
 from tidegate.activator.state.revisions import RoomCounts as RoomCounts
 from tidegate.activator.state.room_state import HANDSHAKE_S, UNUSED_S, RoomState
 from tidegate.errors import DEADLINE, NOT_SERVABLE
 from tidegate.flow.fair_queue import TenantCharge
 from tidegate.flow.messages import Limit, ProxyMessage, Recall, Return, Short, State, Welcome
+from tidegate.flow.waiting_figures import Board
 from tidegate.flow.wants import DEFAULT_PRIORITY
 from tidegate.records.route_table import RouteTable
 
@@ -38,12 +39,15 @@ from tidegate.records.route_table import RouteTable
 class WaitingRoom:
     """The waiting requests of one gateway worker, of all revisions."""
 
-    def __init__(self, *, rng: random.Random, worker_index: int = 0) -> None:
+    def __init__(self, *, rng: random.Random, worker_index: int = 0, board: Board | None = None) -> None:
+        """``board``: where the workers of this machine publish what waits at them, so that the bounds of a room hold
+        over all; None: each keeps to its part of them."""
         self.state = state = RoomState(worker_index)
         """Only this file changes it. Hosts on a hot path read ``out`` and ``unsettled`` there, without a property."""
         self.out = state.out
         """Commands to carry out, in order. The host copies the list and clears it."""
         self._fleet = state.fleet
+        self._fleet.board = board
         self._waiting = state.requests
         self._timers = state.timers
         self._rng = rng
@@ -378,6 +382,7 @@ class WaitingRoom:
                 rooms[entry] = None
         for room in rooms:
             self.state.mark_changed(room)
+            self._give_way(room.function, now)
             self._review(room, now)
             if room.active and now >= room.unlink_at:
                 self._unlink_unused(room, now)
@@ -450,6 +455,7 @@ class WaitingRoom:
             room.tidy(lane)
             room.refused += 1
             return failed(bind, self._rng)
+        self._give_way(function, now)
         if function.is_full(bind.size) and not self._make_place(bind, now):
             room.tidy(lane)
             room.refused += 1
@@ -472,13 +478,24 @@ class WaitingRoom:
         stays full."""
         function = bind.revision.function
         while function.is_full(bind.size):
+            if function.gives_way_elsewhere(bind):
+                return True
             other = function.tenants.victim_for(bind)
             if other is None:
                 return False
-            self.state.remove(other, now)
-            other.revision.refused += 1
-            self.out.append(full(other, self._rng))
+            self._displace(other, now)
         return True
+
+    def _give_way(self, function: FunctionState, now: float) -> None:
+        """Refuses waiting requests of the tenant that fills most of a room beyond its bound: another worker has let
+        others wait for that."""
+        while (other := function.surplus()) is not None:
+            self._displace(other, now)
+
+    def _displace(self, other: Bind, now: float) -> None:
+        self.state.remove(other, now)
+        other.revision.refused += 1
+        self.out.append(full(other, self._rng))
 
     def _stand(self, bind: Bind, now: float) -> None:
         """Puts a request that has waited before into the queue again, in its old place."""
@@ -498,7 +515,7 @@ class WaitingRoom:
     def _expire(self, bind: Bind, now: float) -> None:
         self.state.remove(bind, now)
         bind.revision.expired += 1
-        self.out.append(too_late(bind, now))
+        self.out.append(too_late(bind, now, self._rng))
 
     def _put_back(self, bind: Bind, now: float) -> None:
         """Lets a request that was bound, or that lost its revision, wait again in its old place."""
@@ -514,9 +531,9 @@ class WaitingRoom:
                 return
             room = function.revisions[0]
             self._move(bind, room)
-        if bind.deadline <= now or bind.arrived + room.function.max_wait_s <= now:
+        if bind.deadline <= now or bind.arrived + room.function.longest_s <= now:
             room.expired += 1
-            self.out.append(too_late(bind, now))
+            self.out.append(too_late(bind, now, self._rng))
             return
         self._stand(bind, now)
         if not room.active:
@@ -593,10 +610,10 @@ class WaitingRoom:
             self._bind_waiting(head, replica, now)
 
     def _bind_waiting(self, bind: Bind, replica: Replica, now: float) -> None:
-        if bind.deadline <= now:
+        room = bind.revision
+        if bind.deadline <= now or bind.arrived + room.function.drop_after_s <= now:
             self._expire(bind, now)
             return
-        room = bind.revision
         room.part(bind, now)
         del self._waiting[bind.request]
         if bind.claim is not None:

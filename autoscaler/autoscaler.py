@@ -8,17 +8,22 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from math import inf
 from typing import Protocol
 
-from tidegate.autoscaler.decider import Decider
+from msgspec import structs
+
+from tidegate.autoscaler.decider import Decider, Idleness
 from tidegate.autoscaler.decisions.explain import DecisionFilter, explain_all, explain_now, is_change, logged
+from tidegate.autoscaler.decisions.places import Holder, Places, Standing, given_reason
 from tidegate.autoscaler.decisions.reasons import reason
 from tidegate.autoscaler.decisions.totals import Totals, Want, is_idle, starts
 from tidegate.autoscaler.measure.collector import Collector
-from tidegate.autoscaler.measure.observation import AcceleratorRoom, FleetGroup, Observation
+from tidegate.autoscaler.measure.observation import AcceleratorRoom, FleetGroup, GivenUp, Observation
 from tidegate.autoscaler.measure.sampling import ALL_UP_TO, to_sample
+from tidegate.autoscaler.policies import registry
 from tidegate.clock import Clock
-from tidegate.function import Revision
+from tidegate.function import Revision, TaskClass
 from tidegate.records.decision import Decision, Reason
 from tidegate.records.gateway_sample import Activation
 from tidegate.records.replica_state import ReplicaState
@@ -39,6 +44,10 @@ class ReplicaFacts(Protocol):
     def accelerator(self) -> str: ...
     @property
     def state(self) -> ReplicaState: ...
+    @property
+    def cores(self) -> tuple[int, ...]: ...
+    @property
+    def threads(self) -> int | None: ...
 
 
 class FleetContext(Protocol):
@@ -61,6 +70,14 @@ class FleetContext(Protocol):
         """Returns True for a revision that is to start in the only place of its function's old one."""
         ...
 
+    def retry_at(self, revision: str) -> float | None:
+        """Returns the time of the next attempt of a revision whose last start failed; None if none has failed."""
+        ...
+
+    def lost(self, revision: str) -> int:
+        """Returns the replicas that broke after they had been ready, as far as nothing has taken their places yet."""
+        ...
+
     def device_metrics(self, revision: str, accelerator: str) -> Mapping[str, float]:
         """Returns the present metrics of the devices of a revision's group."""
         ...
@@ -80,6 +97,12 @@ class StandaloneContext:
 
     def is_taking_over(self, revision: str) -> bool:
         return False
+
+    def retry_at(self, revision: str) -> float | None:
+        return None
+
+    def lost(self, revision: str) -> int:
+        return 0
 
     def device_metrics(self, revision: str, accelerator: str) -> Mapping[str, float]:
         return {}
@@ -139,11 +162,16 @@ class Autoscaler:
         self._log = log
         self._recorder = recorder
         self._totals = Totals(max_replicas)
-        self.collector = Collector()
+        self._places = Places()
+        self._given_up: dict[str, GivenUp] = {}
+        """By revision: the last replica that it gave up, until it has one again or a request waits for it."""
+        self.collector = Collector(by_size=registry.by_size(), by_cores=registry.by_cores())
         self.decider = Decider()
         self._filter = DecisionFilter()
         self._recent: dict[str, deque[Decision]] = {}
         self._fleet: dict[str, tuple[FleetGroup, ...]] = {}
+        self._counted: dict[str, tuple[list[ReplicaFacts], Sequence[AcceleratorRoom]]] = {}
+        """Replicas and rooms that the groups were counted from, by revision."""
         self._observations: dict[str, Observation] = {}
         self._notes: dict[str, list[Reason]] = {}
         self._answered: set[str] = set()
@@ -163,6 +191,8 @@ class Autoscaler:
         self.decider.apply(revision, now, fresh=fresh, ready=ready)
         self.collector.apply(revision.id, now)
         name = revision.function.name
+        if not fresh:
+            self._places.assume_used(name)
         if name not in self._recent:
             self._recent[name] = deque(self._log.read(name, RECENT), maxlen=RECENT)
 
@@ -179,39 +209,57 @@ class Autoscaler:
         if self._recorder is not None:
             self._recorder.forget(revision_id)
         self._fleet.pop(revision_id, None)
+        self._counted.pop(revision_id, None)
         self._observations.pop(revision_id, None)
         self._notes.pop(revision_id, None)
         self._settled.pop(revision_id, None)
         self._unread.pop(revision_id, None)
+        self._places.forget(revision_id)
+        self._given_up.pop(revision_id, None)
+
+    def unlearn(self, revision_id: str) -> tuple[str, ...]:
+        """Drops what a revision's policy has learnt, with a reason in the next decision; returns it in words, empty if
+        there was nothing. The recording begins anew, from the state without it."""
+        words = self.decider.words(revision_id)
+        if words:
+            self.decider.unlearn(revision_id)
+            if self._recorder is not None:
+                self._recorder.forget(revision_id)
+            self.add_reason(revision_id, reason("memory_forgotten"))
+        return words
 
     def fleet(self, replicas: Iterable[ReplicaFacts], rooms: Mapping[str, Sequence[AcceleratorRoom]]) -> None:
         """Sets what runs and, for each revision, the accelerators it may use, cheapest first. Replaces all that was set
         before. To be called in each round and when a replica changes state."""
-        counted: dict[str, dict[str, list[ReplicaFacts]]] = {}
+        here: dict[str, list[ReplicaFacts]] = {}
         for replica in replicas:
-            counted.setdefault(replica.revision, {}).setdefault(replica.accelerator, []).append(replica)
+            here.setdefault(replica.revision, []).append(replica)
         self._fleet = {
-            revision: self._groups(revision, counted.get(revision, {}), rooms.get(revision, ()))
-            for revision in counted.keys() | rooms.keys()
+            revision: self._groups(revision, here.get(revision, []), rooms.get(revision, ()))
+            for revision in here.keys() | rooms.keys()
         }
 
     def fleet_of(self, revision: str, replicas: Iterable[ReplicaFacts], rooms: Sequence[AcceleratorRoom]) -> None:
         """Sets the fleet of one revision as :meth:`fleet` does; the others stay."""
-        counted: dict[str, list[ReplicaFacts]] = {}
-        for replica in replicas:
-            counted.setdefault(replica.accelerator, []).append(replica)
-        self._fleet[revision] = self._groups(revision, counted, rooms)
+        self._fleet[revision] = self._groups(revision, list(replicas), rooms)
 
     def groups(self, revision: str) -> tuple[FleetGroup, ...]:
         """Returns the fleet of a revision as last set."""
         return self._fleet.get(revision, ())
 
     def _groups(
-        self, revision: str, counted: Mapping[str, Sequence[ReplicaFacts]], rooms: Sequence[AcceleratorRoom]
+        self, revision: str, here: list[ReplicaFacts], rooms: Sequence[AcceleratorRoom]
     ) -> tuple[FleetGroup, ...]:
         """Returns the identical tuple as before if nothing changed: collectors then repeat no lookup by name."""
-        found = fleet_groups(counted, rooms, partial(self._context.device_metrics, revision))
-        before = self._fleet.get(revision)
+        metrics, before = partial(self._context.device_metrics, revision), self._fleet.get(revision)
+        is_same = before is not None and self._counted.get(revision) == (here, rooms)
+        if before is not None and is_same and all(each.metrics == metrics(each.accelerator) for each in before):
+            return before
+        self._counted[revision] = here, rooms
+        counted: dict[str, list[ReplicaFacts]] = {}
+        for replica in here:
+            counted.setdefault(replica.accelerator, []).append(replica)
+        found = fleet_groups(counted, rooms, metrics)
         return before if before == found else found
 
     # --- the loop
@@ -240,6 +288,7 @@ class Autoscaler:
                 for revision, fleet in self._fleet.items()
             )
         self._answered.clear()
+        self._places.match(self._fleet, now)
         for revision in self.decider.revisions:
             # Between two decisions a revision may have been forgotten, or answered: then its fleet is no longer this.
             if revision.id in self._answered:
@@ -258,6 +307,24 @@ class Autoscaler:
         self._answered.add(revision.id)
         self._settled.pop(revision.id, None)
         return self._decision(revision, now, activation)
+
+    def claims_place(self, revision_id: str, now: float) -> bool:
+        """Returns whether an idle replica is to be given up for a revision that has just been activated: the next tick
+        should not be waited for."""
+        return self._places.claim(self._fleet, revision_id, now)
+
+    @property
+    def awaits_place(self) -> bool:
+        """True if a revision without a replica waits for a place that is being freed."""
+        return self._places.is_claimed
+
+    def coming(self, revision_id: str) -> str | None:
+        """Returns how a place for a revision without a replica becomes free, for people; None if none does."""
+        return self._places.coming(revision_id)
+
+    def holders(self, revision_id: str) -> list[Holder]:
+        """Returns the functions that hold places on the accelerators that a revision may use."""
+        return self._places.holders(revision_id, self._fleet)
 
     def settled(self, decided: Decision, found: Decision) -> None:
         """Notes which decision is carried out for a tick: ``decided`` itself, or ``found``, what the revision's role in
@@ -285,6 +352,7 @@ class Autoscaler:
             decision = self.decider.tick(now, observation)
         else:
             decision = self.decider.activate(activation, now, observation)
+        self._note_standing(revision, observation, decision, 0 if activation is None else activation.waiting)
         if self._totals.total:
             self._count(revision, observation, decision, is_asked_for=activation is not None)
         if part is not None:
@@ -294,9 +362,17 @@ class Autoscaler:
         notes = self._notes.pop(revision.id, None)
         if notes:
             decision = replace(decision, reasons=(*decision.reasons, *notes))
+        decision = self._with_given_up(decision, observation)
         if not self._filter.keeps(decision) or not (notes or self._context.is_carried_out(revision.id)):
             return decision
         return self._keep(decision, observation)
+
+    def _with_given_up(self, decision: Decision, observation: Observation | None) -> Decision:
+        """Returns the decision with the reason that its revision has given up a replica, for as long as that holds."""
+        given = self._given_up.get(decision.revision)
+        if given is None or (observation is not None and isinstance(observation.gives_up, GivenUp)):
+            return decision
+        return replace(decision, reasons=(*decision.reasons, given_reason(given)))
 
     def _keep(self, decision: Decision, observation: Observation) -> Decision:
         """Logs a decision, and returns it as logged."""
@@ -304,6 +380,33 @@ class Autoscaler:
         self._recent.setdefault(decision.function, deque(maxlen=RECENT)).append(decision)
         self._log.write(decision)
         return decision
+
+    def _note_standing(self, revision: Revision, observation: Observation, decision: Decision, waiting: int) -> None:
+        """Reports the state of a revision to the places, after its decision."""
+        name, scaling = revision.id, revision.function.scaling
+        waiting = max(waiting, observation.waiting)
+        if isinstance(observation.gives_up, GivenUp):
+            self._given_up[name] = observation.gives_up
+        elif name in self._given_up and (observation.existing or waiting):
+            del self._given_up[name]
+        is_kept = scaling.dry_run or not observation.complete or self._context.is_taking_over(name)
+        least = max(scaling.min_scale, observation.least, int(observation.is_rolled_out))
+        is_unstarted = observation.existing == 0 and self.decider.is_first_start(name)
+        retry_at = self._context.retry_at(name) if waiting or is_unstarted else None
+        self._places.note(
+            name,
+            Standing(
+                function=revision.function.name,
+                observation=observation,
+                idle_s=self.decider.idle_s(observation.at, observation),
+                keeps=observation.existing if is_kept else least,
+                waiting=waiting if retry_at is None or observation.at >= retry_at else 0,
+                is_first_start=is_unstarted and retry_at is None,
+                is_used=self.collector.is_used(name),
+                is_leaving=not self._context.is_carried_out(name),
+                is_oriented=_is_oriented(revision),
+            ),
+        )
 
     def _count(self, revision: Revision, observation: Observation, decision: Decision, *, is_asked_for: bool) -> None:
         """Reports the revision's demand and its grant to the limit over all functions."""
@@ -319,11 +422,14 @@ class Autoscaler:
         # A revision that takes over a place, or is tried out in one, keeps it as if it had demand.
         is_asked_for |= self._context.is_taking_over(revision.id) or (observation.is_rolled_out and existing > 0)
         idle_s = self.decider.idle_s(observation.at, observation)
+        # A first start is asked for by the deploy.
+        is_asked_for |= existing == 0 and self.decider.is_first_start(revision.id)
         idle = wanted if not is_asked_for and is_idle(observation, idle_s) else 0
         got, started = existing, 0
         if decision.desired is not None and not decision.is_dry_run:
             got, started = decision.desired, starts(decision, observation)
-        self._totals.wanted(revision.id, Want(wanted, least, idle, function), got, started)
+        unused_s = idle_s if self._places.is_used(function) else inf
+        self._totals.wanted(revision.id, Want(wanted, least, idle, function, unused_s), got, started)
 
     def add_reason(self, revision_id: str, reason: Reason) -> None:
         """Adds a reason to the revision's next decision: something beside the policy has changed what runs."""
@@ -331,16 +437,29 @@ class Autoscaler:
             self._notes.setdefault(revision_id, []).append(reason)
 
     def _observe(self, revision: Revision, now: float) -> Observation:
-        fleet = self.groups(revision.id)
+        fleet = self._places.reserved(revision.id, self.groups(revision.id))
         least, most = self._window_least(revision), None
         if self._totals.total:
             existing = sum(len(group.ready) + group.starting for group in fleet)
             most = self._totals.most(revision.id, existing, sum(group.draining for group in fleet))
         observation = self.collector.observe(
-            revision, fleet, now, least=least, most=most, is_rolled_out=self._context.is_rolled_out(revision.id)
+            revision,
+            fleet,
+            now,
+            least=least,
+            most=most,
+            is_rolled_out=self._context.is_rolled_out(revision.id),
+            lost=self._context.lost(revision.id),
         )
+        given = self._places.given_up(revision.id)
+        if given is not None and (self._is_idle(observation) or (_is_oriented(revision) and observation.ready > 1)):
+            observation = structs.replace(observation, gives_up=given)
         self._observations[revision.id] = observation
         return observation
+
+    def _is_idle(self, observation: Observation) -> bool:
+        """Returns whether a replica may still be given up: no work has come since the last decision."""
+        return observation.ready > 0 and is_idle(observation, self.decider.idle_s(observation.at, observation))
 
     def _window_least(self, revision: Revision) -> int:
         """Returns the minimum that windows of time ask for now. Windows that are invalid by today's rules, but were
@@ -365,6 +484,15 @@ class Autoscaler:
         """Returns the last observation of a revision."""
         return self._observations.get(revision_id)
 
+    def idleness(self, revision_id: str, now: float) -> Idleness | None:
+        """Returns why a revision without work has replicas; None if it has work, or no replica is ready."""
+        observation = self._observations.get(revision_id)
+        return None if observation is None else self.decider.idleness(now, observation)
+
+    def is_used(self, function: str) -> bool:
+        """Returns whether the function has had work, as far as known after a restart of the control process."""
+        return self._places.is_used(function)
+
     def mu_ips(self, revision_id: str, accelerator: str) -> float | None:
         """Returns the service rate of one replica, learnt at its limit; None if it is not learnt."""
         return self.collector.mu_ips(revision_id, accelerator)
@@ -387,7 +515,9 @@ class Autoscaler:
                 continue
             last = self._settled.get(revision.id) or self.decider.last(revision.id)
             if last is not None:
+                last = self._with_given_up(last, self._observations.get(revision.id))
                 lines += explain_now(last, self._context.weights(revision.id), now)
+                lines += [f"    learnt: {each}" for each in self.decider.words(revision.id)]
         return lines
 
     def faults(self) -> dict[str, str]:
@@ -399,6 +529,11 @@ class Autoscaler:
 
 
 _HERE = (ReplicaState.READY, ReplicaState.STARTING, ReplicaState.DRAINING, ReplicaState.DRAINED)
+
+
+def cores_of(replica: ReplicaFacts) -> int:
+    """Returns the cores that a replica's model server works with; 0 if it is bound to none."""
+    return len(replica.cores) or replica.threads or 0
 
 
 def fleet_groups(
@@ -424,7 +559,13 @@ def fleet_groups(
                 room=room.room,
                 price_per_hour=room.price_per_hour,
                 mu_ips=room.mu_ips,
+                one_s=room.one_s,
                 metrics=metrics(name),
+                cores=min((cores_of(each) for each in here if each.state is ReplicaState.READY), default=0),
             )
         )
     return tuple(groups)
+
+
+def _is_oriented(revision: Revision) -> bool:
+    return revision.function.task_class is TaskClass.THROUGHPUT_ORIENTED

@@ -67,9 +67,15 @@ class Puller:
     async def pull(self, gateways: Mapping[str, Fetch], replicas: Mapping[str, Fetch]) -> None:
         """Pulls once. Cancelling it is safe; a source that fails does not disturb the others."""
         names = [*gateways, *replicas]
-        pulls = [self._one(name, fetch, self._take_gateway) for name, fetch in gateways.items()]
-        pulls += [self._one(name, fetch, self._take_replica) for name, fetch in replicas.items()]
-        results = await asyncio.gather(*pulls, return_exceptions=True)
+        unanswered: set[asyncio.Task[None]] = set()
+        pulls = [self._one(fetch, self._take_gateway, unanswered) for fetch in gateways.values()]
+        pulls += [self._one(fetch, self._take_replica, unanswered) for fetch in replicas.values()]
+        # One timer for all: ten thousand of their own cost a tenth of a round.
+        timer = asyncio.get_running_loop().call_later(self._timeout_s, _cancel, unanswered)
+        try:
+            results = await asyncio.gather(*pulls, return_exceptions=True)
+        finally:
+            timer.cancel()
         errors: dict[str, str] = {}
         for name, result in zip(names, results, strict=True):
             if isinstance(result, Exception):
@@ -80,9 +86,21 @@ class Puller:
                 raise result
         self.last_errors = errors
 
-    async def _one(self, name: str, fetch: Fetch, take: Callable[[bytes], Awaitable[None]]) -> None:
-        async with asyncio.timeout(self._timeout_s):
+    async def _one(
+        self, fetch: Fetch, take: Callable[[bytes], Awaitable[None]], unanswered: set[asyncio.Task[None]]
+    ) -> None:
+        """Takes one answer; raises TimeoutError if it has not come when the timer cancels all of ``unanswered``."""
+        task = asyncio.current_task()
+        assert task is not None
+        unanswered.add(task)
+        try:
             data = await fetch()
+        except asyncio.CancelledError:
+            if task in unanswered:
+                raise
+            raise TimeoutError from None
+        finally:
+            unanswered.discard(task)
         await take(data)
 
     async def _take_gateway(self, data: bytes) -> None:
@@ -117,6 +135,14 @@ class Puller:
         return f"<Puller {self._timeout_s:g} s, failing: {sorted(self.last_errors)}>"
 
 
+def _cancel(unanswered: set[asyncio.Task[None]]) -> None:
+    """Cancels pulls that take too long. They find themselves no longer in the set."""
+    late = tuple(unanswered)
+    unanswered.clear()
+    for task in late:
+        task.cancel()
+
+
 class DecisionLog:
     """Writes ``<directory>/<function>.jsonl``, one decision per line, bounded. Without a directory nothing is
     written."""
@@ -133,7 +159,7 @@ class DecisionLog:
         if self._directory is None:
             return
         try:
-            self._directory.mkdir(parents=True, exist_ok=True)
+            self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             path = self._path(self._directory, decision.function)
             if path.exists() and path.stat().st_size >= self._max_bytes:
                 path.replace(path.with_suffix(".jsonl.1"))

@@ -31,9 +31,13 @@ BENCHMARKS: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
     ("benchmarks.micro.groups_sim", (), ("--requests", "1500")),
     ("benchmarks.micro.affinity_sim", (), ("--seconds", "120")),
     ("benchmarks.micro.bound_bench", ("--trace", "constant"), ("--hours", "0.02", "--trace", "constant")),
+    ("benchmarks.micro.themis_bench", (), ("--rounds", "1")),
     ("benchmarks.micro.simulator_bench", (), ("--requests", "20000", "--rounds", "1")),
+    ("benchmarks.micro.hetsev_bench", (), ("--instances", "20")),
     ("benchmarks.micro.decider_bench", (), ("--functions", "200", "--ticks", "3")),
     ("benchmarks.micro.round_bench", (), ("--functions", "100", "--rounds", "3")),
+    ("benchmarks.micro.scrape_bench", (), ("--functions", "50", "--repeats", "1")),
+    ("benchmarks.micro.predictor_bench", (), ("--samples", "200")),
 )
 
 

@@ -230,7 +230,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--settle", type=float, default=SETTLE_S, help="seconds of silence before the last look")
     parser.add_argument("--nasty", type=int, default=12, help="clients that do everything but plain requests")
-    parser.add_argument("--peace", action="store_true", help="nobody dies: to see where a growth comes from")
+    parser.add_argument("--peace", action="store_true", help="nothing is killed: to see where a growth comes from")
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         sys.exit(runner.run(soak(parser.parse_args())))
 

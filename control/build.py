@@ -14,16 +14,15 @@ from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
 from importlib.metadata import version as version_of
 from pathlib import Path
-from typing import Any
-
-from prometheus_client import CollectorRegistry
+from typing import Any, Final
 
 import tidegate
 from tidegate.clock import LiveClock, wall
-from tidegate.control.api import prometheus
 from tidegate.control.api.app import build_app
 from tidegate.control.api.deployment import Deployment
 from tidegate.control.api.describe import views_of
+from tidegate.control.metrics.own import OwnMetrics, Timings
+from tidegate.control.metrics.scraping import Scrape
 from tidegate.control.rounds.wiring import ControlLoop, DecisionSettings, build_loop
 from tidegate.control.state.directory import StateDirectory
 from tidegate.control.state.notices import ChangeSignal, Faults
@@ -38,21 +37,23 @@ from tidegate.control.watch.traffic import TrafficMeter
 from tidegate.control.workers.certificates import check
 from tidegate.control.workers.keys import KeySets, sources
 from tidegate.control.workers.quotas import QuotaPool, open_pool
-from tidegate.control.workers.reloading import Reloading, inventory_of
+from tidegate.control.workers.reloading import Reloading, inventory_of, joined
 from tidegate.control.workers.renewal import renewed
 from tidegate.control.workers.supervisor import GatewaySettings, Supervisor
-from tidegate.control.workers.tenants import Tenancy, tenants_of
+from tidegate.control.workers.tenants import Tenancy, reported_tenants
 from tidegate.deploy.devices.discovered import Inventory
 from tidegate.deploy.devices.usage import nvidia_use
 from tidegate.deploy.environment import Host, inherited
 from tidegate.deploy.local.backend import LocalBackend
 from tidegate.deploy.local.proc import cpu_seconds
 from tidegate.deploy.local.processes import ProcessTable
-from tidegate.deploy.local.records import ProcessRecord, RecordStore
+from tidegate.deploy.local.records import ProcessKind, ProcessRecord, RecordStore
 from tidegate.deploy.local.replica import Places
+from tidegate.deploy.placement.strategies import strategy
+from tidegate.errors import InvalidInputError
 from tidegate.records.gateway_sample import GatewaySample
 from tidegate.records.tenants import KeySet, Tenant
-from tidegate.settings import Settings
+from tidegate.settings import JobSettings, Settings
 from tidegate.store.opening import open_store
 from tidegate.store.records import Store
 from tidegate.traffic.table import TableBuilder
@@ -137,10 +138,10 @@ async def build_work(start: Start, state: StateSide) -> WorkSide:
     settings, faults = start.settings, start.faults
     rng = random.Random(os.urandom(16))
     processes, backend, living = await _backend(start, state.registry, rng)
-    metrics, changes = CollectorRegistry(), ChangeSignal()
+    timings, changes = Timings(), ChangeSignal()
     tables = TableBuilder(start.epoch, start.workers, settings.gateway.domain)
     traffic = TrafficMeter()
-    tenancy = Tenancy(tenants_of(settings), lambda tenants: setattr(tables, "tenants", tenants))
+    tenancy = Tenancy(reported_tenants(settings, start.faults), lambda tenants: setattr(tables, "tenants", tenants))
 
     def put_keys(found: tuple[KeySet, ...]) -> None:
         tables.key_sets = found
@@ -179,7 +180,7 @@ async def build_work(start: Start, state: StateSide) -> WorkSide:
         backend=backend,
         tables=tables,
         gateways=gateways,
-        instruments=_instruments(start, traffic, metrics),
+        instruments=_instruments(start, traffic, timings),
         faults=faults,
         changes=changes,
         clock=start.clock,
@@ -195,13 +196,21 @@ async def build_work(start: Start, state: StateSide) -> WorkSide:
         gateway_seen=gateway_seen,
     )
     await loop.profiles.load()
-    prometheus.register(
-        metrics,
+    own = OwnMetrics(
         loop,
         views_of(loop),
+        timings,
         epoch=start.epoch,
         gateways=gateways.views,
         faults=lambda: len(faults.texts()),
+    )
+    scrape = Scrape(
+        own,
+        lambda: _expositions(gateways, loop),
+        functions=lambda: {each.name for each in state.registry.all()},
+        kept=start.state.counted,
+        goes_on=any(each.kind is ProcessKind.GATEWAY for each in living),
+        faults=faults,
     )
     reloading = _reloading(start, backend, tenancy, loop)
     version = version_of("tidegate")
@@ -210,7 +219,7 @@ async def build_work(start: Start, state: StateSide) -> WorkSide:
         store=state.store,
         loop=loop,
         gateways=gateways,
-        own_metrics=metrics,
+        scrape=scrape.pieces,
         epoch=start.epoch,
         version=version,
         domain=settings.gateway.domain,
@@ -234,21 +243,27 @@ async def build_work(start: Start, state: StateSide) -> WorkSide:
     )
 
 
-def _instruments(start: Start, traffic: TrafficMeter, metrics: CollectorRegistry) -> Instruments:
+async def _expositions(gateways: Supervisor, loop: ControlLoop) -> dict[str, bytes | None]:
+    workers, replicas = await asyncio.gather(gateways.expositions(), loop.sampling.expositions())
+    return {**workers, **replicas}
+
+
+def _instruments(start: Start, traffic: TrafficMeter, timings: Timings) -> Instruments:
     nvidia = nvidia_use()
     return Instruments(
         traffic=traffic,
-        cold_starts=ColdStarts(start.state.cold_starts, metrics, start.faults),
+        cold_starts=ColdStarts(start.state.cold_starts, start.faults),
         gpus=Gpus(None if nvidia is None else nvidia.read),
         cpus=Cpus(cpu_seconds),
-        round_took=prometheus.round_histogram(metrics).observe,
-        sample_age=prometheus.age_histogram(metrics).observe,
+        round_took=timings.rounds.record_s,
+        sample_age=timings.ages.record_s,
     )
 
 
 def _reloading(start: Start, backend: LocalBackend, tenancy: Tenancy, loop: ControlLoop) -> Reloading:
     def set_accelerators(found: Inventory) -> None:
         backend.set_accelerators(found.accelerators, found.host_cores)
+        loop.profiles.accelerators_changed()
         loop.round.soon()
 
     def set_tenants(tenants: tuple[Tenant, ...]) -> tuple[str, ...]:
@@ -271,8 +286,12 @@ def _reloading(start: Start, backend: LocalBackend, tenancy: Tenancy, loop: Cont
 async def _renew(
     start: Start, gateways: Supervisor, reloading: Reloading
 ) -> tuple[tuple[ReplacedView, ...], tuple[str, ...]]:
+    await reloading.reload()  # what it puts into force needs no other process
     read = await asyncio.to_thread(start.reread)
-    check(read.gateway, start.clock.now())
+    try:
+        check(read.gateway, start.clock.now())
+    except InvalidInputError as error:
+        raise joined((error,), read) from error
     reloading.settings, needs_up = renewed(reloading.settings, read)
     return await gateways.restart(_gateway_settings(reloading.settings, start.workers)), needs_up
 
@@ -290,6 +309,7 @@ async def _backend(
         host=_host(start),
         accelerators=found.accelerators,
         host_cores=found.host_cores,
+        strategy=strategy(start.settings.accelerators.placement),
         clock=start.clock,
         rng=rng,
         warn=_log.warning,
@@ -306,8 +326,9 @@ def _host(start: Start) -> Host:
         epoch=start.epoch,
         inherited=start.environ,
         copies=str(start.state.copies),
-        # Without the idle timeout: gateway and replica agree on that for the connections between them.
-        limits={name: value for name, value in asdict(start.settings.limits).items() if name != "idle_timeout_s"},
+        hidden=(str(start.state.root), str(start.state.run)) if start.settings.servers.confine else (),
+        fork_servers=start.settings.servers.fork,
+        limits={name: value for name, value in _limits(start.settings).items() if name not in _AT_THE_DOOR},
     )
 
 
@@ -317,11 +338,34 @@ def _worker_environment(start: Start) -> dict[str, str]:
     return inherited(start.environ) | own | ({} if root is None else {"PYTHONPATH": root})
 
 
+_AT_THE_DOOR: Final = frozenset(
+    {"idle_timeout_s", "connections", "connections_per_client", "body_min_rate", "waiting_body_bytes"}
+)
+"""Limits that queue_proxies do not have: gateway and replica agree on the idle timeout of the connections between
+them, and the gateway holds its clients to a rate."""
+
+
+def _limits(settings: Settings) -> dict[str, Any]:
+    """Returns the limits that are set to a value, by their names in ``tidegate.aio.proxy.limits``."""
+    return {name: value for name, value in asdict(settings.limits).items() if value is not None}
+
+
+def _jobs(settings: JobSettings) -> dict[str, Any]:
+    """Returns the bounds of jobs, as the gateway's ``JobBounds`` names them."""
+    return {
+        "jobs": settings.limit,
+        "total_bytes": settings.bytes,
+        "body_bytes": settings.body_bytes,
+        "keep_s": settings.keep_s,
+    }
+
+
 def _gateway_settings(settings: Settings, workers: int) -> GatewaySettings:
-    limits: dict[str, Any] = asdict(settings.limits)
+    limits = _limits(settings)
     limits["trusted_proxies"] = list(settings.gateway.trusted_proxies)
     return GatewaySettings(
         listen=str(settings.gateway.listen),
+        listen_origin=settings.origin("gateway.listen"),
         workers=workers,
         domain=settings.gateway.domain,
         limits=limits,
@@ -329,6 +373,8 @@ def _gateway_settings(settings: Settings, workers: int) -> GatewaySettings:
         tls_key=settings.gateway.tls_key,
         log_format=settings.log.format.value,
         access_sampling=settings.log.access_sampling,
+        cors=asdict(settings.cors) if settings.cors.origins else None,
+        jobs=_jobs(settings.jobs) if settings.jobs.limit else None,
     )
 
 

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import resource
 import signal
 import socket
 import sys
@@ -24,6 +25,7 @@ from tidegate.aio.loop.run import loop_factory, quiet_collector
 from tidegate.aio.loop.sockets import address_of, listen
 from tidegate.aio.loop.tasks import TaskOwner
 from tidegate.clock import LiveClock, wall
+from tidegate.control.metrics.discovery import write_targets
 from tidegate.control.state.directory import DirectoryLock, Holder, StateDirectory
 from tidegate.control.state.notices import Faults
 from tidegate.deploy.local.recovery import end_all
@@ -184,6 +186,7 @@ class ControlProcess:
                 certificate=deployment.certificate,
             )
         )
+        write_targets(self._state.targets, api, self._state.root.name, self._faults)
         ready(Addresses(gateway=gateway, api=api, state=self._state.root))
 
     def _report(self, name: str, error: BaseException) -> None:
@@ -233,7 +236,8 @@ async def _api_socket(settings: Settings) -> AsyncGenerator[socket.socket, None]
         sock = listen(address)
     except OSError as error:
         raise ListenError(
-            f"cannot listen on {address} for the API: {error.strerror}; choose another with --control-listen"
+            f"cannot listen on {address} for the API (control.listen, from {settings.origin('control.listen')}): "
+            f"{error.strerror}; choose another with `tidegate up --control-listen HOST:PORT`"
         ) from error
     with sock:
         yield sock
@@ -242,13 +246,19 @@ async def _api_socket(settings: Settings) -> AsyncGenerator[socket.socket, None]
 def _uvicorn(app: Any) -> "uvicorn.Server":
     import uvicorn
 
+    from tidegate.control.api.connections import BACKLOG, Places, connection_limit, protocol
+
     class Server(uvicorn.Server):
         @contextlib.contextmanager
         def capture_signals(self) -> Generator[None, None, None]:
             yield  # the control process has its own handlers
 
+    places = Places(connection_limit(resource.getrlimit(resource.RLIMIT_NOFILE)[0]))
     config = uvicorn.Config(
         app,
+        http=protocol(places),
+        ws="none",  # else it imports a library for them
+        backlog=BACKLOG,
         log_config=None,
         access_log=False,
         lifespan="off",

@@ -1,20 +1,22 @@
-"""A small Python client of a running deployment.
+"""The Python client of a running deployment (docs/use/sdk.md)::
 
-::
+    from tidegate import Tidegate
 
-    from tidegate.control.sdk import Tidegate
+    with Tidegate() as tidegate:
+        tidegate.deploy_file("handler.py:Model", latency="200ms", max_scale=2, wait=True)
+        print(tidegate.invoke("handler", {"inputs": [...]}))
+        print(tidegate.explain("handler").summary[0])
 
-    with Tidegate.local() as tidegate:
-        tidegate.deploy_file("examples/echo/function.yaml", wait=True)
-        print(tidegate.invoke("echo", {"inputs": [...]}))
-        print(tidegate.explain("echo").text)
+``AsyncTidegate`` (``async_sdk.py``) is its twin for asyncio.
 """
 
 import json
+import os
 import ssl
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
@@ -22,20 +24,33 @@ from urllib.parse import urlencode
 
 import httpx
 
-from tidegate.control.state.directory import Holder, StateDirectory, default_directory
+from tidegate.control.sources import Option, faults_by_argument, flags_of, read_source, renamed
+from tidegate.control.state.directory import Holder, StateDirectory
+from tidegate.control.state.finding import find_directory
 from tidegate.control.views.deployment import DeploymentView, ReloadView, RestartView, TenantView
 from tidegate.control.views.errors import ErrorDetail, ErrorView
 from tidegate.control.views.functions import (
     ColdStartView,
     DeployView,
     ExplainView,
+    ForgottenView,
     FunctionState,
     FunctionView,
+    ManifestView,
+    ResizeView,
     RolloutView,
     SeriesView,
     SplitView,
 )
-from tidegate.control.views.requests import DeployRequest, RollbackRequest, RolloutAction, RolloutRequest, SplitRequest
+from tidegate.control.views.jobs import JobView
+from tidegate.control.views.requests import (
+    DeployRequest,
+    ResizeRequest,
+    RollbackRequest,
+    RolloutAction,
+    RolloutRequest,
+    SplitRequest,
+)
 from tidegate.control.workers.certificates import client_context
 from tidegate.errors import TidegateError
 from tidegate.records.codec import CodecError, Lines, decode, encode
@@ -50,6 +65,10 @@ RESTART_S = 600.0
 """Time limit of a restart: workers are replaced one after the other, each in about half a second; there may be
 hundreds."""
 LOOK_AGAIN_S = 0.05
+JOB_LOOK_S = (0.2, 10.0)
+"""Shortest and longest interval at which the end of a job is looked for."""
+ASYNC = {"prefer": "respond-async"}
+"""Makes a request a job (RFC 7240)."""
 
 
 class ApiError(TidegateError):
@@ -79,28 +98,48 @@ class InvokeError(TidegateError):
 
 
 class Tidegate:
-    """A client of one deployment. ``url``: of the control API; ``gateway``: base URL of the gateway, requested when
-    needed.
+    """A client of one deployment.
+
+    Without arguments it is the deployment that the command line finds too: by ``$TIDEGATE_STATE``, the
+    ``tidegate.toml`` of the current folder, or the user's default. ``state`` names another state directory; ``url`` and
+    ``token`` reach a control API without one. ``gateway`` is the base URL of the gateway, requested when needed.
 
     Of a gateway with TLS exactly its own certificate is trusted, or, with ``authorities`` (a PEM file), each
-    certificate that they sign.
+    certificate that they sign. Raises NotRunningError if no control process runs there. Methods may be called by
+    several threads.
     """
 
     def __init__(
         self,
-        url: str,
-        token: str,
+        url: str | None = None,
+        token: str | None = None,
         *,
+        state: Path | str | None = None,
         gateway: str | None = None,
         certificate: str | None = None,
         authorities: str | None = None,
+        patience_s: float = PATIENCE_S,
+        awaited_s: float = 0.0,
     ) -> None:
+        """``awaited_s``: time to wait for a control process that is yet to come; ``patience_s``: for one that runs and
+        does not answer yet."""
+        if (url is None) != (token is None) or (url is not None and state is not None):
+            raise TypeError("Tidegate takes url and token together, or state, or none of them")
+        if url is None or token is None:
+            directory = StateDirectory(find_directory(os.environ, Path.cwd(), given=state))
+            holder, token = _awaited(directory, patience_s, awaited_s)
+            assert holder.api is not None
+            url, gateway, certificate = holder.api, gateway or holder.gateway, certificate or holder.certificate
         self.url = url
         self._gateway = gateway
         self._certificate = certificate
         self._authorities = authorities
         self._client = httpx.Client(
-            base_url=url, headers={"authorization": f"Bearer {token}"}, timeout=CALL_S, trust_env=False
+            base_url=url,
+            headers={"authorization": f"Bearer {token}"},
+            timeout=CALL_S,
+            trust_env=False,
+            verify=_trust_of_api(url),
         )
 
     @classmethod
@@ -108,19 +147,12 @@ class Tidegate:
         cls,
         directory: Path | str | None = None,
         *,
-        environ: Mapping[str, str] | None = None,
         patience_s: float = PATIENCE_S,
         awaited_s: float = 0.0,
         authorities: str | None = None,
     ) -> "Tidegate":
-        """Returns a client of the deployment whose state is in ``directory`` (default: the user's). Raises
-        NotRunningError: after ``awaited_s`` if no control process runs, after ``patience_s`` if one is still
-        starting."""
-        root = Path(directory) if directory is not None else default_directory(environ or {})
-        state = StateDirectory(root)
-        holder, token = _awaited(state, patience_s, awaited_s)
-        assert holder.api is not None
-        return cls(holder.api, token, gateway=holder.gateway, certificate=holder.certificate, authorities=authorities)
+        """Returns a client of the deployment whose state is in ``directory``: ``Tidegate(state=directory)``."""
+        return cls(state=directory, patience_s=patience_s, awaited_s=awaited_s, authorities=authorities)
 
     @property
     def gateway(self) -> str:
@@ -137,12 +169,15 @@ class Tidegate:
         return client_context(certificate, self._authorities, make) if is_https else make(ssl.PROTOCOL_TLS_CLIENT)
 
     def status(self) -> DeploymentView:
+        """Returns the whole deployment: workers, accelerators, functions, faults."""
         return self._read("GET", "/api/v1/status", DeploymentView)
 
     def list(self) -> tuple[FunctionView, ...]:
+        """Returns every deployed function, by name."""
         return self._read("GET", "/api/v1/functions", tuple[FunctionView, ...])
 
     def function(self, name: str) -> FunctionView:
+        """Returns one function: state, traffic, revisions, replicas. Raises ApiError if it is not deployed."""
         return self._read("GET", f"/api/v1/functions/{name}", FunctionView)
 
     def watch(self, name: str) -> Iterator[FunctionView]:
@@ -150,6 +185,7 @@ class Tidegate:
         return self._stream(f"/api/v1/functions/{name}/watch", {}, FunctionView)
 
     def watch_all(self) -> Iterator[DeploymentView]:
+        """Yields the whole deployment now and after every change."""
         return self._stream("/api/v1/watch", {}, DeploymentView)
 
     def deploy(
@@ -160,14 +196,22 @@ class Tidegate:
         source: str = "manifest",
         annotations: Mapping[str, str] | None = None,
         wait: bool = False,
+        origin: Path | str | None = None,
+        replace: bool = False,
     ) -> DeployView:
         """Deploys a manifest's functions. ``base``: folder of its relative paths; ``annotations`` take precedence over
-        the text.
+        the text. ``origin``: the file that it stands for; a function that was deployed from another one is an ApiError
+        with the code ``other_source``, unless ``replace``.
 
         ``wait``: returns when each is ready; raises StartFailedError if one cannot start.
         """
         request = DeployRequest(
-            manifest=manifest, base=str(Path(base).absolute()), source=source, flags=dict(annotations or {})
+            manifest=manifest,
+            base=str(Path(base).absolute()),
+            source=source,
+            flags=dict(annotations or {}),
+            origin=None if origin is None else str(Path(origin).resolve()),
+            replace=replace,
         )
         deployed = self._read("POST", "/api/v1/functions", DeployView, encode(request))
         if wait:
@@ -176,34 +220,48 @@ class Tidegate:
         return deployed
 
     def deploy_file(
-        self, path: Path | str, *, annotations: Mapping[str, str] | None = None, wait: bool = False
+        self,
+        file: Path | str,
+        *,
+        name: str | None = None,
+        annotations: Mapping[str, Option] | None = None,
+        wait: bool = False,
+        replace: bool = False,
+        **options: Option,
     ) -> DeployView:
-        """Deploys a manifest in a file."""
-        file = Path(path)
-        return self.deploy(
-            file.read_text(encoding="utf-8"),
-            base=file.absolute().parent,
-            source=str(path),
-            annotations=annotations,
-            wait=wait,
-        )
+        """Deploys a manifest, a model, or a Python class as ``file.py:Class`` (``file.py`` with only one).
 
-    def wait_ready(self, name: str, revision: str) -> FunctionView:
-        """Waits until ``revision`` serves and has been ready, or is ready for its part of a rollout. Raises
-        StartFailedError if its start failed or it finds no room."""
+        ``options`` are annotations with underscores: ``latency="200ms"``, ``max_scale=2``, ``slo="p99=200ms"``,
+        ``scale_to_zero_after=timedelta(seconds=30)``. ``annotations`` are the same by their own keys, also
+        ``policy.NAME``. ``name`` names the function of a model file or class. ``wait``: returns when it is ready;
+        raises StartFailedError if it cannot start. ``replace`` as for :meth:`deploy`. Raises InvalidInputError or
+        ApiError with every fault.
+        """
+        flags, labels = flags_of(annotations or {}, options)
+        with faults_by_argument(labels):
+            text, base, source = read_source(str(file), name, flags)
+        try:
+            return self.deploy(
+                text,
+                base=base,
+                source=source,
+                annotations=flags,
+                wait=wait,
+                origin=source,
+                replace=replace,
+            )
+        except ApiError as error:
+            raise ApiError(error.status, _by_argument(error.detail, labels)) from error.__cause__
+
+    def wait_ready(
+        self, name: str, revision: str, *, on_view: Callable[[FunctionView], None] = lambda view: None
+    ) -> FunctionView:
+        """Waits until ``revision`` serves and has been ready, or is ready for its part of a rollout. ``on_view`` is
+        called with every change meanwhile. Raises StartFailedError if its start failed or it finds no room."""
         for view in self.watch(name):
-            found = next((each for each in view.revisions if each.id == revision), None)
-            if found is None:
-                raise StartFailedError(f"{revision} was replaced or deleted meanwhile")
-            if found.failure is not None and found.ready == 0:
-                raise StartFailedError(f"{revision}: {found.failure.reason}")
-            if found.stuck is not None:
-                raise StartFailedError(f"{revision}: {found.stuck}")
-            sleeping = view.state is FunctionState.ASLEEP and not found.starting and not found.unplaced
-            if view.revision == revision and (found.ready or sleeping):
+            on_view(view)
+            if serves(view, revision):
                 return view
-            if found.ready and (view.is_pinned or view.rollout is not None):
-                return view  # it serves its part
         raise NotRunningError("the control process ended meanwhile")
 
     def traffic(self, name: str) -> SplitView:
@@ -239,13 +297,40 @@ class Tidegate:
         request = RolloutRequest(action=action, to=to, plan=dict(plan or {}))
         return self._read("POST", f"/api/v1/functions/{name}/rollout", RolloutView, encode(request))
 
+    def resize(
+        self,
+        name: str,
+        *,
+        cores: int | None = None,
+        max_batch: int | None = None,
+        batch_delay: str | None = None,
+        reset: bool = False,
+    ) -> ResizeView:
+        """Changes cores, the largest batch and the batch delay (``"5ms"``) of the ready replicas while they serve,
+        until the next deploy; ``reset``: back to what the function says. Raises ApiError with every fault, or with the
+        reason if no replica can follow."""
+        request = ResizeRequest(cores=cores, max_batch=max_batch, batch_delay=batch_delay, reset=reset)
+        return self._read("POST", f"/api/v1/functions/{name}/resize", ResizeView, encode(request))
+
     def delete(self, name: str) -> None:
+        """Takes a function out of service; its replicas finish their work and stop."""
         self._call("DELETE", f"/api/v1/functions/{name}")
 
+    def forget(self, name: str) -> ForgottenView:
+        """Deletes what the function's policy has learnt of its load, and returns it in words; the function stays."""
+        return self._read("DELETE", f"/api/v1/functions/{name}/learnt", ForgottenView)
+
     def explain(self, name: str, *, last: int = 5) -> ExplainView:
+        """Returns why the function has its number of replicas: plain sentences, and the ``last`` decisions."""
         return self._read("GET", f"/api/v1/functions/{name}/explain?last={last}", ExplainView)
 
+    def manifest(self, name: str, *, revision: str | None = None) -> ManifestView:
+        """Returns the revision that was deployed last, or that one, as a manifest that deploys it again."""
+        query = "" if revision is None else "?" + urlencode({"revision": revision})
+        return self._read("GET", f"/api/v1/functions/{name}/manifest{query}", ManifestView)
+
     def decisions(self, name: str, *, last: int = 100) -> tuple[Decision, ...]:
+        """Returns the last decisions, newest last."""
         return self._read("GET", f"/api/v1/functions/{name}/decisions?last={last}", tuple[Decision, ...])
 
     def recording(self, name: str, *, revision: str | None = None) -> Iterator[bytes]:
@@ -253,12 +338,12 @@ class Tidegate:
         ``tidegate replay``."""
         query = {} if revision is None else {"revision": revision}
         with (
-            _translated(self.url),
+            translated(self.url),
             self._client.stream("GET", f"/api/v1/functions/{name}/recording", params=query) as response,
         ):
             if not response.is_success:
                 response.read()
-                raise ApiError(response.status_code, _detail(response))
+                raise ApiError(response.status_code, detail_of(response))
             yield from response.iter_bytes()
 
     def series(
@@ -277,6 +362,7 @@ class Tidegate:
         return self._read("GET", f"/api/v1/functions/{name}/series?{query}", SeriesView)
 
     def cold_starts(self, name: str) -> tuple[ColdStartView, ...]:
+        """Returns the last starts of its replicas by phase, newest last."""
         return self._read("GET", f"/api/v1/functions/{name}/cold-starts", tuple[ColdStartView, ...])
 
     def logs(
@@ -289,6 +375,7 @@ class Tidegate:
         return self._stream(f"/api/v1/functions/{name}/logs", query, dict[str, str])
 
     def metrics(self) -> str:
+        """Returns the metrics of the deployment in Prometheus' text format."""
         return self._call("GET", "/metrics").decode()
 
     def restart(self) -> RestartView:
@@ -321,20 +408,52 @@ class Tidegate:
         ``data``: bytes as they are, anything else as JSON. ``path``: on the model server; default: the V2 inference
         route of the function's first model.
         """
-        body = data if isinstance(data, bytes) else json.dumps(data).encode()
         target = path if path is not None else f"/v2/models/{self.function(name).models[0]}/infer"
-        sent = {"content-type": "application/json"} | dict(headers or {})
-        with _translated(self.gateway), self._to_front_door(timeout_s) as client:
+        body, sent = body_of(data), {"content-type": "application/json"} | dict(headers or {})
+        with translated(self.gateway), self._to_front_door(timeout_s) as client:
             response = client.post(f"{self.gateway}/functions/{name}{target}", content=body, headers=sent)
-        if not response.is_success:
-            raise InvokeError(response.status_code, response.content)
-        is_json = response.headers.get("content-type", "").startswith("application/json")
-        return response.json() if is_json else response.content
+        return answer_of(response)
+
+    def submit(
+        self, name: str, data: Any, *, path: str | None = None, headers: Mapping[str, str] | None = None
+    ) -> JobView:
+        """Sends one request that need not be waited for, and returns its job. Arguments as of ``invoke``. Raises
+        InvokeError if it is refused, or if the deployment has no jobs."""
+        target = path if path is not None else f"/v2/models/{self.function(name).models[0]}/infer"
+        sent = {"content-type": "application/json"} | dict(headers or {}) | ASYNC
+        with translated(self.gateway), self._to_front_door(CALL_S) as client:
+            return job_of(client.post(f"{self.gateway}/functions/{name}{target}", content=body_of(data), headers=sent))
+
+    def job(self, job_id: str, *, headers: Mapping[str, str] | None = None) -> JobView:
+        """Returns a job. Raises InvokeError (404) if there is none, or the key in ``headers`` is not its tenant's."""
+        return job_of(self._of_job("GET", job_id, headers))
+
+    def result(self, job_id: str, *, headers: Mapping[str, str] | None = None, timeout_s: float = 310.0) -> Any:
+        """Waits until a job is over and returns its answer as ``invoke`` does. Raises InvokeError, also (202) if it is
+        not over in time."""
+        begun = time.monotonic()
+        while not (view := self.job(job_id, headers=headers)).is_over:
+            time.sleep(job_pause_s(view, time.monotonic() - begun, timeout_s))
+        return answer_of(self._of_job("GET", f"{job_id}/result", headers))
+
+    def delete_job(self, job_id: str, *, headers: Mapping[str, str] | None = None) -> None:
+        """Deletes a job and its answer; work under way is cancelled. Raises InvokeError."""
+        answer_of(self._of_job("DELETE", job_id, headers))
+
+    def _of_job(self, method: str, path: str, headers: Mapping[str, str] | None) -> httpx.Response:
+        with translated(self.gateway), self._to_front_door(CALL_S) as client:
+            return client.request(method, f"{self.gateway}/jobs/{path}", headers=dict(headers or {}))
+
+    def for_streams(self) -> httpx.AsyncClient:
+        """Returns an asynchronous client of the control API, for ``AsyncTidegate``."""
+        headers = {"authorization": self._client.headers["authorization"]}
+        return httpx.AsyncClient(base_url=self.url, headers=headers, trust_env=False, verify=_trust_of_api(self.url))
 
     def _to_front_door(self, timeout_s: float) -> httpx.Client:
         return httpx.Client(timeout=timeout_s, trust_env=False, verify=self.trust())
 
     def close(self) -> None:
+        """Closes the connections; the deployment goes on."""
         self._client.close()
 
     def __enter__(self) -> "Tidegate":
@@ -348,21 +467,21 @@ class Tidegate:
 
     def _call(self, method: str, path: str, body: bytes | None = None, timeout_s: float = CALL_S) -> bytes:
         headers = {"content-type": "application/json"} if body is not None else {}
-        with _translated(self.url):
+        with translated(self.url):
             response = self._client.request(method, path, content=body, headers=headers, timeout=timeout_s)
         if not response.is_success:
-            raise ApiError(response.status_code, _detail(response))
+            raise ApiError(response.status_code, detail_of(response))
         return response.content
 
     def _stream(self, path: str, query: Mapping[str, str], kind: type[T]) -> Iterator[T]:
         limit = httpx.Timeout(CALL_S, read=None)
         with (
-            _translated(self.url),
+            translated(self.url),
             self._client.stream("GET", path, params=dict(query), timeout=limit) as response,
         ):
             if not response.is_success:
                 response.read()
-                raise ApiError(response.status_code, _detail(response))
+                raise ApiError(response.status_code, detail_of(response))
             lines = Lines()
             for piece in response.iter_bytes():
                 for line in lines.push(piece):
@@ -370,6 +489,71 @@ class Tidegate:
 
     def __repr__(self) -> str:
         return f"<Tidegate {self.url}>"
+
+
+def _trust_of_api(url: str) -> ssl.SSLContext | bool:
+    """Returns the machine's certificates for HTTPS alone: reading them takes 25 ms, and the control API has no TLS."""
+    return url.startswith("https:") or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+
+
+def serves(view: FunctionView, revision: str) -> bool:
+    """Returns whether ``revision`` serves and has been ready, or is ready for its part of a rollout. Raises
+    StartFailedError if its start failed or it finds no room."""
+    found = next((each for each in view.revisions if each.id == revision), None)
+    if found is None:
+        raise StartFailedError(f"{revision} was replaced or deleted meanwhile")
+    if found.failure is not None and found.ready == 0:
+        raise StartFailedError(f"{revision}: {found.failure.reason}")
+    if found.stuck is not None:
+        raise StartFailedError(f"{revision}: {found.stuck}")
+    sleeping = view.state is FunctionState.ASLEEP and not found.starting and not found.unplaced
+    if view.revision == revision and (found.ready or sleeping):
+        return True
+    return bool(found.ready and (view.is_pinned or view.rollout is not None))  # it serves its part
+
+
+def body_of(data: Any) -> bytes:
+    """Returns bytes as they are, anything else as JSON; arrays and numbers of numpy become lists and numbers."""
+    return data if isinstance(data, bytes) else json.dumps(data, default=_plain).encode()
+
+
+def _plain(value: Any) -> Any:
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    raise TypeError(f"invoke: {type(value).__name__} cannot be sent as JSON; send bytes, or lists, numbers and texts")
+
+
+def answer_of(response: httpx.Response) -> Any:
+    """Returns the answer of a function: parsed if it is JSON, else bytes. Raises InvokeError."""
+    if not response.is_success:
+        raise InvokeError(response.status_code, response.content)
+    is_json = response.headers.get("content-type", "").startswith("application/json")
+    return response.json() if is_json else response.content
+
+
+def job_of(response: httpx.Response) -> JobView:
+    """Returns the job of a document. Raises InvokeError for any other answer."""
+    if response.is_success and "location" not in response.headers and response.request.method == "POST":
+        raise InvokeError(response.status_code, b"the gateway answered at once: it has no jobs (`jobs.limit`)")
+    if not response.is_success:
+        raise InvokeError(response.status_code, response.content)
+    return decode(response.content, JobView)
+
+
+def job_pause_s(view: JobView, waited_s: float, timeout_s: float) -> float:
+    """Returns the seconds after which a job that is not over is looked at again: a tenth of the time so far. Raises
+    InvokeError (202) once ``timeout_s`` has passed."""
+    if waited_s >= timeout_s:
+        raise InvokeError(202, f"job {view.id} is {view.state} after {timeout_s:g} s".encode())
+    return min(JOB_LOOK_S[1], max(JOB_LOOK_S[0], waited_s / 10), timeout_s - waited_s)
+
+
+def _by_argument(detail: ErrorDetail, labels: Mapping[str, str]) -> ErrorDetail:
+    faults = tuple(
+        replace(each, where=renamed(each.where, labels), allowed=renamed(each.allowed, labels))
+        for each in detail.faults
+    )
+    return replace(detail, message=renamed(detail.message, labels), faults=faults)
 
 
 def _awaited(state: StateDirectory, patience_s: float, awaited_s: float) -> tuple[Holder, str]:
@@ -388,14 +572,14 @@ def _awaited(state: StateDirectory, patience_s: float, awaited_s: float) -> tupl
 
 
 @contextmanager
-def _translated(url: str) -> Iterator[None]:
+def translated(url: str) -> Iterator[None]:
     try:
         yield
     except httpx.HTTPError as error:
         raise NotRunningError(f"{url} does not answer: {str(error) or type(error).__name__}") from error
 
 
-def _detail(response: httpx.Response) -> ErrorDetail:
+def detail_of(response: httpx.Response) -> ErrorDetail:
     try:
         return decode(response.content, ErrorView).error
     except CodecError:

@@ -16,8 +16,8 @@ from typing import Protocol
 
 from tidegate.deploy.placement.ledger import WHOLE, Accelerator, Room
 from tidegate.errors import TidegateError
-from tidegate.function import Revision
-from tidegate.records.replica_state import ColdStartPhases, ReplicaState
+from tidegate.function import Batching, Revision
+from tidegate.records.replica_state import ColdStartPhases, FailureCause, ReplicaState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +43,8 @@ class ReplicaStatus:
     phases: ColdStartPhases = field(default_factory=ColdStartPhases)
     reason: str | None = None
     """Reason of this state, for people: how it failed, with the last lines of the server's own output."""
+    cause: FailureCause | None = None
+    """The kind of its failure. None if it has not failed."""
     pids: tuple[int, ...] = ()
     """Processes of the replica: queue_proxy, then model server. Empty if there are none."""
     cores: tuple[int, ...] = ()
@@ -54,6 +56,10 @@ class ReplicaStatus:
     threads: int | None = None
     """Threads that the model server was configured with, or cores that it was resized to. None if the server
     chooses."""
+    borrowed: int = 0
+    """Cores beyond its own that it has for a while."""
+    batching: Batching | None = None
+    """Batches that its model server was last ordered to form. None if it forms those of its function."""
     emulated: bool = False
     adopted: bool = False
     """True if an earlier control process started it."""
@@ -62,6 +68,11 @@ class ReplicaStatus:
     def is_wanted(self) -> bool:
         """True if it serves or will: starting or ready."""
         return self.state in (ReplicaState.STARTING, ReplicaState.READY)
+
+    @property
+    def is_lost(self) -> bool:
+        """True if it broke after it had been ready, and nothing has taken its place yet."""
+        return self.state is ReplicaState.FAILED and self.ready_at is not None
 
     @property
     def is_leaving(self) -> bool:
@@ -143,7 +154,19 @@ class Backend(Protocol):
 
     async def resize(self, replica_id: str, *, threads: int | None = None, share: int | None = None) -> ReplicaStatus:
         """Gives the model server ``threads`` cores of its unit, or another share of its device, without a restart.
+
+        More than its unit has are borrowed: cores of the machine that no replica holds, in multiples of the unit's, for
+        a model server that can use them. It works with as many times its limit. They are taken back as soon as another
+        revision's replica gets one of them, or one of its own is ready there.
+
         Raises ResizeRefusedError if that is impossible here, and UnknownReplicaError."""
+        ...
+
+    async def configure(self, replica_id: str, batching: Batching) -> ReplicaStatus:
+        """Lets a ready model server form other batches from now on, without a restart; what runs is not touched.
+
+        Raises ResizeRefusedError if it cannot: it is no shipped server, is not ready, or takes no such batches; and
+        UnknownReplicaError."""
         ...
 
     def watch(self, listener: Listener) -> Callable[[], None]:

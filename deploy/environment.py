@@ -16,8 +16,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from tidegate.deploy.placement.ledger import WHOLE, Accelerator, AcceleratorKind, Assignment, Profile
-from tidegate.function import Batching, Function, Protocol, Revision, ServerKind
+from tidegate.function import Batching, Cancel, Function, ModelFormat, Protocol, Revision, ServerKind
 from tidegate.records.replica_state import ColdStartPhases
+from tidegate.runtime import confine
 from tidegate.schema.units import plain
 
 INHERITED: Final = frozenset(
@@ -44,6 +45,9 @@ INHERITED: Final = frozenset(
 )
 """Variables of the control process that its children may see, besides ``LC_*``."""
 
+_BODY_BYTES: Final = 256 << 20
+"""The shipped runtime's own limit of a request body; another one is passed on."""
+
 THREAD_VARIABLES: Final = (
     "OMP_NUM_THREADS",
     "OPENBLAS_NUM_THREADS",
@@ -62,6 +66,36 @@ OUR_METRICS: Final = "/metrics"
 
 QUEUE_PROXY: Final = ("-P", "-m", "tidegate.queue_proxy.main")
 RUNTIME: Final = ("-P", "-m", "tidegate.runtime.main")
+ASGI: Final = ("-P", "-m", "tidegate.runtime.asgi.main")
+TRITON: Final = ("-P", "-m", "tidegate.runtime.triton.main")
+FORK_SERVER: Final = ("-P", "-m", "tidegate.runtime.fork.main")
+
+_NO_TELEMETRY: Final = {"ORT_DISABLE_TELEMETRY": "1"}
+"""ONNX Runtime 1.31 reports its use to its maker unless this is set, by a thread that it starts when it is imported."""
+
+
+PRELOADS: Final[Mapping[str, tuple[str, ...]]] = {
+    "queue_proxy": ("tidegate.queue_proxy.main", "uvloop"),
+    "runtime": ("tidegate.runtime.main",),
+    "emulated": ("tidegate.runtime.main", "tidegate.runtime.execute.emulated", "uvloop"),
+    "handler": ("tidegate.runtime.main", "tidegate.runtime.execute.handler", "uvloop"),
+    "arrays": ("tidegate.runtime.main", "tidegate.runtime.execute.handler", "uvloop", "numpy"),
+    "onnx": ("tidegate.runtime.main", "tidegate.runtime.formats.onnx", "uvloop", "numpy", "onnxruntime"),
+}
+"""Modules that a fork server imports, by its name. ``runtime`` has our own alone: packages of another interpreter are
+the function's, and are imported when the process is confined."""
+
+# fmt: off
+READ_AT_START: Final = (
+    "PYTHON", "LD_", "DYLD_", "LC_", "LANG", "TZ", "MALLOC_", "GLIBC_", "ORT_", "NPY_", "UV_",
+    "OMP_", "GOMP_", "KMP_", "OPENBLAS_", "MKL_", "BLIS_", "NUMEXPR_", "VECLIB_",
+)
+# fmt: on
+"""Beginnings of variables that interpreters and libraries read once. A function that sets one has its servers
+spawned."""
+
+_ROOM: Final = 1024
+"""Bytes of a variable that a fork server has for the environments of what comes from it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +115,10 @@ class Host:
     """Command of another queue_proxy (Knative's, in a benchmark). Empty for Tidegate's own."""
     copies: str = ""
     """Folder of the copies that functions name."""
+    hidden: tuple[str, ...] = ()
+    """Folders that model servers are kept from (``tidegate.runtime.confine``). Empty if they are not confined."""
+    fork_servers: bool = False
+    """Whether replicas may come from fork servers."""
     limits: Mapping[str, int | float] = field(default_factory=dict)
     """The gateways' limits of requests, by the names of ``tidegate.aio.proxy.limits.Limits``. A request that passes
     them must not fail at the replica."""
@@ -117,11 +155,57 @@ class Launch:
     cwd: str | None = None
     secrets: Mapping[str, str] = field(default_factory=dict)
     """File with the value, by variable name. It is read at the spawn and never kept. ``env`` wins."""
+    wrapper: tuple[str, ...] = ()
+    """Words that come before ``argv`` if its program exists. The error of a missing one is then the system's."""
+    preload: str | None = None
+    """Name in :data:`PRELOADS` of the fork server that it may come from. None if it is always spawned."""
 
 
 def is_shipped(function: Function, accelerator: Accelerator) -> bool:
-    """Returns True if the model server is Tidegate's own runtime: ONNX files, handlers, and everything emulated."""
-    return accelerator.is_emulated or function.server.kind in (ServerKind.MODEL, ServerKind.HANDLER)
+    """Returns True if the model server is Tidegate's own runtime: models (but for Triton's), handlers, and everything
+    emulated."""
+    if accelerator.is_emulated or function.server.kind is ServerKind.HANDLER:
+        return True
+    return function.server.kind is ServerKind.MODEL and not function.server.is_triton
+
+
+def is_ours(function: Function, accelerator: Accelerator) -> bool:
+    """Returns True if the process is Tidegate's own: the shipped runtime, or the one that serves an ASGI application.
+    It listens where it is made to."""
+    return is_shipped(function, accelerator) or function.server.kind is ServerKind.ASGI
+
+
+def server_argv(function: Function, python: str) -> tuple[str, ...]:
+    """Returns the words of a command, with placeholders for addresses; empty for Tidegate's own servers. ``python`` is
+    the interpreter that looks for Triton."""
+    server = function.server
+    if not server.is_triton:
+        return server.argv
+    protocol = "grpc" if function.protocol is Protocol.GRPC else "http"
+    metrics = ("{metrics_port}",) if function.metrics is not None else ()
+    return (python, *TRITON, server.target, protocol, "{port}", *metrics)
+
+
+def can_borrow(function: Function, accelerator: Accelerator) -> bool:
+    """Returns whether more cores than its own let the model server run more at a time: ONNX files on a CPU, whose
+    concurrency the function leaves open. A class's calls run one after the other, and a stated concurrency is kept."""
+    is_whole = accelerator.kind is AcceleratorKind.CPU and accelerator.quota >= WHOLE
+    return _is_onnx(function) and is_whole and function.concurrency is None
+
+
+def batching_refusal(function: Function, accelerator: Accelerator, batching: Batching) -> str | None:
+    """Returns why a running model server of the function cannot form such batches; None if it can."""
+    if not is_shipped(function, accelerator):
+        return f"its server is a {function.server.kind.value}, which takes no orders about batches"
+    most = function.batching.max_size
+    if not 1 <= batching.max_size <= most:
+        allowed = f"1 to {most} (batching.max)" if most > 1 else "1: batching.max of the function is 1"
+        return f"a batch of {batching.max_size}; allowed: {allowed}"
+    return None
+
+
+def _is_onnx(function: Function) -> bool:
+    return function.server.kind is ServerKind.MODEL and function.server.format is ModelFormat.ONNX
 
 
 def threads_of(function: Function, accelerator: Accelerator) -> int | None:
@@ -160,26 +244,111 @@ def server_launch(
     env["PYTHONUNBUFFERED"] = "1"
     if threads is not None:
         env.update(dict.fromkeys(THREAD_VARIABLES, str(threads)))
+    shipped = is_shipped(function, accelerator)
+    if shipped:
+        env |= _NO_TELEMETRY
     env.update(function.env)
     for name in function.secrets:
         env.pop(name, None)
-    shipped = is_shipped(function, accelerator)
     if shipped:
         env.update(_runtime_variables(function, accelerator, endpoints, batching, threads))
-        if function.server.copy is not None and not accelerator.is_emulated:
+        if function.server.copy is not None and (
+            not accelerator.is_emulated or function.server.kind is ServerKind.HANDLER
+        ):
             env["TIDEGATE_RUNTIME_COPY"] = f"{host.copies}/{function.server.copy}"
+        if function.server.modules is not None and not accelerator.is_emulated:
+            env["TIDEGATE_RUNTIME_MODULES"] = f"{host.copies}/{function.server.modules}"
     if endpoints.port is not None:
         env["PORT"] = str(endpoints.port)
     if endpoints.metrics_port is not None:
         env["METRICS_PORT"] = str(endpoints.metrics_port)
+    if shipped and assignment.cores:
+        env["TIDEGATE_RUNTIME_CORES"] = str(len(assignment.cores))
     env.update(_placement_variables(function, accelerator, assignment))
-    if shipped:
-        argv: tuple[str, ...] = (_interpreter(function, accelerator, host), *RUNTIME)
-        if host.source_root is not None:
-            env["PYTHONPATH"] = _joined_path(host.source_root, env.get("PYTHONPATH"))
+    if is_ours(function, accelerator):
+        if not shipped:
+            env["TIDEGATE_RUNTIME_ASGI"] = function.server.target
+            env["TIDEGATE_RUNTIME_LISTEN"] = endpoints.upstream
+            if function.server.copy is not None:
+                env["TIDEGATE_RUNTIME_COPY"] = f"{host.copies}/{function.server.copy}"
+            if function.server.modules is not None:
+                env["TIDEGATE_RUNTIME_MODULES"] = f"{host.copies}/{function.server.modules}"
+        argv: tuple[str, ...] = (interpreter_of(function, accelerator, host), *(RUNTIME if shipped else ASGI))
     else:
-        argv = tuple(_with_addresses(word, endpoints) for word in function.server.argv)
-    return Launch(argv=argv, env=env, cwd=function.workdir, secrets=dict(function.secrets))
+        argv = tuple(_with_addresses(word, endpoints) for word in server_argv(function, host.python))
+    if host.source_root is not None and (is_ours(function, accelerator) or function.server.is_triton):
+        env["PYTHONPATH"] = _joined_path(host.source_root, env.get("PYTHONPATH"))
+    wrapper: tuple[str, ...] = ()
+    if host.hidden:
+        wanted = json.dumps(
+            {
+                "hide": host.hidden,
+                "show": _shown(function, env, () if is_ours(function, accelerator) else argv, endpoints, host),
+            }
+        )
+        if is_ours(function, accelerator):
+            env[confine.VARIABLE] = wanted
+        else:
+            wrapper = (host.python, "-I", "-S", confine.__file__, wanted)
+    return Launch(
+        argv=argv,
+        env=env,
+        cwd=function.workdir,
+        secrets=dict(function.secrets),
+        wrapper=wrapper,
+        preload=preload_of(function, accelerator, host),
+    )
+
+
+def preload_of(function: Function, accelerator: Accelerator, host: Host) -> str | None:
+    """Returns the fork server that the model server may come from, by its name in :data:`PRELOADS`.
+
+    Returns None if it has to be spawned: fork servers are off, the server is not the shipped one, a variable of the
+    function would come too late, or the accelerator is a GPU (its libraries take seconds anyway).
+    """
+    variables = (*function.env, *function.secrets)
+    is_late = any(name.startswith(READ_AT_START) for name in variables)
+    if not host.fork_servers or not is_shipped(function, accelerator) or is_late:
+        return None
+    if accelerator.is_emulated:
+        return "emulated"
+    if accelerator.kind is not AcceleratorKind.CPU:
+        return None
+    if function.python not in (None, host.python):
+        return "runtime"
+    if function.server.kind is ServerKind.MODEL and function.server.format is ModelFormat.ONNX:
+        return "onnx"
+    # The threads of numpy are fixed when it is imported.
+    return "arrays" if threads_of(function, accelerator) == 1 else "handler"
+
+
+def fork_launch(preload: str, python: str, host: Host) -> Launch:
+    """Returns the launch of a fork server. The word ``{fd}`` stands for the number of its socket."""
+    env = inherited(host.inherited)
+    env["PYTHONUNBUFFERED"] = "1"
+    env.update(dict.fromkeys(THREAD_VARIABLES, "1"))  # It must not have threads.
+    env |= _NO_TELEMETRY
+    env["TIDEGATE_FORK_ROOM"] = "-" * _ROOM
+    if host.source_root is not None:
+        env["PYTHONPATH"] = host.source_root
+    return Launch(argv=(python, *FORK_SERVER, "{fd}", *PRELOADS[preload]), env=env)
+
+
+def _shown(
+    function: Function, env: Mapping[str, str], argv: tuple[str, ...], endpoints: Endpoints, host: Host
+) -> list[str]:
+    """Returns the paths that a confined server needs, as far as they lie in hidden folders: its socket's folder, its
+    copies, its working folder, and what its command, model and interpreter name."""
+    named = [env.get("TIDEGATE_RUNTIME_COPY"), env.get("TIDEGATE_RUNTIME_MODULES"), function.workdir, *argv]
+    if endpoints.socket is not None:
+        named.append(endpoints.socket.rpartition("/")[0])
+    if function.python is not None:  # environment/bin/python
+        named.append(function.python.rpartition("/")[0].rpartition("/")[0])
+    if function.server.kind in (ServerKind.HANDLER, ServerKind.ASGI):
+        named.append(function.server.target.rpartition("/")[0])
+    elif function.server.kind is ServerKind.MODEL:
+        named.append(function.server.target)
+    return [path for path in named if path is not None and any(path.startswith(f"{each}/") for each in host.hidden)]
 
 
 def proxy_launch(
@@ -218,11 +387,12 @@ def proxy_launch(
         "TIDEGATE_START_TIMEOUT_SECONDS": plain(function.readiness.start_timeout_s),
         "TIDEGATE_BATCH_HEADER": function.batch_rule.header,
         "TIDEGATE_BATCH_OVERHEAD_BYTES": plain(function.batch_rule.overhead_bytes),
-        "TIDEGATE_CANCEL": function.cancel.value,
+        "TIDEGATE_CANCEL": _cancel(function, accelerator),
         "TIDEGATE_MAX_BATCH": str(function.batch_rule.max_batch),
         "TIDEGATE_PHASES": phases_text(phases),
     }
     env |= _metrics_variables(function, accelerator, endpoints)
+    env |= _liveness_variables(function, accelerator)
     if host.limits:
         env["TIDEGATE_LIMITS"] = json.dumps(dict(host.limits))
     if endpoints.port is not None:
@@ -234,15 +404,37 @@ def proxy_launch(
         env["TIDEGATE_WARMUP_PATH"] = warmup_path(function)
     if function.protocol is Protocol.GRPC and not is_shipped(function, accelerator):
         env["TIDEGATE_PROTOCOL"] = "grpc"
-    return Launch(argv=host.queue_proxy or (host.python, *QUEUE_PROXY), env=env)
+    preload = "queue_proxy" if host.fork_servers and not host.queue_proxy else None
+    return Launch(argv=host.queue_proxy or (host.python, *QUEUE_PROXY), env=env, preload=preload)
+
+
+def _cancel(function: Function, accelerator: Accelerator) -> str:
+    """Returns how the queue_proxy learns the end of a call without a client: ``ask``, ``hold`` or ``close`` (not)."""
+    if function.cancel is not Cancel.AUTO:
+        return function.cancel.value
+    return "ask" if is_shipped(function, accelerator) else Cancel.CLOSE.value
+
+
+def _liveness_variables(function: Function, accelerator: Accelerator) -> dict[str, str]:
+    """Returns when the queue_proxy gives a ready model server up."""
+    env = {}
+    if function.unresponsive_after_s is not None:
+        env["TIDEGATE_UNRESPONSIVE_SECONDS"] = plain(function.unresponsive_after_s)
+    liveness = function.liveness
+    if liveness.path is not None and not accelerator.is_emulated:
+        env["TIDEGATE_LIVENESS_PATH"] = liveness.path
+        env["TIDEGATE_LIVENESS_PERIOD_SECONDS"] = plain(liveness.period_s)
+        env["TIDEGATE_LIVENESS_TIMEOUT_SECONDS"] = plain(liveness.timeout_s)
+        env["TIDEGATE_LIVENESS_FAILURES"] = str(liveness.failures)
+    return env
 
 
 def _metrics_variables(function: Function, accelerator: Accelerator, endpoints: Endpoints) -> dict[str, str]:
     """Returns where the queue_proxy reads the model server's own metrics. Empty if the function declares none."""
     if function.metrics is None:
         return {}
-    is_ours = is_shipped(function, accelerator)
-    env = {"TIDEGATE_METRICS_PATH": OUR_METRICS if is_ours else function.metrics.path}
+    shipped = is_shipped(function, accelerator)
+    env = {"TIDEGATE_METRICS_PATH": OUR_METRICS if shipped else function.metrics.path}
     env["TIDEGATE_MODELS"] = ",".join(function.models)
     if endpoints.metrics_port is not None:
         env["TIDEGATE_METRICS_ADDRESS"] = f"127.0.0.1:{endpoints.metrics_port}"
@@ -286,12 +478,17 @@ def _runtime_variables(
     }
     if threads is not None:
         env["TIDEGATE_RUNTIME_THREADS"] = str(threads)
+    if function.body_bytes != _BODY_BYTES:
+        env["TIDEGATE_RUNTIME_BODY_BYTES"] = str(function.body_bytes)
     if accelerator.profile is not None:
         env["TIDEGATE_RUNTIME_EMULATED"] = profile_text(accelerator.profile, accelerator.start_up_s)
     elif function.server.kind is ServerKind.MODEL:
         env["TIDEGATE_RUNTIME_MODEL"] = function.server.target
-    else:
+        env["TIDEGATE_RUNTIME_FORMAT"] = function.server.format.value
+    if function.server.kind is ServerKind.HANDLER:  # of an emulated server: its inputs and outputs
         env["TIDEGATE_RUNTIME_HANDLER"] = function.server.target
+    if function.args:
+        env["TIDEGATE_RUNTIME_ARGS"] = json.dumps(dict(function.args))
     if accelerator.kind is AcceleratorKind.NVIDIA:
         env["TIDEGATE_RUNTIME_PROVIDERS"] = "CUDAExecutionProvider,CPUExecutionProvider"
     return env
@@ -320,7 +517,8 @@ def _readiness_path(function: Function, accelerator: Accelerator) -> str:
     return path or ""
 
 
-def _interpreter(function: Function, accelerator: Accelerator, host: Host) -> str:
+def interpreter_of(function: Function, accelerator: Accelerator, host: Host) -> str:
+    """Returns the interpreter of the shipped model server."""
     return host.python if accelerator.is_emulated else function.python or host.python
 
 

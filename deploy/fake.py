@@ -21,7 +21,7 @@ from tidegate.deploy.backend import (
     UnknownReplicaError,
 )
 from tidegate.deploy.backoff import BackOff
-from tidegate.deploy.environment import threads_of
+from tidegate.deploy.environment import batching_refusal, threads_of
 from tidegate.deploy.placement.ledger import (
     WHOLE,
     Accelerator,
@@ -32,8 +32,9 @@ from tidegate.deploy.placement.ledger import (
     candidates,
     demand_of,
 )
-from tidegate.function import Function, Revision
-from tidegate.records.replica_state import ColdStartPhases, ReplicaState
+from tidegate.deploy.placement.strategies import BEST_FIT, StrategyRow
+from tidegate.function import Batching, Function, Revision
+from tidegate.records.replica_state import ColdStartPhases, FailureCause, ReplicaState
 
 UNSET_LIMIT = 4
 """Slots if the function says ``auto``."""
@@ -59,11 +60,12 @@ class FakeBackend:
         *,
         start_up_s: float = 1.0,
         host_cores: Sequence[int] = (),
+        strategy: StrategyRow = BEST_FIT,
     ) -> None:
         self.start_up_s = start_up_s
         """Time from creation to ready, in addition to the ``start_up_s`` of an emulated accelerator."""
         self._clock = clock
-        self._ledger = Ledger.of(accelerators, host_cores)
+        self._ledger = Ledger.of(accelerators, host_cores, strategy)
         self._back_off = BackOff(rng)
         self._replicas: dict[str, _FakeReplica] = {}
         self._listeners: list[Listener] = []
@@ -80,7 +82,7 @@ class FakeBackend:
 
     def crash(self, replica_id: str, reason: str = "the model server was killed by SIGKILL") -> None:
         """Makes a process of the replica die."""
-        self._fail(self._find(replica_id), reason, was_killed=True)
+        self._fail(self._find(replica_id), reason, FailureCause.KILLED)
 
     def begin_work(self, replica_id: str) -> None:
         """Puts a request on the replica, which delays its drain."""
@@ -176,7 +178,8 @@ class FakeBackend:
         kind = self._ledger.kind(fake.status.accelerator)
         if share is not None and share != fake.status.share:
             raise ResizeRefusedError(f"{replica_id}: a running process keeps its share of a device")
-        if threads is not None and threads != fake.status.threads:
+        is_same = threads == fake.status.threads and len(fake.status.cores) in (0, threads)
+        if threads is not None and not is_same:
             if kind.kind is not AcceleratorKind.CPU:
                 raise ResizeRefusedError(f"{replica_id} on {kind.name} has no cores to change")
             try:
@@ -184,6 +187,18 @@ class FakeBackend:
             except NoRoomError as error:
                 raise ResizeRefusedError(str(error)) from error
             self._set(fake, cores=assignment.cores, threads=threads)
+        return fake.status
+
+    async def configure(self, replica_id: str, batching: Batching) -> ReplicaStatus:
+        """See the protocol."""
+        fake = self._find(replica_id)
+        why = batching_refusal(fake.function, self._ledger.kind(fake.status.accelerator), batching)
+        if why is None and fake.status.state is not ReplicaState.READY:
+            why = f"it is {fake.status.state.value}"
+        if why is not None:
+            raise ResizeRefusedError(f"{replica_id}: {why}")
+        if batching != (fake.status.batching or fake.function.batching):
+            self._set(fake, batching=batching)
         return fake.status
 
     def watch(self, listener: Listener) -> Callable[[], None]:
@@ -205,9 +220,7 @@ class FakeBackend:
 
     def room(self, revision: Revision, share: int = WHOLE) -> Mapping[str, Room]:
         """See the protocol."""
-        function = revision.function
-        fitting = candidates(self.devices(), function)
-        return {each.name: self._ledger.room(each.name, demand_of(function, each, share)) for each in fitting}
+        return self._ledger.rooms(revision.function, share)
 
     def failure(self, revision_id: str) -> RevisionFailure | None:
         """See the protocol."""
@@ -241,14 +254,15 @@ class FakeBackend:
         phases = replace(fake.status.phases, load_s=now - fake.status.created_at, warm_s=0.0)
         self._set(fake, state=ReplicaState.READY, ready_at=now, limit=limit, phases=phases)
 
-    def _fail(self, fake: _FakeReplica, reason: str, *, was_killed: bool = False) -> None:
+    def _fail(self, fake: _FakeReplica, reason: str, cause: FailureCause = FailureCause.START) -> None:
         leaving = fake.status.is_leaving
         if not leaving:
             status, now = fake.status, self._clock.now()
+            was_killed = cause is FailureCause.KILLED
             self._back_off.failed(status.revision, reason, now, status.ready_at, was_killed=was_killed)
         fake.ready_due = fake.drain_until = None
         self._ledger.release(fake.status.id)
-        self._set(fake, state=ReplicaState.FAILED, reason=reason)
+        self._set(fake, state=ReplicaState.FAILED, reason=reason, cause=cause)
         if leaving:
             self._stop(fake)
 

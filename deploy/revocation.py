@@ -121,10 +121,12 @@ class Revocations:
 
     def without_barred(
         self, revision: str, replicas: Sequence[ReplicaStatus], room: Mapping[str, Room], now: float
-    ) -> dict[str, Room]:
+    ) -> Mapping[str, Room]:
         """Returns ``room`` without the free places of barred kinds, as long as another kind is open. ``replicas`` are
         those of the revision."""
-        kinds = self._kinds.get(revision, {})
+        kinds = self._kinds.get(revision)
+        if not kinds:
+            return room
         found = dict(room)
         for name, free in room.items():
             kind = kinds.get(name)

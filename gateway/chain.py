@@ -1,6 +1,6 @@
 """The path of one request through the gateway, top to bottom.
 
-    match -> access -> size -> quota -> room -> forward -> answer -> count
+    match -> access -> body -> size -> quota -> room -> forward -> answer -> count
 
 Each step is a method of :class:`Chain`, in this order. A step passes the request on to the next one or ends it with an
 error. Steps that must wait (for a body, the quota pool, a slot) get their continuation at the call:
@@ -8,7 +8,9 @@ error. Steps that must wait (for a body, the quota pool, a slot) get their conti
 - **match** (``start``) finds the function (``routing/match.py``), by the body or the first gRPC message if the head
   does not name it; health calls are answered here;
 - **access** (``_admit``) authenticates the caller (``access/control.py``);
-- **size** counts the inferences that the request carries;
+- **body** (``body_gate.py``) waits until enough of the body is there, outside of the waiting room;
+- **size** counts the inferences that the request carries. A request that prefers to be a job goes on without its
+  client from here (``jobs/jobs.py``);
 - **quota** reserves them from the tenant's quotas; a spent quota is a 429 (``AccessControl.reserve``);
 - **room** (``_enter_room``) counts the arrival and takes a slot, waits for one, or is refused (``activator/room.py``);
 - **forward** sends the request to the replica that it is bound to;
@@ -27,9 +29,12 @@ from typing import TYPE_CHECKING, Final
 from tidegate import headers
 from tidegate.activator.commands import Activate, Refuse
 from tidegate.activator.state.bind import Affinity, Bind
-from tidegate.errors import ErrorKind, Executed
+from tidegate.aio.proxy.exchange import KEPT_BYTES, Exchange
+from tidegate.errors import BATCH_TOO_LARGE, QUEUE_FULL, ErrorKind, Executed
 from tidegate.flow.fair_queue import TenantCharge
 from tidegate.gateway.access.control import Denial
+from tidegate.gateway.answers.health import is_for_callers
+from tidegate.gateway.body_gate import BodyGate
 from tidegate.gateway.counting.counters import RevisionCounters
 from tidegate.gateway.counting.outcomes import Ending
 from tidegate.gateway.counting.tenant_accounts import Account
@@ -37,7 +42,7 @@ from tidegate.gateway.counting.tokens import Tokens
 from tidegate.gateway.head_fields import is_request_id, state_with_new_id
 from tidegate.gateway.resilience.resilience import cancel
 from tidegate.gateway.routing.function import FunctionRouter
-from tidegate.gateway.routing.match import Matcher, stripped
+from tidegate.gateway.routing.match import Call, Matcher, stripped
 from tidegate.gateway.routing.openai_body import read_model
 from tidegate.gateway.routing.request_state import RequestState
 from tidegate.gateway.wiring import Parts
@@ -46,11 +51,8 @@ from tidegate.records.route_table import RouteTable
 from tidegate.wire.message_heads import AnyResponseHead
 
 if TYPE_CHECKING:
-    from tidegate.aio.proxy.exchange import Exchange
     from tidegate.wire.bodies.openai import CallRequest
 
-KEPT_BYTES: Final = 256 * 1024
-"""Bytes of a waiting request's body that stay in memory at most."""
 _EVENT_STREAM: Final = b"text/event-stream"
 _LONG_BYTES: Final = 64 * 1024
 """The end of a longer answer may pass here long after it has left the replica, because its client reads slowly."""
@@ -62,9 +64,9 @@ class Chain:
 
     __slots__ = (
         "_access_control", "_access_log", "_clock", "_cold_answers", "_cold_starts", "_errors", "_fields", "_grpc",
-        "_health", "_matcher", "_open_circuits", "_outliers", "_pool_of", "_recovery", "_report", "_reschedule",
-        "_resilience", "_rng", "_room", "_room_state", "_run_command", "_shadows", "_suspects", "_table", "_tokens",
-        "_unanswered", "is_draining",
+        "_health", "_jobs", "_matcher", "_open_circuits", "_outliers", "_pool_of", "_recovery", "_report",
+        "_reschedule", "_resilience", "_rng", "_room", "_room_state", "_run_command", "_shadows", "_suspects", "_table",
+        "_tokens", "_unanswered", "body_gate", "is_draining",
     )  # fmt: skip
 
     def __init__(self, parts: Parts) -> None:
@@ -93,8 +95,10 @@ class Chain:
         self._open_circuits = self._outliers.open_circuits
         self._shadows = parts.shadows
         self._recovery = parts.recovery
+        self._jobs = parts.jobs
         self._table = RouteTable(epoch=0, number=0, workers=1)
         self._matcher = Matcher(self._table, {})
+        self.body_gate = BodyGate(self._body_is_there, self._crowded)
         self.is_draining = False
         """The worker is about to end, and its health calls say so."""
 
@@ -125,26 +129,28 @@ class Chain:
             if target.named_in_body:
                 read_model(ex, self._model_known, self._body_refused)
             else:
-                self._errors.not_found(ex, self._matcher)
+                self._not_found(ex, state)
             return
         if head.plain:
             ex.deadline = ex.received + router.timeout_s
         elif not (ex.is_rpc and self._grpc.sets_deadline(ex, router)):
-            router = self._fields.read(ex, state, router)
+            router = self._read_fields(ex, state, router)
             if router is None:
                 return
-        if not ex.body_complete and not ex.is_rpc and router.tells_size_in_body(head, ex.body):
-            ex.on_body = self._more_body
-        else:
-            self._admit(ex, state, router, ex.received)
+        self._admit(ex, state, router, ex.received)
 
     def _answers_itself(self, ex: "Exchange", state: RequestState) -> bool:
         """Answers questions about health, models and metadata. Returns False if only a replica can answer."""
+        if state.target.call is Call.JOB:
+            self._jobs.answer(ex, state)
+            return True
         router = state.target.router
         if router is not None:
-            if self._fields.tagged(ex, state, router) is None:
+            has_tag = ex.head.control(headers.TAG) is not None
+            is_closed = router.access is not None and is_for_callers(state.target, has_tag=has_tag)
+            if is_closed and not self._is_allowed(ex, state, router):
                 return True
-            if state.target.is_metadata and router.access is not None and not self._is_allowed(ex, state, router):
+            if self._fields.tagged(ex, state, router) is None:
                 return True
         found = self._health.answer(
             state.target, ex.head.path, self._table, self._clock(), is_draining=self.is_draining
@@ -155,6 +161,28 @@ class Chain:
         status, body = found
         ex.respond(status, body, extra=b"x-request-id: %b\r\n" % state.request_id)
         return True
+
+    def _read_fields(self, ex: "Exchange", state: RequestState, router: FunctionRouter) -> FunctionRouter | None:
+        """Reads tag and deadline. Returns the router that the tag names; None if the request was answered.
+
+        Which tags a function with an access rule has is for its callers alone.
+        """
+        is_closed = router.access is not None and ex.head.control(headers.TAG) is not None
+        if is_closed and not self._is_allowed(ex, state, router):
+            return None
+        return self._fields.read(ex, state, router)
+
+    def _not_found(self, ex: "Exchange", state: RequestState) -> None:
+        """No function has the name in the request. A tag that a function with an access rule does not have is answered
+        to others than its callers as one that it has."""
+        target = state.target
+        nearest = self._matcher.nearest(target.named)
+        if nearest is not None and nearest.access is not None:
+            state.target = target.of(nearest)
+            if not self._is_allowed(ex, state, nearest):
+                return
+            state.target = target
+        self._errors.not_found(ex, self._matcher)
 
     def _model_known(self, ex: "Exchange", model: str | None, asked: "CallRequest | None") -> None:
         """The body has named the model of the request (``read_model``)."""
@@ -167,12 +195,12 @@ class Chain:
         """The body or the first message has named the function (``state.target``), or has named none."""
         router = state.target.router
         if router is None:
-            self._errors.not_found(ex, self._matcher)
+            self._not_found(ex, state)
             return
         if ex.head.plain:
             ex.deadline = ex.received + router.timeout_s
         else:
-            router = self._fields.read(ex, state, router)
+            router = self._read_fields(ex, state, router)
         if router is not None:
             self._admit(ex, state, router, self._clock())
 
@@ -188,30 +216,24 @@ class Chain:
         else:
             self._errors.fail(ex, kind, message, extra=b"retry-after: 1\r\n" if kind.retry_helps else b"")
 
-    def _more_body(self, ex: "Exchange") -> None:
-        """More of a body is there that may state the size."""
-        state: RequestState = ex.context
-        router = state.target.router
-        if router is None:
-            return
-        if not ex.body_complete and router.tells_size_in_body(ex.head, ex.body):
-            ex.on_body = self._more_body
-        else:
-            self._admit(ex, state, router, self._clock())
-
-    # --- access, size, quota ----------------------------------------------------------------------------------------
+    # --- access, body, size, quota ----------------------------------------------------------------------------------
 
     def _admit(self, ex: "Exchange", state: RequestState, router: FunctionRouter, now: float) -> None:
         """Passes a request of this function on to the waiting room if it may go there.
 
-        Called again once the quota pool has decided (``_quota_decided``): the route table may have changed meanwhile.
+        Called again once enough of the body is there, once the quota pool has decided and once a job's record is kept:
+        the route table may have changed meanwhile.
         """
         is_plain = router.is_plain
         if not is_plain and not self._is_allowed(ex, state, router):
             return
-        inferences = self._grpc.inferences(ex, router) if ex.is_rpc else router.inferences(ex.head, ex.body)
-        if not inferences:
-            self._errors.too_large(ex, router)
+        if not ex.body_complete and self._awaits_body(ex, state, router):
+            return
+        inferences = (
+            self._grpc.inferences(ex, router) if ex.is_rpc else router.inferences(ex.head, ex.body, ex.body_complete)
+        )
+        if inferences <= 0:
+            self._errors.bad_size(ex, router, inferences)
             return
         ex.inferences = inferences
         counters = router.counters or self._counters(router)
@@ -224,24 +246,74 @@ class Chain:
             stated = self._fields.priority(ex, priority)
             if stated is None:
                 return
-            priority = stated
+            priority = stated if tenant is None else max(priority, stated)
+            if not ex.is_rpc and self._jobs.holds(ex, state, router, self._body_is_there):
+                return
         state.counters = counters
         if is_plain:
             self._enter_room(ex, state, router, counters, priority, None, None, now)
             return
+        if not ex.body_complete and router.access is not None:
+            self._count_the_rest(ex, router)
         if router.tokens is not None:
             self._tokens.estimate(ex, state, router.tokens, router.route)
         charge = None
         if tenant is not None:
             if state.held is None and not self._has_quota(ex, state, tenant):
                 return
-            priority = max(priority, tenant.best)
             cost = inferences if state.tokens is None else state.tokens.expected
             charge = TenantCharge(tenant.name, tenant.weight, cost)
         if state.tokens is not None:
             state.tokens.arrived()
         key = None if router.hash_key is None else router.hash_key(ex)
         self._enter_room(ex, state, router, counters, priority, key, charge, now)
+
+    def _awaits_body(self, ex: "Exchange", state: RequestState, router: FunctionRouter) -> bool:
+        """Returns whether a request with an incomplete body waits for more of it: a job for all."""
+        if not (ex.is_rpc or ex.head.plain) and self._jobs.holds(ex, state, router, self._body_is_there):
+            return True
+        return self.body_gate.holds(ex, router)
+
+    def _body_is_there(self, ex: "Exchange") -> None:
+        """A body that was waited for is there. The request goes on by the route table of now."""
+        state: RequestState = ex.context
+        router = state.target.router
+        if router is None:
+            return
+        if ex.body_complete:
+            self.body_gate.releases(ex)
+        current = self._matcher.current(router)
+        if current is not router:
+            state.target, router = state.target.of(current), current
+        self._admit(ex, state, router, self._clock())
+
+    def _crowded(self, ex: "Exchange") -> None:
+        """A body that is waited for is given up, because the bodies of all requests take too much memory."""
+        state: RequestState = ex.context
+        state.ending = Ending.REFUSED
+        message = "the bodies of waiting requests take all their memory (limits.waiting-body-bytes)"
+        self._errors.fail(ex, QUEUE_FULL, message, extra=b"retry-after: 1\r\n")
+
+    def _count_the_rest(self, ex: "Exchange", router: FunctionRouter) -> None:
+        """Counts the shapes in the rest of a body whose caller is charged, before its pieces go to a replica: a larger
+        one is charged, one above ``max-batch`` ends the request."""
+        if ex.is_rpc or ex.check is not None:
+            return
+        later = router.later_shapes(ex.head, ex.body)
+        if later is None:
+            return
+
+        def check(ex: "Exchange", data: bytes, is_last: bool) -> None:
+            found = later.feed(data)
+            if found > router.max_batch:
+                message = f"a shape in its body is larger than {router.max_batch}, {router.name}'s max-batch"
+                self._body_refused(ex, BATCH_TOO_LARGE, message)
+            elif found > ex.inferences:
+                state: RequestState = ex.context
+                if state.held is not None:
+                    state.held = state.held.charging(found)
+
+        ex.check = check
 
     def _is_allowed(self, ex: "Exchange", state: RequestState, router: FunctionRouter) -> bool:
         """Authenticates the caller and checks the protocol. Returns False if the request was answered with an error."""
@@ -323,7 +395,7 @@ class Chain:
             return
         if found is not None:
             self._errors.refused(found)  # type: ignore[arg-type]  # mypy does not narrow on `type() is`
-        elif not router.route.cold.is_silent:
+        elif not router.route.cold.is_silent and not self._jobs.has(ex):
             self._cold_answers.waits(ex, state, router, now)
         self.flush()
 
@@ -405,6 +477,8 @@ class Chain:
             self._room.keep_credit(bind)
         if state.target.is_metadata and status == 200 and (ex.is_rpc or ex.head.method == b"GET"):
             self._health.remember(state.target, ex.head.path, bind)
+            if state.counters is not None:
+                state.counters.metadata += 1
         if head.mentions(b"\nx-request-id:"):
             head.drop(headers.REQUEST_ID)
         timing = head.control(headers.TIMING)
@@ -451,9 +525,12 @@ class Chain:
         state: RequestState = ex.context
         state.ending = Ending.EXPIRED
         if state.bind is None:
+            message = "its deadline passed before a replica was free for it"
             if self._room.withdraw(ex, self._clock(), expired=True):
                 self.flush()
-            self._errors.expired(ex, state, "its deadline passed before a replica was free for it")
+            elif not ex.body_complete and state.counters is None:
+                message = "its deadline passed before its body was there"
+            self._errors.expired(ex, state, message)
         else:
             self._errors.expired(ex, state, "its deadline passed while a replica ran it", Executed.UNKNOWN)
 
@@ -498,7 +575,10 @@ class Chain:
                     end = ex.first_byte if state.tokens is None else state.tokens.begun(ex.first_byte)
                 router = state.target.router
                 target_s = router.latency_s if router is not None else None
-                counters.ended_well(state.group, ex.inferences, end - ex.received, target_s)
+                is_slow = False
+                if state.tokens is not None and router is not None and router.per_token_s is not None:
+                    is_slow = state.tokens.per_token_s > router.per_token_s
+                counters.ended_well(state.group, ex.inferences, end - ex.received, target_s, is_slow=is_slow)
             else:
                 counters.ended(state.ending or Ending.FAILED, state.group, ex.inferences)
         elif ex.is_rpc:

@@ -4,6 +4,8 @@ from dataclasses import dataclass, field
 
 from tidegate.aio.proxy.limits import LimitValue, read_limits
 from tidegate.errors import Fault, InvalidInputError
+from tidegate.gateway.answers.cors import CorsPolicy
+from tidegate.gateway.jobs.records import JobBounds
 from tidegate.records.codec import CodecError, decode
 
 
@@ -31,9 +33,18 @@ class WorkerConfig:
     """Format of the access log: ``text`` or ``json``."""
     access_sampling: float = 0.0
     """Share of the requests that get a line in the access log, 0 to 1."""
+    cors: CorsPolicy | None = None
+    """What pages of browsers may do; None if they get no CORS fields."""
     quotas: str | None = None
     """Unix socket of the pool through which workers share quotas: ``unix:/path``. None if this worker shares them with
     none."""
+    waiting: str | None = None
+    """File in which the workers of this machine publish what waits at them. None: each keeps to its part of a waiting
+    room's bound."""
+    jobs: JobBounds | None = None
+    """Bounds of the jobs of this machine; None if there are none."""
+    jobs_folder: str | None = None
+    """Folder in which the workers of this machine keep jobs. None: there are none."""
     log: str | None = None
     """File that standard output and error are appended to; None if they are left as they are."""
 

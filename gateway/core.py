@@ -41,6 +41,7 @@ class GatewayCore:
         self.resilience = parts.resilience
         self.shadows = parts.shadows
         self.cold_answers = parts.cold_answers
+        self.jobs = parts.jobs
         self.chain = Chain(parts)
         """The application behind the listener (``ProxyApp``)."""
         self._cold_starts = parts.cold_starts
@@ -71,6 +72,7 @@ class GatewayCore:
         self.cold_answers.domain = table.domain
         self.grpc.apply(matcher, routers)
         self.access_control.apply(table)
+        self.jobs.apply(routers)
         self.resilience.apply(table, routers.values())
         self._cold_starts.apply(
             {
@@ -140,6 +142,8 @@ class GatewayCore:
         self.resilience.sweep(now)
         self.shadows.sweep(now)
         self.cold_answers.sweep(now)
+        self.jobs.sweep(now)
+        self.chain.body_gate.sweep()
         if self.room.has_work:
             self.chain.flush()
 

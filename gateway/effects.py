@@ -6,11 +6,13 @@ passes these callables in, grouped by subject.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from tidegate.gateway.jobs.records import JobBounds, JobStore, JobStoreError
 
 if TYPE_CHECKING:
     from tidegate.activator.state.bind import Command
-    from tidegate.aio.proxy.detached import BodyTap
+    from tidegate.aio.proxy.detached import AnswerSink, BodyTap, DeferredClient
     from tidegate.aio.proxy.exchange import Exchange, ProxyApp
     from tidegate.aio.upstream.pool import UpstreamPool
     from tidegate.gateway.access.quota_pool import AskPool, QuotaCounters
@@ -77,6 +79,32 @@ class Quotas:
     """Asks the other gateways about a quota, in the background."""
 
 
+T = TypeVar("T")
+
+
+class RunInStore(Protocol):
+    """Runs an action on the store of jobs, which waits for the disk, in the background."""
+
+    def __call__(self, action: Callable[[JobStore], T], done: Callable[[T | JobStoreError], None]) -> None:
+        """``done`` gets the result of ``action`` in a later loop turn."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobHost:
+    """What jobs need of the process."""
+
+    run: RunInStore
+    new_id: Callable[[], str]
+    """Returns an id that nobody can guess: ``tg-`` and 32 hexadecimal digits."""
+    owner: str
+    """Names this worker process."""
+    bounds: JobBounds
+    defer: "Callable[[Exchange, AnswerSink], DeferredClient]"
+    """``tidegate.aio.proxy.detached.defer_client``."""
+    sweep: "Callable[[Exchange, float], None]"
+    """Acts on the time limits of an exchange that no connection looks after."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChainEffects:
     """All ports of one chain."""
@@ -86,3 +114,5 @@ class ChainEffects:
     upstreams: Upstreams
     exchanges: ExchangeTools
     quotas: Quotas
+    jobs: JobHost | None = None
+    """None if there are no jobs."""

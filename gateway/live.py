@@ -8,11 +8,11 @@ import random
 import signal
 import socket
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from tidegate import metrics
 from tidegate.activator.commands import Activate, Link, Send, Unlink
@@ -24,19 +24,31 @@ from tidegate.aio.admin.endpoint import Request, Response, StreamResponse, serve
 from tidegate.aio.channel import ChannelClient
 from tidegate.aio.loop.handover import give_listener
 from tidegate.aio.loop.services import LoopServices
+from tidegate.aio.loop.slices import in_slices
 from tidegate.aio.loop.tasks import TaskOwner
-from tidegate.aio.proxy.detached import second_copy, shadow_copy, swap_clients, tap_response
+from tidegate.aio.proxy.detached import (
+    add_to_answer,
+    defer_client,
+    second_copy,
+    shadow_copy,
+    swap_clients,
+    tap_response,
+)
 from tidegate.aio.proxy.early_stream import begin_stream
+from tidegate.aio.proxy.http1_exchange import as_http
 from tidegate.aio.proxy.limits import read_limits
 from tidegate.aio.proxy.server import ProxyServer, serve_proxy
 from tidegate.aio.upstream.pool import UpstreamPool
+from tidegate.aio.waiting_board import WaitingBoard
 from tidegate.clock import LiveClock, wall
 from tidegate.gateway.access.quota_pool import Decided, SocketPool
 from tidegate.gateway.access_log import AccessLog
+from tidegate.gateway.answers.cors import Cors
 from tidegate.gateway.config import WorkerConfig
 from tidegate.gateway.core import GatewayCore
 from tidegate.gateway.counting.counters import Report
-from tidegate.gateway.effects import ChainEffects, ExchangeTools, Quotas, RoomHost, Time, Upstreams
+from tidegate.gateway.effects import ChainEffects, ExchangeTools, JobHost, Quotas, RoomHost, Time, Upstreams
+from tidegate.gateway.jobs.live import JobThread, new_id
 from tidegate.gateway.resilience.resilience import PROBE_TIMEOUT_S
 from tidegate.records.codec import CodecError, decode, encode
 from tidegate.records.route_table import RouteTable
@@ -44,6 +56,7 @@ from tidegate.store.counters import Asking, EmbeddedPool, SharedCounters, Shared
 
 if TYPE_CHECKING:
     from tidegate.aio.loop.certificate import Certificate
+    from tidegate.aio.proxy.exchange import Exchange, ProxyApp
 
 POOL_IDLE_S = 60.0
 """Idle time of pooled connections. Below the 75 s for which a queue_proxy keeps an idle connection."""
@@ -55,23 +68,10 @@ SETTLE_S = 1.0
 their handshake or before their first request. Our choice."""
 LAST_SAMPLE_S = 3.0
 """Time for the control process to fetch the last counters of a retired worker; it pulls them once a second."""
-SLICE = 4
-"""Revisions that are sampled, or exposed, without a turn of the loop in between."""
+SHED_LOG_S = 60.0
+"""Shortest time between two log lines about connections that were closed at once."""
 LOOK_S = 2.0
 """Interval at which the certificate's files are checked."""
-
-
-T = TypeVar("T")
-
-
-async def in_slices(steps: Iterable[T]) -> list[T]:
-    """Returns all items, with a turn of the loop after every few: those of a hundred functions take 10 ms together."""
-    found: list[T] = []
-    for step in steps:
-        found.append(step)
-        if len(found) % SLICE == 0:
-            await asyncio.sleep(0)
-    return found
 
 
 class Alarm:
@@ -108,6 +108,17 @@ class Alarm:
         return f"<Alarm at {self._when:.3f}>" if self._handle is not None else "<Alarm not set>"
 
 
+def _waiting_board(path: str | None) -> WaitingBoard | None:
+    """Returns the figures that this machine's workers share; None if there are none or they cannot be had."""
+    if path is None or not sys.platform.startswith("linux"):
+        return None
+    try:
+        return WaitingBoard(Path(path))
+    except OSError as error:
+        sys.stderr.write(f"{path} cannot be used, so this worker keeps to its part of each waiting room: {error}\n")
+        return None
+
+
 class GatewayWorker:
     """One gateway worker process."""
 
@@ -142,8 +153,12 @@ class GatewayWorker:
         self._incarnation = incarnation
         self._counters: SharedCounters | None = None
         self._sampled = asyncio.Event()
+        self._shed_logged = 0
+        self._shed_logged_at = -SHED_LOG_S
+        self._board = _waiting_board(config.waiting)
+        self._jobs = self._job_thread()
         self.core = GatewayCore(
-            room=WaitingRoom(rng=rng, worker_index=config.index),
+            room=WaitingRoom(rng=rng, worker_index=config.index, board=self._board),
             report=Report(config.worker, incarnation, self._started),
             token=config.token,
             rng=rng,
@@ -152,16 +167,23 @@ class GatewayWorker:
         )
         self._sweeper.add(self._sweep)
 
+    def _app(self) -> "ProxyApp":
+        """Returns the application behind the listener."""
+        cors = self._config.cors
+        return self.core.chain if cors is None else Cors(cors, self.core.chain, add_to_answer)
+
     async def serve(self, sock: socket.socket) -> None:
         """Runs until a drain (SIGTERM, SIGINT, ``POST /drain`` or ``/retire``) has ended; a second signal ends it at
         once."""
         self._read_table()
         limits = read_limits(self._config.limits, "limits")
         self._sock = sock
+        if self._jobs is not None and self._jobs.has_jobs:
+            self.core.jobs.open()
         tls = None if self._certificate is None else self._certificate.context
         # The admin socket first: a worker that cannot have it ends, and must not have accepted a client before.
         admin = await serve_endpoint(self._admin, self._config.admin_address)
-        self._server = server = await serve_proxy(self.core.chain, sock, limits, self._sweeper, tls=tls)
+        self._server = server = await serve_proxy(self._app(), sock, limits, self._sweeper, tls=tls)
         for number in (signal.SIGTERM, signal.SIGINT):
             self._loop.add_signal_handler(number, self._signalled)
         self._loop.add_signal_handler(signal.SIGHUP, self._reload)
@@ -173,12 +195,17 @@ class GatewayWorker:
             server.abort()
             self._room_alarm.cancel()
             self._hedge_alarm.cancel()
+            self.core.jobs.stop("the gateway worker was stopped before the job was over")
             for channel in self._channels.values():
                 channel.close()
+            if self._jobs is not None:
+                await self._jobs.close()
             await self._tasks.close()
             if self._counters is not None:
                 await self._counters.close()
             await admin.close()
+            if self._board is not None:
+                self._board.close()
             self._sweeper.close()
             if self.core.access_log is not None:
                 self._write(self.core.access_log)
@@ -198,6 +225,7 @@ class GatewayWorker:
                 begin_stream=begin_stream,
             ),
             quotas=Quotas(open_counters=self._open_quota_counters, ask_pool=self._ask_pool),
+            jobs=self._job_host(),
         )
 
     def _pool(self, address: str) -> UpstreamPool:
@@ -272,6 +300,39 @@ class GatewayWorker:
         finally:
             self.core.health.copies.keep(revision, path, body)
 
+    # --- jobs -------------------------------------------------------------------------------------------------------
+
+    @property
+    def _owner(self) -> str:
+        return f"{self._config.worker}.{self._incarnation}"
+
+    def _job_thread(self) -> JobThread | None:
+        config = self._config
+        if config.jobs is None or config.jobs_folder is None:
+            return None
+        return JobThread(self._loop, Path(config.jobs_folder), self._owner, config.jobs)
+
+    def _job_host(self) -> JobHost | None:
+        if self._jobs is None or self._config.jobs is None:
+            return None
+        limits = read_limits(self._config.limits, "limits")
+
+        def sweep(ex: "Exchange", now: float) -> None:
+            as_http(ex).sweep(now, limits, is_paused=False)
+
+        return JobHost(
+            run=self._jobs, new_id=new_id, owner=self._owner, bounds=self._config.jobs, defer=defer_client, sweep=sweep
+        )
+
+    async def _end_jobs(self, until: float) -> None:
+        """Waits until the jobs of this worker are over, at most until then (seconds of ``time.monotonic``)."""
+        is_over = asyncio.Event()
+        self.core.jobs.on_empty = is_over.set
+        if self.core.jobs.live:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(until - monotonic()):
+                    await is_over.wait()
+
     # --- quotas -----------------------------------------------------------------------------------------------------
 
     def _open_quota_counters(self) -> SharedCounters:
@@ -319,8 +380,24 @@ class GatewayWorker:
 
     def _sweep(self, now: float) -> None:
         self.core.sweep(now)
+        self._log_shed(now)
         if self.core.access_log is not None:
             self._write(self.core.access_log)
+
+    def _log_shed(self, now: float) -> None:
+        """Writes a line about connections that were closed at once, at most once a minute."""
+        places = None if self._server is None else self._server.places
+        if places is None or now - self._shed_logged_at < SHED_LOG_S:
+            return
+        shed = places.shed_by_limit + places.shed_by_client
+        if shed > self._shed_logged:
+            sys.stderr.write(
+                f"{shed - self._shed_logged} client connections closed at once: {places.used} are open of "
+                f"{places.limit} (limits.connections), one address may have {places.per_client} "
+                f"(limits.connections-per-client)\n"
+            )
+            sys.stderr.flush()
+            self._shed_logged, self._shed_logged_at = shed, now
 
     def _write(self, log: AccessLog) -> None:
         """Writes all lines at once; those that cannot be written (the disk is full) are tried again."""
@@ -377,7 +454,9 @@ class GatewayWorker:
 
     async def _finish(self, server: ProxyServer) -> None:
         try:
+            until = monotonic() + GRACE_S
             await server.drain(GRACE_S)
+            await self._end_jobs(until)
         finally:
             self._stopped.set()
 
@@ -396,7 +475,9 @@ class GatewayWorker:
             server.draining = True
             self.core.leave(is_draining=False)
             await asyncio.sleep(SETTLE_S)
+            until = monotonic() + server.limits.stream_total_s
             await server.drain(server.limits.stream_total_s)
+            await self._end_jobs(until)
             self._retired = True
             self._sampled.clear()
             async with asyncio.timeout(LAST_SAMPLE_S):
@@ -442,7 +523,7 @@ class GatewayWorker:
             case "GET", "/healthz":
                 return Response(body=b"ok", content_type="text/plain")
             case "GET", "/metrics":
-                return Response(body=await self._scrape(), content_type=metrics.CONTENT_TYPE)
+                return StreamResponse(self._scrape(), content_type=metrics.CONTENT_TYPE)
             case "GET", "/sample":
                 return Response(body=await self._sample())
             case "GET", "/activations":
@@ -484,6 +565,7 @@ class GatewayWorker:
             replace(
                 sample,
                 certificate_fault=self._certificate_fault,
+                jobs_fault=None if self._jobs is None else self._jobs.fault,
                 is_last=self._retired,
                 tenants=access_control.seen(),
                 quotas_lost=access_control.is_lost,
@@ -491,7 +573,7 @@ class GatewayWorker:
             )
         )
 
-    async def _scrape(self) -> bytes:
+    async def _scrape(self) -> AsyncIterator[bytes]:
         exposition = metrics.Exposition()
         steps = self.core.report.expose(
             exposition,
@@ -505,7 +587,19 @@ class GatewayWorker:
         )
         await in_slices(steps)
         self.core.access_control.expose(exposition, self._config.worker)
-        return b"".join(await in_slices(exposition.parts()))
+        self.core.jobs.expose(exposition, self._config.worker)
+        gate, own = self.core.chain.body_gate, (self._config.worker,)
+        exposition.add(metrics.GATEWAY_AWAITED_BODIES, own, gate.waiting)
+        exposition.add(metrics.GATEWAY_CROWDED_BODIES, own, gate.crowded)
+        exposition.add(metrics.GATEWAY_SLOW_BODIES, own, 0 if self._server is None else self._server.budget.slow)
+        if self._server is not None and self._server.places is not None:
+            places = self._server.places
+            for limit, shed in (("connections", places.shed_by_limit), ("client", places.shed_by_client)):
+                exposition.add(metrics.GATEWAY_SHED_CONNECTIONS, (self._config.worker, limit), shed)
+        # Piece by piece: to join those of a thousand functions would hold the loop for 5 ms.
+        for part in exposition.parts():
+            yield part
+            await asyncio.sleep(0)
 
     @property
     def _connections(self) -> int:

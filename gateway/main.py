@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tidegate.aio.loop.places import raise_descriptors
 from tidegate.aio.loop.run import run
 from tidegate.aio.loop.sockets import inherited
 from tidegate.errors import InvalidInputError
@@ -27,6 +28,7 @@ def main(arguments: list[str]) -> int:
         config = read_config(Path(arguments[1]).read_bytes(), arguments[1])
         if config.log is not None:
             _append_output(config.log)
+        raise_descriptors()
         sock = inherited(config.listen_fd)
         certificate = _certificate(config)
     except (InvalidInputError, OSError) as error:

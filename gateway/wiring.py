@@ -14,6 +14,7 @@ from tidegate.gateway.answers.health import HealthResponder
 from tidegate.gateway.counting.counters import Report
 from tidegate.gateway.effects import ChainEffects
 from tidegate.gateway.head_fields import HeadFields
+from tidegate.gateway.jobs.jobs import Jobs
 from tidegate.gateway.resilience.recovery import Recovery
 from tidegate.gateway.resilience.resilience import Resilience
 from tidegate.gateway.resilience.shadow import Shadows
@@ -41,6 +42,7 @@ class Parts:
     shadows: Shadows
     recovery: Recovery
     cold_answers: ColdAnswers
+    jobs: Jobs
 
 
 def build_parts(
@@ -52,6 +54,11 @@ def build_parts(
     health = HealthResponder(cold_starts, room, upstreams.fetch_metadata)
     grpc = GrpcFrontend(health)
     errors = ErrorResponses(grpc, report)
+    access_control = AccessControl(
+        wall=time.wall,
+        open_quota_counters=effects.quotas.open_counters,
+        ask_pool=effects.quotas.ask_pool,
+    )
     resilience = Resilience(room, second_copy=exchanges.second_copy, alarm=time.alarm, probe=upstreams.probe)
     shadows = Shadows(
         room,
@@ -71,14 +78,11 @@ def build_parts(
         grpc=grpc,
         errors=errors,
         fields=HeadFields(errors, grpc),
-        access_control=AccessControl(
-            wall=time.wall,
-            open_quota_counters=effects.quotas.open_counters,
-            ask_pool=effects.quotas.ask_pool,
-        ),
+        access_control=access_control,
         tokens=TokenAccounting(time.clock, exchanges.tap_response),
         resilience=resilience,
         shadows=shadows,
         recovery=Recovery(room, resilience, shadows, errors, clock=time.clock, swap_clients=exchanges.swap_clients),
         cold_answers=ColdAnswers(cold_starts, room, exchanges.begin_stream),
+        jobs=Jobs(effects.jobs, errors, access_control, clock=time.clock, wall=time.wall),
     )

@@ -12,11 +12,20 @@
         start: {load: 4s, warm: 500ms}     # phases of a start: schedule, pull, load, warm
         sharing: mps                       # exclusive | time-multiplexed | mps
         gain: {2: 1.55, 3: 1.85}           # work that so many executions on one unit do together
+      - accelerator: v100
+        function: resnet                   # of this function alone; without it of all that have none of their own
+        base: 20ms
+        variation: 15%                     # times are lognormal
+        interference: {bert: 1.18}         # an execution beside one of bert takes 18 % longer
+      - accelerator: h100
+        base: 150ms
+        per-prompt-token: 0.1ms            # of traces with tokens
+        per-completion-token: 12ms
 
 What the figures mean: :mod:`tidegate.loadgen.simulator.profiles` and :mod:`tidegate.loadgen.simulator.devices`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -29,6 +38,8 @@ from tidegate.schema.yaml_nodes import Faults, Node, Section, load
 _TIME: Final = Duration(0, 3600)
 _BATCH: Final = Whole(1, 100_000, "inferences")
 _GAIN: Final = Number(0, 1000, above=True)
+_FUNCTION: Final = Text(NAME, "the name of a function")
+_SLOWER: Final = Number(1, 1000)
 _MEMBERS: Final = Whole(2, 1000, "executions")
 
 KEYS: Final[tuple[Row, ...]] = (
@@ -38,6 +49,12 @@ KEYS: Final[tuple[Row, ...]] = (
         field="accelerator",
         description="Whose profile it is.",
     ),
+    Row(
+        key="function",
+        kind=_FUNCTION,
+        field="function",
+        description="Whose times they are; default: of every function.",
+    ),
     Row(key="base", kind=_TIME, field="base_s", description="Time of an execution, before its inferences."),
     Row(
         key="per-item",
@@ -45,6 +62,27 @@ KEYS: Final[tuple[Row, ...]] = (
         field="per_item_s",
         default="0s",
         description="Time that each inference of a batch adds.",
+    ),
+    Row(
+        key="per-prompt-token",
+        kind=_TIME,
+        field="per_prompt_token_s",
+        default="0s",
+        description="Time that each token of a prompt adds.",
+    ),
+    Row(
+        key="per-completion-token",
+        kind=_TIME,
+        field="per_completion_token_s",
+        default="0s",
+        description="Time that each token of an answer adds.",
+    ),
+    Row(
+        key="variation",
+        kind=Percent(0, 1000),
+        field="variation",
+        default="0%",
+        description="Coefficient of variation of lognormal times around the nominal one.",
     ),
     Row(
         key="jitter",
@@ -100,24 +138,30 @@ START: Final[tuple[Row, ...]] = tuple(
     Row(key=phase, kind=_TIME, field=f"{phase}_s", default="0s", description=f"Of a start: the phase {phase}.")
     for phase in ("schedule", "pull", "load", "warm")
 )
-_ON_DEVICE: Final = ("accelerator", "sharing", "base_s", "per_item_s")
+_ON_DEVICE: Final = ("accelerator", "function", "sharing", "base_s", "per_item_s")
 """Keys that do not belong to the service profile itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profiled:
-    """The entry of one accelerator. ``start`` is None if it is not given."""
+    """The entry of one accelerator, or of one function there. ``start`` is None if it is not given; ``sharing`` is
+    that of the accelerator, whichever of its entries states it."""
 
     accelerator: str
+    function: str
+    """Empty: of every function without an entry of its own."""
     profile: ServiceProfile
     start: ColdStart | None
     sharing: Sharing
     gain: Mapping[int, float]
+    interference: Mapping[str, float]
+    """How much longer an execution of ``function`` takes beside one of another function."""
     line: int
 
 
-def parse(text: str, *, source: str) -> dict[str, Profiled]:
-    """Returns profiles by accelerator. Raises InvalidInputError with every fault."""
+def parse(text: str, *, source: str) -> dict[tuple[str, str], Profiled]:
+    """Returns profiles by (accelerator, function), the function empty for those of every function. Raises
+    InvalidInputError with every fault."""
     faults = Faults(source)
     documents = load(text, faults)
     faults.raise_any()
@@ -130,20 +174,57 @@ def parse(text: str, *, source: str) -> dict[str, Profiled]:
     items = top.items("profiles")
     if not items:
         faults.report("profiles", "nothing", "a list of at least one profile", top.node.line)
-    found: dict[str, Profiled] = {}
+    found: dict[tuple[str, str], Profiled] = {}
+    shared = _sharing(items or ())
     for index, item in enumerate(items or ()):
-        entry = _entry(item, f"profiles[{index}]", faults)
+        entry = _entry(item, f"profiles[{index}]", shared, faults)
         if entry is None:
             continue
-        if entry.accelerator in found:
-            faults.report(f"profiles[{index}].accelerator", f"{entry.accelerator} again", "each once", entry.line)
-        found[entry.accelerator] = entry
+        key = (entry.accelerator, entry.function)
+        if key in found:
+            words = f"{entry.accelerator} again" + (f" for {entry.function}" if entry.function else "")
+            faults.report(f"profiles[{index}].accelerator", words, "each once", entry.line)
+        others = [each for each in found.values() if each.accelerator == entry.accelerator]
+        if others and others[0].sharing is not entry.sharing:
+            allowed = f"{others[0].sharing}, as above: units of one accelerator are shared in one way"
+            faults.report(f"profiles[{index}].sharing", str(entry.sharing), allowed, entry.line)
+        if entry.gain and any(each.gain for each in others):
+            faults.report(f"profiles[{index}].gain", "a second one", "one for each accelerator", entry.line)
+        found[key] = entry
     top.close()
     faults.raise_any()
     return found
 
 
-def _entry(item: Node, where: str, faults: Faults) -> Profiled | None:
+def gain_of(profiles: Mapping[tuple[str, str], Profiled], accelerator: str) -> Mapping[int, float]:
+    """Returns the gain of an accelerator's units, from the entry that states it."""
+    return next((each.gain for (name, _), each in profiles.items() if name == accelerator and each.gain), {})
+
+
+def interference_of(profiles: Mapping[tuple[str, str], Profiled], accelerator: str) -> Mapping[tuple[str, str], float]:
+    """Returns how much longer an execution of the first function takes beside one of the second."""
+    return {
+        (each.function, other): factor
+        for (name, _), each in profiles.items()
+        if name == accelerator
+        for other, factor in each.interference.items()
+    }
+
+
+def _sharing(items: Iterable[Node]) -> Mapping[str, Sharing]:
+    """Returns the sharing of each accelerator, as its first entry with that key states it; faults are left to the
+    reading of the entries."""
+    found: dict[str, Sharing] = {}
+    for item in items:
+        section = Section.of(item, "", Faults(""))
+        name = None if section is None else section.scalar("accelerator")
+        stated = None if section is None else section.scalar("sharing")
+        if name is not None and stated is not None and stated.text in list(Sharing):
+            found.setdefault(name.text, Sharing(stated.text))
+    return found
+
+
+def _entry(item: Node, where: str, shared: Mapping[str, Sharing], faults: Faults) -> Profiled | None:
     section = Section.of(item, where, faults)
     if section is None:
         return None
@@ -151,12 +232,22 @@ def _entry(item: Node, where: str, faults: Faults) -> Profiled | None:
     values = _read(section, KEYS, faults)
     measured = _by_number(section, "times", _BATCH, _TIME, faults)
     gain = _by_number(section, "gain", _MEMBERS, _GAIN, faults)
+    interference = _factors(section, faults)
     start = section.section("start")
     phases = None if start is None else _read(start, START, faults)
     if start is not None:
         start.close()
     section.close()
-    _check(section, values, measured, gain, faults)
+    sharing = values.get("sharing") or shared.get(values.get("accelerator", ""), Sharing.EXCLUSIVE)
+    _check(section, values, measured, faults)
+    for key, given in (("gain", gain), ("interference", interference)):
+        if given and sharing is Sharing.EXCLUSIVE:
+            allowed = "with sharing time-multiplexed or mps"
+            faults.report(section.path(key), "it with exclusive", allowed, section.node.line)
+    if interference and "function" not in values:
+        faults.report(
+            section.path("interference"), "it without function", "whose executions it slows", section.node.line
+        )
     if len(faults) > before:
         return None
     times: Times = (
@@ -165,10 +256,12 @@ def _entry(item: Node, where: str, faults: Faults) -> Profiled | None:
     settings = {name: value for name, value in values.items() if name not in _ON_DEVICE}
     return Profiled(
         accelerator=values["accelerator"],
+        function=values.get("function", ""),
         profile=ServiceProfile(times=times, **settings),
         start=None if phases is None else ColdStart(**{"load_s": 0.0, **phases}),
-        sharing=values.get("sharing", Sharing.EXCLUSIVE),
+        sharing=sharing,
         gain=gain,
+        interference=interference,
         line=section.node.line,
     )
 
@@ -177,7 +270,6 @@ def _check(
     section: Section,
     values: Mapping[str, Any],
     measured: Mapping[int, float],
-    gain: Mapping[int, float],
     faults: Faults,
 ) -> None:
     """Checks keys against each other."""
@@ -189,10 +281,13 @@ def _check(
         faults.report(section.path("base or times"), got, "one of the two: how long an execution takes", line)
     elif has_times and section.node.get("per-item") is not None:
         faults.report(section.path("per-item"), "it beside times", "with base only", line)
-    if values.get("is_exponential") and values.get("jitter"):
-        faults.report(section.path("jitter"), "it beside exponential", "one of the two", line)
-    if gain and values.get("sharing", Sharing.EXCLUSIVE) is Sharing.EXCLUSIVE:
-        faults.report(section.path("gain"), "it with exclusive", "with sharing time-multiplexed or mps", line)
+    for key, other, name in (
+        ("jitter", "is_exponential", "exponential"),
+        ("variation", "is_exponential", "exponential"),
+        ("variation", "jitter", "jitter"),
+    ):
+        if values.get(key) and values.get(other):
+            faults.report(section.path(key), f"it beside {name}", "one of the two", line)
 
 
 def _read(section: Section, rows: tuple[Row, ...], faults: Faults) -> dict[str, Any]:
@@ -210,6 +305,18 @@ def _read(section: Section, rows: tuple[Row, ...], faults: Faults) -> dict[str, 
         is_share = isinstance(row.kind, Percent) and not row.kind.whole
         values[row.field] = value / 100.0 if is_share else value
     return values
+
+
+def _factors(section: Section, faults: Faults) -> dict[str, float]:
+    """Returns the mapping ``interference``: factors by the name of the other function."""
+    found: dict[str, float] = {}
+    for pair, scalar in section.pairs("interference"):
+        where = f"{section.path('interference')}.{pair.key}"
+        try:
+            found[str(_FUNCTION.read(pair.key))] = float(_SLOWER.read(scalar.text))
+        except UnreadableError:
+            faults.add(where, scalar, f"{_SLOWER.allowed}, by {_FUNCTION.allowed}")
+    return found
 
 
 def _by_number(section: Section, key: str, keys: Kind, values: Kind, faults: Faults) -> dict[int, float]:

@@ -34,7 +34,3 @@ class Progress:
             "p99": milliseconds(p99),
             "late": str(tally.late),
         }
-
-    def line(self, now_s: float, sent: int, on_the_way: int) -> str:
-        """Returns the figures in one line."""
-        return "  ".join(f"{name} {value}" for name, value in self.figures(now_s, sent, on_the_way).items())

@@ -35,6 +35,7 @@ from tidegate.errors import (
 from tidegate.flow.slots import Credit, SlotLedger, Visit
 from tidegate.flow.wants import read_want
 from tidegate.headers import TimeoutFieldError, request_timeout_s
+from tidegate.queue_proxy.held_calls import HeldCall, HeldCalls
 from tidegate.queue_proxy.lifecycle import ReplicaLifecycle
 from tidegate.queue_proxy.metrics import CLIENT_GONE, ReplicaCounters
 from tidegate.queue_proxy.probes import KnativeProbe, knative_probe
@@ -116,9 +117,11 @@ class Sidecar:
         pump: Callable[[], None],
         open_channel: Callable[["Exchange"], None],
         check_model: Callable[[str], None],
+        watch_held: Callable[[], None] = lambda: None,
     ) -> None:
         """``pump`` carries out ``ledger.out`` and arms the ledger's timer. ``open_channel`` upgrades an exchange to a
-        slot channel. ``check_model`` is called when the model server behaves as if it were dead."""
+        slot channel. ``check_model`` is called when the model server behaves as if it were dead, ``watch_held`` when a
+        call without a client holds its slot."""
         self._settings = settings
         self._token = token
         self._ledger = ledger
@@ -129,6 +132,9 @@ class Sidecar:
         self._carry_out = pump
         self._open_channel = open_channel
         self._check_model = check_model
+        self._watch_held = watch_held
+        self.held = HeldCalls()
+        """Calls without a client that hold their slots."""
         self._timeout_s = settings.timeout_s
         self._batch_header = settings.batch_header.lower().encode()
         self._own_header = None if self._batch_header.startswith(headers.INTERNAL_PREFIX) else self._batch_header
@@ -361,6 +367,8 @@ class Sidecar:
         request: RequestState | None = ex.context
         if request is not None:
             request.is_unanswered = not ex.first_byte
+            if request.may_have_run:
+                self._hold_running(ex)
         self._leave_queue(ex)
 
     def expired(self, ex: "Exchange") -> None:
@@ -368,6 +376,7 @@ class Sidecar:
         request.is_unanswered = not ex.first_byte
         self._leave_queue(ex)
         if request.may_have_run:
+            self._hold_running(ex)
             self._fail(ex, DEADLINE, "its deadline passed while the model ran it", STARTED)
         else:
             self._refuse(ex, DEADLINE, "its deadline passed while it waited at the replica")
@@ -419,8 +428,11 @@ class Sidecar:
             self._counters.refused(ex.status)
         if ex.held is not None and (request.units or request.credit is not None):
             # No client waits, but the model server goes on computing: the slot is free when that has ended.
-            ex.held.on_end = partial(self._hold_ended, request.units, request.credit)
+            call = ex.held if isinstance(ex.held, HeldCall) else HeldCall()
+            ex.held.on_end = partial(self.held.end, call)
+            self.held.add(call, partial(self._hold_ended, request.units, request.credit), now)
             request.units, request.credit = 0, None
+            self._watch_held()
         if request.units:
             if self._ledger.left(request.units, now):
                 self._pump()
@@ -432,6 +444,11 @@ class Sidecar:
         # Exchange -> request -> visit -> exchange is a circle that would wait for the garbage collector. Cold memory
         # costs more time than all the counting here.
         request.visit = None
+
+    def _hold_running(self, ex: "Exchange") -> None:
+        """Holds the slot of a request without a client if the model server can be asked for its end."""
+        if self._settings.asks_running:
+            ex.held = HeldCall()
 
     def _hold_ended(self, units: int, credit: Credit | None) -> None:
         """Gives back the slot of an abandoned request that the model server has finished."""

@@ -8,7 +8,7 @@ revoked until the process gets SIGTERM; a stop cannot.
 
 from dataclasses import asdict, replace
 
-from tidegate.records.replica_state import ColdStartPhases, ReplicaState
+from tidegate.records.replica_state import ColdStartPhases, FailureCause, ReplicaState
 
 
 class StaleEpochError(Exception):
@@ -22,7 +22,7 @@ class NotNowError(Exception):
 class ReplicaLifecycle:
     """The state of the replica. ``changes`` counts every change that ``/events`` reports."""
 
-    __slots__ = ("_epoch", "_state", "changes", "is_model_ready", "is_stopping", "limit", "message", "phases")
+    __slots__ = ("_epoch", "_state", "cause", "changes", "is_model_ready", "is_stopping", "limit", "message", "phases")
 
     def __init__(self, *, limit: int | None, phases: ColdStartPhases, epoch: int) -> None:
         self._state = ReplicaState.STARTING
@@ -32,6 +32,7 @@ class ReplicaLifecycle:
         self.phases = phases
         self.message = ""
         """Reason of the failure. Empty if the replica has not failed."""
+        self.cause: FailureCause | None = None
         self.changes = 0
         self.is_model_ready = False
         self.is_stopping = False
@@ -56,11 +57,13 @@ class ReplicaLifecycle:
         self.phases = replace(self.phases, pull_s=self.phases.pull_s or 0.0, load_s=load_s, warm_s=warm_s)
         self.changes += 1
 
-    def model_failed(self, message: str) -> bool:
-        """Records that the model server is gone or never started. Returns False if a failure is already recorded."""
+    def model_failed(self, message: str, cause: FailureCause = FailureCause.GONE) -> bool:
+        """Records that the model server is gone, hangs or never started. Returns False if a failure is already
+        recorded."""
         if self.message:
             return False
         self.message = message or "the model server failed"
+        self.cause = cause
         self.changes += 1
         return True
 
@@ -82,6 +85,10 @@ class ReplicaLifecycle:
         self.limit = limit
         self.changes += 1
 
+    def boost_ordered(self, epoch: int) -> None:
+        """Accepts another multiple of the slots. Raises StaleEpochError."""
+        self._check_epoch(epoch)
+
     def event(self) -> dict[str, object]:
         """Returns the present state as a line of ``/events``."""
         return {
@@ -89,6 +96,7 @@ class ReplicaLifecycle:
             "phases": asdict(self.phases),
             "limit": self.limit,
             "message": self.message,
+            "cause": self.cause,
         }
 
     def _check_epoch(self, epoch: int) -> None:

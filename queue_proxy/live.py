@@ -6,6 +6,7 @@ import signal
 import socket
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from time import monotonic
@@ -25,9 +26,17 @@ from tidegate.flow.slots import SlotLedger
 from tidegate.queue_proxy.chain import Sidecar
 from tidegate.queue_proxy.lifecycle import NotNowError, ReplicaLifecycle, StaleEpochError
 from tidegate.queue_proxy.metrics import Identity, ReplicaCounters, ReplicaLevels
-from tidegate.queue_proxy.probes import DEATH_ATTEMPTS, DEATH_PAUSE_S, StartProbe, readiness_answer
+from tidegate.queue_proxy.probes import (
+    DEATH_ATTEMPTS,
+    DEATH_PAUSE_S,
+    LivenessCount,
+    LivenessProbe,
+    StartProbe,
+    liveness_answer,
+    readiness_answer,
+)
 from tidegate.queue_proxy.settings import DEFAULT_LIMIT, ProxySettings
-from tidegate.records.replica_state import ConcurrencyUnit, ReplicaState
+from tidegate.records.replica_state import ConcurrencyUnit, FailureCause, ReplicaState
 
 if TYPE_CHECKING:
     from tidegate.aio.proxy.exchange import Exchange
@@ -40,6 +49,11 @@ stays open for HOLD_S counts as accepted."""
 DECLARED_PATH = "/tidegate/declared"
 """Path at which the shipped model server declares how many requests it takes at once."""
 DECLARED_TIMEOUT_S = 1.0
+RUNNING_PATH = "/tidegate/running"
+"""Path at which the shipped model server reports the calls without a client that it goes on with."""
+RUNNING_TIMEOUT_S = 1.0
+HELD_FIRST_S, HELD_EVERY_S = 0.005, 0.25
+"""Interval at which the ends of such calls are looked for: at first, doubling up to the second."""
 ADDED_HEAD_BYTES, ADDED_HEADERS = 4096, 32
 """Room for the fields that gateways (and meshes between) add to a head that was just within their limits."""
 NO_BOUND = 1 << 30
@@ -73,11 +87,15 @@ class QueueProxy:
         loop = asyncio.get_running_loop()
         self._settings = settings
         self._started = now - age_s
+        self._boost = 1
+        """Times its limit that it may work with: its model server has borrowed cores."""
         self._services = LoopServices(loop)
         self._tasks = TaskOwner("queue_proxy", self._task_failed)
         self._events = Broadcast()
         self._stopped = asyncio.Event()
         self._is_checking = False
+        self._new_held = asyncio.Event()
+        self._held_task: asyncio.Task[None] | None = None
         self.model_metrics: ModelServerMetrics | None = None
         """The model server's own metrics. None before it is ready, or if none are declared."""
         self.lifecycle = ReplicaLifecycle(limit=settings.limit, phases=settings.phases, epoch=settings.epoch)
@@ -107,6 +125,7 @@ class QueueProxy:
             pump=self._pump,
             open_channel=self._open_channel,
             check_model=self._check_model,
+            watch_held=self._watch_held,
         )
         self._port = SlotPort(
             self.ledger, loop, admit=self.sidecar.admitted, reject=self.sidecar.rejected, state=self._on_ledger_state
@@ -158,12 +177,78 @@ class QueueProxy:
             limit = self.lifecycle.limit  # Ordered during the start.
         self.lifecycle.model_ready(limit=limit, load_s=load_s, warm_s=warm_s)
         now = monotonic()
-        self.ledger.resize(limit, now)
+        self.ledger.resize(limit * self._boost, now)
         if self.ledger.state is ReplicaState.STARTING:
             self.ledger.ready(now, self.lifecycle.phases)
         self._pump()
         if settings.metrics_path is not None:
             self._tasks.spawn(self._follow_metrics(settings.metrics_path), name="application metrics")
+        if settings.liveness is not None:
+            self._tasks.spawn(self._probe_liveness(settings.liveness), name="liveness")
+
+    async def _probe_liveness(self, probe: LivenessProbe) -> None:
+        """Probes the ready model server each period, until it is given up."""
+        count, due = LivenessCount(probe), monotonic()
+        while not self.lifecycle.is_failed:
+            due = max(due + probe.period_s, monotonic())
+            await asyncio.sleep(due - monotonic())
+            why = count.probed(await self._is_live(probe))
+            if why is not None:
+                self._failed(f"the model server is not alive: {why}", FailureCause.LIVENESS)
+
+    async def _is_live(self, probe: LivenessProbe) -> str | None:
+        """Makes one liveness attempt. Returns None if it passed, else the reason."""
+        if probe.path is None:
+            return await self._connect(probe.timeout_s)
+        try:
+            reply = await fetch(
+                self._settings.upstream, "GET", probe.path, timeout_s=probe.timeout_s, body_bytes=1 << 20
+            )
+        except FetchError as error:
+            return str(error)
+        return liveness_answer(reply.status)
+
+    def _watch_held(self) -> None:
+        """Follows the calls without a client until none is left."""
+        self._new_held.set()
+        if self._held_task is None or self._held_task.done():
+            self._held_task = self._tasks.spawn(self._follow_held(), name="held calls")
+
+    async def _follow_held(self) -> None:
+        """Releases the slots of held calls that have ended, and gives the model server up if it ends nothing."""
+        held, after_s, pause = self.sidecar.held, self._settings.unresponsive_after_s, HELD_FIRST_S
+        while held.count and not self.lifecycle.is_failed:
+            if self._new_held.is_set():
+                self._new_held.clear()
+                pause = HELD_FIRST_S
+            with suppress(TimeoutError):
+                async with asyncio.timeout(pause):
+                    await self._new_held.wait()
+            pause = min(2 * pause, HELD_EVERY_S)
+            if self._settings.asks_running:
+                asked = held.calls()
+                running = await self._running()
+                held.reported(len(asked) if running is None else running, asked)
+            ended = self.counters.requests - self.counters.unanswered
+            now = monotonic()
+            if held.is_unresponsive(ended, now, after_s):
+                calls = "a call" if held.count == 1 else f"{held.count} calls"
+                self._failed(
+                    f"the model server is unresponsive: {calls} went on for {held.oldest_s(now):.0f} s "
+                    f"after the client was gone, and nothing else ended (unresponsive-after {after_s:g} s)",
+                    FailureCause.UNRESPONSIVE,
+                )
+
+    async def _running(self) -> int | None:
+        """Returns the calls without a client that the model server goes on with; None if it does not answer."""
+        try:
+            reply = await fetch(self._settings.upstream, "GET", RUNNING_PATH, timeout_s=RUNNING_TIMEOUT_S)
+            running = json.loads(reply.body)["abandoned"] if reply.status == 200 else 0
+        except FetchError:
+            return None
+        except (ValueError, KeyError, TypeError):
+            return 0  # Another program listens there: nothing is known of its calls.
+        return running if type(running) is int else 0
 
     async def _probe(self, timeout_s: float) -> str | None:
         """Makes one readiness attempt. Returns None if it passed, else the reason."""
@@ -337,8 +422,8 @@ class QueueProxy:
         except FetchError:
             return False
 
-    def _failed(self, message: str) -> None:
-        if self.lifecycle.model_failed(message):
+    def _failed(self, message: str, cause: FailureCause = FailureCause.GONE) -> None:
+        if self.lifecycle.model_failed(message, cause):
             self._publish()
             self.sidecar.model_failed(message)
             self._port.close()
@@ -420,6 +505,8 @@ class QueueProxy:
                 return self._order(request, self._revive)
             case "POST", "/limit":
                 return self._order(request, self._limit)
+            case "POST", "/boost":
+                return self._order(request, self._set_boost)
         return _error(404, f"no {request.method} {request.path} here")
 
     def _order(self, request: Request, carry_out: Callable[[int, dict[str, object]], None]) -> Response:
@@ -454,16 +541,29 @@ class QueueProxy:
         if type(limit) is not int or limit < 0:
             raise ValueError("limit must be a whole number of at least 0")
         self.lifecycle.limit_ordered(epoch, limit)
-        self.ledger.resize(limit, monotonic())
+        self.ledger.resize(limit * self._boost, monotonic())
         self._pump()
         self._publish()
+
+    def _set_boost(self, epoch: int, order: dict[str, object]) -> None:
+        boost = order.get("boost")
+        if type(boost) is not int or boost < 1:
+            raise ValueError("boost must be a whole number of at least 1")
+        self.lifecycle.boost_ordered(epoch)
+        self._boost = boost
+        if self.lifecycle.limit is not None:
+            self.ledger.resize(self.lifecycle.limit * boost, monotonic())
+            self._pump()
 
     def _levels(self) -> ReplicaLevels:
         return ReplicaLevels(
             state=self.lifecycle.state,
-            limit=self.ledger.limit,
+            limit=self.ledger.limit // self._boost,
+            boost=self._boost,
             queued=self.ledger.queued,
             phases=self.lifecycle.phases,
+            held=self.sidecar.held.count,
+            held_s=self.sidecar.held.oldest_s(monotonic()),
             app=None if self.model_metrics is None else self.model_metrics.sample(monotonic()),
         )
 

@@ -37,9 +37,16 @@ class ReplicaLevels:
 
     state: ReplicaState
     limit: int
+    """Slots, without those that borrowed cores bring."""
     queued: int
     phases: ColdStartPhases
+    held: int = 0
+    """Calls without a client that hold their slots."""
+    held_s: float = 0.0
+    """Time since the client of the oldest one was gone."""
     app: AppSample | None = None
+    boost: int = 1
+    """Times ``limit`` that the replica may work with."""
 
 
 class ReplicaCounters:
@@ -218,6 +225,9 @@ class ReplicaCounters:
             phases=levels.phases,
             app=levels.app,
             unanswered=self.unanswered,
+            boost=levels.boost,
+            held=levels.held,
+            held_s=levels.held_s,
         )
 
     @property
@@ -230,13 +240,14 @@ class ReplicaCounters:
         labels = self._identity.labels
         for state in ReplicaState:
             into.add(metrics.PROXY_STATE, (*labels, state.value), int(state is levels.state))
-        into.add(metrics.PROXY_LIMIT, labels, levels.limit)
+        into.add(metrics.PROXY_LIMIT, labels, levels.limit * levels.boost)
         for digit in range(1, 6):
             into.add(metrics.PROXY_REQUESTS, (*labels, f"{digit}xx"), self.by_class[digit])
         into.add(metrics.PROXY_CANCELLED, labels, self.cancelled)
         into.add(metrics.PROXY_FAILURES, labels, self.failures)
         into.add(metrics.PROXY_IN_FLIGHT, labels, self.in_flight)
         into.add(metrics.PROXY_IN_FLIGHT_INFERENCES, labels, self.in_flight_inferences)
+        into.add(metrics.PROXY_HELD, labels, levels.held)
         into.add(metrics.PROXY_AVERAGE_IN_FLIGHT, labels, self.average_in_flight)
         into.add(metrics.PROXY_QUEUED, labels, levels.queued)
         into.add(metrics.PROXY_INFERENCES, labels, self.inferences)

@@ -1,9 +1,10 @@
-"""The schedule of probes of a starting model server, and the recognition of Knative's probes.
+"""The schedule of probes of a starting model server, its liveness probe, and the recognition of Knative's probes.
 
 Every request of a cold start waits for readiness, so the probes are frequent: every 10 ms at first. They become rarer
 in a long start, since its duration outweighs the delay.
 """
 
+from dataclasses import dataclass
 from enum import StrEnum
 
 FAST_S, FAST_UNTIL_S = 0.010, 10.0
@@ -46,6 +47,41 @@ class StartProbe:
         """Returns the reason of a failed start, for people."""
         seconds = self._give_up_at - self._started
         return f"not ready within {seconds:g} s ({self.attempts} attempts; last: {self.last_failure})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LivenessProbe:
+    """The probe of a ready model server, as Kubernetes has it. Times in seconds."""
+
+    path: str | None
+    """A GET of this path answers 2xx or 3xx. None: a connection is accepted."""
+    period_s: float = 10.0
+    timeout_s: float = 1.0
+    failures: int = 3
+    """Failures in a row after which the server is given up."""
+
+
+class LivenessCount:
+    """The failures of one liveness probe in a row."""
+
+    __slots__ = ("_probe", "failed")
+
+    def __init__(self, probe: LivenessProbe) -> None:
+        self._probe = probe
+        self.failed = 0
+
+    def probed(self, why: str | None) -> str | None:
+        """Takes the result of an attempt, None if it passed. Returns the reason to give the server up, else None."""
+        self.failed = 0 if why is None else self.failed + 1
+        if self.failed < self._probe.failures:
+            return None
+        times = "once" if self.failed == 1 else f"{self.failed} times in a row"
+        return f"its liveness probe ({self._probe.path or 'a connection'}) failed {times}; last: {why}"
+
+
+def liveness_answer(status: int) -> str | None:
+    """Returns None if the status means alive, else a description of it."""
+    return None if 200 <= status < 400 else f"it answered {status}"
 
 
 def readiness_answer(status: int) -> str | None:

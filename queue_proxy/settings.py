@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from tidegate.aio.proxy.limits import Limits, read_limits
 from tidegate.errors import Fault, InvalidInputError
+from tidegate.queue_proxy.probes import LivenessProbe
 from tidegate.records.replica_state import ColdStartPhases, read_phases
 
 T = TypeVar("T")
@@ -54,6 +55,13 @@ class ProxySettings:
     max_batch: int = 1024
     holds_cancelled: bool = False
     """The model server goes on computing after a disconnect, so the slot is held until it has answered."""
+    asks_running: bool = False
+    """The model server reports the calls without a client that it goes on with (``live.RUNNING_PATH``). Their slots are
+    held meanwhile."""
+    unresponsive_after_s: float | None = None
+    """Time for which such calls may go on while no request ends. Then the model server is given up. None: for ever."""
+    liveness: LivenessProbe | None = None
+    """Probe of the ready model server. None if there is none."""
     limits: Limits = field(default_factory=lambda: Limits(trusted_proxies=TRUSTED))
     """HTTP limits of the gateways in front. The fields that they add come on top (``live.client_limits``)."""
     models: tuple[str, ...] = ()
@@ -74,6 +82,7 @@ def read_settings(environment: Mapping[str, str]) -> ProxySettings:
     user_port = reader.whole("USER_PORT", 8080, 1, 65535)
     upstream = reader.address("TIDEGATE_UPSTREAM", f"127.0.0.1:{user_port}")
     revision = reader.text("SERVING_REVISION", "")
+    cancel = reader.choice("TIDEGATE_CANCEL", ("close", "hold", "ask"))
     replica = reader.text("TIDEGATE_REPLICA", "") or reader.text("SERVING_POD", "")
     settings = ProxySettings(
         serving_port=reader.whole("QUEUE_SERVING_PORT", 8012, 0, 65535),
@@ -96,7 +105,10 @@ def read_settings(environment: Mapping[str, str]) -> ProxySettings:
         bytes_per_item=reader.optional("TIDEGATE_BYTES_PER_ITEM", _positive, "a number above 0"),
         batch_overhead_bytes=reader.real("TIDEGATE_BATCH_OVERHEAD_BYTES", 0.0),
         max_batch=reader.whole("TIDEGATE_MAX_BATCH", 1024, 1, 1 << 30),
-        holds_cancelled=reader.choice("TIDEGATE_CANCEL", ("close", "hold")) == "hold",
+        holds_cancelled=cancel == "hold",
+        asks_running=cancel == "ask",
+        unresponsive_after_s=reader.optional("TIDEGATE_UNRESPONSIVE_SECONDS", _positive, "a number above 0"),
+        liveness=_liveness(reader),
         limits=reader.limits("TIDEGATE_LIMITS"),
         models=tuple(name for name in reader.text("TIDEGATE_MODELS", "").split(",") if name),
         metrics_path=reader.optional("TIDEGATE_METRICS_PATH", _path, "a path that begins with /"),
@@ -109,6 +121,19 @@ def read_settings(environment: Mapping[str, str]) -> ProxySettings:
     if reader.faults:
         raise InvalidInputError("environment of the queue_proxy", reader.faults)
     return settings
+
+
+def _liveness(reader: "_Reader") -> LivenessProbe | None:
+    """Returns the liveness probe: ``TIDEGATE_LIVENESS_PATH`` is a path or ``tcp``; empty for no probe."""
+    path = reader.text("TIDEGATE_LIVENESS_PATH", "")
+    if not path:
+        return None
+    return LivenessProbe(
+        path=None if path == "tcp" else path,
+        period_s=reader.real("TIDEGATE_LIVENESS_PERIOD_SECONDS", 10.0),
+        timeout_s=reader.real("TIDEGATE_LIVENESS_TIMEOUT_SECONDS", 1.0),
+        failures=reader.whole("TIDEGATE_LIVENESS_FAILURES", 3, 1, 1000),
+    )
 
 
 def _limit(reader: "_Reader") -> int | None:

@@ -1,40 +1,69 @@
-"""Profiles of hypothesis: every run takes its default, ``.ci/run deep`` the long one. What hangs in a live test.
+"""Profiles of hypothesis: every run takes its default, ``.ci/run deep`` the long one. ``make mutation`` takes one that
+repeats its examples and does not shrink them. What hangs in a live test.
 
 Tests marked ``needs(tool=...)`` fail where the tool is missing (``tests/support/live/tools.py``). Tests that share a
-fixture of their module stay together where tests run side by side. Memory is given back early.
+fixture of their module stay together where tests run side by side. Memory is given back early, and a live test that
+leaves something open fails itself.
 """
 
 import ctypes
 import gc
 import resource
-from collections.abc import Sequence
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
-from hypothesis import settings
+from hypothesis import Phase, settings
 
 from tests.support.live.tools import TOOLS, complaint
 
 settings.register_profile("default", deadline=None)
 settings.register_profile("deep", max_examples=2000, deadline=None)
+settings.register_profile("mutation", deadline=None, derandomize=True, phases=(Phase.explicit, Phase.generate))
 settings.load_profile("default")
 
+GZIP, TIMELESS = r"\x1f\x8b\x08\x00", r"\x00\x00\x00\x00"
+"""How gzip begins in the name of a test, and its time of writing if that is none: two processes of pytest-xdist must
+collect the same names."""
 HANGS_S = 300
 """The time limit of a live test ends one that hangs; it claims nothing, and on a busy machine all takes longer."""
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
+        if GZIP in item.nodeid and GZIP + TIMELESS not in item.nodeid:
+            raise pytest.UsageError(f"{item.nodeid}: its name has the present second; gzip.compress(..., mtime=0)")
         for mark in item.iter_markers("needs"):
             if mark.args or set(mark.kwargs) != {"tool"} or mark.kwargs["tool"] not in TOOLS:
                 raise pytest.UsageError(f"{item.nodeid}: needs(tool=...) with one of {', '.join(TOOLS)}; got {mark}")
         if item.get_closest_marker("live") is not None:
+            if not _names("live", item.path):
+                raise pytest.UsageError(
+                    f"{item.path} names no pytest.mark.live, so `make test` would not find its tests"
+                )
             own = item.get_closest_marker("timeout")
             if own is None or own.args[0] < HANGS_S:
                 item.add_marker(pytest.mark.timeout(HANGS_S), append=False)
+            # First, so that they end last: after all other fixtures of the test and of its module.
+            cast(pytest.Function, item).fixturenames[:0] = ("leftovers_of_the_module", "leftovers")
+    items.sort(key=lambda item: item.get_closest_marker("early") is None)
+
+
+@pytest.fixture
+def leftovers() -> Iterator[None]:
+    """Of each live test: what it left open to the collector, such as a socket, fails this test and not a later one."""
+    yield
+    gc.collect()
+
+
+@pytest.fixture(scope="module")
+def leftovers_of_the_module() -> Iterator[None]:
+    """The same for what fixtures of the module left."""
+    yield
+    gc.collect()
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -49,6 +78,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
         def _split_scope(self, nodeid: str) -> str:
             module = nodeid.partition("::")[0]
             return module if _is_shared(config.rootpath / module) else nodeid
+
+        def _reschedule(self, node: Any) -> None:
+            """Gives a process its next test while it runs one, and no more: else tests would wait behind a long one
+            while other processes have nothing to do."""
+            if not self.workqueue or self._pending_of(self.assigned_work[node]) < 2:
+                super()._reschedule(node)
 
     return ByModule(config, log)
 
@@ -67,12 +102,19 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """A run of live tests alone imports no module that has none: each worker is spared 100 MB and two seconds."""
-    is_live_alone = str(config.getoption("markexpr")).startswith("live")
-    if not is_live_alone or not collection_path.name.startswith("test_"):
+    """A run of live tests imports no module without one, a run of those alone none without one of these: each worker is
+    spared 150 MB and some seconds."""
+    wanted = str(config.getoption("markexpr"))
+    if not wanted.startswith("live") or not collection_path.name.startswith("test_"):
         return None
-    texts = (collection_path, collection_path.with_name("conftest.py"))
-    return None if any(each.exists() and "live" in each.read_text(encoding="utf-8") for each in texts) else True
+    return None if _names("alone" if wanted.startswith("live and alone") else "live", collection_path) else True
+
+
+@cache
+def _names(mark: str, module: Path) -> bool:
+    """Returns whether this file, or the ``conftest.py`` beside it, names the mark."""
+    texts = (each.read_text(encoding="utf-8") for each in (module, module.with_name("conftest.py")) if each.exists())
+    return any(f"pytest.mark.{mark}" in text for text in texts)
 
 
 class _Memory:

@@ -1,6 +1,8 @@
 """The documentation is a path: its links resolve, every page is reachable, files that it names exist."""
 
 import re
+from collections.abc import Iterable, Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -43,6 +45,7 @@ def links(page: Path) -> list[tuple[Path, str]]:
     return found
 
 
+@cache
 def anchors(page: Path) -> set[str]:
     """The anchors that a page's headings get: lower case, hyphens for spaces, punctuation left out."""
     text = re.sub(r"^(```|~~~).*?^\1", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
@@ -51,12 +54,29 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in plain}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_every_relative_link_resolves(page: Path) -> None:
-    for target, heading in links(page):
-        assert target.exists(), f"{name_of(page)} links to {target}, which does not exist"
-        if heading:
-            assert heading in anchors(target), f"{name_of(page)} links to {name_of(target)}#{heading}: no such heading"
+@cache
+def modules() -> frozenset[str]:
+    """Names of the Python files of the repository, at the top excepted."""
+    shown = (ROOT / name for name in TOP if not name.startswith(".") and name != "build")
+    return frozenset(path.name for folder in shown for path in folder.rglob("*.py"))
+
+
+def check(faults: Iterable[str]) -> None:
+    """Fails with all of them at once."""
+    found = list(faults)
+    assert not found, "\n".join(("", *found))
+
+
+def test_every_relative_link_resolves() -> None:
+    def faults() -> Iterator[str]:
+        for page in PAGES:
+            for target, heading in links(page):
+                if not target.exists():
+                    yield f"{name_of(page)} links to {target}, which does not exist"
+                elif heading and heading not in anchors(target):
+                    yield f"{name_of(page)} links to {name_of(target)}#{heading}: no such heading"
+
+    check(faults())
 
 
 def test_every_page_is_reached_from_the_index() -> None:
@@ -77,24 +97,39 @@ def test_the_readme_links_to_the_index_and_to_the_first_steps() -> None:
     assert {DOCS / "README.md", DOCS / "getting-started.md", DOCS / "behaviour.md"} <= targets
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_files_and_modules_that_a_page_names_exist(page: Path) -> None:
-    text = page.read_text(encoding="utf-8")
+def test_files_and_modules_that_a_page_names_exist() -> None:
+    check(
+        f"{name_of(page)} names {name}, which does not exist"
+        for page in PAGES
+        for name in unknown(page.read_text(encoding="utf-8"))
+    )
+
+
+def unknown(text: str) -> Iterator[str]:
+    """Yields files and modules of ours that a page names and that are not there."""
     for name in NAMED.findall(text):
-        if name.split("/")[0] in TOP and not name.startswith("build/"):
-            assert (ROOT / name).exists(), f"{name_of(page)} names {name}, which does not exist"
-    for name in set(BARE.findall(text)) - OF_USERS:
-        assert any(ROOT.glob(f"*/**/{name}")), f"{name_of(page)} names {name}, which does not exist"
+        if name.split("/")[0] in TOP and not name.startswith("build/") and not (ROOT / name).exists():
+            yield name
+    yield from set(BARE.findall(text)) - OF_USERS - modules()
     for command, imported in MODULE.findall(text):
         module = command or imported
         path = ROOT / module.rstrip(".").replace(".", "/")
-        assert path.with_suffix(".py").exists() or path.is_dir(), f"{name_of(page)}: -m {module}"
+        if not (path.with_suffix(".py").exists() or path.is_dir()):
+            yield f"-m {module}"
     for dotted in DOTTED.findall(text):
         path, attributes = ROOT, str(dotted).split(".")
         while attributes and (path / attributes[0]).is_dir():
             path = path / attributes.pop(0)
-        is_there = not attributes or (path / f"{attributes[0]}.py").exists()
-        assert is_there, f"{name_of(page)} names {dotted}, which does not exist"
+        if attributes and not (path / f"{attributes[0]}.py").exists():
+            yield dotted
+
+
+def test_each_row_of_the_page_for_clients_names_its_test() -> None:
+    page = (ROOT / "docs" / "use" / "clients.md").read_text(encoding="utf-8")
+    rows = [line for line in page.splitlines() if line.startswith("| ")][1:]
+    assert len(rows) > 8
+    for row in rows:
+        assert "`tests/" in row, row.split("|")[1]
 
 
 def test_the_glossary_is_short() -> None:
@@ -103,12 +138,15 @@ def test_the_glossary_is_short() -> None:
     assert 20 <= len(words) <= WORDS and len(set(words)) == len(words)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_programs_are_not_people(page: Path) -> None:
-    text = CODE.sub(lambda match: "\n" * match[0].count("\n"), page.read_text(encoding="utf-8"))
-    for number, line in enumerate(text.splitlines(), start=1):
-        found = BANNED.search(line)
-        assert found is None, f"{name_of(page)}:{number} says {found[0]!r}: data is sent, reported, recorded"
+def test_programs_are_not_people() -> None:
+    def faults() -> Iterator[str]:
+        for page in PAGES:
+            text = CODE.sub(lambda match: "\n" * match[0].count("\n"), page.read_text(encoding="utf-8"))
+            for number, line in enumerate(text.splitlines(), start=1):
+                if (found := BANNED.search(line)) is not None:
+                    yield f"{name_of(page)}:{number} says {found[0]!r}: data is sent, reported, recorded"
+
+    check(faults())
 
 
 def test_decisions_have_a_number_each_and_its_title_begins_with_it() -> None:

@@ -28,6 +28,9 @@ class Protocol(StrEnum):
 class Cancel(StrEnum):
     """Handling of a running request after its client has disconnected or its deadline has passed."""
 
+    AUTO = "auto"
+    """The shipped server: as ``close``, but the slot is held while the server reports that the call goes on. Others:
+    ``close``."""
     CLOSE = "close"
     """The connection to the model server is closed and the slot is freed: the server stops at the closed connection."""
     HOLD = "hold"
@@ -58,24 +61,50 @@ class SizeRouting(StrEnum):
 class ServerKind(StrEnum):
     MODEL = "model"
     HANDLER = "handler"
+    ASGI = "asgi"
     COMMAND = "command"
     IMAGE = "image"
 
 
+class ModelFormat(StrEnum):
+    """Format of a model's file or folder. The words are those of KServe's ``modelFormat`` where it has them."""
+
+    ONNX = "onnx"
+    SKLEARN = "sklearn"
+    """An estimator in a pickle (joblib) or a skops file."""
+    XGBOOST = "xgboost"
+    TORCHSCRIPT = "torchscript"
+    HUGGINGFACE = "huggingface"
+    """A folder that ``save_pretrained`` wrote."""
+    TRITON = "triton"
+    """A model repository, served by the user's own Triton."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Server:
-    """The model server: exactly one of four kinds.
+    """The model server: exactly one of five kinds.
 
-    ``model``: absolute path of an ONNX file; ``handler``: ``/absolute/file.py:Class``; ``command``: argv with
-    ``{port}`` placeholders; ``image``: container image (Kubernetes only). The value of a kind other than ``command`` is
+    ``model``: absolute path of a model's file or folder, in ``format``; ``handler``: ``/absolute/file.py:Class``;
+    ``asgi``: the same with an ASGI application; ``command``: argv with ``{port}`` placeholders; ``image``: container
+    image (Kubernetes only). The value of a kind other than ``command`` is
     ``target``; ``argv`` is empty except for ``command`` (and for an image with a command of its own in the manifest).
     """
 
     kind: ServerKind
     target: str = ""
     argv: tuple[str, ...] = ()
+    format: ModelFormat = ModelFormat.ONNX
+    """Format of a ``model``; of no meaning to other kinds."""
     copy: str | None = None
     """Name of the copy of the model or handler made at the deploy. None if the file itself is read."""
+    modules: str | None = None
+    """Name of the bundle of the modules beside a handler that it imports, made at the deploy. None if there are none,
+    or their files are read."""
+
+    @property
+    def is_triton(self) -> bool:
+        """True if the model server is the user's own Triton."""
+        return self.kind is ServerKind.MODEL and self.format is ModelFormat.TRITON
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +113,8 @@ class Sla:
 
     latency_s: float | None = None
     percentile: float = 98.0
+    per_token_s: float | None = None
+    """Of a stream: mean seconds per output token behind the first; ``latency_s`` is then for the first one."""
     target_ips: float | None = None
     target_tps: float | None = None
     """Tokens per second."""
@@ -135,6 +166,16 @@ class Readiness:
 
     path: str | None = "/v2/health/ready"
     start_timeout_s: float = 120.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Liveness:
+    """The probe of a ready model server, as Kubernetes has it; ``path`` None: no probe, ``tcp``: a connection."""
+
+    path: str | None = None
+    period_s: float = 10.0
+    timeout_s: float = 1.0
+    failures: int = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,6 +264,7 @@ class Function:
     batch_rule: BatchRule = field(default_factory=BatchRule)
     batching: Batching = field(default_factory=Batching)
     readiness: Readiness = field(default_factory=Readiness)
+    liveness: Liveness = field(default_factory=Liveness)
     warmup: str | None = None
     """Absolute path of a file with a request body, sent once before ready."""
     timeout_s: float = 300.0
@@ -231,21 +273,30 @@ class Function:
     accelerators: tuple[str, ...] = ()
     """Kinds of accelerators that it may use; empty: all that fit."""
     resources: Resources = field(default_factory=Resources)
+    body_bytes: int = 256 * 1024 * 1024
+    """Maximum bytes of a request body that the shipped model server takes, decompressed."""
     gpu: GpuNeeds = field(default_factory=GpuNeeds)
     dnn: DnnModel = field(default_factory=DnnModel)
     task_class: TaskClass = TaskClass.LATENCY_CRITICAL
     user_metrics: bool = False
     volume_mounts: str = ""
     env: Mapping[str, str] = field(default_factory=dict)
+    args: Mapping[str, str] = field(default_factory=dict)
+    """Arguments of a handler's class, or of the loader of a model's format: a JSON value each, or a text."""
     secrets: Mapping[str, str] = field(default_factory=dict)
     """Environment name to absolute path of the file that holds the value."""
     workdir: str = "."
     """Absolute once parsed: the folder in which the model server runs."""
     python: str | None = None
     """Absolute path of the interpreter for ``handler`` and ``model`` servers. None if it is Tidegate's own."""
-    cancel: Cancel = Cancel.CLOSE
+    cancel: Cancel = Cancel.AUTO
+    unresponsive_after_s: float | None = 30.0
+    """Time for which calls without a client may go on while no request ends; then the replica is replaced. None: for
+    ever."""
     idempotent: bool = False
     """True if a request may run twice (it is then retried after it was started)."""
+    request_buffering: bool = True
+    """True if a request gets a slot when its body is there (or 256 KB of it); False: with its first bytes."""
     routing: Routing = field(default_factory=Routing)
     cold: ColdRules = field(default_factory=ColdRules)
     """Rules for its clients during a cold start."""
@@ -253,6 +304,12 @@ class Function:
     """Plan by which a new revision takes over the traffic of the previous one."""
     access: AccessRule | None = None
     """Access rule. None if the function is public."""
+
+    @property
+    def has_port(self) -> bool:
+        """Returns whether its own command listens on a TCP port, which every user of the machine can call."""
+        in_words = any("{socket}" in word for word in self.server.argv)
+        return self.server.kind is ServerKind.COMMAND and self.socket is None and not in_words
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
 """The catalogue of metrics and their exposition as Prometheus text, rendered from plain integers.
 
-Every metric of a process of the data plane is one row here: name, kind, help, labels and, for histograms, the shared
-buckets. Counting happens elsewhere, in slots of the objects that count. A scrape builds one :class:`Exposition`, adds
-the present values and renders it, so that the request path pays one integer addition.
+Every metric is one row here: name, kind, help, labels and, for histograms, the shared buckets. Counting happens
+elsewhere, in slots of the objects that count. A scrape builds one :class:`Exposition`, adds the present values and
+renders it, so that the request path pays one integer addition.
 
 Bucket bounds are edges of ``tidegate.histogram``, so the cumulative counts are exact: nothing is interpolated. For
 whole numbers (bytes, inferences) ``le`` is the largest number below the edge: the edge 18 appears as ``le="17"``.
@@ -107,6 +107,9 @@ class StepHistogram:
         return f"<StepHistogram {sum(self.counts)} observations>"
 
 
+LINES_A_PART = 100
+"""Lines of a text that are put together without a turn of the loop in between."""
+
 _C, _G, _H = MetricKind.COUNTER, MetricKind.GAUGE, MetricKind.HISTOGRAM
 _REVISION = ("function", "revision")
 _GROUP = ("function", "revision", "group")
@@ -114,7 +117,35 @@ _REPLICA = ("function", "revision", "group", "replica")
 
 # --- gateway ------------------------------------------------------------------------------------------------------
 
+GATEWAY_JOBS_ACCEPTED = Metric(
+    "tidegate_gateway_jobs_accepted_total", _C, "Requests that were answered 202 and became jobs.", ("worker",)
+)
+GATEWAY_JOBS_REFUSED = Metric(
+    "tidegate_gateway_jobs_refused_total",
+    _C,
+    "Requests that preferred to be jobs and were refused for it, by error code.",
+    ("worker", "code"),
+)
+GATEWAY_JOBS_ENDED = Metric(
+    "tidegate_gateway_jobs_ended_total", _C, "Jobs that are over: done, failed or cancelled.", ("worker", "outcome")
+)
+GATEWAY_JOBS_LIVE = Metric("tidegate_gateway_jobs_live", _G, "Jobs of the worker that are not over.", ("worker",))
+GATEWAY_JOBS_UNWRITTEN = Metric(
+    "tidegate_gateway_jobs_unwritten", _G, "Jobs that are over and whose end could not be written yet.", ("worker",)
+)
+GATEWAY_JOBS_KEPT = Metric(
+    "tidegate_gateway_jobs_kept", _G, "Jobs that the machine keeps, as this worker last saw them.", ("worker",)
+)
+GATEWAY_JOBS_KEPT_BYTES = Metric(
+    "tidegate_gateway_jobs_kept_bytes", _G, "Bytes of the answers that the machine keeps, as above.", ("worker",)
+)
 GATEWAY_CONNECTIONS = Metric("tidegate_gateway_connections", _G, "Open client connections.", ("worker",))
+GATEWAY_SHED_CONNECTIONS = Metric(
+    "tidegate_gateway_shed_connections_total",
+    _C,
+    "Client connections that were closed at once, by the limit that they would have exceeded: connections or client.",
+    ("worker", "limit"),
+)
 GATEWAY_TABLE_EPOCH = Metric("tidegate_gateway_route_table_epoch", _G, "Epoch of the applied route table.", ("worker",))
 GATEWAY_TABLE_NUMBER = Metric(
     "tidegate_gateway_route_table_number", _G, "Number of the applied route table within its epoch.", ("worker",)
@@ -134,8 +165,17 @@ GATEWAY_ENDED = Metric(
     "Ended requests by outcome: answered, failed, refused, expired or cancelled.",
     (*_REVISION, "outcome"),
 )
+GATEWAY_DROPPED = Metric(
+    "tidegate_gateway_dropped_requests_total",
+    _C,
+    "Refused requests that had waited for drop-after, a multiple of the latency target.",
+    _REVISION,
+)
 GATEWAY_WITHIN_SLA = Metric(
-    "tidegate_gateway_within_sla_requests_total", _C, "Answered requests within the SLA's latency target.", _REVISION
+    "tidegate_gateway_within_sla_requests_total",
+    _C,
+    "Answered requests within the SLA's targets for latency and time per output token.",
+    _REVISION,
 )
 GATEWAY_WAITING = Metric("tidegate_gateway_waiting_requests", _G, "Requests in the waiting room.", _REVISION)
 GATEWAY_WAITING_INFERENCES = Metric(
@@ -233,6 +273,24 @@ GATEWAY_BODY_BYTES = Metric(
     "Bytes of waiting requests' bodies in memory.",
     ("worker",),
 )
+GATEWAY_AWAITED_BODIES = Metric(
+    "tidegate_gateway_awaited_bodies",
+    _G,
+    "Requests outside of the waiting room because their bodies have not come yet.",
+    ("worker",),
+)
+GATEWAY_SLOW_BODIES = Metric(
+    "tidegate_gateway_slow_bodies_total",
+    _C,
+    "Requests ended with 408 because their bodies came more slowly than limits.body-min-rate.",
+    ("worker",),
+)
+GATEWAY_CROWDED_BODIES = Metric(
+    "tidegate_gateway_crowded_bodies_total",
+    _C,
+    "Requests refused before their bodies had come because limits.waiting-body-bytes was reached.",
+    ("worker",),
+)
 GATEWAY_LOG_DROPPED = Metric(
     "tidegate_gateway_access_log_dropped_lines_total", _C, "Lines of the access log that were dropped.", ("worker",)
 )
@@ -317,6 +375,9 @@ PROXY_IN_FLIGHT = Metric("tidegate_queue_proxy_in_flight_requests", _G, "Request
 PROXY_IN_FLIGHT_INFERENCES = Metric(
     "tidegate_queue_proxy_in_flight_inferences", _G, "Inferences in the model server now.", _REPLICA
 )
+PROXY_HELD = Metric(
+    "tidegate_queue_proxy_held_requests", _G, "Calls without a client that the model server goes on with.", _REPLICA
+)
 PROXY_AVERAGE_IN_FLIGHT = Metric(
     "tidegate_queue_proxy_average_in_flight_requests",
     _G,
@@ -393,6 +454,120 @@ APP_BATCH = Metric(
     BATCH,
 )
 
+# --- control process ------------------------------------------------------------------------------------------------
+
+CONTROL_EPOCH = Metric("tidegate_control_epoch", _G, "Number of this control process.")
+CONTROL_FAULTS = Metric(
+    "tidegate_control_faults", _G, "Things that do not work just now; `tidegate status` lists them."
+)
+CONTROL_UNREADABLE = Metric(
+    "tidegate_control_unreadable_expositions", _G, "Processes whose metrics could not be read just now."
+)
+CONTROL_GATEWAY_RESTARTS = Metric(
+    "tidegate_control_gateway_restarts_total", _C, "Starts of a gateway worker after it died.", ("worker",)
+)
+CONTROL_ROUND = Metric(
+    "tidegate_control_round_seconds",
+    _H,
+    "One round of the control process: pull, decide, plan, act, publish.",
+    (),
+    exact_buckets(1000, 2500, 5000, 10000, 25000, 50000, 100000, 250000, 500000, 1000000, 2500000, unit=1e-6),
+)
+DECISION_AGE = Metric(
+    "tidegate_decision_age_seconds",
+    _H,
+    "From the oldest sample that a decision went by to the decision.",
+    (),
+    exact_buckets(5000, 10000, 25000, 50000, 100000, 250000, 500000, 1000000, 2000000, 3000000, 5000000, unit=1e-6),
+)
+COLD_START = Metric(
+    "tidegate_cold_start_seconds",
+    _H,
+    "Starts of replicas by phase: decide, schedule, pull, load, warm or first_response.",
+    ("function", "phase"),
+    exact_buckets(
+        *(1000, 2500, 5000, 10000, 20000, 50000, 100000, 200000, 500000, 1000000, 2000000, 5000000),
+        *(10000000, 30000000, 60000000, 120000000, 300000000),
+        unit=1e-6,
+    ),
+)
+REPLICAS = Metric("tidegate_replicas", _G, "Replicas by state.", ("function", "revision", "accelerator", "state"))
+REPLICA_FAILURES = Metric(
+    "tidegate_replica_failures_total",
+    _C,
+    "Replicas that broke, by cause.",
+    ("function", "revision", "accelerator", "cause"),
+)
+REVOKED_STARTS = Metric(
+    "tidegate_revoked_starts_total",
+    _C,
+    "Times that an accelerator kind was given up for a while because starts there came to nothing.",
+    ("revision", "accelerator"),
+)
+PREDICTION_SAMPLES = Metric(
+    "tidegate_prediction_samples_total",
+    _C,
+    "Seconds of served work that the predictor of service times was given, by its verdict.",
+    ("verdict",),
+)
+DESIRED_REPLICAS = Metric("tidegate_desired_replicas", _G, "Replicas that the last decision wants.", _REVISION)
+DRY_RUN = Metric(
+    "tidegate_dry_run",
+    _G,
+    "1: tidegate_desired_replicas of this revision is a wish that is not carried out.",
+    _REVISION,
+)
+SLA_LATENCY = Metric("tidegate_sla_latency_seconds", _G, "Latency target of the SLA, where it states one.", _REVISION)
+SLA_OBJECTIVE = Metric(
+    "tidegate_sla_objective_ratio",
+    _G,
+    "Fraction of requests that the SLA wants within its latency target, where it states one.",
+    _REVISION,
+)
+TRAFFIC_PERCENT = Metric("tidegate_traffic_percent", _G, "Share of a function's requests.", _REVISION)
+ROLLOUT_REQUESTS = Metric("tidegate_rollout_window_requests", _G, "Requests that a canary's window has.", _REVISION)
+ROLLOUT_BAD = Metric("tidegate_rollout_window_bad_requests", _G, "Those of them that went badly.", _REVISION)
+GROUP_SERVICE_RATE = Metric(
+    "tidegate_group_service_rate",
+    _G,
+    "Inferences per second of one replica of a group at its limit, as learnt (mu).",
+    _GROUP,
+)
+GROUP_SERVICE_RATE_BOUND = Metric(
+    "tidegate_group_service_rate_bound",
+    _G,
+    "Inferences per second that one replica of a group can do at least: the best seen below its limit.",
+    _GROUP,
+)
+GROUP_TOKEN_SERVICE_RATE = Metric(
+    "tidegate_group_token_service_rate",
+    _G,
+    "Tokens per second of one replica of a group, where its service rate is known.",
+    _GROUP,
+)
+GROUP_DESIRED_REPLICAS = Metric(
+    "tidegate_group_desired_replicas", _G, "Replicas of a group that the last decision wants.", _GROUP
+)
+GROUP_WEIGHT = Metric(
+    "tidegate_group_weight", _G, "Fraction of the revision's inferences that a group is to get.", _GROUP
+)
+GROUP_LIMIT = Metric("tidegate_group_concurrency_limit", _G, "Slots of one replica of a group; 0: no limit.", _GROUP)
+GROUP_EMULATED = Metric(
+    "tidegate_group_emulated", _G, "1: the group's service times come from a profile; 0: they are a model's.", _GROUP
+)
+GROUP_PRICE = Metric(
+    "tidegate_group_price_per_hour",
+    _G,
+    "Price of all replicas of a group now, per hour, in the currency of the accelerators' prices.",
+    _GROUP,
+)
+FUNCTION_GPU_UTILIZATION = Metric(
+    "tidegate_function_gpu_utilization_ratio",
+    _G,
+    "Share of the last minute in which the GPUs that a function held had work.",
+    ("function",),
+)
+
 PROCESS_UPTIME = Metric(
     "tidegate_process_uptime_seconds", _G, "Monotonic time since the process started.", ("process",)
 )
@@ -462,10 +637,14 @@ class Exposition:
         return b"".join(self.parts())
 
     def parts(self) -> Iterator[bytes]:
-        """Yields the text metric by metric."""
-        for metric, lines in self._samples.items():
+        """Yields the text metric by metric, those of many series in several parts; nothing is left afterwards."""
+        for metric in tuple(self._samples):
             head = f"# HELP {metric.name} {escape_help(metric.help)}\n# TYPE {metric.name} {metric.kind.value}\n"
-            yield (head + "".join(lines)).encode()
+            lines = self._samples.pop(metric)
+            while lines:  # To free a hundred thousand lines at once would take 10 ms.
+                yield (head + "".join(lines[:LINES_A_PART])).encode()
+                head = ""
+                del lines[:LINES_A_PART]
 
     def _lines(self, metric: Metric) -> list[str]:
         lines = self._samples.get(metric)

@@ -6,11 +6,12 @@ read here from the disk or the environment: the command line does that and passe
 
 import re
 import tomllib
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
 
+from tidegate.errors import Fault
 from tidegate.schema.files import absolute
 from tidegate.schema.rows import (
     Address,
@@ -24,6 +25,9 @@ from tidegate.schema.rows import (
     Text,
     Whole,
     WordOr,
+    Words,
+    YesNo,
+    allowed_for,
     assemble,
 )
 from tidegate.schema.units import UnreadableError, plain
@@ -57,6 +61,16 @@ class GatewaySettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CorsSettings:
+    """What pages of browsers may do at the front door; nothing is sent if ``origins`` is empty."""
+
+    origins: tuple[str, ...] = ()
+    methods: tuple[str, ...] = ("GET", "HEAD", "POST")
+    headers: tuple[str, ...] = ("*",)
+    max_age_s: float = 600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ControlSettings:
     listen: Address = field(default_factory=lambda: Address("127.0.0.1", 8081))
 
@@ -67,10 +81,28 @@ class StateSettings:
     """None if ``auto``: ``tidegate`` in the user's state folder (``$XDG_STATE_HOME``, else ``~/.local/state``)."""
 
 
+class PlacementStrategy(StrEnum):
+    """Which of the units that fit a replica gets; the rows are in ``deploy/placement/strategies.py``."""
+
+    BEST_FIT = "best-fit"
+    WORST_FIT = "worst-fit"
+    WORST_FIT_SOFT = "worst-fit-soft"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AcceleratorSettings:
     file: str | None = None
     """None if the accelerators are those found on the machine."""
+    placement: PlacementStrategy = PlacementStrategy.BEST_FIT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerSettings:
+    """The surroundings of model servers."""
+
+    confine: bool = True
+    fork: bool = True
+    """Whether replicas come from processes that have imported their libraries."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +116,26 @@ class LimitSettings:
     head_timeout_s: float = 10.0
     idle_timeout_s: float = 75.0
     body_idle_timeout_s: float = 30.0
+    body_min_rate: int | None = 500
+    """Bytes per second; None if ``off``."""
+    waiting_body_bytes: int = 256 * 2**20
+    """Of each gateway worker."""
     stream_idle_timeout_s: float = 300.0
+    connections: int | None = None
+    """Of each gateway worker. None if ``auto``: what its descriptors allow."""
+    connections_per_client: int | None = None
+    """None if ``auto``: half of ``connections``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobSettings:
+    """What is kept of jobs: requests with ``Prefer: respond-async``."""
+
+    limit: int = 1000
+    """0: no jobs; the preference is ignored."""
+    bytes: int = 256 * 2**20
+    body_bytes: int = 16 * 2**20
+    keep_s: float = 3600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,18 +167,44 @@ class LogSettings:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     gateway: GatewaySettings = field(default_factory=GatewaySettings)
+    cors: CorsSettings = field(default_factory=CorsSettings)
     control: ControlSettings = field(default_factory=ControlSettings)
     state: StateSettings = field(default_factory=StateSettings)
     accelerators: AcceleratorSettings = field(default_factory=AcceleratorSettings)
+    servers: ServerSettings = field(default_factory=ServerSettings)
     limits: LimitSettings = field(default_factory=LimitSettings)
+    jobs: JobSettings = field(default_factory=JobSettings)
     scaling: ScalingSettings = field(default_factory=ScalingSettings)
     store: StoreSettings = field(default_factory=StoreSettings)
     tenants: TenantSettings = field(default_factory=TenantSettings)
     log: LogSettings = field(default_factory=LogSettings)
+    origins: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
+    """Where each given value came from, by key: a flag, or the file with its line."""
+    overridden: tuple[str, ...] = field(default=(), compare=False, repr=False)
+    """Values of the file that a flag overrides by another one, a sentence each."""
+
+    def origin(self, key: str) -> str:
+        """Returns where the value of ``gateway.listen`` came from, in words: a flag, a line of the file, the
+        default."""
+        return self.origins.get(key, "the default")
+
+    def sourced(self, faults: Sequence[Fault]) -> tuple[Fault, ...]:
+        """Returns the faults; each of a setting's value without a line says where the value came from."""
+        return tuple(
+            replace(each, value=f"{each.value}, from {self.origin(each.where)}")
+            if each.where in _ROWS and each.line is None
+            else each
+            for each in faults
+        )
 
 
 _PATH: Final = Text(r"[^\x00-\x1f\x7f]{1,4096}", "a path")
 _DOMAIN: Final = Text(r"[a-z0-9](?:[a-z0-9.-]{0,188}[a-z0-9])?", "a domain in lower case, at most 190 characters")
+_TOKEN: Final = r"[A-Za-z0-9!#$%&'*+.^_`|~-]+"
+_ORIGINS: Final = Words(
+    r"\*|[a-z][a-z0-9+.-]*://(?:[a-z0-9._-]+|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?",
+    "* for any, or origins as browsers send them (https://app.example, http://localhost:3000; no path)",
+)
 _STORE: Final = Text(r"embedded|rediss?://[!-~]{1,500}", "embedded, redis://HOST:PORT/N or rediss://...")
 _IDLE: Final = Duration(0.1, 86_400)
 PATHS: Final = frozenset(
@@ -180,6 +257,34 @@ SETTINGS: Final[tuple[Row, ...]] = (
         description="Peers whose forwarding headers are kept, and that may send the HTTP/2 resets of many clients.",
     ),
     Row(
+        key="cors.origins",
+        kind=_ORIGINS,
+        field="cors.origins",
+        default="",
+        description="Origins whose pages may call the front door from a browser; empty: no CORS at all.",
+    ),
+    Row(
+        key="cors.methods",
+        kind=Words(_TOKEN, "methods (GET, POST), or *", may_be_empty=False),
+        field="cors.methods",
+        default="GET, HEAD, POST",
+        description="Methods that such pages may use.",
+    ),
+    Row(
+        key="cors.headers",
+        kind=Words(_TOKEN, "names of header fields (authorization, content-type), or *"),
+        field="cors.headers",
+        default="*",
+        description="Header fields that such pages may send; *: all that a preflight names.",
+    ),
+    Row(
+        key="cors.max-age",
+        kind=Duration(0, 86_400),
+        field="cors.max_age_s",
+        default="10m",
+        description="Time for which a browser keeps the answer to a preflight.",
+    ),
+    Row(
         key="control.listen",
         kind=Listen(),
         field="control.listen",
@@ -199,6 +304,31 @@ SETTINGS: Final[tuple[Row, ...]] = (
         field="accelerators.file",
         default="none",
         description="File that declares the accelerators; none: those found on the machine.",
+    ),
+    Row(
+        key="accelerators.placement",
+        kind=Choice(PlacementStrategy),
+        field="accelerators.placement",
+        default="best-fit",
+        description="Unit that a replica gets: best-fit: the fullest that it fits on; worst-fit: an empty one, then the"
+        " one with the most free memory, and never two replicas of one model on a unit; worst-fit-soft: two of them"
+        " only where nothing else is left.",
+    ),
+    Row(
+        key="servers.confine",
+        kind=YesNo(),
+        field="servers.confine",
+        default="true",
+        description="Whether model servers are kept from the state directory and from other processes where the system "
+        "allows it.",
+    ),
+    Row(
+        key="servers.fork",
+        kind=YesNo(),
+        field="servers.fork",
+        default="true",
+        description="Whether replicas of the shipped server are forked from processes that have imported what they "
+        "need, on Linux.",
     ),
     Row(
         key="limits.head-bytes",
@@ -247,7 +377,23 @@ SETTINGS: Final[tuple[Row, ...]] = (
         kind=_IDLE,
         field="limits.body_idle_timeout_s",
         default="30s",
-        description="Maximum pause within a request body; later is 408.",
+        description="Maximum pause within a request body, and the time over which its rate is measured; later is 408.",
+    ),
+    Row(
+        key="limits.body-min-rate",
+        kind=WordOr("off", Size(1, 2**30)),
+        field="limits.body_min_rate",
+        default="500",
+        description="Lowest rate of a request body until its response begins, in bytes per second, over every "
+        "body-idle-timeout in which it is read; slower is 408. off: one byte in that time is enough.",
+    ),
+    Row(
+        key="limits.waiting-body-bytes",
+        kind=Size(2**20, 2**50),
+        field="limits.waiting_body_bytes",
+        default="256Mi",
+        description="Memory of a gateway worker for the bodies of all requests that wait. Beyond it a request whose "
+        "body has not come yet is refused with 429, the oldest first.",
     ),
     Row(
         key="limits.stream-idle-timeout",
@@ -255,6 +401,51 @@ SETTINGS: Final[tuple[Row, ...]] = (
         field="limits.stream_idle_timeout_s",
         default="5m",
         description="Maximum pause within a response; the response is aborted then.",
+    ),
+    Row(
+        key="limits.connections",
+        kind=WordOr("auto", Whole(16, 1_000_000, "connections")),
+        field="limits.connections",
+        default="auto",
+        description="Maximum client connections of a gateway worker; a further one is closed. auto: half of its open "
+        "files (`ulimit -Hn`) or all but 8192, whichever is more, at most 100000.",
+    ),
+    Row(
+        key="limits.connections-per-client",
+        kind=WordOr("auto", Whole(1, 1_000_000, "connections")),
+        field="limits.connections_per_client",
+        default="auto",
+        description="Maximum connections of one client address to a gateway worker, trusted proxies aside; auto: half "
+        "of connections.",
+    ),
+    Row(
+        key="jobs.limit",
+        kind=Whole(0, 100_000, "jobs"),
+        field="jobs.limit",
+        default="1000",
+        description="Maximum jobs that are kept at once, finished ones included; more is 429. 0: `Prefer: "
+        "respond-async` is ignored.",
+    ),
+    Row(
+        key="jobs.bytes",
+        kind=Size(2**20, 2**40),
+        field="jobs.bytes",
+        default="256Mi",
+        description="Maximum bytes of the answers of all kept jobs together.",
+    ),
+    Row(
+        key="jobs.body-bytes",
+        kind=Size(1024, 2**30),
+        field="jobs.body_bytes",
+        default="16Mi",
+        description="Maximum bytes of a job's request body (more is 413) and of its answer (more fails the job).",
+    ),
+    Row(
+        key="jobs.keep",
+        kind=Duration(1, 30 * 86_400),
+        field="jobs.keep_s",
+        default="1h",
+        description="Time for which a finished job and its answer are kept.",
     ),
     Row(
         key="scaling.max-replicas",
@@ -317,6 +508,8 @@ def read(
     """
     faults = Faults(source)
     values: dict[str, object] = {}
+    origins: dict[str, str] = {}
+    overridden: list[str] = []
     lines = _Lines(text)
     for section, content in _load(text, faults).items():
         if section not in _SECTIONS:
@@ -326,17 +519,27 @@ def read(
             faults.report(section, "a value", f"a section [{section}]", lines.of(section))
         else:
             for key, value in content.items():
-                _one(f"{section}.{key}", value, base, values, faults, lines)
+                name = f"{section}.{key}"
+                _one(name, value, base, values, faults, lines)
+                line = lines.of(name)
+                origins[name] = source if line is None else f"{source}, line {line}"
     for flag, given in (flags or {}).items():
         row = _FLAGS.get(flag)
         if row is None:
             faults.report(f"--{flag}", "an unknown flag", f"{', '.join(_FLAGS)}{nearest(flag, _FLAGS)}")
         else:
+            in_file = values.get(row.field)
             _take(row, given, f"--{flag}", cwd or base, values, faults)
+            if row.key in origins and values.get(row.field) != in_file:
+                shown_flag = "" if row.field in PRIVATE else f" {given}"
+                overridden.append(f"{row.key}: --{flag}{shown_flag} overrides {origins[row.key]}")
+            origins[row.key] = f"--{flag}"
     if (values.get("gateway.tls_cert") is None) != (values.get("gateway.tls_key") is None):
-        faults.report("gateway.tls-cert, gateway.tls-key", "one of them", "both or none")
+        given = "tls-cert" if values.get("gateway.tls_cert") is not None else "tls-key"
+        whence = origins.get(f"gateway.{given}", "")
+        faults.report("gateway.tls-cert, gateway.tls-key", f"{given} alone (from {whence})", "both or none")
     faults.raise_any()
-    return assemble(Settings(), values)
+    return replace(assemble(Settings(), values), origins=origins, overridden=tuple(overridden))
 
 
 def _load(text: str, faults: Faults) -> dict[str, object]:
@@ -376,8 +579,10 @@ def _take(
     try:
         value = row.kind.read(text)
     except UnreadableError:
-        got = "another value (not shown)" if row.field in PRIVATE else shown(text)
-        faults.report(where, got, row.kind.allowed, line)
+        if row.field in PRIVATE:
+            faults.report(where, "another value (not shown)", row.kind.allowed, line)
+        else:
+            faults.report(where, shown(text), allowed_for(row.kind, text), line)
         return
     values[row.field] = absolute(base, value) if row.field in PATHS and value is not None else value
 

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from tidegate.records.tenants import Tenant, digest
 from tidegate.schema.files import absolute
-from tidegate.schema.rows import NAME, Number, Row, Text, Whole, accepts, assemble
+from tidegate.schema.rows import NAME, Number, Row, Text, Whole, accepts, allowed_for, assemble
 from tidegate.schema.units import UnreadableError
 from tidegate.schema.yaml_nodes import Faults, ListNode, Node, Scalar, Section, load, shown
 
@@ -76,12 +76,16 @@ QUOTA_ROWS: Final[tuple[Row, ...]] = tuple(
     for key, description in _AMOUNTS
 )
 
+EMPTY_ALLOWED: Final = f"allowed: 1 to {MAX_KEYS} keys, or no such key for a tenant of tokens"
 ReadKey = Callable[[str], bytes]
 """Returns the bytes of the file at an absolute path; raises OSError."""
 
 
-def parse(text: str, *, source: str, base: str, read_key: ReadKey) -> tuple[Tenant, ...]:
-    """Returns the tenants of a text, in its order. Relative paths of keys start from ``base``.
+def parse(
+    text: str, *, source: str, base: str, read_key: ReadKey, warn: Callable[[str], None] | None = None
+) -> tuple[Tenant, ...]:
+    """Returns the tenants of a text, in its order. Relative paths of keys start from ``base``. ``warn`` is called with
+    what is allowed and probably not meant.
 
     Raises InvalidInputError with every fault.
     """
@@ -101,15 +105,20 @@ def parse(text: str, *, source: str, base: str, read_key: ReadKey) -> tuple[Tena
             faults.report("tenants", "nothing", "a list of tenants", top.node.line)
     elif len(items) > MAX_TENANTS:
         faults.report("tenants", f"{len(items)} tenants", f"at most {MAX_TENANTS}", top.node.line)
-    reader = _Reader(faults, base, read_key)
+    reader = _Reader(faults, base, read_key, warn or _ignore)
     found = [reader.tenant(item, f"tenants[{index}]") for index, item in enumerate((items or ())[:MAX_TENANTS])]
     top.close()
     faults.raise_any()
     return tuple(tenant for tenant in found if tenant is not None)
 
 
+def _ignore(warning: str) -> None:
+    """Does nothing: the caller takes no warnings."""
+
+
 class _Reader:
-    def __init__(self, faults: Faults, base: str, read_key: ReadKey) -> None:
+    def __init__(self, faults: Faults, base: str, read_key: ReadKey, warn: Callable[[str], None]) -> None:
+        self._warn = warn
         self._faults = faults
         self._base = base
         self._read_key = read_key
@@ -150,7 +159,7 @@ class _Reader:
             try:
                 values[row.field] = row.kind.read(node.text)
             except UnreadableError:
-                self._faults.add(section.path(row.key), node, row.kind.allowed)
+                self._faults.add(section.path(row.key), node, allowed_for(row.kind, node.text))
         return values
 
     def _keys(self, section: Section, tenant: str) -> tuple[str, ...]:
@@ -159,6 +168,9 @@ class _Reader:
         nodes = node.items if isinstance(node, ListNode) else ()
         if node is not None and not isinstance(node, ListNode):  # It may be a key: it is not shown.
             self._faults.report(section.path("keys"), "not a list (not shown)", f"a list, each {KEY_WORDS}", node.line)
+        if isinstance(node, ListNode) and not nodes:
+            where = f"{self._faults.source}: {section.path('keys')}"
+            self._warn(f"{where}: the list is empty, no key opens anything for tenant {shown(tenant)}; {EMPTY_ALLOWED}")
         if len(nodes) > MAX_KEYS:
             self._faults.report(section.path("keys"), f"{len(nodes)} keys", f"at most {MAX_KEYS}", section.node.line)
         for index, item in enumerate(nodes[:MAX_KEYS]):

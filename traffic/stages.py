@@ -195,6 +195,6 @@ def _with_verdict(rollout: Rollout, words: str) -> Rollout:
 
 def _wait(rollout: Rollout, code: str, words: str, now: float) -> Rollout:
     """Sets the reason for waiting. It becomes an event once per step."""
-    told = rollout.events[-1].code == code if rollout.events else False
+    is_noted = rollout.events[-1].code == code if rollout.events else False
     said = _with_verdict(rollout, words)
-    return said if told else said.noted(now, code, words)
+    return said if is_noted else said.noted(now, code, words)

@@ -6,8 +6,10 @@ work is reported by its slot channel at the moment when it changes, and a want c
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from math import isinf
+from typing import NamedTuple, Protocol
 
+from tidegate.flow.dropping import age_limit
 from tidegate.function import ConcurrencyUnit, Function, Revision
 from tidegate.records.replica_state import ReplicaState
 from tidegate.records.route_table import FailureKind, FunctionRoute, GroupRoute, ReplicaRoute, RevisionRoute, RouteTable
@@ -72,7 +74,7 @@ class ServedFunction:
 class TableBuilder:
     """Numbers the tables of one control process. The number rises only if the content changes."""
 
-    __slots__ = ("_last", "_number", "domain", "epoch", "key_sets", "tenants", "workers")
+    __slots__ = ("_known", "_last", "_number", "domain", "epoch", "key_sets", "tenants", "workers")
 
     def __init__(self, epoch: int, workers: int, domain: str = "localhost", number: int = 0) -> None:
         self.epoch = epoch
@@ -82,14 +84,19 @@ class TableBuilder:
         self.key_sets: tuple[KeySet, ...] = ()
         self._number = number
         self._last: RouteTable | None = None
+        self._known: dict[str, _KnownRoute] = {}
+        """Routes by function, with the facts that they were made of: of most functions nothing changes in a second."""
 
     def build(
         self, functions: Sequence[ServedFunction], replicas: Iterable[ReplicaFacts], default: str | None = None
     ) -> RouteTable:
         """Returns the present table; the same object as before if nothing changed."""
-        routes = routes_of(functions, replicas)
-        if self._last is not None:
-            routes = with_stable_rates(routes, self._last.functions)
+        by_revision, known = _by_revision(replicas), self._known
+        self._known = {}
+        for served in sorted(functions, key=lambda served: served.function.name):
+            name = served.function.name
+            self._known[name] = _route(served, by_revision, known.get(name))
+        routes = tuple(each.route for each in self._known.values())
         table = RouteTable(
             epoch=self.epoch,
             number=self._number,
@@ -109,25 +116,40 @@ class TableBuilder:
         return f"<TableBuilder epoch {self.epoch}, number {self._number}>"
 
 
-def routes_of(functions: Sequence[ServedFunction], replicas: Iterable[ReplicaFacts]) -> tuple[FunctionRoute, ...]:
-    """Returns the routes in name order, so that equal facts give equal tables."""
+_ByAccelerator = Mapping[str, list[ReplicaFacts]]
+
+
+class _KnownRoute(NamedTuple):
+    """A function's route, and what it was made of."""
+
+    served: ServedFunction
+    replicas: tuple[_ByAccelerator | None, ...]
+    route: FunctionRoute
+
+
+def _route(served: ServedFunction, by_revision: Mapping[str, _ByAccelerator], known: _KnownRoute | None) -> _KnownRoute:
+    """Returns the route of a function; the same one as before if nothing that it is made of has changed."""
+    here = tuple([by_revision.get(share.revision.id) for share in served.revisions])
+    if known is not None and known.replicas == here and known.served == served:
+        return known
+    route = _function(served, by_revision)
+    return _KnownRoute(served, here, route if known is None else _with_stable_rates(route, known.route))
+
+
+def _by_revision(replicas: Iterable[ReplicaFacts]) -> Mapping[str, _ByAccelerator]:
+    """Returns the replicas that may be routed to, by revision and accelerator."""
     by_revision: dict[str, dict[str, list[ReplicaFacts]]] = {}
     for status in replicas:
         if status.state not in GONE and status.address:
             by_revision.setdefault(status.revision, {}).setdefault(status.accelerator, []).append(status)
-    return tuple(
-        _function(served, by_revision) for served in sorted(functions, key=lambda served: served.function.name)
-    )
+    return by_revision
 
 
-def with_stable_rates(fresh: Sequence[FunctionRoute], published: Sequence[FunctionRoute]) -> tuple[FunctionRoute, ...]:
+def _with_stable_rates(fresh: FunctionRoute, published: FunctionRoute) -> FunctionRoute:
     """Returns ``fresh`` with the published service rates where they moved little. They are measured every second and
     would otherwise make every table a new one."""
     known = {
-        (revision.id, group.accelerator): group.mu_ips
-        for function in published
-        for revision in function.revisions
-        for group in revision.groups
+        (revision.id, group.accelerator): group.mu_ips for revision in published.revisions for group in revision.groups
     }
 
     def group_of(revision: str, group: GroupRoute) -> GroupRoute:
@@ -139,10 +161,7 @@ def with_stable_rates(fresh: Sequence[FunctionRoute], published: Sequence[Functi
     def revision_of(route: RevisionRoute) -> RevisionRoute:
         return replace(route, groups=tuple(group_of(route.id, group) for group in route.groups))
 
-    return tuple(
-        replace(function, revisions=tuple(revision_of(revision) for revision in function.revisions))
-        for function in fresh
-    )
+    return replace(fresh, revisions=tuple(revision_of(revision) for revision in fresh.revisions))
 
 
 def _function(served: ServedFunction, replicas: Mapping[str, Mapping[str, list[ReplicaFacts]]]) -> FunctionRoute:
@@ -161,6 +180,7 @@ def _function(served: ServedFunction, replicas: Mapping[str, Mapping[str, list[R
         overhead_bytes=function.batch_rule.overhead_bytes,
         max_batch=function.batch_rule.max_batch,
         idempotent=function.idempotent,
+        request_buffering=function.request_buffering,
         spread=routing.spread,
         hash_on=routing.hash_on,
         queue_order=routing.queue_order,
@@ -173,8 +193,15 @@ def _function(served: ServedFunction, replicas: Mapping[str, Mapping[str, list[R
         matches=routing.matches,
         cold=function.cold,
         access=function.access,
+        drop_after_s=_drop_after_s(function),
+        per_token_s=function.sla.per_token_s,
         revisions=tuple(_revision(share, replicas.get(share.revision.id, {})) for share in served.revisions),
     )
+
+
+def _drop_after_s(function: Function) -> float | None:
+    limit_s = age_limit(function.sla.drop_after, function.sla.latency_s)
+    return None if isinf(limit_s) else limit_s
 
 
 def _revision(share: RevisionShare, groups: Mapping[str, list[ReplicaFacts]]) -> RevisionRoute:

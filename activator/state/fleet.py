@@ -9,16 +9,19 @@ from tidegate.activator.prefixes import blocks_per_replica
 from tidegate.activator.state.bind import Bind
 from tidegate.activator.state.replicas import Group, Replica, links_to
 from tidegate.activator.state.revisions import FunctionState, RevisionRoom
+from tidegate.flow.waiting_figures import Board
 from tidegate.records.route_table import FunctionRoute, GroupRoute, RevisionRoute, RouteTable
 
 
 class Fleet:
     """The objects of the route table by id, and the links that must be opened or closed."""
 
-    __slots__ = ("functions", "out", "replicas", "revisions", "unserved", "worker_index", "workers")
+    __slots__ = ("board", "functions", "out", "replicas", "revisions", "unserved", "worker_index", "workers")
 
     def __init__(self, worker_index: int) -> None:
         self.worker_index = worker_index
+        self.board: Board | None = None
+        """The figures of the other workers on this machine."""
         self.workers = 1
         self.functions: dict[str, FunctionState] = {}
         self.revisions: dict[str, RevisionRoom] = {}
@@ -77,7 +80,7 @@ class Fleet:
     def _apply_function(self, route: FunctionRoute, now: float) -> list[RevisionRoom]:
         function = self.functions.get(route.name)
         if function is None:
-            function = self.functions[route.name] = FunctionState(route.name)
+            function = self.functions[route.name] = FunctionState(route.name, self.board)
         function.apply(route, self.workers)
         listed = {revision.id for revision in route.revisions}
         gone = [room for room in function.revisions if room.id not in listed]

@@ -9,7 +9,7 @@ Everything here changes only through :class:`tidegate.activator.room.WaitingRoom
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from math import ceil
+from math import ceil, inf
 from typing import Final
 
 from tidegate.activator.choice import Pick, largest_deficit, preferred, replica_pick, update_deficits
@@ -18,6 +18,7 @@ from tidegate.activator.state.bind import Affinity, Bind
 from tidegate.activator.state.lanes import Lane, LaneKey
 from tidegate.activator.state.replicas import Group, Replica
 from tidegate.activator.state.tenants import TenantShares
+from tidegate.flow.waiting_figures import Board, FunctionBoard, Others
 from tidegate.flow.wants import want_range
 from tidegate.records.gateway_sample import Activation
 from tidegate.records.route_table import Binding, FailureKind, FunctionRoute, QueueOrder, Spread
@@ -73,16 +74,21 @@ class FunctionState:
     """The state that the revisions of a function share: the bounds of its waiting room on this worker."""
 
     __slots__ = (
+        "board",
         "bound_bytes",
         "bound_requests",
         "by_deadline",
+        "drop_after_s",
         "hash_on",
         "hashes",
         "is_early",
-        "max_wait_s",
+        "longest_s",
         "name",
+        "part_bytes",
+        "part_requests",
         "pick",
         "revisions",
+        "shared",
         "tenants",
         "timeout_s",
         "waiting",
@@ -90,12 +96,22 @@ class FunctionState:
         "workers",
     )
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, board: Board | None = None) -> None:
+        """``board``: where the workers of this machine publish what waits at them; None: each keeps to its part of the
+        bounds."""
         self.name = name
         self.workers = 1
+        self.board = board
+        self.shared: FunctionBoard | None = None
+        """The function's figures on the board, once a request has waited."""
         self.bound_requests = 0
         self.bound_bytes = 0
-        self.max_wait_s = 0.0
+        self.part_requests = 0
+        self.part_bytes = 0
+        self.longest_s = 0.0
+        """Longest time that a request waits: the function's own limit, or the age at which it is dropped."""
+        self.drop_after_s = inf
+        """Age from which on a waiting request is dropped (``drop-after``)."""
         self.timeout_s = 0.0
         self.pick: Pick[Replica] = replica_pick(Spread.MOST_FREE)
         self.hashes = False
@@ -112,12 +128,15 @@ class FunctionState:
         self.revisions: list[RevisionRoom] = []
 
     def apply(self, route: FunctionRoute, workers: int) -> None:
-        """Takes over the settings of the route table; bounds are split over the workers, rounded up."""
+        """Takes over the settings of the route table. The bounds hold over all workers of the machine; a worker without
+        the others' figures keeps to its part of them, rounded up."""
         self.workers = workers
-        self.bound_requests = ceil(route.queue_requests / workers)
-        self.bound_bytes = ceil(route.queue_bytes / workers)
+        self.bound_requests, self.bound_bytes = route.queue_requests, route.queue_bytes
+        self.part_requests = ceil(route.queue_requests / workers)
+        self.part_bytes = ceil(route.queue_bytes / workers)
         self.tenants.resize(max(1, self.bound_requests), max(1, self.bound_bytes))
-        self.max_wait_s = route.max_wait_s
+        self.drop_after_s = inf if route.drop_after_s is None else route.drop_after_s
+        self.longest_s = min(route.max_wait_s, self.drop_after_s)
         self.timeout_s = route.timeout_s
         self.pick = replica_pick(route.spread)
         self.hashes = route.spread is Spread.HASH
@@ -127,7 +146,52 @@ class FunctionState:
 
     def is_full(self, size: int) -> bool:
         """Returns whether no further request of this many bytes may wait."""
-        return self.waiting >= self.bound_requests or self.waiting_bytes + size > self.bound_bytes
+        if self.shared is None and self.board is not None:
+            self.shared, self.board = self.board.of(self.name), None
+            self.publish()
+        if self.shared is None:
+            return not self._is_within_part(size)
+        if not self._is_beyond(self.shared.others(), 1, size):
+            return False
+        return not self.shared.drop_ended() or self._is_beyond(self.shared.others(), 1, size)
+
+    def publish(self) -> None:
+        """Publishes what waits here; called whenever that has changed."""
+        if self.shared is not None:
+            self.shared.publish(self.waiting, self.waiting_bytes, self.tenants.top_load())
+
+    @property
+    def waiting_elsewhere(self) -> int:
+        """Requests that wait at the other workers; taken to be as many at each as here if that is not known."""
+        return self.waiting * (self.workers - 1) if self.shared is None else self.shared.others().requests
+
+    def gives_way_elsewhere(self, bind: Bind) -> bool:
+        """Returns whether another worker makes place in the full room for a request: a tenant there fills more of it
+        than the request's tenant and every other one do here. A worker gets no more than its part in this way."""
+        shared = self.shared
+        if shared is None or bind.claim is None or not self._is_within_part(bind.size):
+            return False
+        load = shared.others().load
+        return load >= self.tenants.top_load() and load > self.tenants.load_with(bind)
+
+    def surplus(self) -> Bind | None:
+        """Returns a request that has to leave, because the room is beyond its bound and a tenant here fills most of it;
+        None if there is none."""
+        shared, load = self.shared, self.tenants.top_load()
+        if shared is None or load <= 0.0:
+            return None
+        others = shared.others()
+        return self.tenants.youngest() if load >= others.load and self._is_beyond(others, 0, 0) else None
+
+    def _is_within_part(self, size: int) -> bool:
+        return self.waiting < self.part_requests and self.waiting_bytes + size <= self.part_bytes
+
+    def _is_beyond(self, others: Others, requests: int, size: int) -> bool:
+        """Returns whether the room would be beyond its bound with so much more."""
+        return (
+            self.waiting + others.requests + requests > self.bound_requests
+            or self.waiting_bytes + others.size + size > self.bound_bytes
+        )
 
 
 class RevisionRoom:
@@ -399,6 +463,7 @@ class RevisionRoom:
         function.waiting_bytes += bind.size
         if bind.claim is not None:
             function.tenants.add(bind)
+        function.publish()
 
     def part(self, bind: Bind, now: float) -> None:
         """Ends the waiting of a request, wherever it stands."""
@@ -418,6 +483,7 @@ class RevisionRoom:
         function.waiting_bytes -= bind.size
         if bind.claim is not None:
             function.tenants.discard(bind)
+        function.publish()
         if not self.waiting and self.signal.raised:
             self.signal.update(False, now)
 

@@ -67,7 +67,7 @@ class RoomState:
         room = bind.revision
         room.join(bind, lane, now)
         self.requests[bind.request] = bind
-        latest, deadline = bind.arrived + room.function.max_wait_s, bind.deadline
+        latest, deadline = bind.arrived + room.function.longest_s, bind.deadline
         self.timers.append(latest if latest < deadline else deadline, bind)
         if not room.is_want_sent(bind.priority):
             self.mark_changed(room)

@@ -90,11 +90,25 @@ class TenantShares:
         most = self._most()
         if claim is None or most is None or most.tenant == claim.tenant:
             return None
+        return self.youngest() if self.load_with(bind) < self._load(most) else None
+
+    def top_load(self) -> float:
+        """Returns the highest load of a tenant; 0 if none waits."""
+        most = self._most() if self._tenants else None
+        return 0.0 if most is None else self._load(most)
+
+    def load_with(self, bind: "Bind") -> float:
+        """Returns the load of a request's tenant with this request."""
+        claim = bind.claim
+        assert claim is not None  # only requests with a claim have a load
         own = self._tenants.get(claim.tenant)
         requests, size = (1, bind.size) if own is None else (own.requests + 1, own.size + bind.size)
-        if self._part(requests, size) / claim.weight >= self._load(most):
-            return None
-        return next(reversed(most.classes[max(most.classes)].values()))
+        return self._part(requests, size) / claim.weight
+
+    def youngest(self) -> "Bind | None":
+        """Returns the youngest request of the tenant with the highest load, in its lowest class."""
+        most = self._most()
+        return None if most is None else next(reversed(most.classes[max(most.classes)].values()))
 
     def _part(self, requests: int, size: int) -> float:
         return max(requests / self.bound_requests, size / self.bound_bytes)

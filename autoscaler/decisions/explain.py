@@ -82,6 +82,8 @@ def _wanted(decision: Decision) -> str:
     if decision.desired is None:
         return "hold"
     count = f"{decision.desired} replica{'' if decision.desired == 1 else 's'}"
+    if decision.cores is not None:
+        count += f" of {decision.cores} core{'' if decision.cores == 1 else 's'}"
     placed = [f"{group.accelerator} {group.replicas}" for group in decision.groups or () if group.replicas]
     return f"{count} ({', '.join(placed)})" if placed else count
 
@@ -114,9 +116,17 @@ def is_change(before: Decision | None, after: Decision) -> bool:
     """Returns whether ``after`` wants another number or has other reasons (numbers inside the reasons do not count)."""
     if before is None:
         return True
-    return (before.revision, before.desired, before.groups, before.is_dry_run, _codes(before.reasons)) != (
+    return (
+        before.revision,
+        before.desired,
+        before.cores,
+        before.groups,
+        before.is_dry_run,
+        _codes(before.reasons),
+    ) != (
         after.revision,
         after.desired,
+        after.cores,
         after.groups,
         after.is_dry_run,
         _codes(after.reasons),

@@ -2,7 +2,8 @@
 
 Growing: draining replicas are taken back first (their model is loaded), then the cheapest room is filled. Shrinking:
 replicas that still start go first, then the most expensive ones; the last one left is on the cheapest group. Groups
-without a price come after the priced ones, in the order given (the backend lists the cheapest first).
+without a price come after the priced ones, in the order given (the backend lists the cheapest first). Groups on which
+one inference alone takes longer than the latency target come last of all.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,11 +23,16 @@ def row(accelerator: str, replicas: int, share: int = 100) -> GroupDecision:
 
 
 def spread(
-    desired: int, groups: Sequence[GroupObservation], base: Mapping[str, int] | None = None
+    desired: int,
+    groups: Sequence[GroupObservation],
+    base: Mapping[str, int] | None = None,
+    *,
+    slo_s: float | None = None,
 ) -> tuple[GroupDecision, ...]:
     """Returns ``desired`` replicas over ``groups``, as near as possible to ``base`` (default: what exists).
 
-    One row for every group, zero included, in the order given. Fewer than ``desired`` if there is no room.
+    One row for every group, zero included, in the order given. Fewer than ``desired`` if there is no room. ``slo_s``:
+    the latency target.
     """
     if base is None and desired == sum([group.ready + group.starting for group in groups]):
         return tuple([row(group.accelerator, group.ready + group.starting) for group in groups])
@@ -36,9 +42,9 @@ def spread(
         counts = {group.accelerator: base.get(group.accelerator, 0) for group in groups}
     missing = desired - sum(counts.values())
     if missing > 0:
-        _grow(counts, _cheapest_first(groups), missing)
+        _grow(counts, _cheapest_first(groups, slo_s), missing)
     elif missing < 0:
-        _shrink(counts, _cheapest_first(groups), -missing)
+        _shrink(counts, _cheapest_first(groups, slo_s), -missing)
     return tuple([row(group.accelerator, counts[group.accelerator]) for group in groups])
 
 
@@ -85,9 +91,16 @@ def leaving(
     return tuple(kept), (reason("accelerator_shrunk", ", ".join(shrunk)),) if shrunk else ()
 
 
-def _cheapest_first(groups: Sequence[GroupObservation]) -> list[GroupObservation]:
+def too_slow(groups: Sequence[GroupObservation], slo_s: float | None) -> list[GroupObservation]:
+    """Returns the groups on which one inference alone takes longer than the target, as far as it is known."""
+    return [] if slo_s is None else [group for group in groups if (group.unloaded_s or 0.0) > slo_s]
+
+
+def _cheapest_first(groups: Sequence[GroupObservation], slo_s: float | None) -> list[GroupObservation]:
     order = order_of_price(tuple([group.price_per_hour for group in groups]))
-    return [groups[index] for index in order]
+    ordered = [groups[index] for index in order]
+    slow = {group.accelerator for group in too_slow(groups, slo_s)}
+    return sorted(ordered, key=lambda group: group.accelerator in slow) if slow else ordered
 
 
 @lru_cache(maxsize=4096)

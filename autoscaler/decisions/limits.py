@@ -8,7 +8,8 @@ reason. The rules for zero, ours and not Knative's (whose gateway has to be swit
   average the policy still remembers;
 - more than one replica goes to one first;
 - a starting replica is not stopped before it is ready: a request has asked for it;
-- a revision at zero stays there until a request waits for it.
+- a revision at zero stays there until a request waits for it, unless its last replica broke: then another one is
+  started, within the time for which the broken one would have stayed.
 """
 
 import msgspec
@@ -30,6 +31,8 @@ class LimitContext(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """True while an activation was decided and its replica has not been seen."""
     activation_scale: int = 1
     """Replicas that a revision at zero gets when it wakes."""
+    is_lost: bool = False
+    """True if the last replica broke, and none has been ready since. ``idle_s`` then goes on from before."""
     retention_s: float = 0.0
     """Time that the last replica stays beyond ``scale-to-zero-after``."""
 
@@ -41,26 +44,38 @@ def bounded(
     context: LimitContext,
     *,
     is_zero_settled: bool = False,
+    starts_ahead: bool = False,
 ) -> tuple[int | None, tuple[Reason, ...]]:
     """Returns the number of replicas to have, or None to hold, with the reasons of every limit that bit.
-    ``is_zero_settled``: the policy went through a protocol of its own before it recommended zero."""
+    ``is_zero_settled``: the policy went through a protocol of its own before it recommended zero. ``starts_ahead``: its
+    number counts at zero as well."""
     reasons: list[Reason] = []
-    floor, code = scaling.min_scale, "raised_to_min"
-    if observation.least > floor:
-        floor, code = observation.least, "window_minimum"
-    if observation.is_rolled_out and floor < 1:
-        floor, code = 1, "rollout_awake"
-    if context.is_initial and scaling.initial_scale > floor:
-        floor, code = scaling.initial_scale, "initial_scale"
+    floor, code = floor_of(observation, scaling, is_initial=context.is_initial)
     desired = _hold_on_incomplete_data(recommended, observation, reasons)
     if floor == 0 and not (is_zero_settled and observation.existing > 0):
+        ahead = desired if starts_ahead and observation.existing == 0 else None
         desired = _zero_protocol(desired, observation, scaling, context, reasons)
+        if ahead is not None and ahead > (desired or 0):
+            reasons = [reason("ahead", f"{ahead} for what is expected")]
+            desired = ahead
     if desired is None and observation.existing >= floor:
         return None, tuple(reasons)
     raised = max(desired or 0, floor)
     if desired is None or raised > desired:
         reasons.append(reason(code, f"{'nothing' if desired is None else desired} raised to {raised}"))
     return capped(raised, observation, scaling, reasons), tuple(reasons)
+
+
+def floor_of(observation: Observation, scaling: Scaling, *, is_initial: bool) -> tuple[int, str]:
+    """Returns the least number of replicas, and the code of the limit that it comes from."""
+    floor, code = scaling.min_scale, "raised_to_min"
+    if observation.least > floor:
+        floor, code = observation.least, "window_minimum"
+    if observation.is_rolled_out and floor < 1:
+        floor, code = 1, "rollout_awake"
+    if is_initial and scaling.initial_scale > floor:
+        floor, code = scaling.initial_scale, "initial_scale"
+    return floor, code
 
 
 def dry_run_floor(
@@ -118,14 +133,14 @@ def _hold_on_incomplete_data(recommended: int | None, observation: Observation, 
 def _zero_protocol(
     desired: int | None, observation: Observation, scaling: Scaling, context: LimitContext, reasons: list[Reason]
 ) -> int | None:
+    after = scaling.scale_to_zero_after_s + context.retention_s
     if observation.existing == 0:
-        return _at_zero(observation, context, reasons)
+        return _at_zero(observation, context, after, reasons)
     if observation.ready == 0:
         if desired == 0:
             reasons.append(reason("starting"))
             return 1
         return desired
-    after = scaling.scale_to_zero_after_s + context.retention_s
     is_quiet = (
         observation.complete and observation.waiting == 0 and observation.concurrency == 0 and observation.rps == 0
     )
@@ -141,12 +156,16 @@ def _zero_protocol(
     return desired
 
 
-def _at_zero(observation: Observation, context: LimitContext, reasons: list[Reason]) -> int:
+def _at_zero(observation: Observation, context: LimitContext, after: float, reasons: list[Reason]) -> int:
     """At zero always starts ``activation_scale`` replicas, whatever the queue. The policy's averages predate the idle
-    time; the load counts again once a replica is starting."""
+    time; the load counts again once a replica is starting. A last replica that broke is replaced as long as it would
+    not have been idle for ``after`` seconds."""
     if observation.waiting > 0:
         reasons.append(reason("activation", f"{observation.waiting} waiting"))
         return context.activation_scale
+    if context.is_lost and context.idle_s < after:
+        reasons.append(reason("restart", f"idle for {figure(context.idle_s)} s < {figure(after)} s"))
+        return 1
     if context.is_activating:
         reasons.append(reason("activating"))
         return context.activation_scale

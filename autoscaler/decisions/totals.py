@@ -3,7 +3,8 @@ each of these evenly.
 
 Max-min fair within each: no revision gets more while another that wants more has less. What a revision does not want is
 there for the others. A remainder smaller than the number of equals stays with the revision that has it, then with its
-function (whose new revision follows the old one), then it goes to the one that was granted a place last, then by name.
+function (whose new revision follows the old one), then it goes to the one that was granted a place last, then to the
+most recently used one, then by name.
 The same wants of the same holders always give the same shares. A revision without any replica takes one from its own
 function's revisions if one of them has several.
 """
@@ -30,6 +31,8 @@ class Want(NamedTuple):
     """Wanted replicas without present demand; granted last."""
     function: str | None = None
     """The revision's function; None if it stands alone."""
+    unused_s: float = 0.0
+    """Time since its last work; infinite if it has had none. Of equals the longest unused one gives way."""
 
 
 def is_idle(observation: Observation, idle_s: float) -> bool:
@@ -88,6 +91,7 @@ def _ranking(
                 held.get(name, 0) <= level,
                 not follows(name),
                 before.get(name, 0) <= level,
+                wants[name].unused_s,
                 name,
             ),
         )

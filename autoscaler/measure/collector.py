@@ -13,6 +13,8 @@ import math
 from collections import Counter
 from collections.abc import Collection, Generator, Iterable, Sequence
 
+from msgspec import UNSET, structs
+
 from tidegate.autoscaler.measure.group_measurements import Means
 from tidegate.autoscaler.measure.group_observation import observed_group, sampled_means
 from tidegate.autoscaler.measure.measurements import EXECUTIONS_EVERY_S, PHASES, RATE_SLOTS, RevisionMeasurements
@@ -44,8 +46,14 @@ class Collector:
     """Holds the measurements of any number of revisions. Only sources in :meth:`expect` and revisions in :meth:`apply`
     count."""
 
-    def __init__(self, *, stale_s: float = STALE_S) -> None:
+    def __init__(
+        self, *, stale_s: float = STALE_S, by_size: Collection[str] = (), by_cores: Collection[str] = ()
+    ) -> None:
+        """``by_size``: the policies that read arrivals and service times by batch size; ``by_cores``: those that read
+        the cores of replicas."""
+        self._by_cores = frozenset(by_cores)
         self._stale_s = stale_s
+        self._by_size = frozenset(by_size)
         self._gateways: dict[str, GatewaySource] = {}
         self._replicas: dict[str, ReplicaSource] = {}
         self._expected_gateways: frozenset[str] = frozenset()
@@ -85,6 +93,11 @@ class Collector:
         measured = self._revisions.get(revision_id)
         if measured is not None:
             measured.active_at = max(measured.active_at, now)
+
+    def is_used(self, revision_id: str) -> bool:
+        """Returns whether a request for the revision, other than for metadata, has ended since it is known."""
+        measured = self._revisions.get(revision_id)
+        return measured is not None and measured.is_used
 
     def fault(self, kind: str) -> None:
         """Counts a sample that could not be decoded."""
@@ -277,13 +290,16 @@ class Collector:
         least: int = 0,
         most: int | None = None,
         is_rolled_out: bool = False,
+        lost: int = 0,
     ) -> Observation:
         """Returns everything known of ``revision`` at ``now``; a revision that was never applied is measured from here
-        on. ``least``, ``most`` and ``is_rolled_out``: bounds of the moment, as in the observation."""
+        on. ``least``, ``most``, ``is_rolled_out`` and ``lost``: facts of the moment, as in the observation."""
         name, function = revision.id, revision.function
         measured = self._revisions.get(name)
         if measured is None:
             measured = self._begin(name, now)
+        is_by_size = measured.is_by_size = function.scaling.policy in self._by_size
+        is_by_cores = function.scaling.policy in self._by_cores
         measured.is_limit_in_inferences = function.concurrency_unit is ConcurrencyUnit.INFERENCES
         q = function.sla.percentile / 100.0
         slo_s = math.inf if function.sla.latency_s is None else function.sla.latency_s
@@ -309,7 +325,8 @@ class Collector:
                 measured.uneven.add(group.accelerator)
             concurrency += means.concurrency
             concurrency_inferences += means.concurrency_inferences
-            groups.append(observed_group(group, means, apps, kept, now, q, slo_s, taken_at))
+            found = observed_group(group, means, apps, kept, now, q, slo_s, taken_at, is_by_size=is_by_size)
+            groups.append(structs.replace(found, cores=group.cores) if is_by_cores else found)
         demands, oldest_demand_at, is_all_known = self._demands(name, now)
         oldest = min(oldest, oldest_demand_at)
         waiting = waiting_inferences = 0
@@ -342,7 +359,11 @@ class Collector:
             least=least,
             is_rolled_out=is_rolled_out,
             most=most,
-            tokens=None if measured.tokens is None else measured.tokens.rates(groups, now),
+            lost=lost or UNSET,
+            tokens=None
+            if measured.tokens is None
+            else measured.tokens.rates(groups, now, is_paced=function.sla.per_token_s is not None),
+            counts=measured.counts() if is_by_size else UNSET,
         )
 
     def uneven(self, revision_id: str) -> tuple[str, ...]:

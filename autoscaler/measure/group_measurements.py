@@ -70,6 +70,7 @@ class GroupFigures(NamedTuple):
     latency_s: float | None = None
     answers: int = 0
     late: int = 0
+    min_execution_occupancy: float | None = None
 
 
 @dataclass(slots=True)
@@ -102,7 +103,7 @@ class GroupMeasurements:
         return before is not None and not before[1] / UNEVEN <= present_s <= before[1] * UNEVEN
 
     def read(self, now: float, q: float, slo_s: float) -> GroupFigures:
-        mean_batch = execution_s = queue_s = mu_ips = min_execution_s = expected_ips = None
+        mean_batch = execution_s = queue_s = mu_ips = min_execution_s = expected_ips = occupancy = None
         requests, inferences, executing_s, queueing_s = self.work.read(now)
         if requests >= 1:
             self.mean_batch = mean_batch = inferences / requests
@@ -110,7 +111,7 @@ class GroupMeasurements:
         is_learnt = False
         known = self.rates.known(self.mean_batch)
         if known is not None:
-            mu_ips, is_learnt, min_execution_s, expected_ips = known
+            mu_ips, is_learnt, min_execution_s, expected_ips, occupancy = known
         latency_s, answers, late = self.latency.reading(now, q, slo_s)
         tail_s = self.execution.reading(now, q, math.inf).quantile_s
         found = self.figures = GroupFigures(
@@ -126,5 +127,6 @@ class GroupMeasurements:
             latency_s,
             answers,
             late,
+            occupancy,
         )
         return found

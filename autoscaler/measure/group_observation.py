@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 
-from msgspec import structs
+from msgspec import UNSET, structs
 
 from tidegate.autoscaler.measure.group_measurements import NO_MEANS, GroupFigures, GroupMeans, GroupMeasurements, Means
 from tidegate.autoscaler.measure.measurements import PHASES
@@ -77,10 +77,12 @@ def observed_group(
     q: float,
     slo_s: float,
     taken_at: float,
+    *,
+    is_by_size: bool = False,
 ) -> GroupObservation:
-    """Returns a group's observation. ``taken_at``: when latencies were last processed. The windows are read again after
-    that; until then the figures last read hold for ``FIGURES_S``, unless there is no rate, or a first one has become
-    known since."""
+    """Returns a group's observation, with its service times if ``is_by_size``. ``taken_at``: when latencies were last
+    processed. The windows are read again after that; until then the figures last read hold for ``FIGURES_S``, unless
+    there is no rate, or a first one has become known since."""
     if kept is None:
         figures = NO_FIGURES
     else:
@@ -101,6 +103,7 @@ def observed_group(
         latency_s,
         answers,
         late,
+        min_execution_occupancy,
     ) = figures
     sampled = means.sampled
     if not sampled:
@@ -139,6 +142,9 @@ def observed_group(
         answers,
         late,
         metrics,
+        min_execution_occupancy,
+        group.one_s,
+        kept.rates.services() if is_by_size and kept is not None else UNSET,
     )
     return found if not apps or kept is None or kept.app is None else _with_apps(found, kept, apps, now)
 
@@ -154,6 +160,7 @@ def _with_apps(
     return structs.replace(
         found,
         min_execution_s=found.min_execution_s if kept.app.compute_s is None else kept.app.compute_s,
+        min_execution_occupancy=found.min_execution_occupancy if kept.app.compute_s is None else None,
         queue_s=None if queue_s is None else queue_s + by_server.get("queue-s", 0.0),
         metrics={**by_server, **found.metrics},
     )

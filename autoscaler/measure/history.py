@@ -137,6 +137,8 @@ class History:
         scopes = self._scopes.setdefault(function, {})
         scope = scopes.get(group)
         if scope is None:
+            if not any(values.values()):
+                return  # A series begins with its first value that is not zero.
             scope = scopes[group] = Scope()
         second = int(now)
         if second < scope.last:
@@ -155,6 +157,10 @@ class History:
         if second - scope.used > STEP * COARSE and rings:
             self._rings -= len(rings)
             rings.clear()
+
+    def groups(self, function: str) -> Collection[str | None]:
+        """Returns the groups of a function that have had a value."""
+        return self._scopes.get(function, {}).keys()
 
     def forget(self, function: str) -> None:
         self._rings -= sum(len(scope.rings) for scope in self._scopes.pop(function, {}).values())

@@ -5,12 +5,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tidegate.autoscaler.measure.group_measurements import GroupMeasurements
-from tidegate.autoscaler.measure.observation import FleetGroup
+from tidegate.autoscaler.measure.observation import ArrivalCounts, FleetGroup
 from tidegate.autoscaler.measure.plausible import ROUNDING
 from tidegate.autoscaler.measure.rates import MAX_UNANSWERED, WARM_REQUESTS, WARM_S
 from tidegate.autoscaler.measure.series import Gain, RecentHistogram, RecentSums, gained, seen
 from tidegate.autoscaler.measure.sources import ReplicaGain, ReplicaSource, WorkerDemand
 from tidegate.autoscaler.measure.tokens import TokenMeter
+from tidegate.histogram import bucket_upper_micros
 from tidegate.records.gateway_sample import RevisionDemand, TokensSeen
 from tidegate.records.replica_sample import ReplicaSample
 
@@ -41,6 +42,8 @@ class RevisionMeasurements:
     since: float
     """When the revision was made known; earlier counts are not its arrivals."""
     active_at: float
+    is_used: bool = False
+    """True if a request other than for metadata has ended."""
     arrivals: RecentSums = field(default_factory=lambda: RecentSums(1, RATE_SLOTS))
     answers: RecentSums = field(default_factory=lambda: RecentSums(2, 6, 5.0))
     latency: RecentHistogram = field(default_factory=RecentHistogram)
@@ -56,6 +59,12 @@ class RevisionMeasurements:
     """When requests last waited at a gateway for most of an interval."""
     tokens: TokenMeter | None = None
     """Set once a gateway reports tokens."""
+    is_by_size: bool = False
+    """Whether arrivals are counted by batch size."""
+    arrived: dict[float, float] = field(default_factory=dict)
+    """Requests that have arrived, by inferences of a request."""
+    late: float = 0.0
+    """Answers that missed the SLA."""
     _fleet: tuple[FleetGroup, ...] | None = None
     _rows: Sequence[GroupRow] = ()
     """Rows of that fleet."""
@@ -91,12 +100,19 @@ class RevisionMeasurements:
         answered = demand.answered - before.answered
         if arrivals > 0 or answered > 0 or demand.waiting > 0:
             self.active_at = now
+            # Counted at their end: a metadata request is known as one only then.
+            if not self.is_used and _ended(demand) - _ended(before) > demand.metadata - before.metadata:
+                self.is_used = True
         if waiting_s >= CROWDED * interval_s and demand.waiting > 0 and before.waiting > 0:
             # At both ends too: a burst of half a second fills no second.
             self.crowded_at = now
         _add_arrivals(self.arrivals, demand.arrivals_inferences - before.arrivals_inferences, interval_s, now)
         if answered > 0:
-            self.answers.add(now, (answered, demand.within_sla - before.within_sla))
+            within = demand.within_sla - before.within_sla
+            self.answers.add(now, (answered, within))
+            self.late += max(0, answered - within)
+        if self.is_by_size and arrivals > 0:
+            self._note_sizes(demand, before)
         return WorkerDemand(
             now,
             arrivals / interval_s,
@@ -106,6 +122,18 @@ class RevisionMeasurements:
             demand.waiting_inferences,
             demand.oldest_waiting_s,
         )
+
+    def counts(self) -> ArrivalCounts:
+        return ArrivalCounts(tuple(sorted(self.arrived.items())), self.late)
+
+    def _note_sizes(self, demand: RevisionDemand, before: RevisionDemand) -> None:
+        known = dict(before.sizes)
+        for index, count in demand.sizes:
+            more = count - known.get(index, 0)
+            if more > 0:
+                # The lower bound of the bucket: exact for powers of two, and for all sizes up to 16.
+                size = float(max(1, bucket_upper_micros(index - 1) if index else 0))
+                self.arrived[size] = self.arrived.get(size, 0.0) + more
 
     def note_tokens(self, report: TokensSeen, before: TokensSeen | None, now: float) -> bool:
         """Adds the difference of two reports of tokens; returns False if it is impossible."""
@@ -127,6 +155,7 @@ class RevisionMeasurements:
         interval_s, requests, inferences, busy_s, request_s, inference_s, execution_s, queue_s = gain
         queued, limit, limit_was = sample.queued, sample.limit, source.limit
         source.interval_s, source.limit = interval_s, limit
+        is_boosted, source.was_boosted = sample.boost > 1 or source.was_boosted, sample.boost > 1
         source.concurrency = request_s / interval_s + queued
         source.concurrency_inferences = inference_s / interval_s + queued
         source.rps, source.ips = requests / interval_s, inferences / interval_s
@@ -147,7 +176,7 @@ class RevisionMeasurements:
         slots = float(limit) if limit == limit_was else 0.0
         if slots > 0.0 and self.is_limit_in_inferences and request_s > 0.0:
             slots = max(1.0, slots * request_s / max(inference_s, request_s))
-        if busy_s > ROUNDING and request_s > ROUNDING:
+        if busy_s > ROUNDING and request_s > ROUNDING and not is_boosted:
             # Less is rounding; a quotient of it is meaningless.
             lost, unanswered = sample.unanswered - source.unanswered, None
             if lost > MAX_UNANSWERED * requests:
@@ -167,6 +196,11 @@ class RevisionMeasurements:
             if found is not None:
                 group.execution.gain(now, found[0])
                 source.executions = found[1]
+
+
+def _ended(demand: RevisionDemand) -> int:
+    """Returns the requests that have ended, however."""
+    return demand.answered + demand.failed + demand.refused + demand.expired + demand.cancelled
 
 
 def _add_arrivals(into: RecentSums, inferences: float, interval_s: float, now: float) -> None:

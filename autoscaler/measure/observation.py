@@ -31,7 +31,9 @@ class AcceleratorRoom:
     """Further replicas of this revision that fit now, beside the existing ones; None if no limit is known."""
     price_per_hour: float | None = None
     mu_ips: float | None = None
-    """Service rate of one replica, learnt or from a profile."""
+    """Service rate of one replica as given, until one is learnt: of the revision before, or a profile's."""
+    one_s: float | None = None
+    """Time of one inference on an empty replica, given likewise."""
 
 
 class FleetGroup(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -46,8 +48,11 @@ class FleetGroup(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     room: int | None = None
     price_per_hour: float | None = None
     mu_ips: float | None = None
+    one_s: float | None = None
     metrics: Mapping[str, float] = msgspec.field(default_factory=dict)
     """Device metrics of the ready replicas, as :attr:`GroupObservation.metrics`."""
+    cores: int = 0
+    """Fewest cores of a ready replica; 0: none is ready, or cores do not count here."""
 
 
 class GroupObservation(msgspec.Struct, frozen=True, gc=False):
@@ -101,6 +106,18 @@ class GroupObservation(msgspec.Struct, frozen=True, gc=False):
     metrics: Mapping[str, float] = msgspec.field(default_factory=dict)
     """Metrics of devices and model servers, mean over the ready replicas, by name
     (``tidegate.autoscaler.measure.model_servers``; utilisations in percent); an absent name is unknown."""
+    min_execution_occupancy: float | None = None
+    """Requests in a busy replica at a time when ``min_execution_s`` was measured. None if unknown: then the present
+    occupancy counts."""
+    one_s: float | None = None
+    """Time of one inference on an empty replica as given with the fleet."""
+    services: tuple[tuple[float, float], ...] | msgspec.UnsetType = msgspec.UNSET
+    """(inferences of a request, seconds that a whole replica at its limit needs for it), as far as it was learnt; in
+    rising order. Unset for policies that do not read them (``PolicyRow.is_by_size``)."""
+
+    cores: int | msgspec.UnsetType = msgspec.UNSET
+    """Fewest cores of a ready replica, 0 if none is known. Unset for policies that do not order cores
+    (``PolicyRow.scales_cores``)."""
 
     @property
     def existing(self) -> int:
@@ -114,11 +131,13 @@ class GroupObservation(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def unloaded_s(self) -> float | None:
-        """Least time of a request that has a replica for itself; None if unknown. The lowest occupancy seen may be a
-        high one: then its requests may have queued inside the model server."""
+        """Least time of a request that has a replica for itself: as given until it is measured, None if unknown. The
+        lowest occupancy seen may be a high one: then its requests may have queued inside the model server."""
         if self.min_execution_s is None:
-            return None
-        occupancy = self.occupancy
+            return self.one_s
+        occupancy = self.min_execution_occupancy
+        if occupancy is None:
+            occupancy = self.occupancy
         return self.min_execution_s / occupancy if occupancy > UNLOADED else self.min_execution_s
 
     @property
@@ -126,6 +145,17 @@ class GroupObservation(msgspec.Struct, frozen=True, gc=False):
         """Replicas that the group could have: existing ones, draining ones taken back, and the room (which is negative
         where the accelerator has become smaller); None: no limit."""
         return None if self.room is None else max(0, self.existing + self.draining + self.room)
+
+
+class GivenUp(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A replica that a revision gives up for another function, which finds no free place."""
+
+    accelerator: str
+    function: str
+    """The function that gets the place."""
+    revision: str
+    why: str
+    """What asks for it, and why this revision gives way, for people."""
 
 
 class _Counted:
@@ -152,6 +182,11 @@ class GroupTokenRate:
     first_s: float | None = None
     """For streams: the smallest recent time from a request's slot to its first output, not inflated by waiting inside
     the model server. None if there were no streams."""
+    pace: tuple[tuple[float, float], ...] | msgspec.UnsetType = msgspec.UNSET
+    """(requests in a replica at a time, seconds per output token of a stream), in rising order. Unset unless the SLA
+    has a time per output token."""
+    between: float | msgspec.UnsetType = msgspec.UNSET
+    """Output tokens of a stream behind its first; with ``pace``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,6 +202,15 @@ class TokenRates:
     """Tokens of an inference in the last answers; None if no answer has ended."""
     groups: Mapping[str, GroupTokenRate] = field(default_factory=dict)
     """By accelerator."""
+
+
+class ArrivalCounts(msgspec.Struct, frozen=True, gc=False):
+    """What has arrived and what was late since a revision is measured. Cumulative."""
+
+    sizes: tuple[tuple[float, float], ...]
+    """(inferences of a request, requests that arrived), in rising order."""
+    late: float
+    """Answers that missed the SLA."""
 
 
 class Observation(_Counted, msgspec.Struct, frozen=True, kw_only=True, dict=True):
@@ -200,10 +244,17 @@ class Observation(_Counted, msgspec.Struct, frozen=True, kw_only=True, dict=True
     """Replicas that a window of time asks for now."""
     is_rolled_out: bool = False
     """True if the revision is kept ready without requests: it is rolled out, or returns."""
+    lost: int | msgspec.UnsetType = msgspec.UNSET
+    """Replicas that broke after they had been ready, as far as nothing has taken their places yet. Unset stands for
+    none, so that an observation without such a replica is recorded as it always was."""
     most: int | None = None
     """Replicas that the limit over all functions leaves to this revision; None if there is no such limit."""
     tokens: TokenRates | None = None
     """Rates in tokens; None if the function's answers carry no token counts."""
+    gives_up: GivenUp | msgspec.UnsetType = msgspec.UNSET
+    """The replica to give up for another function. Absent from recordings unless there is one."""
+    counts: ArrivalCounts | msgspec.UnsetType = msgspec.UNSET
+    """Unset for policies that do not read them (``PolicyRow.is_by_size``)."""
 
     def __post_init__(self) -> None:
         ready = starting = further = 0

@@ -62,6 +62,12 @@ DISPROVED = 1.25
 """A replica that is not full and yields this much more than full ones once did shows that those were disturbed."""
 GAIN = 0.05
 """Twice the occupancy brings nothing if it brings less than this much more yield."""
+HALF_FULL = 0.55
+UNSLOWED = 0.8
+"""Slots do not slow each other where a request of a replica with at most this part of its slots in use takes at least
+this part of the time in a full one."""
+FADES_S = 30.0
+"""A cell counts half beside one whose requests ended this much later on average."""
 TRUSTED_REQUESTS = 50
 """Requests behind a cell from which on it may show a plateau; also the weight of a cell of an earlier process."""
 MAX_UNANSWERED = 0.1
@@ -124,12 +130,16 @@ class _Cell:
         "pending_execution_s",
         "pending_inferences",
         "pending_requests",
+        "pending_work_s",
         "used_at",
     )
 
     def __init__(self, known: tuple[float, ...] = _UNKNOWN) -> None:
         self._known = bytearray(_KNOWN.pack(*known))
         self.pending_requests = self.pending_inferences = self.pending_busy_s = self.pending_execution_s = 0.0
+        self.pending_work_s = 0.0
+        """The replica's seconds behind the requests that ended: their execution times over the occupancy. Beside it,
+        the busy seconds count what ran here and ended elsewhere."""
         self.used_at = 0.0
         self.is_stalled = False
         """True if the recent work is a stall's, and not in the mean."""
@@ -173,7 +183,8 @@ class _Cell:
             return False
         is_first: bool = requests <= 0.0
         is_stall = not is_first and busy_s > STALL * seconds * fresh
-        if not is_stall and (inferences <= 0.0 or busy_s <= 0.0):
+        took_s = busy_s if is_stall else self.pending_work_s
+        if not is_stall and (inferences <= 0.0 or took_s <= 0.0):
             return is_first
         if is_stall is not self.is_stalled:
             self.is_stalled = is_stall
@@ -182,7 +193,7 @@ class _Cell:
         if not is_stall:
             share = fresh / (requests + fresh)
             # How much a second differs from the one before it: a change is one large difference among many small ones.
-            per_inference = busy_s / inferences
+            per_inference = took_s / inferences
             if last > 0.0:
                 off = (per_inference - last) * (batch / seconds)
                 folds += 1.0
@@ -193,7 +204,7 @@ class _Cell:
             last = per_inference
         if not count:
             since = now
-        count, items, work_s = count + fresh, items + inferences, work_s + busy_s
+        count, items, work_s = count + fresh, items + inferences, work_s + took_s
         if count >= RECENT_REQUESTS and now - since >= RECENT_S:
             # The mean may be of another model than the work of the last seconds.
             if requests > 0.0:
@@ -203,7 +214,7 @@ class _Cell:
             count = items = work_s = 0.0
         if not is_stall:
             batch += share * (inferences / fresh - batch)
-            seconds += share * (busy_s / fresh - seconds)
+            seconds += share * (took_s / fresh - seconds)
             execution_s += share * (self.pending_execution_s / fresh - execution_s)
             learnt_at += share * (now - learnt_at)
             memory = fresh * (1.0 / ALPHA - 1.0)
@@ -212,6 +223,7 @@ class _Cell:
             kept, 0, batch, seconds, execution_s, requests, learnt_at, noise, last, folds, since, count, items, work_s
         )
         self.pending_requests = self.pending_inferences = self.pending_busy_s = self.pending_execution_s = 0.0
+        self.pending_work_s = 0.0
         return is_first
 
     def is_disproved_by(self, other: "_Cell") -> bool:
@@ -227,6 +239,11 @@ class _Cell:
     @property
     def is_known(self) -> bool:
         return self.requests > 0.0
+
+    @property
+    def occupancy(self) -> float:
+        """Requests in a busy replica at a time, by Little's law."""
+        return _occupancy(self.execution_s, self.seconds_per_request)
 
     @property
     def mu_ips(self) -> float:
@@ -261,6 +278,8 @@ class _Below(NamedTuple):
     """The smallest execution time."""
     expected_ips: float | None
     """Expected rate at the limit; None if too few occupancies are known, or there is no limit."""
+    min_execution_occupancy: float
+    """Occupancy at which the smallest execution time was measured, from 1."""
 
 
 class GroupRates:
@@ -274,6 +293,7 @@ class GroupRates:
         "_of_size",
         "_only",
         "_second",
+        "_services",
         "_size",
         "_summed_at",
         "_unanswered",
@@ -291,6 +311,8 @@ class GroupRates:
         """Gathered work with many unanswered requests, by known cell, as in :meth:`_with_unanswered`."""
         self._limit = 0.0
         """Slots of a replica, in requests, as last reported; 0: none."""
+        self._services: tuple[tuple[float, float], ...] | None = None
+        """See :meth:`services`; None if they must be computed again."""
         self._of_size: dict[int, _Below | None] = {}
         """Summaries by batch size in half octaves, as far as they were queried."""
 
@@ -330,6 +352,12 @@ class GroupRates:
         cell.pending_inferences += inferences
         cell.pending_busy_s += busy_s
         cell.pending_execution_s += execution_s
+        if unanswered is not None or (requests and execution_s <= 0.0):
+            cell.pending_work_s += busy_s
+        else:
+            # By Little's law. Busy seconds over the ends of the same interval say less: a request that outlasts the
+            # interval is busy in one and ends in another, of another size or occupancy.
+            cell.pending_work_s += execution_s * busy_s / request_s
         second = int(now)
         if second == self._second:
             return False
@@ -385,6 +413,7 @@ class GroupRates:
         if second >= self._summed_at + SUMMARY_S or self._full is None:
             self._summed_at = second
             self._of_size.clear()
+            self._services = None
             if len(self._cells) > 1:
                 self._forget_disproved()
         return is_first
@@ -405,16 +434,53 @@ class GroupRates:
         known = self._at(batch)
         return None if known is None else Rate(known.mu_ips, is_at_limit=known.is_limit)
 
-    def known(self, batch: float | None) -> tuple[float, bool, float, float | None] | None:
-        """Returns the rate, whether it is the limit, :meth:`min_execution_s`, and the expected rate at the limit where
-        the rate is not it. Returns None before anything was learnt."""
+    def known(self, batch: float | None) -> tuple[float, bool, float, float | None, float] | None:
+        """Returns the rate, whether it is the limit, :meth:`min_execution_s`, the expected rate at the limit where
+        the rate is not it, and the occupancy of that execution time. Returns None before anything was learnt."""
         at = self._at(batch)
         if at is None:
             return None
         if self._full is not None and not self._full:
             return at
         rate = self.rate(batch)
-        return None if rate is None else _Below(rate.mu_ips, rate.is_at_limit, at.min_execution_s, at.expected_ips)
+        return None if rate is None else at._replace(mu_ips=rate.mu_ips, is_limit=rate.is_at_limit)
+
+    def services(self) -> tuple[tuple[float, float], ...]:
+        """Returns (inferences of a request, seconds that a replica at its limit needs for it), in rising order. Of
+        replicas that were never full the limit is estimated: every slot serves as quickly as at the lowest occupancy,
+        unless higher occupancy has shown otherwise."""
+        if self._services is None:
+            known = [cell for cell in self._cells.values() if cell.is_known]
+            full = [(key, cell) for key, cell in self._cells.items() if key[1] == _FULL_KEY and cell.is_known]
+            if full:
+                found = {cell.batch: self._full_s(key, cell) for key, cell in full}
+            else:
+                found = {cell.batch: cell.batch / self._estimated_ips(cell) for cell in known}
+            self._services = tuple(sorted(found.items()))
+        return self._services
+
+    def _full_s(self, key: _Key, full: _Cell) -> float:
+        """Returns the seconds of a full replica for a request. Where its slots do not slow each other, those of all
+        occupancies count: a second in which a replica stays full is one of longer requests than others."""
+        alike = [
+            cell for (size, _), cell in self._cells.items() if size == key[0] and cell.requests >= TRUSTED_REQUESTS
+        ]
+        half = [cell for cell in alike if cell.occupancy <= HALF_FULL * self._limit]
+        if not half or max(half, key=lambda cell: cell.occupancy).execution_s < UNSLOWED * full.execution_s:
+            return full.seconds_per_request
+        # What ended long ago may have been other requests.
+        newest = max(cell.learnt_at for cell in alike)
+        weights = [cell.requests * math.exp2((cell.learnt_at - newest) / FADES_S) for cell in alike]
+        mean_s = sum(weight * cell.execution_s for weight, cell in zip(weights, alike, strict=True)) / sum(weights)
+        return mean_s / self._limit
+
+    def _estimated_ips(self, cell: _Cell) -> float:
+        at = self._at(cell.batch)
+        if at is None or at.is_limit or not self._limit:
+            return cell.mu_ips if at is None else at.mu_ips
+        if at.expected_ips is not None:
+            return at.expected_ips
+        return max(at.mu_ips, self._limit * cell.batch / at.min_execution_s if at.min_execution_s > 0.0 else 0.0)
 
     @property
     def full_at(self) -> float | None:
@@ -453,7 +519,7 @@ class GroupRates:
                 (cell.size, cell.occupancy),
                 _Cell((*numbers[:3], min(cell.requests, TRUSTED_REQUESTS), *_UNKNOWN[4:])),
             )
-        self._full, self._of_size, self._only = None, {}, None
+        self._full, self._of_size, self._only, self._services = None, {}, None, None
 
     def _at(self, batch: float | None) -> _Below | None:
         """Returns the summary of the nearest known batch size."""
@@ -466,7 +532,9 @@ class GroupRates:
         if len(self._cells) == 1:
             (only,) = self._cells.values()
             batch, seconds, execution_s, requests = only.known[:4]
-            return _Below(batch / seconds, False, execution_s, None) if requests > 0.0 else None
+            if requests <= 0.0:
+                return None
+            return _Below(batch / seconds, False, execution_s, None, _occupancy(execution_s, seconds))
         known = [(key[0], cell) for key, cell in self._cells.items() if cell.is_known]
         if not known:
             return None
@@ -474,17 +542,19 @@ class GroupRates:
             size = max(known, key=lambda each: each[1].used_at)[0]
         nearest = min(abs(each - size) for each, _ in known)
         cells = [cell for each, cell in known if abs(each - size) == nearest]
-        min_execution_s = min(cell.execution_s for cell in cells)
-        best_ips = max(cell.mu_ips for cell in cells)
+        # Of cells with few requests one is quick by chance.
+        trusted = [cell for cell in cells if cell.requests >= TRUSTED_REQUESTS]
+        quickest = min(trusted or cells, key=lambda cell: (_half_octave(cell.occupancy), cell.execution_s))
+        alone = quickest.occupancy
+        below = _Below(max(cell.mu_ips for cell in cells), False, quickest.execution_s, None, alone)
         if self._full or len(cells) == 1:
-            return _Below(best_ips, False, min_execution_s, None)
+            return below
         occupancy = _occupancy_gain({key: cell for key, cell in self._cells.items() if abs(key[0] - size) == nearest})
         if occupancy is None:
-            return _Below(best_ips, False, min_execution_s, None)
+            return below
         if occupancy.is_plateau:
-            return _Below(occupancy.mu_ips, True, min_execution_s, None)
-        expected_ips = max(best_ips, occupancy.at(self._limit)) if self._limit else None
-        return _Below(best_ips, False, min_execution_s, expected_ips)
+            return below._replace(mu_ips=occupancy.mu_ips, is_limit=True)
+        return below._replace(expected_ips=max(below.mu_ips, occupancy.at(self._limit)) if self._limit else None)
 
     def _forget_disproved(self) -> None:
         """Forgets full cells that a later yield has disproved; a replica must be full again to replace them."""
@@ -525,6 +595,11 @@ class _OccupancyGain(NamedTuple):
         """Returns the yield at ``limit`` requests in flight, if further doublings go on bringing as much."""
         doublings = log2(limit) - self.occupancy / _APART
         return self.mu_ips * self.gain**doublings if doublings > 0.0 else self.mu_ips
+
+
+def _occupancy(execution_s: float, seconds_per_request: float) -> float:
+    """Returns the requests in a busy replica at a time, by Little's law."""
+    return max(1.0, execution_s / seconds_per_request)
 
 
 def _occupancy_gain(cells: Mapping[_Key, _Cell]) -> _OccupancyGain | None:

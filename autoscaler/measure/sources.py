@@ -137,6 +137,8 @@ class ReplicaSource:
     executions: Seen = NOTHING_SEEN
     """Its execution times when they were last processed."""
     executions_due: float = 0.0
+    was_boosted: bool = False
+    """True if it worked with borrowed cores at the last sample."""
 
     def count(self, sample: ReplicaSample) -> None:
         """Keeps the counters that the next sample is compared with."""

@@ -10,7 +10,7 @@ To add one: its file or folder in ``autoscaler/policies``, its row in ``registry
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 
@@ -29,6 +29,10 @@ class Recommendation(msgspec.Struct, frozen=True, kw_only=True):
     reasons: tuple[Reason, ...] = ()
     is_zero_settled: bool = False
     """True if zero was decided by a protocol of the policy's own; the protocol of the limits is then skipped."""
+    starts_ahead: bool = False
+    """True if the number also counts at zero, ahead of any request. Else a revision at zero waits for its first one."""
+    cores: int | msgspec.UnsetType = msgspec.UNSET
+    """Cores that each ready replica is to have; unset from policies that leave cores alone."""
     observed: Mapping[str, float] = msgspec.field(default_factory=dict)
     """The figures behind the recommendation, for the decision record."""
 
@@ -60,5 +64,20 @@ class PolicyRow:
     keeps: tuple[type, ...]
     """The policy's class and those of the objects that it keeps between ticks
     (``tidegate.autoscaler.policies.policy_state``)."""
+    scales_cores: bool = False
+    """Whether the policy orders cores; those of the replicas are observed for such policies only."""
+    is_by_size: bool = False
+    """Whether the policy reads arrivals and service times by batch size; they are collected for such policies only."""
+    memory: Callable[[Any], object | None] = field(default=lambda policy: None)
+    """Returns what a policy has learnt and a restart, or a redeploy of the same model, should not lose: an object of a
+    class in ``keeps``. None if there is nothing."""
+    resume: Callable[[Any, Any, float], None] = field(default=lambda policy, memory, away_s: None)
+    """Gives a new policy such a memory, ``away_s`` seconds after it was taken."""
+    forget: Callable[[Any], None] = field(default=lambda policy: None)
+    """Drops what :attr:`memory` returns; the policy goes on from what it holds at the moment."""
+    load: Callable[[Any], tuple[float, float] | None] = field(default=lambda policy: None)
+    """Returns (mean arrivals per second of the last day, inferences of a request); None if the policy does not know."""
+    words: Callable[[Any], tuple[str, ...]] = field(default=lambda policy: ())
+    """Returns what a policy has learnt, for people."""
     warnings: Callable[[Function], tuple[str, ...]] = field(default=lambda function: ())
     """Returns the function's settings that may have no effect, in words for the operator."""

@@ -2,11 +2,15 @@
 
 No pickle: only plain values, the collections below and the classes that a policy's row names (``PolicyRow.keeps``) are
 recorded or restored. An object is ``{"Calm": {attribute: value, ...}}``. Values that JSON lacks have a form here
-(``{"tuple": [...]}``, ``{"deque": [...]}``, ``{"dict": [[key, value], ...]}``, ``{"float": "inf"}``). The function that
-the policy decides for is ``{"function": null}``: a recording has it in its header.
+(``{"tuple": [...]}``, ``{"deque": [...]}``, ``{"dict": [[key, value], ...]}``, ``{"float": "inf"}``); a bytearray is
+``{"bytes": ...}``, compressed by zlib, in base64. A field of a struct that
+is unset is left out. The function that the policy decides for is ``{"function": null}``: a recording has it in its
+header.
 """
 
 import math
+import zlib
+from base64 import b64decode, b64encode
 from collections import deque
 from collections.abc import Collection, Iterable
 from dataclasses import fields, is_dataclass
@@ -43,6 +47,8 @@ def snapshot(value: object, function: Function, keeps: Collection[type]) -> Plai
         return value if math.isfinite(value) else {"float": repr(value)}
     if kind is list:
         return _all(value, function, keeps)
+    if isinstance(value, bytearray):
+        return {"bytes": b64encode(zlib.compress(value)).decode()}
     if kind is tuple or kind is deque:
         return {kind.__name__: _all(value, function, keeps)}
     if isinstance(value, dict):
@@ -53,7 +59,12 @@ def snapshot(value: object, function: Function, keeps: Collection[type]) -> Plai
         raise StateError(f"{kind.__name__} is not among what the policy's row says it keeps")
     if isinstance(value, Enum):
         return {recorded_name(kind): value.value}
-    return {recorded_name(kind): {name: snapshot(getattr(value, name), function, keeps) for name in _attributes(kind)}}
+    there = ((name, getattr(value, name)) for name in _attributes(kind))
+    return {
+        recorded_name(kind): {
+            name: snapshot(each, function, keeps) for name, each in there if each is not msgspec.UNSET
+        }
+    }
 
 
 def restored(plain: Plain, function: Function, keeps: Collection[type]) -> Any:
@@ -67,6 +78,8 @@ def restored(plain: Plain, function: Function, keeps: Collection[type]) -> Any:
         match name:
             case "float":
                 return float(content)
+            case "bytes":
+                return bytearray(zlib.decompress(b64decode(content)))
             case "tuple":
                 return tuple(restored(content, function, keeps))
             case "deque":
@@ -81,7 +94,7 @@ def restored(plain: Plain, function: Function, keeps: Collection[type]) -> Any:
         return _made(kind, {key: restored(value, function, keeps) for key, value in content.items()})
     except StateError:
         raise
-    except (ValueError, TypeError, AttributeError, StopIteration) as error:
+    except (ValueError, zlib.error, TypeError, AttributeError, StopIteration) as error:
         raise StateError(f"not a state of this policy: {str(plain)[:80]} ({type(error).__name__})") from error
 
 
@@ -102,11 +115,20 @@ def _attributes(kind: type) -> Iterable[str]:
     return tuple(name for base in reversed(kind.__mro__) for name in vars(base).get("__slots__", ()))
 
 
+def _unset_by_default(kind: type) -> set[str]:
+    """Returns the fields of a struct that are left out of a recording unless they are set."""
+    if not issubclass(kind, msgspec.Struct):
+        return set()
+    named = zip(reversed(kind.__struct_fields__), reversed(kind.__struct_defaults__), strict=False)
+    return {name for name, default in named if default is msgspec.UNSET}
+
+
 def _made(kind: type, values: dict[str, Any]) -> object:
     """Returns an object without calling its constructor: it has been constructed once, elsewhere."""
     names = _attributes(kind)
-    if values.keys() != set(names):
-        other = ", ".join(sorted(values.keys() ^ set(names)))
+    differing = (values.keys() ^ set(names)) - _unset_by_default(kind)
+    if differing:
+        other = ", ".join(sorted(differing))
         raise OtherVersionError(f"{kind.__name__} was of another version of this program: {other}")
     if issubclass(kind, msgspec.Struct):
         return kind(**values)

@@ -3,7 +3,8 @@ Pure.
 
 For each accelerator kind that the function may use: the time of one inference (on an empty replica), the yield of a
 replica, the number of possible replicas. The figures are rates learnt of this model, else those of the revision before,
-else the profile of an emulated accelerator. Without any of these they are unknown, and nothing is objected.
+else the profile of an emulated accelerator, else a predicted time. Without any of these they are unknown, and nothing
+is objected. A predicted time meets or misses the latency only where its error leaves no doubt.
 
 A profile gives the yield at the largest batch that leaves room inside the latency (``ROOM``), as the concurrency limit
 would be learnt. ``target-ips`` is provided as the SLA policy does it: the cheapest kinds first, at the target
@@ -17,8 +18,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 from tidegate.autoscaler.decisions.reasons import figure
+from tidegate.autoscaler.oltunes.prediction.served import FirstPrediction
 from tidegate.autoscaler.profiles.concurrency_limit import ROOM
 from tidegate.deploy.placement.ledger import Accelerator, Profile, Room
 from tidegate.function import Function
@@ -36,7 +39,22 @@ class Source(StrEnum):
     EARLIER = "earlier"
     """Learnt of the revision before, which was another model or ran otherwise."""
     PROFILE = "profile"
+    PREDICTED = "predicted"
+    """Measured nowhere: it follows from the model's graph, or from what it takes on other accelerators."""
     UNKNOWN = "unknown"
+
+
+class KnownFigures(NamedTuple):
+    """What is known of a function on one accelerator before it has run there."""
+
+    source: Source
+    one_s: float | None
+    """Time of one inference on an empty replica."""
+    mu_ips: float | None
+    """Inferences per second of one replica."""
+
+
+UNKNOWN = KnownFigures(Source.UNKNOWN, None, None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +70,8 @@ class Kind:
     """Learnt time of one inference."""
     is_own: bool = False
     """True if both are this very model's."""
+    predicted: FirstPrediction | None = None
+    """The time to expect if none is learnt."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +90,10 @@ class KindFigures:
     free: int
     price_per_hour: float
     """Price of one replica."""
+    error: float | None = None
+    """Relative error to expect of a predicted time; None for others."""
+    basis: str | None = None
+    """What a predicted time follows from, for people."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,25 +144,53 @@ def _utilization(function: Function) -> float:
 
 
 def _figures(kind: Kind, function: Function, latency_s: float | None) -> KindFigures:
-    accelerator, profile = kind.accelerator, kind.accelerator.profile
-    one_s, mu_ips = kind.one_s, kind.mu_ips
-    source = Source.LEARNT if kind.is_own else Source.EARLIER
-    if one_s is None and mu_ips is None:
-        source = Source.UNKNOWN
-        if profile is not None:
-            source, one_s = Source.PROFILE, profile.base_s + profile.per_item_s
-            mu_ips = _yield(profile, function.batching.max_size, latency_s)
+    accelerator = kind.accelerator
+    source, one_s, mu_ips = known_figures(
+        function, accelerator, mu_ips=kind.mu_ips, one_s=kind.one_s, is_own=kind.is_own, predicted=kind.predicted
+    )
+    sure = kind.predicted if source is Source.PREDICTED else None
     return KindFigures(
         accelerator=accelerator.name,
         emulated=accelerator.is_emulated,
         source=source,
         one_s=one_s,
-        meets_latency=None if latency_s is None or one_s is None else one_s <= latency_s,
+        meets_latency=_meets(latency_s, one_s, 0.0 if sure is None else sure.error),
         mu_ips=mu_ips,
         places=kind.room.total,
         free=max(0, kind.room.free),
         price_per_hour=accelerator.price_per_hour,
+        error=None if sure is None else sure.error,
+        basis=None if sure is None else sure.basis,
     )
+
+
+def _meets(latency_s: float | None, one_s: float | None, error: float) -> bool | None:
+    """Returns whether one inference keeps the latency; None if that is not sure."""
+    if latency_s is None or one_s is None:
+        return None
+    if one_s * (1.0 + error) <= latency_s:
+        return True
+    return False if one_s / (1.0 + error) > latency_s else None
+
+
+def known_figures(
+    function: Function,
+    accelerator: Accelerator,
+    *,
+    mu_ips: float | None = None,
+    one_s: float | None = None,
+    is_own: bool = False,
+    predicted: FirstPrediction | None = None,
+) -> KnownFigures:
+    """Returns what a deploy answers, and what its first decisions go by: the learnt figures, else the profile's, else
+    the predicted time. ``is_own``: the learnt ones are of this very model."""
+    profile = accelerator.profile
+    if one_s is not None or mu_ips is not None:
+        return KnownFigures(Source.LEARNT if is_own else Source.EARLIER, one_s, mu_ips)
+    if profile is None:
+        return UNKNOWN if predicted is None else KnownFigures(Source.PREDICTED, predicted.one_s, None)
+    yielded = _yield(profile, function.batching.max_size, function.sla.latency_s)
+    return KnownFigures(Source.PROFILE, profile.base_s + profile.per_item_s, yielded)
 
 
 def _yield(profile: Profile, largest: int, latency_s: float | None) -> float | None:

@@ -7,8 +7,8 @@ from tidegate.autoscaler.policies import registry
 from tidegate.errors import Fault, InvalidInputError
 from tidegate.function import Function, Server, ServerKind
 from tidegate.manifest.annotations import ANNOTATION, PARAMETER_PREFIX, PARAMETERS, PREFIX
-from tidegate.manifest.builder import SLA_POLICY
-from tidegate.schema.rows import Row, assemble, by_spelling
+from tidegate.manifest.builder import SLA_POLICIES
+from tidegate.schema.rows import Row, allowed_for, assemble, by_spelling
 
 READ_BY_POLICIES: Final = ("scaling.", "sla.", "concurrency", "gpu.core_percentage")
 """Prefixes of the fields that a policy or the limits read."""
@@ -66,7 +66,7 @@ def _accepts(row: Row | None, key: str, value: str, known: str, faults: list[Fau
     if row is None:
         faults.append(Fault(f"--set {key}", repr(value), f"one of {known}"))
     elif not row.accepts(value):
-        faults.append(Fault(f"--set {key}", repr(value), row.kind.allowed))
+        faults.append(Fault(f"--set {key}", repr(value), allowed_for(row.kind, value)))
     else:
         return True
     return False
@@ -74,7 +74,7 @@ def _accepts(row: Row | None, key: str, value: str, known: str, faults: list[Fau
 
 def _check(function: Function) -> None:
     scaling, faults = function.scaling, list[Fault]()
-    if scaling.policy == SLA_POLICY and function.sla.latency_s is None:
+    if scaling.policy in SLA_POLICIES and function.sla.latency_s is None:
         faults.append(
             Fault("--policy", scaling.policy, "another policy, unless a latency is given (--set latency=200ms)")
         )
@@ -92,5 +92,5 @@ def unrecorded(policy: str | None, given: Sequence[str]) -> Function:
     start = Function(name="trace", server=Server(kind=ServerKind.COMMAND), models=("trace",))
     if policy is None:
         has_latency = any(text.partition("=")[0].strip().removeprefix(PREFIX) == "latency" for text in given)
-        policy = SLA_POLICY if has_latency else start.scaling.policy
+        policy = SLA_POLICIES[0] if has_latency else start.scaling.policy
     return changed(start, policy, given)

@@ -187,8 +187,10 @@ def needed(function: Function) -> tuple[str, ...]:
     """Returns the columns that a policy needs: it holds while one of them is unknown."""
     parameters = function.scaling.parameters
     match function.scaling.policy:
-        case "smif":
+        case "smif" | "tide" | "hetsev-greedy" | "hetsev-ilp" | "k8s-baseline":
             return ("lambda_ips",)
+        case "themis" | "horizontal-only" | "vertical-only":
+            return ("rps",)
         case "kpa":
             return (parameters.get("metric", "concurrency"),)
         case "hpa":

@@ -93,9 +93,18 @@ def flip_flops(looks: Sequence[Look]) -> int:
 def cost(looks: Sequence[Look], until_s: float) -> float:
     """Returns the cost of the replicas, in the currency of their prices: each reading's price holds until the next
     one."""
+    return sum(look.price_per_hour * span_s for look, span_s in _spans(looks, until_s)) / 3600.0
+
+
+def replica_seconds(looks: Sequence[Look], until_s: float) -> float:
+    """Returns the seconds of ready replicas: each reading holds until the next one."""
+    return sum(look.replicas * span_s for look, span_s in _spans(looks, until_s))
+
+
+def _spans(looks: Sequence[Look], until_s: float) -> list[tuple[Look, float]]:
     inside = [look for look in looks if 0.0 <= look.at_s < until_s]
     ends = [look.at_s for look in inside[1:]] + [until_s]
-    return sum(look.price_per_hour * (end - look.at_s) for look, end in zip(inside, ends, strict=True)) / 3600.0
+    return [(look, end - look.at_s) for look, end in zip(inside, ends, strict=True)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
     python -m benchmarks.macro [QUESTION ...] [--smoke] [--json | --markdown] [--peer NAME=COMMAND] ...
 
-Without a question all are asked. Each is a module of this folder that tells how it is measured. Prints one JSON line
+Without a question all are asked. Each is a module of this folder that says how it is measured. Prints one JSON line
 per figure as soon as a question is answered, and a table of all at the end. A peer that is not installed is named and
 its figures say "not measured". The exit code is 1 when a request failed or a process died, not when a bound is missed.
 """

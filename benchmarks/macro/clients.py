@@ -28,6 +28,10 @@ LEAD_S = 0.2
 """At the start of a paced visit, not counted."""
 _CLOCK_MONOTONIC, _NONBLOCK, _ABSOLUTE = 1, os.O_NONBLOCK, 1
 _HEAD = re.compile(rb"HTTP/1\.1 2[0-9][0-9] .*?\r\ncontent-length: *([0-9]+)\r\n", re.IGNORECASE | re.DOTALL)
+_CHUNKED_HEAD = re.compile(rb"HTTP/1\.1 2[0-9][0-9] .*?\r\ntransfer-encoding: *chunked\r\n", re.IGNORECASE | re.DOTALL)
+_LAST_CHUNK = b"\r\n0\r\n\r\n"
+CHUNKED = -2
+"""Bytes that are missing of an answer in chunks: its end is seen when it comes. (-1: its head is missing.)"""
 _STAMP = re.compile(rb'"t":([0-9]+),')
 
 
@@ -80,7 +84,7 @@ def wrk(
     used = server.cpu_us() - before
     lines = [line for line in done.stdout.splitlines() if line.startswith("RESULT ")]
     if not lines:
-        raise RuntimeError(f"wrk told no result: {done.stdout}{done.stderr}")
+        raise RuntimeError(f"wrk printed no result: {done.stdout}{done.stderr}")
     result = json.loads(lines[0].removeprefix("RESULT "))
     if result["errors"] or not result["requests"]:
         raise RuntimeError(f"{server.name}, {load}: {result['errors']} of {result['requests']} requests failed")
@@ -189,17 +193,24 @@ class _Pacer:
             raise RuntimeError(f"{self.lane.address} closed a connection")
         if not connection.first:
             connection.first = now
-        if connection.missing < 0:
+        if connection.missing == CHUNKED:
+            connection.head = connection.head[-len(_LAST_CHUNK) :] + data
+        elif connection.missing < 0:
             connection.head += data
             end = connection.head.find(b"\r\n\r\n")
             if end < 0:
                 return
-            found = _HEAD.match(connection.head, 0, end + 2)
-            if found is None:
+            head = connection.head[: end + 2]
+            if (found := _HEAD.match(head)) is not None:
+                connection.missing = int(found[1]) - (len(connection.head) - end - 4)
+            elif _CHUNKED_HEAD.match(head) is not None:
+                connection.missing = CHUNKED
+            else:
                 raise RuntimeError(f"{self.lane.address} answered {connection.head[:200]!r}")
-            connection.missing = int(found[1]) - (len(connection.head) - end - 4)
         else:
             connection.missing -= len(data)
+        if connection.missing == CHUNKED and connection.head.endswith(_LAST_CHUNK):
+            connection.missing = 0
         if not connection.missing:
             self._done(connection)
 

@@ -75,7 +75,7 @@ def _hold(server: Server, count: int, seconds: float) -> dict[str, float]:
 def _ask(server: Server, stack: ExitStack, number: int) -> socket.socket:
     """One more connection that has had an answer."""
     sock = stack.enter_context(open_socket(server.address, f"127.0.0.{2 + number // PER_ADDRESS}"))
-    # Ends with a reset: thousands of ports in TIME_WAIT would stand in the way of whoever binds next.
+    # Ends with a reset: thousands of ports in TIME_WAIT would stand in the way of the next program that binds.
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     sock.sendall(REQUEST)
     answer = sock.recv(READ)

@@ -1,6 +1,6 @@
 """Time of one autoscaler tick over many functions, in process, without IO.
 
-    python -m benchmarks.micro.decider_bench [--functions 1000] [--groups 10] [--ticks 20] [--policy kpa|smif]
+    python -m benchmarks.micro.decider_bench [--functions 1000] [--groups 10] [--ticks 20] [--policy kpa|smif|tide]
 
 One tick takes a gateway sample with a demand of every function (latencies of every group included), one sample of
 every replica, makes every observation and every decision. Prints one JSON line: medians, and of the whole tick also
@@ -112,7 +112,7 @@ def measure(functions: int, groups: int, ticks: int, policy: str, is_busy: bool)
         )
         for revision in revisions
     }
-    collector, decider = Collector(), Decider()
+    collector, decider = Collector(by_size=registry.by_size()), Decider()
     collector.expect(["g0"], [replica for _, _, replica in names])
     for revision in revisions:
         collector.apply(revision.id, START)

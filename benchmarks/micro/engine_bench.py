@@ -10,7 +10,7 @@ more) is not in it.
 
 Times differ between machines, and on one machine with its neighbours. So a fixed piece of pure Python (``reference``)
 runs between the rounds, and ``ratio`` is the best round divided by the best reference: both minima are of moments in
-which nobody disturbed, and a slower clock slows both. The ratio of one build repeats within 2-3 %. Keep the lines of a
+which nothing disturbed, and a slower clock slows both. The ratio of one build repeats within 2-3 %. Keep the lines of a
 run in a file; ``--against FILE`` compares with it and ends with status 1 where a ratio is worse by more than the
 tolerance (a case that looks worse is measured a second and a third time, since disturbance only ever adds).
 """

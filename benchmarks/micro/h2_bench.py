@@ -3,7 +3,7 @@
     python -m benchmarks.micro.h2_bench [--load NAME]... [--subject engines|queue_proxy] [--rounds 200] [--profile]
 
 Loads: ``same`` (the metadata of every call is the same), ``unique`` (each call has its own trace, request id and
-``grpc-timeout``, which is taken out and written anew), ``table`` (as ``same``, from a client that goes on using a
+``grpc-timeout``, which is taken out and written again), ``table`` (as ``same``, from a client that goes on using a
 dynamic table). Blocks are written as grpc-go writes them: literals with Huffman codes. Every RPC is a read of its own
 on both sides, as with few calls in flight; a ModelInfer of 270 bytes goes each way. The driver between the engines is
 the tests' (``tests.support.http2.proxy``) and counts too. What a gateway before a queue_proxy costs: ``h2_hops_bench``.

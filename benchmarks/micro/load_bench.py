@@ -95,7 +95,7 @@ async def measured(client: LoadClient, drive: Callable[[LoadRun], Any]) -> dict[
     wall_s, cpu_s = time.monotonic() - began, time.process_time() - cpu
     await client.close()
     about = About(
-        target="", mode="", protocol="", seed=1, is_partial=False, began="", percentile=None,
+        target="", mode="", protocol="", seed=1, is_partial=False, began="",
         sent=run.sent, wall_s=wall_s, cpu_s=cpu_s,
     )  # fmt: skip
     found = report_of(tally, about)

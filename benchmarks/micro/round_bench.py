@@ -22,8 +22,6 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 
-from prometheus_client import CollectorRegistry
-
 from benchmarks.micro.decider_bench import START, commit, gateway_sample, replica_sample
 from tidegate.aio.loop.run import quiet_collector
 from tidegate.clock import ManualClock
@@ -99,7 +97,7 @@ class Bench:
             gateways=self.answers,
             instruments=Instruments(
                 traffic=TrafficMeter(),
-                cold_starts=ColdStarts(folder / "cold-starts.jsonl", CollectorRegistry(), faults),
+                cold_starts=ColdStarts(folder / "cold-starts.jsonl", faults),
             ),
             faults=faults,
             changes=ChangeSignal(),

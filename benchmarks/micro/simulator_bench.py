@@ -4,7 +4,7 @@ Prints one JSON line for each load:
 
 - ``free``: 70 % of what eight replicas with four slots can do; hardly a request waits;
 - ``scaled``: the same under a policy that decides each second, over many more seconds;
-- ``busy``: one replica with one slot at 70 %: two of three requests wait, and waiting is told to the replica;
+- ``busy``: one replica with one slot at 70 %: two of three requests wait, and waiting is reported to the replica;
 - ``full``: more than the replicas can do: every request waits in a full room.
 
 ``cpu_requests_per_s`` counts the processor time of this process: where others use the machine, it is the steadier one.

@@ -6,6 +6,7 @@ The token stops everything else. The API's document can be read without the toke
 """
 
 import hmac
+import re
 from collections.abc import Iterable
 from http import HTTPStatus
 from typing import Any, Final
@@ -19,6 +20,7 @@ OPEN_PATHS: Final = ("/healthz", "/openapi.json")
 
 BODY_BYTES: Final = 4 * 1024 * 1024
 """Largest request body. The largest request is a manifest, and its parser takes no more."""
+_HOST: Final = re.compile(r"([a-z0-9._-]{1,255}|\[[0-9a-f:.]{2,45}\])(?::[0-9]{1,5})?").fullmatch
 _WITH_BODY: Final = ("POST", "PUT", "PATCH")
 
 Scope = Any
@@ -47,7 +49,8 @@ class AccessGuard:
     def _refusal(self, scope: Scope) -> tuple[HTTPStatus, str, str] | None:
         headers: dict[bytes, bytes] = dict(scope["headers"])
         host = headers.get(b"host", b"").decode("latin-1").lower()
-        if host_name(host) not in self._names:
+        name = host_name(host)
+        if name is None or name not in self._names:
             return HTTPStatus.FORBIDDEN, "wrong_host", f"the API answers to its own names only, not to {host[:80]!r}"
         origin = headers.get(b"origin")
         if origin is not None and origin.decode("latin-1").lower() != f"http://{host}":
@@ -64,11 +67,10 @@ class AccessGuard:
         )
 
 
-def host_name(host: str) -> str:
-    """Returns the name in a Host header, without its port."""
-    if host.startswith("["):
-        return host[: host.find("]") + 1]
-    return host.partition(":")[0]
+def host_name(host: str) -> str | None:
+    """Returns the name in a Host header, without its port; None if the header is not ``NAME`` or ``NAME:PORT``."""
+    found = _HOST(host)
+    return None if found is None else found[1]
 
 
 async def _read(receive: Scope) -> Scope | None:

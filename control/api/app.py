@@ -9,30 +9,33 @@ import json
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable
 from contextlib import aclosing
 from http import HTTPStatus
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 from fastapi import FastAPI, HTTPException, Query, Request, Security
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
+from fastapi.responses import JSONResponse, PlainTextResponse, StreamingResponse
 from fastapi.security import HTTPBearer
 from starlette.exceptions import HTTPException as StarletteHTTPException
 
+from tidegate import metrics
 from tidegate.control.api.access import AccessGuard
 from tidegate.control.api.deployment import Deployment
-from tidegate.control.api.errors import CannotRunError, LeavingError, UnknownFunctionError
-from tidegate.control.api.prometheus import CONTENT_TYPE
+from tidegate.control.api.errors import CannotRunError, LeavingError, OtherSourceError, UnknownFunctionError
 from tidegate.control.views.deployment import DeploymentView, ReloadView, RestartView, TenantView
 from tidegate.control.views.errors import ErrorDetail, ErrorView, FaultView
 from tidegate.control.views.functions import (
     ColdStartView,
     DeployView,
     ExplainView,
+    ForgottenView,
     FunctionView,
+    ManifestView,
+    ResizeView,
     RolloutView,
     SeriesView,
     SplitView,
 )
-from tidegate.control.views.requests import DeployRequest, RollbackRequest, RolloutRequest, SplitRequest
+from tidegate.control.views.requests import DeployRequest, ResizeRequest, RollbackRequest, RolloutRequest, SplitRequest
 from tidegate.errors import InvalidInputError, TidegateError
 from tidegate.records.codec import encode
 from tidegate.records.decision import Decision
@@ -45,11 +48,14 @@ _STATUS: tuple[tuple[type[Exception], HTTPStatus, str], ...] = (
     (InvalidInputError, HTTPStatus.UNPROCESSABLE_ENTITY, "invalid_input"),
     (UnknownFunctionError, HTTPStatus.NOT_FOUND, "function_not_found"),
     (CannotRunError, HTTPStatus.UNPROCESSABLE_ENTITY, "cannot_run"),
+    (OtherSourceError, HTTPStatus.CONFLICT, "other_source"),
     (LeavingError, HTTPStatus.SERVICE_UNAVAILABLE, "shutting_down"),
     (StoreError, HTTPStatus.INSUFFICIENT_STORAGE, "store_failed"),
     (TidegateError, HTTPStatus.CONFLICT, "refused"),
 )
 """The first match counts."""
+_ERROR: Final = {"application/json": {"schema": {"$ref": "#/components/schemas/ErrorView"}}}
+"""The body of an error. A model in its place would be built anew for each route and status: 100 ms of every start."""
 
 
 def build_app(service: Deployment, *, token: str, version: str, names: Iterable[str] = ()) -> Any:
@@ -60,7 +66,7 @@ def build_app(service: Deployment, *, token: str, version: str, names: Iterable[
         description="Deploy functions, see what they do and why. Send the token as `Authorization: Bearer TOKEN`.",
         docs_url=None,
         redoc_url=None,
-        responses={code: {"model": ErrorView} for code in (401, 403, 404, 409, 413, 422, 503)},
+        responses={code: {"content": _ERROR} for code in (401, 403, 404, 409, 413, 422, 503)},
         dependencies=[Security(HTTPBearer(auto_error=False, description="The token of the state directory."))],
     )
     _add_errors(app)
@@ -72,7 +78,9 @@ def build_app(service: Deployment, *, token: str, version: str, names: Iterable[
 def _add_functions(app: FastAPI, service: Deployment) -> None:
     base = f"{PREFIX}/functions"
 
-    @app.post(base, status_code=HTTPStatus.CREATED, tags=["functions"])
+    errors: dict[int | str, dict[str, Any]] = {503: {"model": ErrorView}}  # Once, so that the document has its schema.
+
+    @app.post(base, status_code=HTTPStatus.CREATED, tags=["functions"], responses=errors)
     async def deploy(request: DeployRequest) -> DeployView:
         """Deploys every function of a manifest, each as a new revision. Returns at once; follow `watch`."""
         return await service.deploy(request)
@@ -98,12 +106,27 @@ def _add_functions(app: FastAPI, service: Deployment) -> None:
         """Takes the function out of service; its replicas finish their work and stop."""
         await service.delete(name)
 
+    @app.delete(f"{base}/{{name}}/learnt", tags=["functions"])
+    async def forget(name: str) -> ForgottenView:
+        """Deletes what its policy has learnt of its load; the function stays and learns again."""
+        return await service.forget(name)
+
     _add_traffic(app, service)
+
+    @app.post(f"{base}/{{name}}/resize", tags=["functions"])
+    async def resize(name: str, request: ResizeRequest) -> ResizeView:
+        """Changes cores and batches of its ready replicas while they serve; holds until the next deploy."""
+        return await service.resize(name, request)
 
     @app.get(f"{base}/{{name}}/explain", tags=["decisions"])
     async def explain(name: str, last: Annotated[int, Query(ge=1, le=1000)] = 5) -> ExplainView:
         """Explains the number of its replicas."""
         return service.explain(name, last)
+
+    @app.get(f"{base}/{{name}}/manifest", tags=["functions"])
+    async def manifest(name: str, revision: str | None = None) -> ManifestView:
+        """Returns the revision deployed last, or that one, as a manifest that deploys the same function again."""
+        return service.manifest(name, revision)
 
     @app.get(f"{base}/{{name}}/decisions", tags=["decisions"])
     async def decisions(name: str, last: Annotated[int, Query(ge=1, le=1000)] = 100) -> tuple[Decision, ...]:
@@ -210,9 +233,9 @@ def _add_deployment(app: FastAPI, service: Deployment) -> None:
         return {"state": "shutting down"}
 
     @app.get("/metrics", tags=["deployment"], response_class=PlainTextResponse)
-    async def metrics() -> Response:
+    async def scrape() -> StreamingResponse:
         """Returns Prometheus text: the figures of the control process, of all gateway workers and of all replicas."""
-        return Response(await service.metrics(), media_type=CONTENT_TYPE)
+        return StreamingResponse(service.metrics(), media_type=metrics.CONTENT_TYPE)
 
     @app.get("/healthz", tags=["deployment"], response_class=PlainTextResponse)
     async def healthz() -> PlainTextResponse:

@@ -1,9 +1,10 @@
 """Copies of the files that revisions run: a revision serves what was deployed, also after its file was overwritten.
 
-A handler's file and an ONNX file are copied at the deploy, under the digest of their content, so that revisions with
-the same content share one copy. Files that a handler imports or opens are not copied, nor are commands and
-environments. Files beyond ``MAX_BYTES``, and models that keep their tensors in further files, are not copied either.
-The answer to the deploy says so, and such a revision reads its file at every start.
+A handler's file and a model's file are copied at the deploy, under the digest of their content, so that revisions with
+the same content share one copy. The modules beside a handler that it imports are copied with it, as one bundle
+(``local_modules``). Data that it opens, compiled modules, commands and environments are not copied. Models that are
+folders, files beyond ``MAX_BYTES``, and ONNX files that keep their tensors in further files, are not copied either. The
+answer to the deploy says so, and such a revision reads its file at every start.
 """
 
 import hashlib
@@ -14,12 +15,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from tidegate.function import Function, Server, ServerKind
+from tidegate.control.api import local_modules
+from tidegate.control.state.directory import private
+from tidegate.function import Function, ModelFormat, Server, ServerKind
+from tidegate.manifest.formats import FOLDERS
 
 MAX_BYTES: Final = 256 << 20
 """Largest file that is copied. Our choice: a deploy takes a second for it, ten kept revisions take 2.5 GB at most."""
 EXTERNAL: Final = b"\n\x08location\x12"
 """The key of ``TensorProto.external_data`` as protobuf writes it."""
+BUNDLE: Final = ".modules.zip"
 _CHUNK: Final = 1 << 20
 _UNFINISHED: Final = ".unfinished"
 
@@ -36,21 +41,44 @@ class Copies:
         server = function.server
         path = file_of(server)
         if path is None:
-            return function, None
+            is_folder = server.kind is ServerKind.MODEL
+            return function, _warning(Path(server.target), "it is a folder") if is_folder else None
         try:
             with path.open("rb") as source:
                 if os.fstat(source.fileno()).st_size > MAX_BYTES:
                     return function, _warning(path, f"it is larger than {MAX_BYTES >> 20} MiB")
-                kept = self._copied(source, path.suffix, EXTERNAL if server.kind is ServerKind.MODEL else None)
+                is_onnx = server.kind is ServerKind.MODEL and server.format is ModelFormat.ONNX
+                kept = self._copied(source, path.suffix, EXTERNAL if is_onnx else None)
         except OSError as error:
             return function, _warning(path, f"copying failed: {error.strerror or error}")
         if kept is None:
             return function, _warning(path, "it keeps tensors in files of their own")
-        return replace(function, server=replace(server, copy=kept)), None
+        function = replace(function, server=replace(server, copy=kept))
+        return self._with_modules(function, path) if server.kind is not ServerKind.MODEL else (function, None)
+
+    def _with_modules(self, function: Function, handler: Path) -> tuple[Function, str | None]:
+        """Copies the modules that a copied handler imports."""
+        server, of = function.server, f"the modules that {handler.name} imports"
+        try:
+            found = local_modules.find(handler, (self._folder / (server.copy or "")).read_bytes())
+            name = f"{found.digest}{BUNDLE}" if found.files else None
+            if name is not None and not (self._folder / name).exists():
+                part = self._folder / _UNFINISHED
+                with open(part, "wb", opener=private) as target:
+                    found.write(target)
+                    target.flush()
+                    os.fsync(target.fileno())
+                part.replace(self._folder / name)
+        except local_modules.TooManyError as error:
+            return function, _warning(of, str(error))
+        except OSError as error:
+            return function, _warning(of, f"copying failed: {error.strerror or error}")
+        compiled = _warning(", ".join(found.compiled), "compiled") if found.compiled else None
+        return replace(function, server=replace(server, modules=name)), compiled
 
     def sweep(self, functions: Iterable[Function]) -> None:
         """Removes each copy that none of ``functions`` uses."""
-        used = {function.server.copy for function in functions}
+        used = {name for function in functions for name in (function.server.copy, function.server.modules)}
         with suppress(OSError):  # the next deploy tries again
             for path in self._folder.iterdir():
                 if path.name not in used:
@@ -60,7 +88,7 @@ class Copies:
         """Copies a file and returns the copy's name; None if the file contains ``without``. One call at a time, as
         deploys are."""
         digest, tail, part = hashlib.sha256(), b"", self._folder / _UNFINISHED
-        with part.open("wb") as target:
+        with open(part, "wb", opener=private) as target:
             while data := source.read(_CHUNK):
                 if without is not None and without in tail + data:
                     return None
@@ -79,10 +107,12 @@ class Copies:
 
 def file_of(server: Server) -> Path | None:
     """Returns the one file that a server of Tidegate's own runtime serves; None if there is no such file."""
-    if server.kind is ServerKind.HANDLER:
+    if server.kind in (ServerKind.HANDLER, ServerKind.ASGI):
         return Path(server.target.rpartition(":")[0])
-    return Path(server.target) if server.kind is ServerKind.MODEL else None
+    is_file = server.kind is ServerKind.MODEL and server.format not in FOLDERS
+    return Path(server.target) if is_file else None
 
 
-def _warning(path: Path, why: str) -> str:
-    return f"no copy of {path.name} is kept ({why}): overwriting it changes this revision too"
+def _warning(what: Path | str, why: str) -> str:
+    name = what if isinstance(what, str) else what.name
+    return f"no copy of {name} is kept ({why}): overwriting it changes this revision too"

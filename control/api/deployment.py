@@ -2,20 +2,19 @@
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, Protocol
 
-from prometheus_client import CollectorRegistry
-
 from tidegate.autoscaler.measure.history import METRICS
 from tidegate.autoscaler.policies import registry
-from tidegate.autoscaler.profiles.admission import Assessment, assess
+from tidegate.autoscaler.profiles.admission import Assessment, Source, assess
 from tidegate.control.api import describe
 from tidegate.control.api import logs as tailing
 from tidegate.control.api.copies import Copies
-from tidegate.control.api.errors import CannotRunError, LeavingError, UnknownFunctionError
-from tidegate.control.api.prometheus import render
+from tidegate.control.api.errors import CannotRunError, LeavingError, OtherSourceError, UnknownFunctionError
+from tidegate.control.api.resize_commands import ResizeCommands
+from tidegate.control.api.summary import summary
 from tidegate.control.api.traffic_commands import TrafficCommands
 from tidegate.control.rounds.wiring import ControlLoop
 from tidegate.control.state.directory import StateDirectory
@@ -33,24 +32,33 @@ from tidegate.control.views.functions import (
     DeployedView,
     DeployView,
     ExplainView,
+    ForgottenView,
     FunctionView,
+    ManifestView,
+    ResizeView,
     RolloutView,
     SeriesLineView,
     SeriesView,
     SplitView,
 )
-from tidegate.control.views.requests import DeployRequest, RollbackRequest, RolloutRequest, SplitRequest
+from tidegate.control.views.requests import DeployRequest, ResizeRequest, RollbackRequest, RolloutRequest, SplitRequest
 from tidegate.control.workers.renewal import Reloaded
 from tidegate.deploy.backend import BackendError
 from tidegate.errors import Fault, InvalidInputError
 from tidegate.function import Function, Revision
 from tidegate.manifest.builder import ParseContext
 from tidegate.manifest.reader import read
+from tidegate.manifest.writer import write
 from tidegate.records.decision import Decision
+from tidegate.schema.yaml_nodes import nearest
 from tidegate.store.records import Store
 
 LINKED_S: Final = 2.0
 """Time for which a worker that is being linked may answer 404; a deploy waits for it."""
+OPEN_PORT: Final = (
+    "its command listens on a TCP port, where every user of this machine can call it past its access rule; "
+    "{socket} in the command gives it a unix socket"
+)
 WATCH_EVERY_S: Final = 0.1
 """Smallest time between two views sent to a watcher."""
 
@@ -65,8 +73,6 @@ class FrontDoor(Protocol):
     def certificate(self) -> str | None: ...
 
     def views(self) -> tuple[GatewayView, ...]: ...
-
-    async def expositions(self) -> list[str]: ...
 
     async def linked(self, limit_s: float) -> bool:
         """Waits until every worker works from the newest table; returns False if some do not in time."""
@@ -99,7 +105,7 @@ class Deployment:
         store: Store,
         loop: ControlLoop,
         gateways: FrontDoor,
-        own_metrics: CollectorRegistry,
+        scrape: Callable[[], AsyncIterator[bytes]],
         epoch: int,
         version: str,
         domain: str,
@@ -123,8 +129,9 @@ class Deployment:
             clock=loop.clock,
             soon=loop.round.soon,
         )
+        self._resizes = ResizeCommands(world=loop.world, executor=loop.executor, clock=loop.clock)
         self._gateways = gateways
-        self._metrics = own_metrics
+        self._scrape = scrape
         self._faults = loop.faults
         self._changes = loop.changes
         self._clock = loop.clock
@@ -220,9 +227,37 @@ class Deployment:
         if words and (rolling := deployed.rolling) is not None and deployed.candidate is not None:
             subject = f"{rolling.strategy.value} rollout of {deployed.candidate.revision.id}"
             words.append(f"{subject}, {rolling.phase.value} at {rolling.percent:g} %: {rolling.verdict}")
-        words += describe.failure_lines(self._describe(deployed))
+        view = self._describe(deployed)
+        predictions = describe.prediction_lines(self._assess(deployed.current.revision.function))
+        words += predictions
+        failures = describe.failure_lines(view)
+        words += failures
         text = "\n".join(words) if words else f"nothing was decided about {name} yet"
-        return ExplainView(function=name, text=text, decisions=self.decisions(name, last))
+        return ExplainView(
+            function=name,
+            text=text,
+            decisions=self.decisions(name, last),
+            summary=(*summary(view, failures), *predictions),
+        )
+
+    def manifest(self, name: str, revision: str | None) -> ManifestView:
+        """Returns the revision that was deployed last, or that one, as a manifest; after a rollback, the one returned
+        to. Raises UnknownFunctionError, InvalidInputError."""
+        deployed = self._deployed(name)
+        kept = {each.revision.id: each for _, each in sorted(self.registry.numbers(name).items())}
+        if revision is not None and revision not in kept:
+            allowed = f"a revision that is kept: {', '.join(kept)}{nearest(revision, kept)}"
+            raise InvalidInputError("manifest", [Fault("revision", revision, allowed)])
+        record = deployed.latest if revision is None else kept[revision]
+        return ManifestView(
+            function=name,
+            revision=record.revision.id,
+            manifest=write(record.function),
+            source=record.source,
+            copy=record.function.server.copy,
+            modules=record.function.server.modules,
+            created_at=record.created_at,
+        )
 
     def decisions(self, name: str, last: int) -> tuple[Decision, ...]:
         self._deployed(name)
@@ -277,9 +312,9 @@ class Deployment:
             raise InvalidInputError("logs", [Fault("replica", replica, allowed)])
         return tailing.lines(folder, tail=tail, follow=follow, replica=replica, source=source, until=self._changes)
 
-    async def metrics(self) -> bytes:
-        gathered = await asyncio.gather(self._gateways.expositions(), self._loop.sampling.expositions())
-        return render(self._metrics, [text for texts in gathered for text in texts])
+    def metrics(self) -> AsyncIterator[bytes]:
+        """Yields the exposition of the whole deployment."""
+        return self._scrape()
 
     def tenants(self) -> tuple[TenantView, ...]:
         """Returns the tenants in force, with what they have used."""
@@ -299,6 +334,7 @@ class Deployment:
             self._check_models(parsed.functions)
             for function in parsed.functions:
                 await self._check(function)
+            self._check_origins(parsed.functions, request)
             warnings = tuple(str(note) for note in parsed.warnings)
             views = [await self._deploy(function, request, warnings) for function in parsed.functions]
             await asyncio.to_thread(self._copies.sweep, [each.function for each in self.registry.kept().values()])
@@ -318,6 +354,16 @@ class Deployment:
         await self._loop.publisher.publish()
         self._loop.round.soon()
         self._changes.fire()
+
+    async def forget(self, name: str) -> ForgottenView:
+        """Drops what the policy of a function has learnt; the function stays. Raises UnknownFunctionError,
+        StoreError."""
+        self._refuse_when_leaving()
+        self._deployed(name)
+        async with self._changing:
+            learnt = await self._loop.profiles.unlearn(name)
+        self._changes.fire()
+        return ForgottenView(function=name, learnt=learnt)
 
     def split(self, name: str) -> SplitView:
         """Returns the part of the traffic that each revision has."""
@@ -345,6 +391,12 @@ class Deployment:
         async with self._changing:
             return await self._commands.change_rollout(name, request)
 
+    async def resize(self, name: str, request: ResizeRequest) -> ResizeView:
+        """Raises InvalidInputError with all faults, RefusedError."""
+        self._refuse_when_leaving()
+        async with self._changing:
+            return await self._resizes.resize(name, request)
+
     async def restart(self) -> RestartView:
         """Replaces the gateway workers while they serve, with the settings as they are now. Raises InvalidInputError
         with all faults of the settings, RestartError."""
@@ -366,17 +418,28 @@ class Deployment:
             in_force=found.in_force,
             needs_restart=found.needs_restart,
             needs_up=found.needs_up,
+            overridden=found.overridden,
         )
 
     def shut_down(self) -> None:
         """Begins an orderly end and returns."""
         self._stop()
 
+    def _check_origins(self, functions: Sequence[Function], request: DeployRequest) -> None:
+        """Raises OtherSourceError for functions that came from another file, unless they are to be replaced."""
+        if request.replace or request.origin is None:
+            return
+        before = {each.name: self.registry.origin(each.name) for each in functions}
+        others = {name: origin for name, origin in before.items() if origin not in (None, request.origin)}
+        if others:
+            raise OtherSourceError({name: origin for name, origin in others.items() if origin}, request.origin)
+
     async def _check(self, function: Function) -> None:
         try:
             await self._loop.backend.apply(Revision(function, self.registry.next_number(function.name)))
         except BackendError as error:
             raise CannotRunError(str(error)) from error
+        await self._loop.profiles.predictions.inspect(function)
         refusal = self._assess(function).refusal
         if refusal is not None:
             latency = f"{1e3 * (function.sla.latency_s or 0.0):g} ms"
@@ -388,10 +451,14 @@ class Deployment:
         return assess(function, self._loop.profiles.kinds(revision))
 
     async def _deploy(self, function: Function, request: DeployRequest, warnings: tuple[str, ...]) -> DeployedView:
-        found = self._assess(function)
+        found, load = self._assess(function), self._loop.profiles.load_of(function.name)
         function, uncopied = await asyncio.to_thread(self._copies.take, function)
         record = await self.registry.deploy(
-            function, manifest=request.manifest, source=request.source, now=self._clock.now()
+            function,
+            manifest=request.manifest,
+            source=request.source,
+            now=self._clock.now(),
+            origin=request.origin,
         )
         rooms = self._loop.backend.room(record.revision)
         filled_in = {
@@ -401,6 +468,7 @@ class Deployment:
             "concurrency": "auto" if function.concurrency is None else str(function.concurrency),
             "timeout": f"{function.timeout_s:g} s",
         }
+        is_predicted = any(each.source is Source.PREDICTED for each in found.kinds)
         has_sla = function.sla.latency_s is not None or function.sla.target_ips is not None
         return DeployedView(
             name=function.name,
@@ -411,8 +479,9 @@ class Deployment:
                 *registry.row(function.scaling.policy).warnings(function),
                 *found.warnings,
                 *(() if uncopied is None else (uncopied,)),
+                *((OPEN_PORT,) if function.access is not None and function.has_port else ()),
             ),
-            capacity=describe.capacity(function, found) if has_sla else None,
+            capacity=describe.capacity(function, found, load) if has_sla or is_predicted else None,
         )
 
     def _terms(self, base: str, flags: dict[str, str]) -> "ParseContext":

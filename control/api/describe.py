@@ -3,12 +3,14 @@
 from collections.abc import Iterator, Sequence
 
 from tidegate.autoscaler.autoscaler import Autoscaler
+from tidegate.autoscaler.decisions.explain import sentence
+from tidegate.autoscaler.decisions.reasons import figure
 from tidegate.autoscaler.measure.observation import GroupObservation
 from tidegate.autoscaler.profiles.admission import Assessment
+from tidegate.autoscaler.profiles.sla_cost import SeenLoad, sla_costs
 from tidegate.clock import Clock
 from tidegate.control.rounds.replacement import Replacement
 from tidegate.control.rounds.rollouts import Rollouts
-from tidegate.control.rounds.sizes import SizeRoutes
 from tidegate.control.rounds.tracked import TrackedRevision
 from tidegate.control.rounds.weights import GroupWeights
 from tidegate.control.rounds.wiring import ControlLoop
@@ -18,28 +20,33 @@ from tidegate.control.views.deployment import AcceleratorView
 from tidegate.control.views.functions import (
     CapacityKindView,
     CapacityView,
+    CrashView,
     FailureView,
     FunctionState,
     FunctionView,
     GroupView,
+    IdleView,
     RateSource,
     ReplicaView,
     RevisionView,
     RolloutView,
     ShadowView,
+    SlaCostView,
     WindowView,
 )
+from tidegate.control.watch.failures import ReplicaFailures
 from tidegate.control.watch.profiles import LearnedProfiles
 from tidegate.control.watch.traffic import TrafficMeter
 from tidegate.deploy.backend import ReplicaStatus
 from tidegate.deploy.placement.ledger import WHOLE
 from tidegate.function import Function, Protocol
-from tidegate.histogram import quantile
+from tidegate.histogram import interpolated
 from tidegate.records.gateway_sample import ShadowSeen
 from tidegate.records.replica_state import ReplicaState
 from tidegate.records.roles import Role
 from tidegate.records.rollout import Phase, Rollout, Strategy
 from tidegate.traffic.judge import Tally
+from tidegate.traffic.size_routes import SizeRoutes
 
 
 class FunctionViews:
@@ -56,9 +63,11 @@ class FunctionViews:
         sizes: SizeRoutes,
         replacement: Replacement,
         rollouts: Rollouts,
+        failures: ReplicaFailures,
         clock: Clock,
     ) -> None:
         self._world = world
+        self._failures = failures
         self._autoscaler = autoscaler
         self._profiles = profiles
         self._traffic = traffic
@@ -111,6 +120,7 @@ class FunctionViews:
             protocol=spec.protocol.value,
             latency_s=spec.sla.latency_s,
             percentile=spec.sla.percentile,
+            per_token_s=spec.sla.per_token_s,
             target_ips=spec.sla.target_ips,
             ready=sum(each.ready for each in revisions),
             desired=None if serving is None else serving.desired,
@@ -158,10 +168,38 @@ class FunctionViews:
             unplaced=unplaced,
             stuck=self._replacement.stuck(tracked, now),
             failure=shown,
+            crash=self._crash(tracked.id, now),
             replicas=tuple(self.replica(each, now) for each in here),
             created_at=tracked.record.created_at,
             source=tracked.record.source,
+            zero_after_s=tracked.record.function.scaling.scale_to_zero_after_s,
+            idle=self._idle(tracked, now),
+            asleep_s=None if here or tracked.gone_at is None else max(0.0, now - tracked.gone_at),
             groups=self.groups(tracked, here),
+        )
+
+    def _idle(self, tracked: TrackedRevision, now: float) -> IdleView | None:
+        found = self._autoscaler.idleness(tracked.id, now)
+        if found is None:
+            return None
+        return IdleView(
+            idle_s=found.idle_s,
+            zero_in_s=found.zero_in_s,
+            kept_by=found.kept_by,
+            is_unused=not self._autoscaler.is_used(tracked.function),
+        )
+
+    def _crash(self, revision: str, now: float) -> CrashView | None:
+        crashes = self._failures.crashes(revision, now)
+        if not crashes:
+            return None
+        last = crashes[-1]
+        return CrashView(
+            count=len(crashes),
+            age_s=max(0.0, now - last.at),
+            replica=last.replica,
+            cause=last.cause.value,
+            reason=last.reason,
         )
 
     def groups(self, tracked: TrackedRevision, here: Sequence[ReplicaStatus]) -> tuple[GroupView, ...]:
@@ -226,11 +264,15 @@ class FunctionViews:
             age_s=max(0.0, now - status.created_at),
             limit=status.limit,
             in_flight=None if sample is None else sample.in_flight,
+            held=0 if sample is None else sample.held,
+            held_s=0.0 if sample is None else sample.held_s,
             reason=status.reason,
             phases=status.phases,
             pids=status.pids,
             emulated=status.emulated,
             adopted=status.adopted,
+            cores=len(status.cores),
+            max_batch=None if status.batching is None else status.batching.max_size,
         )
 
     def rollout(self, deployed: Deployed, rollout: Rollout) -> RolloutView:
@@ -275,12 +317,13 @@ def views_of(loop: ControlLoop) -> FunctionViews:
         sizes=loop.sizes,
         replacement=loop.replacement,
         rollouts=loop.rollouts,
+        failures=loop.instruments.failures,
         clock=loop.clock,
     )
 
 
-def capacity(function: Function, found: Assessment) -> CapacityView:
-    """Returns the answer to a deploy about its SLA."""
+def capacity(function: Function, found: Assessment, load: SeenLoad | None = None) -> CapacityView:
+    """Returns the answer to a deploy about its SLA. ``load``: that of the function so far."""
     return CapacityView(
         latency_s=function.sla.latency_s,
         target_ips=function.sla.target_ips,
@@ -295,13 +338,40 @@ def capacity(function: Function, found: Assessment) -> CapacityView:
                 places=each.places,
                 free=each.free,
                 price_per_hour=each.price_per_hour,
+                error=each.error,
+                basis=each.basis,
             )
             for each in found.kinds
         ),
         provided=dict(found.provided),
         provided_ips=found.provided_ips,
         price_per_hour=found.price_per_hour,
+        sla_costs=tuple(
+            SlaCostView(
+                latency_s=each.latency_s,
+                requests_per_s=each.requests_per_s,
+                accelerator=each.accelerator,
+                replicas=each.replicas,
+                price_per_hour=each.price_per_hour,
+            )
+            for each in sla_costs(function.sla, found.kinds, load)
+        ),
     )
+
+
+def prediction_lines(found: Assessment) -> list[str]:
+    """Returns a line for each accelerator on which the time of an inference was only predicted."""
+    return [
+        f"nothing is measured on {each.accelerator} yet: one inference is predicted to take "
+        f"{figure(1e3 * each.one_s)} ms ({sureness(each.error)}; from {each.basis})"
+        for each in found.kinds
+        if each.one_s is not None and each.error is not None
+    ]
+
+
+def sureness(error: float) -> str:
+    """Returns a relative error in words: percent, or a factor from 100 % on."""
+    return f"within {figure(100.0 * error)} %" if error < 1.0 else f"within a factor of {figure(1.0 + error)}"
 
 
 def failure_lines(view: FunctionView) -> list[str]:
@@ -329,6 +399,9 @@ def _message(view: RevisionView) -> str | None:
     if view.ready:
         return None
     text = view.failure.reason if view.failure is not None else next(iter(view.unplaced), None)
+    if text is None:
+        given = next((each for each in view.reasons if each.code == "place_given_up"), None)
+        text = None if given is None else sentence(given).removeprefix(f"{given.code}: ")
     return text if text is None or view.role is Role.SERVING else f"{view.role.value} {view.id}: {text}"
 
 
@@ -341,7 +414,7 @@ def _state(revisions: tuple[RevisionView, ...]) -> FunctionState:
         return FunctionState.FAILED
     if any(each.stuck is not None for each in live):
         return FunctionState.UNPLACED
-    if any(each.starting for each in live) or any(each.desired for each in live):
+    if any(each.starting or each.desired or each.unplaced for each in live):
         return FunctionState.STARTING
     if any(each.leaving for each in revisions):
         return FunctionState.DRAINING
@@ -369,8 +442,8 @@ def _shadow(seen: ShadowSeen) -> ShadowView:
         failed=seen.failed,
         status_differs=seen.status_differs,
         output_differs=seen.output_differs,
-        p50_s=quantile(seen.latency, 0.5),
-        p98_s=quantile(seen.latency, 0.98),
-        served_p50_s=quantile(seen.served_latency, 0.5),
-        served_p98_s=quantile(seen.served_latency, 0.98),
+        p50_s=interpolated(seen.latency, 0.5),
+        p98_s=interpolated(seen.latency, 0.98),
+        served_p50_s=interpolated(seen.served_latency, 0.5),
+        served_p98_s=interpolated(seen.served_latency, 0.98),
     )

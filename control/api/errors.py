@@ -1,5 +1,7 @@
 """The errors of the API's commands; ``tidegate.control.api.app`` gives each its status."""
 
+from collections.abc import Mapping
+
 from tidegate.errors import TidegateError
 
 
@@ -17,6 +19,14 @@ class CannotRunError(TidegateError):
 
 class RefusedError(TidegateError):
     """The command does not fit the present state; the message says why."""
+
+
+class OtherSourceError(TidegateError):
+    """A function of that name was deployed from another file."""
+
+    def __init__(self, before: Mapping[str, str], origin: str) -> None:
+        parts = [f"the source of {name} was {known}, is {origin}" for name, known in before.items()]
+        super().__init__("; ".join(parts))
 
 
 class LeavingError(TidegateError):

@@ -18,7 +18,7 @@ from tidegate.control.views.requests import RollbackRequest, RolloutAction, Roll
 from tidegate.errors import Fault, InvalidInputError
 from tidegate.manifest.annotations import ROLLOUT
 from tidegate.records.rollout import Phase, Rollout, RolloutPlan
-from tidegate.schema.rows import NAME, Text, assemble
+from tidegate.schema.rows import NAME, Text, allowed_for, assemble
 from tidegate.schema.units import UnreadableError
 from tidegate.traffic.stages import begun, ended, paused, resumed
 
@@ -266,7 +266,7 @@ def _plan(texts: Mapping[str, str], faults: list[Fault]) -> RolloutPlan | None:
         try:
             values[row.field.removeprefix("rollout.")] = row.kind.read(text)
         except UnreadableError:
-            faults.append(Fault(key, text, row.kind.allowed))
+            faults.append(Fault(key, text, allowed_for(row.kind, text)))
     if len(faults) > before:
         return None
     plan: RolloutPlan = assemble(RolloutPlan(), values)

@@ -12,13 +12,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from unicodedata import category
 
 import typer
 
 from tidegate.errors import InvalidInputError, TidegateError
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console, RenderHook
 
     from tidegate.control.sdk import Tidegate
     from tidegate.control.state.directory import StateDirectory
@@ -46,24 +47,10 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of 
 def state_directory(given: Path | None) -> "StateDirectory":
     """Returns the state directory: from the option, the environment, ``tidegate.toml`` in this folder, or the
     default."""
-    from tidegate.control.state.directory import StateDirectory, default_directory
+    from tidegate.control.state.directory import StateDirectory
+    from tidegate.control.state.finding import find_directory
 
-    named = given or os.environ.get("TIDEGATE_STATE") or _in_settings_here() or default_directory(os.environ)
-    return StateDirectory(Path(named).expanduser())
-
-
-def _in_settings_here() -> str | None:
-    path = Path("tidegate.toml")
-    if not path.is_file():
-        return None
-    from tidegate.errors import Fault, InvalidInputError
-    from tidegate.settings import read
-
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidInputError(str(path), [Fault("file", str(path), "a TOML file that can be read")]) from error
-    return read(text, source=str(path), base=str(Path.cwd())).state.directory
+    return StateDirectory(find_directory(os.environ, Path.cwd(), given=given))
 
 
 def connect(given: Path | None, *, awaited_s: float = 0.0, authorities: Path | None = None) -> "Tidegate":
@@ -82,17 +69,55 @@ def connect(given: Path | None, *, awaited_s: float = 0.0, authorities: Path | N
     )
 
 
-def console() -> "Console":
-    """Returns a console on standard output. Where that is no terminal it is wide, so that no line is cut before
-    `grep`."""
+def console(width: int | None = None) -> "Console":
+    """Returns a console on standard output, of ``width`` columns or the terminal's. Where that is no terminal it is
+    wide, so that no line is cut before `grep`."""
     from rich.console import Console
 
-    return Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else PIPE_WIDTH)
+    fixed = PIPE_WIDTH if width is None and not sys.stdout.isatty() else width
+    made = Console(highlight=False, soft_wrap=True, width=fixed)
+    made.push_render_hook(_escaping_hook())
+    return made
+
+
+def _escaping_hook() -> "RenderHook":
+    """Returns the hook that escapes what is printed: rich itself lets ESC and the C1 controls through."""
+    from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderHook, RenderResult
+    from rich.segment import Segment
+
+    class Escaped:
+        def __init__(self, inner: ConsoleRenderable) -> None:
+            self._inner = inner
+
+        def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+            for text, style, control in console.render(self._inner, options):
+                yield Segment(text if control else escaped(text), style, control)
+
+    class Hook(RenderHook):
+        def process_renderables(self, renderables: list[ConsoleRenderable]) -> list[ConsoleRenderable]:
+            return [Escaped(each) for each in renderables]
+
+    return Hook()
+
+
+def escaped(text: str) -> str:
+    """Returns a text without characters that move a terminal's cursor, change its colours or reorder a line: each is
+    written as in a string literal, ``\\x1b``. Line ends, tabs and wide blanks stay."""
+    if text.isprintable():
+        return text
+    return "".join(
+        each if each.isprintable() or each in "\n\t" or category(each) == "Zs" else ascii(each)[1:-1] for each in text
+    )
+
+
+def print_text(text: str) -> None:
+    """Prints text for people on standard output, with control characters escaped."""
+    print(escaped(text))
 
 
 def say(text: str) -> None:
-    """Prints one line on standard error, so that standard output holds results only."""
-    print(text, file=sys.stderr)
+    """Prints one line on standard error, with control characters escaped: standard output holds results only."""
+    print(escaped(text), file=sys.stderr)
 
 
 def print_json(record: object) -> None:
@@ -100,6 +125,14 @@ def print_json(record: object) -> None:
     from tidegate.records.codec import encode
 
     print(json.dumps(json.loads(encode(record)), indent=2))
+
+
+def print_yaml(record: object) -> None:
+    """Prints a record, or plain values, as YAML on standard output."""
+    from tidegate.records.codec import encode
+    from tidegate.schema.yaml_nodes import dump
+
+    print(dump(json.loads(encode(record))), end="")
 
 
 def fail(text: str, code: int = EXIT_FAILED) -> NoReturn:
@@ -148,15 +181,15 @@ def interruptible() -> Iterator[None]:
 
 
 def seconds(value: float | None) -> str:
-    """Formats a duration: ``1.8 ms``, ``2.31 s``, ``4 min``; a dash if it is unknown."""
+    """Formats a duration with three digits: ``1.8 ms``, ``2.31 s``, ``60 s``, ``4 min``; a dash if it is unknown."""
     if value is None:
         return "-"
     if value < 0.0995:
-        return f"{value * 1e3:.1f} ms"
+        return f"{round(value * 1e3, 1):g} ms"
     if value < 0.9995:
         return f"{value * 1e3:.0f} ms"
     if value < 120:
-        return f"{value:.2f} s"
+        return f"{value:.3g} s"
     return f"{value / 60:.0f} min" if value < 7200 else f"{value / 3600:.1f} h"
 
 

@@ -18,6 +18,7 @@ from tidegate.control.cli.common import (
     console,
     guarded,
     print_json,
+    print_text,
     state_directory,
 )
 
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from tidegate.settings import Settings
 
 OLDEST = (3, 11)
+SHOWN = 3
+"""Model servers that one finding names."""
 FILES = 1024
 """Limit of open files below which many connections cannot be served."""
 
@@ -63,7 +66,7 @@ def doctor(
         colours = {CheckVerdict.OK: "green", CheckVerdict.NOTE: "yellow", CheckVerdict.BAD: "red"}
         for each in findings:
             console().print(f"[{colours[each.verdict]}]{each.verdict.value:<4}[/] {each.check}: ", end="")
-            print(each.text)
+            print_text(each.text)
     if any(each.verdict is CheckVerdict.BAD for each in findings):
         raise typer.Exit(EXIT_FAILED)
 
@@ -98,6 +101,8 @@ def examine(directory: "StateDirectory", listen: str | None, control_listen: str
         ("shared ports", _reuse_port),
         ("process watching", _pidfd),
         ("open files", _open_files),
+        ("confinement", _confinement),
+        ("open ports", lambda: _open_ports(directory)),
         (
             "onnx runtime",
             lambda: _module("onnxruntime", "models in ONNX files cannot be served: pip install 'tidegate[onnx]'"),
@@ -111,7 +116,7 @@ def examine(directory: "StateDirectory", listen: str | None, control_listen: str
     ]
     if not running:
         addresses = (listen or str(settings.gateway.listen), control_listen or str(settings.control.listen))
-        checks += [(f"port {address}", lambda address=address: _port(address)) for address in addresses]  # type: ignore[misc]
+        checks += [(f"port {address}", lambda address=address: _port(address, directory)) for address in addresses]  # type: ignore[misc]
     for name, check in checks:
         try:
             verdict, text = check()
@@ -159,6 +164,44 @@ def _pidfd() -> tuple[CheckVerdict, str]:
         return CheckVerdict.NOTE, "no pidfd here: the end of adopted processes is asked for four times a second"
     os.close(os.pidfd_open(os.getpid()))
     return CheckVerdict.OK, "pidfd"
+
+
+def _confinement() -> tuple[CheckVerdict, str]:
+    import json
+    import subprocess
+
+    from tidegate.runtime import confine
+
+    command = [sys.executable, "-I", "-S", confine.__file__]
+    found = json.loads(subprocess.run(command, capture_output=True, check=True, timeout=10, text=True).stdout)
+    missing = [
+        f"{what}: {found[name]}"
+        for name, what in (
+            ("hide", "the state directory cannot be hidden from model servers"),
+            ("landlock", "model servers can trace and signal other processes of this user"),
+        )
+        if found[name] is not None
+    ]
+    if missing:
+        return CheckVerdict.NOTE, "; ".join(missing)
+    return CheckVerdict.OK, "model servers are kept from the state directory and from other processes of this user"
+
+
+def _open_ports(directory: "StateDirectory") -> tuple[CheckVerdict, str]:
+    """Names the model servers on TCP ports: any user of this machine calls them past the limits and the access rule of
+    their function."""
+    from tidegate.deploy.local.records import RecordStore
+
+    records = RecordStore(directory.processes).read_all()[0] if Path(directory.processes).exists() else []
+    details = {each.replica.id: each.replica.upstream for each in records if each.replica is not None}
+    ports = [f"{replica} at {upstream}" for replica, upstream in sorted(details.items()) if ":/" not in upstream]
+    if not ports:
+        return CheckVerdict.OK, "no model server listens on a TCP port"
+    more = f" and {len(ports) - SHOWN} more" if len(ports) > SHOWN else ""
+    return CheckVerdict.NOTE, (
+        f"every user of this machine can call {', '.join(ports[:SHOWN])}{more}, past queue_proxy and access rule; "
+        "{socket} in a command gives it a unix socket"
+    )
 
 
 def _open_files() -> tuple[CheckVerdict, str]:
@@ -243,9 +286,12 @@ def _tenants(settings: "Settings") -> tuple[CheckVerdict, str]:
     from tidegate.errors import InvalidInputError
 
     try:
-        found = tenants_of(settings)
+        warnings: list[str] = []
+        found = tenants_of(settings, warnings.append)
     except InvalidInputError as error:
         return CheckVerdict.BAD, str(error)
+    if warnings:
+        return CheckVerdict.NOTE, "; ".join(warnings)
     keyless = sum(not each.keys for each in found)
     return CheckVerdict.OK, f"{len(found)}, {keyless} of them without a key" if found else "none"
 
@@ -263,7 +309,7 @@ def _state(directory: "StateDirectory") -> tuple[CheckVerdict, str]:
         )
     refused = _why_not_writable(root)
     if refused is None and root.stat().st_uid != os.getuid():
-        refused = "belongs to somebody else"
+        refused = "belongs to another user"
     return (CheckVerdict.OK, str(root)) if refused is None else (CheckVerdict.BAD, f"{root}: {refused}")
 
 
@@ -299,11 +345,26 @@ def _leftovers(directory: "StateDirectory") -> tuple[CheckVerdict, str]:
     )
 
 
-def _port(address: str) -> tuple[CheckVerdict, str]:
+def _port(address: str, directory: "StateDirectory") -> tuple[CheckVerdict, str]:
+    """Checks that an address is free. One that a leftover of this state directory holds is no fault: the next `up`
+    takes it over."""
     from tidegate.aio.loop.sockets import listen
+    from tidegate.control.cli.develop.ports import holder_of
+    from tidegate.deploy.local.records import RecordStore
+    from tidegate.deploy.local.recovery import survey
 
     try:
         listen(address).close()
     except OSError as error:
-        return CheckVerdict.BAD, f"{error.strerror}; choose another with a flag of `tidegate up`"
+        holder = holder_of(int(address.rpartition(":")[2]))
+        if holder is None:
+            return CheckVerdict.BAD, f"{error.strerror}; choose another with a flag of `tidegate up`"
+        left = survey(RecordStore(directory.processes)).living if Path(directory.processes).exists() else ()
+        record = next((each for each in left if each.pid == holder.pid), None)
+        if record is not None:
+            text = f"held by {record.id} (process {holder.pid}), left over from a control process that was killed"
+            return CheckVerdict.NOTE, f"{text}; `tidegate up` takes it over, `tidegate down` ends it"
+        whose = "a process of another deployment of Tidegate" if holder.is_ours else "a foreign process"
+        text = f"held by {whose}: {holder.pid} ({holder.program})"
+        return CheckVerdict.BAD, f"{text}; choose another address with a flag of `tidegate up`"
     return CheckVerdict.OK, "free"

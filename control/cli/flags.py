@@ -1,11 +1,39 @@
 """Command-line flags made from a table, one option per row, so that there is no second list of them."""
 
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
+
+
+class GroupedCommand(TyperCommand):
+    """A command whose help lists its options in groups: first those without one, then each ``rich_help_panel``."""
+
+    groups: Mapping[str, tuple[str, ...]] = MappingProxyType({})
+    """Further groups: names of parameters by title."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        titles = {name: title for title, names in self.groups.items() for name in names}
+        sections: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": []}
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx)
+            panel = titles.get(parameter.name or "") or getattr(parameter, "rich_help_panel", None)
+            title = "Arguments" if parameter.param_type_name == "argument" else panel or "Options"
+            if record is not None:
+                sections.setdefault(title, []).append(record)
+        for title, records in sections.items():
+            if records:
+                with formatter.section(title):
+                    formatter.write_dl(records)
+
+
+def grouped(groups: Mapping[str, tuple[str, ...]]) -> type[GroupedCommand]:
+    """Returns a command class with these groups: names of parameters by title."""
+    return type("_Grouped", (GroupedCommand,), {"groups": groups})
 
 
 @dataclass(frozen=True, slots=True)

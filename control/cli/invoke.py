@@ -1,12 +1,28 @@
 """``tidegate invoke``: one request to a function through the front door."""
 
+import codecs
+import json as jsons
+import re
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tidegate.control.cli.common import EXIT_FAILED, JsonOption, StateOption, connect, fail, guarded, print_json, say
+from tidegate.control.cli.common import (
+    EXIT_FAILED,
+    JsonOption,
+    StateOption,
+    connect,
+    escaped,
+    fail,
+    guarded,
+    print_json,
+    say,
+)
+from tidegate.control.cli.develop.activity import activity
+from tidegate.control.cli.job import print_new_job, read_headers
 from tidegate.control.cli.show import NameArgument
 
 if TYPE_CHECKING:
@@ -35,11 +51,16 @@ def invoke(
         Path | None,
         typer.Option(metavar="FILE", help="Also trust the CA certificates in FILE (PEM)."),
     ] = None,
+    is_async: Annotated[
+        bool, typer.Option("--async", help="Do not wait: print the id of the job (`tidegate job ID`).")
+    ] = False,
     state: StateOption = None,
     json: JsonOption = False,
 ) -> None:
     """Send one request to a function and print the answer."""
-    headers = _headers(header or [])
+    headers = read_headers(header or [])
+    if is_async and v2:
+        raise typer.BadParameter("--async does not apply to --v2: tritonclient waits for its answers")
     with connect(state, authorities=cacert) as tidegate:
         if v2:
             _invoke_v2(tidegate, name, tensor or [], headers, timeout, json)
@@ -48,6 +69,9 @@ def invoke(
             raise typer.BadParameter("--input needs --v2")
         body = _body(data, file)
         target = path or _default_path(tidegate, name)
+        if is_async:
+            print_new_job(tidegate, name, f"/{target.lstrip('/')}", body, headers, json=json)
+            return
         _invoke_http(tidegate, name, target, body, headers, timeout, json)
 
 
@@ -64,20 +88,58 @@ def _invoke_http(
     url = f"{tidegate.gateway}/functions/{name}/{path.lstrip('/')}"
     try:
         with httpx.Client(timeout=timeout, trust_env=False, verify=tidegate.trust()) as client:
-            answer = client.post(url, content=body, headers=sent)
+            with activity(f"{name} computes", is_silent=json):
+                answer = client.send(client.build_request("POST", url, content=body, headers=sent), stream=True)
+                is_stream = answer.headers.get("content-type", "").startswith("text/event-stream")
+                content = b"" if is_stream and not json else answer.read()
+            if not json:
+                content = _print_pieces(answer.iter_bytes() if is_stream else (content,))
     except httpx.HTTPError as error:
         fail(f"{url}: {str(error) or type(error).__name__}")
     if json:
         print_json({"status": answer.status_code, "headers": dict(answer.headers), "body": answer.text})
     else:
-        sys.stdout.flush()
-        sys.stdout.buffer.write(answer.content)
-        sys.stdout.buffer.write(b"" if answer.content.endswith(b"\n") else b"\n")
-        sys.stdout.flush()
         timing = answer.headers.get("server-timing")
         say(f"status {answer.status_code}" + (f", {timing}" if timing else ""))
+    if is_stream and (why := stream_error(content)) is not None:
+        fail(f"the stream ended with an error: {why}")
     if not answer.is_success:
         raise typer.Exit(EXIT_FAILED)
+
+
+def _print_pieces(pieces: Iterable[bytes]) -> bytes:
+    """Prints an answer piece by piece as it comes, and returns it; on a terminal with control characters escaped."""
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    whole = bytearray()
+    sys.stdout.flush()
+    try:
+        for piece in pieces:
+            whole += piece
+            shown = escaped(decoder.decode(piece).replace("\r\n", "\n")).encode() if sys.stdout.isatty() else piece
+            sys.stdout.buffer.write(shown)
+            sys.stdout.buffer.flush()
+    finally:
+        sys.stdout.buffer.write(b"" if whole.endswith(b"\n") else b"\n")
+        sys.stdout.buffer.flush()
+    return bytes(whole)
+
+
+def stream_error(body: bytes) -> str | None:
+    """Returns the words of the error that an event stream reports after its status was sent: an event named ``error``,
+    or JSON data with a member ``error`` (OpenAI). None without one."""
+    for block in re.split(r"\r\n\r\n|\n\n|\r\r", body.decode(errors="replace")):
+        fields = [line.partition(":") for line in block.splitlines()]
+        data = "\n".join(value.removeprefix(" ") for key, _, value in fields if key == "data")
+        is_named = any(key == "event" and value.strip() == "error" for key, _, value in fields)
+        try:
+            content = jsons.loads(data)
+        except ValueError:
+            content = None
+        error = content.get("error") if isinstance(content, dict) else None
+        if error or is_named:
+            message = error.get("message", error) if isinstance(error, dict) else error
+            return str(message or data)
+    return None
 
 
 def _invoke_v2(
@@ -141,9 +203,7 @@ def _tensor(triton: Any, np: Any, text: str, declared: list[dict[str, Any]]) -> 
             shape = found["shape"] if found is not None else [-1, -1]
             array = _from_bytes(np, _read(value[1:]), triton.triton_to_np_dtype(datatype), shape)
         else:
-            import json
-
-            values = json.loads(value)
+            values = jsons.loads(value)
             datatype = datatype or _inferred(np, values, name)
             array = np.array(values, dtype=triton.triton_to_np_dtype(datatype))
     except (ValueError, TypeError, OverflowError) as error:
@@ -208,13 +268,3 @@ def _read(name: str) -> bytes:
 def _default_path(tidegate: "Tidegate", name: str) -> str:
     view = tidegate.function(name)
     return f"/v2/models/{view.models[0]}/infer" if view.protocol == "v2" else "/"
-
-
-def _headers(texts: list[str]) -> dict[str, str]:
-    found = {}
-    for text in texts:
-        name, colon, value = text.partition(":")
-        if not colon or not name.strip():
-            raise typer.BadParameter(f"--header {text!r}: wanted NAME: VALUE")
-        found[name.strip()] = value.strip()
-    return found

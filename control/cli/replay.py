@@ -4,13 +4,14 @@ policy."""
 import gzip
 import sys
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tidegate.control.cli.common import EXIT_FAILED, JsonOption, StateOption, connect, fail, guarded, print_json, say
+from tidegate.control.cli.develop.activity import activity
 from tidegate.errors import Fault, InvalidInputError
 
 if TYPE_CHECKING:
@@ -33,7 +34,8 @@ def record(
             for piece in pieces:
                 sys.stdout.buffer.write(piece)
             return
-        count = save(pieces, output)
+        with activity(f"records of {name} are written to {output}") as shown:
+            count = save(pieces, output, on_count=lambda done: shown.show(f"{done} records written to {output}"))
     if count == 0:
         fail(f"no observations of {name} are recorded yet")
     say(f"wrote {count} records to {output}; repeat the decisions with `tidegate replay {output}`")
@@ -54,7 +56,8 @@ def replay(
 ) -> None:
     """Repeat the decisions of a recording under its own clock, by its own policy or another one."""
     text = _read(file)
-    played, is_other = _play(text, policy, settings or [])
+    with activity(f"decisions of {file} are repeated", is_silent=json):
+        played, is_other = _play(text, policy, settings or [])
     from tidegate.autoscaler.replay import report
 
     if json:
@@ -65,9 +68,9 @@ def replay(
         raise typer.Exit(EXIT_FAILED)
 
 
-def save(pieces: Iterator[bytes], output: Path) -> int:
-    """Writes the pieces to ``output`` and returns the number of lines. If nothing arrives, an existing file is kept:
-    the name may be wrong."""
+def save(pieces: Iterator[bytes], output: Path, on_count: Callable[[int], None] = lambda count: None) -> int:
+    """Writes the pieces to ``output`` and returns the number of lines; ``on_count`` is called with those so far. If
+    nothing arrives, an existing file is kept: the name may be wrong."""
     first = next(pieces, b"")
     if not first:
         return 0
@@ -78,6 +81,7 @@ def save(pieces: Iterator[bytes], output: Path) -> int:
             for piece in pieces:
                 count += piece.count(b"\n")
                 file.write(piece)
+                on_count(count)
     except OSError as error:
         raise InvalidInputError(
             "record", [Fault("--output", str(output), f"a file that can be written ({error.strerror})")]

@@ -1,8 +1,10 @@
 """``tidegate list``, ``status`` and ``explain``: the functions, their state, and the reasons of their scale."""
 
+import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,12 +12,15 @@ import typer
 
 from tidegate.control.cli.common import (
     EXIT_FAILED,
+    PIPE_WIDTH,
     JsonOption,
     StateOption,
     connect,
     console,
     guarded,
     print_json,
+    print_text,
+    print_yaml,
     say,
     seconds,
     state_directory,
@@ -27,9 +32,29 @@ if TYPE_CHECKING:
 
     from tidegate.control.sdk import Tidegate
     from tidegate.control.views.deployment import DeploymentView
-    from tidegate.control.views.functions import FunctionView, GroupView, RevisionView, TokensView
+    from tidegate.control.views.functions import (
+        CrashView,
+        FunctionView,
+        GroupView,
+        ReplicaView,
+        RevisionView,
+        TokensView,
+        TrafficView,
+    )
 
-NameArgument = Annotated[str, typer.Argument(help="Name of the function.")]
+DECISIONS = 5
+NARROW = ("FUNCTION", "STATE", "READY", "WANTED", "REQ/S", "TAIL", "SLA", "WAITING")
+"""Columns of the list where not all of them fit, the most important first."""
+
+
+def complete_function(incomplete: str) -> list[str]:
+    """Returns the deployed functions that begin so, for the shell's completion; none if nothing answers at once."""
+    from tidegate.control.cli.completion.names import function_names
+
+    return [name for name in function_names(os.environ) if name.startswith(incomplete)]
+
+
+NameArgument = Annotated[str, typer.Argument(help="Name of the function.", autocompletion=complete_function)]
 
 _COLOURS = {
     "ready": "green",
@@ -41,20 +66,48 @@ _COLOURS = {
 }
 
 
-def list_functions(state: StateOption = None, json: JsonOption = False) -> None:
+class ListFormat(StrEnum):
+    """Output of ``tidegate list``."""
+
+    WIDE = "wide"
+    JSON = "json"
+    YAML = "yaml"
+    NAME = "name"
+
+
+def list_functions(
+    output: Annotated[
+        ListFormat | None,
+        typer.Option(
+            "--output", "-o", help="All columns (wide), JSON, YAML, or names alone. Default: the columns that fit."
+        ),
+    ] = None,
+    state: StateOption = None,
+    json: JsonOption = False,
+) -> None:
     """List the deployed functions."""
     with connect(state) as tidegate:
         functions = tidegate.list()
-    if json:
+    if json or output is ListFormat.JSON:
         print_json(functions)
-    elif functions:
-        console().print(function_table(functions))
-    else:
+    elif output is ListFormat.YAML:
+        print_yaml(functions)
+    elif output is ListFormat.NAME:
+        for each in functions:
+            print(each.name)
+    elif not functions:
         say("no function is deployed; deploy one with `tidegate deploy FILE`")
+    elif output is ListFormat.WIDE:
+        console(PIPE_WIDTH).print(function_table(functions), *notes(functions), sep="\n")
+    else:
+        out = console()
+        out.print(function_table(functions, out.width), *notes(functions), sep="\n")
 
 
 def status(
-    name: Annotated[str | None, typer.Argument(help="Name of a function (default: all).")] = None,
+    name: Annotated[
+        str | None, typer.Argument(help="Name of a function (default: all).", autocompletion=complete_function)
+    ] = None,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Follow the changes until interrupted.")] = False,
     state: StateOption = None,
     json: JsonOption = False,
@@ -77,12 +130,18 @@ def status(
     if json:
         print_json(view)
     else:
-        console().print(_render(view))
+        out = console()
+        out.print(_render(view, out.width))
 
 
 def explain(
     name: NameArgument,
-    last: Annotated[int, typer.Option(help="How many decisions to show.", min=1, max=1000)] = 5,
+    last: Annotated[
+        int | None, typer.Option(help="Number of decisions to show, with their figures (default: 5).", min=1, max=1000)
+    ] = None,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Show the decisions with their figures, weights and limits.")
+    ] = False,
     log: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Read a decision log, such as one of a simulation.")
     ] = None,
@@ -90,15 +149,19 @@ def explain(
     json: JsonOption = False,
 ) -> None:
     """Say why a function has as many replicas as it has."""
+    count = DECISIONS if last is None else last
     if log is not None:
-        _explain_log(log, name, last, json)
+        _explain_log(log, name, count, json)
         return
     with connect(state) as tidegate:
-        view = tidegate.explain(name, last=last)
+        view = tidegate.explain(name, last=count)
     if json:
         print_json(view)
-    else:
-        print(view.text)
+        return
+    for line in view.summary:
+        print_text(line)
+    if verbose or last is not None or not view.summary:
+        print_text(f"\n{view.text}" if view.summary else view.text)
 
 
 def register(app: typer.Typer) -> None:
@@ -115,7 +178,7 @@ def _explain_log(log: Path, name: str, last: int, json: bool) -> None:
     if json:
         print_json(decisions)
     else:
-        print("\n".join(explain_all(decisions)))
+        print_text("\n".join(explain_all(decisions)))
 
 
 def _follow(tidegate: "Tidegate", name: str | None, json: bool) -> None:
@@ -136,7 +199,7 @@ def _follow(tidegate: "Tidegate", name: str | None, json: bool) -> None:
 
     with closing(views), Live(console=out, auto_refresh=False, screen=False) as live:  # type: ignore[type-var]  # a generator
         for view in views:
-            live.update(_render(view), refresh=True)
+            live.update(_render(view, out.width), refresh=True)
 
 
 def _leftovers(given: Path | None, why: str, json: bool) -> None:
@@ -164,13 +227,13 @@ def _leftovers(given: Path | None, why: str, json: bool) -> None:
         )
 
 
-def _render(view: "DeploymentView | FunctionView") -> "RenderableType":
+def _render(view: "DeploymentView | FunctionView", width: int = PIPE_WIDTH) -> "RenderableType":
     from tidegate.control.views.deployment import DeploymentView
 
-    return deployment(view) if isinstance(view, DeploymentView) else function(view)
+    return deployment(view, width) if isinstance(view, DeploymentView) else function(view)
 
 
-def deployment(view: "DeploymentView") -> "Group":
+def deployment(view: "DeploymentView", width: int = PIPE_WIDTH) -> "Group":
     """Renders the whole deployment."""
     from rich.console import Group
     from rich.table import Table
@@ -191,45 +254,100 @@ def deployment(view: "DeploymentView") -> "Group":
         devices.add_column(column)
     for kind in view.accelerators:
         devices.add_row(kind.name, kind.kind, f"{kind.in_use}/{kind.count}", f"{kind.price_per_hour:g}")
-    return Group("\n".join(head), "", workers, "", devices, "", function_table(view.functions))
+    return Group(
+        "\n".join(head),
+        "",
+        workers,
+        "",
+        devices,
+        "",
+        function_table(view.functions, width),
+        *notes(view.functions),
+    )
 
 
-def function_table(functions: "Iterable[FunctionView]") -> "Table":
+def function_table(functions: "Iterable[FunctionView]", width: int = PIPE_WIDTH) -> "Table":
+    """Returns the table of functions: all columns if ``width`` has room for them, else as many of :data:`NARROW` as
+    fit. Nothing is cut, and FUNCTION and STATE are always there."""
     from rich.table import Table
 
+    rows = [_row(each) for each in functions]
+    columns = list(rows[0] if rows else NARROW)
+    lengths = {column: max(len(column), *(len(row[column]) for row in rows), 0) for column in columns}
+    if _width(columns, lengths) > width:
+        columns = list(NARROW)
+    while len(columns) > 2 and _width(columns, lengths) > width:
+        columns.pop()
     table = Table(box=None, pad_edge=False)
-    for column in (
-        "FUNCTION",
-        "STATE",
-        "REVISION",
-        "READY",
-        "WANTED",
-        "WAITING",
-        "REQ/S",
-        "INF/S",
-        "P50",
-        "TAIL",
-        "SLA",
-        "PRICE/H",
-    ):
-        table.add_column(column)
-    for each in functions:
-        traffic = each.traffic
-        table.add_row(
-            each.name,
-            _coloured(each.state.value),
-            each.revision,
-            _ready(each),
-            "-" if each.desired is None else str(each.desired),
-            str(traffic.waiting),
-            f"{traffic.requests_per_s:.1f}",
-            f"{traffic.inferences_per_s:.1f}",
-            seconds(traffic.p50_s),
-            f"p{each.percentile:g} {seconds(traffic.tail_s)}",
-            seconds(each.latency_s),
-            f"{each.price_per_hour:g}",
-        )
+    for column in columns:
+        table.add_column(column, no_wrap=True, min_width=lengths[column])
+    for row in rows:
+        table.add_row(*(_coloured(row[column]) if column == "STATE" else row[column] for column in columns))
     return table
+
+
+def _width(columns: "Iterable[str]", lengths: "Mapping[str, int]") -> int:
+    """Returns the width of a table: two blanks stand between two columns."""
+    return sum(lengths[column] + 2 for column in columns) - 2
+
+
+def _row(view: "FunctionView") -> dict[str, str]:
+    traffic = view.traffic
+    return {
+        "FUNCTION": view.name,
+        "STATE": view.state.value,
+        "REVISION": view.revision,
+        "READY": _ready(view),
+        "WANTED": "-" if view.desired is None else str(view.desired),
+        "WAITING": str(traffic.waiting),
+        "REQ/S": f"{traffic.requests_per_s:.1f}",
+        "INF/S": f"{traffic.inferences_per_s:.1f}",
+        "P50": seconds(traffic.p50_s),
+        "TAIL": f"p{view.percentile:g} {seconds(traffic.tail_s)}",
+        "SLA": seconds(view.latency_s),
+        "PRICE/H": f"{view.price_per_hour:g}",
+    }
+
+
+def notes(functions: "Iterable[FunctionView]") -> "list[RenderableType]":
+    """Returns the lines below a table of functions: why one does not start or has no place, and the crashes of ready
+    replicas within the last hour."""
+    from rich.text import Text
+
+    found: list[RenderableType] = []
+    for each in functions:
+        if each.message:
+            found.append(Text(f"{each.name}: {short(each.message)}", style=_COLOURS[each.state.value]))
+        found += [
+            Text(f"{each.name}: {crash(revision.crash)}", style="yellow")
+            for revision in each.revisions
+            if revision.crash is not None
+        ]
+    return found
+
+
+def short(message: str) -> str:
+    """Returns why a start failed in one line: the first one, and the last one of the server's output."""
+    first, *output = message.splitlines()
+    return f"{first}: {output[-1].strip()}" if output else first
+
+
+def held(view: "ReplicaView") -> str:
+    """Returns ``<replica>: 1 of 4 slots is held by a call that goes on 12 s after its client was gone``."""
+    slots = "" if not view.limit else f" of {view.limit}"
+    verb = "slot is held by a call that goes on" if view.held == 1 else "slots are held by calls that go on"
+    return f"{view.id}: {view.held}{slots} {verb}, {seconds(view.held_s)} after its client was gone"
+
+
+def crash(view: "CrashView") -> str:
+    """Returns ``1 crash in the last hour, 12 s ago: <replica>: <reason>``."""
+    count = "1 crash" if view.count == 1 else f"{view.count} crashes"
+    last = "" if view.count == 1 else "the last one "
+    return f"{count} in the last hour, {last}{seconds(view.age_s)} ago: {view.replica}: {view.reason}"
+
+
+def _count(number: int, word: str) -> str:
+    return f"{number} {word}{'' if number == 1 else 's'}"
 
 
 def _ready(view: "FunctionView") -> str:
@@ -249,6 +367,10 @@ def tokens(view: "TokensView", percentile: float) -> str:
     )
 
 
+def _dropped(traffic: "TrafficView") -> str:
+    return f" ({traffic.dropped} dropped: older than drop-after)" if traffic.dropped else ""
+
+
 def function(view: "FunctionView") -> "Group":
     """Renders one function."""
     from rich.console import Group
@@ -256,11 +378,14 @@ def function(view: "FunctionView") -> "Group":
 
     traffic = view.traffic
     sla = "no latency target" if view.latency_s is None else f"p{view.percentile:g} <= {seconds(view.latency_s)}"
+    if view.per_token_s is not None:
+        sla += f", {seconds(view.per_token_s)} per output token"
     lines = [
         f"[bold]{view.name}[/bold]  {_coloured(view.state.value)}  serving {view.revision}  {sla}",
         f"{view.path_url or ''}   models {', '.join(view.models)} ({view.protocol})",
-        f"last {seconds(traffic.window_s)}: {traffic.requests} requests, {traffic.inferences} inferences, "
-        f"{traffic.failed} failed, {traffic.refused} refused, {traffic.expired} expired, "
+        f"last {seconds(traffic.window_s)}: {_count(traffic.requests, 'request')}, "
+        f"{_count(traffic.inferences, 'inference')}, "
+        f"{traffic.failed} failed, {traffic.refused} refused{_dropped(traffic)}, {traffic.expired} expired, "
         f"{traffic.cancelled} cancelled; p50 {seconds(traffic.p50_s)}, "
         f"p{view.percentile:g} {seconds(traffic.tail_s)}; {traffic.waiting} waiting",
     ]
@@ -304,6 +429,8 @@ def _revision(view: "RevisionView") -> "list[RenderableType]":
         wait_s = view.failure.next_try_in_s
         again = f", next try in {seconds(wait_s)}" if wait_s else ""
         parts.append(Text(f"  failed {view.failure.failures} times{again}", style="red"))
+    if view.crash is not None:
+        parts.append(Text(f"  {crash(view.crash)}", style="yellow"))
     if view.groups:
         parts.append(_groups(view.groups))
     if len(view.groups) > 1:
@@ -325,6 +452,7 @@ def _revision(view: "RevisionView") -> "list[RenderableType]":
             " ".join(str(pid) for pid in each.pids),
         )
     parts.append(table)
+    parts += [Text(f"  {held(each)}", style="yellow") for each in view.replicas if each.held]
     return parts
 
 

@@ -29,7 +29,8 @@ def tenants(state: StateOption = None, json: JsonOption = False) -> None:
 
 
 def tenant_key(json: JsonOption = False) -> None:
-    """Make an API key: the key itself for the caller, its SHA-256 for the tenants' file. Neither is kept."""
+    """Make an API key: the key on standard output, its SHA-256 for the tenants' file on standard error. Neither is
+    kept."""
     from tidegate.records.tenants import digest
 
     key = f"tg-{secrets.token_urlsafe(KEY_BYTES)}"
@@ -37,8 +38,9 @@ def tenant_key(json: JsonOption = False) -> None:
     if json:
         print_json({"key": key, "sha256": known})
     else:
-        say(f"key, for the caller:       {key}")
-        say(f"for `keys` in the file:    {known}")
+        say("the key for the caller is on standard output; for `keys` in the tenants' file:")
+        say(f"  {known}")
+        print(key)
 
 
 def register(app: typer.Typer) -> None:

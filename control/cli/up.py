@@ -20,7 +20,8 @@ from tidegate.control.cli.common import (
     say,
     state_directory,
 )
-from tidegate.control.cli.flags import Flag, with_flags
+from tidegate.control.cli.develop.activity import activity
+from tidegate.control.cli.flags import Flag, GroupedCommand, with_flags
 from tidegate.settings import SETTINGS
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ FLAGS = tuple(
         key=row.flag.removeprefix("--"),
         name=row.flag.removeprefix("--"),
         help=f"{row.description} [{row.kind.allowed}; default {row.default}]",
-        panel=row.key.partition(".")[0],
+        panel=f"Settings of [{row.key.partition('.')[0]}]",
     )
     for row in SETTINGS
 )
@@ -59,7 +60,7 @@ def up(
     """Run the deployment: control process, gateway workers, replicas. Ctrl-C ends it in order."""
     with exit_codes():
         settings = read_settings(config, given)
-        for warning in _check_certificate(settings):
+        for warning in _check_files(settings):
             say(f"warning: {warning}")
         directory = _directory(settings, state)
         if detach:
@@ -86,7 +87,8 @@ def down(state: StateOption = None, json: JsonOption = False) -> None:
     directory = state_directory(state)
     holder = directory.holder()
     if holder is not None:
-        _ask_to_end(directory, holder)
+        with activity(f"control process {holder.pid} ends: requests are finished, then every process", is_silent=json):
+            _ask_to_end(directory, holder)
     # One that died instead of ending in order has left its workers and replicas behind.
     ended = [f"control process {holder.pid}"] if holder is not None else []
     if directory.holder() is None:
@@ -101,7 +103,7 @@ def down(state: StateOption = None, json: JsonOption = False) -> None:
 
 def restart(state: StateOption = None, json: JsonOption = False) -> None:
     """Replace the gateway workers by fresh processes, with the settings as they are now, while they serve."""
-    with connect(state) as tidegate:
+    with connect(state) as tidegate, activity("gateway workers are replaced", is_silent=json):
         view = tidegate.restart()
     if json:
         print_json(view)
@@ -125,16 +127,20 @@ def reload(state: StateOption = None, json: JsonOption = False) -> None:
             say(f"needs `tidegate restart` to take effect: {', '.join(view.needs_restart)}")
         if view.needs_up:
             say(f"needs another `tidegate up` to take effect: {', '.join(view.needs_up)}")
+        for sentence in view.overridden:
+            say(f"not in force: {sentence}")
         if view.reloaded:
             say(f"certificate in use by: {', '.join(view.reloaded)}")
-        if not (view.in_force or view.needs_restart or view.needs_up or view.reloaded or view.faults):
+        if not (
+            view.in_force or view.needs_restart or view.needs_up or view.overridden or view.reloaded or view.faults
+        ):
             say("nothing has changed")
     if view.faults:
         fail("\n".join(f"{worker}: {why}" for worker, why in view.faults.items()))
 
 
 def register(app: typer.Typer) -> None:
-    app.command("up")(up)
+    app.command("up", cls=GroupedCommand)(up)
     app.command("down")(guarded(down))
     app.command("restart")(guarded(restart))
     app.command("reload")(guarded(reload))
@@ -154,17 +160,38 @@ def read_settings(config: Path | None, flags: dict[str, str]) -> "Settings":
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidInputError(str(path), [Fault("--config", str(path), "a TOML file that can be read")]) from error
     base = str(path.absolute().parent)
-    return read(text, source=str(path), base=base, flags=flags, cwd=str(Path.cwd()))
+    source = str(path) if text else "command line"
+    return read(text, source=source, base=base, flags=flags, cwd=str(Path.cwd()))
 
 
-def _check_certificate(settings: "Settings") -> tuple[str, ...]:
-    """Returns warnings about the certificate. Raises InvalidInputError."""
-    if settings.gateway.tls_cert is None:
-        return ()
-    from tidegate.clock import LiveClock
-    from tidegate.control.workers.certificates import check
+def _check_files(settings: "Settings") -> tuple[str, ...]:
+    """Reads the files that the settings name, and returns warnings about the certificate. Raises InvalidInputError
+    with the faults of all of them."""
+    from tidegate.errors import InvalidInputError
 
-    return check(settings.gateway, LiveClock().now())
+    gateway, wrong = settings.gateway, list[InvalidInputError]()
+    warnings: tuple[str, ...] = ()
+    if gateway.tls_cert is not None:
+        from tidegate.clock import LiveClock
+        from tidegate.control.workers.certificates import check
+
+        try:
+            warnings = check(gateway, LiveClock().now())
+        except InvalidInputError as error:
+            wrong.append(error)
+    if settings.accelerators.file is None and settings.tenants.file is None and not wrong:
+        return warnings
+    from tidegate.control.workers.reloading import inventory_of, joined
+    from tidegate.control.workers.tenants import tenants_of
+
+    for read in (*((inventory_of,) if settings.accelerators.file is not None else ()), tenants_of):
+        try:
+            read(settings)
+        except InvalidInputError as error:
+            wrong.append(error)
+    if wrong:
+        raise joined(wrong, settings)
+    return warnings
 
 
 def _directory(settings: "Settings", given: Path | None) -> "StateDirectory":
@@ -195,16 +222,22 @@ def _detach(directory: "StateDirectory", json: bool) -> None:
             stderr=output,
             start_new_session=True,
         )
+    holder = None
     end = time.monotonic() + START_S
-    while time.monotonic() < end and process.poll() is None:
-        holder = directory.holder()
-        if holder is not None and holder.api is not None:
-            if json:
-                print_json({"gateway": holder.gateway, "api": holder.api, "state_directory": str(directory.root)})
-            else:
-                say(f"gateway {holder.gateway}   api {holder.api}   state {directory.root}   log {log}")
-            return
-        time.sleep(0.05)
+    with activity("the control process starts", is_silent=json) as shown:
+        while time.monotonic() < end and process.poll() is None:
+            holder = directory.holder()
+            if holder is not None and holder.api is not None:
+                break
+            if holder is not None:
+                shown.show(f"control process {holder.pid} starts its gateway workers")
+            time.sleep(0.05)
+    if holder is not None and holder.api is not None:
+        if json:
+            print_json({"gateway": holder.gateway, "api": holder.api, "state_directory": str(directory.root)})
+        else:
+            say(f"gateway {holder.gateway}   api {holder.api}   state {directory.root}   log {log}")
+        return
     lines = log.read_bytes()[began:].decode(errors="replace").splitlines()[-5:]
     fail("\n".join(["the control process did not start; last lines of its log:", *lines]))
 

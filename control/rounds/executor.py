@@ -8,13 +8,16 @@ report waiting requests at once cause one first start.
 import asyncio
 import contextlib
 import random
+from collections.abc import Collection, Coroutine, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from tidegate.aio.loop.tasks import TaskOwner
+from tidegate.autoscaler.decisions.places import Holder
 from tidegate.autoscaler.decisions.reasons import reason
 from tidegate.autoscaler.live import LiveAutoscaler
 from tidegate.clock import Clock
+from tidegate.control.rounds.growth import Growth, ReplicaSize, Resize, unsized
 from tidegate.control.rounds.publisher import Publisher
 from tidegate.control.rounds.replacement import PLANNING_ORDER, Replacement
 from tidegate.control.rounds.tracked import TrackedRevision, retirement
@@ -32,6 +35,9 @@ from tidegate.records.roles import Role
 
 _NO_PLACE: Final = ("capped_by_capacity", "no_accelerator")
 _NO_SHARE: Final = "capped_by_total"
+_ABOUT_PLACES: Final = frozenset((*_NO_PLACE, _NO_SHARE))
+_SHOWN_HOLDERS: Final = 5
+"""Functions that a message about missing places names; the others are counted."""
 
 
 class Executor:
@@ -62,6 +68,7 @@ class Executor:
         self._clock = clock
         self._rng = rng
         self._tasks = tasks
+        self._growth = Growth()
         self._busy: dict[str, asyncio.Lock] = {}
         """By revision: held while a plan of it is carried out."""
 
@@ -100,9 +107,53 @@ class Executor:
                 if found is not None:
                     self._autoscaler.settled(decision, found)
                     tracked.decision = found
+                    acts += self._growths(tracked, found, now)
+                    if self._is_in_place(tracked, found):
+                        continue
                     phases = ColdStartPhases(decide_s=self._clock.now() - now)
                     acts.append(self._act(tracked, found, phases))
             await asyncio.gather(*acts)
+
+    def _growths(self, tracked: TrackedRevision, decision: Decision, now: float) -> list[Coroutine[Any, Any, None]]:
+        """Returns the changes of cores that meet a burst before new replicas do, or end after it."""
+        here = self._world.replicas_of(tracked.id)
+        size = tracked.size
+        if size is None and decision.cores is not None and not decision.is_dry_run:
+            size = ReplicaSize(cores=decision.cores)
+        if size is not None:
+            late = [each for each in unsized(size, here) if not self._growth.is_refused(each.id, now)]
+            if late or size.cores is not None:
+                return [self._follow(size, each, now) for each in late]
+        if not any(each.cores for each in here):
+            return []
+        waiting = self._instruments.traffic.waiting(tracked.id)
+        orders = self._growth.orders(decision, here, waiting, self._world.samples, now)
+        return [self._resize(tracked, order, now) for order in orders]
+
+    async def _follow(self, size: ReplicaSize, replica: ReplicaStatus, now: float) -> None:
+        """Gives a replica that became ready after the order the size that was ordered."""
+        if await self.resize(replica, size) is not None:
+            self._growth.refused(replica.id, now)
+
+    async def resize(self, replica: ReplicaStatus, size: ReplicaSize) -> str | None:
+        """Changes cores and batches of a ready replica. Returns why it was refused; None if it has both now."""
+        try:
+            if size.cores is not None and len(replica.cores) != size.cores:
+                await self._backend.resize(replica.id, threads=size.cores)
+            if size.batching is not None:
+                await self._backend.configure(replica.id, size.batching)
+        except TidegateError as error:
+            return str(error)
+        return None
+
+    async def _resize(self, tracked: TrackedRevision, order: Resize, now: float) -> None:
+        try:
+            await self._backend.resize(order.replica, threads=order.cores)
+        except TidegateError:  # It cannot use them, none is idle, or it has gone by itself.
+            self._growth.refused(order.replica, now)
+            return
+        code = "cores_borrowed" if order.is_more else "cores_returned"
+        self._autoscaler.add_reason(tracked.id, reason(code, f"{order.replica} has {order.cores} cores"))
 
     def clean_up(self, now: float) -> None:
         """Forgets retired revisions without replicas, deleted functions and cold starts that were never answered."""
@@ -110,6 +161,7 @@ class Executor:
             is_retired = tracked.role is Role.RETIRED
             if is_retired and not self._world.replicas_of(tracked.id) and self._may_leave(tracked):
                 self._busy.pop(tracked.id, None)
+                self._instruments.failures.forget(tracked.id)
                 self._world.forget(tracked)
         for name in self._world.deleted():
             self._tasks.spawn(self._world.registry.forget(name), name=f"forget {name}")
@@ -131,18 +183,28 @@ class Executor:
 
     # --- at once ---
 
-    def activated(self, tracked: TrackedRevision, activation: Activation) -> None:
-        """Decides and starts at once for a revision for which requests wait while none of its replicas is ready."""
+    def activated(self, tracked: TrackedRevision, activation: Activation) -> bool:
+        """Decides and starts at once for a revision for which requests wait while none of its replicas is ready.
+        Returns whether another function is to give up an idle replica for it: a round is due."""
         seen = self._clock.now()
         decision = self._autoscaler.activated(activation, seen)
         if decision is None or decision.desired is None:
-            return
+            return False
         tracked.decision = decision
         phases = ColdStartPhases(decide_s=self._clock.now() - seen)
         self._tasks.spawn(self._act(tracked, decision, phases), name=f"activate {tracked.id}")
+        return self._autoscaler.claims_place(tracked.id, seen)
+
+    @property
+    def awaits_place(self) -> bool:
+        """True if a revision without a replica waits for a place that is being freed."""
+        return self._autoscaler.awaits_place
 
     def replica_failed(self, status: ReplicaStatus) -> None:
         """Takes the failure of a replica."""
+        crash = self._instruments.failures.record(status, self._clock.now())
+        if crash is not None:
+            self._autoscaler.add_reason(status.revision, reason("replica_broke", f"{crash.replica}: {crash.reason}"))
         if status.ready_at is None and self._world.find(status.revision) is not None:
             why = status.reason or "it broke before it was ready"
             self._world.revocations.failed(status.revision, status.accelerator, self._clock.now(), why.splitlines()[0])
@@ -155,10 +217,13 @@ class Executor:
         async with self._busy.setdefault(tracked.id, asyncio.Lock()):
             if decision.at < tracked.acted_at:
                 return
-            tracked.acted_at = decision.at
+            tracked.acted_at, tracked.in_place = decision.at, None
+            here = self._world.replicas_of(tracked.id)
             steps = self._plan(tracked, decision)
             tracked.plan = steps
-            tracked.lacks_room(self._lacking(tracked, steps, decision), self._clock.now())
+            self._note_room(tracked, steps, decision)
+            if steps.is_empty and not steps.unplaced and tracked.unplaced is None:
+                tracked.in_place = here, decision.groups
             for create in steps.create:
                 waited = self._clock.now() - decided
                 await self._create(tracked, create, replace(phases, schedule_s=waited))
@@ -171,6 +236,18 @@ class Executor:
                     continue  # it has gone by itself
         if not steps.is_empty:
             await self._publisher.publish()
+
+    def _is_in_place(self, tracked: TrackedRevision, decision: Decision) -> bool:
+        """Returns whether the last plan had nothing to do and nothing that a plan depends on is another one since. Of
+        most revisions nothing changes in a second."""
+        if tracked.in_place is None or decision.is_dry_run or decision.at < tracked.acted_at:
+            return False
+        if tracked.in_place != (self._world.replicas_of(tracked.id), decision.groups):
+            return False
+        if any(each.code in _ABOUT_PLACES for each in decision.reasons):
+            return False
+        tracked.acted_at = decision.at
+        return True
 
     def _plan(self, tracked: TrackedRevision, decision: Decision) -> Plan:
         here, now = self._world.replicas_of(tracked.id), self._clock.now()
@@ -208,6 +285,18 @@ class Executor:
         self._faults.clear(fault)
         cold_starts.progressed(status.id, status.phases)
 
+    def _note_room(self, tracked: TrackedRevision, steps: Plan, decision: Decision) -> None:
+        """Notes whether the revision has a place for what the decision wants, and why not."""
+        why, now = self._lacking(tracked, steps, decision), self._clock.now()
+        if why is None:
+            tracked.lacks_room(None, now)
+        elif not self._world.has_place(tracked.id) and (coming := self._autoscaler.coming(tracked.id)) is not None:
+            tracked.lacks_room(f"a place is being freed for it: {coming}", now, is_coming=True)
+        else:
+            holders = self._autoscaler.holders(tracked.id)
+            public = why + _held_by(holders, self._world.protected())
+            tracked.lacks_room(why + _held_by(holders, ()), now, public=public)
+
     def _lacking(self, tracked: TrackedRevision, steps: Plan, decision: Decision) -> str | None:
         """Returns why the revision has no place for what the decision wants; None if it has."""
         lacks = any(each.until is None for each in steps.unplaced)
@@ -228,6 +317,16 @@ class Executor:
 
     def __repr__(self) -> str:
         return f"<Executor of {self._world!r}>"
+
+
+def _held_by(holders: Sequence[Holder], hidden: Collection[str]) -> str:
+    """Returns ``; held by a (busy, until ...)``. Functions in ``hidden`` are counted, not named."""
+    shown = [f"{each.function} with {each.replicas} ({each.why})" for each in holders if each.function not in hidden][
+        :_SHOWN_HOLDERS
+    ]
+    left = len(holders) - len(shown)
+    others = [f"{left} {'other function' if left == 1 else 'other functions'}"] if left else []
+    return f"; held by {', '.join(shown + others)}" if holders else ""
 
 
 def _words(room: Room) -> str:

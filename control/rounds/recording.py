@@ -2,7 +2,7 @@
 group that has replicas or traffic, over all revisions of the function."""
 
 import asyncio
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Final
 
 from tidegate.autoscaler.autoscaler import Autoscaler
@@ -28,7 +28,8 @@ async def record(world: World, autoscaler: Autoscaler, weights: GroupWeights, hi
     devices = in_use(world.backend.replicas())
     deployed = {each.name for each in world.registry.all()}
     for name in deployed:
-        for group, values in rows(world.tracked(name), autoscaler, weights, devices.get(name, {})):
+        kept = history.groups(name)
+        for group, values in rows(world.tracked(name), autoscaler, weights, devices.get(name, {}), kept):
             history.record(now, name, group, values)
         if clock.now() - began >= SLICE_S:
             await asyncio.sleep(0)
@@ -48,9 +49,14 @@ def in_use(replicas: Iterable[ReplicaStatus]) -> dict[str, dict[str, float]]:
 
 
 def rows(
-    revisions: Iterable[TrackedRevision], autoscaler: Autoscaler, weights: GroupWeights, devices: dict[str, float]
+    revisions: Iterable[TrackedRevision],
+    autoscaler: Autoscaler,
+    weights: GroupWeights,
+    devices: dict[str, float],
+    kept: Collection[str | None],
 ) -> Iterator[tuple[str | None, Values]]:
-    """Yields the row of the function (group None) and one row per group."""
+    """Yields the row of the function (group None) and one row per group: of those that have or want replicas, and of
+    those with a series, ``kept``."""
     whole: Values = {"devices": sum(devices.values())}
     groups: dict[str, Values] = {name: {"devices": held} for name, held in devices.items()}
     for tracked in revisions:
@@ -59,6 +65,8 @@ def rows(
         if decision is not None:
             _add(whole, desired=decision.desired)
             for wanted in decision.groups or ():
+                if not wanted.replicas and wanted.accelerator not in groups and wanted.accelerator not in kept:
+                    continue
                 _add(groups.setdefault(wanted.accelerator, {}), desired=wanted.replicas)
         for name, weight in weights.weights(tracked.id).items():
             _add(groups.setdefault(name, {}), weight=weight * tracked.percent / 100.0)

@@ -125,15 +125,19 @@ class Round:
         tracked = self._world.find(activation.revision)
         if tracked is not None:
             self._sampling.set_fleet_of(tracked)
-            self._executor.activated(tracked, activation)
+            if self._executor.activated(tracked, activation):
+                self._wake.set()
 
     def replica_changed(self, status: ReplicaStatus) -> None:
         """Takes the backend's report of a replica's change."""
-        self._world.note(status)
+        is_entered = self._world.note(status)
         self._note(status)
         self._rollouts.replica_changed(status)
         if status.state is ReplicaState.FAILED:
-            self._executor.replica_failed(status)
+            if is_entered:  # Later changes of a failed replica are the end of its processes.
+                self._executor.replica_failed(status)
+            self._wake.set()
+        elif status.state is ReplicaState.STOPPED and self._executor.awaits_place:
             self._wake.set()
         self._publisher.publish_soon()
         self._publisher.announce()
@@ -144,6 +148,8 @@ class Round:
             self._instruments.cold_starts.gone(status.id)
             self._world.drop_samples(status.id)
         tracked = self._world.find(status.revision)
+        if status.state in _GONE and tracked is not None:
+            tracked.gone_at = self._clock.now()
         if status.state is not ReplicaState.READY or tracked is None:
             return
         self._sampling.send_limit(status)

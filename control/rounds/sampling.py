@@ -5,12 +5,13 @@ learnt concurrency limits back.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Protocol
 
 from tidegate.aio.loop.tasks import TaskOwner
 from tidegate.autoscaler.live import LiveAutoscaler
 from tidegate.autoscaler.measure.observation import AcceleratorRoom
+from tidegate.autoscaler.profiles.admission import UNKNOWN
 from tidegate.clock import Clock
 from tidegate.control.rounds.publisher import Gateways
 from tidegate.control.rounds.recording import record
@@ -21,6 +22,7 @@ from tidegate.control.watch.instruments import Instruments
 from tidegate.control.watch.profiles import LearnedProfiles
 from tidegate.control.workers.links import Link
 from tidegate.deploy.backend import ReplicaStatus
+from tidegate.deploy.placement.ledger import Accelerator, Room, part_of
 from tidegate.records.gateway_sample import GatewaySample
 from tidegate.records.replica_sample import ReplicaSample
 from tidegate.records.replica_state import ReplicaState
@@ -67,6 +69,9 @@ class Sampling:
         self._tasks = tasks
         self._reach = reach
         self._links: dict[str, ReplicaLink] = {}
+        self._devices: tuple[Accelerator, ...] = ()
+        self._rooms: dict[str, tuple[Mapping[str, Room], list[AcceleratorRoom]]] = {}
+        """By revision: places as last seen, and what the autoscaler was given for them."""
 
     async def close(self) -> None:
         """Writes down what was learnt and closes the links."""
@@ -101,33 +106,45 @@ class Sampling:
         there = self._world.sample_replicas()
         for name in self._links.keys() - there.keys():
             await self._links.pop(name).close()
-        for name in there.keys() - self._links.keys():
-            self._links[name] = self._reach(name, there[name].admin)
+        for status in there.values():
+            self._link_to(status)
         replicas = {name: _sample_of(link) for name, link in self._links.items()}
         self._live.sources(self._gateways.sources(), replicas)
 
     # --- the autoscaler's view of the fleet ---
 
     def _set_fleet(self) -> None:
-        rooms = {tracked.id: self._rooms(tracked) for tracked in self._world.revisions}
+        rooms = {tracked.id: self._rooms_of(tracked) for tracked in self._world.revisions}
         self._autoscaler.fleet(self._world.backend.replicas(), rooms)
 
     def set_fleet_of(self, tracked: TrackedRevision) -> None:
         """Updates one revision's fleet: an activation cannot wait until all others are counted."""
-        self._autoscaler.fleet_of(tracked.id, self._world.replicas_of(tracked.id), self._rooms(tracked))
+        self._autoscaler.fleet_of(tracked.id, self._world.replicas_of(tracked.id), self._rooms_of(tracked))
 
-    def _rooms(self, tracked: TrackedRevision) -> list[AcceleratorRoom]:
-        """Returns the accelerators that the revision may use, cheapest first."""
-        prices = {each.name: each.price_per_hour for each in self._world.backend.devices()}
-        return [
-            AcceleratorRoom(
-                accelerator=name,
-                room=room.free,
-                price_per_hour=prices.get(name),
-                mu_ips=self._profiles.prior_ips(tracked.id, name),
+    def _rooms_of(self, tracked: TrackedRevision) -> list[AcceleratorRoom]:
+        """Returns the accelerators that the revision may use, cheapest first; the same list until something changes."""
+        devices, places = self._world.backend.devices(), self._world.places(tracked, self._clock.now())
+        if devices != self._devices:
+            self._devices, self._rooms = devices, {}
+        known = self._rooms.get(tracked.id)
+        if known is not None and known[0] == places:
+            return known[1]
+        function = tracked.record.revision.function
+        prices = {each.name: each.price_per_hour * part_of(function, each) for each in devices}
+        rooms = []
+        for name, room in places.items():
+            given = self._profiles.given(tracked.id, name) or UNKNOWN
+            rooms.append(
+                AcceleratorRoom(
+                    accelerator=name,
+                    room=room.free,
+                    price_per_hour=prices.get(name),
+                    mu_ips=given.mu_ips,
+                    one_s=given.one_s,
+                )
             )
-            for name, room in self._world.places(tracked, self._clock.now()).items()
-        ]
+        self._rooms[tracked.id] = places, rooms
+        return rooms
 
     # --- samples ---
 
@@ -146,14 +163,18 @@ class Sampling:
         self._world.samples[sample.replica] = sample
         if before is not None and before.incarnation != sample.incarnation:
             before = None
+        if sample.boost > 1:
+            return  # Rates with borrowed cores are not those of the group.
         self._profiles.measured(before, sample, status.accelerator)
         if before is not None:
             self._weights.measured(before, sample, status.accelerator)
 
-    async def expositions(self) -> list[str]:
-        """Returns the Prometheus texts of the queue_proxies that answer."""
-        texts = await asyncio.gather(*(link.get("/metrics") for link in self._links.values()), return_exceptions=True)
-        return [text.decode() for text in texts if isinstance(text, bytes)]
+    async def expositions(self) -> dict[str, bytes | None]:
+        """Returns the Prometheus text of each queue_proxy, those included that no round has sampled; None: it did not
+        answer."""
+        links = {each.id: self._link_to(each) for each in self._world.to_sample()}
+        texts = await asyncio.gather(*(link.get("/metrics") for link in links.values()), return_exceptions=True)
+        return {name: text if isinstance(text, bytes) else None for name, text in zip(links, texts, strict=True)}
 
     # --- replicas and revisions that come and go ---
 
@@ -164,9 +185,14 @@ class Sampling:
     def _send_limits(self, replicas: tuple[ReplicaStatus, ...]) -> None:
         ready = (each for each in replicas if each.state is ReplicaState.READY)
         for status, limit in self._profiles.orders(ready, self._world.samples):
-            if status.id not in self._links:
-                self._links[status.id] = self._reach(status.id, status.admin)
-            self._tasks.spawn(self._profiles.order(self._links[status.id], limit), name=f"limit {status.id}")
+            self._tasks.spawn(self._profiles.order(self._link_to(status), limit), name=f"limit {status.id}")
+
+    def _link_to(self, status: ReplicaStatus) -> ReplicaLink:
+        """Returns the link to a replica's queue_proxy, which it opens if there is none."""
+        link = self._links.get(status.id)
+        if link is None:
+            link = self._links[status.id] = self._reach(status.id, status.admin)
+        return link
 
     def tracked(self, tracked: TrackedRevision, *, fresh: bool, ready: int) -> None:
         self._autoscaler.apply(tracked.record.revision, fresh=fresh, ready=ready)
@@ -174,6 +200,7 @@ class Sampling:
 
     def forgotten(self, revision: str) -> None:
         self._profiles.forget(revision)
+        self._rooms.pop(revision, None)
         self._autoscaler.forget(revision)
         self._weights.forget(revision)
         self._instruments.traffic.forget_revision(revision)

@@ -1,14 +1,15 @@
 """The state that the round keeps of one revision while the revision or one of its replicas exists."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
+from tidegate.control.rounds.growth import ReplicaSize
 from tidegate.control.rounds.roles import RevisionRole
 from tidegate.control.state.registry import RevisionRecord
 from tidegate.deploy.backend import ReplicaStatus, RevisionFailure
 from tidegate.deploy.plan import Plan
-from tidegate.records.decision import Decision, Reason
+from tidegate.records.decision import Decision, GroupDecision, Reason
 from tidegate.records.replica_state import ReplicaState
 from tidegate.records.roles import Role
 from tidegate.records.route_table import FailureKind
@@ -45,12 +46,21 @@ class TrackedRevision:
     plan: Plan | None = None
     ready_at: float = float("-inf")
     """Time at which one of its replicas last became ready."""
+    gone_at: float | None = None
+    """Time at which one of its replicas last ended; None if this control process has seen none end."""
     unplaced_since: float | None = None
     unplaced: str | None = None
+    unplaced_public: str | None = None
+    """The same for clients: without the names of functions that require authentication."""
+    in_place: tuple[Sequence[ReplicaStatus], tuple[GroupDecision, ...] | None] | None = None
+    """Replicas and wanted numbers for which the last plan had nothing to do; None if it had."""
+    size: ReplicaSize | None = None
+    """What an operator has ordered each of its replicas to have; None: nothing."""
+    id: str = field(init=False)
+    """Id of the revision."""
 
-    @property
-    def id(self) -> str:
-        return self.record.revision.id
+    def __post_init__(self) -> None:
+        self.id = self.record.revision.id
 
     @property
     def function(self) -> str:
@@ -93,20 +103,21 @@ class TrackedRevision:
                 return Refusal(FailureKind.START_FAILED, failure.reason)
             return None
         if self.unplaced is not None and self.unplaced_s(now) >= UNPLACED_PATIENCE_S and not replicas:
-            return Refusal(FailureKind.NOT_SERVABLE, self.unplaced)
+            return Refusal(FailureKind.NOT_SERVABLE, self.unplaced_public or self.unplaced)
         return None
 
     def unplaced_s(self, now: float) -> float:
         """Returns for how long it has lacked room."""
         return 0.0 if self.unplaced_since is None else now - self.unplaced_since
 
-    def lacks_room(self, why: str | None, now: float) -> None:
-        """Records why it has no place now; None if it has one or wants none."""
+    def lacks_room(self, why: str | None, now: float, *, public: str | None = None, is_coming: bool = False) -> None:
+        """Records why it has no place now; None if it has one or wants none. ``public``: the same for clients.
+        ``is_coming``: a place is being freed for it, so that it does not lack one yet."""
         if why is None:
-            self.unplaced_since = self.unplaced = None
+            self.unplaced_since = self.unplaced = self.unplaced_public = None
             return
-        self.unplaced = why
-        if self.unplaced_since is None:
+        self.unplaced, self.unplaced_public = why, public
+        if self.unplaced_since is None or is_coming:
             self.unplaced_since = now
 
     def __repr__(self) -> str:

@@ -14,7 +14,6 @@ from tidegate.control.rounds.replacement import Replacement
 from tidegate.control.rounds.rollouts import Rollouts
 from tidegate.control.rounds.round import Round
 from tidegate.control.rounds.sampling import Reach, Sampling
-from tidegate.control.rounds.sizes import SizeRoutes
 from tidegate.control.rounds.weights import GroupWeights
 from tidegate.control.rounds.world import World
 from tidegate.control.state.notices import ChangeSignal, Faults
@@ -25,6 +24,7 @@ from tidegate.control.workers.links import Link
 from tidegate.deploy.backend import Backend
 from tidegate.records.gateway_sample import GatewaySample
 from tidegate.store.records import Store
+from tidegate.traffic.size_routes import SizeRoutes
 from tidegate.traffic.table import TableBuilder
 from tidegate.traffic.weights import Weights
 
@@ -88,6 +88,13 @@ class RoundContext:
 
     def is_taking_over(self, revision: str) -> bool:
         return self._world.is_promoted_early(revision)
+
+    def retry_at(self, revision: str) -> float | None:
+        failure = self._world.backend.failure(revision)
+        return None if failure is None else failure.not_before
+
+    def lost(self, revision: str) -> int:
+        return self._world.lost(revision)
 
     def device_metrics(self, revision: str, accelerator: str) -> Mapping[str, float]:
         return self._instruments.device_metrics(revision, accelerator)

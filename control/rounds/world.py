@@ -72,6 +72,11 @@ class ReplicaIndex:
         for status in replicas:
             self._revisions.setdefault(status.revision, {})[status.id] = status
 
+    def state(self, status: ReplicaStatus) -> ReplicaState | None:
+        """Returns the last noted state of a replica; None if it was never noted."""
+        known = self._revisions.get(status.revision, {}).get(status.id)
+        return None if known is None else known.state
+
     def note(self, status: ReplicaStatus) -> None:
         """Takes a change of a replica; ``stopped`` is the last status of each."""
         self._found.pop(status.revision, None)
@@ -130,9 +135,11 @@ class World:
         """Reads all replicas from the backend."""
         self._index.count(self.backend.replicas())
 
-    def note(self, status: ReplicaStatus) -> None:
-        """Takes a change of one replica."""
+    def note(self, status: ReplicaStatus) -> bool:
+        """Takes a change of one replica. Returns whether its state is another."""
+        before = self._index.state(status)
         self._index.note(status)
+        return before is not status.state
 
     def drop_samples(self, replica: str) -> None:
         self.samples.pop(replica, None)
@@ -140,8 +147,12 @@ class World:
 
     def sample_replicas(self) -> Mapping[str, ReplicaStatus]:
         """Selects the replicas that are sampled in this second, and returns them."""
-        self.sampled = {each.id: each for each in self.backend.replicas() if each.state in _SAMPLED}
+        self.sampled = {each.id: each for each in self.to_sample()}
         return self.sampled
+
+    def to_sample(self) -> Sequence[ReplicaStatus]:
+        """Returns the replicas whose queue_proxy can be asked now."""
+        return [each for each in self.backend.replicas() if each.state in _SAMPLED]
 
     def replicas_of(self, revision: str) -> Sequence[ReplicaStatus]:
         """Returns a revision's replicas in order of creation."""
@@ -151,16 +162,23 @@ class World:
         """Returns whether a replica of the revision is ready."""
         return self._index.ready(revision) > 0
 
+    def lost(self, revision: str) -> int:
+        """Returns the revision's replicas that broke after they had been ready and have not been replaced."""
+        return sum(each.is_lost for each in self._index.of(revision))
+
     def has_place(self, revision: str) -> bool:
         """Returns whether a replica of the revision is starting or ready."""
         return any(each.is_wanted for each in self._index.of(revision))
 
     # --- places ---
 
-    def free_places(self, tracked: TrackedRevision, now: float) -> dict[str, Room]:
+    def free_places(self, tracked: TrackedRevision, now: float) -> Mapping[str, Room]:
         """Returns the free places for a revision by accelerator, without those that are held for other functions."""
-        found = dict(self.backend.room(tracked.record.revision))
-        for name, hold in self.handovers.holds(now).items():
+        there, holds = self.backend.room(tracked.record.revision), self.handovers.holds(now)
+        if not holds:
+            return there
+        found = dict(there)
+        for name, hold in holds.items():
             if name == tracked.function or not hold.accelerators & found.keys():
                 continue
             for holder in self.tracked(name)[:1]:
@@ -169,7 +187,7 @@ class World:
                     found[accelerator] = less_held(found[accelerator], theirs[accelerator].free)
         return found
 
-    def places(self, tracked: TrackedRevision, now: float) -> dict[str, Room]:
+    def places(self, tracked: TrackedRevision, now: float) -> Mapping[str, Room]:
         """Returns the places in which the revision may start now: :meth:`free_places` without the barred kinds."""
         here = self._index.of(tracked.id)
         return self.revocations.without_barred(tracked.id, here, self.free_places(tracked, now), now)
@@ -232,6 +250,10 @@ class World:
         for listener in self._listeners:
             listener.tracked(tracked, fresh=fresh, ready=self._index.ready(tracked.id))
         self._tracked[tracked.id] = self._of_function.setdefault(tracked.function, {})[tracked.id] = tracked
+
+    def protected(self) -> frozenset[str]:
+        """Returns the functions that only authenticated callers may call: messages to clients do not name them."""
+        return frozenset(each.name for each in self.registry.all() if each.current.function.access is not None)
 
     # --- what a decision depends on ---
 

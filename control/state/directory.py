@@ -9,6 +9,10 @@
     processes/     one record per process   run/         sockets
     logs/          output of processes      decisions/   the autoscaler's decision logs
     cold-starts.jsonl   the last cold starts, newest last
+    jobs/          jobs of the gateway workers and their answers
+    prometheus/    tidegate.json: where Prometheus finds this deployment
+    counted.json   what gateway workers that have ended had counted
+    waiting        mapped by the gateway workers: what waits at each
 
 The lock is the kernel's: it ends with its process, however that ends, and child processes do not inherit it.
 """
@@ -87,15 +91,32 @@ class StateDirectory:
         self.copies = self.root / "copies"
         """Copies of model files and handlers, as they were deployed."""
         self.cold_starts = self.root / "cold-starts.jsonl"
+        self.counted = self.root / "counted.json"
+        """What processes that have ended had counted."""
+        self.targets = self.root / "prometheus" / "tidegate.json"
+        """Where Prometheus finds this deployment."""
         self.control_log = self.logs / "control.log"
         """Log of a control process in the background."""
         self.run = socket_directory(self.root)
         self.quotas = self.run / "quotas.sock"
         """Socket of the pool through which gateway workers share quotas."""
+        self.waiting = self.root / "waiting"
+        """File in which gateway workers publish what waits at them."""
+        self.jobs = self.root / "jobs"
+        """Folder in which gateway workers keep jobs."""
 
     def prepare(self) -> None:
         """Creates the directory and its folders (mode 0700). Raises StateError if it belongs to another user."""
-        for folder in (self.root, self.processes, self.logs, self.decisions, self.recordings, self.copies, self.run):
+        folders = (
+            self.processes,
+            self.logs,
+            self.decisions,
+            self.recordings,
+            self.copies,
+            self.run,
+            self.targets.parent,
+        )
+        for folder in (self.root, *folders):
             own_directory(folder)
         # SQLite gives its other files the mode of this one.
         for file in (self.database, self.cold_starts, self.control_log):
@@ -268,6 +289,11 @@ def own_file(path: Path) -> None:
             os.fchmod(descriptor, 0o600)
         finally:
             os.close(descriptor)
+
+
+def private(path: str, flags: int) -> int:
+    """Opens a file for ``open(..., opener=private)``: a new one is readable by this user alone, whatever the umask."""
+    return os.open(path, flags | os.O_CLOEXEC, 0o600)
 
 
 def write_atomically(path: Path, data: bytes, *, durable: bool = True) -> None:

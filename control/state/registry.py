@@ -36,6 +36,8 @@ class RevisionRecord:
     source: str
     """File that the manifest came from, for display."""
     created_at: float
+    origin: str | None = None
+    """Absolute path of the manifest or model file, with the class; None if it is not known."""
 
     @property
     def revision(self) -> Revision:
@@ -206,10 +208,22 @@ class Registry:
         known = self._functions.get(name)
         return 1 if known is None else known.latest + 1
 
-    async def deploy(self, function: Function, *, manifest: str, source: str, now: float) -> RevisionRecord:
+    def origin(self, name: str) -> str | None:
+        """Returns the origin of the newest revision of a deployed function; None if it is not known."""
+        known = self._functions.get(name)
+        if known is None or known.deleted:
+            return None
+        newest = self._revisions.get(name, {}).get(known.latest)
+        return None if newest is None else newest.origin
+
+    async def deploy(
+        self, function: Function, *, manifest: str, source: str, now: float, origin: str | None = None
+    ) -> RevisionRecord:
         """Records a new revision. Raises StoreError if it cannot be kept."""
         number = self.next_number(function.name)
-        record = RevisionRecord(number=number, function=function, manifest=manifest, source=source, created_at=now)
+        record = RevisionRecord(
+            number=number, function=function, manifest=manifest, source=source, created_at=now, origin=origin
+        )
 
         def change(known: FunctionRecord) -> FunctionRecord:
             if known.deleted:

@@ -70,6 +70,8 @@ class ReloadView:
     """Changed settings that fresh gateway workers put into force: ``tidegate restart``."""
     needs_up: tuple[str, ...] = ()
     """Changed settings that need another ``tidegate up``."""
+    overridden: tuple[str, ...] = ()
+    """Values of the settings file that a flag of ``tidegate up`` overrides, one sentence each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -38,11 +38,41 @@ class ReplicaView:
     limit: int | None
     in_flight: int | None
     """None before the first sample."""
+    held: int = 0
+    """Slots that calls without a client hold, because the model server goes on with them."""
+    held_s: float = 0.0
+    """Time since the client of the oldest one was gone."""
     reason: str | None
     phases: ColdStartPhases
     pids: tuple[int, ...]
     emulated: bool
     adopted: bool
+    cores: int = 0
+    """Cores of its model server, borrowed ones included; 0: it is not bound to any."""
+    max_batch: int | None = None
+    """Largest batch that it was last ordered to form. None: as its function says."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResizedView:
+    """One replica after a resize."""
+
+    replica: str
+    cores: int
+    """Cores of its model server; 0: it is not bound to any."""
+    max_batch: int
+    batch_delay_s: float
+    took_s: float
+    """Time that the change took."""
+    refused: str | None = None
+    """Why it was not carried out; None if it was."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResizeView:
+    function: str
+    revision: str
+    replicas: tuple[ResizedView, ...]
 
 
 class RateSource(StrEnum):
@@ -110,6 +140,33 @@ class FailureView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CrashView:
+    """Crashes of replicas that had been ready, within the last hour, and the last one of them."""
+
+    count: int
+    age_s: float
+    """Time since the last one."""
+    replica: str
+    cause: str
+    """``killed``, ``exited``, ``memory``, ``unresponsive``, ``liveness`` or ``gone``."""
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IdleView:
+    """Why a revision without work has replicas."""
+
+    idle_s: float
+    """Time since its last work, or since it was ready."""
+    zero_in_s: float | None
+    """Time until it goes to zero if no request comes. None: something keeps it, or its policy has steps of its own."""
+    kept_by: str
+    """Code of the limit that keeps replicas (``raised_to_min``, ``initial_scale``, ...); empty if none does."""
+    is_unused: bool
+    """True if the function has had no request since its first deploy."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RevisionView:
     id: str
     number: int
@@ -137,9 +194,17 @@ class RevisionView:
     stuck: str | None
     """Why it has no place although none is being made for it: waiting alone may not help."""
     failure: FailureView | None
+    crash: CrashView | None = None
+    """None if no replica that had been ready has crashed within the last hour."""
     replicas: tuple[ReplicaView, ...]
     created_at: float
     source: str
+    zero_after_s: float = 60.0
+    """Its ``scale-to-zero-after``."""
+    idle: IdleView | None = None
+    """None if it has work, or no replica is ready."""
+    asleep_s: float | None = None
+    """Time since its last replica ended; None if it has one, or if that was before the control process started."""
     groups: tuple[GroupView, ...] = ()
     """Accelerators that it may use or has replicas on, cheapest first."""
 
@@ -181,6 +246,8 @@ class TrafficView:
     expired: int = 0
     cancelled: int = 0
     within_sla: int = 0
+    dropped: int = 0
+    """Requests among the refused ones that had waited for ``drop-after``."""
     waiting: int = 0
     waiting_inferences: int = 0
     oldest_waiting_s: float = 0.0
@@ -279,6 +346,8 @@ class FunctionView:
     message: str | None = None
     """The present problem in words: how a start failed, with the server's own last lines. The problem of a candidate
     begins with its name (``candidate echo-00002: ...``)."""
+    per_token_s: float | None = None
+    """The SLA's time per output token of streams; ``latency_s`` is then for the first one."""
     last_log: tuple[str, ...] = ()
 
 
@@ -317,7 +386,7 @@ class CapacityKindView:
     accelerator: str
     emulated: bool
     source: str
-    """``learnt``, ``earlier`` (of the revision before), ``profile`` or ``unknown``."""
+    """``learnt``, ``earlier`` (of the revision before), ``profile``, ``predicted`` or ``unknown``."""
     one_s: float | None
     """Time of one inference on an empty replica."""
     meets_latency: bool | None
@@ -329,6 +398,21 @@ class CapacityKindView:
     free: int
     price_per_hour: float
     """Price of one replica."""
+    error: float | None = None
+    """Relative error to expect of a predicted time; None for others."""
+    basis: str | None = None
+    """What a predicted time follows from, in words."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlaCostView:
+    latency_s: float
+    requests_per_s: float
+    """The load that it is for: the mean of the last day."""
+    accelerator: str | None
+    """None if none is known to meet the latency."""
+    replicas: int
+    price_per_hour: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -345,6 +429,8 @@ class CapacityView:
     price_per_hour: float | None
     """Price of these replicas; without ``target_ips`` the price of one replica on the cheapest accelerator that meets
     the latency."""
+    sla_costs: tuple[SlaCostView, ...] = ()
+    """What the latency, half and twice of it cost at the load so far; empty before there was one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -407,3 +493,31 @@ class ExplainView:
     function: str
     text: str
     decisions: tuple[Decision, ...]
+    summary: tuple[str, ...] = ()
+    """The same in plain sentences: what runs and how busy it is, why, and what would change it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForgottenView:
+    """What the policy of a function had learnt until now."""
+
+    function: str
+    learnt: tuple[str, ...]
+    """In words; empty if there was nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ManifestView:
+    """A revision as it was deployed."""
+
+    function: str
+    revision: str
+    manifest: str
+    """A manifest that deploys the same function again: flags included, paths absolute, defaults left out."""
+    source: str
+    """The file that it was deployed from, as it was named then."""
+    copy: str | None
+    """Name of the copy of its file, with the digest of its content; None if the file itself is read."""
+    created_at: float
+    modules: str | None = None
+    """Name of the bundle of the modules that its class imports from beside it; None if there are none."""

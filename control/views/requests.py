@@ -41,6 +41,17 @@ class RolloutRequest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ResizeRequest:
+    """``cores``: of each running replica. ``max_batch``, ``batch_delay`` (a duration): the batches that its model
+    server forms. None: unchanged. ``reset``: back to what the function says."""
+
+    cores: int | None = None
+    max_batch: int | None = None
+    batch_delay: str | None = None
+    reset: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DeployRequest:
     """A manifest as text; ``base`` is the absolute folder of its relative paths."""
 
@@ -49,3 +60,7 @@ class DeployRequest:
     source: str = "manifest"
     flags: dict[str, str] = field(default_factory=dict)
     """Annotations from outside the text, without prefix (``latency``): they take precedence over the text."""
+    origin: str | None = None
+    """Absolute path of the manifest or model file, with the class; None if there is none. A function that came from
+    another one is replaced only with ``replace``."""
+    replace: bool = False

@@ -6,16 +6,16 @@ removed or fails before is recorded with the phases that it reached.
 """
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Set
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from prometheus_client import CollectorRegistry, Histogram
-
+from tidegate import metrics
 from tidegate.control.state.directory import write_atomically
 from tidegate.control.state.notices import Faults
 from tidegate.control.views.functions import ColdStartView
+from tidegate.metrics import Exposition, StepHistogram
 from tidegate.records.codec import encode
 from tidegate.records.gateway_sample import ColdStartSeen
 from tidegate.records.replica_state import ColdStartPhases
@@ -24,25 +24,6 @@ KEPT: Final = 200
 """Number of cold starts in memory."""
 LINES: Final = 2000
 """Number of lines in the file at which the older half is dropped."""
-BUCKETS_S: Final = (
-    0.001,
-    0.0025,
-    0.005,
-    0.01,
-    0.02,
-    0.05,
-    0.1,
-    0.2,
-    0.5,
-    1.0,
-    2.0,
-    5.0,
-    10.0,
-    30.0,
-    60.0,
-    120.0,
-    300.0,
-)
 SETTLED_S: Final = 5.0
 """Time after readiness from which no first answer to a waiting request is expected."""
 PHASES: Final = ("decide", "schedule", "pull", "load", "warm", "first_response")
@@ -51,20 +32,15 @@ PHASES: Final = ("decide", "schedule", "pull", "load", "warm", "first_response")
 class ColdStarts:
     """The journal of cold starts. A file that cannot be written is reported to ``faults``; everything else goes on."""
 
-    def __init__(self, path: Path, registry: CollectorRegistry, faults: Faults) -> None:
+    def __init__(self, path: Path, faults: Faults) -> None:
         self._path = path
         self._faults = faults
         self._open: dict[str, ColdStartView] = {}
         self._ready_since: dict[str, float] = {}
         self._done: deque[ColdStartView] = deque(maxlen=KEPT)
         self._lines = 0
-        self._histogram = Histogram(
-            "tidegate_cold_start_seconds",
-            "Starts of replicas by phase.",
-            ("function", "phase"),
-            buckets=BUCKETS_S,
-            registry=registry,
-        )
+        self._durations: dict[str, dict[str, StepHistogram]] = {}
+        """Of all starts, by function and phase."""
 
     def started(
         self, *, function: str, revision: str, replica: str, accelerator: str, at: float, from_zero: bool
@@ -112,6 +88,17 @@ class ColdStarts:
         known: Iterable[ColdStartView] = (*self._done, *self._open.values())
         return tuple(sorted((view for view in known if view.function == function), key=lambda view: view.at))
 
+    def expose(self, exposition: Exposition, function: str) -> Iterator[None]:
+        """Adds the durations of a function's starts, one phase a step."""
+        for phase, durations in self._durations.get(function, {}).items():
+            exposition.add_steps(metrics.COLD_START, (function, phase), durations)
+            yield
+
+    def keep(self, functions: Set[str]) -> None:
+        """Drops the durations of all other functions."""
+        for gone in self._durations.keys() - functions:
+            del self._durations[gone]
+
     def _finish(self, view: ColdStartView) -> None:
         self._done.append(view)
         self._ready_since.pop(view.replica, None)
@@ -126,7 +113,10 @@ class ColdStarts:
         known = dict(_reached(view.phases))
         for phase, seconds in _reached(phases):
             if phase not in known:
-                self._histogram.labels(view.function, phase).observe(seconds)
+                by_phase = self._durations.setdefault(view.function, {})
+                if phase not in by_phase:
+                    by_phase[phase] = StepHistogram(metrics.COLD_START)
+                by_phase[phase].record_s(seconds)
         return replace(view, phases=phases, total_s=sum(seconds for _, seconds in _reached(phases)))
 
     def _append(self, line: bytes) -> None:

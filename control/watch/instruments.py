@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from tidegate.autoscaler.measure.history import History
 from tidegate.control.watch.cold_starts import ColdStarts
 from tidegate.control.watch.cpus import Cpus
+from tidegate.control.watch.failures import ReplicaFailures
 from tidegate.control.watch.gpus import Gpus
 from tidegate.control.watch.traffic import TrafficMeter
 
@@ -21,6 +22,8 @@ class Instruments:
     cold_starts: ColdStarts
     gpus: Gpus = field(default_factory=lambda: Gpus(None))
     cpus: Cpus = field(default_factory=lambda: Cpus(lambda pid: None))
+    failures: ReplicaFailures = field(default_factory=ReplicaFailures)
+    """Failures of replicas."""
     history: History = field(default_factory=History)
     """Recent time series of each function and group."""
     round_took: Callable[[float], object] = _unobserved

@@ -18,7 +18,7 @@ from contextlib import suppress
 from typing import Final, Protocol
 
 from tidegate.autoscaler.autoscaler import Autoscaler
-from tidegate.autoscaler.profiles.admission import Kind
+from tidegate.autoscaler.profiles.admission import Kind, KnownFigures, Source, known_figures
 from tidegate.autoscaler.profiles.learnt import (
     LearntFunction,
     LearntProfile,
@@ -28,11 +28,15 @@ from tidegate.autoscaler.profiles.learnt import (
     rate_of,
 )
 from tidegate.autoscaler.profiles.learnt import found as profile_for
+from tidegate.autoscaler.profiles.sla_cost import SeenLoad
 from tidegate.autoscaler.profiles.tuning import LimitNow, Tuners
 from tidegate.clock import Clock
+from tidegate.control.watch.memories import PolicyMemories
+from tidegate.control.watch.predictions import Predictions
 from tidegate.control.workers.links import LinkError
 from tidegate.deploy.backend import Backend, ReplicaStatus
 from tidegate.deploy.environment import is_shipped
+from tidegate.deploy.placement.ledger import Accelerator
 from tidegate.function import Revision
 from tidegate.records.codec import CodecError, decode, encode
 from tidegate.records.decision import Reason
@@ -60,10 +64,14 @@ class LearnedProfiles:
         self._clock = clock
         self._store = store
         self._epoch = epoch
+        self._memories = PolicyMemories(autoscaler, clock, store)
         self._tuners = Tuners()
+        self.predictions = Predictions()
+        """What is expected where nothing was measured."""
         self._kept: dict[str, LearntFunction] = {}
         self._revisions: dict[str, Revision] = {}
-        self._priors: dict[tuple[str, str], float] = {}
+        self._given: dict[tuple[str, str], KnownFigures] = {}
+        """By revision and accelerator: what its deploy was answered."""
         self._of_function: dict[str, dict[str, Revision]] = {}
         self._due: list[str] = []
         """Functions to be looked at; the next one is the last."""
@@ -75,6 +83,7 @@ class LearnedProfiles:
         """Reads what earlier processes have learnt; skips records that cannot be read."""
         if self._store is None:
             return
+        await self._memories.load()
         for record in await self._store.list("learnt/"):
             with suppress(CodecError):
                 known = decode(record.value, LearntFunction)
@@ -87,22 +96,42 @@ class LearnedProfiles:
         name = revision.function.name
         self._revisions[revision.id] = revision
         self._of_function.setdefault(name, {})[revision.id] = revision
+        self._memories.track(revision)
+        self.predictions.track(revision.function)
         self._keep(name)
         known = self._kept.get(name, LearntFunction(function=name))
         for accelerator in self._backend.devices():
             identity_ = identity(revision.function, accelerator)
             profile, is_own = profile_for(known, identity_, accelerator.name, _share(revision))
+            self._given[revision.id, accelerator.name] = self._known_figures(revision, accelerator, profile, is_own)
             if profile is None:
                 continue
             if is_own:
                 self._autoscaler.collector.teach(revision.id, accelerator.name, profile.cells, profile.mean_batch)
-            elif (rate := rate_of(profile)) is not None:
-                self._priors[revision.id, accelerator.name] = rate
             if profile.limit is not None and is_own:
                 self._tuners.restore(revision.id, accelerator.name, profile.limit)
 
+    def _known_figures(
+        self, revision: Revision, accelerator: Accelerator, profile: LearntProfile | None, is_own: bool
+    ) -> KnownFigures:
+        """Returns the figures that first decisions go by; a cold prediction is none of them."""
+        mu_ips, one_s, predicted = None, None, None
+        if profile is not None:
+            mu_ips, one_s = rate_of(profile), floor_of(profile)
+        else:
+            predicted = self.predictions.of(revision.function, accelerator)
+        return known_figures(
+            revision.function,
+            accelerator,
+            mu_ips=mu_ips,
+            one_s=one_s,
+            is_own=is_own,
+            predicted=None if predicted is None or predicted.is_cold else predicted,
+        )
+
     def forget(self, revision: str) -> None:
         """Ends a revision that has no replicas left; what was learnt of it stays for the next one."""
+        self._memories.forget(revision)
         gone = self._revisions.get(revision)
         if gone is not None:
             name = gone.function.name
@@ -111,7 +140,7 @@ class LearnedProfiles:
             if not self._of_function[name]:
                 del self._of_function[name]
         self._tuners.forget(revision)
-        self._priors = {key: rate for key, rate in self._priors.items() if key[0] != revision}
+        self._given = {key: figures for key, figures in self._given.items() if key[0] != revision}
 
     # --- what is known
 
@@ -119,15 +148,41 @@ class LearnedProfiles:
         """Returns the rate of one replica: learnt at its limit, else that of the revision before; None if neither is
         known."""
         learnt = self._autoscaler.mu_ips(revision, accelerator)
-        return self._priors.get((revision, accelerator)) if learnt is None else learnt
+        return self.prior_ips(revision, accelerator) if learnt is None else learnt
 
     def prior_ips(self, revision: str, accelerator: str) -> float | None:
         """Returns the rate of the revision before on that accelerator."""
-        return self._priors.get((revision, accelerator))
+        known = self._given.get((revision, accelerator))
+        return None if known is None or known.source is not Source.EARLIER else known.mu_ips
+
+    def given(self, revision: str, accelerator: str) -> KnownFigures | None:
+        """Returns the answer to a revision's deploy about that accelerator. Decisions go by it until the revision has
+        figures of its own."""
+        return self._given.get((revision, accelerator))
+
+    def accelerators_changed(self) -> None:
+        """Reads what is known of all revisions again: an accelerator may be another one."""
+        for name, revisions in self._of_function.items():
+            known = self._kept.get(name, LearntFunction(function=name))
+            for revision in revisions.values():
+                for accelerator in self._backend.devices():
+                    identity_ = identity(revision.function, accelerator)
+                    profile, is_own = profile_for(known, identity_, accelerator.name, _share(revision))
+                    figures = self._known_figures(revision, accelerator, profile, is_own)
+                    self._given[revision.id, accelerator.name] = figures
 
     def limit(self, revision: str, accelerator: str) -> LimitNow | None:
         """Returns the learnt limit; None if the function states one, or nothing is known."""
         return self._tuners.limit(revision, accelerator)
+
+    def load_of(self, function: str) -> SeenLoad | None:
+        """Returns the load of a function so far; None if its policy does not know it."""
+        return self._memories.load_of(function)
+
+    async def unlearn(self, function: str) -> tuple[str, ...]:
+        """Drops what the policy of a function has learnt; returns it in words. Service rates and limits stay: they are
+        measured. Raises StoreError."""
+        return await self._memories.unlearn(function)
 
     def kinds(self, revision: Revision) -> list[Kind]:
         """Returns what is known of a revision before its deploy, for each accelerator that it may use, cheapest
@@ -148,6 +203,7 @@ class LearnedProfiles:
                     mu_ips=None if profile is None else rate_of(profile),
                     one_s=None if profile is None else floor_of(profile),
                     is_own=is_own,
+                    predicted=None if profile is not None else self.predictions.of(revision.function, device),
                 )
             )
         return kinds
@@ -165,6 +221,9 @@ class LearnedProfiles:
             self._tuners.found(revision.function, sample, accelerator, is_declared=is_declared)
         if before is not None:
             self._tuners.measured(before, sample, accelerator)
+            device = next((each for each in self._backend.devices() if each.name == accelerator), None)
+            if device is not None:
+                self.predictions.measured(revision.function, device, before, sample)
 
     async def review(self, now: float, waiting: Mapping[str, int]) -> None:
         """Sets new limits after the samples of a second, with their reasons in the decision log, and writes down a part
@@ -173,7 +232,9 @@ class LearnedProfiles:
             why = Reason(code=move.reason.code, detail=f"{move.accelerator}: {move.reason.detail}")
             self._autoscaler.add_reason(move.revision, why)
             self._due.append(self._revisions[move.revision].function.name)
+        await self.predictions.review()
         await self._write(max(1, math.ceil(len(self._of_function) / KEPT_EVERY_S)))
+        await self._memories.review()
 
     def orders(
         self, replicas: Iterable[ReplicaStatus], samples: Mapping[str, ReplicaSample]
@@ -200,6 +261,7 @@ class LearnedProfiles:
         """Writes down everything."""
         self._due = [*self._unsaved, *self._of_function]
         await asyncio.shield(self._write(len(self._due)))
+        await asyncio.shield(self._memories.close())
 
     def _keep(self, function: str) -> None:
         """Merges what is known now into what is kept."""
@@ -254,6 +316,7 @@ class LearnedProfiles:
 
     def drop(self, function: str) -> None:
         """Drops a deleted function of which nothing is left."""
+        self._memories.drop(function)
         if self._kept.pop(function, None) is not None:
             self._unsaved.add(function)
             self._due.append(function)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tidegate.control.views.functions import TokensView
-from tidegate.histogram import quantile
+from tidegate.histogram import interpolated
 from tidegate.records.gateway_sample import TokensSeen, difference
 
 RECENT_S: Final = 5.0
@@ -61,10 +61,10 @@ class TokenMeter:
             arrived_per_s=sum(each.arrived for each in recent) / RECENT_S,
             prompt_per_s=sum(each.prompt for each in recent) / RECENT_S,
             completion_per_s=sum(each.completion for each in recent) / RECENT_S,
-            first_p50_s=quantile(first.items(), 0.5),
-            first_tail_s=quantile(first.items(), q),
-            between_p50_s=quantile(between.items(), 0.5),
-            between_tail_s=quantile(between.items(), q),
+            first_p50_s=interpolated(first.items(), 0.5),
+            first_tail_s=interpolated(first.items(), q),
+            between_p50_s=interpolated(between.items(), 0.5),
+            between_tail_s=interpolated(between.items(), q),
         )
 
     def _forget(self, slices: deque[_TokenSlice], now: float) -> None:

@@ -12,7 +12,7 @@ from typing import Final
 
 from tidegate.control.views.functions import TrafficView
 from tidegate.control.watch.tokens import TokenMeter
-from tidegate.histogram import quantile
+from tidegate.histogram import interpolated
 from tidegate.records.gateway_sample import GatewaySample, RevisionDemand, ShadowSeen
 from tidegate.records.replica_sample import SparseHistogram
 
@@ -35,6 +35,8 @@ class Counts:
     expired: int = 0
     cancelled: int = 0
     within_sla: int = 0
+    dropped: int = 0
+    """Among the refused ones: those that had waited for ``drop-after``."""
 
     @classmethod
     def of(cls, demand: RevisionDemand) -> "Counts":
@@ -47,6 +49,7 @@ class Counts:
             expired=demand.expired,
             cancelled=demand.cancelled,
             within_sla=demand.within_sla,
+            dropped=demand.dropped,
         )
 
     @property
@@ -193,8 +196,8 @@ class TrafficMeter:
             oldest_waiting_s=max((demand.oldest_waiting_s for demand in waiting), default=0.0),
             requests_per_s=sum(each.counts.requests for each in recent) / 5.0,
             inferences_per_s=sum(each.counts.inferences for each in recent) / 5.0,
-            p50_s=quantile(latency.items(), 0.5),
-            tail_s=quantile(latency.items(), percentile / 100.0),
+            p50_s=interpolated(latency.items(), 0.5),
+            tail_s=interpolated(latency.items(), percentile / 100.0),
             tokens=self._tokens.view(function, percentile, now),
         )
 

@@ -13,7 +13,7 @@ from typing import Final
 
 from tidegate.control.state.notices import Faults
 from tidegate.control.workers.renewal import Reloaded, differences, reloaded
-from tidegate.control.workers.tenants import tenants_of
+from tidegate.control.workers.tenants import reported_tenants
 from tidegate.deploy.devices.discovered import Inventory, take_inventory
 from tidegate.deploy.placement.ledger import Accelerator
 from tidegate.errors import Fault, InvalidInputError
@@ -70,7 +70,10 @@ class Reloading:
             for change in (*found.in_force, *changes):
                 _log.info("in force: %s", change)
             return Reloaded(
-                in_force=(*found.in_force, *changes), needs_restart=found.needs_restart, needs_up=found.needs_up
+                in_force=(*found.in_force, *changes),
+                needs_restart=found.needs_restart,
+                needs_up=found.needs_up,
+                overridden=read.overridden,
             )
 
     def _read(self) -> tuple[Settings, Inventory, tuple[Tenant, ...]]:
@@ -87,15 +90,11 @@ class Reloading:
             wrong.append(error)
         tenants: tuple[Tenant, ...] = ()
         try:
-            tenants = tenants_of(read)
+            tenants = reported_tenants(read, self._faults)
         except InvalidInputError as error:
             wrong.append(error)
-        if len(wrong) == 1:
-            raise wrong[0]
         if wrong or inventory is None:
-            raise InvalidInputError(
-                " and ".join(each.source for each in wrong), [fault for each in wrong for fault in each.faults]
-            )
+            raise joined(wrong, read)
         return read, inventory, tenants
 
     async def watch(self) -> None:
@@ -117,6 +116,14 @@ class Reloading:
         return tuple(_state(path) for path in (self._config, *(None if file is None else Path(file) for file in files)))
 
 
+def joined(errors: Sequence[InvalidInputError], settings: Settings) -> InvalidInputError:
+    """Returns one error with the faults of all. A fault of a setting's value names where the value came from."""
+    sources = dict.fromkeys(each.source for each in errors)
+    return InvalidInputError(
+        " and ".join(sources), list(settings.sourced([each for error in errors for each in error.faults]))
+    )
+
+
 def inventory_of(settings: Settings) -> Inventory:
     """Returns the accelerators that the settings declare, or that are found. Raises InvalidInputError."""
     file = settings.accelerators.file
@@ -124,7 +131,7 @@ def inventory_of(settings: Settings) -> Inventory:
         return take_inventory(None if file is None else Path(file), _log.info)
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "no UTF-8"
-        fault = Fault("--accelerators-file", f"{file} ({why})", "a file of accelerators")
+        fault = Fault("accelerators.file", f"{file} ({why})", "a file of accelerators")
         raise InvalidInputError("settings", [fault]) from error
 
 

@@ -7,7 +7,15 @@ from typing import Any, Final
 from tidegate.deploy.placement.ledger import Accelerator
 from tidegate.settings import SETTINGS, Settings
 
-RENEWABLE: Final = ("gateway.trusted_proxies", "gateway.tls_cert", "gateway.tls_key", "limits.", "log.access_sampling")
+RENEWABLE: Final = (
+    "gateway.trusted_proxies",
+    "gateway.tls_cert",
+    "gateway.tls_key",
+    "cors.",
+    "limits.",
+    "jobs.",
+    "log.access_sampling",
+)
 """Settings that only workers use. The rest belongs to the control process, or to all processes together."""
 RELOADABLE: Final = ("accelerators.file", "log.level", "tenants.file")
 """Settings that the control process puts into force while it runs."""
@@ -22,6 +30,8 @@ class Reloaded:
     """Keys that fresh gateway workers put into force."""
     needs_up: tuple[str, ...] = ()
     """Keys that need another ``tidegate up``."""
+    overridden: tuple[str, ...] = ()
+    """Values of the file that a flag of ``tidegate up`` overrides, a sentence each."""
 
 
 def reloaded(running: Settings, read: Settings) -> tuple[Settings, Reloaded]:

@@ -85,6 +85,12 @@ class GatewaySettings:
     tls_key: str | None = None
     log_format: str = "text"
     access_sampling: float = 0.0
+    cors: Mapping[str, Any] | None = None
+    """As the gateway's ``CorsPolicy``; None if no origins are allowed."""
+    jobs: Mapping[str, Any] | None = None
+    """As the gateway's ``JobBounds``; None if there are no jobs."""
+    listen_origin: str = "the default"
+    """Where the address came from: a flag, a file, the default."""
 
     @property
     def scheme(self) -> str:
@@ -192,18 +198,18 @@ class Supervisor:
             if worker.name == sample.worker:
                 worker.sample = sample
                 self._note(f"{worker.subject}: certificate", sample.certificate_fault)
+                self._note(f"{worker.subject}: jobs", sample.jobs_fault)
 
     def versions(self) -> tuple[tuple[int, int], ...]:
         """Returns the version of the route table that each worker last reported."""
         known = (worker.sample for worker in self._all() if worker.is_linked)
         return tuple((0, 0) if each is None else (each.table_epoch, each.table_number) for each in known)
 
-    async def expositions(self) -> list[str]:
-        """Returns the Prometheus texts of the workers that answer."""
-        texts = await asyncio.gather(
-            *(worker.link.get("/metrics") for worker in self._all() if worker.is_linked), return_exceptions=True
-        )
-        return [text.decode() for text in texts if isinstance(text, bytes)]
+    async def expositions(self) -> dict[str, bytes | None]:
+        """Returns the Prometheus text of each living worker by name and process; None: it did not answer."""
+        running = {f"{worker.name}/{worker.child.pid}": worker for worker in self._all() if worker.child is not None}
+        texts = await asyncio.gather(*(_exposition_of(worker) for worker in running.values()))
+        return dict(zip(running, texts, strict=True))
 
     async def reload(self) -> Mapping[str, str | None]:
         """Makes every worker read its certificate now. Returns by name None, or why it keeps the old one; empty without
@@ -291,7 +297,8 @@ class Supervisor:
                 self.address = address_of(probe)
         except OSError as error:
             raise PortTakenError(
-                f"cannot listen on {self._settings.listen}: {error.strerror}; "
+                f"cannot listen on {self._settings.listen} (gateway.listen, from {self._settings.listen_origin}): "
+                f"{error.strerror}; "
                 f"choose another with `tidegate up --gateway-listen HOST:PORT`"
             ) from error
 
@@ -361,7 +368,11 @@ class Supervisor:
             "tls_key": self._settings.tls_key,
             "log_format": self._settings.log_format,
             "access_sampling": self._settings.access_sampling,
+            "cors": self._settings.cors,
             "quotas": f"unix:{self._state.quotas}",
+            "waiting": str(self._state.waiting),
+            "jobs": self._settings.jobs,
+            "jobs_folder": str(self._state.jobs),
             "log": None,
         }
 
@@ -407,7 +418,7 @@ class Supervisor:
 
     def _forget(self, worker: Worker) -> None:
         """Drops a worker of which nothing is left."""
-        for subject in ("", ": settings", ": socket", ": certificate"):
+        for subject in ("", ": settings", ": socket", ": certificate", ": jobs"):
             self._faults.clear(worker.subject + subject)
         self._owner.spawn(worker.link.close(), name=f"close-{worker.name}")
 
@@ -597,3 +608,10 @@ def _sample_of(worker: Worker) -> Callable[[], Awaitable[bytes]]:
         return sample
 
     return fetch
+
+
+async def _exposition_of(worker: Worker) -> bytes | None:
+    try:
+        return await worker.link.get("/metrics") if worker.is_linked else None
+    except LinkError:
+        return None

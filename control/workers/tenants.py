@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from tidegate import tenants_file
+from tidegate.control.state.notices import Faults
 from tidegate.control.views.deployment import TenantView
 from tidegate.errors import Fault, InvalidInputError
 from tidegate.records.gateway_sample import GatewaySample
@@ -15,10 +16,12 @@ from tidegate.schema.yaml_nodes import MAX_BYTES
 from tidegate.settings import Settings
 
 LARGEST_KEY_FILE: Final = 4096
+WARNED: Final = "tenants file"
 
 
-def tenants_of(settings: Settings) -> tuple[Tenant, ...]:
-    """Returns the tenants that the settings' file declares. Raises InvalidInputError with every fault."""
+def tenants_of(settings: Settings, warn: Callable[[str], None] | None = None) -> tuple[Tenant, ...]:
+    """Returns the tenants that the settings' file declares. ``warn`` is called with what is allowed and probably not
+    meant. Raises InvalidInputError with every fault."""
     file = settings.tenants.file
     if file is None:
         return ()
@@ -26,9 +29,21 @@ def tenants_of(settings: Settings) -> tuple[Tenant, ...]:
         text = read_start(file, MAX_BYTES + 1).decode()  # the reader reports a larger one
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "no UTF-8"
-        fault = Fault("--tenants-file", f"{file} ({why})", "a file of tenants")
+        fault = Fault("tenants.file", f"{file} ({why})", "a file of tenants")
         raise InvalidInputError("settings", [fault]) from error
-    return tenants_file.parse(text, source=file, base=str(Path(file).parent), read_key=_read_key)
+    return tenants_file.parse(text, source=file, base=str(Path(file).parent), read_key=_read_key, warn=warn)
+
+
+def reported_tenants(settings: Settings, faults: Faults) -> tuple[Tenant, ...]:
+    """Returns the tenants as :func:`tenants_of` does; its warnings are logged, and shown in the status until they are
+    gone."""
+    warnings: list[str] = []
+    found = tenants_of(settings, warnings.append)
+    if warnings:
+        faults.set(WARNED, "; ".join(warnings))
+    else:
+        faults.clear(WARNED)
+    return found
 
 
 def _read_key(path: str) -> bytes:

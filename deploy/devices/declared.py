@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from tidegate.deploy.placement.ledger import Accelerator, AcceleratorKind, Profile
-from tidegate.schema.rows import NAME, Choice, Duration, Number, Percent, Row, Size, Text, Whole, YesNo
+from tidegate.schema.rows import NAME, Choice, Duration, Number, Percent, Row, Size, Text, Whole, YesNo, allowed_for
 from tidegate.schema.units import UnreadableError
 from tidegate.schema.yaml_nodes import Faults, Node, Section, load
 
@@ -236,7 +236,7 @@ def _read(section: Section, rows: tuple[Row, ...], faults: Faults) -> dict[str, 
         try:
             values[row.field] = row.kind.read(scalar.text)
         except UnreadableError:
-            faults.add(section.path(row.key), scalar, row.kind.allowed)
+            faults.add(section.path(row.key), scalar, allowed_for(row.kind, scalar.text))
     return values
 
 

@@ -10,8 +10,9 @@ from typing import Final
 import httpx
 
 from tidegate.errors import TidegateError
+from tidegate.function import Batching
 from tidegate.records.codec import CodecError, Lines, decode
-from tidegate.records.replica_state import ColdStartPhases, ReplicaState
+from tidegate.records.replica_state import ColdStartPhases, FailureCause, ReplicaState
 
 COMMAND_TIMEOUT_S: Final = 5.0
 _FIRST_PAUSE_S: Final = 0.005
@@ -30,6 +31,7 @@ class ProxyState:
     phases: ColdStartPhases = field(default_factory=ColdStartPhases)
     limit: int | None = None
     message: str | None = None
+    cause: FailureCause | None = None
 
 
 @cache
@@ -48,6 +50,18 @@ def admin_client(address: str, timeout_s: float) -> httpx.AsyncClient:
         timeout=timeout_s,
         trust_env=False,
     )
+
+
+async def order_batching(upstream: str, batching: Batching, epoch: int) -> None:
+    """Orders the shipped model server at ``unix:/path`` or ``host:port`` to form other batches. Raises LinkError."""
+    order = {"max_batch": batching.max_size, "delay_s": batching.delay_s}
+    try:
+        async with admin_client(upstream, COMMAND_TIMEOUT_S) as client:
+            reply = await client.post("/tidegate/batching", json=order, headers={"tidegate-epoch": str(epoch)})
+    except httpx.HTTPError as error:
+        raise LinkError(f"the model server does not answer: {error!r}") from error
+    if not reply.is_success:
+        raise LinkError(f"the model server refuses: {reply.status_code} {reply.text[:200]}")
 
 
 class ProxyLink:

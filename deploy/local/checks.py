@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tidegate.function import Function, ServerKind
+from tidegate.manifest.formats import FOLDERS
 
 
 def problems(function: Function, search_path: str | None) -> list[str]:
@@ -16,14 +17,17 @@ def problems(function: Function, search_path: str | None) -> list[str]:
 def _server(function: Function, search_path: str | None) -> Iterator[str]:
     server = function.server
     if server.kind is ServerKind.IMAGE:
-        yield f"image {server.target} needs Kubernetes; the local backend runs models, handlers and commands"
+        yield f"image {server.target} needs Kubernetes; the local backend runs models, handlers, asgi and commands"
     elif server.kind is ServerKind.COMMAND:
         program = server.argv[0] if server.argv else ""
         found = shutil.which(program, path=search_path)
         if found is None and not os.access(Path(function.workdir) / program, os.X_OK):
             yield f"command {program!r} is not a program on PATH or in {function.workdir}"
+    elif server.kind is ServerKind.MODEL and server.format in FOLDERS:
+        if not Path(server.target).is_dir():
+            yield f"model {server.target} is not a folder"
     else:
-        file = server.target.rpartition(":")[0] if server.kind is ServerKind.HANDLER else server.target
+        file = server.target if server.kind is ServerKind.MODEL else server.target.rpartition(":")[0]
         if not Path(file).is_file():
             yield f"{server.kind.value} {file} is not a file"
 

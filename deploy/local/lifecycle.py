@@ -14,6 +14,7 @@ The unit is released when both processes have ended.
 """
 
 import asyncio
+import signal
 from dataclasses import replace
 from functools import partial
 from typing import Final
@@ -22,11 +23,13 @@ from tidegate.aio.loop.tasks import TaskOwner
 from tidegate.clock import Clock
 from tidegate.deploy.backend import BackendError, ReplicaStatus
 from tidegate.deploy.backoff import BackOff
-from tidegate.deploy.environment import Host, is_shipped, threads_of
+from tidegate.deploy.environment import Host, is_ours, is_shipped, threads_of
 from tidegate.deploy.local.admin_link import LinkError, ProxyLink, ProxyState
-from tidegate.deploy.local.cpu_quota import CpuQuotas
 from tidegate.deploy.local.fixed_ports import FixedPorts, is_replaceable
-from tidegate.deploy.local.proc import listening_ports
+from tidegate.deploy.local.fork_servers import ForkServers
+from tidegate.deploy.local.limits.cpu_quota import CpuQuotas
+from tidegate.deploy.local.limits.memory import MemoryLimits, above_limit, amount
+from tidegate.deploy.local.proc import listening_ports, set_affinity
 from tidegate.deploy.local.processes import Child, Exit, ProcessTable, SpawnError, Warn
 from tidegate.deploy.local.records import ReplicaDetails
 from tidegate.deploy.local.recovery import ProcessPair
@@ -41,7 +44,7 @@ from tidegate.deploy.local.replica import (
 )
 from tidegate.deploy.placement.ledger import Accelerator, Assignment, Ledger, NoRoomError, demand_of
 from tidegate.function import Revision
-from tidegate.records.replica_state import ColdStartPhases, ReplicaState
+from tidegate.records.replica_state import ColdStartPhases, FailureCause, ReplicaState
 
 START_SLACK_S: Final = 5.0
 """A start that exceeds its timeout is reported by the queue_proxy. Without a report, the backend fails it this much
@@ -56,10 +59,12 @@ class LocalLifecycle:
         *,
         registry: ReplicaRegistry,
         table: ProcessTable,
+        forks: ForkServers,
         places: Places,
         host: Host,
         ledger: Ledger,
         quotas: CpuQuotas,
+        memory: MemoryLimits,
         ports: FixedPorts,
         back_off: BackOff,
         clock: Clock,
@@ -68,10 +73,12 @@ class LocalLifecycle:
     ) -> None:
         self._registry = registry
         self._table = table
+        self._forks = forks
         self._places = places
         self._host = host
         self._ledger = ledger
         self._quotas = quotas
+        self._memory = memory
         self._ports = ports
         self._back_off = back_off
         self._clock = clock
@@ -105,13 +112,14 @@ class LocalLifecycle:
 
         try:
             self._registry.check_socket(replica)
-            spawn_pair(self._table, self._places, self._host, replica, phases_so_far)
+            spawn_pair(self._table, self._places, self._host, replica, phases_so_far, self._forks)
         except (SpawnError, OSError) as error:
             self._registry.present[replica_id] = replica
-            self._fail(replica, str(error))
+            self._fail(replica, str(error), FailureCause.START)
             return replica.status
         if replica.server is not None:
             self._quotas.hold(replica.id, replica.server.pid, kind)
+            self._memory.hold(replica.id, replica.server.pid, replica.memory_limit_bytes)
         self._enter(replica)
         pids = tuple(child.pid for child in replica.children)
         self._registry.update(replica, phases=phases_so_far(), pids=pids)
@@ -123,7 +131,7 @@ class LocalLifecycle:
         function = revision.function
         shipped = is_shipped(function, kind)
         taken = self._registry.ports()
-        address, admin, upstream = addresses(self._places, revision, replica_id, shipped, taken)
+        address, admin, upstream = addresses(self._places, revision, replica_id, is_ours(function, kind), taken)
         details = ReplicaDetails(
             id=replica_id,
             function=function.name,
@@ -177,6 +185,8 @@ class LocalLifecycle:
             return False
         replica = self._replica_of(details, revision, kind, adopted=True)
         replica.proxy, replica.server = proxy, server
+        if replica.details.assignment.cores:
+            set_affinity(server.pid, replica.details.assignment.cores)  # It may have borrowed others.
         self._enter(replica)
         self._registry.update(replica, pids=(proxy.pid, server.pid))
         return True
@@ -205,7 +215,7 @@ class LocalLifecycle:
                 if first and replica.status.adopted:
                     await self._take_over(replica, reported)
         except LinkError as error:
-            self._fail(replica, failure_text(str(error), replica.output))
+            self._fail(replica, failure_text(str(error), replica.output), FailureCause.GONE)
 
     def _on_reported(self, replica: LocalReplica, reported: ProxyState) -> None:
         if replica.stop_recorded:
@@ -217,7 +227,8 @@ class LocalLifecycle:
                 if replica.server is not None and not replica.server.is_alive:
                     return  # The exit of its process follows in a moment, with the status.
                 what = reported.message or "the queue_proxy gave up on the model server"
-                self._fail(replica, failure_text(what, replica.output, self._port_hint(replica)))
+                hint = self._port_hint(replica) if replica.status.ready_at is None else None
+                self._fail(replica, failure_text(what, replica.output, hint), reported.cause or FailureCause.GONE)
             case ReplicaState.READY if not replica.leaving:
                 replica.drained.clear()  # An event from before a revive may be read after it.
                 if replica.start_timer is not None:
@@ -243,6 +254,7 @@ class LocalLifecycle:
         elif reported.limit is not None and not replica.stop_recorded:
             try:
                 await replica.link.command("limit", {"limit": reported.limit, "epoch": self._table.epoch})
+                await replica.link.command("boost", {"boost": 1, "epoch": self._table.epoch})
             except LinkError as error:
                 self._warn(f"{replica.id} did not take epoch {self._table.epoch}: {error}")
 
@@ -253,22 +265,52 @@ class LocalLifecycle:
             return
         now = self._clock.now()
         age = f"{now - replica.status.created_at:.1f} s after its start"
-        if child is replica.server:
-            reason = failure_text(f"the model server {how} {age}", replica.output, self._lost_port(replica))
+        cause = FailureCause.EXITED if how.signal is None else FailureCause.KILLED
+        limit_bytes = replica.memory_limit_bytes
+        if child is replica.server and limit_bytes is not None and self._memory.was_exceeded(replica.id):
+            cause = FailureCause.MEMORY
+            what = (
+                f"the model server used the {amount(limit_bytes)} that resources.memory allows, and the kernel ended it"
+            )
+            reason = failure_text(f"{what} {age}", replica.output)
+        elif child is replica.server:
+            doubt = " (out of memory?)" if how.signal == signal.SIGKILL else ""
+            what = f"the model server {how}{doubt} {age}"
+            reason = failure_text(what, replica.output, self._lost_port(replica))
         else:
             words = "\n".join(f"  {line}" for line in child.last_output())
             reason = f"its queue_proxy {how} {age}" + (f"; its last output:\n{words}" if words else "")
-        self._fail(replica, reason, was_killed=how.signal is not None)
+        self._fail(replica, reason, cause)
+
+    async def watch_memory(self) -> None:
+        """Ends the model servers that use more than ``resources.memory``, where the kernel does not."""
+        limited = {
+            each.server.pid: each
+            for each in self._registry.present.values()
+            if each.server is not None and each.memory_limit_bytes is not None and not each.stop_recorded
+        }
+        if not limited:
+            return
+        limits = {pid: each.memory_limit_bytes or 0 for pid, each in limited.items()}
+        for pid, used in (await asyncio.to_thread(above_limit, limits)).items():
+            replica = limited[pid]
+            if replica.stop_recorded or replica.server is None or not replica.server.is_alive:
+                continue
+            allowed = amount(limits[pid])
+            what = f"the model server used {amount(used)} of the {allowed} that resources.memory allows, and was ended"
+            self._fail(replica, failure_text(what, replica.output), FailureCause.MEMORY)
+            replica.server.kill()
 
     def _start_timed_out(self, replica: LocalReplica) -> None:
         if replica.status.state is not ReplicaState.STARTING or replica.stop_recorded:
             return
         limit_s = replica.revision.function.readiness.start_timeout_s
         what = f"not ready within its start timeout of {limit_s:g} s, and its queue_proxy reported nothing"
-        self._fail(replica, failure_text(what, replica.output, self._port_hint(replica)))
+        self._fail(replica, failure_text(what, replica.output, self._port_hint(replica)), FailureCause.START)
 
-    def _fail(self, replica: LocalReplica, reason: str, *, was_killed: bool = False) -> None:
-        """Marks the replica as failed at once and ends its processes in the background."""
+    def _fail(self, replica: LocalReplica, reason: str, cause: FailureCause) -> None:
+        """Marks the replica as failed at once and ends its processes in the background. A replica that was killed, or
+        gave another sign of its end, before it was ever ready has failed its start."""
         if replica.stop_recorded:
             return
         function = replica.revision.function
@@ -279,9 +321,13 @@ class LocalLifecycle:
         )
         if not replica.leaving and not is_for_port:  # A missing port is a lack of room: no back-off.
             status, now = replica.status, self._clock.now()
+            was_killed = cause is FailureCause.KILLED
             self._back_off.failed(status.revision, reason, now, status.ready_at, was_killed=was_killed)
+        if replica.server is not None:
+            replica.server.note(reason.splitlines()[0], self._clock.now())
         replica.stop_recorded = True
-        self._registry.update(replica, state=ReplicaState.FAILED, reason=reason)
+        known = FailureCause.START if replica.status.ready_at is None else cause
+        self._registry.update(replica, state=ReplicaState.FAILED, reason=reason, cause=known)
         if replica.leaving:
             self._registry.withdraw(replica)
         self._tasks.spawn(self._end(replica), name=f"end {replica.id}")

@@ -10,7 +10,7 @@ Without ``/proc`` (macOS) ``ps`` and ``sysctl`` are used instead, with seconds i
 import os
 import signal
 import subprocess
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from functools import cache
 from pathlib import Path
 
@@ -182,6 +182,31 @@ def session_members(leader: int) -> list[int]:
     """Returns the processes of the session that ``leader`` leads; only itself without ``/proc``."""
     found = [pid for pid in pids() if (fields := _stat_fields(pid)) is not None and int(fields[3]) == leader]
     return found or [leader]
+
+
+def resident_by_session(sessions: Container[int]) -> list[tuple[int, int, int]]:
+    """Returns (pid, session, resident bytes) of the processes in these sessions. Empty without ``/proc``."""
+    page, found = os.sysconf("SC_PAGE_SIZE"), []
+    for pid in pids():
+        fields = _stat_fields(pid)
+        if fields is not None and int(fields[3]) in sessions:
+            found.append((pid, int(fields[3]), int(fields[21]) * page))
+    return found
+
+
+def shared_once(members: Iterable[int]) -> int | None:
+    """Returns the resident bytes of processes, where pages that they share count once. Returns None if the system does
+    not report that."""
+    total = 0
+    for pid in members:
+        try:
+            text = PROC.joinpath(str(pid), "smaps_rollup").read_text(encoding="ascii")
+        except ProcessLookupError:
+            continue  # It has ended meanwhile.
+        except OSError:
+            return None
+        total += next((int(line.split()[1]) for line in text.splitlines() if line.startswith("Pss:")), 0) * 1024
+    return total
 
 
 def set_affinity(pid: int, cores: Iterable[int]) -> bool:

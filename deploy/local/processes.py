@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from tidegate.deploy.local.logs import open_log, tail, trim
+from tidegate.deploy.local.logs import mark, open_log, tail, trim
 from tidegate.deploy.local.proc import ProcessHandle, boot_id, child_start_time
 from tidegate.deploy.local.records import MARK, ProcessKind, ProcessRecord, RecordStore, ReplicaDetails
 from tidegate.deploy.local.recovery import clear, end_hidden, survey
@@ -32,6 +32,9 @@ _POLL_INTERVAL_S: Final = 0.25
 """Interval of polling without pidfds."""
 
 Warn = Callable[[str], None]
+Fork = Callable[[Mapping[str, str], Mapping[int, int]], int | None]
+"""Makes a child of this process from an environment and our descriptors by the number that it gets. Returns its pid.
+Returns None if the process has to be spawned."""
 
 
 def warn_on_stderr(message: str) -> None:
@@ -66,6 +69,28 @@ class Exit:
         return "ended" if self.status is None else f"exited with status {self.status}"
 
 
+def _spawn(argv: Sequence[str], env: Mapping[str, str], cwd: str | None, output: int, fds: Sequence[int]) -> int:
+    """Returns the pid of the new process. Raises OSError and ValueError."""
+    try:
+        for fd in fds:
+            os.set_inheritable(fd, True)
+        popen = subprocess.Popen(
+            argv,
+            env=env,
+            cwd=cwd,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            close_fds=False,
+            start_new_session=True,
+        )
+    finally:
+        for fd in fds:
+            os.set_inheritable(fd, False)
+    popen.returncode = 0  # The table waits for it; avoids Popen's warning.
+    return popen.pid
+
+
 def _signal_name(number: int) -> str:
     try:
         return signal.Signals(number).name
@@ -73,32 +98,29 @@ def _signal_name(number: int) -> str:
         return f"signal {number}"
 
 
-def _has_ended(popen: "subprocess.Popen[bytes]") -> bool:
-    """Checks without taking its status if the system can (its pid stays its own until then)."""
-    if hasattr(os, "waitid"):
-        return os.waitid(os.P_PID, popen.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
-    return popen.poll() is not None
-
-
 class Child:
     """A process of a :class:`ProcessTable`."""
 
-    __slots__ = ("_callbacks", "_exited", "_handle", "_popen", "_table", "log_start", "record")
+    __slots__ = ("_callbacks", "_exited", "_handle", "_is_own", "_status", "_table", "log_start", "record")
 
     def __init__(
         self,
         table: "ProcessTable",
         record: ProcessRecord,
         handle: ProcessHandle | None,
-        popen: "subprocess.Popen[bytes] | None",
-        log_start: int,
+        *,
+        is_own: bool,
+        log_start: int = 0,
     ) -> None:
+        """``is_own``: it is a child of this process, which takes its status."""
         self._table = table
         self.record = record
         self.log_start = log_start
         """Size of the log at its start. Its own output follows."""
         self._handle = handle
-        self._popen = popen
+        self._is_own = is_own
+        self._status: int | None = None
+        """As waitpid(2) reports it. None if it has not been taken."""
         self._exited: asyncio.Future[Exit] = asyncio.get_running_loop().create_future()
         self._callbacks: list[Callable[[Exit], None]] = []
 
@@ -115,8 +137,8 @@ class Child:
         """Asks the system. :attr:`exit` follows a moment later."""
         if self._handle is None:
             return False
-        if self._popen is not None and self._handle.fd is None:
-            return not _has_ended(self._popen)
+        if self._is_own and self._handle.fd is None:
+            return not self._has_ended()
         return self._handle.is_alive()
 
     @property
@@ -138,10 +160,10 @@ class Child:
         """Signals the process and its group while it lives."""
         if self._exited.done():
             return
-        if self._popen is not None:
+        if self._is_own:
             # It has not been waited for, so its pid and its group are still its own.
             with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self._popen.pid, number)
+                os.killpg(self.pid, number)
         elif self._handle is not None:
             self._handle.send(number)
 
@@ -175,6 +197,10 @@ class Child:
         """Returns the last lines that it wrote."""
         return tail(Path(self.record.log), lines, self.log_start)
 
+    def note(self, text: str, at: float) -> None:
+        """Appends a line of Tidegate's own to its log. ``at`` is Unix seconds."""
+        mark(Path(self.record.log), text, at)
+
     # --- the table's side ---
 
     def watch(self) -> None:
@@ -205,13 +231,25 @@ class Child:
 
     def _reap(self) -> Exit:
         """Ends the rest of its group, then takes its status. Processes outside the group are found by their mark."""
-        if self._popen is None:
+        if not self._is_own:
             return Exit()
-        if self._popen.returncode is None:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self._popen.pid, signal.SIGKILL)
-        code = self._popen.wait()
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, signal.SIGKILL)
+        try:
+            status = os.waitpid(self.pid, 0)[1] if self._status is None else self._status
+        except ChildProcessError:
+            return Exit()
+        code = os.waitstatus_to_exitcode(status)
         return Exit(signal=-code) if code < 0 else Exit(status=code)
+
+    def _has_ended(self) -> bool:
+        """Checks without taking the status if the system can (its pid stays its own until then)."""
+        if hasattr(os, "waitid"):
+            return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+        if self._status is None:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            self._status = status if pid else None
+        return self._status is not None
 
     def release(self) -> None:
         """Stops watching. A living child goes on running."""
@@ -220,8 +258,6 @@ class Child:
                 asyncio.get_running_loop().remove_reader(self._handle.fd)
             self._handle.close()
             self._handle = None
-        if self._popen is not None and self._popen.returncode is None:
-            self._popen.returncode = 0  # Not waited for, on purpose; avoids Popen's warning.
 
     def __repr__(self) -> str:
         return f"<Child {self.id} pid {self.pid}: {self.exit or 'alive'}>"
@@ -234,6 +270,8 @@ class ProcessTable:
         self.store = store
         self.epoch = epoch
         self._warn = warn
+        self._untrimmed: set[str] = set()
+        """Logs that could not be trimmed; each was warned about."""
         self._children: dict[str, Child] = {}
         self.write_failure: str | None = None
         """Reason why the last record could not be written (a full disk). None if it was written."""
@@ -255,8 +293,11 @@ class ProcessTable:
         fds: Sequence[int] = (),
         replica: ReplicaDetails | None = None,
         details: Mapping[str, str] | None = None,
+        program: Sequence[str] | None = None,
+        fork: Fork | None = None,
     ) -> Child:
         """Starts ``argv`` with exactly ``env`` (and its mark). ``fds`` are inherited under their own numbers.
+        ``program``: the command that ``argv`` becomes, for people. ``fork`` is tried before the spawn.
 
         Raises SpawnError if the program or its folder cannot be used.
         """
@@ -267,7 +308,7 @@ class ProcessTable:
             kind=kind,
             boot_id=boot_id(),
             epoch=self.epoch,
-            program=" ".join(argv[:4]),
+            program=" ".join((program or argv)[:4]),
             log=str(log),
             replica=replica,
             details=details or {},
@@ -279,20 +320,12 @@ class ProcessTable:
             self.store.delete(record_id)
             raise SpawnError(f"cannot write {log}: {error.strerror}") from error
         log_start = os.fstat(output).st_size
-        marked = {**env, MARK: str(self.store.path(record_id))}
+        mark = {MARK: str(self.store.path(record_id))}
+        marked = mark | dict(env) | mark  # It comes first: of a fork, the system may show no more than that.
         try:
-            for fd in fds:
-                os.set_inheritable(fd, True)
-            popen = subprocess.Popen(
-                argv,
-                env=marked,
-                cwd=cwd,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                close_fds=False,
-                start_new_session=True,
-            )
+            pid = None if fork is None else fork(marked, {1: output, 2: output} | {fd: fd for fd in fds})
+            if pid is None:
+                pid = _spawn(argv, marked, cwd, output, fds)
         except (OSError, ValueError) as error:
             self.store.delete(record_id)
             why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
@@ -300,10 +333,8 @@ class ProcessTable:
             raise SpawnError(f"cannot start {what}: {why}") from error
         finally:
             os.close(output)
-            for fd in fds:
-                os.set_inheritable(fd, False)
-        record = replace(record, pid=popen.pid)
-        child = Child(self, record, ProcessHandle.of_child(popen.pid), popen, log_start)
+        record = replace(record, pid=pid)
+        child = Child(self, record, ProcessHandle.of_child(pid), is_own=True, log_start=log_start)
         self._children[record_id] = child
         child.watch()
         asyncio.get_running_loop().call_soon(self._complete, child)
@@ -353,7 +384,7 @@ class ProcessTable:
         handle = ProcessHandle.open(record.pid, record.start_time, record.boot_id)
         if handle is None:
             return None
-        child = Child(self, record, handle, None, 0)
+        child = Child(self, record, handle, is_own=False)
         self._children[record.id] = child
         child.watch()
         return child
@@ -369,17 +400,25 @@ class ProcessTable:
             self._warn(self.write_failure)
 
     def forget(self, child: Child) -> None:
-        """Drops a child that has ended."""
+        """Drops a child that has ended. Its log is trimmed a last time."""
+        self._trim(child)
         self._children.pop(child.id, None)
         self.store.delete(child.id)
 
     def trim_logs(self) -> None:
-        """Keeps the children's logs bounded. Called every few seconds."""
+        """Keeps the children's logs bounded. Called ten times a second."""
         for child in self._children.values():
-            try:
-                trim(Path(child.record.log))
-            except OSError as error:
-                self._warn(f"cannot trim {child.record.log}: {error.strerror}")
+            self._trim(child)
+
+    def _trim(self, child: Child) -> None:
+        log = child.record.log
+        try:
+            trim(Path(log))
+            self._untrimmed.discard(log)
+        except OSError as error:
+            if log not in self._untrimmed:
+                self._warn(f"cannot trim {log}: {error.strerror}")
+            self._untrimmed.add(log)
 
     def close(self) -> None:
         """Stops watching. Living children go on running."""

@@ -24,6 +24,7 @@ class ProcessKind(StrEnum):
     GATEWAY = "gateway"
     QUEUE_PROXY = "queue_proxy"
     MODEL_SERVER = "model_server"
+    FORK_SERVER = "fork_server"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

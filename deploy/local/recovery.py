@@ -23,7 +23,7 @@ from tidegate.function import Revision
 DOWN_GRACE_S: Final = 30.0
 """Time for work under way when everything is ended without a control process."""
 
-_ORDER = (ProcessKind.GATEWAY, ProcessKind.QUEUE_PROXY, ProcessKind.MODEL_SERVER)
+_ORDER = (ProcessKind.GATEWAY, ProcessKind.QUEUE_PROXY, ProcessKind.MODEL_SERVER, ProcessKind.FORK_SERVER)
 """Order in which kinds are ended: gateways first, so that no new request follows."""
 
 

@@ -1,15 +1,19 @@
 """The state of one replica on this machine, and the start of its two processes."""
 
 import asyncio
+import os
+import shutil
 import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from tidegate.deploy.backend import ReplicaStatus
-from tidegate.deploy.environment import Endpoints, Host, Launch, proxy_launch, server_launch
+from tidegate.deploy.environment import Endpoints, Host, Launch, proxy_launch, server_argv, server_launch
 from tidegate.deploy.local import sockets
 from tidegate.deploy.local.admin_link import ProxyLink
+from tidegate.deploy.local.fork_servers import ForkServers
 from tidegate.deploy.local.proc import set_affinity
 from tidegate.deploy.local.processes import Child, ProcessTable, SpawnError
 from tidegate.deploy.local.records import ProcessKind, ReplicaDetails
@@ -52,6 +56,8 @@ class LocalReplica:
     stop_recorded: bool = False
     follow_task: "asyncio.Task[None] | None" = None
     drain_task: "asyncio.Task[None] | None" = None
+    borrowed: tuple[int, ...] = ()
+    """Cores that its model server has beyond its own."""
     start_timer: asyncio.TimerHandle | None = None
     """Fails a start that the queue_proxy does not report on."""
     stop_lock: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -77,6 +83,11 @@ class LocalReplica:
         return self.server.last_output() if self.server is not None else []
 
     @property
+    def memory_limit_bytes(self) -> int | None:
+        """Memory that its model server may use. None if there is no limit."""
+        return None if self.accelerator.is_emulated else self.revision.function.resources.memory_bytes
+
+    @property
     def is_revivable(self) -> bool:
         """True while its drain can be revoked."""
         return self.leaving and not self.stop_recorded
@@ -92,10 +103,10 @@ def addresses(
     run, function = places.run, revision.function
     proxy = f"unix:{sockets.socket_path(run, replica_id, sockets.PROXY)}"
     admin = f"unix:{sockets.socket_path(run, replica_id, sockets.ADMIN)}"
-    if shipped:
-        upstream = f"unix:{sockets.socket_path(run, replica_id, sockets.MODEL)}"
-    elif function.socket is not None:
+    if not shipped and function.socket is not None:
         upstream = f"unix:{Path(function.workdir) / function.socket.replace('{replica}', replica_id)}"
+    elif shipped or any("{socket}" in word for word in function.server.argv):
+        upstream = f"unix:{sockets.model_socket(run, replica_id)}"
     else:
         upstream = f"127.0.0.1:{sockets.choose_port(function.port, taken)}"
     return proxy, admin, upstream
@@ -108,7 +119,7 @@ def metrics_port(function: Function, shipped: bool, taken: set[int]) -> int | No
     if the metrics are at the listening address.
     """
     wanted = None if function.metrics is None else function.metrics.port
-    if shipped or not any("{metrics_port}" in word for word in function.server.argv):
+    if shipped or not any("{metrics_port}" in word for word in server_argv(function, "python")):
         return None if shipped else wanted
     return sockets.choose_port(wanted, taken)
 
@@ -119,6 +130,7 @@ def spawn_pair(
     host: Host,
     replica: LocalReplica,
     phases: Callable[[], ColdStartPhases],
+    forks: ForkServers,
 ) -> None:
     """Starts the model server (its load is the long part), then its queue_proxy, which gets the ``phases`` so far.
 
@@ -135,11 +147,12 @@ def spawn_pair(
         )
         for address in (details.admin, details.upstream):
             sockets.unlink(address)
+        sockets.make_folder(details.upstream)
         batching = revision.function.batching
         launch = server_launch(revision, accelerator, details.assignment, endpoints, host, batching, details.threads)
-        replica.server = server = _spawn(table, ProcessKind.MODEL_SERVER, details, launch, places, None)
+        replica.server = server = _spawn(table, ProcessKind.MODEL_SERVER, details, launch, places, None, forks)
         launch = proxy_launch(details.id, revision, accelerator, endpoints, host, phases())
-        replica.proxy = _spawn(table, ProcessKind.QUEUE_PROXY, details, launch, places, listener)
+        replica.proxy = _spawn(table, ProcessKind.QUEUE_PROXY, details, launch, places, listener, forks)
     finally:
         listener.close()
     if details.assignment.cores:
@@ -154,19 +167,32 @@ def _spawn(
     launch: Launch,
     places: Places,
     listener: socket.socket | None,
+    forks: ForkServers,
 ) -> Child:
     is_server = kind is ProcessKind.MODEL_SERVER
     log = (places.server_log if is_server else places.proxy_log)(details.function, details.id)
+    wrapper = launch.wrapper if launch.wrapper and _is_there(launch) else ()
+    server = forks.of(launch)
     return table.spawn(
         kind,
         f"{details.id}.{'server' if is_server else 'proxy'}",
-        launch.argv,
+        (*wrapper, *launch.argv),
+        program=launch.argv,
         env={**read_secrets(launch.secrets), **launch.env},
         log=log,
         cwd=launch.cwd,
         fds=() if listener is None else (listener.fileno(),),
         replica=details,
+        fork=None if server is None else partial(server.fork, launch.argv[-1], launch.cwd),
     )
+
+
+def _is_there(launch: Launch) -> bool:
+    """Returns whether the program exists, as the system would look for it."""
+    program = launch.argv[0] if launch.argv else ""
+    if "/" in program:
+        return os.access(Path(launch.cwd or ".") / program, os.X_OK)
+    return shutil.which(program, path=launch.env.get("PATH")) is not None
 
 
 def read_secrets(files: Mapping[str, str]) -> dict[str, str]:

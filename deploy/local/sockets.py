@@ -3,6 +3,7 @@
 import hashlib
 import socket
 from collections.abc import Collection
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -22,6 +23,18 @@ def socket_path(run: Path, replica_id: str, suffix: str) -> Path:
     if len(name) > NAME_LIMIT:
         name = f"{hashlib.sha256(replica_id.encode()).hexdigest()[:24]}{suffix}"
     return run / name
+
+
+def model_socket(run: Path, replica_id: str) -> Path:
+    """Returns the socket of a replica's model server, in a folder of its own: a confined server gets no other."""
+    return socket_path(run, replica_id, MODEL) / "s"
+
+
+def make_folder(address: str) -> None:
+    """Makes the folder of a model server's own socket (mode 0700)."""
+    folder = Path(address.removeprefix("unix:")).parent
+    if folder.suffix == MODEL:
+        folder.mkdir(mode=0o700, exist_ok=True)
 
 
 def listen(path: Path) -> socket.socket:
@@ -67,12 +80,20 @@ def _is_free(port: int) -> bool:
 def sweep(run: Path, living: Collection[str]) -> None:
     """Removes the sockets that a crash left behind: all except those with addresses in ``living``."""
     for path in run.iterdir():
-        if path.suffix in _SUFFIXES and f"unix:{path}" not in living:
+        if path.suffix == MODEL and path.is_dir():
+            if f"unix:{path / 's'}" not in living:
+                unlink(f"unix:{path / 's'}")
+        elif path.suffix in _SUFFIXES and f"unix:{path}" not in living:
             path.unlink(missing_ok=True)
 
 
 def unlink(address: str) -> None:
-    """Removes the file of a ``unix:/path`` address."""
-    kind, _, path = address.partition(":")
-    if kind == "unix":
-        Path(path).unlink(missing_ok=True)
+    """Removes the file of a ``unix:/path`` address, and the folder of a model server's own socket."""
+    kind, _, name = address.partition(":")
+    if kind != "unix":
+        return
+    path = Path(name)
+    path.unlink(missing_ok=True)
+    if path.parent.suffix == MODEL:
+        with suppress(OSError):  # The server left something else in it.
+            path.parent.rmdir()

@@ -8,16 +8,20 @@ unit the shares sum to at most 100 and the memory to at most the unit's.
 The ledger also assigns host cores to CPU units: each new replica gets the cores that the fewest replicas hold. An
 operator may declare more CPU cores than the machine has (on a laptop). Cores are then shared evenly instead of refused;
 :attr:`Ledger.cores_overdrawn` reports it for a warning.
+
+Which of the units that fit a replica gets is up to a strategy (``tidegate.deploy.placement.strategies``).
 """
 
 from bisect import bisect_left, insort
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
+from tidegate.deploy.placement.strategies import BEST_FIT, Free, StrategyRow
+from tidegate.deploy.placement.ties import least
 from tidegate.errors import TidegateError
 from tidegate.function import Function
 
@@ -78,6 +82,8 @@ class Demand:
 
     memory_bytes: int = 0
     share: int = WHOLE
+    model: str = ""
+    """Its model, for strategies that keep equal models apart."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +97,7 @@ class Assignment:
     share: int
     cores: tuple[int, ...] = ()
     """Host cores of a CPU unit."""
+    model: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,13 +123,30 @@ def demand_of(function: Function, accelerator: Accelerator, share: int = WHOLE) 
     Memory is as the function declares (``gpu-mem-limit`` on a GPU, ``resources.memory`` on a CPU), else 0. Only MPS on
     a GPU divides a unit: the share is the smaller of the decision's share and the function's core percentage.
     """
+    model = model_of(function)
     if accelerator.kind is AcceleratorKind.CPU:
-        return Demand(memory_bytes=function.resources.memory_bytes or 0)
+        return Demand(memory_bytes=function.resources.memory_bytes or 0, model=model)
     gpu_memory = function.gpu.memory_gb
     memory = int(gpu_memory * 1e9) if gpu_memory is not None else 0
     if not function.gpu.mps:
-        return Demand(memory_bytes=memory)
-    return Demand(memory_bytes=memory, share=min(share, function.gpu.core_percentage))
+        return Demand(memory_bytes=memory, model=model)
+    return Demand(memory_bytes=memory, share=min(share, function.gpu.core_percentage), model=model)
+
+
+def part_of(function: Function, accelerator: Accelerator) -> float:
+    """Returns the part of a unit, above 0 and up to 1, that a replica is charged for: of the memory if it shares the
+    unit and states its memory, of the share if it states none; else the whole unit. So HetSev charges instances."""
+    demand = demand_of(function, accelerator)
+    if demand.share >= WHOLE:
+        return 1.0
+    if demand.memory_bytes and accelerator.memory_bytes:
+        return min(1.0, demand.memory_bytes / accelerator.memory_bytes)
+    return demand.share / WHOLE
+
+
+def model_of(function: Function) -> str:
+    """Returns the name by which two functions have the same model: ``dnn-model``, else the function's own name."""
+    return function.dnn.name or function.name
 
 
 def candidates(accelerators: Iterable[Accelerator], function: Function) -> tuple[Accelerator, ...]:
@@ -136,6 +160,16 @@ def candidates(accelerators: Iterable[Accelerator], function: Function) -> tuple
         and each.count > 0
     ]
     return tuple(sorted(allowed, key=lambda each: (each.price_per_hour, each.name)))
+
+
+_Needs = tuple[tuple[str, ...], str | None, float | None, bool, int, int | None, int, str]
+"""What a function's accelerators and demands follow from."""
+
+
+def _needs(function: Function, share: int, model: str) -> _Needs:
+    gpu = function.gpu
+    memory_bytes = function.resources.memory_bytes
+    return function.accelerators, gpu.model, gpu.memory_gb, gpu.mps, gpu.core_percentage, memory_bytes, share, model
 
 
 def _is_allowed(function: Function, accelerator: Accelerator) -> bool:
@@ -157,6 +191,8 @@ class _Fill(NamedTuple):
 
     share: int = 0
     memory_bytes: int = 0
+    tenants: tuple[str, ...] = ()
+    """Model of each replica on it, sorted; left out unless the strategy reads them."""
 
 
 _EMPTY: Final = _Fill()
@@ -169,9 +205,10 @@ class _Units:
     or whole.
     """
 
-    __slots__ = ("alike", "beyond", "fills")
+    __slots__ = ("_reads_tenants", "alike", "beyond", "fills")
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, *, reads_tenants: bool) -> None:
+        self._reads_tenants = reads_tenants
         self.fills = [_EMPTY] * count
         self.alike: dict[_Fill, list[int]] = {_EMPTY: list(range(count))} if count else {}
         """Indices of the units by fill, ascending. Units without a share to spare are left out."""
@@ -183,7 +220,8 @@ class _Units:
             self.beyond += sign
             return
         before = self.fills[held.unit]
-        after = _Fill(before.share + sign * held.share, before.memory_bytes + sign * held.memory_bytes)
+        tenants = self._tenants(before.tenants, held.model, sign) if self._reads_tenants else ()
+        after = _Fill(before.share + sign * held.share, before.memory_bytes + sign * held.memory_bytes, tenants)
         self.fills[held.unit] = after
         if before.share < WHOLE:
             units = self.alike[before]
@@ -192,6 +230,15 @@ class _Units:
                 del self.alike[before]
         if after.share < WHOLE:
             insort(self.alike.setdefault(after, []), held.unit)
+
+    @staticmethod
+    def _tenants(before: tuple[str, ...], model: str, sign: int) -> tuple[str, ...]:
+        tenants = list(before)
+        if sign > 0:
+            insort(tenants, model)
+        else:
+            tenants.remove(model)
+        return tuple(tenants)
 
     def remove(self, held: Assignment) -> None:
         self.add(held, -1)
@@ -208,17 +255,25 @@ class Ledger:
     accelerators: Mapping[str, Accelerator]
     host_cores: tuple[int, ...] = ()
     _held: dict[str, Assignment] = field(default_factory=dict)
+    strategy: StrategyRow = field(default=BEST_FIT, kw_only=True)
     _units: dict[str, _Units] = field(init=False, repr=False, compare=False)
     """Held units by kind."""
     _core_load: Counter[int] = field(init=False, repr=False, compare=False)
     """Replicas by host core."""
+    _fitting: dict[_Needs, tuple[tuple[str, Demand], ...]] = field(init=False, repr=False, compare=False)
+    """Accelerators and demands by what functions need, until the accelerators change."""
+    _rooms: dict[_Needs, Mapping[str, Room]] = field(init=False, repr=False, compare=False)
+    """Rooms by what functions need, until a replica takes or releases a unit."""
 
     def __post_init__(self) -> None:
         self._recount()
 
     @classmethod
-    def of(cls, accelerators: Iterable[Accelerator], host_cores: Sequence[int] = ()) -> "Ledger":
-        return cls(MappingProxyType({each.name: each for each in accelerators}), tuple(sorted(host_cores)))
+    def of(
+        cls, accelerators: Iterable[Accelerator], host_cores: Sequence[int] = (), strategy: StrategyRow = BEST_FIT
+    ) -> "Ledger":
+        kinds = MappingProxyType({each.name: each for each in accelerators})
+        return cls(kinds, tuple(sorted(host_cores)), strategy=strategy)
 
     @property
     def held(self) -> Mapping[str, Assignment]:
@@ -237,26 +292,28 @@ class Ledger:
         return max(0, declared - len(self.host_cores))
 
     def assign(self, replica: str, accelerator: str, demand: Demand) -> Assignment:
-        """Takes a unit for ``replica``: of the units that fit, the one with the least memory and share to spare.
+        """Takes a unit for ``replica``: of the units that fit, the one that the strategy scores least.
 
         Raises NoRoomError, also for an unknown accelerator or a replica that already holds a unit.
         """
         if replica in self._held:
             raise NoRoomError(f"{replica} already holds a unit of {self._held[replica].accelerator}")
         kind = self.kind(accelerator)
-        fitting = [
-            (kind.memory_bytes - fill.memory_bytes, WHOLE - fill.share, units[0])
+        fitting = sorted(
+            (units[0], Free(float(kind.memory_bytes - fill.memory_bytes), float(WHOLE - fill.share), fill.tenants))
             for fill, units in self._units[kind.name].alike.items()
-            if self._fits(kind, fill, demand)
-        ]
+            if self._takes(kind, fill, demand)
+        )
         if not fitting:
             raise NoRoomError(f"no room on {accelerator}: {self.describe(accelerator)}")
-        return self._take(replica, kind, min(fitting)[2], demand, self._choose_cores(kind.cores))
+        score = self.strategy.score
+        unit, _ = least(fitting, lambda each: score(each[1], demand.memory_bytes, demand.share, demand.model))
+        return self._take(replica, kind, unit, demand, self._choose_cores(kind.cores))
 
     def restore(self, replica: str, assignment: Assignment) -> None:
         """Records the assignment of an adopted replica. Raises NoRoomError if its unit is no longer there."""
         kind = self.kind(assignment.accelerator)
-        demand = Demand(memory_bytes=assignment.memory_bytes, share=assignment.share)
+        demand = Demand(memory_bytes=assignment.memory_bytes, share=assignment.share, model=assignment.model)
         if replica in self._held or assignment.unit >= kind.count:
             raise NoRoomError(f"{replica} cannot hold unit {assignment.unit} of {kind.name}")
         if not self._fits(kind, self._units[kind.name].fills[assignment.unit], demand):
@@ -265,6 +322,14 @@ class Ledger:
         kept = tuple(core for core in assignment.cores if core in known)
         cores = kept if len(kept) == len(assignment.cores) else self._choose_cores(kind.cores)
         self._take(replica, kind, assignment.unit, demand, cores)
+
+    def idle_cores(self, count: int, without: Collection[int] = ()) -> tuple[int, ...]:
+        """Returns ``count`` host cores outside ``without`` that no replica holds. Raises NoRoomError if there are
+        fewer."""
+        idle = tuple(core for core in self.host_cores if not self._core_load[core] and core not in without)[:count]
+        if len(idle) < count:
+            raise NoRoomError(f"{len(idle)} cores of this machine are held by no replica, not {count}")
+        return idle
 
     def reassign_cores(self, replica: str, count: int) -> Assignment:
         """Gives a CPU replica ``count`` cores of its unit, 1 up to the unit's. Raises NoRoomError beyond."""
@@ -275,7 +340,7 @@ class Ledger:
         self._return(replica)
         kept = held.cores[:count]
         more = self._choose_cores(count - len(kept), without=kept)
-        demand = Demand(memory_bytes=held.memory_bytes, share=held.share)
+        demand = Demand(memory_bytes=held.memory_bytes, share=held.share, model=held.model)
         return self._take(replica, kind, held.unit, demand, kept + more)
 
     def release(self, replica: str) -> None:
@@ -302,6 +367,21 @@ class Ledger:
         free = sum(len(units) * self._times(kind, fill, demand) for fill, units in held.alike.items()) - held.beyond
         return Room(free=free, total=kind.count * self._times(kind, _EMPTY, demand))
 
+    def rooms(self, function: Function, share: int = WHOLE) -> Mapping[str, Room]:
+        """Returns the room on each accelerator that ``function`` may use, cheapest first; the same object until
+        something changes. Thousands of functions ask each second, and few kinds of needs are among them."""
+        needs = _needs(function, share, model_of(function) if self.strategy.keeps_models_apart else "")
+        found = self._rooms.get(needs)
+        if found is None:
+            fitting = self._fitting.get(needs)
+            if fitting is None:
+                usable = candidates(self.accelerators.values(), function)
+                fitting = tuple((each.name, demand_of(function, each, share)) for each in usable)
+                self._fitting[needs] = fitting
+            found = MappingProxyType({name: self.room(name, demand) for name, demand in fitting})
+            self._rooms[needs] = found
+        return found
+
     def describe(self, accelerator: str) -> str:
         """Returns ``2 of 2 units in use``, for reasons that people read."""
         kind = self.kind(accelerator)
@@ -316,8 +396,12 @@ class Ledger:
 
     def _recount(self) -> None:
         """Computes the sums from the assignments."""
-        self._units = {name: _Units(kind.count) for name, kind in self.accelerators.items()}
+        reads_tenants = self.strategy.reads_tenants
+        self._units = {
+            name: _Units(kind.count, reads_tenants=reads_tenants) for name, kind in self.accelerators.items()
+        }
         self._core_load = Counter()
+        self._fitting, self._rooms = {}, {}
         for held in self._held.values():
             self._units[held.accelerator].add(held)
             self._core_load.update(held.cores)
@@ -328,10 +412,17 @@ class Ledger:
             0 < demand.share <= WHOLE - fill.share and 0 <= demand.memory_bytes <= kind.memory_bytes - fill.memory_bytes
         )
 
-    @classmethod
-    def _times(cls, kind: Accelerator, fill: _Fill, demand: Demand) -> int:
-        if not cls._fits(kind, fill, demand):
+    def _takes(self, kind: Accelerator, fill: _Fill, demand: Demand) -> bool:
+        """Returns whether the demand fits and the strategy allows it. A replica that exists already is restored
+        wherever it fits."""
+        is_apart = not self.strategy.keeps_models_apart or demand.model not in fill.tenants
+        return is_apart and self._fits(kind, fill, demand)
+
+    def _times(self, kind: Accelerator, fill: _Fill, demand: Demand) -> int:
+        if not self._takes(kind, fill, demand):
             return 0
+        if self.strategy.keeps_models_apart:
+            return 1
         by_share = (WHOLE - fill.share) // demand.share
         if demand.memory_bytes == 0:
             return by_share
@@ -345,15 +436,22 @@ class Ledger:
 
     def _take(self, replica: str, kind: Accelerator, unit: int, demand: Demand, cores: tuple[int, ...]) -> Assignment:
         assignment = Assignment(
-            accelerator=kind.name, unit=unit, memory_bytes=demand.memory_bytes, share=demand.share, cores=cores
+            accelerator=kind.name,
+            unit=unit,
+            memory_bytes=demand.memory_bytes,
+            share=demand.share,
+            cores=cores,
+            model=demand.model,
         )
         self._held[replica] = assignment
+        self._rooms.clear()
         self._units[kind.name].add(assignment)
         self._core_load.update(cores)
         return assignment
 
     def _return(self, replica: str) -> Assignment:
         held = self._held.pop(replica)
+        self._rooms.clear()
         self._units[held.accelerator].remove(held)
         self._core_load.subtract(held.cores)
         return held

@@ -185,7 +185,7 @@ class AccessControl:
         tokens = state.tokens
         use = NOTHING
         if was_bound or state.may_have_run:
-            use = Use(1, ex.inferences, 0 if tokens is None else tokens.total)
+            use = Use(1, max(ex.inferences, held.inferences), 0 if tokens is None else tokens.total)
         account = held.account
         account.inferences += use.inferences
         account.tokens += use.tokens

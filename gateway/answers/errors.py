@@ -1,8 +1,9 @@
 """Error responses of the gateway, each in the shape that the client's protocol reads and with the request's id.
 
-V2 clients read ``error`` as a string (tritonclient shows it as the message). So on ``/v2`` paths ``error`` is a string
-and the other keys of Tidegate's error shape stand beside it. Paths of OpenAI's and Anthropic's APIs have an error
-format of their own (``routing/openai_paths.py``). All other clients get the shape of ``tidegate.errors``.
+V2 clients read ``error`` as a string (tritonclient shows it as the message), and so do those of V1. So on ``/v2`` paths
+and at ``/v1/models/NAME:predict`` ``error`` is a string and the other keys of Tidegate's error shape stand beside it.
+Paths of OpenAI's and Anthropic's APIs have an error format of their own (``routing/openai_paths.py``). All other
+clients get the shape of ``tidegate.errors``.
 """
 
 import json
@@ -10,9 +11,13 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from tidegate.activator.commands import Refuse
+from tidegate.aio.proxy.exchange import KEPT_BYTES
 from tidegate.errors import (
+    BAD_REQUEST,
     BATCH_TOO_LARGE,
+    CODED_BODY,
     DEADLINE,
+    DROPPED,
     NOT_FOUND,
     NOT_GRPC,
     NOT_SERVABLE,
@@ -23,7 +28,10 @@ from tidegate.errors import (
 )
 from tidegate.gateway.counting.counters import Report, RevisionCounters
 from tidegate.gateway.counting.outcomes import Ending
+from tidegate.gateway.routing.grpc_methods import UNREAD
 from tidegate.gateway.routing.openai_paths import missing
+from tidegate.wire.bodies.charged import UNPACKED_BYTES
+from tidegate.wire.http2.limits import STREAM_WINDOW
 
 if TYPE_CHECKING:
     from tidegate.aio.proxy.exchange import Exchange
@@ -77,7 +85,8 @@ class ErrorResponses:
         target = ex.context.target
         named = target.named
         if target.model or target.named_in_body:
-            self.fail(ex, *missing(target.model, has_body=ex.bytes_in > 0))
+            kind, message = missing(target.model, has_body=ex.bytes_in > 0)
+            self.fail(ex, kind, message + (matcher.suggestions.words(target.model) if target.model else ""))
             return
         nearest = matcher.nearest(named)
         if nearest is not None:
@@ -86,7 +95,7 @@ class ErrorResponses:
         elif ex.is_rpc and not named:
             self.fail(ex, NOT_FOUND, self._grpc.no_function_message(ex))
         else:
-            self.fail(ex, NOT_FOUND, no_such_function(named))
+            self.fail(ex, NOT_FOUND, no_such_function(named) + (matcher.suggestions.words(named) if named else ""))
 
     def no_tag(self, ex: "Exchange", router: "FunctionRouter", tag: bytes) -> None:
         """The function has no tag of this name."""
@@ -101,9 +110,23 @@ class ErrorResponses:
         """The function's server speaks gRPC only, and the request is HTTP."""
         self.fail(ex, NOT_GRPC, f"{router.name} speaks gRPC alone")
 
-    def too_large(self, ex: "Exchange", router: "FunctionRouter") -> None:
-        """The request states a larger batch than the function takes."""
+    def bad_size(self, ex: "Exchange", router: "FunctionRouter", inferences: int) -> None:
+        """The request states a larger batch than the function takes (0), or none where it is read (UNREAD)."""
         ex.inferences = 1
+        if inferences == UNREAD and not ex.is_rpc:
+            message = f"its batch cannot be read: {router.name} counts inferences, and its body is coded"
+            allowed = f"send it without content-encoding, or by gzip or deflate: {KEPT_BYTES >> 10} KiB at most"
+            self.fail(ex, CODED_BODY, f"{message}; {allowed}, unpacked {UNPACKED_BYTES >> 20} MiB")
+            return
+        if inferences == UNREAD:
+            message = f"its batch cannot be read: {router.name} counts inferences, and its first message has no shape"
+            self.fail(
+                ex,
+                BAD_REQUEST,
+                f"{message} in the first {STREAM_WINDOW >> 10} KiB, unpacked by gzip or deflate: write it before the "
+                "contents",
+            )
+            return
         message = f"its batch is larger than {router.max_batch}, {router.name}'s max-batch"
         self.fail(ex, BATCH_TOO_LARGE, message)
 
@@ -125,6 +148,8 @@ class ErrorResponses:
         ex: Exchange = refusal.request  # type: ignore[assignment]  # requests here are exchanges
         state: RequestState = ex.context
         state.ending = Ending.EXPIRED if refusal.kind is DEADLINE else Ending.REFUSED
+        if refusal.kind is DROPPED and state.counters is not None:
+            state.counters.dropped += 1
         extra = b"" if refusal.retry_after_s is None else b"retry-after: %d\r\n" % refusal.retry_after_s
         self.fail(ex, refusal.kind, refusal.message, extra=extra)
 

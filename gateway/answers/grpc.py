@@ -32,12 +32,22 @@ from tidegate.gateway.answers.grpc_health import (
 )
 from tidegate.gateway.answers.health import HealthResponder, only_its_server_knows
 from tidegate.gateway.routing.function import FunctionRouter
-from tidegate.gateway.routing.grpc_methods import METHODS, Kind, Method, Unreadable, peek, read_small
+from tidegate.gateway.routing.grpc_methods import (
+    DEEP_BYTES,
+    METHODS,
+    UNREAD,
+    Kind,
+    Method,
+    Unreadable,
+    deep_batch,
+    peek,
+    read_small,
+)
 from tidegate.gateway.routing.match import Call, Matcher, Target
 from tidegate.gateway.routing.request_state import RequestState
 from tidegate.wire.bodies.v2 import estimated_batch, stated_batch
 from tidegate.wire.grpc import messages
-from tidegate.wire.grpc.first_message import MESSAGE_HEAD, Infer
+from tidegate.wire.grpc.first_message import MESSAGE_HEAD, Infer, first_message_end
 from tidegate.wire.http2 import grpc_fields
 
 if TYPE_CHECKING:
@@ -138,13 +148,18 @@ class GrpcFrontend:
     def inferences(self, ex: "Exchange", router: FunctionRouter) -> int:
         """Returns the inferences of a call, as ``FunctionRouter.inferences``; 0 if it states more than ``max-batch``.
 
-        The call states them (field, V2 shape); else they are estimated by the length of its first message; else they
-        are 1.
+        The call states them (field, else V2 shape; where callers are charged the larger of both); else they are
+        estimated by the length of its first message; else they are 1. Returns UNREAD where callers are charged if the
+        message goes on behind what was read of it, or is compressed, and no shape was in there.
         """
         head, route = as_call(ex).head, router.route
         stated = 0 if head.is_usual and router.header_is_ours else stated_batch(ex.head, b"", router.batch_header)
-        if not stated and head.is_inference:
-            stated = ex.inferences
+        if head.is_inference and (not stated or route.access is not None):
+            # Where callers are charged the larger of field and shape counts.
+            shape = ex.inferences or deep_batch(ex.body, ex.head.get(b"grpc-encoding"))
+            if not shape and route.access is not None and _goes_on(ex.body):
+                return UNREAD
+            stated = max(stated, shape or 1)
         if stated:
             return stated if stated <= router.max_batch else 0
         body = ex.body
@@ -192,7 +207,7 @@ class GrpcFrontend:
         found = peek(ex.body, ex.head.get(b"grpc-encoding"), is_whole=ex.body_complete)
         if found is None:
             return False
-        ex.inferences = found.batch or 1
+        ex.inferences = found.batch  # 0 if it was not there; ``inferences`` looks further.
         self._to_model(state, _text(found))
         return True
 
@@ -323,3 +338,8 @@ def rpc_message(kind: ErrorKind, message: str, function: str | None) -> str:
 def no_such_method(path: bytes) -> str:
     """Returns the message for a call that names no function while there is no default function."""
     return f"no function takes the call {path.decode('latin-1')[:200]}: it names none, and there is no default one"
+
+
+def _goes_on(body: bytes) -> bool:
+    """Returns whether a first message may hold a shape in bytes that were not read: it is longer, or compressed."""
+    return first_message_end(body) > min(len(body), DEEP_BYTES) or (body != b"" and body[0] != 0)

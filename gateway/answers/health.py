@@ -21,11 +21,16 @@ COPY_BYTES = 64 * 1024
 METADATA_METHOD = "/inference.GRPCInferenceService/ModelMetadata"
 """A replica that speaks V2 reports the same over REST: a copy is made from there."""
 _VERSION = b"/versions/"
+_EXTENSIONS = ("binary_tensor_data", "generate", "model_configuration", "statistics")
+PROTECTED_FAILURE = "it cannot be served now; its operator can see why"
+"""The reason that a health call gives for a function with an access rule: anybody may ask, and the reason in full has
+the last lines of its server's output."""
 
 
 def server_metadata() -> dict[str, object]:
-    """Returns V2's description of the gateway."""
-    return {"name": "tidegate", "version": __version__, "extensions": ["binary_tensor_data"]}
+    """Returns V2's description of the gateway. Its extensions are those whose calls name a model: they are forwarded to
+    the function's server."""
+    return {"name": "tidegate", "version": __version__, "extensions": list(_EXTENSIONS)}
 
 
 def server_answer(call: Call, is_draining: bool) -> tuple[int, bytes]:
@@ -44,6 +49,22 @@ def only_its_server_knows(router: FunctionRouter, model: str, *, is_versioned: b
     not passed on: the caller is not authenticated here.
     """
     return model not in router.route.models or (is_versioned and router.access is None)
+
+
+def is_for_callers(target: Target, *, has_tag: bool) -> bool:
+    """Returns whether a question to a function with an access rule is for its callers alone: one about metadata, a tag,
+    or that only its own server can answer."""
+    call = target.call
+    if has_tag or call is Call.METADATA or call is Call.OWN_MODELS:
+        return True
+    return call is Call.MODEL_READY and target.route is not None and target.model not in target.route.models
+
+
+def failure_of(router: FunctionRouter) -> str | None:
+    """Returns the reason that anybody may read for which nothing of the function can be served now; None if something
+    can, or may soon."""
+    failure = router.failure
+    return failure if failure is None or router.access is None else PROTECTED_FAILURE
 
 
 def model_list(table: RouteTable) -> tuple[int, bytes]:
@@ -140,7 +161,10 @@ class HealthResponder:
             and only_its_server_knows(router, target.model, is_versioned=_VERSION in path)
         ):
             return None
-        return model_answer(call, target.model or router.name, router.failure)
+        status, body = model_answer(call, target.model or router.name, failure_of(router))
+        if call is Call.MODEL_READY and not target.v2:
+            body = openai.with_own_keys(target.model, body)
+        return status, body
 
     def remember(self, target: Target, path: bytes, bind: Bind) -> None:
         """Requests a copy of metadata that a replica has just sent, once per revision and path."""

@@ -82,11 +82,13 @@ class RevisionCounters:
         "answered",
         "arrivals_inferences",
         "circuit_refusals",
+        "dropped",
         "ended_by",
         "function",
         "groups",
         "hedges",
         "hedges_won",
+        "metadata",
         "retries",
         "retries_denied",
         "revision",
@@ -116,8 +118,12 @@ class RevisionCounters:
         """Requests that were not sent once more because the retry budget was empty."""
         self.hedges = 0
         self.hedges_won = 0
+        self.metadata = 0
+        """Metadata requests that a replica has answered."""
         self.circuit_refusals = 0
         """Requests refused because the circuit breaker was open; they count as refused as well."""
+        self.dropped = 0
+        """Requests that had waited for ``drop-after``; they count as refused as well."""
         self.streaming = 0
         """Event streams and tunnels that are open; the chain counts them."""
         self.waited = (0.0, 0.0)
@@ -153,10 +159,13 @@ class RevisionCounters:
             whole.sum_micros += group.latency.sum_micros
         return whole
 
-    def ended_well(self, group: str, inferences: int, latency_s: float, target_s: float | None) -> None:
-        """Counts a request that a replica of ``group`` answered; ``target_s``: the SLA's latency."""
+    def ended_well(
+        self, group: str, inferences: int, latency_s: float, target_s: float | None, *, is_slow: bool = False
+    ) -> None:
+        """Counts a request that a replica of ``group`` answered; ``target_s``: the SLA's latency; ``is_slow``: its
+        output tokens took longer than the SLA allows."""
         self.answered += 1
-        if target_s is None or latency_s <= target_s:
+        if not is_slow and (target_s is None or latency_s <= target_s):
             self.within_sla += 1
         counters = self.groups.get(group)
         if counters is None:
@@ -187,6 +196,8 @@ class RevisionCounters:
         return RevisionDemand(
             function=self.function,
             revision=self.revision,
+            metadata=self.metadata,
+            dropped=self.dropped,
             arrivals=self.arrivals,
             arrivals_inferences=self.arrivals_inferences,
             refused=ended[Ending.REFUSED],
@@ -302,6 +313,7 @@ def _expose_revision(into: metrics.Exposition, held: RevisionCounters, waiting: 
     into.add(metrics.GATEWAY_ENDED, (*labels, Ending.ANSWERED.value), held.answered)
     for ending, count in held.ended_by.items():
         into.add(metrics.GATEWAY_ENDED, (*labels, ending.value), count)
+    into.add(metrics.GATEWAY_DROPPED, labels, held.dropped)
     into.add(metrics.GATEWAY_WITHIN_SLA, labels, held.within_sla)
     into.add(metrics.GATEWAY_WAITING, labels, waiting.waiting if waiting else 0)
     into.add(metrics.GATEWAY_WAITING_INFERENCES, labels, waiting.waiting_inferences if waiting else 0)

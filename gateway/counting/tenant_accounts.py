@@ -6,7 +6,7 @@ replica began gives everything back.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from tidegate.flow.quota import Budget, Reservation
@@ -50,7 +50,6 @@ class Account:
     """A tenant as one gateway worker knows it; also, under no name, the authenticated callers without a tenant."""
 
     __slots__ = (
-        "best",
         "budgets",
         "functions",
         "inferences",
@@ -74,9 +73,7 @@ class Account:
         """Takes over the terms that hold from now on."""
         self.weight = tenant.weight
         self.priority = tenant.priority
-        """Priority class of requests that state none; None if the function's class counts."""
-        self.best = tenant.priority or 0
-        """The best priority class that a request of the tenant can have."""
+        """The best priority class that a request of the tenant can have; None if that is the function's."""
         self.functions = frozenset(tenant.functions)
         """The functions that it may call; empty if it may call every function."""
         self.budgets = tuple(
@@ -115,6 +112,12 @@ class Held:
     account: Account
     units: tuple[str, ...] = ()
     reservations: tuple[Reservation, ...] = ()
+    inferences: int = 0
+    """Inferences found in the rest of its body, if they are more than were reserved."""
+
+    def charging(self, inferences: int) -> "Held":
+        """Returns the same reservations for a request that turned out to carry at least so many inferences."""
+        return replace(self, inferences=max(self.inferences, inferences))
 
     def settled(self, use: Use) -> list[tuple[Reservation, int]]:
         """Returns each reservation with the amount really used; reservations that used exactly theirs are left out."""

@@ -115,11 +115,11 @@ class GenAi:
 class GroupSums:
     """The work of one group of replicas (``GroupTokens`` has the meanings)."""
 
-    __slots__ = ("completion", "first_s", "inferences", "prompt", "streams")
+    __slots__ = ("between", "between_s", "completion", "first_s", "inferences", "prompt", "streams")
 
     def __init__(self) -> None:
-        self.inferences = self.prompt = self.completion = self.streams = 0
-        self.first_s = 0.0
+        self.inferences = self.prompt = self.completion = self.streams = self.between = 0
+        self.first_s = self.between_s = 0.0
 
     def seen(self, group: str) -> GroupTokens:
         """Returns the present values as a record."""
@@ -130,6 +130,8 @@ class GroupSums:
             completion=self.completion,
             streams=self.streams,
             first_s=self.first_s,
+            between=self.between,
+            between_s=self.between_s,
         )
 
 
@@ -170,6 +172,9 @@ class TokenCounters:
         if tokens.first_at:
             sums.streams += 1
             sums.first_s += tokens.first_at - bound_at
+            if tokens.completion > 1:
+                sums.between += tokens.completion - 1
+                sums.between_s += tokens.last_at - tokens.first_at
 
     def ended(self, tokens: RequestTokens, received: float, bound_at: float, now: float, error: str) -> None:
         """Counts the end of one request; ``error`` is a word of a bounded set, empty if it was answered well."""

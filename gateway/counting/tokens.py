@@ -108,6 +108,11 @@ class Tokens:
         """Tokens of prompt and answer, at the end."""
         return self.prompt + self.completion
 
+    @property
+    def per_token_s(self) -> float:
+        """Mean seconds per output token behind the first, at the end; 0.0 without such tokens."""
+        return (self.last_at - self.first_at) / (self.completion - 1) if self.first_at and self.completion > 1 else 0.0
+
     def arrived(self) -> None:
         """Adds the request to the load: it was admitted."""
         self.counters.arrived += self.expected

@@ -70,6 +70,8 @@ class ObservedAnswer:
 
     def ends(self, ex: "Exchange", since: float) -> None:
         self.is_over = True
+        if ex.is_rpc:
+            self.status = ex.status  # A call's status is in its trailers.
         self.latency_s = (ex.first_byte if self.is_stream else ex.ended) - since
 
     def equals(self, other: "ObservedAnswer") -> bool:
@@ -209,6 +211,7 @@ class Shadows:
             return
         self._skip(pair)
         if pair in self._live and pair.copy is not None:
+            pair.is_broken = True
             pair.copy.client_gone()
 
     # --- time -------------------------------------------------------------------------------------------------------
@@ -278,7 +281,8 @@ class Shadows:
         del self._live[pair]
         pair.is_broken = pair.is_broken or (ex.truncated and not pair.shadow.is_stream)
         if bind is not None:
-            if pair.is_broken or ex.truncated or not pair.shadow.status or ex.status != pair.shadow.status:
+            has_status = bool(pair.shadow.status) and (ex.is_rpc or ex.status == pair.shadow.status)
+            if pair.is_broken or ex.truncated or not has_status:
                 self._room.aborted(bind, ex.ended)
             else:
                 self._room.answered(bind, pair.keeps_credit, ex.ended)

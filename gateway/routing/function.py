@@ -14,9 +14,11 @@ from tidegate.function import Protocol
 from tidegate.gateway.counting.counters import RevisionCounters
 from tidegate.gateway.counting.tokens import FunctionTokens
 from tidegate.gateway.routing.affinity import FROM_BODY, READ_BYTES, hash_key
+from tidegate.gateway.routing.grpc_methods import UNREAD
 from tidegate.headers import INTERNAL_PREFIX
 from tidegate.records.route_table import FunctionRoute, Spread
-from tidegate.wire.bodies.v2 import SEARCHED_BYTES, batch_size, shape_batch, stated_batch
+from tidegate.wire.bodies.charged import LaterShapes, charged_batch, unpacked
+from tidegate.wire.bodies.v2 import JSON_LENGTH, SEARCHED_BYTES, batch_size, positive, shape_batch, stated_batch
 from tidegate.wire.message_heads import AnyRequestHead
 
 KEPT_LINES: Final = 64
@@ -57,6 +59,7 @@ class FunctionRouter:
         "access",
         "batch_header",
         "budget",
+        "buffers_requests",
         "counters",
         "hash_key",
         "header_is_ours",
@@ -69,6 +72,7 @@ class FunctionRouter:
         "lateness",
         "max_batch",
         "name",
+        "per_token_s",
         "priority",
         "route",
         "tagged",
@@ -89,11 +93,14 @@ class FunctionRouter:
         self.name = route.name
         self.timeout_s = route.timeout_s
         self.latency_s = route.latency_s
+        self.per_token_s = route.per_token_s
         self.max_batch = route.max_batch
         self.priority = route.priority
         self.access = route.access
         """The access rule; None if any client may call the function."""
         self.idempotent = route.idempotent
+        self.buffers_requests = route.request_buffering
+        """A request gets a slot when its body is there; else with its first bytes."""
         self.budget = memory.budget
         self.lateness = memory.lateness if route.idempotent and route.hedging is not None else None
         """Set if late requests get a hedge."""
@@ -187,15 +194,24 @@ class FunctionRouter:
             inferences,
         )
 
-    def inferences(self, head: AnyRequestHead, body: bytes) -> int:
+    def inferences(self, head: AnyRequestHead, body: bytes, is_whole: bool = True) -> int:
         """Returns how many inferences a request carries; 0 if it states more than the function's ``max-batch``.
 
-        A size that it states itself (header, V2 shape) counts as it is; an estimate from its length is at most
-        ``max-batch``.
+        A size that it states itself (header, else V2 shape) counts as it is; an estimate from its length is at most
+        ``max-batch``. Where callers are charged the larger of header and shape counts; UNREAD is returned there if a
+        content-encoding hides the shape. ``is_whole``: ``body`` is all of the body.
         """
         if not self._speaks_v2:
             body = b""
-        if head.plain and self.header_is_ours:
+        if self.access is not None and body:
+            coding = head.get(b"content-encoding")
+            if coding is not None:
+                text = unpacked(body, coding) if is_whole else None
+                if text is None:
+                    return UNREAD
+                body = text
+            stated = charged_batch(head, body, self.batch_header, is_whole=is_whole)
+        elif head.plain and self.header_is_ours:
             stated = shape_batch(body) if body else 0
         else:
             stated = stated_batch(head, body, self.batch_header)
@@ -213,14 +229,28 @@ class FunctionRouter:
             max_batch=route.max_batch,
         )
 
+    def later_shapes(self, head: AnyRequestHead, body: bytes) -> LaterShapes | None:
+        """Returns the search for shapes in the rest of a body that begins with ``body``; None if nothing there counts.
+
+        Asked only where callers are charged.
+        """
+        if not self._speaks_v2:
+            return None
+        given = head.get(JSON_LENGTH)
+        return LaterShapes(body, None if given is None else positive(given))
+
     def tells_size_in_body(self, head: AnyRequestHead, body: bytes) -> bool:
-        """Returns whether body bytes still to come may matter: V2 without a stated batch, or the beginning of a
-        prompt."""
-        if head.expect_continue or not (head.chunked or head.content_length):
+        """Returns whether body bytes still to come may matter: V2 without a stated batch, or the beginning of a prompt.
+
+        Only functions without buffering go by it (``body_gate.py``).
+        """
+        if not (head.chunked or head.content_length):
             return False
         if len(body) < self._searched:
             return True
-        return self._speaks_v2 and len(body) < SEARCHED_BYTES and not stated_batch(head, body, self.batch_header)
+        if not self._speaks_v2 or len(body) >= SEARCHED_BYTES:
+            return False
+        return self.access is not None or not stated_batch(head, body, self.batch_header)
 
     @property
     def failure(self) -> str | None:

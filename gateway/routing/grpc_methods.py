@@ -12,9 +12,14 @@ from typing import Any, Final, NamedTuple
 from tidegate.wire.grpc import messages
 from tidegate.wire.grpc.first_message import MESSAGE_HEAD, PEEKED_BYTES, Infer, peek_infer, peek_usual
 from tidegate.wire.grpc.protobuf import STRING, Field, Message, ProtobufError
+from tidegate.wire.http2.limits import STREAM_WINDOW
 
 SMALL_BYTES: Final = 16 * 1024
 """Bytes of a message that is read whole: names and versions."""
+DEEP_BYTES: Final = STREAM_WINDOW
+"""Bytes of a message in which an uncommon shape is searched, once: as many as are there before a call goes on."""
+UNREAD: Final = -1
+"""Stands for the inferences of a call whose caller is charged and whose shape is not in the bytes that were read."""
 _WINDOW_BITS: Final = {b"gzip": 31, b"deflate": 15}
 """Window bits for zlib, by grpc-encoding."""
 _ENDLESS: Final = b"\0\xff\xff\xff\xff"
@@ -105,23 +110,32 @@ def peek(body: bytes, coding: bytes | None, *, is_whole: bool) -> Infer | None:
     usual = peek_usual(body)
     if usual is not None:
         return usual
-    found = _peek_compressed(body, coding) if body and body[0] else peek_infer(body)
+    found = _peek_compressed(body, coding, PEEKED_BYTES) if body and body[0] else peek_infer(body)
     return Infer(b"", 0) if found is None and is_whole else found
 
 
-def _peek_compressed(body: bytes, coding: bytes | None) -> Infer | None:
+def deep_batch(body: bytes, coding: bytes | None) -> int:
+    """Returns the batch of an inference whose shape was not in the bytes that :func:`peek` reads, by the first
+    DEEP_BYTES of its message; 0 if it is not there either."""
+    if not body:
+        return 0
+    found = _peek_compressed(body, coding, DEEP_BYTES) if body[0] else peek_infer(body, DEEP_BYTES)
+    return 0 if found is None else found.batch
+
+
+def _peek_compressed(body: bytes, coding: bytes | None, limit: int) -> Infer | None:
     bits = _WINDOW_BITS.get(coding or b"")
     if bits is None or body[0] != 1:
         return Infer(b"", 0)
     decoder = zlib.decompressobj(bits)
     end = MESSAGE_HEAD + int.from_bytes(body[1:MESSAGE_HEAD], "big")
     try:
-        plain = decoder.decompress(body[MESSAGE_HEAD:end], PEEKED_BYTES)
+        plain = decoder.decompress(body[MESSAGE_HEAD:end], limit)
     except zlib.error:
         return Infer(b"", 0)
     if decoder.eof:
-        return peek_infer(b"\0" + len(plain).to_bytes(4, "big") + plain)
-    return peek_infer(_ENDLESS + plain)
+        return peek_infer(b"\0" + len(plain).to_bytes(4, "big") + plain, limit)
+    return peek_infer(_ENDLESS + plain, limit)
 
 
 def read_small(

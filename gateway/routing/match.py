@@ -14,10 +14,13 @@ Only a model name in a path may be unknown here, because the default function ma
 Of several rules that fit the most specific one counts: one with a host before one without, then the longer path, then
 more fields, then the table's order.
 
+The paths of jobs (``/jobs/ID``) are the gateway's on every host.
+
 Health calls never start a replica, so they are distinguished here (:class:`Call`). Equal heads repeat, so a bounded
 dictionary stands in front of all this. The fields that rules read are part of its key; without rules no field is read.
 """
 
+import re
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import NamedTuple
@@ -25,11 +28,16 @@ from typing import NamedTuple
 from tidegate.function import Protocol
 from tidegate.gateway.routing import openai_paths as openai
 from tidegate.gateway.routing.function import FunctionRouter
+from tidegate.gateway.routing.suggestions import Suggestions
 from tidegate.records.route_table import FunctionRoute, RouteMatch, RouteTable
 from tidegate.wire.bodies.openai import openai_error
 from tidegate.wire.message_heads import AnyRequestHead
 
 PREFIX = b"/functions/"
+JOBS = b"/jobs/"
+is_job_path = re.compile(rb"/jobs/tg-[0-9a-f]{32}(?:/result)?").fullmatch
+"""Matches the paths of jobs. No function has a path of this shape by chance, so they are the gateway's on every
+host."""
 CACHE_ENTRIES = 4096
 CACHED_BYTES = 512
 """Requests with names that are longer together are matched each time: they are rare and would let a client fill
@@ -56,6 +64,8 @@ class Call(StrEnum):
     """One model of that list."""
     OWN_MODELS = "own_models"
     """A list of models that names its function by host or path: answered by the function while it is awake."""
+    JOB = "job"
+    """A question about a job (``gateway/jobs``)."""
     METADATA = "metadata"
     """Metadata of a model or its server: answered from the last known copy while the function is scaled to zero."""
 
@@ -95,7 +105,7 @@ class Target:
         self.strip = strip
         """Bytes to cut off the front of the target before forwarding."""
         self.v2 = v2
-        """The client speaks V2 and reads errors in V2's shape."""
+        """The client speaks V2 or V1 and reads errors in their shape."""
         self.named = named
         """The name that was looked up, for messages."""
         self.model = model
@@ -122,7 +132,8 @@ class Target:
 
 
 class _ModelPath(NamedTuple):
-    """The parts of ``/v2/models/NAME[/versions/V][/rest]`` or ``/v1/models/NAME[:verb]``."""
+    """The parts of ``/v2/models/NAME[/versions/V][/rest]``, ``/v2/repository/models/NAME/load`` or ``/unload``, or
+    ``/v1/models/NAME[:verb]``."""
 
     model: str
     verb: str
@@ -174,10 +185,12 @@ class Matcher:
         "_looked_at",
         "_of_nobody",
         "_rules",
+        "suggestions",
     )
 
     def __init__(self, table: RouteTable, routers: Mapping[str, FunctionRouter]) -> None:
         """``routers``: those of the table's functions, by name."""
+        self.suggestions = Suggestions(table.functions)
         self._domain = b"." + table.domain.lower().encode()
         self._by_name = {name.encode(): router for name, router in routers.items()}
         self._by_host = {
@@ -210,6 +223,8 @@ class Matcher:
         """Matches a request that the cache does not know. Without its query, which each request may have of its own, it
         may."""
         path = head.path
+        if path.startswith(JOBS) and is_job_path(path) is not None:
+            return _A_JOB
         if len(path) != len(head.target):
             key = (*key[:2], path, *key[3:])
             found = self._cache.get(key)
@@ -238,11 +253,23 @@ class Matcher:
         """Returns the target of a gRPC call by V2's model; an undeclared model may be the default function's."""
         return Target(Call.WORK, self._by_model.get(model, self._default), 0, True, model)
 
+    def current(self, router: FunctionRouter) -> FunctionRouter:
+        """Returns the router that stands for the same function, or tag of it, now; ``router`` if there is none."""
+        found = self._by_name.get(router.name.encode())
+        if found is None or not router.is_tag:
+            return found or router
+        tags = (tag for tag, each in router.tagged.items() if each is router)
+        return found.tagged.get(next(tags, b""), router)
+
     def nearest(self, named: str) -> FunctionRouter | None:
         """Returns the function that a mistyped tag host (``TAG-NAME``) probably meant; used for the error message
-        only."""
+        only. A function with an access rule counts also without tags: whether it has some is not shown."""
         name = named.encode("latin-1", "replace")
-        found = [router for own, router in self._by_name.items() if router.tagged and name.endswith(b"-" + own)]
+        found = [
+            router
+            for own, router in self._by_name.items()
+            if (router.tagged or router.access is not None) and name.endswith(b"-" + own)
+        ]
         return max(found, key=lambda router: len(router.name), default=None)
 
     def __repr__(self) -> str:
@@ -273,6 +300,7 @@ class Matcher:
         parsed = _model_path(path)
         if parsed is not None:
             router = self._by_model.get(parsed.model, self._default)
+            v2 = _reads_v2_errors(path)
             if router is None:
                 return Target(Call.WORK, None, v2=v2, named=parsed.model)
             call, model = _call(router.route, path) if is_get else (Call.WORK, "")
@@ -281,6 +309,8 @@ class Matcher:
             server_call = _SERVER_CALLS.get(path.rstrip(b"/"))
             if server_call is not None:
                 return Target(server_call, None, v2=True)
+        if self._default is None and path.startswith(JOBS):
+            return _A_JOB  # A mistyped id: no function can be meant.
         return Target(Call.WORK, self._default, v2=v2)
 
     def _on_surface(self, is_get: bool, path: bytes, cut: int) -> Target | None:
@@ -308,6 +338,8 @@ class Matcher:
         )
 
 
+_A_JOB = Target(Call.JOB, None)
+_REPOSITORY = b"/v2/repository/models/"
 _SERVER_CALLS = {
     b"/v2": Call.SERVER_METADATA,
     b"/v2/health/live": Call.SERVER_LIVE,
@@ -318,7 +350,7 @@ _SERVER_CALLS = {
 
 def _of_function(router: FunctionRouter | None, name: bytes, is_get: bool, path: bytes, strip: int) -> Target:
     """Returns the target of a request that names a function; ``path`` as the function sees it."""
-    v2 = _is_v2(path)
+    v2 = _reads_v2_errors(path)
     named = name.decode("latin-1")
     if router is None:
         return Target(Call.WORK, None, v2=v2, named=named, error_format=openai.error_format_for(path))
@@ -349,15 +381,19 @@ def _call(route: FunctionRoute, path: bytes) -> tuple[Call, str]:
     parsed = _model_path(plain)
     if parsed is None:
         return Call.WORK, ""
-    if parsed.verb == "ready":
+    is_v1 = not plain.startswith(b"/v2/")
+    if parsed.verb == ("" if is_v1 else "ready"):
         return Call.MODEL_READY, parsed.model
-    if parsed.verb == "":
+    # ``/v2/models/stats`` means the statistics of all models, and no copy of them, unless a model has the name.
+    is_statistics = parsed.model == "stats" and "stats" not in (route.models or (route.name,))
+    if parsed.verb == "" and not is_v1 and not is_statistics:
         return Call.METADATA, parsed.model
     return Call.WORK, ""
 
 
 def _model_path(path: bytes) -> _ModelPath | None:
-    """Splits a V2 or V1 model path; returns None for other paths. OpenAI's ``/v1/models/NAME`` reads the same here."""
+    """Splits a model's path of V2, V2's repository or V1; returns None for other paths. OpenAI's ``/v1/models/NAME``
+    reads the same here."""
     if path.startswith(b"/v2/models/"):
         parts = path[11:].split(b"/")
         rest = parts[1:]
@@ -365,11 +401,26 @@ def _model_path(path: bytes) -> _ModelPath | None:
             rest = rest[2:]
         name = _decoded(parts[0])
         return _ModelPath(name, b"/".join(rest).decode("latin-1")) if name else None
-    if path.startswith(b"/v1/models/"):
-        name_bytes, _, verb = path[11:].partition(b":")
+    if path.startswith(_REPOSITORY):
+        name_bytes, _, verb = path[len(_REPOSITORY) :].partition(b"/")
         name = _decoded(name_bytes)
-        return _ModelPath(name, verb.decode("latin-1")) if name and "/" not in name else None
+        return _ModelPath(name, verb.decode()) if name and verb in (b"load", b"unload") else None
+    if path.startswith(b"/v1/models/"):
+        name_bytes, verb = _v1_parts(path)
+        name = _decoded(name_bytes)
+        return _ModelPath(name, verb.decode("latin-1")) if name and (verb or "/" not in name) else None
     return None
+
+
+def _v1_parts(path: bytes) -> tuple[bytes, bytes]:
+    """Returns name and verb of ``/v1/models/NAME[:verb]``. A verb is a word: ``llama3:8b`` is a name."""
+    name, _, verb = path[11:].rpartition(b":")
+    return (name, verb) if name and verb.isalpha() else (path[11:], b"")
+
+
+def _reads_v2_errors(path: bytes) -> bool:
+    """Returns whether clients of this path read ``error`` as a string: V2's, and those of V1's ``NAME:verb``."""
+    return _is_v2(path) or (path.startswith(b"/v1/models/") and bool(_v1_parts(path)[1]))
 
 
 def _decoded(name: bytes) -> str:

@@ -45,7 +45,7 @@ def prefix_length(path: bytes) -> int | None:
 def error_format_for(path: bytes) -> ErrorFormat | None:
     """Returns the error format for a path (without ``/openai``); None if the path is not on the surface.
 
-    V1's ``/v1/models/NAME:predict`` is KServe's: its clients get Tidegate's own shape.
+    V1's ``/v1/models/NAME:predict`` is KServe's: its clients read ``error`` as a string, as V2's do.
     """
     if not path.startswith(_SURFACE) or (path.startswith(_MODELS) and b":" in path):
         return None
@@ -89,18 +89,24 @@ def model_object(name: str, route: FunctionRoute, status_of: StatusOf) -> tuple[
 
 
 def _model(name: str, route: FunctionRoute, status_of: StatusOf) -> dict[str, object]:
-    """Returns a model's object. ``created`` is unknown here; it is 0 because clients require a number."""
-    status = status_of(route)
-    return {
-        "id": name,
-        "object": "model",
-        "created": 0,
-        "owned_by": OWNER,
-        "name": name,
-        "ready": status != "failed",
-        "function": route.name,
-        "status": status,
-    }
+    """Returns a model's object. ``created`` is unknown here; it is 0 because clients require a number.
+
+    Anybody may read it: a function with an access rule shows its names alone.
+    """
+    found: dict[str, object] = {**_own_keys(name), "name": name, "function": route.name}
+    if route.access is None:
+        status = status_of(route)
+        found |= {"ready": status != "failed", "status": status}
+    return found
+
+
+def with_own_keys(name: str, readiness: bytes) -> bytes:
+    """Returns V1's answer about a model with OpenAI's keys beside its own."""
+    return json.dumps({**_own_keys(name), **json.loads(readiness)}).encode()
+
+
+def _own_keys(name: str) -> dict[str, object]:
+    return {"id": name, "object": "model", "created": 0, "owned_by": OWNER}
 
 
 def missing(model: str, *, has_body: bool) -> tuple[ErrorKind, str]:

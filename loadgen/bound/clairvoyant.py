@@ -6,7 +6,7 @@ why it stays a bound.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 from typing import Final
 
@@ -24,6 +24,8 @@ QUANTA: Final = (8, 4, 2, 1)
 """Quanta that a level does in a slot: as many as the width allows."""
 WIDEST: Final = 96
 """Backlogs that a table distinguishes, where there is a choice."""
+SHARES: Final = (0.75, 0.5, 0.25, 0.1, 0.05)
+"""Weights of the time that a replica is there against its minimum run time (:func:`_weighted`)."""
 NEVER: Final = 1e15
 """Dollars for late work that is not allowed."""
 SPREAD: Final = np.geomspace(0.3, 1000.0, 10)
@@ -48,6 +50,8 @@ class Group:
     """Seconds from the start call, when paying begins, to ready."""
     max_replicas: int
     """Maximum replicas at once, starting and draining ones included."""
+    min_run_s: float = 0.0
+    """Seconds from the start call that a replica is paid for at least, however soon it ends."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,8 +103,14 @@ def clairvoyant(
         b0, bq = _work_alone(asked, supplies, may_be_late * largest_s)
         if has_starts:
             plans = _Plans(asked, supplies, largest_s)
-            b0 = max(b0, plans.on_time())
-            bq = max(bq, plans.mostly_on_time(max(0.0, may_be_late), b0))
+            best, most = plans, plans.on_time()
+            for share in SHARES if any(each.min_run_s > each.start_s for each in groups) else ():
+                weighted = _Plans(asked, _weighted(supplies, groups, share, latency_s, asked.batches), largest_s)
+                cost = weighted.on_time()
+                if cost > most:
+                    best, most = weighted, cost
+            b0 = max(b0, most)
+            bq = max(bq, *(each.mostly_on_time(max(0.0, may_be_late), b0) for each in dict.fromkeys((plans, best))))
     if may_be_late < 0.0:
         bq = inf
     return Bound(b0=inf if asked.hopeless else max(b0, bq), bq=bq)
@@ -199,6 +209,25 @@ def _supplies(groups: Sequence[Group], reference: Group, batches: Sequence[int],
     return found
 
 
+def _weighted(
+    supplies: Sequence[Supply], groups: Sequence[Group], share: float, latency_s: float, batches: Sequence[int]
+) -> list[Supply]:
+    """Returns supplies for a bound that knows minimum run times.
+
+    A replica that is there in m slots is paid for at least ``m d + S - 2d`` and for at least M, so for any weighted
+    mean of the two: ``share`` of its price by the slot, and the rest as a dearer start, ``S + M (1 - share) / share``.
+    """
+    usable = [each for each in groups if any(each.times.seconds(batch) <= latency_s for batch in batches)]
+    return [
+        replace(
+            supply,
+            price_per_s=supply.price_per_s * share,
+            start_s=supply.start_s + max(supply.start_s, group.min_run_s) * (1.0 - share) / share,
+        )
+        for supply, group in zip(supplies, usable, strict=True)
+    ]
+
+
 def _work_alone(asked: Demand, supplies: Sequence[Supply], late_s: float) -> tuple[float, float]:
     """Returns both bounds for free starts and divisible replicas: the work at its lowest price."""
     price = min(each.price_per_s / each.capacity for each in supplies)
@@ -230,6 +259,12 @@ def _faults_of(groups: Sequence[Group]) -> Iterator[Fault]:
                 "a finite number, not negative",
             ),
             ("start_s", group.start_s, 0.0 <= group.start_s < inf, "a finite number of seconds, not negative"),
+            (
+                "min_run_s",
+                group.min_run_s,
+                0.0 <= group.min_run_s < inf,
+                "a finite number of seconds, not negative",
+            ),
             ("max_replicas", group.max_replicas, group.max_replicas >= 1, "1 or more"),
             ("times", f"{group.times.seconds(1)} s for batch 1", 0.0 < group.times.seconds(1) < inf, TIMES),
         )

@@ -59,6 +59,8 @@ class StreamAnswer:
             self._outputs += 1
             if self._outputs == 1:
                 self._call.first = now
+                if self._call.began:
+                    self._call.began = now
             else:
                 self._call.gaps.append(now - self._last)
             self._last = now
@@ -73,13 +75,22 @@ class StreamAnswer:
             call.error = BROKEN
 
 
+def retry_after(field: bytes | None) -> float | None:
+    """Returns the seconds of a Retry-After field; None without one, or for a date."""
+    text = b"" if field is None else field.strip()
+    return float(text) if text.isdigit() and len(text) < 10 else None
+
+
 def failure_code(body: bytes) -> str | None:
-    """Returns the code in a failure's JSON: ``error.code`` (ours), else ``error.type`` (OpenAI's)."""
+    """Returns the code in a failure's JSON: ``error.code`` (ours), ``error.type`` (OpenAI's), or the ``code`` beside
+    an error that is a text (ours for V2)."""
     try:
         content = json.loads(body)
     except (ValueError, RecursionError):
         return None
     error = content.get("error") if isinstance(content, dict) else None
+    if isinstance(error, str):
+        error = content
     if not isinstance(error, dict):
         return None
     for key in ("code", "type"):

@@ -85,6 +85,11 @@ def v2_message(model: str, inputs: Sequence[Input], batch: int) -> bytes:
     return MODEL_INFER_REQUEST.encode({"model_name": model, "inputs": entries, "raw_input_contents": raw})
 
 
+def embeddings(model: str, words: int) -> bytes:
+    """Returns an OpenAI embeddings request with a text of ``words`` words."""
+    return json.dumps({"model": model, "input": " ".join([_WORD] * words)}).encode()
+
+
 def chat(model: str, prompt_words: int, most_tokens: int) -> bytes:
     """Returns a streaming request of OpenAI's chat API with ``prompt_words`` words and at most ``most_tokens`` tokens
     of answer."""

@@ -11,6 +11,15 @@ LATE_SHARE = 0.01
 """Share of late requests above which the client was too slow."""
 BUSY = 0.8
 """Share of one core above which the client may be the bottleneck."""
+IDLE = 0.5
+"""Share of one core up to which lateness is not the client's own: it was ready, and got no processor."""
+
+
+def verdict(is_bottleneck: bool, is_starved: bool) -> str:
+    """Returns the end of the line about the client; empty for one that kept its schedule."""
+    if is_bottleneck:
+        return "; THE CLIENT IS THE BOTTLENECK"
+    return "; the machine had no processor free in time: it is too busy for this load" if is_starved else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,11 +35,16 @@ class ClientReport:
 
     @property
     def is_bottleneck(self) -> bool:
-        return self.busy > BUSY or self.late > LATE_SHARE * self.requests
+        return self.busy > BUSY or (self.busy > IDLE and self.late > LATE_SHARE * self.requests)
+
+    @property
+    def is_starved(self) -> bool:
+        """Whether requests left late because the machine had no processor free for the client."""
+        return self.busy <= IDLE and self.late > LATE_SHARE * self.requests
 
     def __str__(self) -> str:
         line = f"client: {self.busy:.0%} of a core, requests left {self.lag_p99_ms:.1f} ms late at p99"
-        return f"{line}; THE CLIENT IS THE BOTTLENECK" if self.is_bottleneck else line
+        return line + verdict(self.is_bottleneck, self.is_starved)
 
 
 def report_of(outcomes: Sequence[RequestOutcome], cpu_s: float, wall_s: float) -> ClientReport:

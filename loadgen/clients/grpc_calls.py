@@ -80,6 +80,8 @@ class GrpcCalls(LoadClient):
         )
         self.head = b"".join(literal(name.lower().encode(), value.encode()) for name, value in head)
         self.is_stream = is_stream
+        self.is_known_stream = path.endswith("/ModelStreamInfer")
+        """Whether the gateway knows from the method that the answer is a stream."""
         self.on_data = on_data
         self._sweeper = services
         self._pool = H2Pool(address, services, CONNECT_S, 0.0)
@@ -155,6 +157,8 @@ class _Running:
         """Takes the response head, or a whole response without messages."""
         if block.status != 200:
             self._call.code = str(block.status)
+        elif self._client.is_known_stream:
+            self._call.began = self._client.clock()
         if ends:
             self._conclude(block)
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import Final, cast
 
 from tidegate.aio.loop.tasks import TaskOwner, report_to_stderr
-from tidegate.loadgen.clients.answers import Answer, FailureAnswer, StreamAnswer
+from tidegate.loadgen.clients.answers import Answer, FailureAnswer, StreamAnswer, retry_after
 from tidegate.loadgen.clients.call import BROKEN, CONNECT, MALFORMED, Call
 from tidegate.loadgen.clients.client import LoadClient
 from tidegate.wire.http1.client import H1Client
@@ -189,9 +189,13 @@ class _Connection(asyncio.Protocol):
         call.code = str(head.status)
         call.is_good = 200 <= head.status < 300
         if not call.is_good:
+            call.retry_after_s = retry_after(head.get(b"retry-after"))
             self._answer = FailureAnswer()
-        elif self._client.takes_streams and (head.get(b"content-type") or b"").lower().startswith(EVENT_STREAM):
-            self._answer = StreamAnswer(call)
+        elif (head.get(b"content-type") or b"").lower().startswith(EVENT_STREAM):
+            if head.content_length is None:  # With a length it is a whole answer, also for the gateway.
+                call.began = self._client.clock()
+            if self._client.takes_streams:
+                self._answer = StreamAnswer(call)
 
     def _feed(self, data: Piece) -> None:
         if self._answer is not None and data:

@@ -18,7 +18,10 @@ BURST: Final = 32
 TIMER_S: Final = 0.001
 """Shortest delay that event-loop timers resolve."""
 FAILED_PAUSE_S: Final = 0.05
-"""Pause of a worker without an answer, so that a refusing server is not flooded."""
+"""Pause of a worker without an answer, so that a failing server is not flooded. It doubles with each refusal in a
+row."""
+MOST_PAUSE_S: Final = 5.0
+"""Longest pause after a refusal, also where Retry-After asks for more."""
 
 
 class Worker(Protocol):
@@ -45,6 +48,8 @@ class LoadRun:
         self._draw: Callable[[], Request] | None = None
         self._timers: dict[Worker, asyncio.TimerHandle] = {}
         self._waits_for_ends = False
+        self._refused: dict[Worker, int] = {}
+        """Refusals in a row, by worker."""
         client.done = self._done
 
     @property
@@ -60,7 +65,7 @@ class LoadRun:
     async def open_loop(self, schedule: Iterable[tuple[float, Request]]) -> None:
         """Sends all of ``schedule``, (seconds after the beginning, request) in order of time, and waits for the
         answers."""
-        self.began = self._clock()
+        self.began = full_at = self._clock()
         in_a_row = 0
         for at_s, request in schedule:
             due = self.began + at_s
@@ -70,6 +75,7 @@ class LoadRun:
                     await self._pause(wait_s)
                 elif self._client.is_full:
                     await self._pause(None)
+                    full_at = self._clock()
                 elif in_a_row >= BURST:
                     await asyncio.sleep(0)
                 else:
@@ -78,7 +84,9 @@ class LoadRun:
             if self.is_stopped:
                 return
             in_a_row += 1
-            self._send(Call(request, due))
+            call = Call(request, due)
+            call.is_held = due < full_at
+            self._send(call)
         await self._drained()
 
     async def closed_loop(self, workers: Sequence[Worker], draw: Callable[[], Request]) -> None:
@@ -127,9 +135,18 @@ class LoadRun:
     def _done(self, call: Call) -> None:
         self._record(call)
         if call.owner is not None:
-            self._plan(call.owner, call.ended - self.began + (FAILED_PAUSE_S if call.code is None else 0.0))
+            self._plan(call.owner, call.ended - self.began + self._pause_after(call))
         if self._waits_for_ends:
             self._wake_up()
+
+    def _pause_after(self, call: Call) -> float:
+        """Returns the seconds that a worker waits after a call: none after an answer that is no refusal."""
+        if not call.is_refused:
+            self._refused.pop(call.owner, None)
+            return FAILED_PAUSE_S if call.code is None else 0.0
+        count = self._refused.get(call.owner, 0)
+        self._refused[call.owner] = count + 1
+        return min(MOST_PAUSE_S, max(FAILED_PAUSE_S * 2.0 ** min(count, 10), call.retry_after_s or 0.0))
 
     def _plan(self, worker: Worker, free_s: float) -> None:
         at_s = None if self.is_stopped else worker.next(free_s)

@@ -1,10 +1,6 @@
 """Runs experiments, one seed after the other or in several processes; finished results survive an interruption."""
 
-import multiprocessing
-import signal
 from collections.abc import Generator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing
 from dataclasses import dataclass
 from statistics import StatisticsError
@@ -14,6 +10,7 @@ from tidegate.errors import TidegateError
 from tidegate.loadgen.experiments.definition import Experiment
 from tidegate.loadgen.experiments.judge import Judgement, judge
 from tidegate.loadgen.experiments.outcome import ExperimentError, ExperimentOutcome
+from tidegate.loadgen.experiments.pool import finished
 from tidegate.loadgen.experiments.registry import known
 
 
@@ -78,28 +75,15 @@ def run(
 
 def _outcomes(tasks: Sequence[tuple[Experiment, int]], jobs: int) -> Generator[ExperimentOutcome, None, None]:
     """Yields the outcomes in the order of ``tasks``."""
-    if jobs == 1:
-        for experiment, seed in tasks:
-            yield _outcome(experiment.name, experiment.setup, experiment.parameters, seed)
-        return
-    others = multiprocessing.active_children()
-    context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(jobs, mp_context=context, initializer=_leave_interrupts_to_the_parent)
-    try:
-        futures = [
-            pool.submit(_outcome, experiment.name, experiment.setup, experiment.parameters, seed)
-            for experiment, seed in tasks
-        ]
-        for future in futures:
-            yield future.result()
-    except BrokenProcessPool as error:
-        raise ExperimentError("a process that ran a seed has died; is there memory for so many jobs?") from error
-    finally:
-        # What is under way is worth nothing now, and nobody is to wait for it.
-        for child in multiprocessing.active_children():
-            if child not in others:
-                child.terminate()
-        pool.shutdown(cancel_futures=True)
+    calls = [(experiment.name, experiment.setup, experiment.parameters, seed) for experiment, seed in tasks]
+    waiting: dict[int, ExperimentOutcome] = {}
+    due = 0
+    with closing(finished(_outcome, calls, jobs)) as stream:
+        for index, outcome in stream:
+            waiting[index] = outcome
+            while due in waiting:
+                yield waiting.pop(due)
+                due += 1
 
 
 def _outcome(name: str, setup: str, parameters: Mapping[str, Any], seed: int) -> ExperimentOutcome:
@@ -111,7 +95,3 @@ def _outcome(name: str, setup: str, parameters: Mapping[str, Any], seed: int) ->
     except (ArithmeticError, IndexError, StatisticsError) as error:  # A mean, a ratio or the last one of nothing.
         why = f"nothing can be measured with these parameters: too short a time, or too little load ({error})"
         raise ExperimentError(f"{name}, seed {seed}: {why}") from error
-
-
-def _leave_interrupts_to_the_parent() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -15,7 +15,7 @@ from tidegate.loadgen.metrics.fleet import FleetTally
 from tidegate.loadgen.metrics.power import IDLE_W, PowerSample
 from tidegate.loadgen.metrics.requests import MAX_RUN_S, RequestTally, figures_of
 from tidegate.loadgen.simulator.counters import Ended
-from tidegate.loadgen.simulator.devices import Busy
+from tidegate.loadgen.simulator.devices import Busy, Sharing
 from tidegate.loadgen.simulator.lease import Lease
 from tidegate.loadgen.simulator.result import FunctionSecond, SimulationResult, Start
 from tidegate.loadgen.simulator.scenario import Scenario
@@ -49,13 +49,20 @@ class RunSummary:
         self._cold_starts = self._decisions = 0
         self._until_s = 0.0
         self._is_over = False
+        self._replica_s = dict.fromkeys(self._functions, 0.0)
+        self._prices = {kind.accelerator.name: kind.accelerator.price_per_hour / 3600.0 for kind in scenario.kinds}
+        self._dollars = dict.fromkeys(self._functions, 0.0)
+        self._has_costs = all(
+            kind.sharing is Sharing.EXCLUSIVE and kind.accelerator.price_per_hour for kind in scenario.kinds
+        )
+        """Whether a function's cost is known: units have a price, and no other function on them."""
 
     # --- the sink ---
 
     def requests(self, ended: Sequence[Ended]) -> None:
         """See :class:`tidegate.loadgen.simulator.result.Sink`, here and below."""
         ready_s, revisions = self._ready_s, self._revisions
-        for (_, revision, arrived_s, inferences, _), sent_s, at_s, _, replica, end in ended:
+        for (_, revision, arrived_s, inferences, *_), sent_s, at_s, _, replica, end in ended:
             revisions[revision].ended(arrived_s, inferences, sent_s, at_s, end, ready_s.get(replica, 0.0))
 
     def busy(self, spans: Sequence[Busy]) -> None:
@@ -73,6 +80,9 @@ class RunSummary:
     def lease(self, lease: Lease) -> None:
         self._until_s = max(self._until_s, lease.end_s)
         self._fleet.lease(lease)
+        span_s = lease.end_s - lease.start_s
+        self._replica_s[lease.function] += span_s
+        self._dollars[lease.function] += span_s * self._prices[lease.accelerator]
 
     def second(self, second: FunctionSecond) -> None:
         self._until_s = second.at_s
@@ -97,8 +107,11 @@ class RunSummary:
         return found | self._fleet.figures(int(found["inferences"]), duration_s)
 
     def of_function(self, name: str, result: SimulationResult | None = None) -> Mapping[str, float]:
-        """Returns the figures of one function's requests. Raises KeyError for a function that was not deployed."""
-        return figures_of([self._functions[name]], self._finish(result))
+        """Returns the figures of one function: its requests, its replicas' time, and their cost where units have a
+        price and are not shared. Raises KeyError for a function that was not deployed."""
+        found = figures_of([self._functions[name]], self._finish(result))
+        found["replica_seconds"] = self._replica_s[name]
+        return found | {"cost_dollars": self._dollars[name]} if self._has_costs else found
 
     def _finish(self, result: SimulationResult | None) -> float:
         duration_s = self._until_s if result is None else result.simulated_s

@@ -18,6 +18,7 @@ from tidegate.loadgen.plans import shape_words
 from tidegate.loadgen.plans.outputs import check_files
 from tidegate.loadgen.traces.files import TraceFile, open_trace
 from tidegate.loadgen.traces.formats import Format
+from tidegate.schema.rows import Duration, suggested
 from tidegate.schema.units import UnreadableError, duration, number, whole
 from tidegate.schema.yaml_nodes import Faults, nearest
 
@@ -101,7 +102,8 @@ class Reader:
         except UnreadableError:
             value = -1.0
         if not least <= value <= MAX_SECONDS:
-            self.faults.add(name, text, f"a time with its unit, such as 30s or 5m, {least:g}s to 7 days")
+            meant = suggested(Duration(least, MAX_SECONDS), text)
+            self.faults.add(name, text, f"a time with its unit, such as 30s or 5m, {least:g}s to 7 days{meant}")
             return None
         return value
 
@@ -159,7 +161,10 @@ class _SourceReader:
         given = (asked.rate, asked.trace, asked.shape, asked.callers, asked.phases, asked.concurrency)
         named = [name for name, value in zip(MODES, given, strict=True) if value]
         if len(named) != 1:
-            faults.report("mode", " and ".join(named) or "nothing", f"exactly one of {', '.join(asked.modes)}")
+            allowed = f"exactly one of {', '.join(asked.modes)}"
+            if not named and "--rate" in asked.modes:
+                allowed += ", such as --rate 10 --for 30s"
+            faults.report("mode", " and ".join(named) or "nothing", allowed)
         span_s = None if asked.span is None else self.values.time("--for", asked.span, 0.001)
         if asked.span is None and {"--rate", "--callers", "--concurrency"}.intersection(named):
             faults.report("--for", "nothing", "how long, such as 30s")

@@ -44,7 +44,7 @@ def plan_of(
     if is_list and not names and not definitions:
         names = (ALL,)
     if not names and not definitions:
-        faults.report("NAME", "nothing", f"{ALL}, names that --list tells, or --definition FILE")
+        faults.report("NAME", "nothing", f"{ALL}, names that --list prints, or --definition FILE")
     experiments = [*_named(names, faults), *own]
     for index, each in enumerate(experiments):
         if each.name in {other.name for other in experiments[:index]}:

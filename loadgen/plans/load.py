@@ -8,14 +8,18 @@ from typing import Final
 
 from tidegate.loadgen.arrivals.arrival import Arrival
 from tidegate.loadgen.arrivals.pace import LoadPhase
+from tidegate.loadgen.clients.call import WantedSla
 from tidegate.loadgen.clients.runs import Worker
 from tidegate.loadgen.clients.workers import callers, paced
 from tidegate.loadgen.plans import shape_words
 from tidegate.loadgen.plans.arrivals import ArrivalOptions, Loop, Reader, Source, source_of
-from tidegate.schema.units import UnreadableError, duration, percent
+from tidegate.manifest.annotations import ANNOTATIONS
+from tidegate.schema.units import OBJECTIVE, UnreadableError, duration, objective, percent
 from tidegate.schema.yaml_nodes import Faults
 
 MAX_CONNECTIONS: Final = 50_000
+_PERCENTILE: Final = next(str(row.default) for row in ANNOTATIONS if row.key == "percentile")
+"""Of an SLA without one: as in a manifest."""
 PROTOCOLS: Final = ("http", "v2", "openai", "grpc")
 
 
@@ -60,8 +64,8 @@ class LoadPlan:
     tokens: int
     timeout_s: float
     connections: int
-    sla: tuple[float, float] | None
-    """(seconds, percent); None takes the function's own SLA."""
+    sla: WantedSla | None
+    """None takes the function's own SLA."""
 
 
 def plan_of(options: LoadOptions) -> LoadPlan:
@@ -107,17 +111,18 @@ class _LoadReader:
         faults.raise_any()
         return made
 
-    def _sla(self) -> tuple[float, float] | None:
+    def _sla(self) -> WantedSla | None:
         text = self.options.sla
         if text is None:
             return None
-        latency, at, share = text.partition("@")
         try:
-            found = duration(latency), percent(share) if at else 99.0
+            latency, share, per_token = objective(text)
+            per_token_s = None if per_token is None else duration(per_token)
+            found = WantedSla(duration(latency), percent(share or _PERCENTILE), per_token_s)
         except UnreadableError:
-            found = 0.0, 0.0
-        if not (found[0] > 0.0 and 0.0 < found[1] <= 100.0):
-            self.faults.add("--sla", text, "LATENCY@PERCENT, such as 200ms@98")
+            found = WantedSla(0.0, 0.0, None)
+        if not (found.latency_s > 0.0 and 0.0 < found.percentile <= 100.0 and found.per_token_s != 0.0):
+            self.faults.add("--sla", text, OBJECTIVE)
         return found
 
     def _headers(self) -> tuple[tuple[str, str], ...]:

@@ -2,69 +2,111 @@
 
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from tidegate.autoscaler.policies import registry
 from tidegate.autoscaler.replay.changes import changed
 from tidegate.deploy.devices import declared
-from tidegate.deploy.placement.ledger import Accelerator, candidates
+from tidegate.deploy.placement.ledger import WHOLE, Accelerator, candidates, demand_of
 from tidegate.errors import InvalidInputError
 from tidegate.function import Function, Revision
 from tidegate.loadgen import profile_file
 from tidegate.loadgen.arrivals.arrival import Arrival
-from tidegate.loadgen.plans.arrivals import MODES, ArrivalOptions, Loop, Reader, Source, source_of
-from tidegate.loadgen.profile_file import Profiled
+from tidegate.loadgen.arrivals.changes import joined
+from tidegate.loadgen.plans.arrivals import Loop, Reader, Source, source_of
+from tidegate.loadgen.plans.loads import GivenLoads, SimulatedLoad
+from tidegate.loadgen.plans.outputs import check_files
+from tidegate.loadgen.plans.settings import settings_for
+from tidegate.loadgen.profile_file import Profiled, gain_of, interference_of
 from tidegate.loadgen.simulator.devices import Kind
 from tidegate.loadgen.simulator.profiles import ColdStart, Line, ServiceProfile
 from tidegate.loadgen.simulator.scenario import AUTO_LIMIT, Callers, Deployed, Scenario
 from tidegate.manifest import reader as manifest
-from tidegate.manifest.annotations import PARAMETER_PREFIX, PARAMETERS, PREFIX
 from tidegate.manifest.builder import ParseContext
 from tidegate.schema import yaml_nodes
-from tidegate.schema.rows import by_spelling
-from tidegate.schema.yaml_nodes import Faults
+from tidegate.schema.yaml_nodes import Faults, nearest
 
+Profiles = Mapping[tuple[str, str], Profiled]
+"""Entries of the profile file, by accelerator and function; an empty function is every other one."""
+SEEDS_APART: Final = 1_000_003
+"""Distance between the seeds of two functions' loads: each draws from random numbers of its own."""
 START_S: Final = ColdStart().total_s
 """Start-up time of a replica that no file describes, added to the ``start-up`` of its accelerator."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SimulationOptions(ArrivalOptions):
+class SimulationOptions:
     """The options of the command line, as written."""
 
-    function: Path
+    functions: tuple[Path, ...]
     accelerators: Path
     profile: Path | None = None
     policies: tuple[str, ...] = ()
     settings: tuple[str, ...] = ()
     duration: str | None = None
-    ready: str = "0"
+    loads: GivenLoads = field(default_factory=GivenLoads)
+    """Arrivals, deadline and replicas at the beginning."""
+    seed: str = "1"
+    outputs: tuple[tuple[str, Path | None], ...] = ()
+    """Options that name a file to be written."""
 
-    @property
-    def inputs(self) -> tuple[Path | None, ...]:
-        return self.function, self.accelerators, self.profile, self.trace
 
-    @property
-    def modes(self) -> tuple[str, ...]:
-        """As in the base class, without ``--concurrency``, which is an alias of ``--callers``."""
-        return tuple(mode for mode in MODES if mode != "--concurrency")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FunctionPlan:
+    """What one function brings, whatever policy scales it."""
+
+    name: str
+    profiles: Mapping[str, ServiceProfile]
+    starts: Mapping[str, ColdStart]
+    source: Source
+    ready: Mapping[str, int]
+    """Replicas at the beginning, by accelerator."""
+    deadline_s: float | None
+    """Deadline that its clients give; None without one."""
+
+    def arrivals(self, until_s: float | None) -> Iterator[Arrival]:
+        """Yields the arrivals of the open loop, the same ones each time; none for a closed loop."""
+        source = self.source
+        if source.schedule is None:
+            return
+        draw = None if source.batches is None else source.batches.drawer(random.Random(source.seed + 1))
+        for at_s, inferences, prompt, completion, _ in source.schedule(random.Random(source.seed)):
+            if until_s is not None and at_s >= until_s:
+                return
+            yield Arrival(at_s, inferences if draw is None else draw(), prompt, completion)
+
+    def deployed(self, function: Function) -> Deployed:
+        return Deployed(
+            revision=Revision(function, 1),
+            profiles=self.profiles,
+            cold_starts=self.starts,
+            ready=self.ready,
+            deadline_s=self.deadline_s,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Variant:
+    """The functions under one of the compared policies, or each under its own."""
+
+    policy: str
+    """Its name in the report."""
+    functions: tuple[Function, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulationPlan:
-    """A simulation. ``functions`` holds one function per policy, in the order of the options."""
+    """A simulation: the variants are compared under the same load, one run each."""
 
-    functions: tuple[Function, ...]
+    variants: tuple[Variant, ...]
+    parts: tuple[FunctionPlan, ...]
+    """One for each function of a variant, in the same order."""
     kinds: tuple[Kind, ...]
-    profiles: Mapping[str, ServiceProfile]
-    starts: Mapping[str, ColdStart]
-    source: Source
     duration_s: float | None
     """Simulated seconds; None until every request has been sent and has ended."""
-    ready: Mapping[str, int]
-    """Replicas at the beginning, by accelerator."""
     notes: tuple[str, ...]
 
     @property
@@ -72,30 +114,35 @@ class SimulationPlan:
         """Whether the power of every accelerator is known."""
         return all(kind.accelerator.tdp_w for kind in self.kinds)
 
+    @property
+    def seed(self) -> int:
+        return self.parts[0].source.seed
+
+    @property
+    def total_s(self) -> float | None:
+        """Planned duration of the loads; None if it is unknown."""
+        spans = [each.source.total_s for each in self.parts]
+        return None if None in spans else max(each for each in spans if each is not None)
+
     def arrivals(self) -> Iterator[Arrival]:
-        """Yields the arrivals of the open loop, the same ones each time; none for a closed loop."""
-        source = self.source
-        if source.schedule is None:
-            return
-        draw = None if source.batches is None else source.batches.drawer(random.Random(source.seed + 1))
-        for at_s, inferences, prompt, completion, _ in source.schedule(random.Random(source.seed)):
-            if self.duration_s is not None and at_s >= self.duration_s:
-                return
-            yield Arrival(at_s, inferences if draw is None else draw(), prompt, completion)
+        """Yields the arrivals of all functions, the same ones each time."""
+        if len(self.parts) == 1:
+            return self.parts[0].arrivals(self.duration_s)
+        return joined(*(_named(each.arrivals(self.duration_s), each.name) for each in self.parts))
 
-    def deployed(self, function: Function) -> Deployed:
-        return Deployed(
-            revision=Revision(function, 1), profiles=self.profiles, cold_starts=self.starts, ready=self.ready
-        )
-
-    def scenario(self, function: Function) -> Scenario:
+    def scenario(self, variant: Variant) -> Scenario:
+        pairs = list(zip(self.parts, variant.functions, strict=True))
         return Scenario(
             kinds=self.kinds,
-            functions=(self.deployed(function),),
-            seed=self.source.seed,
+            functions=tuple(part.deployed(function) for part, function in pairs),
+            seed=self.seed,
             arrivals=self.arrivals(),
-            callers=tuple(_callers(self.source, function.name)),
+            callers=tuple(each for part in self.parts for each in _callers(part.source, part.name)),
         )
+
+
+def _named(arrivals: Iterator[Arrival], name: str) -> Iterator[Arrival]:
+    return (each._replace(function=name) for each in arrivals)
 
 
 def plan_of(options: SimulationOptions) -> SimulationPlan:
@@ -114,27 +161,66 @@ class _SimulationReader:
 
     def plan(self) -> SimulationPlan:
         options, faults = self.options, self.faults
-        source = source_of(options, faults)
-        if source.loops and source.batches is not None and len(source.batches.sizes) > 1:
-            faults.report("--batches", "several sizes in a closed loop", "one size, or an open loop")
-        duration_s = None if options.duration is None else self.values.time("--duration", options.duration, 1.0)
         accelerators = self._accelerators()
         profiled = self._profiles(accelerators)
-        functions = self._functions(accelerators)
-        kinds = self._kinds(functions[:1], accelerators, profiled)
-        ready = self._ready(functions[:1], kinds)
+        declared_functions = self._functions(accelerators)
+        names = [each.name for each in declared_functions]
+        if names:
+            options.loads.check(names, faults)
+        loads = {name: self._load(name, index, is_alone=len(names) < 2) for index, name in enumerate(names or [""])}
+        traces = [load.trace for load, _, _ in loads.values()]
+        check_files(options.outputs, (*options.functions, options.accelerators, options.profile, *traces), faults)
+        duration_s = None if options.duration is None else self.values.time("--duration", options.duration, 1.0)
+        variants = tuple(self._variants(declared_functions))
+        functions = variants[0].functions if variants else ()
+        self._check_profiled(names, profiled)
+        kinds = self._kinds(functions, accelerators, profiled)
+        ready = {each.name: self._ready(each, kinds, len(names) < 2) for each in functions}
+        self._check_ready(functions, kinds, ready)
         faults.raise_any()
-        closed_s = max((loop.seconds for loop in source.loops if isinstance(loop, Loop)), default=None)
+        parts = []
+        for function in functions:
+            _, source, deadline_s = loads[function.name]
+            usable = candidates(accelerators, function)
+            entries = {each.name: _entry(each, function, profiled) for each in usable}
+            parts.append(
+                FunctionPlan(
+                    name=function.name,
+                    profiles={each.name: _profile(function, each, entries[each.name]) for each in usable},
+                    starts=_starts(function, usable, profiled),
+                    source=source,
+                    ready=ready[function.name],
+                    deadline_s=deadline_s,
+                )
+            )
+        if any(isinstance(loop, Loop) for part in parts for loop in part.source.loops) and duration_s is None:
+            duration_s = max(part.source.total_s or 0.0 for part in parts)
         return SimulationPlan(
-            functions=functions,
+            variants=variants,
+            parts=tuple(parts),
             kinds=kinds,
-            profiles={each.accelerator.name: _profile(each.accelerator, profiled) for each in kinds},
-            starts={name: each.start for name, each in profiled.items() if each.start is not None},
-            source=source,
-            duration_s=closed_s if duration_s is None else duration_s,
-            ready=ready,
-            notes=tuple(_notes(functions[0], kinds, profiled)),
+            duration_s=duration_s,
+            notes=tuple(_all_notes(functions, parts, kinds)),
         )
+
+    # --- loads ---
+
+    def _load(self, name: str, index: int, *, is_alone: bool) -> tuple[SimulatedLoad, Source, float | None]:
+        """Returns the options of a function's load, its source and its clients' deadline. Each function draws from
+        random numbers of its own."""
+        given = self.options.loads.of(name, is_alone=is_alone)
+        deadline = given.pop("deadline", None)
+        given.pop("ready", None)
+        load = SimulatedLoad(**given, seed=self.options.seed)
+        found = self.faults if is_alone else Faults("")
+        source = source_of(load, found)
+        if source.loops and source.batches is not None and len(source.batches.sizes) > 1:
+            found.report("--batches", "several sizes in a closed loop", "one size, or an open loop")
+        deadline_s = None if deadline is None else Reader(found).time("--deadline", deadline, 0.001)
+        if not is_alone:
+            for fault in found.error().faults:
+                self.faults.report(f"{name}: {fault.where}", fault.value, fault.allowed, fault.line)
+        return load, replace(source, seed=source.seed + index * SEEDS_APART), deadline_s
 
     # --- files ---
 
@@ -143,7 +229,7 @@ class _SimulationReader:
             return path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             what = error.strerror or str(error) if isinstance(error, OSError) else "not a text"
-            self.faults.add(option, str(path), f"a text that can be read ({what})")
+            self.faults.add(option, str(path), f"a text file that can be read ({what})")
             return None
 
     def _accelerators(self) -> list[Accelerator]:
@@ -164,95 +250,112 @@ class _SimulationReader:
                 found.append(entry.completed(entry.count, entry.memory_bytes))
         return found
 
-    def _profiles(self, accelerators: list[Accelerator]) -> Mapping[str, Profiled]:
+    def _profiles(self, accelerators: list[Accelerator]) -> Profiles:
         path = self.options.profile
         text = None if path is None else self._text("--profile", path)
         if path is None or text is None:
             return {}
         found = self.values.taken(f"--profile {path}", lambda: profile_file.parse(text, source=str(path))) or {}
         known = [each.name for each in accelerators]
-        for name, entry in found.items():
+        for (name, _), entry in found.items():
             if known and name not in known:
                 allowed = f"an accelerator of {self.options.accelerators}: {', '.join(known)}"
                 self.faults.add(f"--profile {path}: accelerator", name, allowed, entry.line)
         return found
 
     def _functions(self, accelerators: list[Accelerator]) -> tuple[Function, ...]:
-        """Returns the manifest's function under each policy."""
-        path = self.options.function
-        text = self._text("--function", path)
-        if text is None:
-            return ()
-        context = ParseContext(
-            base=str(path.absolute().parent),
-            policies=registry.names(),
-            accelerators={each.name: each.kind.value for each in accelerators} or None,
-            images=True,
-        )
-        parsed = self.values.taken(f"--function {path}", lambda: manifest.read(text, source=str(path), context=context))
-        if parsed is None:
-            return ()
-        if len(parsed.functions) != 1:
-            self.faults.report(f"--function {path}", f"{len(parsed.functions)} functions", "one function")
-            return ()
+        """Returns the functions of all manifests."""
+        found: list[Function] = []
+        for path in self.options.functions:
+            text = self._text("--function", path)
+            if text is None:
+                continue
+            context = ParseContext(
+                base=str(path.absolute().parent),
+                policies=registry.names(),
+                accelerators={each.name: each.kind.value for each in accelerators} or None,
+                images=True,
+            )
+            parsed = self.values.taken(
+                f"--function {path}", partial(manifest.read, text, source=str(path), context=context)
+            )
+            for function in () if parsed is None else parsed.functions:
+                if any(function.name == other.name for other in found):
+                    self.faults.report(f"--function {path}", f"{function.name} again", "each function once")
+                else:
+                    found.append(function)
+            if parsed is not None and not parsed.functions:
+                self.faults.report(f"--function {path}", "no function", "one function or more")
+        return tuple(found)
+
+    def _variants(self, functions: tuple[Function, ...]) -> Iterator[Variant]:
         asked = self.options.policies
         for name in sorted({each for each in asked if asked.count(each) > 1}):
             self.faults.report("--policy", f"{name} again", "each policy once")
-        return tuple(self._under(parsed.functions[0], asked))
-
-    def _under(self, function: Function, asked: tuple[str, ...]) -> Iterator[Function]:
+        if not functions:
+            return
         seen: set[str] = set()
-        compared = asked or (function.scaling.policy,)
-        for policy in compared:
-            try:
-                yield changed(function, policy, _settings(self.options.settings, policy, compared))
-            except InvalidInputError as error:
-                for fault in error.faults:
-                    if str(fault) not in seen:  # A setting is the same fault under each policy.
-                        self.faults.report(fault.where, fault.value, fault.allowed)
-                        seen.add(str(fault))
+        own = tuple(dict.fromkeys(each.scaling.policy for each in functions))
+        for policy in asked or (None,):
+            under = []
+            for function in functions:
+                chosen = policy or function.scaling.policy
+                try:
+                    under.append(changed(function, chosen, settings_for(chosen, asked or own, self.options.settings)))
+                except InvalidInputError as error:
+                    for fault in error.faults:
+                        if str(fault) not in seen:  # A setting is the same fault under each policy.
+                            self.faults.report(fault.where, fault.value, fault.allowed)
+                            seen.add(str(fault))
+            yield Variant(policy=policy or " and ".join(own), functions=tuple(under))
 
     # --- hardware ---
 
     def _kinds(
-        self, functions: tuple[Function, ...], accelerators: list[Accelerator], profiled: Mapping[str, Profiled]
+        self, functions: tuple[Function, ...], accelerators: list[Accelerator], profiled: Profiles
     ) -> tuple[Kind, ...]:
-        """Returns the kinds on which the function can be placed, each with a profile."""
+        """Returns the kinds on which a function can be placed, with a profile for each function."""
         if not functions or not accelerators or len(self.faults):
             return ()
-        function, options = functions[0], self.options
-        usable = candidates(accelerators, function)
-        if not usable:
-            names = ", ".join(each.name for each in accelerators)
-            self.faults.report(f"--accelerators {options.accelerators}", names, f"one that {function.name} can run on")
-        for each in usable:
-            if each.profile is None and each.name not in profiled:
-                allowed = "its service times, in a file given as --profile (or of kind emulated, with a profile)"
-                self.faults.report(f"--accelerators {options.accelerators}: {each.name}", "no profile", allowed)
-        return tuple(_kind(each, profiled.get(each.name)) for each in accelerators if each in usable)
+        path, used = self.options.accelerators, set[Accelerator]()
+        for function in functions:
+            usable = candidates(accelerators, function)
+            used.update(usable)
+            if not usable:
+                names = ", ".join(each.name for each in accelerators)
+                self.faults.report(f"--accelerators {path}", names, f"one that {function.name} can run on")
+            for each in usable:
+                if each.profile is None and _entry(each, function, profiled) is None:
+                    got = "no profile" if len(functions) == 1 else f"no profile of {function.name}"
+                    allowed = "its service times, in a file given as --profile (or of kind emulated, with a profile)"
+                    self.faults.report(f"--accelerators {path}: {each.name}", got, allowed)
+        return tuple(_kind(each, profiled) for each in accelerators if each in used)
 
-    def _ready(self, functions: tuple[Function, ...], kinds: tuple[Kind, ...]) -> Mapping[str, int]:
+    def _check_profiled(self, names: Sequence[str], profiled: Profiles) -> None:
+        for (accelerator, function), entry in profiled.items():
+            for name in (function, *entry.interference) if function else ():
+                if names and name not in names:
+                    where = f"--profile {self.options.profile}: function of {accelerator}"
+                    self.faults.add(where, name, f"one of {', '.join(names)}{nearest(name, names)}", entry.line)
+
+    def _ready(self, function: Function, kinds: tuple[Kind, ...], is_alone: bool) -> Mapping[str, int]:
         """Places the initial replicas on the cheapest accelerator, as the first replicas of a deployed function are."""
-        count = self.values.whole("--ready", self.options.ready, 0, 4096)
-        if not count or not functions or not kinds:
-            return {}
-        cheapest = candidates([kind.accelerator for kind in kinds], functions[0])[0]
-        if count > cheapest.count:
-            self.faults.add("--ready", self.options.ready, f"at most {cheapest.count}, the units of {cheapest.name}")
-        return {cheapest.name: count}
+        text = self.options.loads.of(function.name, is_alone=is_alone).get("ready", "0")
+        count = self.values.whole("--ready", text, 0, 4096)
+        usable = candidates([kind.accelerator for kind in kinds], function)
+        return {usable[0].name: count} if count and usable else {}
 
-
-def _settings(given: Sequence[str], policy: str, compared: Sequence[str]) -> list[str]:
-    """Returns the settings for one of the compared policies. A parameter applies to each policy that has it; one that
-    no policy has stays in the list and becomes a fault."""
-    return [text for text in given if _has(policy, text) or not any(_has(each, text) for each in compared)]
-
-
-def _has(policy: str, setting: str) -> bool:
-    """Whether a policy has the parameter that is set; settings that are no parameters apply to all."""
-    key = setting.partition("=")[0].strip().removeprefix(PREFIX)
-    is_parameter = key.startswith(PARAMETER_PREFIX)
-    return not is_parameter or key.removeprefix(PARAMETER_PREFIX) in by_spelling(PARAMETERS.get(policy, ()))
+    def _check_ready(
+        self, functions: tuple[Function, ...], kinds: tuple[Kind, ...], ready: Mapping[str, Mapping[str, int]]
+    ) -> None:
+        for kind in kinds:
+            accelerator = kind.accelerator
+            held = sum(
+                ready[each.name].get(accelerator.name, 0) * demand_of(each, accelerator).share for each in functions
+            )
+            if held > accelerator.count * WHOLE:
+                given = " ".join(str(text) for text in self.options.loads.given.get("ready", ()))
+                self.faults.add("--ready", given, f"at most {accelerator.count}, the units of {accelerator.name}")
 
 
 def _lines(text: str) -> Iterator[int | None]:
@@ -262,19 +365,44 @@ def _lines(text: str) -> Iterator[int | None]:
     yield from (item.line for item in node.items) if isinstance(node, yaml_nodes.ListNode) else ()
 
 
-def _kind(accelerator: Accelerator, profiled: Profiled | None) -> Kind:
-    if profiled is None:
+def _kind(accelerator: Accelerator, profiled: Profiles) -> Kind:
+    entries = [entry for (name, _), entry in profiled.items() if name == accelerator.name]
+    if not entries:
         return Kind(accelerator=accelerator)
-    return Kind(accelerator=accelerator, sharing=profiled.sharing, gain=profiled.gain)
+    return Kind(
+        accelerator=accelerator,
+        sharing=entries[0].sharing,
+        gain=gain_of(profiled, accelerator.name),
+        interference=interference_of(profiled, accelerator.name),
+    )
 
 
-def _profile(accelerator: Accelerator, profiled: Mapping[str, Profiled]) -> ServiceProfile:
-    """Returns the profile of the file, else that of the emulated accelerator."""
-    found, stated = profiled.get(accelerator.name), accelerator.profile
+def _entry(accelerator: Accelerator, function: Function, profiled: Profiles) -> Profiled | None:
+    """Returns the function's own entry, else that of every function."""
+    return profiled.get((accelerator.name, function.name)) or profiled.get((accelerator.name, ""))
+
+
+def _starts(function: Function, usable: Sequence[Accelerator], profiled: Profiles) -> dict[str, ColdStart]:
+    """Returns the starts that the file describes; an entry without one has that of every function."""
+    found: dict[str, ColdStart] = {}
+    for each in usable:
+        for name in (function.name, ""):
+            entry = profiled.get((each.name, name))
+            if entry is not None and entry.start is not None:
+                found.setdefault(each.name, entry.start)
+    return found
+
+
+def _profile(function: Function, accelerator: Accelerator, found: Profiled | None) -> ServiceProfile:
+    """Returns the profile of the file, else that of the emulated accelerator. The emulated server runs one request at a
+    time, unless it joins requests to batches, which is not simulated."""
+    stated = accelerator.profile
     if found is not None:
         return found.profile
     assert stated is not None  # It was a fault.
-    return ServiceProfile(times=Line(base_s=stated.base_s, per_item_s=stated.per_item_s), jitter=stated.jitter)
+    width = 1 if function.batching.max_size == 1 else 0
+    times = Line(base_s=stated.base_s, per_item_s=stated.per_item_s)
+    return ServiceProfile(times=times, jitter=stated.jitter, width=width)
 
 
 def _callers(source: Source, function: str) -> Iterator[Callers]:
@@ -293,14 +421,18 @@ def _callers(source: Source, function: str) -> Iterator[Callers]:
             )
 
 
-def _notes(function: Function, kinds: tuple[Kind, ...], profiled: Mapping[str, Profiled]) -> Iterator[str]:
+def _all_notes(functions: Sequence[Function], parts: Sequence[FunctionPlan], kinds: tuple[Kind, ...]) -> Iterator[str]:
     """Yields the assumptions made for facts that no file contains."""
-    if function.concurrency is None:
-        yield f"concurrency: auto learns its slots, of at most a profile's width, or {AUTO_LIMIT} where it has none"
-    said = {name for name, each in profiled.items() if each.start is not None}
-    unsaid = [each.accelerator.name for each in kinds if each.accelerator.name not in said]
-    if unsaid:
-        yield f"a start takes {START_S:g} s and the accelerator's start-up: {', '.join(unsaid)}"
+    for function, part in zip(functions, parts, strict=True):
+        before = "" if len(functions) == 1 else f"{function.name}: "
+        if function.concurrency is None:
+            most = f"a profile's width, or {AUTO_LIMIT} where it has none"
+            yield f"{before}concurrency: auto learns its slots, of at most {most}"
+        unsaid = [
+            each.accelerator.name for each in kinds if each.accelerator.name in part.profiles.keys() - part.starts
+        ]
+        if unsaid:
+            yield f"{before}a start takes {START_S:g} s and the accelerator's start-up: {', '.join(unsaid)}"
     unpriced = [each.accelerator.name for each in kinds if not each.accelerator.price_per_hour]
     if unpriced:
         yield f"no price, so no cost: {', '.join(unpriced)}"

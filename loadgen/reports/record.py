@@ -40,13 +40,16 @@ class Tokens:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sla:
-    """The SLA: ``percentile`` percent of all requests sent must succeed within ``latency_s``."""
+    """The SLA: ``percentile`` percent of all requests sent must succeed within ``latency_s``, and streams with
+    ``per_token_s`` at most."""
 
     latency_s: float
     percentile: float
     within: float
     """Percent that succeeded in time."""
     is_met: bool
+    per_token_s: float | None = None
+    """Mean time per output token of a stream behind its first; None without such a target."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +62,10 @@ class ClientRecord:
     """Requests that left 20 ms or more after their due time."""
     lag_p99_s: float
     is_bottleneck: bool
+    is_starved: bool = False
+    """Whether requests left late because the machine had no processor free for the client."""
+    held: int = 0
+    """Requests that waited because as many as allowed were in flight."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,9 +102,12 @@ class LoadReport:
     """Answers per second, until the last one."""
     inferences_per_s: float
     latency: Durations | None
-    """Latency of successes, from the due time."""
+    """Latency of successes, from the due time to the moment that the SLA judges: the end of the answer, or a stream's
+    first output (its head, where outputs are not read)."""
     service: Durations | None
-    """Latency of successes, from the time they were sent."""
+    """The same from the time they were sent."""
+    whole: Durations | None
+    """Of the streams among them: from the due time to the end."""
     codes: dict[str, int]
     errors: dict[str, int]
     tokens: Tokens | None
@@ -120,7 +130,6 @@ class About:
     sent: int
     wall_s: float
     cpu_s: float
-    percentile: float | None
 
 
 def durations(of: FineHistogram) -> Durations | None:
@@ -164,12 +173,18 @@ def report_of(tally: Tally, about: About) -> LoadReport:
         inferences_per_s=tally.inferences / span_s,
         latency=durations(tally.latency),
         service=durations(tally.service),
+        whole=durations(tally.whole),
         codes=dict(sorted(tally.codes.items())),
         errors=dict(sorted(tally.errors.items())),
         tokens=_tokens(tally, span_s),
-        sla=_sla(tally, about.percentile),
+        sla=_sla(tally),
         client=ClientRecord(
-            busy=client.busy, late=client.late, lag_p99_s=client.lag_p99_ms / 1e3, is_bottleneck=client.is_bottleneck
+            busy=client.busy,
+            late=client.late,
+            lag_p99_s=client.lag_p99_ms / 1e3,
+            is_bottleneck=client.is_bottleneck,
+            is_starved=client.is_starved,
+            held=tally.held,
         ),
         slot_s=tally.slot_s,
         seconds=tuple(_second(index * tally.slot_s, slot, tally.slot_s) for index, slot in enumerate(tally.slots)),
@@ -188,12 +203,17 @@ def _tokens(tally: Tally, span_s: float) -> Tokens | None:
     )
 
 
-def _sla(tally: Tally, percentile: float | None) -> Sla | None:
-    if tally.target_s is None or percentile is None or not tally.ended:
+def _sla(tally: Tally) -> Sla | None:
+    wanted = tally.sla
+    if wanted is None or not tally.ended:
         return None
     within = 100.0 * tally.within / tally.ended
     return Sla(
-        latency_s=tally.target_s, percentile=percentile, within=within, is_met=within >= percentile * (1.0 - 1e-12)
+        latency_s=wanted.latency_s,
+        percentile=wanted.percentile,
+        within=within,
+        is_met=within >= wanted.percentile * (1.0 - 1e-12),
+        per_token_s=wanted.per_token_s,
     )
 
 

@@ -1,6 +1,6 @@
 """The report of a simulation as a record, and its text, CSV and plots. No IO."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -29,8 +29,21 @@ class PolicyRun:
     policy: str
     is_partial: bool
     figures: dict[str, float]
+    """Of all functions together."""
     cost_over_b0: float | None
     cost_over_bq: float | None
+    functions: dict[str, dict[str, float]]
+    """Figures by function, where there are several."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FunctionFacts:
+    """One of several functions."""
+
+    function: str
+    load: str
+    latency_s: float | None
+    percentile: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,8 +52,10 @@ class SimulationReport:
     load: str
     seed: int
     latency_s: float | None
-    """The SLA's latency; None without one."""
+    """The SLA's latency; None without one, and where there are several functions."""
     percentile: float
+    functions: tuple[FunctionFacts, ...]
+    """Each of several functions; empty for one."""
     is_partial: bool
     """Whether the run was interrupted; figures cover the time until then."""
     bound: BoundFigures | None
@@ -50,14 +65,21 @@ class SimulationReport:
 
 
 def run_of(
-    policy: str, figures: dict[str, float], timeline: Timeline, bound: BoundFigures | None, *, is_partial: bool
+    policy: str,
+    figures: dict[str, float],
+    most_ready: int,
+    bound: BoundFigures | None,
+    *,
+    is_partial: bool,
+    functions: dict[str, dict[str, float]] | None = None,
 ) -> PolicyRun:
-    """Returns a policy's part of the report, with its cost relative to the bound and its replica counts."""
+    """Returns a policy's part of the report, with its cost relative to the bound and its replica counts.
+    ``most_ready``: replicas ready at once, of all functions; ``functions``: figures by function, of several."""
     seconds = figures.get("duration_s", 0.0)
     if seconds > 0.0:
         figures = figures | {
             "mean_replicas": figures.get("replica_seconds", 0.0) / seconds,
-            "most_ready_replicas": float(timeline.most_ready),
+            "most_ready_replicas": float(most_ready),
         }
     cost = figures.get("cost_dollars")
     return PolicyRun(
@@ -66,6 +88,7 @@ def run_of(
         figures=figures,
         cost_over_b0=None if bound is None else _over(cost, bound.b0_dollars),
         cost_over_bq=None if bound is None else _over(cost, bound.bq_dollars),
+        functions=functions or {},
     )
 
 
@@ -130,7 +153,7 @@ def value(name: str, figure: float | None) -> str:
 
 def main_rows(report: SimulationReport) -> Iterator[tuple[str, ...]]:
     """Yields (name, a value for each policy) of the main figures."""
-    for name, label in _MAIN:
+    for name, label in _named([run.figures for run in report.policies]):
         if any(name in run.figures for run in report.policies):
             yield label, *(value(name, run.figures.get(name)) for run in report.policies)
     if report.bound is not None:
@@ -152,14 +175,15 @@ def all_rows(report: SimulationReport) -> Iterator[tuple[str, ...]]:
 
 def facts(report: SimulationReport) -> Iterator[tuple[str, str]]:
     """Yields the facts of the simulated setup."""
-    yield "function", report.function
-    yield "load", report.load
-    yield "seed", str(report.seed)
-    promised = report.latency_s is not None
-    yield (
-        "SLA",
-        f"{report.percentile:g} % within {value('_s', report.latency_s)}" if promised else "no latency promised",
-    )
+    if report.functions:
+        for each in report.functions:
+            yield "function", f"{each.function}: {each.load}; {_sla(each.latency_s, each.percentile)}"
+        yield "seed", str(report.seed)
+    else:
+        yield "function", report.function
+        yield "load", report.load
+        yield "seed", str(report.seed)
+        yield "SLA", _sla(report.latency_s, report.percentile)
     if report.bound is not None:
         yield "B0", f"{value('_dollars', report.bound.b0_dollars)}: the least that no late request costs"
         yield "Bq", f"{value('_dollars', report.bound.bq_dollars)}: with as many late as the SLA allows"
@@ -167,12 +191,35 @@ def facts(report: SimulationReport) -> Iterator[tuple[str, str]]:
         yield "note", note
 
 
+def _sla(latency_s: float | None, percentile: float) -> str:
+    return "no latency promised" if latency_s is None else f"{percentile:g} % within {value('_s', latency_s)}"
+
+
+def function_rows(report: SimulationReport, function: str) -> Iterator[tuple[str, ...]]:
+    """Yields (name, a value for each policy) of one function's main figures."""
+    figures = [run.functions[function] for run in report.policies]
+    for name, label in _named(figures):
+        if any(name in each for each in figures):
+            yield label, *(value(name, each.get(name)) for each in figures)
+
+
+def _named(figures: Sequence[Mapping[str, float]]) -> Iterator[tuple[str, str]]:
+    """Yields (name, label) of the main figures; behind the failures they follow by their code."""
+    codes = sorted({name for each in figures for name in each if name.startswith("failures.")})
+    for name, label in _MAIN:
+        yield name, label
+        if name == "failures":
+            yield from ((each, f"failed, {each.partition('.')[2]}") for each in codes)
+
+
 def text(report: SimulationReport) -> str:
-    """Returns the report as text, with a column for each policy."""
+    """Returns the report as text, with a column for each policy; several functions follow their total."""
     lines = ["INTERRUPTED: this report is partial", ""] if report.is_partial else []
     lines += [f"{name:<9} {label}" for name, label in facts(report)]
-    heads = ("", *(_head(run) for run in report.policies))
-    lines += ["", *_aligned([heads, *main_rows(report)])]
+    heads = tuple(_head(run) for run in report.policies)
+    lines += ["", *_aligned([("" if not report.functions else "all functions", *heads), *main_rows(report)])]
+    for each in report.functions:
+        lines += ["", *_aligned([(each.function, *heads), *function_rows(report, each.function)])]
     return "\n".join(lines)
 
 
@@ -195,21 +242,27 @@ CSV_HEAD: Final = (
 )
 
 
-def csv_row(policy: str, second: TimelineSlot) -> str:
-    """Returns one second: replica counts and waiting requests at its end, requests that ended in it. Empty cells are
-    unknown."""
+CSV_HEAD_OF_SEVERAL: Final = CSV_HEAD.replace("policy,", "policy,function,", 1)
+
+
+def csv_row(policy: str, second: TimelineSlot, *, has_units: bool = True) -> str:
+    """Returns one second after ``policy``, which contains the function's name too where there are several: replica
+    counts and waiting requests at its end, requests that ended in it. Empty cells are unknown: without
+    ``has_units`` the work of the units, which several functions share."""
     p50, p99 = ("" if each is None else f"{each * 1e3:.3f}" for each in second.latency.quantiles((0.5, 0.99)))
     watts = f"{second.watts / second.samples:g}" if second.samples else ""
     replicas = f"{second.wanted},{second.ready},{second.starting},{second.draining},{second.waiting}"
     requests = f"{second.ended},{second.answered},{second.broken},{p50},{p99}"
-    return f"{policy},{second.at_s:g},{replicas},{requests},{second.busy_s:.6g},{watts}"
+    busy = f"{second.busy_s:.6g}" if has_units else ""
+    return f"{policy},{second.at_s:g},{replicas},{requests},{busy},{watts}"
 
 
 # --- plots ------------------------------------------------------------------------------------------------------------
 
 
-def plots(timeline: Timeline, *, latency_s: float | None, has_power: bool) -> list[Plot]:
-    """Returns the plots of one policy over time; a slot's value is drawn at its beginning."""
+def plots(timeline: Timeline, *, latency_s: float | None, has_power: bool, has_units: bool = True) -> list[Plot]:
+    """Returns the plots of one policy over time; a slot's value is drawn at its beginning. Without ``has_units`` the
+    work of the units is left out, which several functions share."""
     slots = [slot for slot in timeline.slots if slot.seconds]
     latency = [
         Series("p50", tuple(_quantile(slots, 0.5)), COLOURS["main"]),
@@ -233,6 +286,8 @@ def plots(timeline: Timeline, *, latency_s: float | None, has_power: bool) -> li
     if latency_s is not None:
         width_s = max(VIOLATIONS_S, timeline.slot_s)
         found.append(Plot(f"SLA violations per {width_s} s", "%", (_line("late or failed", _broken(slots, width_s)),)))
+    if not has_units:
+        return found
     found.append(
         Plot(
             "Utilisation",
@@ -274,13 +329,19 @@ def _broken(slots: Iterable[TimelineSlot], width_s: int) -> list[Point]:
     return [(float(at * width_s), 100.0 * broken / ended) for at, (ended, broken) in sums.items() if ended]
 
 
-def html(report: SimulationReport, timelines: Sequence[Timeline], *, has_power: bool) -> str:
-    """Returns the whole file; ``timelines`` are those of the policies, in their order."""
+def html(report: SimulationReport, timelines: Sequence[Sequence[Timeline]], *, has_power: bool) -> str:
+    """Returns the whole file; ``timelines`` are those of the policies, in their order, one for each function."""
     heads = ("", *(_head(run) for run in report.policies))
     parts = [page.verdict("Interrupted: this report is partial.", False)] if report.is_partial else []
     parts += [page.facts(facts(report)), page.heading("Figures"), page.table(heads, main_rows(report))]
-    for run, timeline in zip(report.policies, timelines, strict=True):
-        parts.append(page.heading(f"Policy {_head(run)}"))
-        parts += page.plots(plots(timeline, latency_s=report.latency_s, has_power=has_power))
+    for each in report.functions:
+        parts += [page.heading(f"Figures of {each.function}"), page.table(heads, function_rows(report, each.function))]
+    for run, drawn in zip(report.policies, timelines, strict=True):
+        if not report.functions:
+            parts.append(page.heading(f"Policy {_head(run)}"))
+            parts += page.plots(plots(drawn[0], latency_s=report.latency_s, has_power=has_power))
+        for each, timeline in zip(report.functions, drawn if report.functions else (), strict=True):
+            parts.append(page.heading(f"Policy {_head(run)}, {each.function}"))
+            parts += page.plots(plots(timeline, latency_s=each.latency_s, has_power=False, has_units=False))
     parts += [page.heading("All figures"), page.table(heads, all_rows(report))]
     return page.page(f"Simulation of {report.function}", parts)

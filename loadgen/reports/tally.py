@@ -3,7 +3,7 @@
 from collections import Counter
 from typing import Final
 
-from tidegate.loadgen.clients.call import Call
+from tidegate.loadgen.clients.call import Call, WantedSla
 from tidegate.loadgen.clients.client_health import LATE_S
 from tidegate.loadgen.histogram import FineHistogram
 
@@ -34,11 +34,11 @@ class TallySlot:
 
 
 class Tally:
-    """Counts of a run. Latency runs from the due time, ``service`` from the send time; both of successful answers.
-    ``target_s``: successes within it are counted."""
+    """Counts of a run. Latency runs from the due time, ``service`` from the send time; both of successful answers, to
+    the moment that the SLA judges (:attr:`Call.judged`). ``sla``: successes within it are counted."""
 
-    def __init__(self, target_s: float | None = None) -> None:
-        self.target_s = target_s
+    def __init__(self, sla: WantedSla | None = None) -> None:
+        self.sla = sla
         self.ended = 0
         self.good = 0
         self.unanswered = 0
@@ -46,11 +46,16 @@ class Tally:
         """Inferences of successful calls."""
         self.within = 0
         self.late = 0
+        """Calls that left late though they were allowed to leave."""
+        self.held = 0
+        """Calls that waited because as many as allowed were in flight: the server's slowness, not the client's."""
         self.codes: Counter[str] = Counter()
         self.errors: Counter[str] = Counter()
         self.latency = FineHistogram()
         self.service = FineHistogram()
         self.lag = FineHistogram()
+        self.whole = FineHistogram()
+        """From due time to end of the answers that were streams, also of those that came in one piece."""
         self.first = FineHistogram()
         """Time to the first output of a stream, from its due time."""
         self.gaps = FineHistogram()
@@ -63,12 +68,15 @@ class Tally:
 
     def add(self, call: Call, began: float) -> None:
         """Adds a call that has ended; the run began at ``began``."""
-        latency_s = call.ended - call.due
+        latency_s = call.judged - call.due
         self.ended += 1
         self.last_s = max(self.last_s, call.ended - began)
         lag_s = max(0.0, call.sent - call.due)
-        self.lag.record(lag_s)
-        self.late += lag_s >= LATE_S
+        if call.is_held:
+            self.held += 1
+        else:
+            self.lag.record(lag_s)
+            self.late += lag_s >= LATE_S
         if call.code is not None:
             self.codes[call.code] += 1
         else:
@@ -83,12 +91,14 @@ class Tally:
         self.good += 1
         self.inferences += inferences
         self.latency.record(latency_s)
-        self.service.record(call.ended - call.sent)
+        self.service.record(call.judged - call.sent)
         slot.good += 1
         slot.inferences += inferences
         slot.latency.record(latency_s)
-        if self.target_s is not None:
-            self.within += latency_s <= self.target_s
+        if self.sla is not None:
+            self.within += self.sla.is_kept(call)
+        if call.began or call.first:
+            self.whole.record(call.ended - call.due)
         if call.first:
             self.streams += 1
             self.tokens += call.tokens

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from tidegate.loadgen.clients.client_health import verdict as health
 from tidegate.loadgen.reports.record import Durations, LoadReport
 
 
@@ -21,7 +22,7 @@ def facts(report: LoadReport) -> tuple[tuple[str, str], ...]:
             f"{report.sent} sent, {report.answered} answered, {report.good} good"
             + (f", {report.unfinished} unfinished" if report.unfinished else ""),
         ),
-        ("total", f"{report.wall_s:.2f} s"),
+        ("total", f"{report.wall_s:.4g} s"),
         ("rate", f"{report.rate_per_s:.1f} answers/s, {report.inferences_per_s:.1f} inferences/s"),
     ]
     if report.codes:
@@ -32,6 +33,8 @@ def facts(report: LoadReport) -> tuple[tuple[str, str], ...]:
         rows.append(("tokens", f"{report.tokens.tokens} in {report.tokens.streams} streams"))
         rows.append(("token rate", f"{report.tokens.tokens_per_s:.1f} tokens/s"))
     rows.append(("late sends", f"{report.client.late} (20 ms or more)"))
+    if report.client.held:
+        rows.append(("held back", f"{report.client.held}, with as many in flight as --connections allows"))
     rows.append(("client", client(report)))
     if report.sla is not None:
         rows.append(("SLA", verdict(report)))
@@ -42,7 +45,7 @@ def client(report: LoadReport) -> str:
     """Returns the client's self-check as a sentence."""
     found = report.client
     line = f"{found.busy:.0%} of a core, requests left {milliseconds(found.lag_p99_s)} late at p99"
-    return f"{line}; THE CLIENT IS THE BOTTLENECK" if found.is_bottleneck else line
+    return line + health(found.is_bottleneck, found.is_starved)
 
 
 def verdict(report: LoadReport) -> str:
@@ -50,20 +53,34 @@ def verdict(report: LoadReport) -> str:
     sla = report.sla
     if sla is None:
         return "no SLA"
-    line = f"{sla.within:.2f} % within {milliseconds(sla.latency_s)}, {sla.percentile:g} % wanted"
+    until = "" if report.whole is None else f", a stream until its {_beginning(report)}"
+    paced = "" if sla.per_token_s is None else f" and {milliseconds(sla.per_token_s)} per output token"
+    line = f"{sla.within:.2f} % within {milliseconds(sla.latency_s)}{paced}, {sla.percentile:g} % wanted{until}"
     return f"{'met' if sla.is_met else 'MISSED'}: {line}"
 
 
 def tables(report: LoadReport) -> tuple[tuple[str, Durations], ...]:
     """Returns the latency tables of the report with their titles."""
-    tokens = report.tokens
+    tokens, whole = report.tokens, report.whole
+    subject = f"latency of the {report.good} good requests"
+    if whole is not None:
+        subject += f" to the {_beginning(report)}" + (" of each stream" if whole.count < report.good else "")
+    # Where every request was such a stream, the latency is the time to the first output.
+    is_same = report.protocol == "openai" and tokens is not None and tokens.streams == report.good
+    first = None if tokens is None or is_same else tokens.first
     found = (
-        ("latency, from when a request was due", report.latency),
-        ("latency, from when it was sent", report.service),
-        ("time to the first output", tokens.first if tokens is not None else None),
-        ("time between outputs", tokens.between if tokens is not None else None),
+        (f"{subject}, from when each was due", report.latency),
+        (f"{subject}, from when each was sent", report.service),
+        ("latency of the good streams to their end, from when each was due", whole),
+        ("time to the first output of the good streams", first),
+        ("time between outputs of the good streams", tokens.between if tokens is not None else None),
     )
     return tuple((title, table) for title, table in found if table is not None)
+
+
+def _beginning(report: LoadReport) -> str:
+    """Returns the name of the moment at which a stream counts as answered, here and at the gateway."""
+    return "first output" if report.protocol == "openai" else "first byte"
 
 
 def rows(table: Durations) -> Iterator[tuple[str, str]]:

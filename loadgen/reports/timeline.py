@@ -3,7 +3,7 @@
 Memory is bounded: there are at most ``MAX_SLOTS`` slots, and a longer run has wider ones.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from tidegate.loadgen.histogram import FineHistogram
@@ -76,7 +76,7 @@ class Timeline:
         now, limit_s = self._now, self._limit_s
         record = now.latency.record
         now.ended += len(ended)
-        for (_, _, arrived_s, _, _), _, at_s, _, _, end in ended:
+        for (_, _, arrived_s, *_), _, at_s, _, _, end in ended:
             latency_s = at_s - arrived_s
             if end == "answered":
                 now.answered += 1
@@ -134,3 +134,32 @@ class Timeline:
 
     def __repr__(self) -> str:
         return f"<Timeline of {len(self.slots)} slots of {self.slot_s} s>"
+
+
+class ByFunction:
+    """A sink of the simulator for a run of several functions: each has a timeline of its own, by name. What units do
+    belongs to no single one and is left out."""
+
+    def __init__(self, timelines: Mapping[str, Timeline]) -> None:
+        self._timelines = timelines
+
+    def requests(self, ended: Sequence[Ended]) -> None:
+        parted: dict[str, list[Ended]] = {}
+        for each in ended:
+            parted.setdefault(each[0][1].rpartition("-")[0], []).append(each)
+        for name, part in parted.items():
+            self._timelines[name].requests(part)
+
+    def busy(self, spans: Sequence[Busy]) -> None: ...
+
+    def decision(self, decision: Decision) -> None: ...
+
+    def start(self, start: Start) -> None: ...
+
+    def lease(self, lease: Lease) -> None: ...
+
+    def second(self, second: FunctionSecond) -> None:
+        self._timelines[second.function].second(second)
+
+    def __repr__(self) -> str:
+        return f"<ByFunction {', '.join(self._timelines)}>"

@@ -5,12 +5,12 @@ from math import inf
 from typing import Final
 
 from tidegate.activator.room import RoomCounts
-from tidegate.histogram import Histogram
+from tidegate.histogram import Histogram, bucket_index
 from tidegate.records.gateway_sample import GroupTraffic, RevisionDemand
 
-Request = tuple[int, str, float, int, int | None]
-"""(number, revision, arrival time, inferences, caller of a closed loop): a plain tuple, since there is one per
-request."""
+Request = tuple[int, str, float, int, int | None, int, int]
+"""(number, revision, arrival time, inferences, caller of a closed loop, tokens of the prompt, tokens of the answer): a
+plain tuple, since there is one per request."""
 Ended = tuple[Request, float, float, str, str, str]
 """(request, time sent to a replica, end time, accelerator, replica, result): ``answered``, ``failed`` (the replica
 broke) or the code of the refusal. A request that never reached a replica has neither accelerator nor replica, and its
@@ -40,7 +40,7 @@ class _Group:
 class Counters:
     """Cumulative counters, as in :class:`tidegate.records.gateway_sample.RevisionDemand`."""
 
-    __slots__ = ("_groups", "_revision", "_target_s", "_within")
+    __slots__ = ("_groups", "_revision", "_target_s", "_within", "sizes")
 
     def __init__(self, revision: str, target_s: float | None) -> None:
         """``target_s`` is the SLA's latency."""
@@ -48,6 +48,8 @@ class Counters:
         self._target_s = inf if target_s is None else target_s
         self._groups: dict[str, _Group] = {}
         self._within = 0
+        self.sizes: dict[int, int] = {}
+        """Arrivals by inferences of a request; the gateway counts them."""
 
     def add(self, ended: Sequence[Ended]) -> None:
         """Adds finished requests."""
@@ -92,7 +94,16 @@ class Counters:
             waiting_inference_s=room.waiting_inference_s,
             latency=groups[0].latency if len(groups) == 1 else self._whole().sparse(),
             groups=groups,
+            sizes=self._sizes(),
         )
+
+    def _sizes(self) -> tuple[tuple[int, int], ...]:
+        """Returns the arrivals by bucket, as a gateway worker reports them."""
+        buckets: dict[int, int] = {}
+        for inferences, count in self.sizes.items():
+            index = bucket_index(inferences)
+            buckets[index] = buckets.get(index, 0) + count
+        return tuple(sorted(buckets.items()))
 
     def _whole(self) -> Histogram:
         """Returns the latencies of all groups together."""

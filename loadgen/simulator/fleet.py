@@ -10,12 +10,16 @@ from dataclasses import replace
 from math import inf
 from typing import Any, TypeVar
 
+from tidegate.autoscaler.autoscaler import cores_of
 from tidegate.autoscaler.measure.observation import AcceleratorRoom
+from tidegate.autoscaler.profiles.admission import known_figures
 from tidegate.deploy.backend import BackendError, ReplicaStatus
+from tidegate.deploy.environment import is_shipped
 from tidegate.deploy.fake import FakeBackend
-from tidegate.deploy.placement.ledger import AcceleratorKind, NoRoomError
+from tidegate.deploy.placement.ledger import Accelerator, AcceleratorKind, NoRoomError, part_of
 from tidegate.deploy.plan import plan
 from tidegate.errors import TidegateError
+from tidegate.function import Cancel, Function
 from tidegate.loadgen.simulator.devices import Devices
 from tidegate.loadgen.simulator.gate import SimulatedGateway
 from tidegate.loadgen.simulator.kernel import Kernel
@@ -23,7 +27,7 @@ from tidegate.loadgen.simulator.lease import Lease
 from tidegate.loadgen.simulator.profiles import ColdStart
 from tidegate.loadgen.simulator.replica import VirtualReplica
 from tidegate.loadgen.simulator.result import Start
-from tidegate.loadgen.simulator.scenario import Scenario
+from tidegate.loadgen.simulator.scenario import Deployed, Scenario
 from tidegate.queue_proxy.metrics import Identity
 from tidegate.records.decision import Decision
 from tidegate.records.replica_state import ColdStartPhases, ReplicaState
@@ -31,6 +35,13 @@ from tidegate.records.replica_state import ColdStartPhases, ReplicaState
 T = TypeVar("T")
 _UNNAMED = ColdStart()
 _GONE = (ReplicaState.STOPPED, ReplicaState.FAILED)
+
+
+def goes_on(function: Function, accelerator: Accelerator) -> bool:
+    """Returns whether the model server computes on after a deadline: the shipped server, whose calls in threads cannot
+    be interrupted, and others that declare it."""
+    is_auto = function.cancel is Cancel.AUTO
+    return function.cancel is Cancel.HOLD or (is_auto and is_shipped(function, accelerator))
 
 
 def done(coroutine: Coroutine[Any, Any, T]) -> T:
@@ -78,7 +89,12 @@ class Fleet:
         accelerators = [kind.accelerator for kind in scenario.kinds]
         cores = range(sum(each.cores * each.count for each in accelerators))
         self.backend = FakeBackend(
-            accelerators, kernel, random.Random(rng.random()), start_up_s=0.0, host_cores=tuple(cores)
+            accelerators,
+            kernel,
+            random.Random(rng.random()),
+            start_up_s=0.0,
+            host_cores=tuple(cores),
+            strategy=scenario.strategy,
         )
         self.backend.watch(self._on_message)
         self._armed = inf
@@ -93,14 +109,21 @@ class Fleet:
 
     def rooms(self) -> dict[str, list[AcceleratorRoom]]:
         """Returns the accelerators that each revision may use, cheapest first."""
-        prices = {each.name: each.price_per_hour for each in self.backend.devices()}
         return {
-            name: [
-                AcceleratorRoom(accelerator=kind, room=room.free, price_per_hour=prices[kind])
-                for kind, room in self.backend.room(deployed.revision).items()
-            ]
+            name: [self._room(deployed, kind, room.free) for kind, room in self.backend.room(deployed.revision).items()]
             for name, deployed in self._deployed.items()
         }
+
+    def _room(self, deployed: Deployed, kind: str, free: int) -> AcceleratorRoom:
+        accelerator = self._devices.kinds[kind].accelerator
+        given = deployed.known.get(kind) or known_figures(deployed.revision.function, accelerator)
+        return AcceleratorRoom(
+            accelerator=kind,
+            room=free,
+            price_per_hour=accelerator.price_per_hour * part_of(deployed.revision.function, accelerator),
+            mu_ips=given.mu_ips,
+            one_s=given.one_s,
+        )
 
     # --- what is done ---
 
@@ -150,6 +173,11 @@ class Fleet:
                 done(self.backend.remove(remove.replica))
             except BackendError:
                 continue  # It has gone by itself.
+        if decision.cores is not None and not decision.is_dry_run:
+            for status in self.backend.replicas():
+                is_ready = status.revision == decision.revision and status.state is ReplicaState.READY
+                if is_ready and cores_of(status) != decision.cores:
+                    self.resize(status.id, decision.cores)
         self.arm()
         return min((each.until for each in steps.unplaced if each.until is not None), default=None)
 
@@ -273,8 +301,10 @@ class Fleet:
             cores=status.threads or kind.accelerator.cores or 1,
             share=status.share,
             hop_s=self._scenario.hop_s,
+            goes_on=goes_on(deployed.revision.function, kind.accelerator),
             rng=self._service_rng,
             answered=self.gate.answered,
+            expired=self.gate.expired,
             on_message=self.gate.on_message,
             drained=self._drained,
         )

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from tidegate.activator.commands import Activate, Link, Refuse, Send, Unlink
 from tidegate.activator.room import WaitingRoom
 from tidegate.activator.state.bind import Bind
+from tidegate.errors import DEADLINE
 from tidegate.flow.messages import Hello, ProxyMessage, WorkerMessage
 from tidegate.loadgen.simulator.counters import ANSWERED, Counters, Ended, Request
 from tidegate.loadgen.simulator.kernel import Kernel
@@ -92,7 +93,8 @@ class SimulatedGateway:
         """Takes a request that arrives now."""
         revision = request[1]
         self.open += 1
-        room = self.room
+        sizes, room = self._counters[revision].sizes, self.room
+        sizes[request[3]] = sizes.get(request[3], 0) + 1
         bind = room.arrive(request, revision, request[3], now + self._timeouts[revision], now)
         if type(bind) is Bind:
             replica = self._replicas.get(bind.replica.id)
@@ -127,6 +129,16 @@ class SimulatedGateway:
             self._act(now)
         elif room.unsettled and not self._is_turning:
             self._turn(now)
+        if request[4] is not None:
+            self._caller(request, now)
+
+    def expired(self, replica: "VirtualReplica", bind: Bind, sent_at: float, now: float) -> None:
+        """Takes the end of a request whose deadline passed at a replica: a 504."""
+        request: Request = bind.request  # type: ignore[assignment]  # as above
+        self.room.aborted(bind, now)
+        self.open -= 1
+        self.ended.append((request, sent_at, now, replica.accelerator, replica.id, DEADLINE.code))
+        self._act(now)
         if request[4] is not None:
             self._caller(request, now)
 

@@ -77,6 +77,12 @@ class ServiceProfile:
     accelerators of live deployments."""
     is_exponential: bool = False
     """Whether times are exponentially distributed around the nominal one instead: the M of queueing theory."""
+    variation: float = 0.0
+    """Coefficient of variation of lognormal times around the nominal one; 0: another of the three, or none."""
+    per_prompt_token_s: float = 0.0
+    """Time that each token of a request's prompt adds; trace formats without tokens add none."""
+    per_completion_token_s: float = 0.0
+    """Time that each token of its answer adds."""
     parallel: float = 0.0
     """0..1: part of the work that is divided among cores (Amdahl's law)."""
     full_share: int = 1
@@ -94,19 +100,39 @@ class ServiceProfile:
             raise ValueError(f"full_share {self.full_share} lies in 1..100, width {self.width} is not negative")
         if not 0.0 <= self.first_s < math.inf:
             raise ValueError(f"first_s is finite and not negative, got {self.first_s}")
-        if self.jitter and self.is_exponential:
-            raise ValueError("an exponential profile has no jitter beside it")
+        tokens_s = min(self.per_prompt_token_s, self.per_completion_token_s)
+        if not 0.0 <= tokens_s <= max(self.per_prompt_token_s, self.per_completion_token_s) < math.inf:
+            raise ValueError("times of a token are finite and not negative")
+        if not 0.0 <= self.variation <= 10.0:
+            raise ValueError(f"variation lies in 0..10, got {self.variation}")
+        if bool(self.jitter) + self.is_exponential + bool(self.variation) > 1:
+            raise ValueError("times vary in one way: jitter, exponential or variation")
+
+    @property
+    def is_by_token(self) -> bool:
+        """Whether tokens add to an execution's time."""
+        return bool(self.per_prompt_token_s or self.per_completion_token_s)
 
     def nominal(self, inferences: int, *, cores: int = 1, share: int = 100) -> float:
         """Returns the undisturbed time of one execution; ``share``: percent of the device."""
-        alone = self.times.seconds(inferences)
+        return self._slowed(self.times.seconds(inferences), cores, share)
+
+    def of_tokens(self, prompt: int, completion: int, *, cores: int = 1, share: int = 100) -> float:
+        """Returns the time that the tokens of one request add to :meth:`nominal`."""
+        alone = self.per_prompt_token_s * prompt + self.per_completion_token_s * completion
+        return self._slowed(alone, cores, share)
+
+    def _slowed(self, alone_s: float, cores: int, share: int) -> float:
         divided = (1.0 - self.parallel) + self.parallel / max(1, cores)
-        return alone * divided * max(1.0, self.full_share / max(1, share))
+        return alone_s * divided * max(1.0, self.full_share / max(1, share))
 
     def varied(self, nominal_s: float, rng: random.Random) -> float:
         """Returns one execution's time."""
         if self.jitter:
             return nominal_s * (1.0 + self.jitter * (2.0 * rng.random() - 1.0))
+        if self.variation:
+            squared = math.log1p(self.variation**2)  # That of the logarithm; the mean stays the nominal time.
+            return nominal_s * rng.lognormvariate(-0.5 * squared, math.sqrt(squared))
         if self.is_exponential:
             return -math.log(1.0 - rng.random()) * nominal_s
         return nominal_s

@@ -10,9 +10,11 @@ from collections.abc import Callable
 from heapq import heappush
 
 from tidegate.activator.state.bind import Bind
+from tidegate.errors import DEADLINE
 from tidegate.flow.credits import Channel, Credit, Send, StateIs
 from tidegate.flow.messages import Hello, ProxyMessage, WorkerMessage
 from tidegate.flow.slots import SlotLedger
+from tidegate.loadgen.simulator.counters import Request
 from tidegate.loadgen.simulator.devices import Sharing, Unit
 from tidegate.loadgen.simulator.kernel import Kernel
 from tidegate.loadgen.simulator.profiles import ServiceProfile
@@ -25,6 +27,8 @@ KEPT_TIMES = 4096
 
 Answered = Callable[["VirtualReplica", Bind, bool, float, float], None]
 """Called with (replica, request, whether the credit stays, send time, now)."""
+Expired = Callable[["VirtualReplica", Bind, float, float], None]
+"""Called with (replica, request, send time, now)."""
 OnMessage = Callable[["VirtualReplica", ProxyMessage], None]
 
 
@@ -37,8 +41,11 @@ class VirtualReplica:
         "_drained",
         "_first_s",
         "_flights",
+        "_goes_on",
         "_handles",
+        "_held",
         "_hop_s",
+        "_is_by_token",
         "_is_shared",
         "_is_steady",
         "_kernel",
@@ -53,6 +60,7 @@ class VirtualReplica:
         "accelerator",
         "answered",
         "cores",
+        "expired",
         "function",
         "id",
         "ledger",
@@ -75,12 +83,15 @@ class VirtualReplica:
         cores: int,
         share: int,
         hop_s: float,
+        goes_on: bool,
         rng: random.Random,
         answered: Answered,
+        expired: Expired,
         on_message: OnMessage,
         drained: Callable[[str], None],
     ) -> None:
-        """``on_message`` receives the messages of the slot channel; ``drained`` receives the id when all credits have
+        """``goes_on``: the model server computes on after a request's deadline, which holds its slot until the end.
+        ``on_message`` receives the messages of the slot channel; ``drained`` receives the id when all credits have
         returned after a drain."""
         self.id = identity.replica
         self.function = identity.function
@@ -89,13 +100,15 @@ class VirtualReplica:
         self.cores = cores
         self.share = share
         self.answered = answered
+        self.expired = expired
         self.ledger = SlotLedger(incarnation=identity.incarnation, limit=limit, unit=counts)
         self.measure = ReplicaCounters(identity, kernel.now())
         self.phases = ColdStartPhases()
         self._kernel = kernel
         self._unit = unit
         self._is_shared = sharing is not Sharing.EXCLUSIVE
-        self._is_steady = not (profile.jitter or profile.is_exponential)
+        self._is_by_token = profile.is_by_token
+        self._is_steady = not (profile.jitter or profile.is_exponential or profile.variation)
         self._hop_s = hop_s
         self._rng = rng
         self._on_message = on_message
@@ -104,8 +117,11 @@ class VirtualReplica:
         self._channel: Channel | None = None
         self._flights: dict[Bind, Credit | int] = {}
         """Requests here with their credit, or without a limit with the units charged."""
+        self._goes_on = goes_on
         self._handles: dict[Bind, object] = {}
         """Executions on a shared unit."""
+        self._held: dict[Bind, Credit | int] = {}
+        """As :attr:`_flights`: executions that go on past their deadline, without a client."""
         self._line: deque[tuple[Bind, float]] = deque()
         """Requests that wait inside the model server, with their send times."""
         self._running = 0
@@ -138,6 +154,7 @@ class VirtualReplica:
             self._run(bind, now, now)
         else:
             self._line.append((bind, now))
+            self._kernel.at(bind.deadline, self._deadline, (bind, now))
         return True
 
     def _run(self, bind: Bind, sent_at: float, now: float) -> None:
@@ -145,23 +162,34 @@ class VirtualReplica:
         nominal = self._nominal.get(bind.inferences)
         if nominal is None:
             nominal = self._nominal_of(bind.inferences)
+        if self._is_by_token:
+            nominal += self._of_tokens(bind.request)  # type: ignore[arg-type]  # what was given to the room
         took = nominal if self._is_steady else self.profile.varied(nominal, self._rng)
         if self._first_s:
             took = max(took, self._first_s)
         if self._is_shared:
             self._handles[bind] = self._unit.run(self.function, took, self._shared_ended, (bind, sent_at), now)
+            self._kernel.at(bind.deadline, self._deadline, (bind, sent_at))  # The others decide how long it takes.
         else:
             kernel, unit = self._kernel, self._unit
             if not unit.executions:  # Unit.begin, written out.
                 unit.since = now
             unit.executions += 1
-            heappush(kernel.heap, (now + took + self._hop_s, next(kernel.sequence), self._done, (bind, sent_at)))
+            ends_at = now + took + self._hop_s
+            if ends_at > bind.deadline:
+                kernel.at(bind.deadline, self._deadline, (bind, sent_at))
+                if not self._goes_on:
+                    return
+            heappush(kernel.heap, (ends_at, next(kernel.sequence), self._done, (bind, sent_at)))
 
     def _nominal_of(self, inferences: int) -> float:
         if len(self._nominal) >= KEPT_TIMES:
             self._nominal.clear()
         found = self._nominal[inferences] = self.profile.nominal(inferences, cores=self.cores, share=self.share)
         return found
+
+    def _of_tokens(self, request: Request) -> float:
+        return self.profile.of_tokens(request[5], request[6], cores=self.cores, share=self.share)
 
     def _shared_ended(self, now: float, argument: object) -> None:
         """Takes the end of an execution on the unit; the answer is sent."""
@@ -174,7 +202,8 @@ class VirtualReplica:
         bind, sent_at = argument
         charged = self._flights.pop(bind, None)
         if charged is None:
-            return  # The replica broke meanwhile.
+            self._finished(bind, now)
+            return
         ledger = self.ledger
         if type(charged) is Credit:
             kept = ledger.keeps(charged, now)
@@ -191,12 +220,64 @@ class VirtualReplica:
             self._unit.end(now)
         self.measure.ended(now, sent_at + self._hop_s, bind.inferences, 0.0, None, 200, False)
         if self._first_s:
-            self._first_s, self._width = 0.0, self.profile.width or 1 << 30
+            self._first_over()
         while self._line and self._running < self._width:
             self._run(*self._line.popleft(), now)
         if ledger.out:
             self.act(now)
         self.answered(self, bind, kept, sent_at, now)
+
+    # --- deadlines ---
+
+    def _deadline(self, now: float, argument: tuple[Bind, float]) -> None:
+        """Ends a request whose deadline passes here. One that runs leaves the model server at once, or it holds its
+        slot until it has ended."""
+        bind, sent_at = argument
+        charged = self._flights.pop(bind, None)
+        if charged is None:
+            return  # It has ended in time.
+        self.measure.ended(now, sent_at + self._hop_s, bind.inferences, 0.0, None, DEADLINE.status, False, True)
+        if argument in self._line:
+            self._line.remove(argument)
+            self._free(charged, now)
+        elif self._goes_on:
+            self._held[bind] = charged
+        else:
+            self._leave(bind, now)
+            self._free(charged, now)
+        self.act(now)
+        self.expired(self, bind, sent_at, now)
+
+    def _finished(self, bind: Bind, now: float) -> None:
+        """Takes the end of an execution whose client has its 504; does nothing if the replica broke meanwhile."""
+        charged = self._held.pop(bind, None)
+        if charged is not None:
+            self._first_over()
+            self._leave(bind, now)
+            self._free(charged, now)
+            self.act(now)
+
+    def _first_over(self) -> None:
+        """Takes the end of the first execution: others may run beside the next."""
+        if self._first_s:
+            self._first_s, self._width = 0.0, self.profile.width or 1 << 30
+
+    def _free(self, charged: Credit | int, now: float) -> None:
+        """Frees a slot without an answer."""
+        if isinstance(charged, Credit):
+            self.ledger.ended(charged, now, aborted=True)
+        else:
+            self.ledger.left(charged, now)
+
+    def _leave(self, bind: Bind, now: float) -> None:
+        """Ends an execution; those that wait inside the model server follow."""
+        self._running -= 1
+        if self._is_shared:
+            self._unit.abort(self._handles.pop(bind), now)
+        else:
+            self._unit.end(now)
+        while self._line and self._running < self._width:
+            self._run(*self._line.popleft(), now)
 
     def breaks(self, now: float) -> list[Bind]:
         """Ends the replica abruptly; returns its requests."""
@@ -206,7 +287,13 @@ class VirtualReplica:
                 self._unit.abort(self._handles[bind], now)
             elif bind not in waited and not self._is_shared:
                 self._unit.end(now)
+        for bind in self._held:
+            if bind in self._handles:
+                self._unit.abort(self._handles[bind], now)
+            else:
+                self._unit.end(now)
         self._flights.clear()
+        self._held.clear()
         self._handles.clear()
         self._line.clear()
         self._running = 0

@@ -4,6 +4,8 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from tidegate.autoscaler.profiles.admission import KnownFigures
+from tidegate.deploy.placement.strategies import BEST_FIT, StrategyRow
 from tidegate.function import Revision
 from tidegate.loadgen.arrivals.arrival import Arrival
 from tidegate.loadgen.simulator.devices import Kind
@@ -25,6 +27,17 @@ class Deployed:
     """By accelerator; others take one second to load."""
     ready: Mapping[str, int] = field(default_factory=dict)
     """Replicas ready at the beginning, by accelerator."""
+    known: Mapping[str, KnownFigures] = field(default_factory=dict)
+    """Service rates that policies have from the beginning, by accelerator, as of an offline profile. Others are learnt,
+    or those of the accelerator's own profile."""
+    deadline_s: float | None = None
+    """Deadline that clients give to each request; the function's ``timeout`` caps it."""
+
+    @property
+    def timeout_s(self) -> float:
+        """Time after its arrival at which a request without an answer ends with a 504."""
+        timeout_s = self.revision.function.timeout_s
+        return timeout_s if self.deadline_s is None else min(timeout_s, self.deadline_s)
 
     @property
     def limit(self) -> int:
@@ -93,6 +106,8 @@ class Scenario:
     """Length of a gateway's loop iteration: wants are sent at its end."""
     resize_s: float = 0.0
     """Time from the request for other cores until the replica has them."""
+    strategy: StrategyRow = BEST_FIT
+    """Which of the units that fit a replica gets."""
     keeps_scale: bool = False
     """Whether the initial replicas stay as they are, without decisions."""
 

@@ -1,26 +1,52 @@
-"""Weights of the simulated traffic manager, from the replicas' measured rates, as in the control process."""
+"""Shares of the simulated traffic manager: the product's own, over the samples of each second."""
 
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping
 
 from tidegate.deploy.backend import ReplicaStatus, RevisionFailure
 from tidegate.loadgen.simulator.scenario import Deployed
+from tidegate.records.gateway_sample import GatewaySample
 from tidegate.records.replica_sample import ReplicaSample
 from tidegate.records.replica_state import ReplicaState
+from tidegate.traffic.shares import GroupShares
+from tidegate.traffic.size_routes import WINDOW_S
 from tidegate.traffic.table import RevisionShare, ServedFunction
-from tidegate.traffic.weights import ServiceRates, Weights, capacities
+
+
+class RecentSizes:
+    """Arrivals by size of the last seconds (:class:`tidegate.traffic.size_routes.Arrivals`)."""
+
+    __slots__ = ("_last", "_slices")
+
+    def __init__(self) -> None:
+        self._last: dict[str, dict[int, int]] = {}
+        self._slices: dict[str, deque[tuple[float, dict[int, int]]]] = {}
+
+    def record(self, sample: GatewaySample, now: float) -> None:
+        """Takes the gateway's sample of this second."""
+        for demand in sample.demands:
+            counts, before = dict(demand.sizes), self._last.get(demand.revision, {})
+            self._last[demand.revision] = counts
+            gained = {index: count - before.get(index, 0) for index, count in counts.items()}
+            kept = self._slices.setdefault(demand.revision, deque())
+            kept.append((now, {index: count for index, count in gained.items() if count > 0}))
+            while kept[0][0] <= now - WINDOW_S:
+                kept.popleft()
+
+    def sizes(self, revision: str, since: float) -> Mapping[int, int]:
+        found: dict[int, int] = {}
+        for at, counts in self._slices.get(revision, ()):
+            if at > since:
+                for index, count in counts.items():
+                    found[index] = found.get(index, 0) + count
+        return found
 
 
 class SimulatedShares:
-    """Measured service rates and published weights of all functions, each with its one revision.
+    """The shares of all functions, each with its one revision."""
 
-    ``learnt`` returns the autoscaler's rate of a revision's replica on an accelerator at its limit. ``weights`` holds
-    the weights in force.
-    """
-
-    def __init__(self, learnt: Callable[[str, str], float | None], weights: Weights) -> None:
-        self._learnt = learnt
-        self._rates = ServiceRates()
-        self._weights = weights
+    def __init__(self, shares: GroupShares) -> None:
+        self._shares = shares
         self._last: dict[str, ReplicaSample] = {}
 
     def measured(self, samples: Iterable[ReplicaSample], there: Collection[str]) -> None:
@@ -30,16 +56,12 @@ class SimulatedShares:
         for after in samples:
             before = self._last.get(after.replica)
             if before is not None:
-                self._rates.measured(before, after, after.group)
+                self._shares.measured(before, after, after.group)
             self._last[after.replica] = after
 
     def in_flight(self) -> Mapping[str, int]:
         """Returns requests in flight by replica, at the last samples."""
         return {name: sample.in_flight for name, sample in self._last.items()}
-
-    def mu_ips(self, revision: str, accelerator: str) -> float | None:
-        learnt = self._learnt(revision, accelerator)
-        return self._rates.mu_ips(revision, accelerator) if learnt is None else learnt
 
     def served(
         self,
@@ -76,12 +98,11 @@ class SimulatedShares:
 
     def _share(self, deployed: Deployed, ready: Mapping[str, int], refusal: str | None, now: float) -> RevisionShare:
         revision = deployed.revision
-        mu = {name: self.mu_ips(revision.id, name) for name in sorted(ready)}
-        occupancies = {name: self._rates.occupancy(revision.id, name) for name in ready}
-        groups = capacities(revision.function.routing.group_weights, mu, ready, occupancies)
+        shares = self._shares.of(revision.id, revision.function, ready, now)
         return RevisionShare(
             revision=revision,
-            weights=self._weights.update(revision.id, groups, now),
-            mu_ips={name: rate for name, rate in mu.items() if rate is not None},
+            weights=shares.weights,
+            sizes=shares.sizes,
+            mu_ips=shares.mu_ips,
             failure=refusal,
         )

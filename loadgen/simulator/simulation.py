@@ -6,7 +6,7 @@ itself, on the simulation's clock; only sampling and the log are the simulation'
 """
 
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from math import inf
 
 from tidegate.autoscaler.autoscaler import Autoscaler, StandaloneContext
@@ -21,12 +21,14 @@ from tidegate.loadgen.simulator.limits import SimulatedLimits
 from tidegate.loadgen.simulator.replica import VirtualReplica
 from tidegate.loadgen.simulator.result import FunctionSecond, SimulationResult, Sink
 from tidegate.loadgen.simulator.scenario import BrokenStarts, Crash, Scenario
-from tidegate.loadgen.simulator.shares import SimulatedShares
+from tidegate.loadgen.simulator.shares import RecentSizes, SimulatedShares
 from tidegate.loadgen.simulator.sources import ClosedLoop, OpenLoop
 from tidegate.records.decision import Decision, Reason
 from tidegate.records.gateway_sample import Activation
 from tidegate.records.replica_state import ReplicaState
 from tidegate.records.route_table import RouteTable
+from tidegate.traffic.shares import GroupShares
+from tidegate.traffic.size_routes import SizeRoutes
 from tidegate.traffic.table import TableBuilder
 from tidegate.traffic.weights import Weights
 
@@ -48,10 +50,14 @@ class _Log:
 
 
 class _Context(StandaloneContext):
-    """The published weights; neither rollouts nor devices."""
+    """The published weights and lost replicas; neither rollouts nor devices."""
 
-    def __init__(self, weights: Weights) -> None:
+    def __init__(self, weights: Weights, lost: Callable[[str], int]) -> None:
         self._weights = weights
+        self._lost = lost
+
+    def lost(self, revision: str) -> int:
+        return self._lost(revision)
 
     def weights(self, revision: str) -> Mapping[str, float]:
         return self._weights.published(revision)
@@ -70,8 +76,10 @@ class Simulation:
         functions = [each.revision for each in scenario.functions]
         self._revisions = {each.function.name: each.id for each in functions}
         weights = Weights()
-        self.autoscaler = Autoscaler(kernel, _Context(weights), _Log(sink))
-        self._shares = SimulatedShares(self.autoscaler.mu_ips, weights)
+        self.autoscaler = Autoscaler(kernel, _Context(weights, self._lost), _Log(sink))
+        self._sizes = RecentSizes()
+        sizes = SizeRoutes(self._sizes, self.autoscaler)
+        self._shares = SimulatedShares(GroupShares(self.autoscaler.mu_ips, sizes, weights))
         self._limits = SimulatedLimits(scenario.functions)
         self._tables = TableBuilder(epoch=1, workers=1)
         self._published: RouteTable | None = None
@@ -96,7 +104,7 @@ class Simulation:
             rng=random.Random(rng.random()),
             message_s=scenario.message_s,
             turn_s=scenario.turn_s,
-            timeouts={each.id: each.function.timeout_s for each in functions},
+            timeouts={each.revision.id: each.timeout_s for each in scenario.functions},
             latencies={each.id: each.function.sla.latency_s for each in functions},
             idempotent=frozenset(each.id for each in functions if each.function.idempotent),
             replicas=self._replicas,
@@ -182,7 +190,9 @@ class Simulation:
             if len(ready) > ALL_UP_TO:
                 left_out |= set(ready) - to_sample(ready, self._ticks)
         collector.expect((WORKER,), there)
-        collector.gateway(self._gate.sample(now), now)
+        gateway = self._gate.sample(now)
+        collector.gateway(gateway, now)
+        self._sizes.record(gateway, now)
         samples = [self._replicas[name].sample(now) for name in there if name not in left_out]
         for sample in samples:
             collector.replica(sample, now)
@@ -252,6 +262,8 @@ class Simulation:
         decision = self.autoscaler.activated(activation, now)
         if decision is not None and decision.desired is not None:
             self._carry_out(decision, now)
+        if self.autoscaler.claims_place(activation.revision, now):
+            self.kernel.at(now, self._round)
 
     def _fails(self, now: float, failure: Crash | BrokenStarts) -> None:
         revision = self._revisions[failure.function]
@@ -260,6 +272,10 @@ class Simulation:
         else:
             self.fleet.backend.break_starts(revision, "its start was broken by the scenario", failure.times)
 
+    def _lost(self, revision: str) -> int:
+        """Returns the replicas that broke after they had been ready and have not been replaced."""
+        return sum(each.is_lost for each in self.fleet.statuses() if each.revision == revision)
+
     def _caller_ended(self, request: Request, now: float) -> None:
         self._closed_loop.ended(request, now)
 
@@ -267,7 +283,8 @@ class Simulation:
 
     def _changed(self, status: ReplicaStatus) -> None:
         """Handles a changed replica: a new table at the end of this moment, and a round if it broke."""
-        if status.state is ReplicaState.FAILED:
+        is_awaited = status.state is ReplicaState.STOPPED and self.autoscaler.awaits_place
+        if status.state is ReplicaState.FAILED or is_awaited:
             self.kernel.at(self.kernel.now(), self._round)
         if self._limits:
             self._tell_limit(status)

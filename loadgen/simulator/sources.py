@@ -26,7 +26,7 @@ class OpenLoop:
         self._arrivals: Iterator[Arrival] = iter(arrivals)
         self._revisions = {**revisions, "": default}
         self._arrive = arrive
-        self._next: Request = (-1, "", 0.0, 0, None)
+        self._next: Request = (-1, "", 0.0, 0, None, 0, 0)
         self.at_s = 0.0
         """Time of the next arrival (:class:`tidegate.loadgen.simulator.kernel.Feed`)."""
         self.sent = 0
@@ -44,7 +44,7 @@ class OpenLoop:
         if arrival is None:
             self.at_s = inf
             return
-        at_s, inferences, _, _, function = arrival
+        at_s, inferences, prompt, completion, function = arrival
         if not self.at_s <= at_s < inf:
             raise ValueError(f"arrival {self.sent + 1} is at {at_s} s, after one at {self.at_s} s; times never fall")
         if inferences < 1:
@@ -53,7 +53,7 @@ class OpenLoop:
         if revision is None:
             raise ValueError(f"arrival {self.sent + 1} is for {function!r}, which is not deployed")
         self.at_s = at_s
-        self._next = (self.sent, revision, at_s, inferences, None)
+        self._next = (self.sent, revision, at_s, inferences, None, prompt, completion)
 
     def comes(self, now: float) -> None:
         request = self._next
@@ -103,7 +103,7 @@ class ClosedLoop:
         self._left[caller] -= 1
         self.sent += 1
         # Numbers below zero: no request of the trace has one.
-        self._arrive((-self.sent, self._revisions[group.function], now, group.inferences, caller), now)
+        self._arrive((-self.sent, self._revisions[group.function], now, group.inferences, caller, 0, 0), now)
 
     def ended(self, request: Request, now: float) -> None:
         """Takes the end of a caller's request, whatever its result; the caller sends its next one."""

@@ -71,6 +71,13 @@ class TraceFile:
                     )
         faults.raise_any()  # It was whole when it was opened, and has been changed since.
 
+    def counts(self) -> Iterator[int]:
+        """Yields the requests of each second of a trace of counts."""
+        faults = Faults(str(self.path))
+        with _opened(self.path) as lines:
+            yield from counts(lines, faults)
+        faults.raise_any()
+
     def __repr__(self) -> str:
         return f"<TraceFile {self.path.name}: {self.summary.requests} requests>"
 

@@ -1,6 +1,6 @@
 """Readers of traces: lines of a file in, arrivals or counts out, one by one: memory does not grow with a trace.
 
-Formats, told by :class:`Format`:
+Formats, distinguished by :class:`Format`:
 
 ========= ===========================================================================================================
 counts    a whole number per line: the requests of one second (the Twitter trace's form); ``#`` begins a remark
@@ -10,7 +10,7 @@ jsonl     an object per line: ``at`` (seconds), and if they are known ``inferenc
           ``completion_tokens``, ``function``
 ========= ===========================================================================================================
 
-What cannot be read becomes a fault with its line; reading goes on behind it, so that all of them are told at once.
+What cannot be read becomes a fault with its line; reading goes on behind it, so that all of them are reported at once.
 """
 
 import json

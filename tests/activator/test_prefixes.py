@@ -59,7 +59,7 @@ def test_a_chain_grows_with_the_prompt() -> None:
     assert block_hashes(b"short") != block_hashes(b"other") and len(block_hashes(b"")) == 1
 
 
-def test_what_follows_a_long_beginning_is_told_apart_in_larger_blocks() -> None:
+def test_what_follows_a_long_beginning_is_distinguished_in_larger_blocks() -> None:
     """Agents share tens of KB of instructions and tools."""
     shared = prompt(40_000 // BLOCK_BYTES)
     one, other = (block_hashes(shared + prompt(16, seed=seed)) for seed in (1, 2))

@@ -76,7 +76,7 @@ def test_nothing_overtakes_what_waits() -> None:
     assert one.arrive("b") == "waits"
 
 
-def test_a_credit_that_arrives_with_nobody_waiting_stays_idle() -> None:
+def test_a_credit_that_arrives_with_none_waiting_stays_idle() -> None:
     one = lobby("r0")
     one.ready("r0")
     assert one.hear("r0", Grant(((1, 1),))) == []
@@ -86,7 +86,7 @@ def test_a_credit_that_arrives_with_nobody_waiting_stays_idle() -> None:
 # --- wants ------------------------------------------------------------------------------------------------------------
 
 
-def test_wants_are_told_once_per_turn_and_when_the_class_changes() -> None:
+def test_wants_are_reported_once_per_turn_and_when_the_class_changes() -> None:
     one = lobby("r0")
     one.ready("r0")
     one.arrive("a", 1.0)
@@ -99,7 +99,7 @@ def test_wants_are_told_once_per_turn_and_when_the_class_changes() -> None:
     assert one.did(2.0) == ["r0 < want 2 5 0 0 1000 0 1 0"]
 
 
-def test_a_want_that_fell_to_zero_is_told() -> None:
+def test_a_want_that_fell_to_zero_is_reported() -> None:
     one = lobby("r0", "r1")
     one.ready("r0")
     one.ready("r1")
@@ -108,7 +108,7 @@ def test_a_want_that_fell_to_zero_is_told() -> None:
     assert one.hear("r1", Grant(((5, 1),)), now=1.1) == ["a -> r1 on 5, want 2 0", "r0 < want 2 0"]
 
 
-def test_a_void_makes_the_want_told_anew() -> None:
+def test_a_void_makes_the_want_reported_anew() -> None:
     one = lobby("r0")
     one.ready("r0")
     one.arrive("a", 1.0)
@@ -154,7 +154,7 @@ def test_a_recalled_credit_whose_answer_is_only_read_to_its_end_goes_back_at_onc
     assert one.arrive("c") == "waits"
 
 
-def test_a_long_answer_leaves_its_credit_here_if_nobody_asks_for_it() -> None:
+def test_a_long_answer_leaves_its_credit_here_if_none_asks_for_it() -> None:
     one = lobby("r0")
     one.ready("r0", 1)
     for name in ("a", "b"):
@@ -250,7 +250,7 @@ def test_a_request_that_could_not_be_sent_goes_elsewhere_and_the_replica_rests()
 # --- bounds, deadlines, failures --------------------------------------------------------------------------------------
 
 
-def test_the_bound_is_split_over_the_workers_and_rounded_up() -> None:
+def test_without_the_others_figures_the_bound_is_split_over_the_workers_and_rounded_up() -> None:
     routes = table(workers=4, functions=[function([("r0", "cpu")], queue_requests=5)])
     one = Lobby(routes)
     assert [one.arrive(name) for name in "abc"] == ["waits", "waits", "refuse c: queue_full"]
@@ -321,6 +321,39 @@ def test_the_longest_wait_ends_in_503() -> None:
     one.arrive("a", 1.0)
     one.did()
     assert "refuse a: waited_too_long" in one.wake(3.0)
+
+
+def test_a_request_that_has_waited_for_drop_after_is_dropped_with_its_age_and_when_to_retry() -> None:
+    one = Lobby(table(functions=[function([("r0", "cpu")], drop_after_s=0.6)]))
+    one.arrive("a", 1.0)
+    one.arrive("b", 1.3)
+    one.did()
+    assert not any(line.startswith("refuse") for line in one.wake(1.5))
+    one.room.on_wakeup(1.6)
+    (refusal,) = [each for each in one.room.out if isinstance(each, Refuse)]
+    assert (refusal.request, refusal.kind.code, refusal.retry_after_s) == ("a", "dropped", 1)
+    assert refusal.message == "waited 0.6 s for a slot; the function drops requests after 0.6 s (drop-after)"
+    one.room.out.clear()
+    assert "refuse b: dropped" in one.wake(1.9)
+
+
+def test_a_request_that_is_too_old_when_a_slot_frees_is_dropped_and_the_next_one_gets_it() -> None:
+    """Themis: an old request would only make those behind it late as well."""
+    one = Lobby(table(functions=[function([("r0", "cpu")], drop_after_s=0.6)]))
+    one.ready("r0")
+    one.arrive("old", 1.0)
+    one.arrive("young", 1.5)
+    one.did(1.5)
+    did = one.hear("r0", Grant(((1, 1),)), now=1.6)
+    assert did[0] == "refuse old: dropped"
+    assert did[1].startswith("young ->")
+
+
+def test_a_deadline_before_drop_after_ends_a_request_as_ever() -> None:
+    one = Lobby(table(functions=[function([("r0", "cpu")], drop_after_s=0.6)]))
+    one.arrive("a", 1.0, deadline=1.5)
+    one.did()
+    assert "refuse a: deadline_exceeded" in one.wake(1.5)
 
 
 def test_a_client_that_goes_away_leaves_the_room() -> None:
@@ -420,7 +453,7 @@ def test_what_waits_for_a_tagged_revision_that_serves_stays_there_though_it_gets
     assert one.hear("r0", Grant(((7, 1),)), now=2.1) == ["a -> r0 on 7, want 2 0"]
 
 
-def test_nobody_moves_to_a_revision_that_gets_no_requests_itself() -> None:
+def test_none_moves_to_a_revision_that_gets_no_requests_itself() -> None:
     one = Lobby(table([("r0", "cpu")]))
     one.arrive("a", 1.0)
     one.did(1.0)
@@ -490,7 +523,7 @@ def test_replicas_that_are_being_asked_count_as_perhaps_ready_for_a_moment() -> 
     assert one.wake(1.2) == ["activate f-00001 for 1"], "not heard within 200 ms"
 
 
-def test_a_want_on_the_draining_last_replica_asks_for_activation_and_is_told_there() -> None:
+def test_a_want_on_the_draining_last_replica_asks_for_activation_and_is_reported_there() -> None:
     one = lobby("r0")
     one.ready("r0")
     one.hear("r0", State(ReplicaState.DRAINING), now=1.0)
@@ -594,7 +627,7 @@ def test_weight_zero_is_no_new_work_even_if_slots_are_free() -> None:
     assert not any(line.startswith("rb") for line in one.did()), "no want there either"
 
 
-def test_a_slot_that_frees_in_a_group_whose_weight_fell_to_zero_takes_nobody_who_waits() -> None:
+def test_a_slot_that_frees_in_a_group_whose_weight_fell_to_zero_takes_none_who_waits() -> None:
     one = two_groups(0.5, 0.5, credits=1)
     one.arrive("x")
     one.arrive("y")
@@ -793,7 +826,7 @@ def test_requests_of_a_revision_that_is_gone_wait_for_the_largest_that_is_left()
     assert one.ready("r3", 1, now=2.1)[0].startswith("a -> r3")
 
 
-def test_requests_of_a_deleted_function_are_told_so() -> None:
+def test_requests_of_a_deleted_function_are_reported() -> None:
     one = lobby("r0")
     one.arrive("a", 1.0)
     one.did(1.0)
@@ -801,7 +834,7 @@ def test_requests_of_a_deleted_function_are_told_so() -> None:
     assert one.did(2.0) == ["unlink r0", "refuse a: not_servable"]
 
 
-def test_a_running_request_of_a_deleted_function_that_was_refused_is_told_so() -> None:
+def test_a_running_request_of_a_deleted_function_that_was_refused_is_reported() -> None:
     one = lobby("r0")
     one.ready("r0", 1)
     one.arrive("a", 1.0)

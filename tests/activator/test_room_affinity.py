@@ -139,7 +139,7 @@ def test_sessions_keep_to_their_group_and_the_weights_hold() -> None:
 
 @pytest.mark.parametrize("kind", ["alike", "all different", "some talks", "bytes"])
 @pytest.mark.parametrize("seed", range(4))
-def test_nobody_waits_while_a_slot_is_free(kind: str, seed: int) -> None:
+def test_none_waits_while_a_slot_is_free(kind: str, seed: int) -> None:
     one = two_groups({"cpu": 1.0, "gpu": 2.0})
     room = one.room._fleet.revisions[F]
     replicas = [replica for group in room.groups for replica in group.replicas]

@@ -21,6 +21,8 @@ class Status:
     state: ReplicaState
     revision: str = "resnet-00001"
     accelerator: str = "cpu"
+    cores: tuple[int, ...] = ()
+    threads: int | None = None
 
 
 class MemoryLog:

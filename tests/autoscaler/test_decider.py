@@ -44,6 +44,19 @@ def test_initial_scale_zero_waits_for_the_first_request() -> None:
     assert at.push().desired == 1
 
 
+def test_an_activation_starts_where_the_target_can_be_met_by_what_is_given() -> None:
+    decider, seen = (
+        Decider(),
+        observation(
+            group("t4", price_per_hour=0.5, room=2, one_s=0.01), group("v100", price_per_hour=3.0, room=2, one_s=0.004)
+        ),
+    )
+    decider.apply(revision(scaling=Scaling(policy="kpa", initial_scale=0), sla=Sla(latency_s=0.008)), T0)
+    decision = decider.activate(activation(), T0, seen)
+    assert {row.accelerator: row.replicas for row in decision.groups or ()} == {"t4": 0, "v100": 1}
+    assert codes(decision) == ["activation", "passed_over"]
+
+
 def test_initial_scale_is_reached_once_and_then_the_load_decides() -> None:
     at = world(scaling=Scaling(initial_scale=3, scale_to_zero_after_s=600.0))
     assert at.second().desired == 3
@@ -170,6 +183,42 @@ def test_work_that_runs_without_new_arrivals_is_not_idle() -> None:
     assert 0 not in at.run(60)
 
 
+@pytest.mark.parametrize(
+    ("scaling", "left_s", "kept_by"),
+    [
+        (Scaling(scale_to_zero_after_s=30.0), 20.0, ""),
+        (Scaling(min_scale=1), None, "raised_to_min"),
+        (Scaling(policy="kpa", parameters={"zero-protocol": "knative"}), None, "zero_protocol"),
+    ],
+    ids=["its time", "the minimum", "the policy's own steps"],
+)
+def test_an_idle_replica_is_there_for_a_reason(scaling: Scaling, left_s: float | None, kept_by: str) -> None:
+    at = world(scaling=scaling)
+    while not at.decisions or not at.decisions[-1].ready:
+        at.second()
+    at.run(10)
+    found = at.decider.idleness(at.now, at.collector.observe(at.revision, at.fleet(), at.now))
+    assert found is not None
+    assert found.idle_s == pytest.approx(10.0, abs=1.1)
+    assert found.zero_in_s == (None if left_s is None else pytest.approx(left_s, abs=1.1))
+    assert found.kept_by == kept_by
+    at.load = 3.0
+    at.run(3)
+    assert at.decider.idleness(at.now, at.collector.observe(at.revision, at.fleet(), at.now)) is None
+
+
+def test_an_idle_replica_of_policy_tide_has_its_time_too() -> None:
+    scaling = Scaling(policy="tide", scale_to_zero_after_s=30.0)
+    at = World(revision(scaling=scaling, sla=Sla(latency_s=0.2), concurrency=1))
+    while not at.decisions or not at.decisions[-1].ready:
+        at.second()
+    at.run(15)
+    found = at.decider.idleness(at.now, at.collector.observe(at.revision, at.fleet(), at.now))
+    assert found is not None
+    assert found.zero_in_s == pytest.approx(15.0, abs=2.1)
+    assert found.kept_by == ""
+
+
 def test_retention_keeps_the_last_replica_longer() -> None:
     scaling = Scaling(scale_to_zero_after_s=10.0, parameters={"scale-to-zero-pod-retention-period": "20s"})
     at = world(scaling=scaling)
@@ -239,7 +288,7 @@ def test_a_policy_that_breaks_on_a_figure_holds_and_says_so() -> None:
     assert (decision.desired, codes(decision)) == (None, ["policy_failed"])
 
 
-def test_a_revision_nobody_applied_is_an_error_that_names_the_known_ones() -> None:
+def test_a_revision_none_applied_is_an_error_that_names_the_known_ones() -> None:
     decider = Decider()
     decider.apply(revision(), T0)
     with pytest.raises(UnknownRevisionError, match="known: resnet-00001"):
@@ -398,3 +447,26 @@ def test_the_sla_policy_replaces_what_leaves_once_too() -> None:
     assert counts["v100"] >= 4
     assert decision is not None
     assert "accelerator_shrunk" not in codes(decision)
+
+
+def test_a_lost_replica_is_wanted_again_until_it_would_have_been_idle_for_long_enough() -> None:
+    """At 10 s the ready replica breaks; without requests it would have stayed until 30 s."""
+    decider, made = Decider(), revision(scaling=Scaling(scale_to_zero_after_s=30.0))
+    decider.apply(made, T0, fresh=False)
+    ready, broken = observation(group(ready=1), at=T0), observation(group(), at=T0)
+    decider.tick(T0, structs.replace(ready, idle_s=0.0))
+    lost = decider.tick(T0 + 10, structs.replace(broken, at=T0 + 10, idle_s=10.0, lost=1))
+    assert (lost.desired, codes(lost)[-1]) == (1, "restart")
+    kept = decider.snapshot(made.id)
+    assert isinstance(kept, dict)
+    assert kept["is_lost"] is True
+    decider.restore(made, kept)
+    starting = structs.replace(observation(group(starting=1), at=T0 + 12), idle_s=12.0)
+    assert decider.tick(T0 + 12, starting).desired == 1
+    failed = decider.tick(T0 + 20, structs.replace(broken, at=T0 + 20, idle_s=20.0))
+    assert (failed.desired, codes(failed)[-1]) == (1, "restart"), "its successor did not start: it is wanted still"
+    late = decider.tick(T0 + 31, structs.replace(broken, at=T0 + 31, idle_s=31.0))
+    assert (late.desired, codes(late)[-1]) == (0, "asleep")
+    kept = decider.snapshot(made.id)
+    assert isinstance(kept, dict)
+    assert "is_lost" not in kept, "as recordings of before have it"

@@ -33,6 +33,8 @@ class Status:
     state: ReplicaState
     revision: str = "resnet-00001"
     accelerator: str = "cpu"
+    cores: tuple[int, ...] = ()
+    threads: int | None = None
 
 
 ROOMS = {"resnet-00001": (AcceleratorRoom(accelerator="cpu", room=3),)}

@@ -6,7 +6,7 @@ from tests.autoscaler.ticks import Ticks, lines
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_a_fleet_that_is_told_anew_is_decided_upon_like_the_very_same_one(seed: int) -> None:
+def test_a_fleet_that_is_reported_anew_is_decided_upon_like_the_very_same_one(seed: int) -> None:
     assert list(lines(seed, 60)) == list(lines(seed, 60, is_copied=True))
 
 

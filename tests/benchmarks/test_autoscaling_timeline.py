@@ -11,6 +11,7 @@ from benchmarks.autoscaling.timeline import (
     cost,
     flip_flops,
     latency_s,
+    replica_seconds,
     throughput_ips,
     turns,
     within,
@@ -67,6 +68,8 @@ def test_convergence_lasts_to_the_end_or_is_none() -> None:
 def test_cost_holds_each_price_until_the_next_look() -> None:
     looks = [look(0.0, price=3600.0), look(2.0, price=7200.0), look(5.0, price=0.0)]
     assert cost(looks, 4.0) == 2.0 + 2 * 2.0
+    grown = [look(-1.0, 5), look(0.0, 1), look(2.0, 1, 2), look(5.0, 9)]
+    assert replica_seconds(grown, 4.0) == 2 * 1 + 2 * 3
 
 
 def test_seconds_count_late_and_lost_requests_where_they_were_due() -> None:

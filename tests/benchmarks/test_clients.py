@@ -66,6 +66,30 @@ def test_events_carry_the_time_of_their_writing(origin: Server) -> None:
     assert all(0 < delay < 10e6 for delay in found.first_us + found.later_us)
 
 
+def test_an_answer_in_chunks_ends_with_its_last_one() -> None:
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def answer() -> None:
+        peer, _ = listener.accept()
+        with peer:
+            while peer.recv(65536):
+                for part in (
+                    b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n",
+                    b"3\r\nabc\r\n",
+                    b"0\r\n",
+                    b"\r\n",
+                ):
+                    peer.sendall(part)
+
+    thread = threading.Thread(target=answer)
+    thread.start()
+    lane = Lane(f"127.0.0.1:{listener.getsockname()[1]}", inference(), 50.0, 1)
+    paced([lane], 0.3)
+    thread.join()
+    listener.close()
+    assert 10 <= len(lane.whole_us) <= 16
+
+
 def test_an_error_is_never_counted_as_an_answer() -> None:
     listener = socket.create_server(("127.0.0.1", 0))
 

@@ -31,7 +31,7 @@ def test_a_control_process_that_starts_is_waited_for(tmp_path: Path, monkeypatch
     lock.release()
 
 
-def test_the_wait_has_an_end_and_nobody_is_waited_for_who_is_not_there(
+def test_the_wait_has_an_end_and_none_is_waited_for_who_is_not_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     waits: list[float] = []

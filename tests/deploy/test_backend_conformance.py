@@ -9,6 +9,7 @@ import pytest
 from tests.support.live.backends import PHASES, TWO_CORES, Bench, FakeBench, local_bench, revision, status_of
 from tidegate.deploy.backend import BackendError, ResizeRefusedError, UnknownReplicaError
 from tidegate.deploy.placement.ledger import NoRoomError, Room
+from tidegate.function import Batching
 from tidegate.records.replica_state import ReplicaState
 
 Scenario = Callable[[Bench], Awaitable[None]]
@@ -200,7 +201,7 @@ def test_room_counts_memory(play: Callable[[Scenario], None]) -> None:
     play(scenario)
 
 
-def test_a_crash_is_seen_told_and_backed_off(play: Callable[[Scenario], None]) -> None:
+def test_a_crash_is_seen_reported_and_backed_off(play: Callable[[Scenario], None]) -> None:
     async def scenario(bench: Bench) -> None:
         backend = bench.backend
         await ready(bench, A)
@@ -269,7 +270,18 @@ def test_resize_is_bounded_by_the_unit(play: Callable[[Scenario], None]) -> None
     play(scenario)
 
 
-def test_after_the_end_nothing_is_told(play: Callable[[Scenario], None]) -> None:
+def test_a_command_takes_no_orders_about_batches(play: Callable[[Scenario], None]) -> None:
+    async def scenario(bench: Bench) -> None:
+        await ready(bench, A)
+        with pytest.raises(ResizeRefusedError, match="takes no orders about batches"):
+            await bench.backend.configure(A, Batching(max_size=2))
+        with pytest.raises(UnknownReplicaError):
+            await bench.backend.configure(B, Batching())
+
+    play(scenario)
+
+
+def test_after_the_end_nothing_is_reported(play: Callable[[Scenario], None]) -> None:
     async def scenario(bench: Bench) -> None:
         heard: list[str] = []
         end = bench.backend.watch(lambda status: heard.append(status.id))

@@ -19,7 +19,7 @@ def deployed(text: str, flags: Mapping[str, str] | None = None) -> Function:
         text,
         source="built",
         base="/home",
-        policies=("kpa", "smif"),
+        policies=("kpa", "smif", "tide"),
         accelerators=ACCELERATORS,
         files=FILES,
         flags=flags,
@@ -31,7 +31,7 @@ def test_a_model_file_and_a_latency_are_enough() -> None:
     function = deployed(from_model("models/ResNet 50.onnx", flags={"latency": "200ms"}))
     assert function.name == "resnet-50"
     assert function.server == Server(kind=ServerKind.MODEL, target="/home/models/ResNet 50.onnx")
-    assert (function.sla.latency_s, function.scaling.policy) == (0.2, "smif")
+    assert (function.sla.latency_s, function.scaling.policy) == (0.2, "tide")
 
 
 def test_a_python_class_is_enough() -> None:
@@ -87,7 +87,7 @@ def test_accelerators_may_be_named() -> None:
 
 def test_a_manifest_is_left_to_the_parser() -> None:
     assert from_file("function.yaml") is None
-    assert from_file("models/ResNet 50.onnx") == from_model("models/ResNet 50.onnx")
+    assert from_file("models/ResNet 50.onnx", is_model=True) == from_model("models/ResNet 50.onnx")
     assert from_file("handler.py:Model") == from_handler("handler.py:Model")
 
 
@@ -98,9 +98,9 @@ def test_a_class_must_be_named(path: str) -> None:
 
 
 @pytest.mark.parametrize("path", ["models/ResNet 50.onnx", "handler.py:Model"])
-def test_a_wrong_name_is_told_as_a_flag(path: str) -> None:
+def test_a_wrong_name_is_reported_as_a_flag(path: str) -> None:
     with pytest.raises(InvalidInputError, match="--name: got 'BAD_'; allowed: a DNS label"):
-        from_file(path, name="BAD_")
+        from_file(path, name="BAD_", is_model=path.endswith(".onnx"))
 
 
 def test_the_one_class_of_a_file_that_predicts_is_its_handler() -> None:
@@ -118,14 +118,55 @@ def test_the_one_class_of_a_file_that_predicts_is_its_handler() -> None:
         ("a\0b", "net.py"),
     ],
 )
-def test_a_file_without_one_such_class_is_told(source: str, said: str) -> None:
+def test_a_file_without_one_such_class_is_reported(source: str, said: str) -> None:
     with pytest.raises(InvalidInputError, match=said):
         handler_in("net.py", source)
+
+
+def test_a_name_that_the_file_does_not_have_is_refused_before_anything_starts() -> None:
+    source = "from a import B as C\nimport d.e\nclass Model:\n    def predict(self, inputs): ...\nif True:\n    F = C\n"
+    for name in ("Model", "C", "d", "F"):
+        assert f"net.py:{name}" in from_handler(f"net.py:{name}", source=source)
+    with pytest.raises(InvalidInputError, match=r"net.py:Nope \(no such name in it\); allowed: a class of it: Model"):
+        from_handler("net.py:Nope", source=source)
+    for unknown in ("from a import *", "globals()['Nope'] = 1", "def __getattr__(name): ...", "class ("):
+        assert "net.py:Nope" in from_handler("net.py:Nope", source=unknown)
 
 
 def test_an_slo_in_short_is_a_percentile_and_a_latency() -> None:
     assert slo_flags("p99=200ms") == {"percentile": "99", "latency": "200ms"}
     assert slo_flags("p99.9=1s") == {"percentile": "99.9", "latency": "1s"}
-    for wrong in ("99=200ms", "p99", "p99=", "=200ms", "p=1s", "p99x=1s"):
+    paced = {"percentile": "99", "latency": "500ms", "time-per-output-token": "50ms"}
+    assert slo_flags("p99=500ms,50ms/token") == paced
+    for wrong in ("p99=200ms,50ms", "p99=200ms,", "p99=200ms,/token", "p99=,5ms/token", "p99=5ms/token,1s"):
         with pytest.raises(InvalidInputError, match="--slo"):
             slo_flags(wrong)
+    assert slo_flags("200ms@99") == slo_flags("200ms@p99%") == slo_flags("p99=200ms")
+    assert slo_flags("200ms") == {"latency": "200ms"}
+    for wrong in ("99=200ms", "p99", "p99=", "=200ms", "p=1s", "p99x=1s", "200ms@", "@99", "p99=200ms@98"):
+        with pytest.raises(InvalidInputError, match="--slo"):
+            slo_flags(wrong)
+
+
+ASGI = """
+import fastapi
+served = fastapi.FastAPI()
+class Own:
+    async def __call__(self, scope, receive, send): ...
+class Model:
+    def predict(self, inputs): ...
+    def __call__(self, scope, receive, send): ...
+"""
+
+
+@pytest.mark.parametrize(("name", "kind"), [("served", "asgi"), ("Own", "asgi"), ("Model", "handler")])
+def test_an_asgi_application_is_recognised_and_speaks_http(name: str, kind: str) -> None:
+    text = from_file(f"files/handler.py:{name}", source=ASGI)
+    assert text is not None
+    assert f"{kind}: files/handler.py:{name}" in text
+
+
+def test_a_file_with_one_asgi_application_needs_no_name() -> None:
+    assert handler_in("a.py", "app = make()\n") == "a.py:app"
+    assert handler_in("a.py", "async def served(scope, receive, send): ...\n") == "a.py:served"
+    assert handler_in("a.py", ASGI) == "a.py:Model"

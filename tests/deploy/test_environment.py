@@ -2,18 +2,25 @@
 
 import json
 from dataclasses import replace
+from importlib.util import find_spec
 
 import pytest
 
 from tidegate.deploy.environment import (
+    PRELOADS,
     Endpoints,
     Host,
+    Launch,
+    can_borrow,
+    fork_launch,
     inherited,
     is_shipped,
     phases_text,
+    preload_of,
     profile_text,
     proxy_launch,
     search_path,
+    server_argv,
     server_launch,
     threads_of,
     warmup_path,
@@ -26,6 +33,7 @@ from tidegate.function import (
     Function,
     GpuNeeds,
     MetricsEndpoint,
+    ModelFormat,
     Protocol,
     Readiness,
     Resources,
@@ -70,6 +78,10 @@ def held(accelerator: Accelerator, unit: int = 0, share: int = 100, memory: int 
     return Assignment(accelerator=accelerator.name, unit=unit, memory_bytes=memory, share=share)
 
 
+def launched(server: Server, host: Host, endpoints: Endpoints, **fields: object) -> Launch:
+    return server_launch(revision(server, **fields), CPU, held(CPU), endpoints, host, Batching(), None)
+
+
 COMMAND = Server(kind=ServerKind.COMMAND, argv=("python", "serve.py", "--port", "{port}", "--json", "{a: 1}"))
 
 
@@ -93,7 +105,11 @@ def test_a_copy_is_named_beside_what_it_is_a_copy_of() -> None:
     settings = runtime.parse(launch.env)
     assert (settings.handler, settings.copy) == (("/code/handler.py", "Model"), "/state/copies/12ab.py")
     emulated = server_launch(revision(server), EMULATED, held(EMULATED), SOCKET, host, Batching(), threads=None)
-    assert runtime.parse(emulated.env).copy is None
+    shown = runtime.parse(emulated.env)
+    assert (shown.handler, shown.copy) == (settings.handler, settings.copy), "it shows the inputs of the same code"
+    model = Server(kind=ServerKind.MODEL, target="/code/m.onnx", copy="12ab.onnx")
+    onnx = server_launch(revision(model), EMULATED, held(EMULATED), SOCKET, host, Batching(), threads=None)
+    assert (runtime.parse(onnx.env).model, runtime.parse(onnx.env).copy) == (None, None)
 
 
 def test_a_handler_runs_in_the_interpreter_of_its_function() -> None:
@@ -186,7 +202,7 @@ def proxy_settings(made: Revision, accelerator: Accelerator = CPU, endpoints: En
     return read_settings(proxy_launch("resnet-00003-abcde", made, accelerator, endpoints, HOST, phases).env)
 
 
-def test_the_queue_proxy_understands_what_it_is_told() -> None:
+def test_the_queue_proxy_understands_what_it_is_reported() -> None:
     rule = BatchRule(header="batch", bytes_per_item=2048.0, overhead_bytes=10.5, max_batch=64)
     made = revision(
         concurrency=3,
@@ -215,7 +231,7 @@ def metrics_settings(made: Revision, accelerator: Accelerator, endpoints: Endpoi
     return read_settings(launch.env)
 
 
-def test_a_metrics_port_is_told_to_both_processes() -> None:
+def test_a_metrics_port_is_reported_to_both_processes() -> None:
     server = Server(kind=ServerKind.COMMAND, argv=("serve", "--http={port}", "--metrics={metrics_port}"))
     made = revision(server, metrics=MetricsEndpoint(path="/stats"))
     endpoints = replace(PORT, metrics_port=9002)
@@ -290,3 +306,122 @@ def test_the_front_doors_limits_reach_the_queue_proxy() -> None:
     launched = proxy_launch("f-00001-a", made, accelerator, endpoints, host, ColdStartPhases())
     limits = read_settings(launched.env).limits
     assert (limits.body_bytes, limits.body_idle_timeout_s) == (2**31, 7.0)
+
+
+def test_a_confined_server_keeps_what_it_needs_of_the_hidden_folders() -> None:
+    hidden = ("/state", "/run/tidegate")
+    host = replace(HOST, hidden=hidden, copies="/state/copies")
+    endpoints = replace(SOCKET, upstream="unix:/run/tidegate/r.m/s")
+    handler = Server(kind=ServerKind.HANDLER, target="/code/h.py:Model", copy="12.py", modules="34.modules.zip")
+    launch = launched(handler, host, endpoints, python="/state/environments/ab/bin/python")
+    assert launch.wrapper == (), "it confines itself"
+    assert json.loads(launch.env["TIDEGATE_CONFINE"]) == {
+        "hide": list(hidden),
+        "show": [
+            "/state/copies/12.py",
+            "/state/copies/34.modules.zip",
+            "/run/tidegate/r.m",
+            "/state/environments/ab",
+        ],
+    }
+    command = Server(kind=ServerKind.COMMAND, argv=("serve", "/state/weights.bin", "--uds", "{socket}"))
+    launch = launched(command, host, endpoints)
+    assert launch.argv == ("serve", "/state/weights.bin", "--uds", "/run/tidegate/r.m/s")
+    assert launch.wrapper[1:3] == ("-I", "-S")
+    assert json.loads(launch.wrapper[-1])["show"] == ["/state/weights.bin", "/run/tidegate/r.m/s", "/run/tidegate/r.m"]
+    assert "TIDEGATE_CONFINE" not in launch.env
+    assert launched(command, HOST, endpoints).wrapper == ()
+
+
+FORKS = replace(HOST, fork_servers=True)
+ONE_CORE = replace(CPU, cores=1)
+HANDLER = Server(kind=ServerKind.HANDLER, target="/m/model.py:Model")
+SKLEARN = Server(kind=ServerKind.MODEL, target="/m/other.joblib", format=ModelFormat.SKLEARN)
+
+
+def preloaded(server: Server | None = None, accelerator: Accelerator = CPU, **fields: object) -> str | None:
+    return preload_of(revision(server, **fields).function, accelerator, FORKS)
+
+
+def test_the_shipped_server_comes_from_a_process_that_has_imported_what_its_model_needs() -> None:
+    assert preloaded() == "onnx"
+    assert preloaded(SKLEARN, ONE_CORE) == "arrays"
+    assert preloaded(HANDLER, ONE_CORE) == "arrays"
+    assert preloaded(HANDLER, CPU) == "handler", "numpy would have the threads of the process that imported it"
+    assert preloaded(HANDLER, EMULATED) == "emulated"
+    assert preloaded(python="/env/bin/python") == "runtime", "its packages are imported when it is confined"
+    assert proxy_launch("r", revision(), CPU, SOCKET, FORKS, ColdStartPhases()).preload == "queue_proxy"
+
+
+def test_the_modules_of_fork_servers_are_there() -> None:
+    """A fork server leaves out what it cannot import."""
+    own = {module for modules in PRELOADS.values() for module in modules if module.startswith("tidegate.")}
+    assert own and all(find_spec(module) is not None for module in own)
+
+
+@pytest.mark.parametrize("name", ["PYTHONPATH", "LD_PRELOAD", "OMP_NUM_THREADS", "ORT_DISABLE_TELEMETRY", "TZ"])
+def test_a_variable_that_is_read_at_a_start_alone_has_the_server_spawned(name: str) -> None:
+    assert preloaded(env={name: "1"}) is None
+    assert preloaded(secrets={name: "/secret"}) is None
+
+
+def test_commands_gpus_and_deployments_without_fork_servers_spawn() -> None:
+    assert preloaded(COMMAND) is None
+    assert preloaded(accelerator=T4) is None
+    assert preload_of(revision().function, CPU, HOST) is None
+    assert proxy_launch("r", revision(), CPU, SOCKET, HOST, ColdStartPhases()).preload is None
+    other = replace(FORKS, queue_proxy=("knative",))
+    assert proxy_launch("r", revision(), CPU, SOCKET, other, ColdStartPhases()).preload is None
+
+
+def test_a_fork_server_imports_with_one_thread_and_knows_nothing_of_a_function() -> None:
+    launch = fork_launch("onnx", "/env/bin/python", FORKS)
+    assert launch.argv[:5] == ("/env/bin/python", "-P", "-m", "tidegate.runtime.fork.main", "{fd}")
+    assert launch.argv[-2:] == ("numpy", "onnxruntime")
+    assert launch.env["OPENBLAS_NUM_THREADS"] == "1" and launch.env["ORT_DISABLE_TELEMETRY"] == "1"
+    assert launch.env["PYTHONPATH"] == "/src" and "TIDEGATE_RUNTIME_LISTEN" not in launch.env
+
+
+def test_onnx_runtime_reports_nothing_unless_the_function_wants_it() -> None:
+    def variable(**fields: object) -> str:
+        launch = server_launch(revision(None, **fields), CPU, held(CPU), SOCKET, HOST, Batching(), None)
+        return launch.env["ORT_DISABLE_TELEMETRY"]
+
+    assert variable() == "1" and variable(env={"ORT_DISABLE_TELEMETRY": "0"}) == "0"
+
+
+def test_a_model_is_loaded_in_its_format_with_its_arguments() -> None:
+    server = Server(kind=ServerKind.MODEL, target="/code/m.joblib", format=ModelFormat.SKLEARN, copy="12ab.joblib")
+    launch = server_launch(
+        revision(server, args={"outputs": "predict"}), CPU, held(CPU), SOCKET, HOST, Batching(max_size=8), threads=None
+    )
+    settings = runtime.parse(launch.env)
+    assert (settings.model, settings.format, settings.max_batch) == ("/code/m.joblib", "sklearn", 8)
+    assert settings.arguments == {"outputs": "predict"}
+    assert settings.copy is not None
+    assert settings.copy.endswith("/12ab.joblib")
+
+
+def test_a_triton_repository_is_a_command_on_ports() -> None:
+    server = Server(kind=ServerKind.MODEL, target="/models", format=ModelFormat.TRITON)
+    launch = server_launch(revision(server), CPU, held(CPU), PORT, HOST, Batching(), None)
+    assert launch.argv == (HOST.python, "-P", "-m", "tidegate.runtime.triton.main", "/models", "http", "4711")
+    assert not is_shipped(revision(server).function, CPU)
+    assert is_shipped(revision(server).function, EMULATED)
+    grpc = revision(server, protocol=Protocol.GRPC, metrics=MetricsEndpoint()).function
+    assert server_argv(grpc, "python")[-3:] == ("grpc", "{port}", "{metrics_port}")
+
+
+def test_only_servers_that_can_use_more_cores_borrow_them() -> None:
+    function = revision().function
+    assert can_borrow(function, CPU)
+    assert not can_borrow(function, EMULATED) and not can_borrow(function, T4)
+    assert not can_borrow(function, replace(CPU, quota=40.0)), "a quota holds whatever the cores"
+    assert not can_borrow(revision(concurrency=1).function, CPU), "the function says how many at a time"
+    assert not can_borrow(revision(HANDLER).function, CPU), "the calls of a class run one after the other"
+
+
+def test_a_server_knows_its_own_cores() -> None:
+    assigned = replace(held(CPU), cores=(0, 1))
+    launch = server_launch(revision(), CPU, assigned, SOCKET, HOST, Batching(), None)
+    assert runtime.parse(launch.env).cores == 2

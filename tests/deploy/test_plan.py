@@ -156,7 +156,7 @@ def test_a_draining_one_is_taken_back_during_a_back_off() -> None:
     assert not made.unplaced
 
 
-def test_a_broken_one_that_nobody_wants_is_forgotten() -> None:
+def test_a_broken_one_that_none_wants_is_forgotten() -> None:
     assert names(make({"t4": 0}, [replica("a", FAILED)], failure=backing_off(until=999.0)).remove) == ["a"]
 
 
@@ -217,3 +217,61 @@ def test_every_plan_reaches_its_target_or_says_what_is_missing(
         revived = [name for name, _ in group if name in back]
         assert len(serving) + len(revived) + len(created) + missing == wanted.get(where, 0)
         assert len(created) <= free
+
+
+def test_of_draining_replicas_the_youngest_is_revived_first_and_equals_by_name() -> None:
+    leaving = [replica("old", DRAINING, 1.0), replica("young", DRAINING, 3.0), replica("b", DRAINING, 2.0)]
+    leaving.append(replica("a", DRAINING, 2.0))
+    for wanted, revived in ((1, ["young"]), (2, ["young", "a"]), (3, ["young", "a", "b"])):
+        made = make({"t4": wanted}, leaving)
+        assert names(made.revive) == revived
+        assert len(made.keep) == 4 - wanted
+        assert not made.create
+    assert [step.reason for step in make({"t4": 1}, leaving[:2]).keep] == ["draining, on its way out"]
+    assert make({"t4": 1}, leaving[:1]).revive[0].reason == "wanted again while draining"
+
+
+def test_a_group_without_room_or_with_less_than_none_creates_nothing() -> None:
+    for free in (0, -1, -3):
+        made = make({"t4": 2}, [], free=free)
+        assert not made.create
+        assert [each.replicas for each in made.unplaced] == [2]
+    assert not make({"t4": 2}, [], free=2).unplaced
+    assert not make({"t4": 2}, [], free=3).unplaced
+
+
+def test_every_step_has_its_reason() -> None:
+    here = [replica("a", READY, 1.0), replica("b", READY, 2.0), replica("c", STARTING, 3.0), replica("d", FAILED)]
+    made = make({"t4": 1}, here, in_flight={"a": 3, "b": 0})
+    assert [(name, step.reason) for name, step in zip(names(made.remove), made.remove, strict=True)] == [
+        ("c", "surplus, still starting"),
+        ("b", "surplus, 0 in flight"),
+        ("d", "failed, no longer wanted"),
+    ]
+    assert [step.reason for step in made.keep] == ["wanted"]
+    made = make({"t4": 1}, [replica("d", FAILED)])
+    assert ([step.reason for step in made.create], [step.reason for step in made.remove]) == (["wanted"], ["failed"])
+    made = make({"t4": 1}, [replica("d", FAILED)], failure=backing_off(until=100.5))
+    assert [step.reason for step in made.keep] == ["failed, waits for its back-off"]
+
+
+def test_a_replica_of_which_no_requests_are_known_counts_as_idle() -> None:
+    here = [replica("a", READY, 1.0), replica("b", READY, 2.0)]
+    made = make({"t4": 1}, here, in_flight={"b": 1})
+    assert [(names(made.remove), step.reason) for step in made.remove] == [(["a"], "surplus, 0 in flight")]
+    made = make({"t4": 1}, here, in_flight={"b": 0})
+    assert names(made.remove) == ["b"], "of two idle ones the newer goes"
+
+
+def test_a_hold_keeps_the_number_and_the_share_of_each_group() -> None:
+    here = [replace(replica(name, FAILED, accelerator="v100"), share=40) for name in "ab"]
+    here += [replica("c", READY), replica("d", STARTING), replica("e", DRAINING)]
+    made = make(None, here)
+    assert [(create.accelerator, create.share) for create in made.create] == [("v100", 40), ("v100", 40)]
+    assert (names(made.remove), names(made.keep)) == (["a", "b"], ["c", "d", "e"])
+
+
+def test_the_share_of_the_decision_is_that_of_the_new_replicas() -> None:
+    decision = replace(decide({}), groups=(GroupDecision(accelerator="t4", replicas=1, share=30),))
+    made = plan(decision, [], {"t4": Room(free=5, total=8)}, now=0.0, rng=random.Random(1))
+    assert [create.share for create in made.create] == [30]

@@ -63,7 +63,7 @@ def test_a_share_of_the_requests_gets_a_line(sampling: float) -> None:
     assert access.take().count(b"\n") == pytest.approx(4000 * sampling, rel=0.15)
 
 
-def test_what_nobody_writes_is_dropped_and_counted_and_the_rest_is_kept_in_order() -> None:
+def test_what_none_writes_is_dropped_and_counted_and_the_rest_is_kept_in_order() -> None:
     access = log()
     one = ended()
     access.ended(*one, "first")

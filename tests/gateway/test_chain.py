@@ -200,7 +200,7 @@ def test_a_replica_that_cannot_be_reached_hands_its_request_to_another() -> None
     assert lost.log == ["to 10.0.0.1:1", "to 10.0.0.2:1"]
 
 
-def test_a_request_whose_replica_broke_is_told_so_and_never_sent_again() -> None:
+def test_a_request_whose_replica_broke_is_reported_and_never_sent_again() -> None:
     door = Door(table(1, ONE, TWO))
     door.ready(ONE, 1)
     lost = door.arrive()
@@ -274,7 +274,7 @@ def test_an_event_stream_is_measured_to_its_first_byte() -> None:
 
 
 @pytest.mark.parametrize("ends_well", [True, False])
-def test_a_stream_that_goes_on_is_told_as_such(ends_well: bool) -> None:
+def test_a_stream_that_goes_on_is_reported_as_such(ends_well: bool) -> None:
     door = Door(table(1, ONE, latency_s=0.2))
     door.ready(ONE, 1)
     stream = door.arrive()
@@ -391,7 +391,7 @@ def test_a_request_leaves_nothing_for_the_collector() -> None:
         gc.enable()
 
 
-def test_a_body_too_large_to_send_again_is_told_not_lost() -> None:
+def test_a_body_too_large_to_send_again_is_reported_not_lost() -> None:
     door = Door(table(1, ONE))
     door.ready(ONE, 1)
     large = door.arrive()

@@ -25,13 +25,13 @@ def test_limits_are_named_as_in_the_settings() -> None:
     assert (chosen.head_bytes, chosen.idle_timeout_s, chosen.trusted_proxies) == (4096, 5.0, ("10.0.0.0/8",))
 
 
-def test_every_wrong_limit_is_told() -> None:
+def test_every_wrong_limit_is_reported() -> None:
     wrong = {"limits": {"head-bytes": 1, "headers": 0, "idle_timeout_s": "5", "body_bytes": 1.5}}
     with pytest.raises(InvalidInputError) as caught:
         read_config(json.dumps(FILE | wrong).encode(), "g0.json")
     assert [fault.where for fault in caught.value.faults] == [f"limits.{name}" for name in wrong["limits"]]
 
 
-def test_a_file_that_is_none_is_told() -> None:
+def test_a_file_that_is_none_is_reported() -> None:
     with pytest.raises(InvalidInputError, match=r"g0\.json"):
         read_config(b'{"worker": "g0"}', "g0.json")

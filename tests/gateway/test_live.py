@@ -21,7 +21,7 @@ ORDERS: dict[str, Callable[[GatewayWorker], None]] = {
 
 
 @pytest.mark.parametrize("order", sorted(ORDERS))
-def test_the_first_signal_lets_a_worker_finish_whatever_it_was_told_before(order: str, tmp_path: Path) -> None:
+def test_the_first_signal_lets_a_worker_finish_whatever_it_was_reported_before(order: str, tmp_path: Path) -> None:
     """A hot restart and then the end of everything: what the retiring worker still has is answered."""
 
     async def main() -> tuple[bool, bool]:
@@ -45,7 +45,7 @@ def test_the_first_signal_lets_a_worker_finish_whatever_it_was_told_before(order
 
 
 @pytest.mark.live
-def test_a_worker_that_cannot_start_takes_nobodys_connection_along(tmp_path: Path) -> None:
+def test_a_worker_that_cannot_start_takes_no_connection_along(tmp_path: Path) -> None:
     """Its admin socket cannot be had: connections in the listener's queue are still there for the other workers."""
     taken = tmp_path / "admin"
     taken.mkdir()

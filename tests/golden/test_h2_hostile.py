@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.live, pytest.mark.alone, pytest.mark.timeout(240)]
 
 FILES = {"corpus": CORPUS, "own": OWN}
 KINDS = ("gateway", "queue_proxy")
-LANES = 4
+LANES = 14
 """Doors of each kind at once."""
 SLOTS = "250"
 """As many as the backend takes streams."""

@@ -28,7 +28,10 @@ async def _lane(kind: str, loop: str, all_open: asyncio.Barrier, waiting: list[C
     async with AsyncExitStack() as stack:
         backend = HostileBackend()
         stack.push_async_callback(backend.close)
-        way = await stack.enter_async_context(door(kind, loop, await backend.start()))
+        way = await stack.enter_async_context(
+            # Else a request of which less than 256 KB have come would not be with the backend yet.
+            door(kind, loop, await backend.start(), route={"request_buffering": False})
+        )
         await all_open.wait()  # starting processes takes the time that cases are given
         while waiting:
             case = waiting.pop()

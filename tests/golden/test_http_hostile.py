@@ -3,9 +3,9 @@
 ``http_hostile.jsonl`` is the corpus whose outcomes RFC 9110 and RFC 9112 allow; ``http_hostile_own.jsonl`` has more of
 the same format, for the rules of ours that the first does not reach. Each runs against a gateway (with a queue_proxy
 behind it), a queue_proxy and a bare relay, on uvloop and on plain asyncio. Most of a case's time is waiting for its
-verdict, so all doors of a loop work side by side; behind one door cases run one after the other, and what one leaves
-behind (a slot, a byte, a connection) the next one meets. They are judged when the door has closed: what a client has
-begun may reach the backend after it has its answer.
+verdict, so cases run side by side, at two doors and some at each; behind one door they follow each other, and what one
+leaves behind (a slot, a byte, a connection) the next ones meet. They are judged when the door has closed: what a client
+has begun may reach the backend after it has its answer.
 """
 
 import asyncio
@@ -23,7 +23,10 @@ from tidegate.aio.loop.sockets import host_port
 pytestmark = [pytest.mark.live, pytest.mark.timeout(150)]
 
 FILES = {"corpus": CORPUS, "own": OWN}
-LANES = {"gateway": 4, "queue_proxy": 5, "relay": 16}
+DOORS = 2
+"""Of each kind."""
+AT_ONCE = 8
+"""Cases at a door, which has as many slots: one that a case does not give back is missed."""
 
 Verdicts = dict[tuple[str, str, str], list[str]]
 """What is wrong, by file, kind of door and name of the case; an empty list: nothing."""
@@ -37,19 +40,26 @@ def _cases(file: str, kind: str) -> list[Case]:
 async def _lane(
     kind: str, loop: str, all_open: asyncio.Barrier, waiting: list[tuple[str, Case]], verdicts: Verdicts
 ) -> None:
-    """One door, and one case after the other until none is left."""
+    """One door, and at each moment some cases until none is left."""
     outcomes: list[tuple[str, Case, Outcome]] = []
     async with AsyncExitStack() as stack:
         backend = CaptureBackend()
         stack.push_async_callback(backend.close)
-        async with door(kind, loop, await backend.start(), STANDARD) as way:
+        async with door(kind, loop, await backend.start(), STANDARD, slots=str(AT_ONCE)) as way:
             assert {loop_of(pid) for pid in way.pids} <= {loop}
+
+            async def send() -> None:
+                """One case after the other."""
+                while waiting:
+                    file, case = waiting.pop()
+                    if kind == "gateway":
+                        case = for_front_door(case)
+                    outcomes.append((file, case, await run_case(case, way.address, backend)))
+
             await all_open.wait()  # starting processes takes the time that cases are given
-            while waiting:
-                file, case = waiting.pop()
-                if kind == "gateway":
-                    case = for_front_door(case)
-                outcomes.append((file, case, await run_case(case, way.address, backend)))
+            async with asyncio.TaskGroup() as group:
+                for _ in range(AT_ONCE):
+                    group.create_task(send())
             left = await way.left_in_flight()
         await backend.unused()
     faults = [f"{left} requests are still in flight behind this door"] if left else []
@@ -64,12 +74,12 @@ def _verdicts(kind: str, loop: str) -> Verdicts:
     verdicts: Verdicts = {}
 
     async def main() -> None:
-        all_open = asyncio.Barrier(LANES[kind])
+        all_open = asyncio.Barrier(DOORS)
         async with asyncio.TaskGroup() as group:
             # Slow cases first: together they last as long as the longest.
             cases = [(file, case) for file in FILES for case in _cases(file, kind)]
             cases.sort(key=lambda item: item[1].get("wait", 0.0))
-            for _ in range(LANES[kind]):
+            for _ in range(DOORS):
                 group.create_task(_lane(kind, loop, all_open, cases, verdicts))
 
     run_on(loop, main())

@@ -93,7 +93,7 @@ async def conversations(world: Deployment, function: str) -> Found:
     """Forty, at most eight at the same time."""
     found = Found()
     limit = asyncio.Semaphore(8)
-    async with httpx.AsyncClient(base_url=world.gateway, timeout=30.0, trust_env=False) as http:
+    async with httpx.AsyncClient(base_url=world.gateway, timeout=30.0, trust_env=False, verify=False) as http:
 
         async def one(number: int) -> None:
             async with limit:
@@ -123,7 +123,7 @@ def servers(world: Deployment, name: str) -> set[str]:
 
     async def round_() -> set[str]:
         found = Found()
-        async with httpx.AsyncClient(base_url=world.gateway, timeout=30.0, trust_env=False) as http:
+        async with httpx.AsyncClient(base_url=world.gateway, timeout=30.0, trust_env=False, verify=False) as http:
             texts = [[{"role": "user", "content": f"{number} {random.random()}"}] for number in range(24)]
             await asyncio.gather(*(ask(http, found, name, "x", text) for text in texts))
         return found.replicas["x"]
@@ -157,7 +157,7 @@ def test_adapters_keep_to_the_replicas_that_have_loaded_them(world: Deployment) 
         rng = random.Random(5)
         found = Found()
         limit = asyncio.Semaphore(3)
-        async with httpx.AsyncClient(base_url=world.gateway, timeout=30.0, trust_env=False) as http:
+        async with httpx.AsyncClient(base_url=world.gateway, timeout=30.0, trust_env=False, verify=False) as http:
 
             async def one(number: int) -> None:
                 model = f"{function}-{rng.choice(ADAPTERS)}"

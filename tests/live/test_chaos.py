@@ -93,9 +93,10 @@ def test_a_worker_that_retires_refuses_no_new_connection() -> None:
 
 
 @pytest.mark.live
+@pytest.mark.early
 @pytest.mark.timeout(150)
-def test_forty_seconds_of_chaos() -> None:
-    asyncio.run(chaos(seed=1, seconds=40.0))
+def test_twenty_seconds_of_chaos() -> None:
+    asyncio.run(chaos(seed=1, seconds=20.0))
 
 
 @pytest.mark.deep

@@ -12,6 +12,7 @@ from time import monotonic, monotonic_ns
 
 import pytest
 
+from tests.support.deadline import within
 from tests.support.live.chaos import ChaosEdge
 from tests.support.live.raw_clients import Ask, End, Outcome, Wire, exchange
 
@@ -132,7 +133,7 @@ def test_a_killed_workers_work_ends_at_the_model_and_its_slots_go_to_the_others_
 
 async def running(world: ChaosEdge, count: int) -> None:
     """Waits until so many requests run in the model server."""
-    async with asyncio.timeout(15.0):
+    async with within(15.0):
         while True:
             if (await world.stats(world.living[0]))["running"] == count:
                 return

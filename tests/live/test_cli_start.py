@@ -24,7 +24,7 @@ def test_deploy_may_be_called_in_one_line_with_up(tmp_path: Path) -> None:
         handler = world.handler()
         with world.log.open("ab") as output:
             world.process = subprocess.Popen(world.command("up", *world.flags), stdout=output, stderr=output)
-        program(world, "deploy", handler, "--name", "echo", "--wait")
+        program(world, "deploy", handler, "--name", "echo")
         assert world.infer().status_code == 200
 
 

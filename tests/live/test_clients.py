@@ -129,7 +129,7 @@ def test_requests(url: str) -> None:
 
 
 def test_httpx(url: str) -> None:
-    with httpx.Client(trust_env=False, timeout=10.0) as client:
+    with httpx.Client(trust_env=False, verify=False, timeout=10.0) as client:
         assert client.get(f"{url}/a").json()["path"] == "/a"
         assert client.options(f"{url}/o").json()["method"] == "OPTIONS"
         assert client.put(f"{url}/p", content=LARGE).json()["digest"] == digest(LARGE)

@@ -13,6 +13,7 @@ from tests.support.live.deployment import deployment, places
 pytestmark = [pytest.mark.live, pytest.mark.timeout(120)]
 
 
+@pytest.mark.early
 def test_an_end_at_any_moment_of_the_round_leaves_no_replica(tmp_path: Path) -> None:
     """The minimum scale asks for replacements as soon as replicas leave: the end must not listen to it."""
     rng = random.Random(5)
@@ -31,7 +32,7 @@ def test_an_end_at_any_moment_of_the_round_leaves_no_replica(tmp_path: Path) -> 
 def test_a_deployment_that_is_up_answers_on_every_worker(tmp_path: Path) -> None:
     with deployment(tmp_path, "--gateway-workers", "3") as world:
         world.up()
-        assert {each["state"] for each in world.ask("status")["gateways"]} == {"serving"}
+        assert {each["state"] for each in world.status()["gateways"]} == {"serving"}
         world.deploy(world.handler(), "--initial-scale", "0")
         gateway = world.gateway
         with ThreadPoolExecutor(24) as threads:
@@ -52,8 +53,12 @@ def test_what_drains_when_the_control_process_is_killed_is_drained_by_the_next(t
     names = ("gone", "changed")
     with deployment(tmp_path, "--gateway-workers", "1", *places(tmp_path, 4)) as world:
         world.up()
+        is_up_again = tmp_path / "again"
+        is_up_again.touch()  # A server computes once before it is ready.
         for name in names:
-            world.deploy(world.handler(work_s=4.0, name=name), "--max-scale", "1", "--wait", name=name)
+            handler = world.handler(work_until=is_up_again, name=name)
+            world.deploy(handler, "--max-scale", "1", "--wait", name=name)
+        is_up_again.unlink()
         gateway = world.gateway
         with ThreadPoolExecutor(2) as threads:
             answers = [threads.submit(world.infer, name=name, gateway=gateway) for name in names]
@@ -63,6 +68,7 @@ def test_what_drains_when_the_control_process_is_killed_is_drained_by_the_next(t
             world.deploy(world.handler(name="changed"), "--max-scale", "1", "--wait", name="changed")
             world.kill()
             world.up()
+            is_up_again.touch()
             assert [answer.result().status_code for answer in answers] == [200, 200]
         world.until_replicas(0, name="gone")
         world.until_replicas(1, name="changed")

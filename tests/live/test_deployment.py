@@ -60,10 +60,18 @@ def ask(
     deployment: Deployment, name: str, *, method: str = "POST", path: str = "/work", **headers: str
 ) -> tuple[int, bytes, dict[str, str]]:
     """One request on a connection of its own."""
+    fields = {key.replace("_", "-"): value for key, value in headers.items()}
+    body = b"{}" if method == "POST" else None
+    return ask_raw(deployment, method, path, body, {"Host": f"{name}.localhost", **fields})
+
+
+def ask_raw(
+    deployment: Deployment, method: str, path: str, body: bytes | None, headers: dict[str, str]
+) -> tuple[int, bytes, dict[str, str]]:
+    """One request with these fields."""
     connection = http.client.HTTPConnection("127.0.0.1", deployment.front_port, timeout=60)
     try:
-        fields = {key.replace("_", "-"): value for key, value in headers.items()}
-        connection.request(method, path, b"{}" if method == "POST" else None, {"Host": f"{name}.localhost", **fields})
+        connection.request(method, path, body, headers)
         answer = connection.getresponse()
         return answer.status, answer.read(), {key.lower(): value for key, value in answer.getheaders()}
     finally:
@@ -181,7 +189,7 @@ def test_a_burst_beyond_the_bound_is_refused_at_once(deployment: Deployment) -> 
 # --- what a developer gets wrong -----------------------------------------------------------------------------------
 
 
-def test_every_fault_of_a_manifest_is_told_at_once_with_its_line(deployment: Deployment) -> None:
+def test_every_fault_of_a_manifest_is_reported_at_once_with_its_line(deployment: Deployment) -> None:
     bad = manifest("bad", annotations='tidegate.dev/percentile: "101", tidegate.dev/laziness: "1"', spec="port: 99999")
     with pytest.raises(ApiError) as caught:
         deployment.client().deploy(bad, base="/")
@@ -307,6 +315,39 @@ spec: {server: {handler: "double.py:Model"}}
         client.close()
 
 
+def test_kserves_v1_by_the_models_name_in_the_path(deployment: Deployment, tmp_path: Path) -> None:
+    (tmp_path / "double.py").write_text(
+        "class Model:\n    inputs = {'x': ('FP64', [-1, 2])}\n    arrays = 'plain'\n\n    def predict(self, inputs):\n"
+        "        return {'y': [[2 * item for item in row] for row in inputs['x']]}\n"
+    )
+    text = """
+apiVersion: tidegate.dev/v1alpha1
+kind: Function
+metadata: {name: twice, annotations: {tidegate.dev/initial-scale: "0"}}
+spec: {server: {handler: "double.py:Model"}}
+"""
+    where = {"Host": f"127.0.0.1:{deployment.front_port}"}
+
+    def call(method: str, path: str, body: bytes = b"") -> tuple[int, Any]:
+        status, found, _ = ask_raw(deployment, method, path, body, where)
+        return status, json.loads(found)
+
+    with deployed(deployment, "twice", text, base=tmp_path):
+        status, asleep = call("GET", "/v1/models/twice")
+        assert (status, asleep["name"], asleep["ready"]) == (200, "twice", True)
+        assert not replicas(deployment, "twice"), "a question about readiness started a replica"
+        for path in ("/v1/models/twice:predict", "/functions/twice/v1/models/twice:predict"):
+            assert call("POST", path, b'{"instances": [[1, 2], [3, 4]]}') == (200, {"predictions": [[2, 4], [6, 8]]})
+        named = call("POST", "/v1/models/twice:predict", b'{"instances": [{"x": [1, 2]}]}')
+        assert named == (200, {"predictions": [[2, 4]]})
+        status, awake = call("GET", "/v1/models/twice")
+        assert (status, awake["name"], awake["ready"], awake["id"]) == (200, "twice", True, "twice")
+        wrong = call("POST", "/v1/models/twice:predict", b'{"instances": [[1]]}')
+        assert wrong == (400, {"error": "input 'x' must have the shape [-1, 2] (-1: any), got [1, 1]"})
+        status, unknown = call("POST", "/v1/models/nothing:predict", b'{"instances": [[1]]}')
+        assert (status, type(unknown["error"]), unknown["code"]) == (404, str, "function_not_found")
+
+
 # --- death and return ----------------------------------------------------------------------------------------------
 
 
@@ -367,10 +408,10 @@ def test_a_normal_end_answers_everything_accepted_and_leaves_nothing() -> None:
 
         def one(number: int) -> int:
             if number == 0:
-                time.sleep(0.25)
+                eventually(lambda: deployment.client().function("ending").traffic.requests >= 21)
                 deployment.process.send_signal(signal.SIGTERM)
                 return 0
-            return ask(deployment, "ending", x_work_ms="100")[0]
+            return ask(deployment, "ending", x_work_ms="300")[0]
 
         assert many(21, one) == {0: 1, 200: 20}
         assert deployment.process.wait(20) == 0

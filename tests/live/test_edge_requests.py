@@ -9,6 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.support.deadline import within
 from tests.support.live.live_edge import Edge, begin, edge, infer, run, table
 
 pytestmark = pytest.mark.live
@@ -170,7 +171,8 @@ def test_kill_of_a_model_server_502_for_what_ran_there_and_the_rest_goes_elsewhe
                 await world.working(one)
                 assert one.model is not None
                 one.model.kill()
-                event = await asyncio.wait_for(anext(events), 5.0)
+                async with within(5.0):
+                    event = await anext(events)
                 assert event["state"] == "failed"
                 assert "model server is gone" in event["message"]
                 answers = await asyncio.gather(*requests)

@@ -128,7 +128,7 @@ def test_health_and_reflection_as_grpcs_own_clients_ask(server: RuntimeProcess) 
         assert service.methods_by_name["ModelInfer"].input_type.full_name == "inference.ModelInferRequest"
 
 
-def test_over_a_unix_socket_with_large_messages_until_it_is_told_to_stop(tmp_path: Path) -> None:
+def test_over_a_unix_socket_with_large_messages_until_it_is_reported_to_stop(tmp_path: Path) -> None:
     (tmp_path / "handler.py").write_text("class Model:\n    def predict(self, inputs):\n        return inputs\n")
     listen = f"unix:{tmp_path}/s"
     with running(listen, {"HANDLER": f"{tmp_path}/handler.py:Model", "NAME": "m"}) as process:

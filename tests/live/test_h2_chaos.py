@@ -166,7 +166,7 @@ class _Steady:
 
 @pytest.mark.parametrize("loop", sorted(LOOPS))
 @pytest.mark.parametrize("kind", KINDS)
-def test_nobody_suffers_from_what_others_do(kind: str, loop: str) -> None:
+def test_none_suffers_from_what_others_do(kind: str, loop: str) -> None:
     async def main() -> None:
         backend = H2Capture()
         async with door(kind, loop, await backend.start(), LIMITS, slots="1000") as way:

@@ -189,7 +189,7 @@ def test_refused_streams_are_sent_again(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("at", ["before the head", "after the head", "within a message", "before the trailers"])
-def test_a_server_that_breaks_off_is_told_in_trailers(kind: str, at: str) -> None:
+def test_a_server_that_breaks_off_is_reported_in_trailers(kind: str, at: str) -> None:
     parts: dict[str, Callable[[int], bytes]] = {
         "before the head": lambda number: b"",
         "after the head": lambda number: headers(number, HEAD),
@@ -274,7 +274,7 @@ def test_a_server_that_breaks_the_protocol_is_left(kind: str, frames: bytes) -> 
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_server_of_http_1_alone_is_told_as_such(kind: str) -> None:
+def test_a_server_of_http_1_alone_is_reported_as_such(kind: str) -> None:
     upstream = Upstream(lambda connection, number: None, greeting=b"HTTP/1.1 400 Bad Request\r\n\r\n")
     play(kind, upstream, TEN, {UNAVAILABLE, "12"})
 

@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 import random
+from typing import Any
 
 import pytest
 
@@ -20,8 +21,10 @@ pytestmark = [pytest.mark.live, pytest.mark.alone, pytest.mark.timeout(90)]
 
 CONNECTIONS, STREAMS = 5, 100
 NUMBERS = range(1, 2 * STREAMS, 2)
-BODY = 600_000
-"""Of each call: 300 MB in all, were they taken in."""
+BODY = 300_000
+"""Of each call: 150 MB in all, were they taken in."""
+WAITS: dict[str, Any] = {"timeout_s": 100.0, "max_wait_s": 100.0}
+"""Longer than a busy machine takes to send them."""
 HELD_BOUND_MB = 96.0
 """500 calls that wait hold the first window of their streams, 64 KB: 32 MB; twice that for heads, frames, the 32 MB by
 which the allocator grows, and what it keeps."""
@@ -82,7 +85,7 @@ class _Caller:
 
 
 def _asleep(world: Edge) -> RouteTable:
-    routes: RouteTable = table(1)
+    routes: RouteTable = table(1, **WAITS)
     return RouteTable(epoch=routes.epoch, number=1, workers=1, default="f", functions=routes.functions)
 
 
@@ -130,7 +133,7 @@ def test_large_calls_wait_for_a_function_that_sleeps(ends: str) -> None:
                             settings={"TIDEGATE_UPSTREAM": address, "TIDEGATE_READINESS_PATH": ""},
                         )
                         await world.replica_ready(replica)
-                        await world.put_table(default_table(replica, 2))
+                        await world.put_table(default_table(replica, 2, **WAITS))
                 if ends == "the clients go":
                     for caller in callers:
                         caller.client.transport.abort()

@@ -10,7 +10,7 @@ from tests.support.http.backend import OK, ScriptedBackend, answering
 from tests.support.http.loopback import until
 from tests.support.live import growth
 
-pytestmark = [pytest.mark.live, pytest.mark.alone, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.live, pytest.mark.timeout(120)]
 
 LIMITS = {"head_timeout_s": 2.0, "body_idle_timeout_s": 2.0, "idle_timeout_s": 20.0, "trusted_proxies": []}
 GET = b"GET / HTTP/1.1\r\nhost: a\r\n\r\n"

@@ -238,9 +238,9 @@ def test_a_drain_ends_at_the_functions_timeout() -> None:
         await ready(bench, of=revision(timeout_s=0.3))
         await bench.hold(A)
         await bench.backend.remove(A)
-        began = time.monotonic()
+        patience = Patience(8.0)
         await bench.until(lambda: bench.backend.room(revision())["cpu-1core"].free == 2)
-        assert 0.25 < time.monotonic() - began < 8
+        assert patience.passed_s > 0.25 and not patience.is_over
 
     play(scenario)
 
@@ -320,7 +320,7 @@ def test_a_server_that_never_gets_ready() -> None:
     play(scenario)
 
 
-def test_a_server_on_the_wrong_port_is_told_where_it_listens() -> None:
+def test_a_server_on_the_wrong_port_is_reported_where_it_listens() -> None:
     async def scenario(bench: LocalBench) -> None:
         wrong = bench.free_port()
         command = (sys.executable, MODEL, "--listen", f"127.0.0.1:{wrong}")
@@ -478,7 +478,9 @@ def test_a_burst_of_output_stays_bounded() -> None:
             file.write(b"x" * (5 << 20))
         bench.table.trim_logs()
         assert log.stat().st_size == 0
-        assert log.with_name(log.name + ".1").stat().st_size == 2 << 20
+        kept = log.with_name(log.name + ".1").read_bytes()
+        assert kept.startswith(b"-- tidegate: cut 1, ")
+        assert len(kept.partition(b"\n")[2]) == 2 << 20
 
     play(scenario)
 
@@ -601,7 +603,7 @@ def test_a_record_written_before_a_spawn_that_was_never_completed_leads_to_its_p
     after_a_crash(scenario, A, B, between=forget_who)
 
 
-def test_sockets_that_nobody_listens_on_any_more_are_removed() -> None:
+def test_sockets_that_none_listens_on_any_more_are_removed() -> None:
     def leave(path: Path, left: dict[str, ReplicaStatus]) -> None:
         (path / "run" / "gone-00001-aaaaa.q").touch()
         (path / "run" / "g0.sock").touch()

@@ -168,7 +168,7 @@ def test_the_async_client(served: Deployment) -> None:
 
 @pytest.fixture
 def http(served: Deployment) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=served.gateway, trust_env=False, timeout=30) as found:
+    with httpx.Client(base_url=served.gateway, trust_env=False, verify=False, timeout=30) as found:
         yield found
 
 

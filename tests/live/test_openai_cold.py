@@ -11,6 +11,7 @@ import openai
 import pytest
 
 from tests.live.test_openai import MESSAGES, manifest
+from tests.support.deadline import Patience
 from tests.support.live.deployment import Deployment, deployment, places
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(120)]
@@ -46,20 +47,20 @@ def waiting(world: Deployment, name: str) -> int:
         return sdk.function(name).traffic.waiting
 
 
-def test_a_stream_from_zero_is_told_of_the_start_and_nothing_is_lost(world: Deployment) -> None:
+def test_a_stream_from_zero_is_reported_of_the_start_and_nothing_is_lost(world: Deployment) -> None:
     asleep(world, "told", heartbeat="500ms")
     url = f"{world.gateway}/v1/chat/completions"
     lines: list[tuple[float, str]] = []
-    begun = time.monotonic()
-    with httpx.stream("POST", url, json={"model": "told"} | CHAT, timeout=60, trust_env=False) as answer:
-        head_s = time.monotonic() - begun
+    begun, patience = time.monotonic(), Patience(LOAD_S / 2)
+    with httpx.stream("POST", url, json={"model": "told"} | CHAT, timeout=60, trust_env=False, verify=False) as answer:
+        is_soon = not patience.is_over
         assert answer.status_code == 200
         assert answer.headers["content-type"] == "text/event-stream"
         assert answer.headers["x-request-id"]
         lines.extend((time.monotonic() - begun, line) for line in answer.iter_lines() if line)
     comments = [line for _, line in lines if line.startswith(":")]
     events = [line for _, line in lines if line.startswith("data: ")]
-    assert head_s < LOAD_S / 2, "long before there was a replica"
+    assert is_soon, "long before there was a replica"
     assert sum("phase=load" in line for line in comments) >= 2
     assert "cold-load;dur=" in comments[-1], "the last one has the times of the whole start"
     assert events[-1] == "data: [DONE]"
@@ -75,7 +76,7 @@ def test_the_official_client_reads_over_the_comments(world: Deployment) -> None:
     assert journal(world, "official").count("begun /v1/chat/completions") == 1
 
 
-def test_without_the_annotation_a_client_waits_and_is_told_the_time_by_a_field(world: Deployment) -> None:
+def test_without_the_annotation_a_client_waits_and_is_reported_the_time_by_a_field(world: Deployment) -> None:
     asleep(world, "silent", load_s=1.0)
     with openai.OpenAI(base_url=f"{world.gateway}/v1", api_key="none", max_retries=0, timeout=60) as client:
         answer = client.chat.completions.with_raw_response.create(model="silent", messages=MESSAGES)
@@ -106,9 +107,9 @@ def test_a_server_that_dies_between_two_events_ends_the_stream_with_an_event(wor
             texts.extend(chunk.choices[0].delta.content or "" for chunk in stream)
 
 
-def test_the_deadline_is_kept_and_told_as_an_event(world: Deployment) -> None:
+def test_the_deadline_is_kept_and_reported_as_an_event(world: Deployment) -> None:
     asleep(world, "late", load_s=20.0, heartbeat="500ms")
-    begun = time.monotonic()
+    patience = Patience(5.0)
     with httpx.stream(
         "POST",
         f"{world.gateway}/v1/chat/completions",
@@ -116,25 +117,27 @@ def test_the_deadline_is_kept_and_told_as_an_event(world: Deployment) -> None:
         headers={"tidegate-timeout-ms": "2000"},
         timeout=60,
         trust_env=False,
+        verify=False,
     ) as answer:
         lines = [line for line in answer.iter_lines() if line]
-    assert 1.9 < time.monotonic() - begun < 5.0
+    assert patience.passed_s > 1.9 and not patience.is_over
     error = json.loads(lines[-1].removeprefix("data: "))["error"]
     assert (error["code"], error["executed"]) == ("deadline_exceeded", "false")
     assert journal(world, "late") == []
     world.cli("delete", "late")
 
 
+@pytest.mark.alone
 def test_who_leaves_while_waiting_frees_everything_at_once(world: Deployment) -> None:
     """Before its stream was opened, and after."""
     asleep(world, "left", load_s=6.0, heartbeat="500ms")
     url = f"{world.gateway}/v1/chat/completions"
     with (
         pytest.raises(httpx.ReadTimeout),
-        httpx.stream("POST", url, json={"model": "left"} | CHAT, timeout=0.3, trust_env=False),
+        httpx.stream("POST", url, json={"model": "left"} | CHAT, timeout=0.3, trust_env=False, verify=False),
     ):
         pass
-    with httpx.stream("POST", url, json={"model": "left"} | CHAT, timeout=30, trust_env=False) as answer:
+    with httpx.stream("POST", url, json={"model": "left"} | CHAT, timeout=30, trust_env=False, verify=False) as answer:
         assert next(answer.iter_lines()).startswith(": ")
         world.until(lambda: waiting(world, "left") == 1, 5.0, "one to wait")
     world.until(lambda: waiting(world, "left") == 0, 2.5, "nobody to wait")
@@ -166,10 +169,10 @@ def test_many_streams_at_once_from_zero_all_get_their_answers(world: Deployment)
 def test_202_wakes_the_function_and_says_when_and_where(world: Deployment) -> None:
     asleep(world, "accepted", load_s=1.0, cold_calls="accept")
     body = {"model": "accepted", "messages": MESSAGES}
-    with httpx.Client(base_url=world.gateway, trust_env=False, timeout=30) as http:
-        begun = time.monotonic()
+    with httpx.Client(base_url=world.gateway, trust_env=False, verify=False, timeout=30) as http:
+        patience = Patience(1.0)
         first = http.post("/v1/chat/completions", json=body)
-        assert time.monotonic() - begun < 1.0
+        assert not patience.is_over
         assert first.status_code == 202
         assert int(first.headers["retry-after"]) >= 1
         url = first.headers["location"]

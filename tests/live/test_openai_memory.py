@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.live.live_edge import edge, infer, run, table
 
-pytestmark = [pytest.mark.live, pytest.mark.alone, pytest.mark.timeout(90)]
+pytestmark = [pytest.mark.live, pytest.mark.timeout(90)]
 
 MIB = 1 << 20
 BUDGET = 24 * MIB

@@ -26,7 +26,7 @@ def test_a_dry_run_serves_from_zero_and_its_recording_replays_over_a_restart(tmp
     with deployment(tmp_path, *places(tmp_path, 2)) as world:
         world.up()
         world.deploy(world.handler(), *DRY)
-        view = world.ask("status", "echo")
+        view = world.status("echo")
         assert (view["ready"], view["revisions"][0]["is_dry_run"]) == (0, True)
         assert world.infer().status_code == 200
         assert world.replicas() == 1
@@ -34,10 +34,10 @@ def test_a_dry_run_serves_from_zero_and_its_recording_replays_over_a_restart(tmp
         assert "dry_run_start" in words
         last = world.ask("explain", "echo", "--last", "1")["decisions"][-1]
         assert last["digest"]
-        world.until(lambda: "    idle: " in world.cli("explain", "echo").stdout, 20.0, "the policy to want zero")
+        world.until(lambda: "    idle: " in world.cli("explain", "echo", "-v").stdout, 20.0, "the policy to want zero")
         assert world.replicas() == 1, "wanted, not carried out"
         with world.sdk() as tidegate:
-            assert 'tidegate_dry_run{function="echo",revision="echo-00001"} 1.0' in tidegate.metrics()
+            assert 'tidegate_dry_run{function="echo",revision="echo-00001"} 1\n' in tidegate.metrics()
         assert world.stop() == 0
         world.up()
         assert world.infer().status_code == 200
@@ -50,4 +50,4 @@ def test_a_dry_run_serves_from_zero_and_its_recording_replays_over_a_restart(tmp
     assert "come out the same, bit for bit" in first
     assert first == second
     other = replay(recording, "--policy", "kpa", "--set", "policy.window=6s")
-    assert "recorded: policy smif; replayed: policy kpa (window 6s)" in other
+    assert "recorded: policy tide; replayed: policy kpa (window 6s)" in other

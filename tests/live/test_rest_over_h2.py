@@ -36,7 +36,7 @@ def url(request: pytest.FixtureRequest, opened: dict[tuple[str, str], Door]) -> 
 
 @pytest.fixture
 def client(url: str) -> Iterator[httpx.Client]:
-    with httpx.Client(http1=False, http2=True, base_url=url, timeout=20.0) as one:
+    with httpx.Client(http1=False, http2=True, base_url=url, timeout=20.0, verify=False) as one:
         yield one
 
 
@@ -69,7 +69,7 @@ def test_bodies_down(client: httpx.Client) -> None:
 
 def test_many_at_once(url: str) -> None:
     async def scene() -> None:
-        async with httpx.AsyncClient(http1=False, http2=True, base_url=url, timeout=20.0) as client:
+        async with httpx.AsyncClient(http1=False, http2=True, base_url=url, timeout=20.0, verify=False) as client:
             answers = await asyncio.gather(*(client.post(f"/n/{n}", content=b"x" * n) for n in range(60)))
         assert [answer.json()["path"] for answer in answers] == [f"/n/{n}" for n in range(60)]
         assert [answer.json()["size"] for answer in answers] == list(range(60))
@@ -94,7 +94,7 @@ def test_an_event_stream_is_passed_on_event_by_event(client: httpx.Client) -> No
 
 def test_an_own_failure_is_http(opened: dict[tuple[str, str], Door]) -> None:
     host, port = opened["gateway", "uvloop"].address
-    with httpx.Client(http1=False, http2=True, base_url=f"http://{host}:{port}") as client:
+    with httpx.Client(http1=False, http2=True, base_url=f"http://{host}:{port}", verify=False) as client:
         answer = client.get("/x", headers={"host": "nobody.localhost"})
     assert answer.status_code == 404
     assert answer.json()["error"]["code"] == "function_not_found"

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,6 +29,13 @@ class Echo:
             raise RuntimeError("weights are garbage")
         return {"y": [[FACTOR * value for value in row] for row in inputs["x"]]}
 """
+USES = """
+class Uses:
+    arrays = "plain"
+    def predict(self, inputs):
+        from parts import scale
+        return {"y": [[scale.FACTOR * value for value in row] for row in inputs["x"]]}
+"""
 ROLLOUT = ("--canary-steps", "1,50", "--canary-window", "3s")
 
 
@@ -49,21 +57,23 @@ def users(world: Deployment, pause_s: float = 0.005) -> Iterator[Hammer]:
 def until(world: Deployment, phase: str, limit_s: float = 40.0) -> Any:
     """The rollout once it is in this phase."""
 
-    def found() -> Any:
-        view = world.ask("rollout", "echo")
-        return view if view["phase"] == phase else None
+    def found() -> bool:
+        with world.sdk() as tidegate:
+            return tidegate.rollout("echo").phase == phase
 
-    return world.until(found, limit_s, f"a rollout that is {phase}; it is {world.ask('rollout', 'echo')}")
+    world.until(found, limit_s, f"a rollout that is {phase}; it was {world.ask('rollout', 'echo')}")
+    return world.ask("rollout", "echo")
 
 
 def factor(world: Deployment, **headers: str) -> float:
     """Which version answers."""
     url = f"{world.gateway}/v2/models/echo/infer"
-    answer = httpx.post(url, json=REQUEST, headers=headers, timeout=20.0, trust_env=False)
+    answer = httpx.post(url, json=REQUEST, headers=headers, timeout=20.0, trust_env=False, verify=False)
     assert answer.status_code == 200, answer.text
     return float(answer.json()["outputs"][0]["data"][0])
 
 
+@pytest.mark.early
 def test_a_bad_version_is_taken_back_and_a_good_one_gets_everything(tmp_path: Path) -> None:
     with deployment(tmp_path) as world:
         world.up()
@@ -117,11 +127,12 @@ accelerators:
 """
 
 
+@pytest.mark.early
 @pytest.mark.timeout(300)
 def test_large_requests_go_to_the_stronger_group_and_nothing_is_lost_when_it_dies(tmp_path: Path) -> None:
     """How soon says nothing on a busy machine; what has to happen, and that nothing else is lost, does."""
     (tmp_path / "accelerators.yaml").write_text(ACCELERATORS)
-    large = {"inputs": [{"name": "x", "shape": [64, 1], "datatype": "FP32", "data": [0.0] * 64}]}
+    large = {"inputs": [{"name": "x", "shape": [64, 2], "datatype": "FP32", "data": [0.0] * 128}]}
     flags = ("--min-scale", "2", "--latency", "5s", "--concurrency", "1", "--idempotent", "true", "--wait")
     with deployment(tmp_path, "--accelerators-file", str(tmp_path / "accelerators.yaml")) as world:
         world.up()
@@ -145,19 +156,44 @@ def test_large_requests_go_to_the_stronger_group_and_nothing_is_lost_when_it_die
 
 
 def said(world: Deployment) -> str:
-    return world.cli("explain", "echo", "--last", "200").stdout
+    """What decided: codes and texts of the last decisions."""
+    with world.sdk() as tidegate:
+        return str(tidegate.explain("echo", last=200))
 
 
 def groups(world: Deployment) -> set[str]:
-    replicas = world.ask("status", "echo")["revisions"][0]["replicas"]
+    replicas = world.status("echo")["revisions"][0]["replicas"]
     return {each["accelerator"] for each in replicas if each["state"] == "ready"}
 
 
 def routing(world: Deployment) -> str:
-    return str(world.ask("status", "echo")["revisions"][0]["size_routing"])
+    return str(world.status("echo")["revisions"][0]["size_routing"])
 
 
 def on(world: Deployment, server: str) -> str | None:
     """The accelerator of the replica whose model server this record is."""
-    replicas = world.ask("status", "echo")["revisions"][0]["replicas"]
+    replicas = world.status("echo")["revisions"][0]["replicas"]
     return next((each["accelerator"] for each in replicas if server.startswith(each["id"])), None)
+
+
+def test_a_rollback_runs_the_old_helper_modules_too(tmp_path: Path) -> None:
+    """Only a module that the class imports changes; its folder is gone when the old revision returns."""
+    folder = tmp_path / "code"
+    (folder / "parts").mkdir(parents=True)
+    (folder / "uses.py").write_text(USES)
+    (folder / "parts" / "__init__.py").write_text("")
+
+    def deployed(world: Deployment, factor: int) -> None:
+        (folder / "parts" / "scale.py").write_text(f"FACTOR = {factor}\n")
+        world.cli("deploy", f"{folder}/uses.py:Uses", "--name", "echo", "--min-scale", "0")
+
+    with deployment(tmp_path) as world:
+        world.up()
+        deployed(world, 3)
+        assert factor(world) == 3.0
+        deployed(world, 5)
+        world.until(lambda: factor(world) == 5.0, 15.0, "the second version")
+        assert world.ask("list")[0]["revision"] == "echo-00002"
+        shutil.rmtree(folder)
+        world.cli("rollback", "echo")
+        world.until(lambda: factor(world) == 3.0, 20.0, "the first version, with its helper")

@@ -158,7 +158,7 @@ def test_a_client_that_dies_is_cancelled_at_the_server(service: Echo, at: Door) 
     idle(at)
 
 
-def test_the_deadline_is_told_reduced_and_kept(service: Echo, at: Door, client: Client) -> None:
+def test_the_deadline_is_reported_reduced_and_kept(service: Echo, at: Door, client: Client) -> None:
     told = client.unary("Told")(b"", timeout=7).decode().splitlines()
     left = next(float(line.partition("'")[2].rstrip("'")) for line in told if line.startswith("time-left"))
     assert 6.0 < left <= 7.0
@@ -235,7 +235,7 @@ def test_a_server_that_dies_under_a_call(way: tuple[str, str]) -> None:
 
 
 @pytest.mark.parametrize("way", [("queue_proxy", "uvloop"), ("gateway", "uvloop")], ids="-".join)
-def test_a_process_that_is_told_to_stop_lets_running_calls_end(way: tuple[str, str]) -> None:
+def test_a_process_that_is_reported_to_stop_lets_running_calls_end(way: tuple[str, str]) -> None:
     with echo_server() as (_, address, _), doors([way], address) as opened:
         at = opened[way]
         asked: queue.Queue[bytes | None] = queue.Queue()

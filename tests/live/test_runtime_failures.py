@@ -93,7 +93,7 @@ def test_sigterm_while_the_model_loads_ends_at_once(tmp_path: Path) -> None:
         finish(server)
 
 
-def test_an_exception_in_predict_is_told_without_its_trace_and_logged_with_it(tmp_path: Path) -> None:
+def test_an_exception_in_predict_is_reported_without_its_trace_and_logged_with_it(tmp_path: Path) -> None:
     (tmp_path / "handler.py").write_text(
         "class Model:\n    def predict(self, inputs):\n        raise ValueError('only even numbers')\n"
     )

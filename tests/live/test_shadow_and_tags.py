@@ -110,7 +110,7 @@ def test_a_shadow_gets_copies_and_its_answers_are_compared() -> None:
     run(main())
 
 
-def test_a_slow_shadow_delays_nobody_and_takes_no_more_than_its_slots() -> None:
+def test_a_slow_shadow_delays_none_and_takes_no_more_than_its_slots() -> None:
     async def main() -> None:
         async with edge() as world:
             world.start_gateway()

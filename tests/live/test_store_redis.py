@@ -42,7 +42,7 @@ def test_the_records_of_a_deployment_are_in_redis_under_its_name(tmp_path: Path,
         place.up()
         place.deploy(place.handler())
         assert place.infer().status_code == 200
-        assert place.ask("status")["store"] == f"{redis.url}, as blue"
+        assert place.status()["store"] == f"{redis.url}, as blue"
         second = Deployment(_folder(tmp_path, "second"), "--store-url", redis.url, "--store-name", "blue")
         done = subprocess.run(
             second.command("up", *second.flags), capture_output=True, text=True, timeout=30, check=False
@@ -64,7 +64,7 @@ def _folder(parent: Path, name: str) -> Path:
     return found
 
 
-def test_without_redis_nothing_starts_and_it_is_told_why(tmp_path: Path, redis: RedisServer) -> None:
+def test_without_redis_nothing_starts_and_it_is_reported_why(tmp_path: Path, redis: RedisServer) -> None:
     redis.kill()
     place = Deployment(tmp_path, "--store-url", redis.url.replace("redis://", "redis://:SECRET@"))
     patience = Patience(15.0)
@@ -158,16 +158,16 @@ async def _end_of_the_minute() -> None:
 def _is_told(place: Deployment) -> None:
     """That the workers go by their part is a fault of the status and a metric."""
     told = "quotas: the workers of this machine go by their part"
-    place.until(lambda: told in str(place.ask("status")["faults"]), 10.0, "the fault")
-    assert re.search(r'^tidegate_gateway_quotas_local\{worker="g\d"\} 1\.0$', _metrics(place), re.MULTILINE)
+    place.until(lambda: told in str(place.status()["faults"]), 10.0, "the fault")
+    assert re.search(r'^tidegate_gateway_quotas_local\{worker="g\d"\} 1$', _metrics(place), re.MULTILINE)
 
 
 def _is_over(place: Deployment) -> None:
-    place.until(lambda: "quotas" not in str(place.ask("status")["faults"]), 20.0, "the fault to go")
+    place.until(lambda: "quotas" not in str(place.status()["faults"]), 20.0, "the fault to go")
 
 
 def _metrics(place: Deployment) -> str:
     holder = place.state.holder()
     assert holder is not None and holder.api is not None
     token = {"authorization": f"Bearer {place.state.token}"}
-    return httpx.get(f"{holder.api}/metrics", headers=token, trust_env=False, timeout=10.0).text
+    return httpx.get(f"{holder.api}/metrics", headers=token, trust_env=False, verify=False, timeout=10.0).text

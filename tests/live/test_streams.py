@@ -20,6 +20,7 @@ from time import monotonic_ns
 
 import pytest
 
+from tests.support.deadline import within
 from tests.support.live.chaos import ChaosEdge
 from tests.support.live.live_edge import Replica, client, infer
 from tidegate.records.codec import encode
@@ -86,7 +87,7 @@ def noted(world: ChaosEdge, kind: str, name: str) -> int | None:
 
 
 async def until_noted(world: ChaosEdge, kind: str, name: str) -> int:
-    async with asyncio.timeout(15.0):
+    async with within(15.0):
         while True:
             at = noted(world, kind, name)
             if at is not None:
@@ -114,12 +115,12 @@ def test_who_leaves_while_it_runs_streams_or_uploads_ends_it_at_the_model_at_onc
                 head = {
                     "running": ask(name, x_work_ms=5000),
                     "streaming": ask(name, x_events=1000, x_gap_ms=5),
-                    "uploading": ask(name, 1_000_000) + b"b" * 50_000,
+                    "uploading": ask(name, 1_000_000) + b"b" * 300_000,
                 }[kind]
                 leaver = Leaver(address, head)
                 await until_noted(world, "S", name)
                 if kind == "uploading":
-                    await leaver.send(b"b" * 300_000)
+                    await leaver.send(b"b" * 100_000)
                 await asyncio.sleep(0.02)
                 at = leaver.leave(reset=number % 2 == 1)
                 return (await until_noted(world, "X", name) - at) / 1e6
@@ -146,7 +147,7 @@ def test_who_leaves_while_it_waits_is_forgotten_and_never_runs(through: str, siz
 
             async def reached(count: int) -> None:
                 waiting = -1
-                async with asyncio.timeout(15.0):
+                async with within(15.0):
                     while waiting != count:
                         sample = (await admin.get("/sample")).json()
                         demands = sample.get("demands", [])
@@ -220,12 +221,12 @@ class Socket:
 
     async def echo(self, text: bytes) -> None:
         self._writer.write(text)
-        async with asyncio.timeout(15.0):
+        async with within(15.0):
             assert await self._reader.readexactly(len(text)) == text
 
     async def is_cut(self, within_s: float) -> bool:
         try:
-            async with asyncio.timeout(within_s):
+            async with within(within_s):
                 return await self._reader.read(1) == b""
         except ConnectionError:
             return True

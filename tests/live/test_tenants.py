@@ -17,6 +17,7 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.support.deadline import Patience
 from tests.support.live.certificates import contexts, make_certificate
 from tests.support.live.deployment import REQUEST, Deployment, deployment
 from tests.support.live.tenants import ACME, OTHER, closed_function, in_one_minute, infer_load, tenants_file
@@ -27,7 +28,7 @@ pytestmark = [pytest.mark.live, pytest.mark.timeout(180)]
 
 def ask(place: Deployment, **headers: str) -> httpx.Response:
     url = f"{place.gateway}/v2/models/echo/infer"
-    return httpx.post(url, json=REQUEST, headers=headers, timeout=20.0, trust_env=False)
+    return httpx.post(url, json=REQUEST, headers=headers, timeout=20.0, trust_env=False, verify=False)
 
 
 def test_keys_and_quotas_from_the_command_line(tmp_path: Path) -> None:
@@ -54,7 +55,8 @@ def test_keys_and_quotas_from_the_command_line(tmp_path: Path) -> None:
         assert ask(place, **{"x-api-key": made["key"]}).status_code == 200, "a file with a fault changes nothing"
 
         file.write_text("tenants: []\n")
-        assert "tenant acme: gone" in place.cli("reload").stderr
+        told = place.cli("reload")  # the process looks at the file by itself too, and may have been first
+        assert "tenant acme: gone" in told.stderr + place.log.read_text()
         place.until(lambda: ask(place, **{"x-api-key": made["key"]}).status_code == 401, 5.0, "the key to open nothing")
 
 
@@ -99,6 +101,7 @@ def issuing(folder: Path) -> Iterator[tuple[Endpoint, str, Path]]:
         thread.join(5)
 
 
+@pytest.mark.early
 def test_tokens_of_an_issuer_over_https_with_keys_that_roll_over(tmp_path: Path, monkeypatch: Any) -> None:
     first, second = Issuer().rsa("one"), Issuer().ec("two")
     with issuing(tmp_path) as (endpoint, url, certificate):
@@ -129,7 +132,7 @@ def test_tokens_of_an_issuer_over_https_with_keys_that_roll_over(tmp_path: Path,
             unknown = Issuer().ec("three").sign("three", claims(time.time()))
             assert code(unknown) == 401
             place.until(lambda: endpoint.asked > asked, 20.0, "the keys to be asked for")
-            place.until(lambda: "the last ones are used" in str(place.ask("status")["faults"]), 10.0, "a fault")
+            place.until(lambda: "the last ones are used" in str(place.status()["faults"]), 10.0, "a fault")
             assert code(rolled) == 200, "an endpoint that is away locks nobody out"
             place.kill()
             place.up()
@@ -149,7 +152,7 @@ def test_a_quota_over_four_workers_is_met_within_two_percent(tmp_path: Path) -> 
         closed_function(place, {"api-keys": True})
 
         async def run() -> Counter[int]:
-            (codes,) = await in_one_minute([(f"{place.gateway}/v2/models/echo/infer", 40.0)], 15.0)
+            (codes,) = await in_one_minute([(f"{place.gateway}/v2/models/echo/infer", 75.0)], 8.0)
             return codes
 
         codes = asyncio.run(run())
@@ -163,31 +166,44 @@ def test_requests_at_the_same_time_are_bounded_over_all_workers(tmp_path: Path) 
     file = tenants_file(tmp_path, "{concurrency: 6}")
     with deployment(tmp_path, "--gateway-workers", "4", "--tenants-file", str(file)) as place:
         place.up()
-        closed_function(place, {"api-keys": True}, work_s=1.5, concurrency=20)
+        are_decided = tmp_path / "decided"
+        are_decided.touch()
+        closed_function(place, {"api-keys": True}, work_until=are_decided, concurrency=20)
         ask(place, **{"x-api-key": ACME})
 
         async def run() -> Counter[int]:
+            """The admitted ones run until all others have been refused."""
+            are_decided.unlink()
+
             async def one() -> int:
-                async with httpx.AsyncClient(trust_env=False, timeout=20.0) as client:
+                async with httpx.AsyncClient(trust_env=False, verify=False, timeout=20.0) as client:
                     url = f"{place.gateway}/v2/models/echo/infer"
                     return (await client.post(url, json=REQUEST, headers={"x-api-key": ACME})).status_code
 
-            return Counter(await asyncio.gather(*(one() for _ in range(30))))
+            patience = Patience(5.0)
+            async with asyncio.TaskGroup() as group:
+                asked = [group.create_task(one()) for _ in range(30)]
+                running = asked
+                while len(running) > 6 and not patience.is_over:
+                    _, still = await asyncio.wait(running, timeout=0.1, return_when=asyncio.FIRST_COMPLETED)
+                    running = list(still)
+                are_decided.touch()
+            return Counter(task.result() for task in asked)
 
         admitted: list[int] = []
-        while 6 not in admitted and len(admitted) < 5:  # a machine that is busy elsewhere may be late for half a second
+        while 6 not in admitted and len(admitted) < 5:  # places that another worker holds are lent after a moment
+            time.sleep(1.0)  # for those that have ended to be told
             codes = asyncio.run(run())
             sys.stdout.write(f"\n30 at once, 6 allowed: {dict(codes)}\n")
             assert codes[200] + codes[429] == 30
             admitted.append(codes[200])
-            time.sleep(1.0)  # for those that have ended to be told
         assert max(admitted) == 6, "never more, and all places are given out"
 
 
 def test_without_the_control_process_each_worker_goes_by_its_part(tmp_path: Path) -> None:
     """``kill -9`` of the process that holds the pool: requests are admitted or told to come back, nothing else; never
     more than the quota; shared again when it is back."""
-    quota = 40
+    quota, rate = 12, 60.0
     file = tenants_file(tmp_path, f"{{requests-per-second: {quota}}}")
     with deployment(tmp_path, "--gateway-workers", "2", "--tenants-file", str(file)) as place:
         place.up()
@@ -195,14 +211,14 @@ def test_without_the_control_process_each_worker_goes_by_its_part(tmp_path: Path
         assert ask(place, **{"x-api-key": ACME}).status_code == 200
         url = f"{place.gateway}/v2/models/echo/infer"
         place.kill()
-        alone = asyncio.run(infer_load(url, ACME, seconds=5.0, rate=120.0))
+        alone = asyncio.run(infer_load(url, ACME, seconds=5.0, rate=rate))
         codes = sum(alone.values(), Counter[int]())
         assert codes.keys() == {200, 429}, codes
         assert codes[200] <= quota * (len(alone) + 1), "an answer may be late, a window's quota is not larger for that"
         place.up()
-        again = asyncio.run(infer_load(url, ACME, seconds=3.0, rate=120.0))
+        again = asyncio.run(infer_load(url, ACME, seconds=3.0, rate=rate))
         assert sum(again.values(), Counter[int]()).keys() == {200, 429}
-        assert place.ask("status")["faults"] == []
+        assert place.status()["faults"] == []
 
 
 # --- nothing is told -------------------------------------------------------------------------------------------------
@@ -236,7 +252,7 @@ def test_no_secret_is_in_anything_that_is_written_or_shown(tmp_path: Path) -> No
         url = f"{place.gateway}/v2/models/echo/infer"
         answers = []
         body = {**REQUEST, "parameters": {"note": payload}}
-        with httpx.Client(trust_env=False, timeout=20.0) as client:
+        with httpx.Client(trust_env=False, verify=False, timeout=20.0) as client:
             for given in (ACME, OTHER, "tg-wrong-key-000000", token, expired, "eyJ.eyJ.") * 6:
                 for field in ("authorization", "x-api-key"):
                     value = f"Bearer {given}" if field == "authorization" else given
@@ -247,13 +263,13 @@ def test_no_secret_is_in_anything_that_is_written_or_shown(tmp_path: Path) -> No
         api = {"authorization": f"Bearer {place.state.token}"}
         holder = place.state.holder()
         assert holder is not None and holder.api is not None
-        with httpx.Client(base_url=holder.api, headers=api, trust_env=False, timeout=20.0) as client:
+        with httpx.Client(base_url=holder.api, headers=api, trust_env=False, verify=False, timeout=20.0) as client:
             of_echo = (f"functions/echo{part}" for part in ("", "/explain", "/decisions", "/recording", "/series"))
             paths = ("status", "functions", "tenants", *of_echo)
             shown += [client.get(f"/api/v1/{path}").text for path in paths]
             shown.append(client.get("/metrics").text)
         assert 'tidegate_gateway_tenant_requests_total{tenant="acme"}' in shown[-1]
-        shown += [place.cli("status").stdout, place.cli("explain", "echo").stdout, place.cli("tenants").stdout]
+        shown += [place.cli("status").stdout, place.cli("explain", "echo", "-v").stdout, place.cli("tenants").stdout]
         assert place.stop() == 0
     files = [path for path in (tmp_path / "state").rglob("*") if path.is_file() and path.name != "token"]
     written = {str(path): path.read_bytes() for path in [*files, place.log]}

@@ -2,6 +2,7 @@
 
 import json
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -51,7 +52,7 @@ def ask(client: openai.OpenAI) -> Any:
     return client.chat.completions.create(model="chat", messages=MESSAGES, max_tokens=20)
 
 
-def test_openais_client_is_told_in_its_own_words(chat: Deployment) -> None:
+def test_openais_client_is_reported_in_its_own_words(chat: Deployment) -> None:
     with client_of(chat, "tg-wrong-key-000000") as client, pytest.raises(openai.AuthenticationError) as wrong:
         ask(client)
     assert "not known" in str(wrong.value)
@@ -60,6 +61,7 @@ def test_openais_client_is_told_in_its_own_words(chat: Deployment) -> None:
 
 
 def test_a_quota_of_tokens_is_settled_with_the_usage_that_is_reported(chat: Deployment) -> None:
+    chat.until(lambda: time.time() % 60.0 < 35.0, 30.0, "a minute of the quota with time left")
     used = 0
     with client_of(chat, ACME) as client, pytest.raises(openai.RateLimitError) as refused:
         for _ in range(200):
@@ -80,7 +82,7 @@ def test_a_quota_of_tokens_is_settled_with_the_usage_that_is_reported(chat: Depl
 
 def test_anthropics_field_is_a_key_too(chat: Deployment) -> None:
     body = {"model": "chat", "max_tokens": 5, "messages": MESSAGES}
-    with httpx.Client(base_url=chat.gateway, trust_env=False, timeout=20.0) as client:
+    with httpx.Client(base_url=chat.gateway, trust_env=False, verify=False, timeout=20.0) as client:
         denied = client.post("/v1/messages", json=body, headers={"x-api-key": "tg-wrong-key-000000"})
         assert (denied.status_code, denied.json()["error"]["type"]) == (401, "authentication_error")
         assert client.post("/v1/messages", json=body, headers={"x-api-key": OTHER}).status_code == 403
@@ -109,6 +111,8 @@ def test_calls_of_grpc_are_asked_for_the_same_keys(tmp_path: Path) -> None:
             assert code(**{"x-api-key": OTHER})[0] == str(grpc.StatusCode.PERMISSION_DENIED)
             for metadata in ({"authorization": f"Bearer {ACME}"}, {"x-api-key": ACME}, {"x-api-key": ACME}):
                 assert code(**metadata) == [[2.0, 4.0]]
-            status, message = code(**{"x-api-key": ACME})
+            # A minute may end in between; two of them admit six.
+            refused = [each for each in (code(**{"x-api-key": ACME}) for _ in range(5)) if isinstance(each, tuple)]
+            status, message = refused[-1]
             assert status == str(grpc.StatusCode.RESOURCE_EXHAUSTED)
             assert "3 requests per minute" in message

@@ -89,7 +89,7 @@ def test_every_client_is_served_over_tls(tmp_path: Path) -> None:
         assert world.ask("invoke", "echo", "--v2", "--input", "x=[[1.0, 2.0]]")["y"] == [[2.0, 4.0]]
         with world.sdk() as sdk:
             assert sdk.invoke("echo", REQUEST)["outputs"][0]["data"] == [2.0, 4.0]
-        status = world.ask("status")
+        status = world.status()
         assert status["gateway"] == world.gateway
         assert status["functions"][0]["path_url"].startswith("https://")
         assert {each["check"]: each["verdict"] for each in world.ask("doctor")}["certificate"] == "note", (
@@ -171,12 +171,10 @@ def test_a_broken_pair_keeps_the_old_one_and_says_so(tmp_path: Path) -> None:
         file.write_text("-----BEGIN CERTIFICATE-----\nbroken\n")
         told = world.cli("reload", code=1)
         assert "the old one stays" in told.stderr
-        world.until(
-            lambda: any("the old one stays" in each for each in world.ask("status")["faults"]), 10.0, "the fault"
-        )
+        world.until(lambda: any("the old one stays" in each for each in world.status()["faults"]), 10.0, "the fault")
         assert served(address) == first
         file.write_text(good)
-        world.until(lambda: world.ask("status")["faults"] == [], 15.0, "the fault to be over")
+        world.until(lambda: world.status()["faults"] == [], 15.0, "the fault to be over")
         assert served(address) == first
 
 
@@ -210,7 +208,7 @@ def test_a_hot_restart_over_tls_loses_nothing(tmp_path: Path) -> None:
         assert not hammer.failures
 
 
-def test_all_that_is_wrong_with_the_files_is_told_at_once(tmp_path: Path) -> None:
+def test_all_that_is_wrong_with_the_files_is_reported_at_once(tmp_path: Path) -> None:
     certificate, key = make_certificate(tmp_path)
     _, other_key = make_certificate(tmp_path, "other")
     with deployment(tmp_path) as world:

@@ -107,7 +107,7 @@ def test_usage_is_counted_exactly(served: Deployment, client: openai.OpenAI) -> 
     prompts += embedded.usage.prompt_tokens
     for stream in (False, True):
         body = {"model": "lm", "max_tokens": 7, "messages": MESSAGES, "stream": stream}
-        told = httpx.post(served.gateway + "/v1/messages", json=body, trust_env=False)
+        told = httpx.post(served.gateway + "/v1/messages", json=body, trust_env=False, verify=False)
         assert told.status_code == 200
         completions += 7
         prompts += int(told.text.partition('"input_tokens": ')[2].partition(",")[0])
@@ -154,7 +154,9 @@ def test_a_model_that_thinks_writes_tokens(served: Deployment, client: openai.Op
 def test_over_http_2_too(served: Deployment) -> None:
     counted = Counted(served)
     body = {"model": "lm", "messages": MESSAGES, "max_tokens": 9}
-    with httpx.Client(base_url=served.gateway, http1=False, http2=True, trust_env=False, timeout=30) as http:
+    with httpx.Client(
+        base_url=served.gateway, http1=False, http2=True, trust_env=False, verify=False, timeout=30
+    ) as http:
         usage = http.post("/v1/chat/completions", json=body).json()["usage"]
         told = http.post("/v1/chat/completions", json=body | {"stream": True, "gap_ms": 20})
     assert told.http_version == "HTTP/2"
@@ -185,7 +187,9 @@ def test_times_are_the_scripts(served: Deployment, client: openai.OpenAI) -> Non
 def test_a_client_that_leaves_has_had_what_it_has_seen(served: Deployment) -> None:
     counted = Counted(served)
     body = {"model": "lm", "messages": MESSAGES, "max_tokens": 1000, "stream": True, "gap_ms": 20}
-    with httpx.stream("POST", served.gateway + "/v1/chat/completions", json=body, trust_env=False) as answer:
+    with httpx.stream(
+        "POST", served.gateway + "/v1/chat/completions", json=body, trust_env=False, verify=False
+    ) as answer:
         seen = 0
         for line in answer.iter_lines():
             seen += '"content": "w' in line
@@ -198,7 +202,7 @@ def test_a_client_that_leaves_has_had_what_it_has_seen(served: Deployment) -> No
 
 def _traffic(served: Deployment, name: str) -> dict[str, Any]:
     """What the gateways told of a function last; empty before they have told of an answer."""
-    traffic: dict[str, Any] = served.ask("status", name)["traffic"]
+    traffic: dict[str, Any] = served.status(name)["traffic"]
     return traffic if traffic["answered"] else {}
 
 
@@ -217,12 +221,12 @@ def test_a_stream_from_zero_begins_with_its_first_word_not_with_a_heartbeat(
     assert traffic["tail_s"] > 1.5
 
 
-def test_rates_and_times_are_told(served: Deployment, client: openai.OpenAI) -> None:
+def test_rates_and_times_are_reported(served: Deployment, client: openai.OpenAI) -> None:
     """Both slots are busy for some seconds with requests of one size: so is what a replica can do."""
     list(client.chat.completions.create(model="lm", messages=MESSAGES, stream=True, extra_body={"wait_ms": 200}))
 
     async def load() -> int:
-        async with httpx.AsyncClient(base_url=served.gateway, trust_env=False, timeout=30) as http:
+        async with httpx.AsyncClient(base_url=served.gateway, trust_env=False, verify=False, timeout=30) as http:
 
             async def one() -> int:
                 total, loop = 0, asyncio.get_running_loop()
@@ -236,7 +240,7 @@ def test_rates_and_times_are_told(served: Deployment, client: openai.OpenAI) -> 
             return (await asyncio.gather(*[one() for _ in range(6)]))[0]
 
     each = asyncio.run(load())
-    shown = served.ask("status", "lm")
+    shown = served.status("lm")
     tokens = shown["traffic"]["tokens"]
     assert tokens["answers"] > 50
     assert tokens["completion"] >= 20 * 50

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tidegate.errors import InvalidInputError
-from tidegate.loadgen.profile_file import KEYS, parse
+from tidegate.loadgen.profile_file import KEYS, gain_of, interference_of, parse
 from tidegate.loadgen.simulator.devices import Sharing
 from tidegate.loadgen.simulator.profiles import ColdStart
 
@@ -36,7 +36,7 @@ def faults(text: str) -> list[tuple[str, int | None]]:
 
 def test_a_profile_is_what_it_says() -> None:
     found = parse(GOOD, source="profiles.yaml")
-    t4, v100 = found["t4"], found["v100"]
+    t4, v100 = found["t4", ""], found["v100", ""]
     assert t4.profile.nominal(4) == pytest.approx(0.029)
     assert t4.profile.nominal(4, share=20) == pytest.approx(0.058)
     assert (t4.profile.jitter, t4.profile.parallel, t4.profile.width) == (0.05, 0.9, 1)
@@ -48,7 +48,7 @@ def test_a_profile_is_what_it_says() -> None:
     assert (v100.sharing, v100.gain) == (Sharing.MPS, {2: 1.55, 3: 1.85})
 
 
-def test_every_fault_is_told_with_its_line() -> None:
+def test_every_fault_is_reported_with_its_line() -> None:
     text = """profiles:
   - accelerator: t4
     base: 9
@@ -91,5 +91,52 @@ def test_an_accelerator_has_one_profile_and_a_file_has_one_at_least() -> None:
 def test_the_example_in_the_docs_is_one() -> None:
     page = (Path(__file__).resolve().parents[2] / "docs" / "inside" / "simulator.md").read_text()
     found = parse(page.split("```yaml\n")[1].split("```")[0], source="docs/inside/simulator.md")
-    assert list(found) == ["t4", "v100"]
+    assert list(found)[:2] == [("t4", ""), ("v100", "")]
     assert all(f"`{row.key}`" in page or f"{row.key}:" in page for row in KEYS)
+
+
+def test_a_function_has_its_own_times_where_an_entry_names_it() -> None:
+    text = (
+        GOOD
+        + """  - accelerator: v100
+    function: bert
+    base: 80ms
+    variation: 15%
+    interference: {resnet: 1.18}
+"""
+    )
+    found = parse(text, source="profiles.yaml")
+    bert = found["v100", "bert"]
+    assert bert.profile.nominal(1) == pytest.approx(0.08)
+    assert bert.profile.variation == 0.15
+    assert bert.sharing is Sharing.MPS, "the accelerator's, which another entry states"
+    assert gain_of(found, "v100") == {2: 1.55, 3: 1.85}
+    assert interference_of(found, "v100") == {("bert", "resnet"): 1.18}
+    assert interference_of(found, "t4") == {}
+
+
+def test_entries_of_one_accelerator_agree() -> None:
+    text = """profiles:
+  - {accelerator: v100, base: 1ms, sharing: mps, gain: {2: 1.5}}
+  - {accelerator: v100, function: a, base: 1ms, sharing: exclusive}
+  - {accelerator: v100, function: b, base: 1ms, gain: {2: 1.6}}
+  - {accelerator: v100, function: b, base: 1ms}
+  - {accelerator: v100, base: 1ms, interference: {b: 1.1}}
+  - {accelerator: t4, function: b, base: 1ms, interference: {a: 0.5, "A b": 2}}
+  - {accelerator: t4, function: c, base: 1ms, interference: {a: 1.5}}
+"""
+    assert faults(text) == [
+        ("profiles[1].sharing", 3),
+        ("profiles[2].gain", 4),
+        ("profiles[3].accelerator", 5),
+        ("profiles[4].interference", 6),
+        ("profiles[5].interference.a", 7),
+        ("profiles[5].interference.A b", 7),
+        ("profiles[6].interference", 8),
+    ]
+
+
+def test_tokens_take_their_time() -> None:
+    text = "profiles:\n  - {accelerator: h100, base: 150ms, per-prompt-token: 0.1ms, per-completion-token: 12ms}\n"
+    profile = parse(text, source="profiles.yaml")["h100", ""].profile
+    assert profile.nominal(1) + profile.of_tokens(1000, 100) == pytest.approx(1.45)

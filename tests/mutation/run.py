@@ -1,8 +1,10 @@
 """Mutation tests of the pure cores with cosmic-ray: ``python -m tests.mutation.run [GROUP ...] [--sample N]``.
 
 Each group names modules and the tests that must notice a change in them. The runner copies the tree to
-``build/mutation/GROUP``, lists every mutant of the group's modules, draws a sample and runs the tests against each one.
-It prints one JSON line per survivor and one per group. Exit code 1: fewer than ``--least`` percent died in some group.
+``build/mutation/GROUP``, where the tests must pass, lists every mutant of the group's modules and draws a sample.
+A mutant meets the tests of its own module, then those of its folder, then the others of the group, until one fails.
+The runner prints one JSON line per survivor and one per group. Exit code 1: fewer than ``--least`` percent died in
+some group.
 
 A survivor that no test can notice is named in ``equivalent.toml`` with its reason and does not count.
 """
@@ -10,12 +12,15 @@ A survivor that no test can notice is named in ``equivalent.toml`` with its reas
 import argparse
 import ast
 import json
+import math
 import os
 import random
+import resource
+import shlex
 import subprocess
 import sys
 import tomllib
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -23,8 +28,13 @@ from typing import Any, Final
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 EQUIVALENT: Final = Path(__file__).with_name("equivalent.toml")
-TIMEOUT_S: Final = 120.0
-"""A mutant that makes the tests take longer has died: it loops."""
+LEFT_OUT: Final = frozenset({"__init__.py", "forecast_weights.py"})
+"""Modules without code: the latter has the numbers of a trained network."""
+SLOWER: Final = 3.0
+"""A mutant with which the tests take so many times the processor time has died: it loops."""
+TEST_S: Final = 120
+HANGS_S: Final = 7200.0
+"""Wall time of one test and of all. A busy machine must not kill a mutant."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +73,11 @@ class Mutant:
         """Identifies the mutant in ``equivalent.toml``, wherever its line moves to."""
         return self.module, self.was, self.becomes
 
+    @property
+    def shown(self) -> dict[str, str]:
+        """The line that the runner prints: ``survived``, or what went wrong before a test had run."""
+        return {self.outcome: self.module, "in": self.definition, "was": self.was, "becomes": self.becomes}
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
@@ -74,19 +89,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     known = equivalent()
     failed = False
     for name in given.groups or GROUPS:
-        mutants = list(run(name, GROUPS[name], given.sample, random.Random(given.seed)))
-        judged = [mutant for mutant in mutants if mutant.key not in known]
-        alive = [mutant for mutant in judged if mutant.outcome == "survived"]
-        for mutant in alive:
-            print(
-                json.dumps(
-                    {"survived": mutant.module, "in": mutant.definition, "was": mutant.was, "becomes": mutant.becomes}
-                )
-            )
-        died = len(judged) - len(alive)
-        percent = 100.0 * died / max(1, len(judged))
-        figures = {"group": name, "mutants": len(judged), "died": died, "percent": round(percent, 1)}
-        print(json.dumps(figures | {"equivalent": len(mutants) - len(judged)}), flush=True)
+        judged = died = named = 0
+        for mutant in run(name, GROUPS[name], given.sample, random.Random(given.seed)):
+            if mutant.key in known:
+                named += 1
+                continue
+            judged += 1
+            died += mutant.outcome == "killed"
+            if mutant.outcome != "killed":
+                print(json.dumps(mutant.shown), flush=True)
+        percent = 100.0 * died / max(1, judged)
+        figures = {"group": name, "mutants": judged, "died": died, "percent": round(percent, 1), "equivalent": named}
+        print(json.dumps(figures), flush=True)
         failed |= percent < given.least
     return int(failed)
 
@@ -110,8 +124,9 @@ def run(name: str, group: Group, sample: int, rng: random.Random) -> Iterator[Mu
     pack.stdin.close()
     if pack.wait() or unpack.wait():
         raise SystemExit(f"{name}: the tree cannot be copied to {folder}")
-    modules = sorted(path for pattern in group.modules for path in folder.glob(pattern) if path.name != "__init__.py")
-    sessions = [session for module in modules if (session := listed(folder, module, group.tests)) is not None]
+    limit_s = math.ceil(SLOWER * passes(name, folder, group.tests)) + 5
+    modules = sorted(path for pattern in group.modules for path in folder.glob(pattern) if path.name not in LEFT_OUT)
+    sessions = [listed(folder, module, group.tests, limit_s) for module in modules]
     drawn = draw(sessions, sample, rng)
     for session in sessions:
         jobs = {job for owner, job in drawn if owner is session}
@@ -129,41 +144,60 @@ class Session:
     database: Path
 
 
-def listed(folder: Path, module: Path, tests: tuple[str, ...]) -> Session | None:
-    """Lists the mutants of a module; returns None if its tests fail without a mutant or it has none."""
-    relative = module.relative_to(folder).as_posix()
-    own = sorted(path.relative_to(folder).as_posix() for path in (folder / "tests").rglob(f"test_{module.stem}.py"))
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-x",
-        "-p",
-        "no:cacheprovider",
-        "--timeout",
-        str(int(TIMEOUT_S)),
-        *own,
-        *tests,
-    ]
-    stem = relative.replace("/", "-")
+def passes(name: str, folder: Path, tests: Iterable[str]) -> float:
+    """Runs a group's tests without a mutant, keeps the bytecode and returns the processor seconds. Ends the program if
+    a test fails, since every mutant would seem to die."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    bytecode = {**environment(folder), "PYTHONDONTWRITEBYTECODE": ""}
+    done = subprocess.run(pytest(*tests), cwd=folder, env=bytecode, stdout=subprocess.PIPE, text=True)
+    if done.returncode:
+        raise SystemExit(f"{name}: the tests fail without a mutant\n{done.stdout}")
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def listed(folder: Path, module: Path, tests: tuple[str, ...], limit_s: int) -> Session:
+    """Lists the mutants of a module. ``limit_s``: processor seconds that a run of tests may take."""
+    relative = module.relative_to(folder)
+    runs = " && ".join(shlex.join(pytest(*each)) for each in stages(folder, relative, tests))
+    command = f"ulimit -t {limit_s} && {runs}"
+    stem = relative.as_posix().replace("/", "-")
     session = Session(folder / f"{stem}.toml", folder / f"{stem}.sqlite")
     session.config.write_text(
         "[cosmic-ray]\n"
-        f"module-path = {json.dumps(relative)}\ntimeout = {TIMEOUT_S}\nexcluded-modules = []\n"
-        f'test-command = {json.dumps(" ".join(command))}\n[cosmic-ray.distributor]\nname = "local"\n'
+        f"module-path = {json.dumps(relative.as_posix())}\ntimeout = {HANGS_S}\nexcluded-modules = []\n"
+        f"test-command = {json.dumps(shlex.join(['sh', '-c', command]))}\n"
+        '[cosmic-ray.distributor]\nname = "local"\n'
     )
     subprocess.run(cosmic_ray("init", session), cwd=folder, check=True, env=environment(folder))
     leave_out(session, unseen(ast.parse(module.read_text(encoding="utf-8"))))
     return session
 
 
+def stages(folder: Path, module: Path, tests: tuple[str, ...]) -> Iterator[Sequence[str]]:
+    """Yields the runs of pytest for a module: its own tests, the others of their folder, the others of the group."""
+    mirror = Path("tests") / module.parent
+    own = mirror / f"test_{module.stem}.py"
+    has_own = (folder / own).exists()
+    if has_own:
+        yield (str(own),)
+    if any(path.name != own.name for path in (folder / mirror).rglob("test_*.py")):
+        yield (str(mirror), *(("--ignore", str(own)) if has_own else ()))
+    if tests != (str(mirror),):
+        yield (*(each for each in tests if each != str(mirror)), "--ignore", str(mirror))
+
+
+def pytest(*tests: str) -> list[str]:
+    profile = ("--hypothesis-profile", "mutation", "--timeout", str(TEST_S))
+    return [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *profile, *tests]
+
+
 def cosmic_ray(command: str, session: Session) -> list[str]:
     return [str(Path(sys.executable).with_name("cosmic-ray")), command, str(session.config), str(session.database)]
 
 
-def environment(folder: Path) -> dict[str, str]:
-    """The tests of a copy import the copy; no bytecode is written, since files change within a second."""
+def environment(folder: Path) -> Mapping[str, str]:
+    """The tests of a copy import the copy; no bytecode of a mutant is written, since files change within a second."""
     return {**os.environ, "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
 
 

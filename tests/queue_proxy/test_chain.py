@@ -176,7 +176,7 @@ def test_work_past_its_deadline_is_never_started() -> None:
     assert replica.arrive("tidegate-timeout-ms: soon").status == 400
 
 
-def test_a_deadline_while_the_model_runs_is_told_as_started() -> None:
+def test_a_deadline_while_the_model_runs_is_reported_as_started() -> None:
     replica = Replica(limit=1)
     _, credit = replica.channel()
     overrun = replica.on_credit(credit, "tidegate-timeout-ms: 300")
@@ -231,7 +231,7 @@ def test_a_model_that_cannot_be_reached_did_not_start_it_one_that_breaks_off_did
     assert replica.counters.failures == 2
 
 
-def test_what_was_sent_once_is_never_told_as_not_started() -> None:
+def test_what_was_sent_once_is_never_reported_as_not_started() -> None:
     """A connection breaks off under a request that may be made twice; then the model server cannot be reached."""
     replica = Replica()
     _, credit = replica.channel()
@@ -419,3 +419,32 @@ def test_a_call_that_imitates_a_gateways_fields_is_a_strangers(token: str) -> No
     assert (real.context.is_trusted, real.vouched, real.inferences) == (True, 1, 8)
     again = replica.call(token, credit)
     assert not again.context.is_trusted, "that a gateway wrote the same before says nothing"
+
+
+def test_a_request_without_a_client_keeps_its_slot_while_the_model_server_reports_the_call() -> None:
+    replica = Replica(limit=1, asks_running=True)
+    left, waiting = replica.arrive(), replica.arrive()
+    left.client_leaves(101.0)
+    assert (left.log[0], waiting.log) == ("to model", []), "the call goes on: nothing else is sent"
+    held = replica.sidecar.held
+    held.reported(1, held.calls())
+    assert waiting.log == []
+    held.reported(0, held.calls())
+    assert waiting.log == ["to model"]
+
+
+def test_a_credit_past_its_deadline_is_held_too_and_one_that_never_reached_the_server_is_not() -> None:
+    replica = Replica(limit=1, asks_running=True)
+    channel, credit = replica.channel()
+    late = replica.on_credit(credit)
+    late.expires(104.0)
+    assert late.status == 504
+    assert (replica.sidecar.held.count, credit in channel.idle) == (1, False)
+    replica.sidecar.held.reported(0, replica.sidecar.held.calls())
+    assert replica.sidecar.held.count == 0
+    other = Replica(limit=1, asks_running=True)
+    first, queued = other.arrive(), other.arrive()
+    queued.client_leaves(101.0)
+    assert other.sidecar.held.count == 0
+    first.gets_answer(102.0)
+    assert other.sidecar.held.count == 0, "it has ended with its client"

@@ -15,7 +15,7 @@ def ready(*, epoch: int = 1) -> ReplicaLifecycle:
     return life
 
 
-def test_a_start_is_told_with_phases_and_limit() -> None:
+def test_a_start_is_reported_with_phases_and_limit() -> None:
     life = ReplicaLifecycle(limit=None, phases=ColdStartPhases(decide_s=0.002), epoch=1)
     assert json.loads(json.dumps(life.event()))["state"] == "starting"
     life.model_ready(limit=4, load_s=1.5, warm_s=0.1)

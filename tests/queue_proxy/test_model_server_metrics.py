@@ -84,7 +84,7 @@ EXPECTED: dict[str, tuple[str, tuple[str, ...], dict[str, float]]] = {
 
 
 @pytest.mark.parametrize("name", EXPECTED)
-def test_each_engine_is_recognised_and_told_in_our_units(name: str) -> None:
+def test_each_engine_is_recognised_and_reported_in_our_units(name: str) -> None:
     engine, models, figures = EXPECTED[name]
     sample = read((TEXTS / f"{name}.txt").read_bytes(), models=models).sample(0.5)
     assert (sample.engine, sample.up, sample.fault) == (engine, True, None)
@@ -95,7 +95,7 @@ def test_every_recorded_text_is_expected() -> None:
     assert {path.stem for path in TEXTS.iterdir()} == EXPECTED.keys()
 
 
-def test_our_own_runtime_is_told_apart_from_triton() -> None:
+def test_our_own_runtime_is_distinguished_from_triton() -> None:
     counters = RuntimeCounters(
         success=8, inferences=16, executions=4, request_s=2.0, queue_s=0.5, infer_s=1.0, input_s=0.25
     )
@@ -144,7 +144,7 @@ def test_the_self_check_speaks_once_and_again_when_something_changes() -> None:
     assert meter.news() is None
 
 
-def test_rubbish_is_told_once_however_much_it_is() -> None:
+def test_rubbish_is_reported_once_however_much_it_is() -> None:
     """A text whose lines differ in number at every look fills no log."""
     meter = read(b"one\n")
     assert meter.news() is not None
@@ -184,7 +184,7 @@ def test_a_name_or_a_model_that_comes_to_count_later_sets_nothing_back() -> None
     assert read(other, other + ours % 2, other + ours % 7, models=("m",)).sample(2.0).inferences == 95.0
 
 
-def test_a_counter_that_was_not_told_for_a_while_goes_on_from_where_it_was() -> None:
+def test_a_counter_that_was_not_reported_for_a_while_goes_on_from_where_it_was() -> None:
     tgi, vllm = b"tgi_request_success 100\ntgi_request_duration_sum 40\n", b"vllm:e2e_request_latency_seconds_sum %d\n"
     torch = b"# TYPE ts_inference_latency_microseconds countts_inference_latency 5\nts_queue_latency_microseconds 7\n"
     texts = (tgi, torch, vllm % 3, vllm % 5, torch, vllm % 6)

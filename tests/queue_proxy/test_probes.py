@@ -2,7 +2,15 @@
 
 import pytest
 
-from tidegate.queue_proxy.probes import KnativeProbe, StartProbe, knative_probe, readiness_answer
+from tidegate.queue_proxy.probes import (
+    KnativeProbe,
+    LivenessCount,
+    LivenessProbe,
+    StartProbe,
+    knative_probe,
+    liveness_answer,
+    readiness_answer,
+)
 
 
 def test_pauses_grow_with_the_age_of_the_start() -> None:
@@ -51,3 +59,21 @@ def test_only_2xx_is_ready() -> None:
 )
 def test_knatives_probes(agent: bytes | None, network: bytes | None, digest: bytes | None, kind: KnativeProbe) -> None:
     assert knative_probe(agent, network, digest) is kind
+
+
+def test_a_liveness_probe_gives_up_after_failures_in_a_row() -> None:
+    count = LivenessCount(LivenessProbe(path="/live", failures=3))
+    assert [count.probed("it answered 500") for _ in range(2)] == [None, None]
+    assert count.probed(None) is None, "one success resets the count"
+    assert [count.probed("no answer within 1 s") for _ in range(2)] == [None, None]
+    assert count.probed("it answered 500") == (
+        "its liveness probe (/live) failed 3 times in a row; last: it answered 500"
+    )
+    assert LivenessCount(LivenessProbe(path=None, failures=1)).probed("refused") == (
+        "its liveness probe (a connection) failed once; last: refused"
+    )
+
+
+def test_a_redirect_is_alive_and_an_error_is_not() -> None:
+    assert liveness_answer(302) is None
+    assert liveness_answer(404) == "it answered 404"

@@ -63,7 +63,7 @@ def test_auto_is_asked_of_the_model_server_later() -> None:
     assert read_settings({"TIDEGATE_CONCURRENCY": "auto", "CONTAINER_CONCURRENCY": "3"}).limit is None
 
 
-def test_every_fault_is_told_at_once_with_value_and_what_is_allowed() -> None:
+def test_every_fault_is_reported_at_once_with_value_and_what_is_allowed() -> None:
     with pytest.raises(InvalidInputError) as caught:
         read_settings(
             {

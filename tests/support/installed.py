@@ -14,7 +14,7 @@ NAMES = ("activator", "autoscaler", "control", "deploy", "gateway", "loadgen", "
 SCRIPT = """
 import sys
 sys.path.insert(0, ".")
-import tidegate.control.cli.main, tidegate.control.main, tidegate.gateway.main
+import tidegate.control.cli.app, tidegate.control.main, tidegate.gateway.main
 import tidegate.loadgen, tidegate.queue_proxy.main
 print(tidegate.__file__)
 """

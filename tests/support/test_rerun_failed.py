@@ -76,7 +76,7 @@ def _ends(folder: Path, tests: str, *options: str, most: str = "3") -> tuple[int
 @pytest.mark.live
 @pytest.mark.timeout(120)
 class TestRuns:
-    def test_what_passes_the_second_time_is_told_with_what_it_said(self, tmp_path: Path) -> None:
+    def test_what_passes_the_second_time_is_reported_with_what_it_said(self, tmp_path: Path) -> None:
         code, output = _ends(tmp_path, "@pytest.mark.live\ndef test_once(): assert again('x'), 'a hiccup'\n")
         assert code == 0, output
         assert "failed once, passed when run again: test_it.py::test_once" in output

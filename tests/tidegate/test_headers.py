@@ -27,6 +27,6 @@ def test_timeouts(ours: bytes | None, grpc: bytes | None, seconds: float | None)
     ("ours", "grpc"),
     [(b"", None), (b"-1", None), (b"+5", None), (b"1.5", None), (b"\xb2", None), (None, b"5"), (None, b"123456789S")],
 )
-def test_nonsense_is_told_not_guessed(ours: bytes | None, grpc: bytes | None) -> None:
+def test_nonsense_is_reported_not_guessed(ours: bytes | None, grpc: bytes | None) -> None:
     with pytest.raises(TimeoutFieldError):
         read_timeout_s(ours, grpc)

@@ -1,10 +1,12 @@
 """Buckets of 1/8 octave: every duration lies in its bucket, and histograms add."""
 
+import math
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.histogram import BUCKETS, Histogram, bucket_index, bucket_upper_micros, quantile
+from tidegate.histogram import BUCKETS, Histogram, bucket_index, bucket_upper_micros, interpolated, quantile
 
 
 @given(st.integers(min_value=0, max_value=2**38))
@@ -52,3 +54,23 @@ def test_many_at_once_are_recorded_as_each_by_itself(durations: list[float]) -> 
         one.record(seconds)
     other.record_all(durations)
     assert (one.counts, one.sum_micros) == (other.counts, other.sum_micros)
+
+
+def test_a_quantile_for_people_lies_on_the_line_between_the_bounds_of_its_bucket() -> None:
+    low, high = bucket_upper_micros(bucket_index(1000) - 1), bucket_upper_micros(bucket_index(1000))
+    assert interpolated([(bucket_index(1000), 10)], 0.5) == pytest.approx((low + high) / 2e6)
+    assert interpolated([(bucket_index(1000), 10)], 1.0) == pytest.approx(high / 1e6)
+    assert interpolated([(0, 1), (bucket_index(1000), 1)], 0.5) == pytest.approx(1e-6)
+    assert interpolated([], 0.5) is None
+
+
+@given(st.lists(st.integers(min_value=1, max_value=10**7), min_size=1, max_size=40), st.sampled_from([0.5, 0.98, 0.99]))
+def test_a_quantile_for_people_is_within_an_eighth_of_the_real_one(micros: list[int], q: float) -> None:
+    histogram = Histogram()
+    for each in micros:
+        histogram.record_whole(each)
+    found, bound = interpolated(histogram.sparse(), q), histogram.quantile(q)
+    assert found is not None
+    assert bound is not None
+    real = sorted(micros)[max(0, math.ceil(q * len(micros)) - 1)] / 1e6
+    assert real - max(real / 8, 1e-6) <= found <= bound

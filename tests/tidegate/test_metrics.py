@@ -11,6 +11,7 @@ from tidegate.metrics import (
     CATALOGUE,
     DURATION,
     FILL,
+    LINES_A_PART,
     PROXY_BATCH,
     PROXY_EXECUTION,
     PROXY_LIMIT,
@@ -89,8 +90,21 @@ def test_histograms_and_values_without_labels() -> None:
     histogram.record_whole(3)
     text = Exposition()
     text.add_histogram(Metric("tidegate_y", MetricKind.HISTOGRAM, "Y.", (), BATCH), (), histogram)
-    assert b'tidegate_y_bucket{le="4"} 1\n' in text.render()
-    assert b"tidegate_y_sum 3\n" in text.render()
+    shown = text.render()
+    assert b'tidegate_y_bucket{le="4"} 1\n' in shown
+    assert b"tidegate_y_sum 3\n" in shown
+
+
+def test_a_text_of_many_series_comes_in_parts_and_only_once() -> None:
+    text = Exposition()
+    metric = Metric("tidegate_x", MetricKind.GAUGE, "X.", ("a",))
+    for index in range(3 * LINES_A_PART):
+        text.add(metric, (str(index),), index)
+    parts = list(text.parts())
+    assert len(parts) == 3
+    (family,) = text_string_to_metric_families(b"".join(parts).decode())
+    assert [sample.value for sample in family.samples] == list(range(3 * LINES_A_PART))
+    assert text.render() == b""
 
 
 @pytest.mark.parametrize(

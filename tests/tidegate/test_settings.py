@@ -2,7 +2,7 @@
 
 import pytest
 
-from tidegate.errors import InvalidInputError
+from tidegate.errors import Fault, InvalidInputError
 from tidegate.manifest.reference import SETTINGS_EXAMPLE
 from tidegate.schema.rows import Address, Row, reach
 from tidegate.settings import SETTINGS, LogFormat, LogLevel, Settings, read
@@ -28,7 +28,8 @@ def test_a_default_in_the_table_is_the_default_of_the_record(row: Row) -> None:
 
 
 def test_every_field_of_the_record_has_a_row() -> None:
-    fields = {f"{section}.{key}" for section in Settings.__slots__ for key in reach(Settings(), section).__slots__}
+    sections = [name for name in Settings.__slots__ if name not in ("origins", "overridden")]
+    fields = {f"{section}.{key}" for section in sections for key in reach(Settings(), section).__slots__}
     assert {row.field for row in SETTINGS} == fields
 
 
@@ -59,25 +60,25 @@ def test_paths_start_from_the_file_and_those_of_flags_from_where_one_stands() ->
     assert (found.accelerators.file, found.state.directory) == ("/home/mine.yaml", "/var/lib/tidegate")
 
 
-def test_every_fault_is_told_at_once_with_its_line() -> None:
+def test_every_fault_is_reported_at_once_with_its_line() -> None:
     text = (
         '[gatway]\nlisten = "x"\n[gateway]\nlisten = "localhost"\nworkers = 0\ndomian = "a"\ntls-cert = "a.pem"\n'
         "[limits]\nhead-timeout = 10\nheaders = 1979-05-27\n[log]\nlevel = 3\n"
     )
     assert faults(text, log_levle="info", log_format="xml") == [
-        "--log-levle: got an unknown flag; allowed: "
-        + ", ".join(row.flag[2:] for row in SETTINGS)
-        + " (did you mean `log-level`?)",
+        "--log-levle: got an unknown flag; did you mean `log-level`? allowed: "
+        + ", ".join(row.flag[2:] for row in SETTINGS),
         "--log-format: got 'xml'; allowed: text, json",
-        "gateway.tls-cert, gateway.tls-key: got one of them; allowed: both or none",
-        "line 1: [gatway]: got an unknown section; allowed: gateway, control, state, accelerators, limits, scaling,"
-        " store, tenants, log (did you mean `gateway`?)",
+        "gateway.tls-cert, gateway.tls-key: got tls-cert alone (from tidegate.toml, line 7); allowed: both or none",
+        "line 1: [gatway]: got an unknown section; did you mean `gateway`? allowed: gateway, cors, control, state,"
+        " accelerators, servers, limits, jobs, scaling, store, tenants, log",
         "line 4: gateway.listen: got 'localhost'; allowed: HOST:PORT (127.0.0.1:8080, [::1]:8080), port 0 for any"
         " free one",
         "line 5: gateway.workers: got '0'; allowed: auto, or a whole number, 1 to 256",
-        "line 6: gateway.domian: got an unknown key; allowed: listen, workers, domain, tls-cert, tls-key,"
-        " trusted-proxies (did you mean `domain`?)",
-        "line 9: limits.head-timeout: got '10'; allowed: a duration, 100ms to 24h (units us, ms, s, m, h)",
+        "line 6: gateway.domian: got an unknown key; did you mean `domain`? allowed: listen, workers, domain,"
+        " tls-cert, tls-key, trusted-proxies",
+        "line 9: limits.head-timeout: got '10'; did you mean `10s`? allowed: a duration, 100ms to 24h"
+        " (units us, ms, s, m, h)",
         "line 10: limits.headers: got a date; allowed: a whole number, 8 to 10000",
         "line 12: log.level: got '3'; allowed: debug, info, warning, error",
     ]
@@ -108,3 +109,22 @@ def test_a_url_in_which_a_password_may_be_is_not_shown() -> None:
     for reported in (faults(f'[store]\nurl = "{url}"'), faults("", store_url=url)):
         assert "another value (not shown); allowed: embedded, redis://" in reported[0]
         assert "SECRET" not in reported[0]
+
+
+def test_each_value_knows_whether_a_flag_a_line_of_the_file_or_the_default_gave_it() -> None:
+    text = '[log]\nlevel = "debug"\n[gateway]\nlisten = "127.0.0.1:9000"\nworkers = 2\n'
+    flags = {"log-level": "info", "gateway-workers": "2", "limits-headers": "50"}
+    found = read(text, source="tidegate.toml", base="/etc", flags=flags)
+    assert found.origin("log.level") == "--log-level"
+    assert found.origin("gateway.listen") == "tidegate.toml, line 4"
+    assert found.origin("control.listen") == "the default"
+    assert found.overridden == ("log.level: --log-level info overrides tidegate.toml, line 2",)
+    faults = [Fault("gateway.listen", "127.0.0.1:9000", "a free address"), Fault("spec.port", "x", "a port")]
+    assert [each.value for each in found.sourced(faults)] == ["127.0.0.1:9000, from tidegate.toml, line 4", "x"]
+    assert found == read("", source="", base="/etc", flags=flags | {"gateway-listen": "127.0.0.1:9000"})
+
+
+def test_an_overridden_value_that_may_hold_a_password_is_not_shown() -> None:
+    text = '[store]\nurl = "redis://:old@a/0"\n'
+    found = read(text, source="t.toml", base="/", flags={"store-url": "redis://:secret@b/0"})
+    assert found.overridden == ("store.url: --store-url overrides t.toml, line 2",)

@@ -60,7 +60,7 @@ def test_what_is_written_is_what_holds() -> None:
     assert [limit.name for limit in acme.quotas.limits()] == ["requests-per-second", "tokens-per-minute", "concurrency"]
 
 
-def test_every_fault_is_told_and_no_key() -> None:
+def test_every_fault_is_reported_and_no_key() -> None:
     found = faults(
         f"""tenants:
 - name: acme
@@ -96,8 +96,8 @@ def test_every_fault_is_told_and_no_key() -> None:
         "line 9: tenants[2].keys[0]: got a key of 'acme'; allowed: each key once",
         "line 10: tenants[2].functions: got 'Bad_Name'; allowed: the name of a function",
         "line 11: tenants[2].quotas.tokens-per-minute: got 'none'; allowed: a whole number, 1 to 1099511627776",
-        f"line 11: tenants[2].quotas.requests-per-hour: got the unknown key 'requests-per-hour'; allowed: {quotas}"
-        " (did you mean `requests-per-second`?)",
+        f"line 11: tenants[2].quotas.requests-per-hour: got the unknown key 'requests-per-hour'; did you mean"
+        f" `requests-per-second`? allowed: {quotas}",
         "line 12: tenants[3].name: got nothing; allowed: a name of 1 to 128 letters, digits and . _ @ : | -,"
         " a letter or digit at both ends",
         "line 13: tenants[4]: got 'name'; allowed: a mapping of keys to values",
@@ -152,3 +152,14 @@ def test_a_quota_without_a_value_is_not_no_limit() -> None:
         f"line 1: tenants[1].quotas.concurrency: got nothing; allowed: {amount}",
     ]
     assert read("tenants: [{name: a, quotas: {}}]") == (Tenant(name="a"),)
+
+
+def test_an_empty_list_of_keys_is_warned_about_and_no_list_is_not() -> None:
+    warnings: list[str] = []
+    text = "tenants: [{name: revoked, keys: []}, {name: of-tokens}]"
+    found = parse(text, source="tenants.yaml", base="/home", read_key=read_key, warn=warnings.append)
+    assert found == (Tenant(name="revoked"), Tenant(name="of-tokens"))
+    assert warnings == [
+        "tenants.yaml: tenants[0].keys: the list is empty, no key opens anything for tenant 'revoked'; "
+        f"allowed: 1 to {MAX_KEYS} keys, or no such key for a tenant of tokens"
+    ]

@@ -119,3 +119,9 @@ def test_the_formula_of_the_module_by_hand() -> None:
     assert found.evidence == pytest.approx(evidence)
     assert found.burn == pytest.approx(2.5)
     assert found.old_burn == pytest.approx(5.0)
+
+
+def test_evidence_a_little_below_zero_is_good() -> None:
+    found = judge(Tally(answered=39, failed=1), Tally(), BUDGET)
+    assert -1.0 < found.evidence < 0.0, "one bad request of 40, a budget of 2 %"
+    assert found.verdict is Verdict.GOOD

@@ -71,3 +71,15 @@ def test_the_slowest_for_its_share_holds_up_a_closed_loop() -> None:
     assert split_throughput(Mode.CLOSED_SATURATED, [117.0, 65.25], [0.5, 0.5]) == 130.5
     assert split_throughput(Mode.OPEN, [117.0, 65.25], [0.5, 0.5], 200.0) == 165.25
     assert split_throughput(Mode.CLOSED_SATURATED, [117.0], [0.0]) == 0.0
+
+
+def test_of_cuts_with_equally_busy_busiest_groups_the_one_with_less_busy_others_is_taken() -> None:
+    """Size 1 makes g1 busy for half of its time in any case. Size 2 takes half as long on g3 as on g2."""
+    groups = [
+        CutGroup("g1", 1.0, 1, {1: 0.5, 2: 5.0}),
+        CutGroup("g2", 2.0, 1, {1: 0.9, 2: 0.2}),
+        CutGroup("g3", 3.0, 1, {1: 0.9, 2: 0.1}),
+    ]
+    cuts = route_cuts(groups, [BatchClass(1, 1.0), BatchClass(2, 1.0)])
+    assert cuts is not None
+    assert (cuts.objective, cuts.assignment) == (0.5, {1: "g1", 2: "g3"})

@@ -1,6 +1,7 @@
 """When requests are cut by size, and when weights alone decide."""
 
 import itertools
+import math
 import random
 
 import pytest
@@ -53,6 +54,13 @@ def test_a_cut_that_overloads_a_group_is_not_made() -> None:
     choice = Sizing().review("r", GROUPS, classes, 600, 0.0)
     assert not choice.sizes
     assert "with cuts the fullest group busy for 1" in choice.why
+
+
+@pytest.mark.parametrize("rate_rps", [10.0, 12.0, 25.0])
+def test_requests_of_a_group_that_is_never_free_wait_for_ever(rate_rps: float) -> None:
+    found = forecast([SizedGroup("g", 1, {1: 0.1})], [BatchClass(1, rate_rps)], {"g": 1.0}, {})
+    assert found.fullest == pytest.approx(rate_rps / 10.0)
+    assert found.mean_s == math.inf
 
 
 def test_before_there_are_enough_requests_nothing_is_cut() -> None:
@@ -148,3 +156,13 @@ def test_a_choice_by_hand_holds_until_figures_are_looked_at() -> None:
     assert sizing.in_force("r") is BY_HAND
     assert sizing.is_due("r", frozenset({"t4"}), 0.0), "it was made without figures"
     assert sizing.is_due("r", frozenset(), 0.0)
+
+
+def test_groups_without_weights_share_a_size_evenly() -> None:
+    found = forecast([T4, SizedGroup("t4b", 1, T4.seconds)], mix(20.0, 0.0), {}, {})
+    assert found.fullest == pytest.approx(10.0 * 0.019)
+
+
+def test_a_way_that_keeps_up_is_better_than_one_with_twice_the_load_that_a_group_can_serve() -> None:
+    assert Forecast(0.85, 1.0).is_better(Forecast(2.0, 1.0), 0.1)
+    assert not Forecast(1.9, 1.0).is_better(Forecast(2.0, 1.0), 0.1)

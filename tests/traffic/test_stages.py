@@ -70,6 +70,14 @@ def test_a_good_version_passes_every_step_in_its_window() -> None:
     assert world.codes() == ["begun", "ready", "step", "step", "step", "promoted"]
 
 
+def test_a_step_lasts_one_window_to_the_second() -> None:
+    good = RolloutFacts(is_ready=True, new=tally(10_000, 0.0), old=tally(10_000, 0.0))
+    running = advanced(rollout(), good, 10.0)
+    before = advanced(running, good, 39.0)
+    assert (before.step, before.verdict.endswith("the window lasts 1 s more")) == (0, True)
+    assert advanced(before, good, 40.0).step == 1
+
+
 @pytest.mark.parametrize("bad", [1.0, 0.5, 0.25])
 def test_a_bad_version_is_taken_back_within_two_windows_with_few_users_hit(bad: float) -> None:
     world = World(bad=bad)

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass, replace
 
+import pytest
+
 from tests.support.worlds.autoscaling import function, revision
 from tidegate.function import ConcurrencyUnit, Function, Readiness, Revision, Routing
 from tidegate.records.replica_state import ReplicaState
@@ -97,6 +99,13 @@ def test_what_the_function_says_reaches_the_gateway() -> None:
     assert (only.failure, only.failure_kind, only.groups) == ("no room", FailureKind.NOT_SERVABLE, ())
 
 
+@pytest.mark.parametrize(("multiple", "expected"), [(3.0, 0.6), (None, None)])
+def test_drop_after_reaches_the_gateway_as_a_time(multiple: float | None, expected: float | None) -> None:
+    counted = replace(function(), sla=replace(function().sla, drop_after=multiple))
+    (route,) = builder().build([served(RevisionShare(revision=Revision(counted, 7)))], []).functions
+    assert route.drop_after_s == (None if expected is None else pytest.approx(expected))
+
+
 def test_what_the_function_says_about_routing_reaches_the_gateway() -> None:
     routing = Routing(
         spread=Spread.HASH,
@@ -149,3 +158,11 @@ def test_functions_are_in_name_order_and_replicas_without_address_are_left_out()
     table = builder().build(functions, [Status("a", address=None)])
     assert [route.name for route in table.functions] == ["bert", "resnet"]
     assert table.functions[1].revisions[0].groups == ()
+
+
+def test_while_nothing_is_ready_starting_replicas_share_by_their_number() -> None:
+    starting = [
+        Status(name, ReplicaState.STARTING, accelerator)
+        for name, accelerator in {"a": "t4", "b": "v100", "c": "v100", "d": "v100"}.items()
+    ]
+    assert weights_of(RevisionShare(revision=revision()), *starting) == {"t4": 0.25, "v100": 0.75}

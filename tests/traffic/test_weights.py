@@ -108,7 +108,7 @@ def test_a_full_group_does_not_nor_one_of_which_nothing_is_known() -> None:
     assert lifts(Occupancy(1.0, 0), Occupancy(16.0, 0), mu_ips=None) == [False, False]
 
 
-def test_a_group_without_replicas_is_nobodys_measure() -> None:
+def test_a_group_without_replicas_has_no_measure() -> None:
     gone = GroupCapacity("gone", 300.0, 0, Occupancy(40.0, 0))
     pair = [GroupCapacity("a", 100.0, 1, Occupancy(5.0, 0)), GroupCapacity("b", 100.0, 1, Occupancy(12.0, 0))]
     assert lifted([*pair, gone]) == [*pair, gone]
@@ -165,27 +165,27 @@ def changes(published: list[float]) -> int:
     return sum(before != after for before, after in pairwise(published))
 
 
-def test_two_points_are_told_at_once() -> None:
+def test_two_points_are_reported_at_once() -> None:
     assert told(Weights(), [0.5, 0.515, 0.524]) == pytest.approx([0.5, 0.5, 0.524])
 
 
-def test_a_small_difference_is_told_when_it_stays() -> None:
+def test_a_small_difference_is_reported_when_it_stays() -> None:
     """63.0 instead of 64.2 %: the slower group holds up all callers, and 3 % of the throughput is lost."""
     published = told(Weights(), [0.630] + 30 * [0.642])
     assert published[:10] == pytest.approx(10 * [0.63]), "it may be a flicker"
     assert published[10:] == pytest.approx(21 * [0.642])
 
 
-def test_a_difference_of_less_than_half_a_point_is_never_told() -> None:
+def test_a_difference_of_less_than_half_a_point_is_never_reported() -> None:
     assert changes(told(Weights(), [0.640] + 600 * [0.6445])) == 0
 
 
-def test_what_flickers_is_not_told() -> None:
+def test_what_flickers_is_not_reported() -> None:
     """Up and down by a point and a half: the mean does not move."""
     assert changes(told(Weights(), [0.64] + 300 * [0.655, 0.625])) == 0
 
 
-def test_a_rate_that_flickers_widely_is_told_as_its_mean() -> None:
+def test_a_rate_that_flickers_widely_is_reported_as_its_mean() -> None:
     """Ten points up and down. The first ones go out as they are; then twenty seconds bring one more, and what is in
     force in between is the mean."""
     published = told(Weights(), 300 * [0.74, 0.54])
@@ -236,7 +236,7 @@ def test_however_rates_flicker_the_tables_of_a_minute_are_few(steps: list[tuple[
 
 
 @given(looks, st.lists(rates, min_size=3, max_size=3), st.floats(0.2, 1.0))
-def test_whatever_was_before_constant_rates_are_told_to_half_a_point(
+def test_whatever_was_before_constant_rates_are_reported_to_half_a_point(
     steps: list[tuple[float, float, float, float]], mus: list[float], every_s: float
 ) -> None:
     weights, now = Weights(), 0.0
@@ -254,7 +254,7 @@ def test_whatever_was_before_constant_rates_are_told_to_half_a_point(
             settled = dict(published)
 
 
-def test_a_group_that_appears_dies_or_wakes_is_told_at_once() -> None:
+def test_a_group_that_appears_dies_or_wakes_is_reported_at_once() -> None:
     weights = Weights()
     both = [GroupCapacity("a", 99.0, 1), GroupCapacity("b", 1.0, 1)]
     assert weights.update("r", both[:1], 0.0) == {"a": 1.0}
@@ -297,3 +297,17 @@ def test_a_revision_is_forgotten_alone() -> None:
     known = [rates.mu_ips(revision, "t4") is not None for revision in "abc"]
     assert known == [True, False, True]
     assert [rates.occupancy(revision, "t4") is not None for revision in "abc"] == known
+
+
+def test_a_step_beyond_five_times_the_usual_change_is_published_at_once_and_a_smaller_one_is_not() -> None:
+    """The share changes by 0.012 each second; the step itself raises the usual change to 0.0128."""
+    for step, is_published in ((0.063, False), (0.065, True)):
+        weights = Weights()
+        usual = told(weights, 48 * [0.64, 0.652])[-1]
+        (after,) = told(weights, [usual + step], since=96.0)
+        assert (after != usual) is is_published, step
+
+
+def test_a_weight_by_hand_is_that_of_the_group_however_many_replicas_it_has() -> None:
+    given = capacities({"a": 0.5, "b": 0.5}, {"a": 1.0, "b": 3.0}, {"a": 1, "b": 3}, {})
+    assert Weights().update("r", given, 0.0) == {"a": 0.5, "b": 0.5}

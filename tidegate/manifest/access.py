@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 from tidegate.manifest.builder import FunctionBuilder, SourceLocation
 from tidegate.records.tenants import AccessRule, JwtRule
 from tidegate.schema.files import Found
-from tidegate.schema.rows import Duration, Row, Text, YesNo, accepts
+from tidegate.schema.rows import Duration, Row, Text, YesNo, accepts, allowed_for
 from tidegate.schema.units import UnreadableError
 from tidegate.schema.yaml_nodes import Scalar, Section
 
@@ -127,7 +127,7 @@ def _values(section: Section, rows: tuple[Row, ...]) -> dict[str, Any]:
         try:
             values[row.field] = row.kind.read(node.text)
         except UnreadableError:
-            section.faults.add(section.path(row.key), node, row.kind.allowed)
+            section.faults.add(section.path(row.key), node, allowed_for(row.kind, node.text))
     return values
 
 

@@ -10,7 +10,15 @@ from types import MappingProxyType
 from typing import Final
 
 from tidegate.function import ConcurrencyUnit, Quantization, TaskClass
-from tidegate.manifest.policy_parameters import HPA_PARAMETERS, SMIF_PARAMETERS
+from tidegate.manifest.policy_parameters import (
+    HETSEV_PARAMETERS,
+    HORIZONTAL_PARAMETERS,
+    HPA_PARAMETERS,
+    K8S_BASELINE_PARAMETERS,
+    SMIF_PARAMETERS,
+    THEMIS_PARAMETERS,
+    TIDE_PARAMETERS,
+)
 from tidegate.manifest.routing import ROUTING
 from tidegate.records.cold_rules import ColdCalls
 from tidegate.schema import time_windows, units
@@ -113,7 +121,18 @@ ANNOTATIONS: Final[tuple[Row, ...]] = (
         kind=Percent(1, 99.999),
         default="98",
         field="sla.percentile",
-        description="Share of requests that must meet the latency target.",
+        description="Share of requests that must meet the targets for latency and time per output token.",
+    ),
+    Row(
+        key="time-per-output-token",
+        topic=_SLA,
+        kind=WordOr("none", Duration(0.0001, 60, bare="ms")),
+        default="none",
+        field="sla.per_token_s",
+        description=(
+            "Target for a stream's mean time per output token behind the first, beside latency, which is then for the "
+            "first one; for OpenAI's protocol."
+        ),
     ),
     Row(
         key="target-ips",
@@ -137,13 +156,16 @@ ANNOTATIONS: Final[tuple[Row, ...]] = (
         kind=WordOr("none", Number(1, 1000, "times the latency target")),
         default="none",
         field="sla.drop_after",
-        description="Drops a request that has waited this many times the latency target; requires latency.",
+        description=(
+            "Drops a request that has waited this many times the latency target, cold start included: 503 `dropped` "
+            "with Retry-After; requires latency."
+        ),
     ),
     Row(
         key="policy",
         topic=_SCALING,
         kind=POLICY_NAME,
-        default_words="smif with a latency (unless parameters of kpa are given), else kpa",
+        default_words="tide with a latency (unless parameters of another policy are given), else kpa",
         field="scaling.policy",
         description="Autoscaling policy.",
     ),
@@ -235,7 +257,8 @@ ANNOTATIONS: Final[tuple[Row, ...]] = (
         kind=Choice(TaskClass),
         default="latency-critical",
         field="task_class",
-        description="Whether the latency of each response counts, or only the throughput.",
+        description="Whether the latency of each response counts, or only the throughput: where places are short, "
+        "throughput-oriented functions give theirs up first.",
     ),
     Row(
         key="concurrency",
@@ -262,12 +285,30 @@ ANNOTATIONS: Final[tuple[Row, ...]] = (
         description="Maximum deadline of a request, and the deadline of requests without one.",
     ),
     Row(
+        key="unresponsive-after",
+        topic=_WORK,
+        kind=WordOr("off", Duration(0.1, 86_400)),
+        default="30s",
+        field="unresponsive_after_s",
+        description="Time for which calls without a client may go on in a replica while no request ends; it is then "
+        "replaced. The shipped server and cancel: hold.",
+    ),
+    Row(
         key="idempotent",
         topic=_WORK,
         kind=YesNo(),
         default="false",
         field="idempotent",
         description="Whether a request may run twice: it is then retried after a replica has failed in the middle.",
+    ),
+    Row(
+        key="request-buffering",
+        topic=_WORK,
+        kind=YesNo(),
+        default="true",
+        field="request_buffering",
+        description="Whether a request takes a slot when its body is there, or 256 KB of it; false: with its first "
+        "bytes, for bodies that are streamed.",
     ),
     Row(
         key="user-metrics",
@@ -497,6 +538,17 @@ KPA_PARAMETERS: Final[tuple[Row, ...]] = (
 )
 
 PARAMETERS: Final[Mapping[str, tuple[Row, ...]]] = MappingProxyType(
-    {"kpa": KPA_PARAMETERS, "smif": SMIF_PARAMETERS, "hpa": HPA_PARAMETERS}
+    {
+        "kpa": KPA_PARAMETERS,
+        "smif": SMIF_PARAMETERS,
+        "tide": TIDE_PARAMETERS,
+        "hpa": HPA_PARAMETERS,
+        "themis": THEMIS_PARAMETERS,
+        "horizontal-only": HORIZONTAL_PARAMETERS,
+        "vertical-only": THEMIS_PARAMETERS,
+        "hetsev-greedy": HETSEV_PARAMETERS,
+        "hetsev-ilp": HETSEV_PARAMETERS,
+        "k8s-baseline": K8S_BASELINE_PARAMETERS,
+    }
 )
 """Documented parameters by policy."""

@@ -4,7 +4,7 @@ Both readers, of Tidegate's own manifests and of Knative's, fill a :class:`Funct
 of scale, needs of a GPU, the policy and its parameters) are made here once.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, KeysView, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -12,27 +12,31 @@ from tidegate.function import Function, Protocol, Server, ServerKind
 from tidegate.manifest.annotations import ANNOTATION, ANNOTATIONS, PARAMETER_PREFIX, PARAMETERS, PREFIX
 from tidegate.records.route_table import Spread
 from tidegate.schema.files import Disk, Files, Found, absolute
-from tidegate.schema.rows import NAME, Row, Text, assemble, by_spelling, reach
+from tidegate.schema.rows import NAME, Row, Text, allowed_for, assemble, by_spelling, reach
 from tidegate.schema.units import UnreadableError, UnreadablePartsError, go_int
 from tidegate.schema.yaml_nodes import Faults, MapNode, Node, Pair, Scalar, nearest, shown, shown_key
 
 NAME_KIND: Final = Text(NAME, "a DNS label: 1 to 63 of a-z, 0-9 and -, neither end a -")
+SPEC_FLAG: Final = "spec."
+"""Prefix of the flags that are keys of ``spec`` and no annotations."""
 KNATIVE_PREFIX: Final = "autoscaling.knative.dev/"
 
 
 UNSERVED: Final[Mapping[str, str]] = {
     "sla.target_ips": "its policy does not read it",
     "sla.target_tps": "its policy does not read it",
-    "sla.drop_after": "no policy reads it",
-    "task_class": "no policy reads it",
+    "sla.per_token_s": "tokens are counted with protocol: openai",
     "gpu.count": "a replica gets one GPU",
     "dnn.quantization": "there is no model repository",
     "dnn.batch_size": "there is no model repository",
 }
 """Fields that are kept with the function, but have no effect in this version: reported as warnings."""
-SLA_POLICY: Final = "smif"
-"""The default policy of functions with a latency, and the one that reads ``target-ips`` and ``target-tps``."""
+SLA_POLICIES: Final = ("tide", "smif")
+"""The policies that need a latency, and read ``target-ips`` and ``target-tps``. A function with a latency gets the
+first one that has all of its policy's parameters."""
 
+LATENCY_POLICIES: Final = (*SLA_POLICIES, "themis", "horizontal-only", "vertical-only")
+"""All policies that need a latency."""
 
 _DEFAULTS: Final = Function(name="default", server=Server(kind=ServerKind.COMMAND))
 
@@ -51,7 +55,17 @@ class ParseContext:
     """True if container images can run here (Kubernetes)."""
     files: Files = field(default_factory=Disk)
     flags: Mapping[str, str] = field(default_factory=dict)
-    """Annotations given on the command line, without prefix: they override the text."""
+    """Values given on the command line: they override the text. Annotations without prefix, and ``spec.python``,
+    ``spec.accelerators`` (separated by commas), ``spec.env.NAME``, ``spec.args.NAME``."""
+
+    def spec_flag(self, key: str) -> str | None:
+        """Returns the value of ``--python`` or ``--accelerators``; None if it was not given."""
+        return self.flags.get(f"{SPEC_FLAG}{key}")
+
+    def spec_flags(self, key: str) -> dict[str, str]:
+        """Returns the values of ``--env`` or ``--arg`` by name."""
+        prefix = f"{SPEC_FLAG}{key}."
+        return {name.removeprefix(prefix): text for name, text in self.flags.items() if name.startswith(prefix)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +88,11 @@ class Note:
     def __str__(self) -> str:
         place = self.where if self.line is None else f"line {self.line}: {self.where}"
         return f"{place}: {self.message}"
+
+
+def _spellings(policy: str) -> KeysView[str]:
+    """Returns the spellings of the parameters of a policy."""
+    return by_spelling(PARAMETERS[policy]).keys()
 
 
 class FunctionBuilder:
@@ -112,7 +131,7 @@ class FunctionBuilder:
         except UnreadableError as error:
             if origin.text != self._flags.get(row.field):
                 parts = f"; not readable: {error}" if isinstance(error, UnreadablePartsError) else ""
-                self.fault(origin, row.kind.allowed + parts)
+                self.fault(origin, row.kind.allowed + parts if parts else allowed_for(row.kind, text))
             self._unread.add(row.field)
             return
         self.put(row.field, value, origin)
@@ -191,6 +210,8 @@ class FunctionBuilder:
             )
             return
         spelt[canonical] = key
+        if row is None and key in self.context.flags:
+            return  # The same unknown key is a fault of the flag.
         self._one(key, row, origin)
 
     def _one(self, key: str, row: Row | None, origin: SourceLocation) -> None:
@@ -204,10 +225,11 @@ class FunctionBuilder:
             self.faults.report(origin.where, f"an unknown annotation {shown(key)}", allowed, origin.line)
 
     def _take_flags(self) -> None:
-        found = {key: ANNOTATION.get(key) for key in self.context.flags}
-        for key, text in self.context.flags.items():
+        flags = {key: text for key, text in self.context.flags.items() if not key.startswith(SPEC_FLAG)}
+        found = {key: ANNOTATION.get(key) for key in flags}
+        for key, text in flags.items():
             self._one(key, found[key], SourceLocation(f"--{key}", text))
-        self._flags = {row.field: self.context.flags[key] for key, row in found.items() if row is not None}
+        self._flags = {row.field: flags[key] for key, row in found.items() if row is not None}
 
     # --- checks across keys ---------------------------------------------------------------------------------------
 
@@ -233,14 +255,14 @@ class FunctionBuilder:
 
     def _note_unserved(self) -> None:
         reasons = dict(UNSERVED)
-        if self.values["scaling.policy"] == SLA_POLICY:
+        if self.values["scaling.policy"] in SLA_POLICIES:
             del reasons["sla.target_ips"]
             if self.values.get("protocol") is Protocol.OPENAI:
                 del reasons["sla.target_tps"]
             else:
                 reasons["sla.target_tps"] = "tokens are counted with protocol: openai"
-        if self.values.get("protocol") is Protocol.GRPC:
-            reasons |= dict.fromkeys(("routing.hedging", "rollout.shadow_percent"), "gRPC calls get no second copy")
+        if self.values.get("protocol") is Protocol.OPENAI:
+            del reasons["sla.per_token_s"]
         if not self.context.images:
             reasons["volume_mounts"] = "volumes are mounted on Kubernetes only"
         for path, reason in reasons.items():
@@ -268,12 +290,30 @@ class FunctionBuilder:
         if self.whole("gpu.core_percentage", 100) < 100 and not self.values.get("gpu.mps"):
             self.fault(self.origins["gpu.core_percentage"], "100, unless mps-on is true")
         gpu, repository = self._asks_for_gpu(), self._first_of("dnn.quantization")
+        if gpu is not None and (missing := self._without_gpu()) is not None:
+            self.fault(gpu, missing)
+            return
         self._require("dnn.name", "dnn-model", gpu or repository)
         self._require("gpu.memory_gb", "gpu-mem-limit", gpu)
 
+    def _without_gpu(self) -> str | None:
+        """Returns what is allowed where none of the accelerators can be the GPU that is asked for; None if one can, or
+        if they are not known."""
+        kinds, model = self.context.accelerators, self.values.get("gpu.model")
+        if kinds is None or self.values.get("accelerators"):
+            return None  # the list of accelerators decides, and its names are checked
+        devices = sorted(name for name, kind in kinds.items() if kind != "cpu")
+        wanted = model.lower() if isinstance(model, str) else None
+        if any(wanted is None or name.lower() == wanted or name.lower().startswith(f"{wanted}-") for name in devices):
+            return None
+        hint = nearest(wanted or "", devices)
+        found = f"a GPU that is here: {', '.join(devices)}{hint}" if devices else "no such key: there is no GPU here"
+        return f"{found} (the accelerators are {', '.join(sorted(kinds)) or 'none'})"
+
     def _require(self, field: str, key: str, cause: SourceLocation | None) -> None:
         if cause is not None and not self._has(field):
-            self.faults.report(PREFIX + key, "nothing", f"a value, because of {cause.where}", cause.line)
+            where = ("--" if cause.where.startswith("--") else PREFIX) + key
+            self.faults.report(where, "nothing", f"a value, because of {cause.where}", cause.line)
 
     def _asks_for_gpu(self) -> SourceLocation | None:
         """Returns the reason why SMIF's required annotations are required: a GPU that is named, or described. None
@@ -290,8 +330,9 @@ class FunctionBuilder:
         return next((self.origins[field] for field in said), None)
 
     def _check_sla(self) -> None:
-        if self.values.get("sla.drop_after") is not None and not self._has("sla.latency_s"):
-            self.fault(self.origins["sla.drop_after"], f"no such key without {PREFIX}latency")
+        for path in ("sla.drop_after", "sla.per_token_s"):
+            if self.values.get(path) is not None and not self._has("sla.latency_s"):
+                self.fault(self.origins[path], f"no such key without {PREFIX}latency")
         overhead = self._first_of("batch_rule.overhead_bytes")
         if overhead is not None and not self._has("batch_rule.bytes_per_item"):
             self.fault(overhead, f"no such key without {PREFIX}bytes-per-item")
@@ -327,15 +368,19 @@ class FunctionBuilder:
         has_latency = self._has("sla.latency_s")
         origin = self.origins.get("scaling.policy")
         if origin is None:
-            # Parameters of the other policy select it: a Knative manifest with a target keeps Knative's autoscaler.
-            fits = self.parameters.keys() <= by_spelling(PARAMETERS[SLA_POLICY]).keys()
-            self.values["scaling.policy"] = SLA_POLICY if has_latency and fits and SLA_POLICY in policies else "kpa"
+            # Parameters of another policy select it: a Knative manifest with a target keeps Knative's autoscaler.
+            usable = LATENCY_POLICIES if has_latency else ()
+            fit = (each for each in usable if each in policies and self.parameters.keys() <= _spellings(each))
+            self.values["scaling.policy"] = next(fit, "kpa")
             return
         policy = self.values["scaling.policy"]
         assert isinstance(policy, str)
         if policy not in policies:
-            self.fault(origin, (", ".join(sorted(policies)) or "none") + nearest(policy, policies))
-        elif policy == SLA_POLICY and not has_latency:
+            others = sorted(each for each in policies if has_latency or each not in LATENCY_POLICIES)
+            needing = [] if has_latency else [each for each in LATENCY_POLICIES if each in policies]
+            with_sla = f", or {' or '.join(needing)} with {PREFIX}latency" if needing else ""
+            self.fault(origin, (", ".join(others) or "none") + with_sla + nearest(policy, policies))
+        elif policy in LATENCY_POLICIES and not has_latency:
             self.fault(origin, f"another policy, or {PREFIX}latency as well")
 
     def _check_parameters(self) -> None:
@@ -353,7 +398,7 @@ class FunctionBuilder:
             elif row.key in read:
                 self.fault(origin, f"once; {row.key} is given in two spellings")
             elif not row.accepts(origin.text):
-                self.fault(origin, row.kind.allowed)
+                self.fault(origin, allowed_for(row.kind, origin.text))
             else:
                 read[row.key] = origin.text
         self.values["scaling.parameters"] = read

@@ -12,7 +12,7 @@ from typing import Final
 from tidegate.function import Function, Protocol, Server, ServerKind
 from tidegate.manifest import knative_annotations as rules
 from tidegate.manifest.annotations import PREFIX
-from tidegate.manifest.builder import NAME_KIND, UNSERVED, FunctionBuilder, SourceLocation
+from tidegate.manifest.builder import NAME_KIND, SPEC_FLAG, UNSERVED, FunctionBuilder, SourceLocation
 from tidegate.manifest.policy_parameters import HPA_PARAMETERS
 from tidegate.manifest.spec import IMAGE, PROBE_PATH, VARIABLE
 from tidegate.schema.files import Found
@@ -61,7 +61,6 @@ _POD_NOTED: Final = (
 )
 _CONTAINER_NOTED: Final = (
     "imagePullPolicy",
-    "livenessProbe",
     "startupProbe",
     "securityContext",
     "lifecycle",
@@ -289,6 +288,11 @@ def _pod(spec: Section, builder: FunctionBuilder) -> Server | None:
 
 
 def _container(container: Section, builder: FunctionBuilder) -> Server | None:
+    for key in builder.context.flags:
+        if key.startswith(SPEC_FLAG):
+            name = key.removeprefix(SPEC_FLAG).partition(".")[0]
+            flag = "--arg" if name == "args" else f"--{name}"
+            builder.fault(SourceLocation(flag, key), "no such flag with a Knative manifest: write it there")
     container.take("name")
     port = _port(container, builder)
     env = _env(container, builder)
@@ -296,6 +300,7 @@ def _container(container: Section, builder: FunctionBuilder) -> Server | None:
     _listen(container, port, server, builder)
     _workdir(container, server, builder)
     _probe(container, port, builder)
+    _liveness(container, port, builder)
     _resources(container, builder)
     _noted(container, _CONTAINER_NOTED, builder)
     _refused(container, _CONTAINER_REFUSED, builder)
@@ -436,6 +441,42 @@ def _probe(container: Section, port: int | None, builder: FunctionBuilder) -> No
                 probe.path(key), "is not run here: the server is ready when its port accepts connections", node.line
             )
     _noted(probe, _PROBE_NOTED, builder)
+    probe.close()
+
+
+_LIVENESS: Final = (
+    ("periodSeconds", "liveness.period_s", 10),
+    ("timeoutSeconds", "liveness.timeout_s", 1),
+    ("failureThreshold", "liveness.failures", 3),
+)
+"""Kubernetes' keys of a probe, our fields, and Kubernetes' defaults."""
+
+
+def _liveness(container: Section, port: int | None, builder: FunctionBuilder) -> None:
+    """Reads the liveness probe: a GET of a path, or a connection."""
+    probe = container.section("livenessProbe")
+    if probe is None:
+        return
+    get, tcp = probe.section("httpGet"), probe.section("tcpSocket")
+    if get is not None:
+        builder.values["liveness.path"] = f"/{(get.text('path', PROBE_PATH) or '/').removeprefix('/')}"
+        _probed_port(get, port)
+        _noted(get, ("host", "httpHeaders", "scheme"), builder)
+        get.close()
+    elif tcp is not None:
+        builder.values["liveness.path"] = "tcp"
+        _probed_port(tcp, port)
+        _noted(tcp, ("host",), builder)
+        tcp.close()
+    for key in ("exec", "grpc"):
+        node = probe.take(key)
+        if node is not None:
+            builder.note(probe.path(key), "is not run here: the server has no liveness probe", node.line)
+    for key, field, default in _LIVENESS:
+        given = probe.text(key, Whole(1, 86_400))
+        number = int(given or default)
+        builder.values[field] = number if field == "liveness.failures" else float(number)
+    _noted(probe, ("initialDelaySeconds", "successThreshold", "terminationGracePeriodSeconds"), builder)
     probe.close()
 
 

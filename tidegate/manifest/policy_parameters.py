@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, Final
 
-from tidegate.schema.rows import Choice, Duration, Kind, Number, Percent, Row, Text
+from tidegate.schema.rows import Choice, Duration, Kind, Number, Percent, Row, Text, Whole, YesNo
 
 
 class Shrinking(StrEnum):
@@ -14,6 +14,15 @@ class Shrinking(StrEnum):
     """Scales in to the largest recommendation of the cool-down."""
     COOLDOWN = "cooldown"
     """Scales in at once, but not before a cool-down has passed since the last change."""
+
+
+class QueueModel(StrEnum):
+    """The wait for a batch that the programs of Themis count."""
+
+    MEAN = "mean"
+    """The first request waits for ``b - 1`` mean gaps between arrivals."""
+    P99 = "p99"
+    """It waits for as many 99th percentiles of a gap."""
 
 
 def _row(key: str, kind: Kind, default: str, description: str) -> Row:
@@ -42,6 +51,43 @@ SMIF_PARAMETERS: Final[tuple[Row, ...]] = (
     _row("max-up-factor", Number(1, 100), "2", "Maximum growth of a group for one miss of the target, as a factor."),
 )
 
+TIDE_PARAMETERS: Final[tuple[Row, ...]] = (
+    _row(
+        "sla-effort",
+        Number(0.01, 10_000),
+        "20",
+        "The most that the SLA may cost: highest price of a late request, where 1 is the price of a replica for as long"
+        " as the SLA allows one late request.",
+    ),
+)
+
+_NUMBER: Final = r"-?[0-9]{1,9}(?:\.[0-9]{1,9})?"
+_THEMIS: Final = {
+    row.key: row
+    for row in (
+        _row(
+            "profile",
+            Text(
+                f"measured|{_NUMBER}(?:,{_NUMBER}){{3}}",
+                "measured, or the milliseconds GAMMA,EPSILON,DELTA,ETA of gamma*b/c + epsilon/c + delta*b + eta",
+            ),
+            "measured",
+            "Latency of a batch of b on c cores. `measured`: the least execution time of a request, over the cores.",
+        ),
+        _row("headroom", Number(1, 10), "1.2", "Multiple of the load that the replicas must carry."),
+        _row("queue-model", Choice(QueueModel), "mean", "The wait for the last request of a batch that is counted."),
+        _row("max-cores", Whole(1, 1024), "8", "Most cores of a replica."),
+        _row(
+            "stabilization",
+            Duration(1, 3600),
+            "10s",
+            "Time for which fewer cores or replicas must have been enough before they are taken away.",
+        ),
+    )
+}
+THEMIS_PARAMETERS: Final[tuple[Row, ...]] = tuple(_THEMIS.values())
+HORIZONTAL_PARAMETERS: Final[tuple[Row, ...]] = tuple(row for key, row in _THEMIS.items() if key != "max-cores")
+
 HPA_PARAMETERS: Final[tuple[Row, ...]] = (
     _row(
         "metric",
@@ -63,6 +109,39 @@ HPA_PARAMETERS: Final[tuple[Row, ...]] = (
         "stabilization",
         "Whether scale-in goes to the largest recommendation of the cool-down, or waits for its end.",
     ),
+)
+
+HETSEV_PARAMETERS: Final[tuple[Row, ...]] = (
+    _row(
+        "saturation",
+        Percent(10, 99),
+        "80",
+        "Share of the capacity whose use launches instances, and that they are sized for.",
+    ),
+    _row("hold", Duration(0, 3600), "30s", "Time for which it must be exceeded."),
+    _row("cooldown", Duration(0, 86_400), "5m", "Time after a change before an instance is removed."),
+    _row(
+        "launch-weight",
+        Number(0, 1000),
+        "0.01",
+        "Weight of the launch latency, per second of it: unpredictable loads weigh it more; 0: the price alone.",
+    ),
+    _row("period", Duration(1, 3600), "15s", "Time between two steps."),
+    _row("window", Duration(1, 3600), "2m", "Time over which arrivals are averaged."),
+    _row(
+        "best-effort",
+        YesNo(),
+        "false",
+        "Whether to launch the fastest kind where none meets the latency target; else nothing is launched.",
+    ),
+)
+
+K8S_BASELINE_PARAMETERS: Final[tuple[Row, ...]] = (
+    _row("target", Percent(1, 99), "80", "Use of the throughput to hold."),
+    _row("tolerance", Percent(0, 100), "10", "Deviation from the target without effect."),
+    _row("period", Duration(1, 3600), "15s", "Time between two evaluations."),
+    _row("window", Duration(1, 3600), "2m", "Time over which arrivals are averaged."),
+    _row("cooldown", Duration(0, 86_400), "5m", "Time over which the largest recommendation counts for scale-in."),
 )
 
 

@@ -9,7 +9,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from tidegate.function import Function, MetricsEndpoint, Protocol, Server, ServerKind
+from tidegate.function import Function, MetricsEndpoint, ModelFormat, Protocol, Server, ServerKind
+from tidegate.manifest import formats
 from tidegate.manifest.access import read_access
 from tidegate.manifest.annotations import ANNOTATION, PREFIX
 from tidegate.manifest.builder import NAME_KIND, FunctionBuilder, Note, ParseContext, SourceLocation
@@ -18,6 +19,7 @@ from tidegate.manifest.routing import read_matches
 from tidegate.manifest.spec import (
     ACCELERATOR,
     API_VERSION,
+    ARGUMENT,
     DEFAULT_READINESS,
     HANDLER,
     IMAGE,
@@ -27,12 +29,18 @@ from tidegate.manifest.spec import (
     VARIABLE,
 )
 from tidegate.schema.files import Disk, Files, Found, absolute
-from tidegate.schema.rows import Kind
+from tidegate.schema.rows import Kind, accepts
 from tidegate.schema.yaml_nodes import Faults, ListNode, Node, Pair, Scalar, Section, load, nearest, shown, shown_key
 
 SOCKET_PATH_BYTES: Final = 100
 """Length of a unix socket's path that every system supports."""
 
+FORMAT: Final = "format"
+_PICKLE: Final = (
+    "a pickle runs code when it is loaded: serve only files from sources that you trust; a .skops file holds no code"
+)
+_SHIPPED: Final = "no such key without a model or handler (served by the shipped runtime)"
+_TRITONS: Final = "no such key with a Triton repository, whose models state it themselves (config.pbtxt)"
 _GROUPS: Final = tuple(dict.fromkeys(row.key.partition(".")[0] for row in SPEC if "." in row.key))
 
 
@@ -170,10 +178,15 @@ def _spec(spec: Section, builder: FunctionBuilder) -> Server | None:
             _group(name, group, builder)
     _metrics(builder, groups["metrics"] is not None, spec)
     server = _server(spec, builder)
+    if server is not None and server.kind is ServerKind.ASGI:
+        builder.values.setdefault("protocol", Protocol.HTTP)
+    if server is not None and server.is_triton:
+        _triton(spec, server, builder)
     _places(spec, builder, server)
-    _listening(spec, builder)
-    _lists(spec, builder)
+    _listening(spec, builder, server)
+    _lists(spec, builder, server)
     _environment(spec, builder)
+    _arguments(spec, builder, server)
     _readiness(builder)
     return server
 
@@ -204,31 +217,66 @@ def _server(spec: Section, builder: FunctionBuilder) -> Server | None:
     server = spec.section("server")
     if server is None:
         if spec.node.get("server") is None:
-            allowed = "a mapping with one of model, handler, command, image"
+            allowed = f"a mapping with one of {_kinds(builder)}"
             builder.faults.report(spec.path("server"), "nothing", allowed, spec.node.line)
         return None
     kinds = [kind for kind in ServerKind if server.take(kind.value) is not None]
-    server.close()
+    form = server.scalar(FORMAT)
+    server.close(lambda key: _kinds(builder) + nearest(key, [FORMAT, *(kind.value for kind in ServerKind)]))
     if len(kinds) != 1:
-        allowed = f"exactly one of {', '.join(ServerKind)}"
+        allowed = f"exactly one of {_kinds(builder)}"
         builder.faults.report(server.where, " and ".join(kinds) or "nothing", allowed, server.node.line)
         return None
+    if form is not None and kinds[0] is not ServerKind.MODEL:
+        builder.fault(SourceLocation(server.path(FORMAT), form.text, form.line), "no such key without a model")
     if kinds[0] is ServerKind.COMMAND:
         return _command(server, builder)
     node = server.scalar(kinds[0].value)
     if node is None:
         return None
     origin = SourceLocation(server.path(kinds[0].value), node.text, node.line)
+    if kinds[0] is ServerKind.MODEL:
+        return _model(
+            origin, None if form is None else SourceLocation(server.path(FORMAT), form.text, form.line), builder
+        )
     target = _target(kinds[0], server, node, origin, builder)
     return None if target is None else Server(kind=kinds[0], target=target)
+
+
+def _kinds(builder: FunctionBuilder) -> str:
+    """Returns the kinds of servers that can run here."""
+    return ", ".join(kind.value for kind in ServerKind if kind is not ServerKind.IMAGE or builder.context.images)
+
+
+def _model(origin: SourceLocation, stated: SourceLocation | None, builder: FunctionBuilder) -> Server | None:
+    """Returns the server of a model: a file or a folder in the format that is stated, or else that the path shows."""
+    files = builder.context.files
+    is_folder = files.look(absolute(builder.context.base, origin.text)) is Found.FOLDER
+    known: ModelFormat | None = None
+    if stated is not None:
+        fitting = [form.value for form in ModelFormat if not is_folder or form in formats.FOLDERS]
+        if stated.text not in fitting:
+            builder.fault(stated, f"{', '.join(fitting)}{nearest(stated.text, fitting)}")
+            return None
+        known = ModelFormat(stated.text)
+    wanted = Found.FOLDER if is_folder or known in formats.FOLDERS else Found.FILE
+    place = builder.place(origin.text, origin, wanted)
+    if place is None:
+        return None
+    known = known or (formats.by_content(place, files) if is_folder else formats.by_suffix(place))
+    if known is None:
+        allowed = formats.why_none(place, files) if is_folder else f"{formats.KNOWN_FILES}, or the server's format"
+        builder.fault(origin, allowed)
+        return None
+    if place.lower().endswith(formats.PICKLES):
+        builder.note(origin.where, _PICKLE, origin.line)
+    return Server(kind=ServerKind.MODEL, target=place, format=known)
 
 
 def _target(
     kind: ServerKind, server: Section, node: Scalar, origin: SourceLocation, builder: FunctionBuilder
 ) -> str | None:
-    if kind is ServerKind.MODEL:
-        return builder.place(node.text, origin, Found.FILE)
-    if kind is ServerKind.HANDLER:
+    if kind in (ServerKind.HANDLER, ServerKind.ASGI):
         written = server.text_of(origin.where, node, HANDLER)
         if written is None:
             return None
@@ -236,9 +284,19 @@ def _target(
         place = builder.place(file, SourceLocation(origin.where, file, origin.line), Found.FILE)
         return None if place is None else f"{place}:{name}"
     if not builder.context.images:
-        builder.fault(origin, "model, handler or command: images run on Kubernetes only")
+        builder.fault(origin, "model, handler, asgi or command: images run on Kubernetes only")
         return None
     return server.text_of(origin.where, node, IMAGE)
+
+
+def _triton(spec: Section, server: Server, builder: FunctionBuilder) -> None:
+    """Checks what Triton's own protocols and the listing of its repository require."""
+    protocol = builder.values.get("protocol", Protocol.V2)
+    if protocol not in (Protocol.V2, Protocol.GRPC):
+        builder.fault(builder.origins["protocol"], "v2 or grpc, which Triton speaks")
+    if not formats.models_in(server.target, builder.context.files):
+        allowed = formats.why_none(server.target, builder.context.files)
+        builder.faults.report(f"{spec.path('server')}.model", shown(server.target), allowed)
 
 
 def _command(server: Section, builder: FunctionBuilder) -> Server | None:
@@ -262,22 +320,26 @@ def _places(spec: Section, builder: FunctionBuilder, server: Server | None) -> N
     wanted = {"workdir": Found.FOLDER, "python": Found.FILE, "warmup": Found.FILE}
     for key, found in wanted.items():
         node = spec.scalar(key)
-        if node is not None:
+        flag = builder.context.spec_flag(key)
+        if flag is not None:
+            builder.path(key, flag, SourceLocation(f"--{key}", flag), found)
+        elif node is not None:
             builder.path(key, node.text, SourceLocation(spec.path(key), node.text, node.line), found)
     builder.values.setdefault("workdir", builder.context.base)
-    if server is not None and server.kind in (ServerKind.COMMAND, ServerKind.IMAGE):
-        for field in ("python", "batching.max_size", "batching.delay_s"):
+    if server is not None and (
+        server.is_triton or server.kind in (ServerKind.COMMAND, ServerKind.IMAGE, ServerKind.ASGI)
+    ):
+        is_python = server.kind is ServerKind.ASGI
+        for field in (*(() if is_python else ("python",)), "batching.max_size", "batching.delay_s", "body_bytes"):
             if builder.given(field):
-                builder.fault(
-                    builder.origins[field], "no such key without a model or handler (served by the shipped runtime)"
-                )
+                builder.fault(builder.origins[field], _TRITONS if server.is_triton else _SHIPPED)
         if builder.given("warmup") and builder.values.get("protocol") is Protocol.GRPC:
             builder.fault(
                 builder.origins["warmup"], "no such key with protocol: grpc, except for a model or handler (REST)"
             )
 
 
-def _listening(spec: Section, builder: FunctionBuilder) -> None:
+def _listening(spec: Section, builder: FunctionBuilder, server: Server | None) -> None:
     node = spec.scalar("socket")
     if node is None:
         return
@@ -285,28 +347,36 @@ def _listening(spec: Section, builder: FunctionBuilder) -> None:
     place = absolute(builder.context.base, node.text)
     if builder.given("port"):
         builder.fault(origin, "either port or socket")
+    elif server is not None and server.is_triton:
+        builder.fault(origin, "no such key with a Triton repository: Triton listens on ports")
     elif not node.text or not node.text.isprintable() or len(place.encode()) > SOCKET_PATH_BYTES:
         builder.fault(origin, f"the path of a unix socket, at most {SOCKET_PATH_BYTES} bytes once absolute")
     else:
         builder.put("socket", place, origin)
 
 
-def _lists(spec: Section, builder: FunctionBuilder) -> None:
+def _lists(spec: Section, builder: FunctionBuilder, server: Server | None) -> None:
     models = _names(spec, "models", MODEL_NAME)
     if models:
         builder.values["models"] = tuple(node.text for node in models)
+    elif server is not None and server.is_triton:
+        found = formats.models_in(server.target, builder.context.files)
+        builder.values["models"] = tuple(name for name in found if accepts(MODEL_NAME, name))
     builder.values["routing.matches"] = read_matches(spec)
     builder.values["access"] = read_access(spec, builder)
-    kinds = _names(spec, "accelerators", ACCELERATOR)
+    kinds, where = _names(spec, "accelerators", ACCELERATOR), spec.path("accelerators")
+    if (flag := builder.context.spec_flag("accelerators")) is not None:
+        where = "--accelerators"
+        kinds = [Scalar(name, 0) for name in dict.fromkeys(part.strip() for part in flag.split(","))]
     if not kinds:
         return
     names = tuple(node.text for node in kinds)
-    builder.put("accelerators", names, SourceLocation(spec.path("accelerators"), ", ".join(names), kinds[0].line))
+    builder.put("accelerators", names, SourceLocation(where, ", ".join(names), kinds[0].line or None))
     there = builder.context.accelerators
     for node in () if there is None else kinds:
         if there is not None and node.text not in there:
             allowed = f"{', '.join(sorted(there)) or 'none: there are no accelerators'}{nearest(node.text, there)}"
-            builder.faults.add(spec.path("accelerators"), node, allowed)
+            builder.fault(SourceLocation(where, node.text, node.line or None), allowed)
 
 
 def _names(spec: Section, key: str, kind: Kind) -> list[Scalar]:
@@ -329,6 +399,11 @@ def _environment(spec: Section, builder: FunctionBuilder) -> None:
     for pair, node in spec.pairs("env"):
         if _is_variable(spec, "env", pair) and not builder.has_nul(spec.path("env"), node):
             env[pair.key] = node.text
+    for name, text in builder.context.spec_flags("env").items():
+        if accepts(VARIABLE, name):
+            env[name] = text
+        else:
+            builder.fault(SourceLocation("--env", name), VARIABLE.allowed)
     secrets: dict[str, str] = {}
     for pair, node in spec.pairs("secrets"):
         where = f"{spec.path('secrets')}.{shown_key(pair.key)}"
@@ -338,6 +413,42 @@ def _environment(spec: Section, builder: FunctionBuilder) -> None:
         elif _is_variable(spec, "secrets", pair) and place is not None:
             secrets[pair.key] = place
     builder.values |= {"env": env, "secrets": secrets}
+
+
+def _arguments(spec: Section, builder: FunctionBuilder, server: Server | None) -> None:
+    """Reads the arguments of a handler's class, or of a model's loader. Those of the command line win."""
+    args: dict[str, str] = {}
+    origins: dict[str, SourceLocation] = {}
+    for pair, node in spec.pairs("args"):
+        where = f"{spec.path('args')}.{shown_key(pair.key)}"
+        origins[pair.key] = SourceLocation(where, node.text, node.line)
+        if spec.text_of(where, Scalar(pair.key, pair.line), ARGUMENT) is not None:
+            args[pair.key] = node.text
+    for name, text in builder.context.spec_flags("args").items():
+        origins[name] = SourceLocation("--arg", f"{name}={text}")
+        if accepts(ARGUMENT, name):
+            args[name] = text
+        else:
+            builder.fault(SourceLocation("--arg", name), ARGUMENT.allowed)
+    if origins and server is not None:
+        _check_arguments(origins, server, builder)
+    builder.values["args"] = args
+
+
+def _check_arguments(origins: Mapping[str, SourceLocation], server: Server, builder: FunctionBuilder) -> None:
+    """Checks that the server takes arguments, and a model's loader those that are given."""
+    if server.kind is ServerKind.HANDLER:
+        return
+    if server.kind is not ServerKind.MODEL:
+        builder.fault(
+            next(iter(origins.values())), "no such key without a handler, whose class gets them, or a model's loader"
+        )
+        return
+    known = formats.ARGUMENTS[server.format]
+    for name, origin in origins.items():
+        if known is not None and name not in known:
+            takes = f"takes {', '.join(known)}" if known else "takes none"
+            builder.fault(origin, f"no such argument: the format {server.format.value} {takes}")
 
 
 def _is_variable(spec: Section, key: str, pair: Pair) -> bool:

@@ -5,11 +5,20 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
+from tidegate.gen_ai import CATALOGUE as GEN_AI
 from tidegate.manifest import knative_annotations
 from tidegate.manifest.annotations import ANNOTATIONS, KPA_PARAMETERS, PARAMETER_PREFIX, PREFIX
-from tidegate.manifest.policy_parameters import HPA_PARAMETERS, SMIF_PARAMETERS
+from tidegate.manifest.policy_parameters import (
+    HETSEV_PARAMETERS,
+    HPA_PARAMETERS,
+    K8S_BASELINE_PARAMETERS,
+    SMIF_PARAMETERS,
+    THEMIS_PARAMETERS,
+    TIDE_PARAMETERS,
+)
 from tidegate.manifest.routing import MAX_MATCH_FIELDS, MAX_MATCHES
 from tidegate.manifest.spec import SPEC
+from tidegate.metrics import CATALOGUE, Metric
 from tidegate.schema.rows import Row
 from tidegate.settings import SETTINGS
 
@@ -59,7 +68,11 @@ _UNIT_WORDS: Final = {"s": ("duration",), "%": ("percent",), "GB": ("gigabytes",
 
 def pages() -> dict[str, str]:
     """Returns the text of each page by file name."""
-    return {"use/annotations.md": annotations_page(), "use/settings.md": settings_page()}
+    return {
+        "use/annotations.md": annotations_page(),
+        "use/settings.md": settings_page(),
+        "operate/metrics.md": metrics_page(),
+    }
 
 
 def annotations_page() -> str:
@@ -85,11 +98,22 @@ def annotations_page() -> str:
         "## Parameters of policy smif\n",
         f"Written as `{PREFIX}{PARAMETER_PREFIX}NAME` as well, with Tidegate's durations and percentages.\n",
         table(SMIF_PARAMETERS),
+        "## Parameters of policy tide\n",
+        table(TIDE_PARAMETERS),
+        "## Parameters of policies themis, horizontal-only and vertical-only\n",
+        table(THEMIS_PARAMETERS),
+        "`horizontal-only` has no `max-cores`: its replicas have one core each.\n",
         "## Parameters of policy hpa\n",
         table(HPA_PARAMETERS),
+        "## Parameters of policies hetsev-greedy and hetsev-ilp\n",
+        table(HETSEV_PARAMETERS),
+        "## Parameters of policy k8s-baseline\n",
+        table(K8S_BASELINE_PARAMETERS),
         "## Plain values of `spec`\n",
-        "In addition to `server` (exactly one of `model`, `handler`, `command`, `image`): `models`, `accelerators`,"
-        " `match`, `access` ([tenants.md](tenants.md)), `env`, `secrets`, `socket`, `warmup`, `workdir` and `python`."
+        "In addition to `server` (exactly one of `model`, `handler`, `asgi`, `command`, `image`; a `model` may have a"
+        " `format`, [formats.md](formats.md)): `models`,"
+        " `accelerators`, `match`, `access` ([tenants.md](tenants.md)), `args` (of a handler's class or a loader),"
+        " `env`, `secrets`, `socket`, `warmup`, `workdir` and `python`."
         " Relative paths start from the folder of the manifest. A value that is also an annotation is given in one of"
         " the two places.\n",
         table(SPEC),
@@ -120,6 +144,57 @@ def settings_page() -> str:
         rows = [row for row in SETTINGS if row.key.startswith(f"{section}.")]
         parts += [f"## [{section}]\n", table(rows, flags=True)]
     return "\n".join(parts)
+
+
+def metrics_page() -> str:
+    """Returns the page of all metrics."""
+    parts = [
+        _MADE.format(source="tidegate/metrics.py and tidegate/gen_ai.py"),
+        "# Metrics\n",
+        "`GET /metrics` of the [control API](api.md) has the figures of the whole deployment: its own, and those of all"
+        " gateway workers and queue_proxies. Series of several gateway workers with equal labels are added up; a"
+        " counter keeps what a worker had counted that has ended. Series of one process have its name in a label"
+        " (`worker`, `replica`) and end with it. How Prometheus reads them, with rules and alerts:"
+        " [monitoring](monitoring.md).\n",
+        "Durations are in seconds, sizes in bytes, prices in the currency of the accelerators' prices. A group is all"
+        " replicas of a revision on one accelerator kind.\n",
+    ]
+    for title, (prefixes, text) in _METRIC_SECTIONS.items():
+        rows = [each for each in (*CATALOGUE, *GEN_AI) if _section(each.name) == title]
+        assert rows, prefixes
+        parts += [f"## {title}\n", f"{text}\n", _metric_table(rows)]
+    return "\n".join(parts)
+
+
+_METRIC_SECTIONS: Final[dict[str, tuple[tuple[str, ...], str]]] = {
+    "Gateway": (("tidegate_gateway_",), "Counted where clients connect."),
+    "Generative AI": (
+        ("gen_ai_",),
+        "Names, labels and buckets of OpenTelemetry's semantic conventions, for functions whose tokens are counted.",
+    ),
+    "queue_proxy": (("tidegate_queue_proxy_",), "Counted beside each model server."),
+    "Model servers": (
+        ("tidegate_app_",),
+        "What a model server reports of itself, by our names ([which servers](../use/model-server-metrics.md)).",
+    ),
+    "Control process": (
+        ("tidegate_",),
+        "Decisions, replicas and prices. `tidegate_control_process_*` are its memory, processor time and descriptors.",
+    ),
+}
+"""By title: beginnings of names, the first section that fits has the metric; and a sentence."""
+
+
+def _section(name: str) -> str:
+    return next(title for title, (prefixes, _) in _METRIC_SECTIONS.items() if name.startswith(prefixes))
+
+
+def _metric_table(rows: Iterable[Metric]) -> str:
+    lines = ["| metric | kind | labels | meaning |", "|---|---|---|---|"]
+    for row in rows:
+        labels = ", ".join(f"`{label}`" for label in row.labels) or "none"
+        lines.append(f"| `{row.name}` | {row.kind.value} | {labels} | {row.help} |")
+    return "\n".join(lines) + "\n"
 
 
 def table(rows: Iterable[Row], *, flags: bool = False) -> str:

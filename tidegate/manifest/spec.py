@@ -20,6 +20,7 @@ VARIABLE: Final = Text(
     r"(?!PORT$|TIDEGATE_)[A-Za-z_][A-Za-z0-9_]{0,127}",
     "a variable's name (letters, digits, _), but not PORT or TIDEGATE_..., which Tidegate sets",
 )
+ARGUMENT: Final = Text(r"[A-Za-z_][A-Za-z0-9_]{0,127}", "an argument's name: letters, digits, _")
 HANDLER: Final = Text(r".{1,4095}\.py:[A-Za-z_][A-Za-z0-9_]{0,127}", "FILE.py:CLASS")
 IMAGE: Final = Text(r"[A-Za-z0-9][A-Za-z0-9._:/@-]{0,511}", "an image reference (registry/name:tag)")
 ACCELERATOR: Final = Text(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}", "the name of an accelerator")
@@ -63,8 +64,9 @@ SPEC: Final[tuple[Row, ...]] = (
         key="cancel",
         kind=Choice(Cancel),
         field="cancel",
-        default="close",
-        description="A running request without a client: close its connection, or hold its slot until it has ended.",
+        default="auto",
+        description="A running request without a client: close its connection, or hold its slot until it has ended; "
+        "auto: close it, and hold the slot while the shipped server goes on with the call.",
     ),
     Row(
         key="timeout",
@@ -102,6 +104,35 @@ SPEC: Final[tuple[Row, ...]] = (
         description="Maximum time from the start of a server to its readiness.",
     ),
     Row(
+        key="liveness.path",
+        kind=Text(r"tcp|/[!-~]{0,1023}", "a path that starts with /, or tcp"),
+        field="liveness.path",
+        default_words="no probe",
+        description="Path of the liveness probe (GET, 2xx or 3xx), or tcp: a connection. One that fails replaces the "
+        "replica.",
+    ),
+    Row(
+        key="liveness.period",
+        kind=Duration(0.1, 86_400),
+        field="liveness.period_s",
+        default="10s",
+        description="Interval of the liveness probe.",
+    ),
+    Row(
+        key="liveness.timeout",
+        kind=Duration(0.01, 86_400),
+        field="liveness.timeout_s",
+        default="1s",
+        description="Maximum time of one liveness probe.",
+    ),
+    Row(
+        key="liveness.failures",
+        kind=Whole(1, 1000, "failures"),
+        field="liveness.failures",
+        default="3",
+        description="Failures in a row after which the replica is replaced.",
+    ),
+    Row(
         key="queue.requests",
         kind=Whole(1, 10_000_000, "requests"),
         field="queue.requests",
@@ -123,6 +154,13 @@ SPEC: Final[tuple[Row, ...]] = (
         description="Maximum time that a request waits for a slot.",
     ),
     Row(
+        key="limits.body-bytes",
+        kind=Size(1024, 2**40),
+        field="body_bytes",
+        default="256Mi",
+        description="Maximum bytes of a request body in the shipped model server; more is 413.",
+    ),
+    Row(
         key="metrics.path",
         kind=URL_PATH,
         field="metrics.path",
@@ -140,8 +178,8 @@ SPEC: Final[tuple[Row, ...]] = (
         key="resources.memory",
         kind=Size(2**20, 2**50),
         field="resources.memory_bytes",
-        default_words="not accounted",
-        description="Memory of one replica, reserved on its accelerator.",
+        default_words="not accounted, no limit",
+        description="Memory of one replica, reserved on its accelerator; a server that uses more is ended.",
     ),
     Row(
         key="resources.threads",

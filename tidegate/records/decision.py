@@ -44,5 +44,7 @@ class Decision:
     kept."""
     limits: tuple[str, ...] = ()
     """Codes of the reasons that are binding limits: without them the policy's recommendation would be carried out."""
+    cores: int | None = None
+    """Cores that each ready replica is to have. None: the policy orders none."""
     is_dry_run: bool = False
     """True if the decision is logged and exported, but never carried out."""

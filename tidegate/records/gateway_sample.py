@@ -40,6 +40,10 @@ class GroupTokens:
     """Streams with output."""
     first_s: float = 0.0
     """Sum over the streams: from sending to the replica to the first event with output."""
+    between: int = 0
+    """Tokens of the streams behind their first ones."""
+    between_s: float = 0.0
+    """Sum over the streams: from the first to the last event with output."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +99,10 @@ class RevisionDemand:
     """Event streams and tunnels in progress: the present level."""
     tokens: TokensSeen | None = None
     """None if the function's responses report no tokens."""
+    metadata: int = 0
+    """Metadata requests among the answered ones: they are no use of the function."""
+    dropped: int = 0
+    """Requests among the refused ones that had waited for ``drop-after``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,6 +150,8 @@ class GatewaySample:
     cold_starts: tuple[ColdStartSeen, ...] = ()
     """The last cold starts seen, newest last, at most 64; a reader drops the replicas that it knows."""
     certificate_fault: str | None = None
+    jobs_fault: str | None = None
+    """Why jobs cannot be kept; None if they can."""
     """Reason why the worker keeps an older certificate than the one in its files."""
     is_last: bool = False
     """True if the worker has retired and ends now."""

@@ -97,3 +97,10 @@ class ReplicaSample:
     """None if the function declares no metrics endpoint, or if its model server is not ready yet."""
     unanswered: int = 0
     """Requests that ended because their client or deadline was gone before a response began."""
+    boost: int = 1
+    """Times ``limit`` that the replica works with at present: its model server has borrowed cores. No service rate is
+    learnt from such a sample."""
+    held: int = 0
+    """Calls without a client that the model server goes on with. Each holds its slot."""
+    held_s: float = 0.0
+    """Time since the client of the oldest one was gone."""

@@ -28,6 +28,25 @@ class ReplicaState(StrEnum):
     FAILED = "failed"
 
 
+class FailureCause(StrEnum):
+    """The kind of a replica's failure. The label of the counter of failures."""
+
+    START = "start"
+    """It was never ready: no answer in time, no program, an invalid warm-up."""
+    EXITED = "exited"
+    """A process ended by itself."""
+    KILLED = "killed"
+    """A signal ended a process."""
+    MEMORY = "memory"
+    """The model server used more than ``resources.memory``."""
+    UNRESPONSIVE = "unresponsive"
+    """Calls whose clients were gone went on, and nothing else ended."""
+    LIVENESS = "liveness"
+    """The liveness probe failed."""
+    GONE = "gone"
+    """The model server breaks connections off or refuses them while its process lives."""
+
+
 class ReplicaEvent(StrEnum):
     MODEL_READY = "model_ready"
     DRAIN_ORDERED = "drain_ordered"

@@ -150,6 +150,8 @@ class FunctionRoute:
     overhead_bytes: float
     max_batch: int
     idempotent: bool = False
+    request_buffering: bool = True
+    """True if a request gets a slot when its body is there; False: with its first bytes."""
     spread: Spread = Spread.MOST_FREE
     hash_on: str = "client"
     """Input of ``Spread.HASH``: ``client`` (its address), ``header:NAME``, ``cookie:NAME``, ``session`` (a header or
@@ -168,8 +170,12 @@ class FunctionRoute:
     matches: tuple[RouteMatch, ...] = ()
     cold: ColdRules = field(default_factory=ColdRules)
     revisions: tuple[RevisionRoute, ...] = ()
+    per_token_s: float | None = None
+    """The SLA's time per output token of a stream, for the same counter as ``latency_s``."""
     access: AccessRule | None = None
     """Access rule. None if the function is public."""
+    drop_after_s: float | None = None
+    """Time in the waiting room after which a request is dropped. None if none is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,18 +1,20 @@
-"""The methods of the model server over gRPC: Open Inference Protocol V2, Triton's stream, health, reflection.
+"""The methods of the model server over gRPC: Open Inference Protocol V2 with Triton's extensions, health, reflection.
 
 A method calls the same service as REST (``service.py``): the same scheduler, counters, phases and messages. A stream of
 inferences is answered message by message in order. Each is a run of its own that batches with those of other clients. A
-failed one is reported in its answer's ``error_message``, and the stream goes on.
+failed one is reported in its answer's ``error_message``, and the stream goes on. A model that streams gives any number
+of answers to each message, as Triton's decoupled models do.
 """
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, Protocol
 
 from tidegate.runtime.errors import RequestError
 from tidegate.runtime.execute.model import Outputs
 from tidegate.runtime.protocols import grpc_messages
-from tidegate.runtime.protocols.v2 import InferRequest
+from tidegate.runtime.protocols.v2 import VERSION, InferRequest, check_inputs
 from tidegate.runtime.service import ModelService, Refusal, ServicePhase, server_metadata, shortened, status_of
 from tidegate.wire.grpc import messages
 from tidegate.wire.grpc.protobuf import Message, ProtobufError
@@ -46,7 +48,19 @@ STATUS_OF_HTTP: Final = {
 }
 """gRPC statuses of HTTP statuses. Others are INVALID_ARGUMENT below 500, else INTERNAL."""
 _FINAL: Final = {"triton_final_response": {"bool_param": True}}
-"""Parameter that Triton's clients look for: each message of a stream has exactly one answer."""
+"""Parameter that Triton's clients look for: no further answer to the request follows."""
+_NOT_FINAL: Final = {"triton_final_response": {"bool_param": False}}
+_WANTS_EMPTY: Final = "triton_enable_empty_final_response"
+"""Parameter of a request whose client waits for an empty last answer: it cannot know how many there are."""
+
+_EXTENSIONS: Final = (
+    "ModelConfig",
+    "ModelStatistics",
+    "RepositoryIndex",
+    "RepositoryModelLoad",
+    "RepositoryModelUnload",
+)
+"""Methods of Triton's extensions."""
 
 
 class CallError(Exception):
@@ -97,6 +111,7 @@ class GrpcService:
             f"/{health}/Check": self._check,
             f"/{health}/List": self._list,
         }
+        unary |= {f"/{inference}/{method}": self._extension(method) for method in _EXTENSIONS}
         self.methods: dict[bytes, Handler] = {path.encode(): _unary(answer) for path, answer in unary.items()}
         self.methods[f"/{inference}/ModelStreamInfer".encode()] = self._model_stream_infer
         self.methods[f"/{health}/Watch".encode()] = self._watch
@@ -128,6 +143,17 @@ class GrpcService:
         known = messages.MODEL_METADATA_RESPONSE.names
         return messages.MODEL_METADATA_RESPONSE.encode({key: value for key, value in found.items() if key in known})
 
+    def _extension(self, method: str) -> Callable[[bytes], Awaitable[bytes]]:
+        async def answer(message: bytes) -> bytes:
+            from tidegate.runtime import extensions  # Its tables are not needed by most servers.
+
+            try:
+                return extensions.call(self._service, method, message)
+            except RequestError as error:
+                raise _call_error(status_of(error), error.message) from error
+
+        return answer
+
     async def _model_infer(self, message: bytes) -> bytes:
         try:
             return messages.MODEL_INFER_RESPONSE.encode(await self._infer(grpc_messages.fields_of(message)))
@@ -142,11 +168,29 @@ class GrpcService:
             answer: dict[str, Any] = {}
             try:
                 fields = grpc_messages.fields_of(message)
+                if self._service.streams:
+                    await self._stream_one(stream, fields)
+                    continue
                 answer["infer_response"] = await self._infer(fields, _FINAL)
             except (RequestError, Refusal) as error:
                 answer["error_message"] = shortened(error.message)
                 answer["infer_response"] = {"model_name": fields.get("model_name"), "id": fields.get("id")}
             await stream.send(messages.MODEL_STREAM_INFER_RESPONSE.encode(answer))
+
+    async def _stream_one(self, stream: CallStream, fields: dict[str, Any]) -> None:
+        """Sends all answers to one message. Raises RequestError, Refusal."""
+        name = fields.get("model_name", "")
+        self._service.check_name(name, fields.get("model_version", ""))
+        request = grpc_messages.read_infer(fields)
+        check_inputs(request, self._service.spec_of(name))
+        parameters = {key: value for key, value in request.parameters.items() if key != _WANTS_EMPTY}
+        async with contextlib.aclosing(self._service.stream(name, request.inputs, parameters)) as answers:
+            async for outputs in answers:
+                answer = grpc_messages.answer_infer(name, request, outputs, _NOT_FINAL)
+                await stream.send(messages.MODEL_STREAM_INFER_RESPONSE.encode({"infer_response": answer}))
+        if request.parameters.get(_WANTS_EMPTY) is True:
+            answer = {"model_name": name, "model_version": VERSION, "id": request.id, "parameters": _FINAL}
+            await stream.send(messages.MODEL_STREAM_INFER_RESPONSE.encode({"infer_response": answer}))
 
     async def _infer(self, fields: dict[str, Any], parameters: dict[str, Any] | None = None) -> dict[str, Any]:
         """Returns the fields of the answer. Raises RequestError, Refusal."""

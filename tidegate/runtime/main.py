@@ -16,6 +16,7 @@ from collections.abc import MutableMapping
 
 from tidegate.aio.loop.run import run
 from tidegate.errors import InvalidInputError
+from tidegate.runtime import confine
 from tidegate.runtime import settings as environment
 from tidegate.runtime.execute.model import Model
 from tidegate.runtime.execute.worker import Worker
@@ -35,14 +36,25 @@ def model_of(settings: RuntimeSettings) -> Model:
     if settings.emulated is not None:
         from tidegate.runtime.execute.emulated import EmulatedModel
 
-        return EmulatedModel(settings.emulated, max_batch=settings.max_batch)
+        return EmulatedModel(
+            settings.emulated, max_batch=settings.max_batch, handler=settings.handler, copy=settings.copy
+        )
     if settings.handler is not None:
         from tidegate.runtime.execute.handler import HandlerModel
 
         path, class_name = settings.handler
-        return HandlerModel(path, class_name, max_batch=settings.max_batch, copy=settings.copy)
+        return HandlerModel(
+            path,
+            class_name,
+            arguments=settings.arguments,
+            max_batch=settings.max_batch,
+            copy=settings.copy,
+            modules=settings.modules,
+        )
     if settings.model is not None:
-        from tidegate.runtime.execute.onnx import OnnxModel
+        if settings.format != "onnx":
+            return _of_library(settings.model, settings)
+        from tidegate.runtime.formats.onnx import OnnxModel
 
         return OnnxModel(
             settings.model,
@@ -54,18 +66,53 @@ def model_of(settings: RuntimeSettings) -> Model:
     raise ValueError("the settings name no model")
 
 
+def _of_library(path: str, settings: RuntimeSettings) -> Model:
+    """Returns the model of a file or folder that a library loads. Imports only the loader of its format."""
+    from tidegate.runtime.formats.arrays_model import ArraysModel, LoaderSettings
+
+    kind: type[ArraysModel]
+    if settings.format == "sklearn":
+        from tidegate.runtime.formats.sklearn import SklearnModel
+
+        kind = SklearnModel
+    elif settings.format == "xgboost":
+        from tidegate.runtime.formats.xgboost import XgboostModel
+
+        kind = XgboostModel
+    elif settings.format == "torchscript":
+        from tidegate.runtime.formats.torchscript import TorchscriptModel
+
+        kind = TorchscriptModel
+    else:
+        from tidegate.runtime.formats.huggingface import HuggingFaceModel
+
+        kind = HuggingFaceModel
+    return kind(
+        LoaderSettings(
+            path=path,
+            source=path if settings.copy is None else settings.copy,
+            max_batch=settings.max_batch,
+            threads=settings.threads,
+            has_gpu=settings.providers[0].startswith("CUDA"),
+            arguments=settings.arguments,
+        )
+    )
+
+
 def prepare(settings: RuntimeSettings, variables: MutableMapping[str, str]) -> None:
-    """Sets the thread variables that numerical libraries read at import, and flushes a handler's ``print`` at every
-    line."""
+    """Sets variables that libraries read at import, and flushes a handler's ``print`` at every line."""
     if settings.threads is not None:
         for name in _THREAD_VARIABLES:
             variables.setdefault(name, str(settings.threads))
+    if settings.format == "huggingface":
+        variables.setdefault("HF_HUB_OFFLINE", "1")  # The folder is the model: nothing is fetched.
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(line_buffering=True, errors="backslashreplace")
 
 
 def main() -> int:
+    confine.from_environment(os.environ)  # Before a thread is started.
     try:
         settings = environment.parse(os.environ)
     except InvalidInputError as error:

@@ -52,7 +52,13 @@ class RuntimeCounters:
     other: int = 0
     inferences: int = 0
     executions: int = 0
+    last_answer: float | None = None
+    """Time of the last request answered with a result, on the monotonic clock."""
     request_s: float = 0.0
+    failed_s: float = 0.0
+    """Time from request to failure."""
+    measured: int = 0
+    """Requests that the next four durations are of: those whose run had a result."""
     queue_s: float = 0.0
     input_s: float = 0.0
     infer_s: float = 0.0

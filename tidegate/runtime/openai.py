@@ -1,14 +1,15 @@
-"""The routes of OpenAI's API that a model of this server can answer: ``/v1/models``, ``/v1/embeddings``."""
+"""The routes of OpenAI's API that a model of this server can answer: ``/v1/models``, ``/v1/embeddings`` and, in
+``rest/chat.py``, ``/v1/chat/completions``."""
 
 from tidegate.aio.admin.endpoint import Request, Response
 from tidegate.runtime import embeddings
 from tidegate.runtime.errors import RequestError
 from tidegate.runtime.protocols import v2 as protocol
 from tidegate.runtime.protocols.bodies import decompress
-from tidegate.runtime.service import Infer, ModelService, Refusal, shortened, status_of
+from tidegate.runtime.service import AnyResponse, Infer, ModelService, Refusal, shortened, status_of
 
 
-async def answer(service: ModelService, request: Request, parts: list[str]) -> Response:
+async def answer(service: ModelService, request: Request, parts: list[str]) -> AnyResponse:
     """Answers ``/v1/`` and these parts of a path. Raises nothing but cancellation."""
     try:
         return await _answer(service, request, parts)
@@ -18,18 +19,29 @@ async def answer(service: ModelService, request: Request, parts: list[str]) -> R
         return _failure(refusal.status, shortened(refusal.message))
 
 
-async def _answer(service: ModelService, request: Request, parts: list[str]) -> Response:
+async def _answer(service: ModelService, request: Request, parts: list[str]) -> AnyResponse:
     match parts:
         case ["models"]:
             _only(request, "GET")
-            return _json({"object": "list", "data": [_model(name) for name in service.names]})
+            data = [_model(service, name) for name in service.names]
+            return _json({"object": "list", "data": data, "models": list(service.names)})
         case ["models", *name]:
             _only(request, "GET")
             _check(service, "/".join(name))
-            return _json(_model("/".join(name)))
+            found = _json(_model(service, "/".join(name)))
+            return found if service.is_ready else Response(503, found.body)
         case ["embeddings"]:
+            if request.method != "POST" and embeddings.embedder(service.spec_of(service.names[0])) is None:
+                raise RequestError(f"model '{service.names[0]}' makes no embeddings of texts", 404)
             _only(request, "POST")
             return await _embed(service, request)
+        case ["chat", "completions"]:
+            from tidegate.runtime.rest import chat  # Embeddings need none of it.
+
+            if request.method != "POST":
+                chat.check_chats(service.names[0], service.spec_of(service.names[0]))
+            _only(request, "POST")
+            return await chat.complete(service, request)
     raise RequestError(f"there is no {request.path[:200]} here", 404)
 
 
@@ -62,8 +74,10 @@ def _only(request: Request, method: str) -> None:
         raise RequestError(f"{method} only", 405)
 
 
-def _model(name: str) -> dict[str, object]:
-    return {"id": name, "object": "model", "created": 0, "owned_by": protocol.SERVER_NAME}
+def _model(service: ModelService, name: str) -> dict[str, object]:
+    """Returns a model's object, with OpenAI's keys and those of KServe's V1 (``name``, ``ready``)."""
+    own = {"id": name, "object": "model", "created": 0, "owned_by": protocol.SERVER_NAME}
+    return {**own, "name": name, "ready": service.is_ready}
 
 
 def _json(document: object) -> Response:

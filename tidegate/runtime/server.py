@@ -1,11 +1,12 @@
 """One model behind one address, from listening to the last answer."""
 
 import asyncio
+import os
 import signal
 import sys
 import time
 
-from tidegate.aio.admin.endpoint import Request, Response, serve_endpoint
+from tidegate.aio.admin.endpoint import Request, serve_endpoint
 from tidegate.aio.loop.tasks import TaskOwner
 from tidegate.runtime.errors import LoadError, ModelError, RequestError
 from tidegate.runtime.execute.engine import ModelEngine
@@ -14,7 +15,9 @@ from tidegate.runtime.execute.scheduler import Scheduler
 from tidegate.runtime.execute.worker import Worker
 from tidegate.runtime.listener import Listener
 from tidegate.runtime.metrics import RuntimeCounters
-from tidegate.runtime.service import ModelService
+from tidegate.runtime.protocols.bodies import LIMIT
+from tidegate.runtime.protocols.v2 import ModelSpec
+from tidegate.runtime.service import AnyResponse, ModelService
 from tidegate.runtime.settings import RuntimeSettings
 
 EXIT_ADDRESS, EXIT_LOAD = 1, 3
@@ -27,11 +30,21 @@ class ModelServer:
         self._settings = settings
         self._counters = RuntimeCounters()
         self._engine = ModelEngine(model, worker)
-        self._service = ModelService(settings.names, self._counters, body_bytes=settings.body_bytes, openai=_openai)
+        self._service = ModelService(
+            settings.names,
+            self._counters,
+            body_bytes=settings.body_bytes,
+            openai=_openai,
+            generate=_generate,
+            predict=_predict,
+            extensions=_extensions,
+            batch_delay_s=settings.batch_delay_s,
+        )
         self._listener = Listener(self._service, body_bytes=settings.body_bytes)
         self._owner = TaskOwner("runtime")
         self._end: asyncio.Event = asyncio.Event()
         self._exit_code = 0
+        self._scheduler: Scheduler | None = None
 
     async def serve(self) -> int:
         try:
@@ -39,12 +52,14 @@ class ModelServer:
                 self._service.handle,
                 self._settings.listen,
                 body_bytes=self._settings.body_bytes,
+                limit_of_bodies=LIMIT,
                 connect=self._listener.connect,
             )
         except OSError as error:
             sys.stderr.write(f"cannot listen on {self._settings.listen}: {error}\n")
             return EXIT_ADDRESS
         endpoint.services.add(self._listener.sweep)
+        self._services = endpoint.services
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._end.set)
@@ -70,18 +85,53 @@ class ModelServer:
             return
         if note is not None:
             sys.stderr.write(f"a first run on made-up inputs failed, which need not mean anything: {note}\n")
-        scheduler = Scheduler(
+        self._start(spec)
+        self._follow_cores(spec)
+        sys.stderr.write(
+            f"serving {', '.join(self._settings.names)} on {address}: "
+            f"loaded in {loaded - started:.3f} s, first run {time.monotonic() - loaded:.3f} s\n"
+        )
+
+    def _start(self, spec: ModelSpec) -> None:
+        if spec.streams:
+            from tidegate.runtime.execute.streams import Streams
+
+            streams = Streams(self._engine, self._counters)
+            self._service.start(
+                spec, streams.collect, lambda: streams.waiting, streams.run, abandoned=lambda: streams.abandoned
+            )
+            return
+        scheduler = self._scheduler = Scheduler(
             self._engine,
             self._owner,
             self._counters,
             max_batch=spec.max_batch,
             delay_s=self._settings.batch_delay_s,
         )
-        self._service.start(spec, scheduler.infer, lambda: scheduler.waiting)
-        sys.stderr.write(
-            f"serving {', '.join(self._settings.names)} on {address}: "
-            f"loaded in {loaded - started:.3f} s, first run {time.monotonic() - loaded:.3f} s\n"
+        self._service.start(
+            spec,
+            scheduler.infer,
+            lambda: scheduler.waiting,
+            abandoned=lambda: scheduler.abandoned,
+            batching=scheduler,
         )
+
+    def _follow_cores(self, spec: ModelSpec) -> None:
+        """Runs a model that allows it on all cores that this process is given, one run for each of its own share."""
+        share, scheduler = self._settings.cores, self._scheduler
+        if share is None or scheduler is None or not spec.is_reentrant or not hasattr(os, "sched_getaffinity"):
+            return
+        runners = 1
+
+        def follow(_: float) -> None:
+            nonlocal runners
+            wanted = max(1, len(os.sched_getaffinity(0)) // share)
+            if wanted != runners:
+                runners = wanted
+                self._engine.grow(wanted)
+                scheduler.set_runners(wanted)
+
+        self._services.add(follow)
 
     async def _finish(self) -> None:
         """Accepts nothing new and waits until every accepted request is answered."""
@@ -92,10 +142,28 @@ class ModelServer:
             await idle.wait()
 
 
-async def _openai(service: ModelService, request: Request, parts: list[str]) -> Response:
+async def _openai(service: ModelService, request: Request, parts: list[str]) -> AnyResponse:
     from tidegate.runtime import openai  # A server that is called by V2 alone starts some ms faster without it.
 
     return await openai.answer(service, request, parts)
+
+
+async def _generate(service: ModelService, request: Request, parts: list[str]) -> AnyResponse:
+    from tidegate.runtime.rest import generate  # As above.
+
+    return await generate.answer(service, request, *parts)
+
+
+async def _extensions(service: ModelService, request: Request, parts: list[str]) -> AnyResponse:
+    from tidegate.runtime import extensions  # As above.
+
+    return await extensions.answer(service, request, parts)
+
+
+async def _predict(service: ModelService, request: Request, parts: list[str]) -> AnyResponse:
+    from tidegate.runtime.rest import predict  # As above.
+
+    return await predict.answer(service, request, *parts)
 
 
 async def serve(settings: RuntimeSettings, model: Model, worker: Worker) -> int:

@@ -28,6 +28,10 @@ class Files(Protocol):
         """Returns the kind of thing at the absolute ``path``."""
         ...
 
+    def names(self, folder: str) -> list[str]:
+        """Returns the names in the absolute ``folder``, in order; empty if it cannot be read."""
+        ...
+
 
 class NamedFiles:
     """Files declared by a mapping."""
@@ -37,6 +41,10 @@ class NamedFiles:
 
     def look(self, path: str) -> Found:
         return self._found.get(path, Found.MISSING)
+
+    def names(self, folder: str) -> list[str]:
+        start = f"{folder}/"
+        return sorted({path.removeprefix(start).partition("/")[0] for path in self._found if path.startswith(start)})
 
 
 def absolute(base: str, path: str) -> str:
@@ -62,6 +70,12 @@ class Disk:
             return Found.UNREADABLE
         except (OSError, ValueError):
             return Found.MISSING
+
+    def names(self, folder: str) -> list[str]:
+        try:
+            return sorted(path.name for path in Path(folder).iterdir())
+        except (OSError, ValueError):
+            return []
 
 
 def read_start(path: str, limit: int) -> bytes:

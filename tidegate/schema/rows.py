@@ -5,14 +5,16 @@ that it fills, and one sentence of description. Parsing, the text of faults, com
 come from the rows; there is no second list.
 """
 
+import difflib
 import itertools
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from ipaddress import ip_network
 from typing import Any, Final, Protocol, TypeVar
 
+from tidegate.errors import suggestion
 from tidegate.schema import units
 from tidegate.schema.units import UnreadableError
 
@@ -330,6 +332,26 @@ class Networks:
         return parts
 
 
+@dataclass(frozen=True, slots=True)
+class Words:
+    """Words of one pattern, separated by commas. ``words`` describes them, for messages."""
+
+    pattern: str
+    words: str
+    may_be_empty: bool = True
+    unit: str = ""
+
+    @property
+    def allowed(self) -> str:
+        return f"{self.words}, separated by commas"
+
+    def read(self, text: str) -> tuple[str, ...]:
+        parts = tuple(part.strip(" ") for part in text.split(",")) if text else ()
+        if not all(re.fullmatch(self.pattern, part) for part in parts) or not (parts or self.may_be_empty):
+            raise UnreadableError(text)
+        return parts
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
     """One key that people can write. ``default`` is the text of the default value, or None without a default."""
@@ -367,6 +389,62 @@ def accepts(kind: Kind, text: str) -> bool:
     except UnreadableError:
         return False
     return True
+
+
+def allowed_for(kind: Kind, text: str) -> str:
+    """Returns the allowed values for a text that is not of the kind, and the value that it probably means: ``0.98`` for
+    a percentile of 98, ``60`` for 60s, ``yes`` for true."""
+    return kind.allowed + suggested(kind, text)
+
+
+def suggested(kind: Kind, text: str) -> str:
+    """Returns the suggestion of :func:`allowed_for` alone; empty if there is none."""
+    meant = next((each for each in _candidates(kind, text.strip()) if each != text and accepts(kind, each)), None)
+    return "" if meant is None else suggestion(meant)
+
+
+_UNIT_WORDS: Final = {
+    "ms": ("ms", "msec", "msecs", "millisecond", "milliseconds", "millis"),
+    "s": ("s", "sec", "secs", "second", "seconds"),
+    "m": ("m", "min", "mins", "minute", "minutes"),
+    "h": ("h", "hr", "hrs", "hour", "hours"),
+}
+_WORDS_OF: Final = {"true": ("true", "yes", "on", "1"), "false": ("false", "no", "off", "0")}
+_AMOUNT: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z%]*)")
+
+
+def _candidates(kind: Kind, text: str) -> Iterator[str]:
+    """Yields texts that ``text`` may have meant, the likeliest first."""
+    if isinstance(kind, WordOr):
+        yield from _candidates(kind.kind, text)
+        yield text.lower()
+        return
+    if isinstance(kind, YesNo):
+        yield from (known for known, words in _WORDS_OF.items() if text.lower() in words)
+    if isinstance(kind, Choice):
+        yield text.lower().replace("_", "-")
+        yield from difflib.get_close_matches(text[:64], [word.value for word in kind.words], n=1, cutoff=0.6)
+    if isinstance(kind, Listen):
+        bare = re.sub("^https?://", "", text).rstrip("/")
+        yield bare
+        yield f"127.0.0.1:{bare.removeprefix(':')}"
+    if isinstance(kind, Whole | Number):
+        yield re.sub(r"(?<=[0-9])[_,](?=[0-9]{3})", "", text)
+        yield re.sub(r"\.0+$", "", text)
+    found = _AMOUNT.fullmatch(text)
+    if found is None:
+        return
+    amount, unit = found[1], found[2]
+    if kind.unit == "%" and not unit and float(amount) <= 1:
+        yield units.plain(round(100 * float(amount), 9))
+    if isinstance(kind, Duration | WholeSeconds) or (isinstance(kind, Checked) and "duration" in kind.allowed):
+        yield from (amount + short for short, words in _UNIT_WORDS.items() if unit.lower() in words)
+        if not unit:
+            yield f"{amount}s"
+    if isinstance(kind, Size | Gigabytes) and unit:
+        known = [each for each in units.BYTES if each.lower() == unit.lower()]
+        guess = [f"{unit[0].upper()}i"] if len(unit) <= 3 else []
+        yield from (amount + each for each in (*known, *guess))
 
 
 def camel(key: str) -> str:

@@ -15,6 +15,9 @@ from typing import Final
 _WHOLE: Final = re.compile(r"0|[1-9][0-9]{0,17}")
 _NUMBER: Final = re.compile(r"(?:0|[1-9][0-9]{0,17})(?:\.[0-9]{1,18})?")
 _WITH_UNIT: Final = re.compile(rf"({_NUMBER.pattern})([A-Za-z]{{0,3}})")
+_SHARE: Final = r"([0-9]{1,3}(?:\.[0-9]{1,3})?)%?"
+_LATENCY_AT: Final = re.compile(rf"([0-9][^@=]*)(?:@p?{_SHARE})?")
+_SHARE_IS: Final = re.compile(rf"p{_SHARE}=([^@=]+)")
 
 SECONDS: Final = {
     "us": Decimal("0.000001"),
@@ -99,6 +102,27 @@ def gigabytes(text: str) -> float:
 def percent(text: str) -> float:
     """Reads ``98`` and ``98%`` as 98.0."""
     return number(text.removesuffix("%"))
+
+
+OBJECTIVE: Final = (
+    "LATENCY@PERCENT or pPERCENT=LATENCY, such as 200ms@98 or p98=200ms; with a time per token p98=500ms,50ms/token"
+)
+
+
+def objective(text: str) -> tuple[str, str | None, str | None]:
+    """Splits ``200ms@98``, ``p98=200ms``, ``200ms`` or ``p98=500ms,50ms/token`` into latency, percentile and
+    time per token, as texts. None for a part that is not there."""
+    if found := _SHARE_IS.fullmatch(text):
+        targets, share = found[2], found[1]
+    elif found := _LATENCY_AT.fullmatch(text):
+        targets, share = found[1], found[2]
+    else:
+        raise UnreadableError(text)
+    latency, comma, paced = targets.partition(",")
+    per_token = paced.removesuffix("/token")
+    if not latency or (comma and (per_token == paced or not per_token)):
+        raise UnreadableError(text)
+    return latency, share, per_token if comma else None
 
 
 def yes_or_no(text: str) -> bool:

@@ -12,7 +12,7 @@ from typing import Final
 
 import yaml
 
-from tidegate.errors import Fault, InvalidInputError
+from tidegate.errors import Fault, InvalidInputError, suggestion
 from tidegate.schema.rows import Kind
 from tidegate.schema.units import UnreadableError
 
@@ -123,7 +123,7 @@ class Faults:
 def nearest(word: str, known: Collection[str]) -> str:
     """Returns `` (did you mean `latency`?)``, or an empty text if no known word is similar."""
     found = difflib.get_close_matches(word[:64], sorted(known), n=1, cutoff=0.6)
-    return f" (did you mean `{found[0]}`?)" if found else ""
+    return suggestion(found[0]) if found else ""
 
 
 class Section:

@@ -115,11 +115,18 @@ class LoadEstimate:
             self._steady_s = min(self._steady_s + elapsed_s, STEADY_S)
             self._steady += off * min(1.0, elapsed_s / self._steady_s)
 
+    def at_least(self, mean_batch: float, sigmas: float) -> float:
+        """Returns a lower bound of the load at the last update, by ``sigmas`` standard deviations of the root of a
+        count. Bursts do not count: only the memory, and the whole window."""
+        per_event = mean_batch * BATCH_SPREAD if mean_batch > 1.0 else 1.0
+        least, known = _at_least(self._mid, self._memory_s, per_event, sigmas), len(self._seconds)
+        return max(least, _at_least(self._mean(known), known, per_event, sigmas)) if known else least
+
     def _sure(self, burst: float, per_event: float) -> float:
-        known, sure = len(self._seconds), _at_least(self._mid, self._memory_s, per_event)
+        known, sure = len(self._seconds), _at_least(self._mid, self._memory_s, per_event, SURE_SIGMAS)
         for span_s in SPANS_S:
             if known >= span_s:
-                found = _at_least(burst if span_s == BURST_S else self._mean(span_s), span_s, per_event)
+                found = _at_least(burst if span_s == BURST_S else self._mean(span_s), span_s, per_event, SURE_SIGMAS)
                 sure = found if found > sure else sure
         return sure
 
@@ -141,7 +148,7 @@ def _error(rate: float, per_event: float, span_s: float) -> float:
     return math.sqrt(max(rate, 1.0 / WINDOW_S) * per_event / span_s)
 
 
-def _at_least(rate: float, span_s: float, per_event: float) -> float:
-    """Returns the sure lower bound of a load that was seen as ``rate`` over ``span_s``."""
-    root = math.sqrt(rate * span_s / per_event) - SURE_SIGMAS / 2.0
+def _at_least(rate: float, span_s: float, per_event: float, sigmas: float) -> float:
+    """Returns the lower bound of a load that was seen as ``rate`` over ``span_s``."""
+    root = math.sqrt(rate * span_s / per_event) - sigmas / 2.0
     return root**2 * per_event / span_s if root > 0.0 else 0.0

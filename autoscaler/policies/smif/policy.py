@@ -30,12 +30,14 @@ import msgspec
 
 from tidegate.autoscaler.decisions.groups import order_of_price, row
 from tidegate.autoscaler.decisions.reasons import figure, reason
-from tidegate.autoscaler.measure.observation import UNLOADED, GroupObservation, Observation
+from tidegate.autoscaler.measure.observation import GroupObservation, Observation
 from tidegate.autoscaler.policies.contract import PolicyRow, Recommendation
-from tidegate.autoscaler.policies.smif.load import NO_LOAD, STEADY_S, Load, LoadEstimate
+from tidegate.autoscaler.policies.sla_basics import by_concurrency, floor_ips, held
+from tidegate.autoscaler.policies.smif.load import CERTAIN, NO_LOAD, STEADY_S, Load, LoadEstimate
 from tidegate.autoscaler.policies.smif.rule import Flag, RuleParameters, RuleResult, autoscale, ceil
 from tidegate.autoscaler.policies.smif.scale_in import LateShare, MissMemory, ScaleInTimer, SlowGroupHold, predicted_s
-from tidegate.function import ConcurrencyUnit, Function, Sla
+from tidegate.autoscaler.policies.smif.waiting import alone_s, waits_too_long
+from tidegate.function import ConcurrencyUnit, Function
 from tidegate.manifest import policy_parameters as scaling_parameters
 from tidegate.manifest.policy_parameters import SMIF_PARAMETERS
 from tidegate.records.decision import Reason
@@ -45,6 +47,9 @@ SETTLE_S = 40.0
 and the answers to what had waited."""
 MISS_SIGMAS = 2.0
 """Standard deviations above the allowed late answers from which on late answers count as a miss."""
+BUSY_SIGMAS = 3.5
+"""Standard deviations between the seen load and the one that replicas are found too busy at, once the percentile has
+settled; before, where it cannot be judged, ordinary certainty is enough."""
 SAFE = 0.8
 """Part of the target that a smaller fleet is expected to need at most."""
 LATE_ANSWERS = 3
@@ -69,8 +74,6 @@ WORTH_A_START_S = 15.0
 """With less time than this until zero no replica is started only to park on."""
 INFORMATIVE = 1.2
 """A given rate is used only when it is this much above the yield seen already."""
-UNKNOWN_SLOTS = 4
-"""Slots assumed of a replica that has reported none."""
 MANY = 1_000_000
 """Replicas of an accelerator without a known limit."""
 
@@ -164,22 +167,19 @@ class SmifPolicy:
             self._estimate.forget()
             self._calm.clear()
             return Recommendation(desired=0, reasons=(reason("zero"),))
-        if not observation.complete:
-            return Recommendation(
-                desired=None, reasons=(reason("hold_no_data", "not every gateway and group was heard"),)
-            )
-        if not observation.groups:
-            return Recommendation(desired=None, reasons=(reason("no_accelerator"),))
+        if (nothing := held(observation)) is not None:
+            return nothing
         self._note_changes(observation, now)
         reasons: list[Reason] = []
         kinds = self._kinds(observation, now, reasons)
         if kinds is None:
-            return self._by_concurrency(observation, reasons)
+            p = self._parameters
+            return by_concurrency(observation, self._function, tuple(reasons), used=p.rho, most_factor=p.max_up_factor)
         load = self._load(observation, kinds, now, reasons)
         if load.mid <= 0.0:
             return self._without_load(observation, kinds)
         feasible = self._feasible(kinds)
-        fed = self._fed(load, feasible, observation, now)
+        fed = self._fed(load, feasible, observation, now, reasons)
         self._judge(kinds, feasible, load, fed, observation, now, reasons)
         result = autoscale(self._slo_s, kinds, self._parameters, 0.0)
         counts = self._after_checks(kinds, result, load, now, reasons)
@@ -274,8 +274,7 @@ class SmifPolicy:
 
     def _load(self, observation: Observation, kinds: Sequence[_Kind], now: float, reasons: list[Reason]) -> Load:
         """Returns the load: what arrives, what waits too long already, and the rate that is to be provided."""
-        requests = sum([group.rps for group in observation.groups])
-        batch = sum([group.ips for group in observation.groups]) / requests if requests > 0.0 else 1.0
+        batch = _mean_batch(observation)
         load = self._estimate.update(now, observation.lambda_ips, observation.rps * batch, max(1.0, batch))
         extra = 0.0
         if observation.waiting_inferences > 0:
@@ -290,7 +289,7 @@ class SmifPolicy:
         self._note_standing(observation, kinds, now)
         if load.mid + extra <= 0.0:
             return NO_LOAD
-        floor = _floor_ips(self._function.sla, observation)
+        floor = floor_ips(self._function.sla, observation)
         if floor > load.mid + extra:
             reasons.append(reason("target_ips", f"{figure(floor)} instead of {figure(load.mid + extra)} inferences/s"))
         # A backlog is evidence of its own: then ordinary certainty is enough.
@@ -322,7 +321,9 @@ class SmifPolicy:
         can = [kind for kind in kinds if not kind.is_too_slow]
         return can or [min(kinds, key=lambda kind: kind.execution_s or 0.0)]
 
-    def _fed(self, load: Load, feasible: Sequence[_Kind], observation: Observation, now: float) -> float:
+    def _fed(
+        self, load: Load, feasible: Sequence[_Kind], observation: Observation, now: float, reasons: list[Reason]
+    ) -> float:
         """Returns the load that the rule decides upon: the one that the present size is right for, if it is among those
         that explain what was seen."""
         rho = self._parameters.rho
@@ -333,14 +334,38 @@ class SmifPolicy:
             self._standing_since is not None
             and now - self._standing_since >= STANDING_S * LARGE_BACKLOG / self._backlog
         ):
-            existing = sum(kind.replicas for kind in feasible)
-            return max(load.mid, carried * (existing + 1) / existing)
+            return _one_more(load, feasible, carried)
         if load.sure > carried:
             is_guess = all(kind.how == "best seen" for kind in feasible if kind.replicas)
             if is_guess and self._is_calm(observation) and observation.waiting == 0:
                 return carried  # The best yield seen so far is no limit, and no answer is late.
             return max(load.mid, load.sure)
+        if self._is_too_busy(load, feasible, observation, now, reasons):
+            return _one_more(load, feasible, carried)
         return min(carried, load.high)
+
+    def _is_too_busy(
+        self, load: Load, feasible: Sequence[_Kind], observation: Observation, now: float, reasons: list[Reason]
+    ) -> bool:
+        """Returns whether the existing replicas carry the load, but too busy for the target: requests are late, or wait
+        too long to be in time, and Erlang's formula expects it at this load. Each alone may be chance, or the past;
+        both together need no percentile that has settled."""
+        if not waits_too_long(feasible, load.mid, self._slo_s, self._q):
+            return False
+        in_time = sum(kind.ready * kind.mu_ips * max(0.0, self._slo_s - (kind.execution_s or 0.0)) for kind in feasible)
+        if observation.waiting_inferences <= in_time:
+            answers = sum(kind.group.answers for kind in feasible)
+            late, allowed = sum(kind.group.late for kind in feasible), answers * (1.0 - self._q)
+            if late < LATE_ANSWERS or late < allowed + MISS_SIGMAS * math.sqrt(allowed):
+                return False
+        is_settled = now >= self._settled_at and observation.starting == 0
+        likely = self._estimate.at_least(_mean_batch(observation), BUSY_SIGMAS if is_settled else CERTAIN)
+        if not waits_too_long(feasible, likely, self._slo_s, self._q):
+            return False
+        if is_settled:
+            self._scars.missed(now, _utilization(min(load.mid, load.steady), feasible))
+        reasons.append(reason("too_busy", f"expected at {figure(likely)} inferences/s already"))
+        return True
 
     def _is_calm(self, observation: Observation) -> bool:
         """Returns whether latencies are known, and small."""
@@ -417,21 +442,24 @@ class SmifPolicy:
         ):
             return slo_s
         missed = f"{name}: {figure(latency_s * 1e3)} ms, target {figure(slo_s * 1e3)} ms"
+        if group.busy < IDLE_SHARE * group.ready:
+            reasons.append(reason("missed_idle", missed))
+            return None
         if self._is_hopeless(kind, now):
-            reasons.append(reason("slo_infeasible", f"{missed}; more replicas would not help"))
+            reasons.append(reason("slo_infeasible", f"{missed}, execution alone {figure(alone_s(kind) * 1e3)} ms"))
             return None
         reasons.append(reason("sla_missed", missed))
         self._scars.missed(now, _utilization(min(load.mid, load.steady), kinds))
         return latency_s
 
     def _is_hopeless(self, kind: _Kind, now: float) -> bool:
-        """Returns whether more replicas of a group could not make it meet the target. The tail counts only while it is
-        of requests that had the replica for themselves: under another limit they may have queued in the model
-        server."""
+        """Returns whether execution alone misses the target, so that more replicas of a group would not help. The tail
+        counts only where a replica runs one request at a time, and did so while it was measured: with more slots
+        requests may have queued in the model server."""
         group = kind.group
-        if group.busy < IDLE_SHARE * group.ready or kind.is_too_slow:
+        if kind.is_too_slow:
             return True
-        if kind.is_stream or group.occupancy > UNLOADED or group.tail_s is None or group.tail_s <= self._slo_s:
+        if kind.is_stream or group.limit != 1 or group.tail_s is None or group.tail_s <= self._slo_s:
             return False
         limit = self._limits.get(group.accelerator)
         changed_at = None if limit is None else limit[1]
@@ -521,20 +549,6 @@ class SmifPolicy:
                     counts[parked] = 0
         return self._recommendation(observation, kinds, counts, result, NO_LOAD, [])
 
-    def _by_concurrency(self, observation: Observation, reasons: list[Reason]) -> Recommendation:
-        """Decides before anything was served: requests that wait and run against slots. The queue that built up while
-        the first replica started says little, so growth is limited by the ready ones. There are never fewer replicas
-        than exist."""
-        in_inferences = self._function.concurrency_unit is ConcurrencyUnit.INFERENCES
-        present = observation.concurrency_inferences if in_inferences else observation.concurrency
-        slots = observation.limit if observation.limit else self._function.concurrency or UNKNOWN_SLOTS
-        wanted = ceil(present / (self._parameters.rho * slots))
-        most = ceil(self._parameters.max_up_factor * observation.ready)
-        detail = f"{figure(present)} wait or run, {slots} slots a replica: {wanted}, at most {most} at once"
-        reasons.append(reason("mu_unknown", detail))
-        desired = max(1, min(wanted, most), observation.existing)
-        return Recommendation(desired=desired, reasons=tuple(reasons), observed={"concurrency": present})
-
     def _recommendation(
         self,
         observation: Observation,
@@ -572,18 +586,22 @@ def _first_s(observation: Observation) -> dict[str, float]:
     return {name: rate.first_s for name, rate in observation.tokens.groups.items() if rate.first_s is not None}
 
 
-def _floor_ips(sla: Sla, observation: Observation) -> float:
-    """Returns the rate to provide; one in tokens is converted by the size of the last answers' inferences."""
-    floor, tokens = sla.target_ips or 0.0, observation.tokens
-    if sla.target_tps is not None and tokens is not None and tokens.per_inference:
-        floor = max(floor, sla.target_tps / tokens.per_inference)
-    return floor
+def _mean_batch(observation: Observation) -> float:
+    """Returns the inferences of a request that ended in the last second; 1 if none did."""
+    requests = sum([group.rps for group in observation.groups])
+    return sum([group.ips for group in observation.groups]) / requests if requests > 0.0 else 1.0
 
 
 @lru_cache(maxsize=4096)
 def _held_back(accelerator: str, refusal: str) -> Reason:
     """Returns the reason for a refusal; the same one is given for some seconds."""
     return reason("scale_in_held", f"{accelerator}: {refusal}")
+
+
+def _one_more(load: Load, kinds: Sequence[_Kind], carried: float) -> float:
+    """Returns the load that one replica more than there are is right for, at least the present one."""
+    existing = sum(kind.replicas for kind in kinds)
+    return max(load.mid, carried * (existing + 1) / existing)
 
 
 def _staying(kinds: Sequence[_Kind], counts: Sequence[int]) -> tuple[list[int], float]:

@@ -2,9 +2,9 @@
 
 import math
 from collections import deque
-from functools import lru_cache
 
 from tidegate.autoscaler.measure.observation import GroupObservation
+from tidegate.autoscaler.policies.smif.waiting import spread_of, waiting_s
 
 MISS_MEMORY_S = 6 * 3600.0
 """Time for which a miss of the target at some utilisation forbids to go back there."""
@@ -15,8 +15,6 @@ LATE_MEMORY_S = 180.0
 """Memory of the late share."""
 NEAR = 0.95
 """Part of the utilisation of a miss from which on a size counts as the same."""
-MAX_SERVERS = 500
-"""Beyond this many servers Erlang's formula changes little."""
 LOAD_RELATED = 0.25
 """A miss at a lower utilisation was not for want of replicas."""
 
@@ -143,34 +141,6 @@ class ScaleInTimer:
 
     def __repr__(self) -> str:
         return f"<ScaleInTimer since {self._since}, {list(self._wanted)}>"
-
-
-@lru_cache(maxsize=4096)
-def erlang_c(servers: int, utilization: float) -> float:
-    """Returns the probability that a request must wait, by Erlang's formula, for ``servers`` slots used at
-    ``utilization`` < 1."""
-    servers = min(servers, MAX_SERVERS)
-    offered, blocked = servers * utilization, 1.0
-    for count in range(1, servers + 1):
-        blocked = offered * blocked / (count + offered * blocked)
-    return blocked / (1.0 - utilization * (1.0 - blocked))
-
-
-def waiting_s(servers: int, utilization: float, service_s: float, spread: float, q: float) -> float:
-    """Returns the q-quantile of the time a request waits for one of ``servers`` slots (M/M/c, scaled by the spread of
-    the service times as for a single queue; ``spread``: squared coefficient of variation)."""
-    if utilization >= 1.0:
-        return math.inf
-    must_wait = erlang_c(servers, utilization)
-    if must_wait <= 1.0 - q:
-        return 0.0
-    return math.log(must_wait / (1.0 - q)) * service_s / (servers * (1.0 - utilization)) * (1.0 + spread) / 2.0
-
-
-def spread_of(mean_s: float, tail_s: float) -> float:
-    """Returns the squared coefficient of variation, read from how far the 98th percentile lies above the mean: 0 for
-    equal service times, 1 for exponential ones (3.9 means); never above."""
-    return min(1.0, max(0.0, (tail_s / mean_s - 1.0) / 2.9) ** 2) if mean_s > 0.0 else 0.0
 
 
 def predicted_s(group: GroupObservation, q: float, before: float, after: float, servers: tuple[int, int]) -> float:

@@ -35,8 +35,8 @@ SEED: Final = 20
 BUSY_AT_PEAK: Final = 0.9
 """Load at the peak, in replicas' worth of work.
 
-Above the 70% utilisation that the policy aims at, so that one replica is not enough. Low enough for two cores that also
-run the gateway, the control process and this client.
+So much that one replica does not keep the target. Low enough for two cores that also run the gateway, the control
+process and this client.
 """
 MAX_PER_S: Final = 300.0
 """Upper bound of requests per second that the client sends, however fast the model is."""
@@ -48,13 +48,12 @@ class DemoScript:
     """Durations of the phases of a demo."""
 
     load_s: float
-    window: str
     sleep_after: str
     zero_within_s: float
 
 
-FULL: Final = DemoScript(load_s=120.0, window="12s", sleep_after="8s", zero_within_s=60.0)
-FAST: Final = DemoScript(load_s=20.0, window="6s", sleep_after="3s", zero_within_s=40.0)
+FULL: Final = DemoScript(load_s=120.0, sleep_after="8s", zero_within_s=60.0)
+FAST: Final = DemoScript(load_s=20.0, sleep_after="3s", zero_within_s=40.0)
 
 
 class DemoError(TidegateError):
@@ -107,8 +106,6 @@ class Demo:
             "concurrency": "1",
             "initial-scale": "0",
             "scale-to-zero-after": self._script.sleep_after,
-            "policy": "kpa",
-            "policy.window": self._script.window,
         }
         deployed = await asyncio.to_thread(self._tidegate.deploy_file, self._manifest, annotations=flags)
         view = await asyncio.to_thread(self._tidegate.function, NAME)

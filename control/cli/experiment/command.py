@@ -1,11 +1,13 @@
 """``tidegate experiment``: published results repeated in the simulator and compared with the printed figures."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from tidegate.control.cli.common import EXIT_FAILED, EXIT_INTERRUPTED, JsonOption, guarded, say, write_file
+from tidegate.control.cli.experiment.championship import championship
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -48,8 +50,24 @@ def experiment(
         raise typer.Exit(EXIT_FAILED)
 
 
+class _Group(TyperGroup):
+    """A group whose first command need not be named: ``tidegate experiment th1`` is ``tidegate experiment run th1``."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if not args or (args[0] not in self.commands and args[0] != "--help"):
+            args = ["run", *args]
+        return super().parse_args(ctx, args)
+
+
 def register(app: typer.Typer) -> None:
-    app.command("experiment")(guarded(experiment))
+    group = typer.Typer(
+        cls=_Group,
+        rich_markup_mode=None,
+        help="Compare published figures with the simulator's, and policies with each other. `run` need not be written.",
+    )
+    group.command("run")(guarded(experiment))
+    group.command("championship")(guarded(championship))
+    app.add_typer(group, name="experiment")
 
 
 def _list(experiments: "Iterable[Experiment]", *, json: bool) -> None:

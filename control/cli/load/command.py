@@ -17,9 +17,21 @@ from tidegate.control.cli.common import (
     say,
     write_file,
 )
+from tidegate.control.cli.flags import grouped
 
 if TYPE_CHECKING:
     from tidegate.loadgen.reports.record import LoadReport
+
+
+GROUPS = {
+    "Open loop": ("rate", "span", "arrivals", "trace", "scale", "first", "last", "shape", "connections"),
+    "Closed loop": ("callers", "phase", "concurrency"),
+    "Requests": (
+        *("batches", "protocol", "model", "path", "method", "body", "header", "batch_header", "prompt_words", "tokens"),
+        *("stream", "timeout"),
+    ),
+    "Report": ("sla", "report", "csv", "json"),
+}
 
 
 def load(
@@ -66,7 +78,13 @@ def load(
     connections: Annotated[str, typer.Option(help="Maximum requests in flight (open loop).")] = "1024",
     seed: Annotated[str, typer.Option(help="Seed of all random draws.")] = "1",
     sla: Annotated[
-        str | None, typer.Option(metavar="LATENCY@PERCENT", help="SLA to compare with, such as 200ms@98.")
+        str | None,
+        typer.Option(
+            "--sla",
+            "--slo",
+            metavar="LATENCY[,TIME/token]@PERCENT",
+            help="SLA to compare with, such as 200ms@98, p98=200ms or 500ms,50ms/token@99.",
+        ),
     ] = None,
     report: Annotated[Path | None, typer.Option(metavar="FILE", help="Write an HTML report with plots.")] = None,
     csv: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a CSV row for each second.")] = None,
@@ -120,12 +138,14 @@ def load(
         raise typer.Exit(EXIT_INTERRUPTED)
     if sla is not None and made.sla is not None and not made.sla.is_met:
         raise typer.Exit(EXIT_FAILED)
-    if made.sent and not made.good:
-        fail("no request succeeded")
+    ended = made.sent - made.unfinished
+    if ended and 2 * made.good < ended:
+        causes = ", ".join(f"{kind}: {count}" for kind, count in made.errors.items())
+        fail(f"{'most requests' if made.good else 'all requests'} failed: {ended - made.good} of {ended} ({causes})")
 
 
 def register(app: typer.Typer) -> None:
-    app.command("load")(guarded(load))
+    app.command("load", cls=grouped(GROUPS))(guarded(load))
 
 
 def _write(made: "LoadReport", report: Path | None, csv: Path | None, json: bool) -> None:

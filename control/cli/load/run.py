@@ -9,13 +9,14 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from tidegate import clock
 from tidegate.aio.loop import run as fast
 from tidegate.aio.loop.services import LoopServices
-from tidegate.control.cli.common import say
+from tidegate.control.cli.develop.activity import activity
 from tidegate.control.cli.load.target import Target
 from tidegate.errors import Fault, InvalidInputError, TidegateError
 from tidegate.loadgen.arrivals.arrival import Arrival
@@ -37,9 +38,12 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 REDRAW_S: Final = 0.5
-LINE_S: Final = 5.0
 OTHER_FILES: Final = 64
 """Open files beside the connections."""
+CHATS: Final = "/v1/chat/completions"
+EMBEDDINGS: Final = "/v1/embeddings"
+NOT_FOUND: Final = 404
+SAMPLE_BODY: Final = '{"inputs": [{"name": "x", "shape": [1, 2], "datatype": "FP32", "data": [1, 2]}]}'
 Draw = Callable[[Arrival], Request]
 
 
@@ -58,7 +62,9 @@ def run(options: LoadOptions, plan: LoadPlan, target: Target, *, is_silent: bool
 async def _run(options: LoadOptions, plan: LoadPlan, target: Target, is_silent: bool) -> LoadReport:
     services = LoopServices(asyncio.get_running_loop())
     try:
-        draw = await _drawer(plan, target, services)
+        with activity(f"the inputs of {target.text} are asked for; a function that sleeps starts", is_silent=is_silent):
+            target = await _routed(options, plan, target)
+            draw = await _drawer(plan, target, services)
         client = _client(options, plan, target, services)
         try:
             return await _drive(plan, target, client, draw, is_silent)
@@ -70,14 +76,14 @@ async def _run(options: LoadOptions, plan: LoadPlan, target: Target, is_silent: 
 
 async def _drive(plan: LoadPlan, target: Target, client: LoadClient, draw: Draw, is_silent: bool) -> LoadReport:
     sla = plan.sla or target.sla
-    tally = Tally(None if sla is None else sla[0])
+    tally = Tally(sla)
     load = LoadRun(client, lambda call: tally.add(call, load.began))
     rng = random.Random(plan.seed)
     began, wall, cpu = datetime.fromtimestamp(clock.wall(), UTC), time.monotonic(), time.process_time()
     with _interruptible(load):
         async with asyncio.TaskGroup() as group:
             showing = None
-            if not is_silent:
+            if not is_silent and sys.stderr.isatty():
                 progress = Progress(tally, plan.total_s)
                 showing = group.create_task(_show(progress, load, wall), name="progress")
             if plan.schedule is not None:
@@ -96,7 +102,6 @@ async def _drive(plan: LoadPlan, target: Target, client: LoadClient, draw: Draw,
         sent=load.sent,
         wall_s=time.monotonic() - wall,
         cpu_s=time.process_time() - cpu,
-        percentile=None if sla is None else sla[1],
     )
     return report_of(tally, about)
 
@@ -189,6 +194,9 @@ async def _maker(plan: LoadPlan, target: Target, services: LoopServices) -> Call
         body = plan.body or b""
         sent = framed(body) if target.protocol == "grpc" else body
         return lambda arrival, inferences: sent
+    if target.protocol == "openai" and target.path.endswith(EMBEDDINGS):
+        text = bodies.embeddings(target.model, plan.prompt_words)
+        return lambda arrival, inferences: text
     if target.protocol == "openai":
         chat = bodies.Kept(lambda words, tokens: bodies.chat(target.model, words, tokens))
         return lambda arrival, inferences: chat(
@@ -200,7 +208,7 @@ async def _maker(plan: LoadPlan, target: Target, services: LoopServices) -> Call
         kept = bodies.Kept(lambda size: framed(bodies.v2_message(target.model, inputs, size)))
     else:
         metadata = await _metadata_over_http(plan, target)
-        inputs = _made(lambda: bodies.inputs_of(metadata))
+        inputs = _inputs(metadata)
         kept = bodies.Kept(lambda size: bodies.v2_json(inputs, size))
     _made(lambda: kept(1)) if plan.batches is None else None
     return lambda arrival, inferences: kept(inferences)
@@ -211,6 +219,35 @@ def _made(make: Callable[[], Any]) -> Any:
         return make()
     except ValueError as error:
         raise LoadError(str(error)) from error
+
+
+def _inputs(metadata: dict[str, Any]) -> tuple[bodies.Input, ...]:
+    """Returns the inputs that requests are made up for. Raises LoadError with a request to begin with."""
+    try:
+        return bodies.inputs_of(metadata)
+    except ValueError as error:
+        raise LoadError(f"{error}, for example\n  {SAMPLE_BODY}") from error
+
+
+async def _routed(options: LoadOptions, plan: LoadPlan, target: Target) -> Target:
+    """Returns the target with the route that an OpenAI function has, as the call that `tidegate deploy` prints: its
+    embeddings where it has no chats."""
+    if target.protocol != "openai" or options.path is not None or plan.body is not None:
+        return target
+    if not target.path.endswith(CHATS):
+        return target
+    import httpx
+
+    scheme, other = "http" if target.tls is None else "https", target.path.removesuffix(CHATS) + EMBEDDINGS
+    try:
+        async with httpx.AsyncClient(timeout=plan.timeout_s, trust_env=False, verify=target.tls or True) as client:
+            chats, embeddings = [
+                (await client.get(f"{scheme}://{target.address}{path}", headers=list(plan.headers))).status_code
+                for path in (target.path, other)
+            ]
+    except httpx.HTTPError:
+        return target  # The load itself reports what does not answer.
+    return replace(target, path=other) if chats == NOT_FOUND != embeddings else target
 
 
 async def _metadata_over_http(plan: LoadPlan, target: Target) -> dict[str, Any]:
@@ -262,11 +299,7 @@ async def _metadata_over_grpc(plan: LoadPlan, target: Target, services: LoopServ
 
 
 async def _show(progress: Progress, run: LoadRun, began: float) -> None:
-    """Shows progress on standard error: a live table, or a line at intervals if it is no terminal."""
-    if not sys.stderr.isatty():
-        while True:
-            await asyncio.sleep(LINE_S)
-            say(progress.line(time.monotonic() - began, run.sent, run.unfinished))
+    """Shows progress on standard error, a live table, if that is a terminal."""
     from rich.console import Console
     from rich.live import Live
 

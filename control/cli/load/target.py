@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
+from tidegate.loadgen.clients.call import WantedSla
 from tidegate.loadgen.plans.load import LoadOptions, LoadPlan
 from tidegate.schema.yaml_nodes import Faults
 
@@ -18,7 +19,7 @@ _PORTS: Final = {"http": 80, "https": 443, "grpc": 80}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """``path`` is the request path; ``sla`` (seconds, percent) is the function's SLA."""
+    """``path`` is the request path; ``sla`` is the function's own."""
 
     text: str
     protocol: str
@@ -28,7 +29,7 @@ class Target:
     authority: str
     tls: ssl.SSLContext | None
     model: str
-    sla: tuple[float, float] | None = None
+    sla: WantedSla | None = None
 
     @property
     def address(self) -> str:
@@ -91,7 +92,7 @@ def of_function(options: LoadOptions, plan: LoadPlan, tidegate: "Tidegate") -> T
         path = _call(options, "" if path == "/" else path, faults)
     _check(options, plan, protocol, path, faults)
     faults.raise_any()
-    sla = None if view.latency_s is None else (view.latency_s, view.percentile)
+    sla = None if view.latency_s is None else WantedSla(view.latency_s, view.percentile, view.per_token_s)
     prefix = "" if protocol == "grpc" else f"/functions/{view.name}"
     return Target(
         text=f"{view.name} at {tidegate.gateway}",

@@ -7,18 +7,27 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Final
+from typing import IO, Final, NamedTuple
 
 from tidegate.control.cli.common import interruptible
-from tidegate.function import Function
+from tidegate.control.cli.develop.activity import activity
 from tidegate.loadgen.metrics.summary import RunSummary
-from tidegate.loadgen.plans.simulation import SimulationPlan
-from tidegate.loadgen.reports.simulation import CSV_HEAD, BoundFigures, PolicyRun, SimulationReport, csv_row, run_of
-from tidegate.loadgen.reports.timeline import Timeline, TimelineSlot
+from tidegate.loadgen.plans.simulation import SimulationPlan, Variant
+from tidegate.loadgen.reports.simulation import (
+    CSV_HEAD,
+    CSV_HEAD_OF_SEVERAL,
+    BoundFigures,
+    FunctionFacts,
+    PolicyRun,
+    SimulationReport,
+    csv_row,
+    run_of,
+)
+from tidegate.loadgen.reports.timeline import ByFunction, Timeline, TimelineSlot
 from tidegate.loadgen.simulator.counters import Ended
 from tidegate.loadgen.simulator.devices import Busy
 from tidegate.loadgen.simulator.lease import Lease
-from tidegate.loadgen.simulator.result import FunctionSecond, Sink, Start
+from tidegate.loadgen.simulator.result import FunctionSecond, SimulationResult, Sink, Start
 from tidegate.loadgen.simulator.simulation import Simulation
 from tidegate.records.codec import encode
 from tidegate.records.decision import Decision
@@ -31,7 +40,19 @@ class Made:
     """The report and the data it is drawn from, one entry per policy in the same order."""
 
     report: SimulationReport
+    timelines: tuple[tuple[Timeline, ...], ...]
+    """One for each function."""
+
+
+class _Run(NamedTuple):
+    """The run of one variant."""
+
+    policy: str
+    figures: dict[str, float]
+    of_functions: dict[str, dict[str, float]]
+    """Figures by function, where there are several."""
     timelines: tuple[Timeline, ...]
+    is_partial: bool
 
 
 class Stop:
@@ -57,38 +78,55 @@ class Stop:
 def run(plan: SimulationPlan, *, has_bound: bool, log: Path | None, csv: Path | None, is_silent: bool) -> Made:
     """Simulates every policy. Raises OSError if a file cannot be written."""
     stop = Stop()
-    runs: list[tuple[str, dict[str, float], Timeline, bool]] = []
+    runs: list[_Run] = []
     with stop.by_signals(), contextlib.ExitStack() as files:
         decisions = None if log is None else files.enter_context(log.open("wb"))
         rows = None if csv is None else files.enter_context(csv.open("w", encoding="utf-8"))
         if rows is not None:
-            rows.write(CSV_HEAD + "\n")
-        for function in plan.functions:
-            runs.append(_simulate(plan, function, stop, decisions, rows, is_silent=is_silent))
+            rows.write((CSV_HEAD if len(plan.parts) == 1 else CSV_HEAD_OF_SEVERAL) + "\n")
+        for variant in plan.variants:
+            runs.append(_simulate(plan, variant, stop, decisions, rows, is_silent=is_silent))
             if stop.is_asked:
                 break
-    bound, note = (None, None) if stop.is_asked or not has_bound else _bound(plan, stop)
-    return Made(_report(plan, runs, bound, note, stop), tuple(timeline for _, _, timeline, _ in runs))
+    bound, note = (None, None) if stop.is_asked or not has_bound else _bound(plan, stop, is_silent)
+    return Made(_report(plan, runs, bound, note, stop), tuple(each.timelines for each in runs))
 
 
 def _report(
     plan: SimulationPlan,
-    runs: Sequence[tuple[str, dict[str, float], Timeline, bool]],
+    runs: Sequence[_Run],
     bound: BoundFigures | None,
     note: str | None,
     stop: Stop,
 ) -> SimulationReport:
-    function = plan.functions[0]
+    functions = plan.variants[0].functions
     made: list[PolicyRun] = [
-        run_of(policy, figures, timeline, bound, is_partial=is_partial)
-        for policy, figures, timeline, is_partial in runs
+        run_of(
+            each.policy,
+            each.figures,
+            sum(timeline.most_ready for timeline in each.timelines),
+            bound,
+            is_partial=each.is_partial,
+            functions=each.of_functions,
+        )
+        for each in runs
     ]
+    facts = tuple(
+        FunctionFacts(
+            function=function.name,
+            load=part.source.mode,
+            latency_s=function.sla.latency_s,
+            percentile=function.sla.percentile,
+        )
+        for function, part in zip(functions, plan.parts, strict=True)
+    )
     return SimulationReport(
-        function=function.name,
-        load=plan.source.mode,
-        seed=plan.source.seed,
-        latency_s=function.sla.latency_s,
-        percentile=function.sla.percentile,
+        function=", ".join(each.function for each in facts),
+        load="; ".join(dict.fromkeys(each.load for each in facts)),
+        seed=plan.seed,
+        latency_s=facts[0].latency_s if len(facts) == 1 else None,
+        percentile=facts[0].percentile,
+        functions=facts if len(facts) > 1 else (),
         is_partial=stop.is_asked,
         bound=bound,
         notes=plan.notes if note is None else (*plan.notes, note),
@@ -97,27 +135,44 @@ def _report(
 
 
 def _simulate(
-    plan: SimulationPlan, function: Function, stop: Stop, log: IO[bytes] | None, csv: IO[str] | None, *, is_silent: bool
-) -> tuple[str, dict[str, float], Timeline, bool]:
-    """Returns (policy, figures, timeline, whether it was cut short)."""
-    policy = function.scaling.policy
-    on_second: Callable[[TimelineSlot], None] | None = None
-    if csv is not None:
-        file = csv
+    plan: SimulationPlan, variant: Variant, stop: Stop, log: IO[bytes] | None, csv: IO[str] | None, *, is_silent: bool
+) -> _Run:
+    """Simulates the functions under one policy."""
+    policy, functions = variant.policy, variant.functions
+    is_alone = len(functions) == 1
 
-        def on_second(second: TimelineSlot) -> None:
-            file.write(csv_row(policy, second) + "\n")
+    def on_second(name: str) -> Callable[[TimelineSlot], None] | None:
+        if csv is None:
+            return None
+        file, first = csv, policy if is_alone else f"{policy},{name}"
 
-    timeline = Timeline(function.sla.latency_s, on_second)
-    scenario = plan.scenario(function)
-    summary = RunSummary(scenario, power=timeline.power if plan.has_power else None)
+        def write(second: TimelineSlot) -> None:
+            file.write(csv_row(first, second, has_units=is_alone) + "\n")
+
+        return write
+
+    timelines = {each.name: Timeline(each.sla.latency_s, on_second(each.name)) for each in functions}
+    scenario = plan.scenario(variant)
+    (first, *_) = timelines.values()
+    summary = RunSummary(scenario, power=first.power if plan.has_power and is_alone else None)
+    shown: Sink = first if is_alone else ByFunction(timelines)
     with _shown(plan, policy, is_silent) as show:
-        sinks = _Sinks((summary, timeline), stop, log, show)
+        sinks = _Sinks((summary, shown), stop, log, show)
         simulation = Simulation(scenario, sinks)
         sinks.end = simulation.kernel.stop
         result = simulation.run(plan.duration_s)
-    timeline.finish()
-    return policy, dict(summary.figures(result)), timeline, stop.is_asked
+    for timeline in timelines.values():
+        timeline.finish()
+    of_functions = {} if is_alone else {name: _figures_of(name, summary, result, timelines[name]) for name in timelines}
+    return _Run(policy, dict(summary.figures(result)), of_functions, tuple(timelines.values()), stop.is_asked)
+
+
+def _figures_of(name: str, summary: RunSummary, result: SimulationResult, timeline: Timeline) -> dict[str, float]:
+    """Returns the figures of one function of several."""
+    found = dict(summary.of_function(name, result))
+    if result.simulated_s > 0.0:
+        found["mean_replicas"] = found["replica_seconds"] / result.simulated_s
+    return found | {"most_ready_replicas": float(timeline.most_ready)}
 
 
 class _Sinks:
@@ -160,10 +215,10 @@ class _Sinks:
             self.end()
 
 
-def _bound(plan: SimulationPlan, stop: Stop) -> tuple[BoundFigures | None, str | None]:
+def _bound(plan: SimulationPlan, stop: Stop, is_silent: bool) -> tuple[BoundFigures | None, str | None]:
     """Returns the bound. Ctrl-C and SIGTERM skip it, and the report is partial without it."""
     try:
-        with interruptible():
+        with interruptible(), activity("the least that any plan could cost is computed", is_silent=is_silent):
             from tidegate.loadgen.plans.bound import bound_of
 
             return bound_of(plan)
@@ -184,7 +239,7 @@ def _shown(plan: SimulationPlan, policy: str, is_silent: bool) -> Iterator[Calla
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-    total_s = plan.duration_s or plan.source.total_s
+    total_s = plan.duration_s or plan.total_s
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),

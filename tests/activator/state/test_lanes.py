@@ -75,7 +75,7 @@ def test_where_classes_overlap_the_slot_goes_to_the_best_key_of_all_that_it_may_
     assert one.hear("r-a", Grant(((1, 1),)), now=1.3)[0].startswith("late -> r-a")
 
 
-def test_a_request_that_no_group_serves_is_refused_and_told_so() -> None:
+def test_a_request_that_no_group_serves_is_refused_and_reported() -> None:
     one = open_lobby(sized(SMALL_AND_LARGE), "r-s", "r-l")
     assert one.arrive("huge", inferences=65) == "refuse huge: batch_too_large"
     counts = one.room.counts(F, 1.0)
@@ -104,7 +104,7 @@ def test_other_classes_sort_the_waiting_anew_in_their_old_order() -> None:
     assert [line.split()[0] for line in said[:3]] == ["a", "b", "c"]
 
 
-def test_who_waits_for_a_group_that_lost_its_range_is_told_to_and_served_by_the_one_that_has_it() -> None:
+def test_who_waits_for_a_group_that_lost_its_range_is_reported_to_and_served_by_the_one_that_has_it() -> None:
     one = open_lobby(sized({"s": (1, 8), "m": (9, 64), "l": (65, None)}), "r-s", "r-m", "r-l")
     one.hear("r-l", Grant(((7, 1),)))
     assert one.arrive("b", 1.0, inferences=16) == "waits"
@@ -130,7 +130,7 @@ def test_who_was_given_back_after_the_ranges_changed_waits_for_the_new_ones() ->
     assert one.hear("r-l", Grant(((2, 1),)), now=1.2)[0].startswith("a -> r-l on 2")
 
 
-def test_who_waits_for_a_size_that_no_group_serves_any_more_is_told_so_and_nobody_else() -> None:
+def test_who_waits_for_a_size_that_no_group_serves_any_more_is_reported_and_none_else() -> None:
     one = open_lobby(sized(SMALL_AND_LARGE), "r-s", "r-l")
     one.hear("r-l", Grant(((1, 1),)))
     assert one.arrive("running", inferences=64) == "running -> r-l on 1"
@@ -376,7 +376,7 @@ def test_a_replica_to_avoid_that_is_gone_is_nothing_special() -> None:
     assert one.hear("r0", Grant(((1, 1),)))[0].startswith("hedge -> r0")
 
 
-def test_a_request_whose_exchange_broke_goes_to_another_replica_and_nobody_rests() -> None:
+def test_a_request_whose_exchange_broke_goes_to_another_replica_and_none_rests() -> None:
     one = pair()
     one.hear("r0", Grant(((1, 1), (2, 1))))
     one.arrive("broken", 1.0)
@@ -413,7 +413,7 @@ def test_it_returns_as_well_when_the_last_other_replica_goes() -> None:
 # --- order ------------------------------------------------------------------------------------------------------------
 
 
-def test_priorities_go_first_over_all_lanes_and_are_told_class_by_class() -> None:
+def test_priorities_go_first_over_all_lanes_and_are_reported_class_by_class() -> None:
     one = open_lobby(table([("r0", "cpu")]), "r0")
     for name, priority in (("p9", 9), ("p5", 5), ("p0", 0), ("also p5", 5)):
         one.arrive(name, 1.0, priority=priority)
@@ -458,7 +458,7 @@ def test_in_the_order_of_deadlines_who_has_less_time_goes_first() -> None:
     assert one.hear("r0", Grant(((2, 1),)), now=1001.6)[0].startswith("patient")
 
 
-def test_the_told_age_of_a_deadline_is_the_time_that_it_lacks() -> None:
+def test_the_reported_age_of_a_deadline_is_the_time_that_it_lacks() -> None:
     route = function([("r0", "cpu")], queue_order=QueueOrder.DEADLINE)
     one = open_lobby(table(functions=[route]), "r0")
     one.arrive("hurried", 1001.0, deadline=1031.0)

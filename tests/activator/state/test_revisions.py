@@ -3,7 +3,7 @@
 from tidegate.activator.state.revisions import REPEAT_S, ActivationSignal
 
 
-def test_told_at_once_and_repeated() -> None:
+def test_reported_at_once_and_repeated() -> None:
     signal = ActivationSignal()
     assert signal.update(True, 10.0)
     assert not signal.update(True, 10.0 + REPEAT_S / 2)
@@ -11,7 +11,7 @@ def test_told_at_once_and_repeated() -> None:
     assert not signal.update(True, 10.0 + REPEAT_S)
 
 
-def test_at_rest_nothing_is_told_and_a_new_rise_is_told_at_once() -> None:
+def test_at_rest_nothing_is_reported_and_a_new_rise_is_reported_at_once() -> None:
     signal = ActivationSignal()
     assert signal.update(True, 10.0)
     assert not signal.update(False, 10.01)

@@ -116,7 +116,7 @@ def test_who_once_had_most_gives_way_no_more() -> None:
     assert waiting(one) == {"a": 1, "b": 4, "c": 4, "d": 1}
 
 
-def test_a_class_that_nobody_waits_in_any_more_gives_nobody_away() -> None:
+def test_a_class_that_none_waits_in_any_more_gives_none_away() -> None:
     one = crowded(requests=3)
     for number, priority in enumerate((5, 9, 5)):
         come(one, f"a{number}", priority=priority)
@@ -136,7 +136,7 @@ def test_bounds_that_a_table_changes_hold_for_whoever_comes() -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_under_any_overload_parts_end_up_equal_and_nobody_small_is_refused(seed: int) -> None:
+def test_under_any_overload_parts_end_up_equal_and_none_small_is_refused(seed: int) -> None:
     rng = random.Random(seed)
     one = crowded(requests=60)
     weights = {"a": 1.0, "b": 1.0, "c": 2.0, "d": 0.5}

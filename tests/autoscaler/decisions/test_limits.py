@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from tests.support.worlds.autoscaling import group, observation
 from tidegate.autoscaler.decisions.groups import spread
@@ -80,6 +81,15 @@ def test_at_zero_a_waiting_request_or_an_activation_wakes() -> None:
     assert decide(0, NONE, is_activating=True) == (1, ["activating"])
 
 
+def test_at_zero_only_a_policy_that_starts_ahead_is_followed_without_a_request() -> None:
+    quiet, asked = LimitContext(idle_s=600.0), observation(group(), waiting=1)
+    ahead, reasons = bounded(3, NONE, Scaling(), quiet, is_zero_settled=True, starts_ahead=True)
+    assert (ahead, [each.code for each in reasons]) == (3, ["ahead"])
+    assert bounded(0, NONE, Scaling(), quiet, starts_ahead=True)[0] == 0
+    assert bounded(3, asked, Scaling(), quiet, starts_ahead=True)[0] == 3
+    assert bounded(3, NONE, Scaling(), quiet)[0] == 0
+
+
 def test_the_initial_scale_is_a_floor_until_it_was_reached() -> None:
     assert decide(None, NONE, Scaling(initial_scale=2), is_initial=True) == (2, ["initial_scale"])
     assert decide(0, ONE, Scaling(initial_scale=2), is_initial=True) == (2, ["initial_scale"])
@@ -103,6 +113,15 @@ def test_growth_fills_the_cheapest_room_first() -> None:
     assert counts(5, CHEAP, DEAR) == [3, 2]
     assert counts(9, CHEAP, DEAR) == [3, 3], "no more than there is room"
     assert counts(2, group("a", room=None), group("b")) == [2, 0], "without prices in the order given"
+
+
+def test_growth_fills_accelerators_that_are_too_slow_for_the_target_last() -> None:
+    slow, quick = structs.replace(CHEAP, one_s=0.01), structs.replace(DEAR, one_s=0.004)
+    assert [row.replicas for row in spread(2, (slow, quick), slo_s=0.008)] == [0, 2]
+    assert [row.replicas for row in spread(5, (slow, quick), slo_s=0.008)] == [2, 3], "late rather than not at all"
+    assert [row.replicas for row in spread(2, (slow, quick))] == [2, 0], "no target"
+    measured = structs.replace(slow, min_execution_s=0.005, min_execution_occupancy=1.0)
+    assert [row.replicas for row in spread(2, (measured, quick), slo_s=0.008)] == [2, 0], "it is quicker than was given"
 
 
 def test_growth_takes_draining_replicas_back_before_it_starts_new_ones() -> None:
@@ -138,7 +157,7 @@ def test_a_window_of_time_has_a_minimum_of_its_own() -> None:
     assert (larger, [each.code for each in reasons]) == (4, ["raised_to_min"])
 
 
-def test_what_is_rolled_out_is_kept_ready_though_nobody_asks() -> None:
+def test_what_is_rolled_out_is_kept_ready_though_none_asks() -> None:
     asleep = observation(group(), is_rolled_out=True)
     assert decide(0, asleep, idle_s=600.0) == (1, ["rollout_awake"])
     assert decide(None, asleep, idle_s=600.0) == (1, ["rollout_awake"])

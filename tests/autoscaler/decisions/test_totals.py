@@ -73,7 +73,7 @@ def test_a_new_revision_takes_one_of_several_of_its_own_function() -> None:
     assert allot(2, wants, {"a1": 1, "b": 1}) == {"a1": 1, "a2": 0, "b": 1}, "never the only one"
 
 
-def test_what_nobody_wanted_is_had_at_once_and_what_drains_has_its_place() -> None:
+def test_what_none_wanted_is_had_at_once_and_what_drains_has_its_place() -> None:
     totals = Totals(2)
     totals.begin({"a": 0, "b": 0}.items())
     for name in ("a", "b"):

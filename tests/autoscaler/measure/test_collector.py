@@ -65,7 +65,7 @@ def test_clients_that_give_up_before_an_answer_tell_of_no_rate_but_of_the_most_t
                 "in_flight_request_s": 8.0 * second,
                 "in_flight_inference_s": 8.0 * second,
             }
-            spent["execution_s"] = 3.2 * told["requests"]
+            spent["execution_s"] = 1.6 * told["requests"]
             c.replica(replica_sample(A, sequence=second, uptime_s=float(second), **told, **spent), T0 + second)
         known = c.mu_ips(REVISION.id, "cpu")
         assert known is not None
@@ -77,6 +77,35 @@ def test_clients_that_give_up_before_an_answer_tell_of_no_rate_but_of_the_most_t
     assert run(300, 1, 2) == pytest.approx(3.0, rel=0.05), "with all of them it would not be 5: the model is slower"
     assert run(60, 5, 0) == pytest.approx(5.0, rel=0.02)
     assert run(300, 50, 6) == pytest.approx(50.0, rel=0.15), "what was answered alone is more: the model is quicker"
+
+
+def test_no_rate_is_learnt_while_a_replica_works_with_borrowed_cores_and_its_limit_stays_its_own() -> None:
+    c = collector(A)
+    second = requests = 0
+
+    def run(seconds: int, each_s: int, boost: int) -> float | None:
+        nonlocal second, requests
+        for _ in range(seconds):
+            second += 1
+            requests += each_s
+            spent = {"busy_s": float(second), "in_flight_request_s": float(second * boost)}
+            sample = replica_sample(
+                A,
+                sequence=second,
+                uptime_s=float(second),
+                requests=requests,
+                inferences=requests,
+                execution_s=float(requests) / 10,
+                in_flight_inference_s=spent["in_flight_request_s"],
+                boost=boost,
+                **spent,
+            )
+            c.replica(sample, T0 + second)
+        return c.mu_ips(REVISION.id, "cpu")
+
+    assert run(60, 10, 1) == pytest.approx(10.0)
+    assert run(60, 20, 2) == pytest.approx(10.0), "that is twice a replica"
+    assert look(c, T0 + second, A).limit == 1
 
 
 def test_an_interval_is_what_the_sender_says_not_when_the_sample_arrived() -> None:
@@ -451,7 +480,7 @@ def test_a_group_tells_what_it_learnt_and_how_late_it_answers() -> None:
 
 
 @pytest.mark.parametrize("full_from", range(15, 15 + PHASES))
-def test_a_limit_that_is_reached_is_told_in_that_second(full_from: int) -> None:
+def test_a_limit_that_is_reached_is_reported_in_that_second(full_from: int) -> None:
     """One of two slots is busy for a while, which is a bound of the rate; then both are."""
     c = collector(A)
     done, held_s, is_known = 0, 0.0, False
@@ -509,7 +538,7 @@ def test_the_groups_of_a_fifth_of_the_revisions_are_looked_at_in_each_second(ser
     assert moved[PHASES:] == [2] * (24 - PHASES)
 
 
-def test_the_rate_told_is_that_of_the_present_mix_not_of_the_last_batch() -> None:
+def test_the_rate_reported_is_that_of_the_present_mix_not_of_the_last_batch() -> None:
     """Batches of 1 and 16 take turns, on one slot: 10 ms and 100 ms. A mix of 8.5 yields 8.5 / 0.055 s."""
     c = collector(A)
     requests = inferences = 0
@@ -537,7 +566,7 @@ def test_the_rate_told_is_that_of_the_present_mix_not_of_the_last_batch() -> Non
     assert c.mu_ips("resnet-00001", "cpu") == pytest.approx(8.5 / 0.055, rel=0.02)
 
 
-def test_a_sum_that_grows_by_next_to_nothing_stops_nobody() -> None:
+def test_a_sum_that_grows_by_next_to_nothing_stops_none() -> None:
     c = collector(A)
     warm = replica_sample(A, requests=50, inferences=50, busy_s=50.0)
     c.replica(warm, T0)
@@ -568,3 +597,23 @@ def test_a_revision_that_was_forgotten_begins_anew_with_the_replicas_that_it_had
         c.replica(replace(sample, busy_s=busy_s, in_flight_request_s=busy_s, in_flight_inference_s=busy_s), T0 + second)
     cells, _ = c.learnt(REVISION.id)["cpu"]
     assert [round(cell.batch / cell.seconds_per_request) for cell in cells] == [40]
+
+
+def test_metadata_requests_are_no_use_of_a_function() -> None:
+    at = Collector()
+    at.apply(revision().id, T0)
+    at.gateway(gateway_sample(demand(), sequence=1), T0 + 1.0)
+    at.gateway(gateway_sample(demand(arrivals=1), sequence=2, uptime_s=2.0), T0 + 2.0)
+    assert not at.is_used("resnet-00001"), "it has not ended"
+    at.gateway(gateway_sample(demand(arrivals=1, answered=1, metadata=1), sequence=3, uptime_s=3.0), T0 + 3.0)
+    assert not at.is_used("resnet-00001")
+    at.gateway(gateway_sample(demand(arrivals=2, answered=2, metadata=1), sequence=4, uptime_s=4.0), T0 + 4.0)
+    assert at.is_used("resnet-00001")
+
+
+def test_a_first_sample_with_a_metadata_request_alone_is_no_use() -> None:
+    at = Collector()
+    at.apply(revision().id, T0)
+    at.gateway(gateway_sample(), T0 + 1.0)
+    at.gateway(gateway_sample(demand(arrivals=1, answered=1, metadata=1), sequence=2, uptime_s=2.0), T0 + 2.0)
+    assert not at.is_used("resnet-00001")

@@ -152,3 +152,13 @@ def test_every_metric_has_a_unit() -> None:
 
 def test_what_devices_tell_can_be_asked_for_by_name() -> None:
     assert set(OF_DEVICES) <= set(METRICS)
+
+
+def test_a_group_is_kept_from_its_first_value_that_is_not_zero_and_zeros_after_it_count() -> None:
+    history = History()
+    history.record(T0, "f", "t4", {"rps": 0.0})
+    assert not history.groups("f")
+    history.record(T0 + 1.0, "f", "t4", {"rps": 2.0})
+    history.record(T0 + 2.0, "f", "t4", {"rps": 0.0})
+    assert list(history.groups("f")) == ["t4"]
+    assert values(only(history, T0 + 2.0, since_s=3.0)) == [None, 2.0, 0.0]

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.autoscaler.queueing import Kind, QueueWorld, batched, fixed
+from tests.autoscaler.queueing import Kind, QueueWorld, batched, exponential, fixed
 from tests.support.worlds.autoscaling import T0, revision
 from tidegate.autoscaler.measure.rates import MAX_CELLS, MAX_UNANSWERED, GroupRates, LearntCell, Work
 
@@ -42,6 +42,42 @@ def test_below_the_limit_the_rate_is_only_a_lower_bound() -> None:
     assert exact.is_at_limit
     assert exact.mu_ips == pytest.approx(32.0), "the lower occupancy does not pull it down"
     assert rates.min_execution_s(1.0) == pytest.approx(0.1), "execution time on an empty replica"
+
+
+def test_requests_that_outlast_an_interval_count_with_their_execution_time() -> None:
+    """Four slots and 3 s for a request, at 60 %. A second in which all slots stay taken is one in which few requests
+    end: its busy time over its ends would be nearly twice the truth."""
+    world = QueueWorld(revision(), {"cpu": Kind(exponential(3.0), slots=4)}, rate=3.2, seed=1, ready={"cpu": 4})
+    for _ in range(900):
+        world.sample_only()
+    mu_ips = world.collector.mu_ips(revision().id, "cpu")
+    assert mu_ips == pytest.approx(4.0 / 3.0, rel=0.15)
+    measured = world.collector._revisions[revision().id].groups["cpu"].rates
+    assert measured.services()[0][1] == pytest.approx(0.75, rel=0.05), "slots that do not slow each other"
+
+
+def test_a_batch_that_runs_over_the_end_of_an_interval_counts_as_a_whole() -> None:
+    """One request after the other: 0.1 s for one inference, 1.15 s for sixteen. The second in which a large one ends is
+    mostly of small ones, and the one before it ends nothing."""
+    rates, chance, end = GroupRates(), random.Random(1), 0.0
+    seconds = [[0.0] * 6 for _ in range(1800)]
+    while end < len(seconds):
+        size = 16 if chance.random() < 0.1 else 1
+        took = 0.03 + 0.07 * size
+        begin, end = end, end + took
+        for second in range(int(begin), min(int(end) + 1, len(seconds))):
+            here = max(0.0, min(end, second + 1.0) - max(begin, second))
+            for index, more in ((2, here), (3, here), (4, here * size)):
+                seconds[second][index] += more
+        if end < len(seconds):
+            for index, more in ((0, 1.0), (1, float(size)), (5, took)):
+                seconds[int(end)][index] += more
+    for second, each in enumerate(seconds):
+        rates.served(T0 + second, Work(*each), limit=1, is_crowded=False)
+    found = rates.services()
+    assert found[-1][0] > 8.0
+    for batch, each_s in found:
+        assert each_s == pytest.approx(0.03 + 0.07 * batch, rel=0.1)
 
 
 def test_waiting_requests_say_that_every_slot_is_taken() -> None:
@@ -382,6 +418,17 @@ def test_what_leaves_with_little_company_is_no_plateau() -> None:
     assert rate is not None
     assert not rate.is_at_limit
     assert rates.min_execution_s(1.0) == pytest.approx(1.0 / 30.0, rel=0.05)
+
+
+def test_the_occupancy_of_the_least_execution_time_is_known() -> None:
+    """A server that does one thing at a time, 0.4 s each, with two to four requests in it whenever it works."""
+    rates = GroupRates()
+    for occupancy in (2.0, 4.0):
+        served(rates, 30, work(2.5, 1.0, occupancy=occupancy), limit=8)
+    known = rates.known(1.0)
+    assert known is not None
+    assert known[2] == pytest.approx(0.8), "twice as long as alone"
+    assert known[4] == pytest.approx(2.0)
 
 
 def test_what_was_learnt_outlives_the_process_and_gives_way_to_what_is_seen() -> None:

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import UNSET
 
 from tests.support.worlds.autoscaling import T0, demand, gateway_sample, group, replica_sample, revision
 from tidegate.autoscaler.decider import figures
@@ -92,6 +93,34 @@ def test_lambda_throughput_and_mu_in_tokens() -> None:
     told = figures(seen)
     assert told["lambda_tps"] == pytest.approx(3000.0)
     assert told["mu_tps_cpu"] == cpu.mu_tps
+
+
+def test_the_time_per_output_token_is_kept_by_the_streams_at_a_time() -> None:
+    """Each stream of three takes 20 ms a token; alone one takes 10 ms. Without such a target nothing is reported."""
+    meter, seen, now = TokenMeter(), TokensSeen(), T0
+    between, between_s, inferences = 0, 0.0, 0
+    busy = group("cpu")
+    for concurrency, pace_s in ((3.0, 0.020), (1.0, 0.010)):
+        busy = group("cpu", ready=1, busy=1.0, concurrency=concurrency)
+        for _ in range(60):
+            now += 1.0
+            meter.rates([busy], now)
+            inferences, between, between_s = inferences + 1, between + 50, between_s + 50 * pace_s
+            told = GroupTokens(
+                group="cpu", inferences=inferences, prompt=0, completion=51 * inferences, streams=inferences,
+                first_s=0.1 * inferences, between=between, between_s=between_s,
+            )  # fmt: skip
+            before, seen = seen, TokensSeen(groups=(told,))
+            assert meter.note(seen, before, now, lambda _: None)
+    found = meter.rates([busy], now, is_paced=True).groups["cpu"]
+    assert isinstance(found.pace, tuple)
+    (alone, alone_s), *_, (three, three_s) = found.pace
+    assert [alone, three] == pytest.approx([1.0, 3.0], abs=0.1)
+    assert [alone_s, three_s] == pytest.approx([0.010, 0.020], rel=0.1)
+    assert found.between == pytest.approx(50.0)
+    plain = meter.rates([busy], now).groups["cpu"]
+    assert b"pace" not in encode(plain)
+    assert meter.rates([busy], now + 7200.0, is_paced=True).groups["cpu"].pace is UNSET, "what is not seen is forgotten"
 
 
 def test_one_answer_that_tells_nonsense_is_no_size() -> None:

@@ -45,7 +45,7 @@ def test_a_replica_that_starts_counts_as_idle() -> None:
 
 
 @pytest.mark.parametrize("metric", ["gpu-memory", "cpu"])
-def test_a_metric_that_nobody_tells_is_a_reason_to_hold(metric: str) -> None:
+def test_a_metric_that_none_tells_is_a_reason_to_hold(metric: str) -> None:
     wish = policy(metric=metric).decide(busy(0.9), T0)
     assert (wish.desired, wish.reasons[0].code) == (None, "hold_no_metric")
     assert metric in wish.reasons[0].detail
@@ -104,7 +104,7 @@ def test_the_built_in_metrics() -> None:
         ("queue-s", "only the model server reports it, and spec.metrics is not given"),
     ],
 )
-def test_a_metric_that_nobody_tells_is_warned_of_at_deploy(metric: str, told: str) -> None:
+def test_a_metric_that_none_tells_is_warned_of_at_deploy(metric: str, told: str) -> None:
     deployed = function(scaling=Scaling(policy="hpa", parameters={"metric": metric}))
     assert told in " ".join(registry.row("hpa").warnings(deployed))
     assert bool(registry.row("hpa").warnings(deployed)) is bool(told)

@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.worlds.autoscaling import T0, function, group, observation, revision
 from tidegate.autoscaler.decider import Decider
-from tidegate.autoscaler.measure.observation import Observation
+from tidegate.autoscaler.measure.observation import ArrivalCounts, Observation
 from tidegate.autoscaler.policies import registry
 from tidegate.autoscaler.policies.policy_state import Plain, StateError, restored, snapshot
 from tidegate.autoscaler.policies.smif.scale_in import ScaleInTimer
@@ -30,9 +30,12 @@ def at(second: int) -> Observation:
     )  # fmt: skip
     waiting = int(load) if is_late else 0
     now = T0 + second
+    arrived = sum(round(20.0 + 15.0 * math.sin(each / 20.0)) for each in range(second))
+    counts = ArrivalCounts(((1.0, float(arrived)),), 3.0 * max(0, min(second, 70) - 40))
     return observation(
-        *groups, at=now, complete=second % 17 != 0, lambda_ips=load, rps=load, concurrency=load / 9.0, waiting=waiting
-    )
+        *groups, at=now, complete=second % 17 != 0, lambda_ips=load, rps=load, concurrency=load / 9.0, waiting=waiting,
+        counts=counts,
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("policy", registry.names())

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from tests.support.worlds.autoscaling import revision
+from tidegate.autoscaler.oltunes.prediction.served import FirstPrediction
 from tidegate.autoscaler.profiles.admission import Assessment, Kind, Source, assess
 from tidegate.deploy.placement.ledger import Accelerator, AcceleratorKind, Profile, Room
 from tidegate.function import Batching, Function, Scaling, Sla
@@ -107,3 +108,29 @@ def test_nothing_known_says_nothing() -> None:
     assert found.provided == ()
     assert (found.price_per_hour, found.warnings) == (None, ())
     assert assess(function(0.2), []) == Assessment(kinds=())
+
+
+def predicted(one_s: float, error: float) -> Kind:
+    return kind(CPU, predicted=FirstPrediction(one_s=one_s, error=error, basis="its graph", is_cold=True))
+
+
+@pytest.mark.parametrize(
+    ("one_s", "meets"), [(0.03, True), (0.05, True), (0.06, None), (0.19, None), (0.21, False), (None, None)]
+)
+def test_a_predicted_time_meets_or_misses_only_where_its_error_leaves_no_doubt(
+    one_s: float | None, meets: bool | None
+) -> None:
+    """Within a factor of two of 100 ms."""
+    found = assess(function(0.1), [kind(CPU) if one_s is None else predicted(one_s, 1.0)])
+    assert found.kinds[0].meets_latency is meets
+    assert found.kinds[0].source is (Source.UNKNOWN if one_s is None else Source.PREDICTED)
+    assert found.kinds[0].basis == (None if one_s is None else "its graph")
+    assert bool(found.warnings) == (meets is False)
+    assert found.refusal is None
+
+
+def test_what_was_learnt_or_declared_goes_before_a_prediction() -> None:
+    guess = FirstPrediction(one_s=9.0, error=0.1, basis="its graph", is_cold=False)
+    found = assess(function(0.1), [kind(T4, predicted=guess), kind(CPU, one_s=0.02, is_own=True, predicted=guess)])
+    assert [each.source for each in found.kinds] == [Source.PROFILE, Source.LEARNT]
+    assert [each.error for each in found.kinds] == [None, None]

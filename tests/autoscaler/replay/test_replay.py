@@ -120,8 +120,10 @@ def test_wrong_settings_are_all_named() -> None:
     with pytest.raises(InvalidInputError) as raised:
         changed(revision().function, "kpa", ["x", "policy.windw=3s", "policy.window=1s", "max-scale=-1", "port=3"])
     assert len(raised.value.faults) == 5
-    with pytest.raises(InvalidInputError, match="one of hpa, kpa, smif"):
-        changed(revision().function, "tide", [])
+    with pytest.raises(
+        InvalidInputError, match="one of hetsev-greedy, hetsev-ilp, horizontal-only, hpa, k8s-baseline, kpa, smif"
+    ):
+        changed(revision().function, "tid", [])
     with pytest.raises(InvalidInputError, match="at most max-scale, which is 2"):
         changed(revision().function, None, ["max-scale=2", "min-scale=3"])
     with pytest.raises(InvalidInputError, match="unless a latency is given"):
@@ -186,7 +188,7 @@ def test_steps_before_a_header_or_back_in_time_are_faults() -> None:
     assert "not before the step above" in str(faults[0])
 
 
-def test_a_wall_clock_set_back_while_nobody_decided_is_no_fault() -> None:
+def test_a_wall_clock_set_back_while_none_decided_is_no_fault() -> None:
     rows = recording("kpa").splitlines()
     played = again(parsed("\n".join([*rows, *rows])))  # a part of number 1 begins anew
     assert (played.compared, played.difference) == (2 * SECONDS, None)

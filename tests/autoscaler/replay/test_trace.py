@@ -24,9 +24,9 @@ STEPS = "at,lambda_ips,concurrency,waiting,latency_ms,ready,mu_ips\n" + "".join(
 
 def test_loads_and_rates_are_enough_for_the_sla_policy() -> None:
     found = played(STEPS, None, "latency=200ms")
-    assert found.function.scaling.policy == "smif"
-    assert set(wanted(found)[:20]) == {1}
-    assert wanted(found)[25] == 4, "30 a second on replicas of 10 at 80 %"
+    assert found.function.scaling.policy == "tide"
+    assert set(wanted(found)[:20]) == {2}, "half a replica's work, within twice its execution time"
+    assert wanted(found)[25] == 5, "30 a second on replicas of 10"
 
 
 def test_without_a_column_ready_the_fleet_follows_the_decisions() -> None:
@@ -70,11 +70,13 @@ def test_a_column_desired_is_compared() -> None:
     told[31] = told[31][:-1] + "9"
     other = played("\n".join(told), None, "latency=200ms")
     assert other.difference is not None
-    assert (other.difference.line, other.difference.recorded, other.difference.replayed) == (32, 9, 4)
-    assert "line 32, 30.000 s: desired differs: recorded 9, replayed 4" in report.text(other, is_other=False)
+    assert (other.difference.line, other.difference.recorded, other.difference.replayed) == (32, 9, wanted(rows)[30])
+    assert f"line 32, 30.000 s: desired differs: recorded 9, replayed {wanted(rows)[30]}" in report.text(
+        other, is_other=False
+    )
 
 
-def test_every_fault_of_a_bad_file_is_told_with_its_line() -> None:
+def test_every_fault_of_a_bad_file_is_reported_with_its_line() -> None:
     text = (
         "at,lambda_ips,ready,speed,ready\n"
         "0,x,1,1,1\n"

@@ -18,15 +18,18 @@ from tidegate.control.views.functions import (
     DeployedView,
     DeployView,
     ExplainView,
+    ForgottenView,
     FunctionState,
     FunctionView,
+    ManifestView,
+    ResizeView,
     RolloutView,
     SeriesLineView,
     SeriesView,
     SplitView,
     TrafficView,
 )
-from tidegate.control.views.requests import DeployRequest, RollbackRequest, RolloutRequest, SplitRequest
+from tidegate.control.views.requests import DeployRequest, ResizeRequest, RollbackRequest, RolloutRequest, SplitRequest
 from tidegate.errors import Fault, InvalidInputError
 from tidegate.records.decision import Decision
 from tidegate.store.records import StoreFaultError
@@ -98,9 +101,24 @@ class Answering:
     async def delete(self, name: str) -> None:
         self.function(name)
 
+    async def forget(self, name: str) -> ForgottenView:
+        self.function(name)
+        return ForgottenView(function=name, learnt=("3 days of load",))
+
     def explain(self, name: str, last: int) -> ExplainView:
         self.function(name)
         return ExplainView(function=name, text=f"the last {last}", decisions=())
+
+    def manifest(self, name: str, revision: str | None) -> ManifestView:
+        self.function(name)
+        return ManifestView(
+            function=name,
+            revision=revision or "echo-00002",
+            manifest="kind: Function\n",
+            source="m",
+            copy=None,
+            created_at=0.0,
+        )
 
     def decisions(self, name: str, last: int) -> tuple[Decision, ...]:
         return ()
@@ -120,6 +138,9 @@ class Answering:
     async def set_split(self, name: str, request: SplitRequest) -> SplitView:
         return replace(self.split(name), is_pinned=bool(request.split))
 
+    async def resize(self, name: str, request: ResizeRequest) -> ResizeView:
+        raise RefusedError(f"no {request.cores} cores for {name}")
+
     async def rollback(self, name: str, request: RollbackRequest) -> SplitView:
         raise RefusedError(f"no {request.to}")
 
@@ -137,8 +158,8 @@ class Answering:
     ) -> AsyncGenerator[bytes, None]:
         yield json.dumps([name, tail, follow, replica, source]).encode() + b"\n"
 
-    async def metrics(self) -> bytes:
-        return b"tidegate_x 1\n"
+    async def metrics(self) -> AsyncGenerator[bytes, None]:
+        yield b"tidegate_x 1\n"
 
     async def restart(self) -> RestartView:
         if self.fault is not None:
@@ -231,7 +252,7 @@ def test_deploying_tells_what_was_filled_in() -> None:
     assert service.asked == [DeployRequest(manifest="kind: Function", base="/home/a", source="echo.yaml")]
 
 
-def test_all_faults_of_a_manifest_are_told() -> None:
+def test_all_faults_of_a_manifest_are_reported() -> None:
     faults = [Fault("spec.port", "'x'", "1 to 65535", 7), Fault("metadata.name", "'A'", "a DNS label")]
     response = ask(
         "POST", "/api/v1/functions", service=Answering(InvalidInputError("echo.yaml", faults)), body=MANIFEST
@@ -309,7 +330,10 @@ def test_the_document_names_every_route() -> None:
     document = ask("GET", "/openapi.json", token=None).json()
     assert document["info"]["version"] == "1.2.3"
     assert {"/api/v1/functions", "/api/v1/functions/{name}", "/api/v1/status", "/metrics"} <= document["paths"].keys()
-    assert "FunctionView" in document["components"]["schemas"]
+    assert {"FunctionView", "ErrorView"} <= document["components"]["schemas"].keys()
+    for route, method in (("/api/v1/status", "get"), ("/api/v1/functions", "post")):
+        refused = document["paths"][route][method]["responses"]["503"]["content"]["application/json"]["schema"]
+        assert refused == {"$ref": "#/components/schemas/ErrorView"}
     assert document["components"]["securitySchemes"]["HTTPBearer"]["scheme"] == "bearer"
     assert document["paths"]["/api/v1/status"]["get"]["security"] == [{"HTTPBearer": []}]
 
@@ -339,6 +363,7 @@ def test_restart_and_reload_say_what_they_did() -> None:
         "in_force": [],
         "needs_restart": [],
         "needs_up": [],
+        "overridden": [],
     }
 
 
@@ -354,6 +379,8 @@ def test_traffic_is_read_and_set_and_refusals_say_why() -> None:
     assert ask("GET", f"{base}/traffic").json()["is_pinned"] is False
     assert ask("PUT", f"{base}/traffic", body={"split": {"1": 90, "2": 10}}).json()["is_pinned"] is True
     assert ask("PUT", f"{base}/traffic", body={"split": {"1": "many"}}).status_code == 422
+    no_cores = ask("POST", f"{base}/resize", body={"cores": 3})
+    assert (no_cores.status_code, "no 3 cores" in no_cores.text) == (409, True)
     refused = ask("POST", f"{base}/rollback", body={"to": "7"})
     assert (refused.status_code, refused.json()["error"]["message"]) == (409, "no 7")
     assert ask("POST", f"{base}/rollout", body={"action": "promote"}).status_code == 409
@@ -361,7 +388,13 @@ def test_traffic_is_read_and_set_and_refusals_say_why() -> None:
     assert ask("GET", f"{base}/rollout").status_code == 409
 
 
-def test_tenants_are_told_without_their_keys() -> None:
+def test_what_was_learnt_is_deleted_and_said() -> None:
+    deleted = ask("DELETE", "/api/v1/functions/echo/learnt")
+    assert (deleted.status_code, deleted.json()) == (200, {"function": "echo", "learnt": ["3 days of load"]})
+    assert ask("DELETE", "/api/v1/functions/other/learnt").status_code == 404
+
+
+def test_tenants_are_reported_without_their_keys() -> None:
     (view,) = ask("GET", "/api/v1/tenants").json()
     assert view == {
         "name": "acme",

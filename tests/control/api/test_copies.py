@@ -7,7 +7,7 @@ import pytest
 
 from tidegate.control.api import copies
 from tidegate.control.api.copies import EXTERNAL, Copies
-from tidegate.function import Function, Server, ServerKind
+from tidegate.function import Function, ModelFormat, Server, ServerKind
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def test_equal_content_is_kept_once_and_goes_with_the_last_revision_that_has_it(
     assert names(folder) == set()
 
 
-def test_what_cannot_be_copied_is_told_and_served_from_its_file(
+def test_what_cannot_be_copied_is_reported_and_served_from_its_file(
     tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     large, split, kept = tmp_path / "large.onnx", tmp_path / "split.onnx", Copies(folder)
@@ -73,3 +73,21 @@ def test_what_cannot_be_copied_is_told_and_served_from_its_file(
 def test_commands_have_nothing_to_copy(folder: Path) -> None:
     function = Function(name="own", server=Server(kind=ServerKind.COMMAND, argv=("serve", "{port}")))
     assert Copies(folder).take(function) == (function, None)
+
+
+def test_a_models_folder_is_read_where_it_lies_and_the_deploy_says_so(tmp_path: Path, folder: Path) -> None:
+    server = Server(kind=ServerKind.MODEL, target=str(tmp_path / "bert"), format=ModelFormat.HUGGINGFACE)
+    function = Function(name="bert", server=server)
+    kept, warning = Copies(folder).take(function)
+    assert kept is function
+    assert warning == "no copy of bert is kept (it is a folder): overwriting it changes this revision too"
+
+
+def test_only_an_onnx_file_is_searched_for_tensors_in_other_files(tmp_path: Path, folder: Path) -> None:
+    path = tmp_path / "iris.joblib"
+    path.write_bytes(b"bytes" + EXTERNAL)
+    server = Server(kind=ServerKind.MODEL, target=str(path), format=ModelFormat.SKLEARN)
+    kept, warning = Copies(folder).take(Function(name="iris", server=server))
+    assert warning is None
+    assert kept.server.copy is not None
+    assert kept.server.copy.endswith(".joblib")

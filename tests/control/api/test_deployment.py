@@ -11,8 +11,8 @@ import httpx
 
 from tests.support.worlds.control_api import app_over
 from tests.support.worlds.control_world import CPU, ControlWorld, in_world
-from tidegate.control.api.deployment import Deployment
-from tidegate.control.api.prometheus import register
+from tidegate.control.api.deployment import OPEN_PORT, Deployment
+from tidegate.control.metrics.scraping import Scrape
 from tidegate.control.state.directory import StateDirectory
 from tidegate.control.views.deployment import GatewayView, ReplacedView
 from tidegate.deploy.placement.ledger import Accelerator, AcceleratorKind, Profile
@@ -48,12 +48,17 @@ class Door:
     async def linked(self, limit_s: float) -> bool:
         return True
 
-    async def expositions(self) -> list[str]:
-        return ["# TYPE tidegate_gateway_connections gauge\ntidegate_gateway_connections 3\n"]
-
 
 async def renew() -> tuple[tuple[ReplacedView, ...], tuple[str, ...]]:
     return (ReplacedView(worker="g0.2", pid=8, old="g0", old_pid=7),), ("gateway.listen",)
+
+
+def scrape_of(world: ControlWorld, state: StateDirectory) -> Scrape:
+    async def others() -> dict[str, bytes | None]:
+        return {"g0/1": b"# TYPE tidegate_gateway_connections gauge\ntidegate_gateway_connections 3\n"}
+
+    own = world.own_metrics(WORKER)
+    return Scrape(own, others, functions=lambda: {"echo"}, kept=state.counted, goes_on=False, faults=world.faults)
 
 
 class Desk:
@@ -84,7 +89,7 @@ def at_desk(folder: Path, tell: Callable[[Desk], Awaitable[None]]) -> None:
             store=store,
             loop=world.loop,
             gateways=Door(),
-            own_metrics=world.metrics,
+            scrape=scrape_of(world, state).pieces,
             epoch=4,
             version="1.0",
             domain="localhost",
@@ -134,6 +139,25 @@ def test_explain_says_why_what_was_decided_does_not_come(tmp_path: Path) -> None
     at_desk(tmp_path, tell)
 
 
+def test_a_function_from_another_file_is_replaced_on_request_only(tmp_path: Path) -> None:
+    async def tell(desk: Desk) -> None:
+        async def deploy(origin: str | None, *, replace: bool = False) -> tuple[int, str]:
+            body = {"manifest": MANIFEST, "base": str(tmp_path), "origin": origin, "replace": replace}
+            answer = await desk.client.post("/api/v1/functions", json=body)
+            return answer.status_code, answer.text
+
+        assert [(await deploy(origin))[0] for origin in ("/a.yaml", "/a.yaml", None, "/a.yaml")] == [201] * 4
+        assert (await deploy("/a.yaml"))[0] == 201
+        code, text = await deploy("/b.yaml")
+        assert code == 409 and "other_source" in text and "the source of echo was /a.yaml, is /b.yaml" in text
+        assert (await deploy("/b.yaml", replace=True))[0] == 201
+        assert (await deploy("/b.yaml"))[0] == 201
+        await desk.world.delete("echo")
+        assert (await deploy("/a.yaml"))[0] == 201
+
+    at_desk(tmp_path, tell)
+
+
 def test_explain_says_that_there_is_no_place(tmp_path: Path) -> None:
     async def tell(desk: Desk) -> None:
         desk.world.backend.set_accelerators((replace(CPU, count=1),))
@@ -150,13 +174,30 @@ def test_explain_says_that_there_is_no_place(tmp_path: Path) -> None:
     at_desk(tmp_path, tell)
 
 
+def test_a_deployed_function_is_shown_as_the_manifest_that_deploys_it_again(tmp_path: Path) -> None:
+    async def tell(desk: Desk) -> None:
+        await desk.deploy()
+        first = (await desk.get("/functions/echo/manifest")).json()
+        assert first["revision"] == "echo-00001"
+        await desk.deploy(first["manifest"])
+        again = (await desk.get("/functions/echo/manifest")).json()
+        assert (again["revision"], again["manifest"]) == ("echo-00002", first["manifest"])
+        kept = await desk.get("/functions/echo/manifest?revision=echo-00001")
+        assert kept.json()["manifest"] == first["manifest"]
+        unknown = await desk.get("/functions/echo/manifest?revision=echo-0001")
+        assert unknown.status_code == 422
+        assert "did you mean `echo-00001`?" in unknown.json()["error"]["message"]
+
+    at_desk(tmp_path, tell)
+
+
 def test_deploying_a_manifest(tmp_path: Path) -> None:
     async def tell(desk: Desk) -> None:
         answer = await desk.deploy()
         assert answer.status_code == 201
         (deployed,) = answer.json()["functions"]
         assert deployed["revision"] == "echo-00001"
-        assert deployed["filled_in"]["policy"] == "smif"
+        assert deployed["filled_in"]["policy"] == "tide"
         assert deployed["filled_in"]["accelerators"] == "cpu"
         await desk.world.advance(2.0)
         view = (await desk.get("/functions/echo")).json()
@@ -332,18 +373,15 @@ def test_metrics_are_one_text(tmp_path: Path) -> None:
     async def tell(desk: Desk) -> None:
         await desk.deploy()
         await desk.world.advance(2.0)
-        register(
-            desk.world.metrics, desk.world.loop, desk.world.views, epoch=4, gateways=lambda: (WORKER,), faults=lambda: 0
-        )
         text = (await desk.client.get("/metrics")).text
-        assert "tidegate_control_epoch 4.0" in text
-        replica = 'accelerator="cpu",function="echo",revision="echo-00001",state="ready"'
-        assert f"tidegate_replicas{{{replica}}} 1.0" in text
-        assert 'tidegate_desired_replicas{function="echo",revision="echo-00001"} 1.0' in text
-        assert 'tidegate_control_gateway_restarts_total{worker="g0"} 2.0' in text
+        assert "tidegate_control_epoch 4\n" in text
+        replica = 'function="echo",revision="echo-00001",accelerator="cpu",state="ready"'
+        assert f"tidegate_replicas{{{replica}}} 1\n" in text
+        assert 'tidegate_desired_replicas{function="echo",revision="echo-00001"} 1\n' in text
+        assert 'tidegate_control_gateway_restarts_total{worker="g0"} 2\n' in text
         assert "tidegate_control_process_resident_memory_bytes" in text
-        assert "tidegate_gateway_connections 3.0" in text
-        assert 'tidegate_cold_start_seconds_count{function="echo",phase="load"} 1.0' in text
+        assert "tidegate_gateway_connections 3\n" in text
+        assert 'tidegate_cold_start_seconds_count{function="echo",phase="load"} 1\n' in text
 
     at_desk(tmp_path, tell)
 
@@ -361,5 +399,116 @@ def test_restart_and_reload_go_to_the_front_door(tmp_path: Path) -> None:
         desk.deployment.leaving = True
         for what in ("reload", "restart"):
             assert (await desk.client.post(f"/api/v1/{what}")).status_code == 503
+
+    at_desk(tmp_path, tell)
+
+
+def test_a_command_on_a_port_behind_an_access_rule_is_a_warning_and_one_on_a_unix_socket_is_not(
+    tmp_path: Path,
+) -> None:
+    protected = MANIFEST + "  access: {api-keys: true}\n"
+
+    async def tell(desk: Desk) -> None:
+        for text, is_open in ((MANIFEST, False), (protected, True), (protected.replace("{port}", "{socket}"), False)):
+            (deployed,) = (await desk.deploy(text)).json()["functions"]
+            assert (OPEN_PORT in deployed["warnings"]) is is_open
+
+    at_desk(tmp_path, tell)
+
+
+BATCHED = """
+apiVersion: tidegate.dev/v1alpha1
+kind: Function
+metadata: {name: echo}
+spec:
+  server: {handler: "model.py:Model"}
+  batching: {max: 8, delay: 2ms}
+"""
+
+
+def resized(desk: Desk, **body: object) -> Awaitable[httpx.Response]:
+    return desk.client.post("/api/v1/functions/echo/resize", json=body)
+
+
+async def deployed_batched(desk: Desk) -> None:
+    (desk.world.folder / "model.py").write_text("class Model: ...\n")
+    desk.world.backend.set_accelerators((replace(CPU, cores=2),), (0, 1, 2, 3))
+    assert (await desk.deploy(BATCHED, **{"min-scale": "1"})).status_code == 201
+    await desk.world.advance(5.0)
+
+
+def test_running_replicas_get_other_cores_and_batches_and_later_ones_follow(tmp_path: Path) -> None:
+    async def tell(desk: Desk) -> None:
+        await deployed_batched(desk)
+        answer = await resized(desk, cores=1, max_batch=4)
+        (one,) = answer.json()["replicas"]
+        assert (one["cores"], one["max_batch"], one["batch_delay_s"], one["refused"]) == (1, 4, 0.002, None)
+        (shown,) = (await desk.get("/functions/echo")).json()["revisions"][0]["replicas"]
+        assert (shown["cores"], shown["max_batch"]) == (1, 4)
+        (first,) = desk.world.backend.replicas()
+        await desk.world.backend.remove(first.id)
+        await desk.world.advance(10.0)
+        (later,) = desk.world.backend.replicas()
+        assert later.id != first.id
+        assert (len(later.cores), later.batching and later.batching.max_size) == (1, 4)
+        (back,) = (await resized(desk, reset=True)).json()["replicas"]
+        assert (back["cores"], back["max_batch"]) == (2, 8)
+
+    at_desk(tmp_path, tell)
+
+
+def test_every_fault_of_a_resize_is_named_and_nothing_changes(tmp_path: Path) -> None:
+    async def tell(desk: Desk) -> None:
+        await deployed_batched(desk)
+        answer = await resized(desk, cores=0, max_batch=9, batch_delay="soon")
+        assert answer.status_code == 422
+        assert [each["where"] for each in answer.json()["error"]["faults"]] == ["cores", "max_batch", "batch_delay"]
+        assert "1 to 8" in answer.text
+        assert (await resized(desk)).status_code == 422
+        assert (await resized(desk, cores=1, reset=True)).status_code == 422
+        (replica,) = desk.world.backend.replicas()
+        assert replica.batching is None and len(replica.cores) == 2
+
+    at_desk(tmp_path, tell)
+
+
+def test_a_resize_that_no_replica_can_follow_is_refused_with_the_reason(tmp_path: Path) -> None:
+    async def tell(desk: Desk) -> None:
+        await deployed_batched(desk)
+        answer = await resized(desk, cores=3)
+        assert answer.status_code == 409
+        assert "a unit has 2" in answer.text
+        assert (await desk.client.post("/api/v1/functions/none/resize", json={"cores": 1})).status_code == 404
+
+    at_desk(tmp_path, tell)
+
+
+def test_a_function_without_a_ready_replica_is_not_resized(tmp_path: Path) -> None:
+    async def tell(desk: Desk) -> None:
+        await desk.deploy()
+        answer = await resized(desk, cores=1)
+        assert (answer.status_code, "no ready replica" in answer.text) == (409, True)
+
+    at_desk(tmp_path, tell)
+
+
+def test_a_policy_that_orders_cores_is_obeyed_unless_an_operator_has_ordered_others(tmp_path: Path) -> None:
+    """Policy themis at rest: after ten stable seconds one core is enough."""
+
+    async def tell(desk: Desk) -> None:
+        flags = {"policy": "themis", "latency": "1s", "policy.profile": "100,0,0,0", "policy.max-cores": "2"}
+        (desk.world.folder / "model.py").write_text("class Model: ...\n")
+        desk.world.backend.set_accelerators((replace(CPU, cores=2),), (0, 1, 2, 3))
+        assert (await desk.deploy(BATCHED, **{"min-scale": "1"}, **flags)).status_code == 201
+        await desk.world.advance(3.0)
+        (replica,) = desk.world.backend.replicas()
+        assert len(replica.cores) == 2
+        await desk.world.advance(80.0)
+        (replica,) = desk.world.backend.replicas()
+        assert len(replica.cores) == 1
+        assert (await resized(desk, cores=2)).status_code == 200
+        await desk.world.advance(15.0)
+        (replica,) = desk.world.backend.replicas()
+        assert len(replica.cores) == 2
 
     at_desk(tmp_path, tell)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from tidegate.control.api.logs import LINE_BYTES, Tail, files, lines
 from tidegate.control.state.notices import ChangeSignal
+from tidegate.deploy.local.logs import trim
 
 
 def test_a_name_says_replica_and_source() -> None:
@@ -33,7 +34,7 @@ def test_a_file_that_was_cut_is_read_from_its_start(tmp_path: Path) -> None:
     assert tail.more() == ["new"]
 
 
-def test_a_line_without_end_is_told_when_it_is_long(tmp_path: Path) -> None:
+def test_a_line_without_end_is_reported_when_it_is_long(tmp_path: Path) -> None:
     path = tmp_path / "r.server.log"
     path.write_text("")
     tail = Tail(path)
@@ -68,3 +69,60 @@ def test_following_goes_on_until_the_end(tmp_path: Path) -> None:
         assert [each async for each in stream] == []
 
     asyncio.run(run())
+
+
+def _write(path: Path, *numbers: int) -> None:
+    with path.open("a") as file:
+        file.write("".join(f"{number:03}\n" for number in numbers))
+
+
+def test_a_cut_between_two_readings_loses_no_line(tmp_path: Path) -> None:
+    path = tmp_path / "r.server.log"
+    _write(path, *range(90))
+    tail = Tail(path)
+    assert tail.last(1) == ["089"]
+    _write(path, *range(90, 110))
+    with path.open("a") as file:
+        file.write("hal")
+    assert trim(path, 400)
+    with path.open("a") as file:
+        file.write("f\nnew\n")
+    assert tail.more() == [f"{number:03}" for number in range(90, 110)] + ["half", "new"]
+    assert tail.more() == []
+    assert Tail(path).last(3) == ["109", "half", "new"]
+
+
+def test_a_cut_file_that_has_grown_beyond_the_place_of_the_reader_is_read_from_its_start(tmp_path: Path) -> None:
+    path = tmp_path / "r.server.log"
+    _write(path, *range(100))
+    tail = Tail(path)
+    tail.last(0)
+    assert trim(path, 300)
+    _write(path, *range(200, 400))
+    assert tail.more() == [str(number) for number in range(200, 400)]
+
+
+def test_lines_that_cuts_dropped_are_reported_where_they_were(tmp_path: Path) -> None:
+    path = tmp_path / "r.server.log"
+    _write(path, 1)
+    tail = Tail(path)
+    assert tail.last(5) == ["001"]
+    _write(path, *range(2, 102))
+    assert trim(path, 40)
+    assert tail.more() == ["-- tidegate: cut 1, 388 bytes before this line are lost", "098", "099", "100", "101"]
+    for first in (200, 300):  # two cuts between two readings
+        _write(path, *range(first, first + 100))
+        assert trim(path, 40)
+    lines = tail.more()
+    assert lines[0].startswith("-- tidegate: cut 3, ")
+    assert lines[-1] == "399"
+
+
+def test_as_many_last_lines_as_are_wanted_are_found(tmp_path: Path) -> None:
+    path = tmp_path / "r.server.log"
+    path.write_bytes(b"%0199d\n" % 1 * 5000)
+    assert len(Tail(path).last(4000)) == 4000
+    trim(path, 900_000)
+    lines = Tail(path).last(100_000)
+    assert lines[0].startswith("-- tidegate: cut 1, ")
+    assert len(lines) == 1 + 2250 - 1

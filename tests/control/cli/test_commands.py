@@ -15,14 +15,15 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from tests.support.live.certificates import make_certificate
+from tidegate.control.cli.app import app
 from tidegate.control.cli.common import seconds
-from tidegate.control.cli.deploy import read
-from tidegate.control.cli.main import app
+from tidegate.control.cli.deploy import as_typed, read
 from tidegate.control.cli.show import _follow as follow
 from tidegate.control.cli.traffic import _rollout as rollout_lines
 from tidegate.control.cli.up import read_settings
-from tidegate.control.sdk import Tidegate
+from tidegate.control.sdk import ApiError, Tidegate
 from tidegate.control.state.directory import Holder, StateDirectory
+from tidegate.control.views.errors import ErrorDetail
 from tidegate.control.views.functions import RolloutView
 from tidegate.errors import InvalidInputError
 from tidegate.manifest.annotations import ANNOTATIONS
@@ -35,16 +36,25 @@ COMMANDS = [
     "restart",
     "reload",
     "deploy",
+    "dev",
+    "init",
     "delete",
+    "get",
+    "describe",
+    "diff",
+    "version",
     "list",
     "status",
     "explain",
+    "forget",
     "record",
     "replay",
     "invoke",
+    "job",
     "traffic",
     "rollout",
     "rollback",
+    "resize",
     "tenants",
     "tenant-key",
     "series",
@@ -68,6 +78,11 @@ def test_help_lists_what_exists_and_nothing_else() -> None:
 
 def test_the_version_is_the_packages() -> None:
     assert tidegate("--version").output.strip() == "0.1.0"
+
+
+def test_the_package_itself_is_the_program() -> None:
+    done = subprocess.run([sys.executable, "-m", "tidegate", "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "0.1.0"
 
 
 def test_every_annotation_is_a_flag_of_deploy() -> None:
@@ -96,7 +111,9 @@ def test_an_unknown_command_or_flag_is_wrong_input() -> None:
         ("series", "echo"),
         ("logs", "echo"),
         ("invoke", "echo"),
+        ("job", "tg-1"),
         ("delete", "echo"),
+        ("forget", "echo"),
         ("restart",),
         ("reload",),
     ],
@@ -198,8 +215,8 @@ def test_settings_here_that_are_no_text_are_one_line_and_no_trace(
 
 def test_what_deploy_makes_of_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    for file in ("model.onnx", "handler.py"):
-        (tmp_path / file).touch()
+    (tmp_path / "model.onnx").touch()
+    (tmp_path / "handler.py").write_text("class Model: ...\n")
     text, base, _ = read("model.onnx", "net")
     assert "model: model.onnx" in text
     assert "name: net" in text
@@ -212,7 +229,7 @@ def test_what_deploy_makes_of_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyP
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub" / "function.yaml").write_text("kind: Function\n")
     assert read("sub/function.yaml", None) == ("kind: Function\n", tmp_path / "sub", "sub/function.yaml")
-    with pytest.raises(InvalidInputError, match=r"a manifest, model\.onnx or file\.py:Class"):
+    with pytest.raises(InvalidInputError, match=r"a manifest, a model \(model\.onnx, .*\) or file\.py:Class"):
         read("nothing.yaml", None)
     with pytest.raises(InvalidInputError, match="--name"):
         read("sub/function.yaml", "other")
@@ -222,6 +239,15 @@ def test_a_file_with_one_handler_needs_no_class_name(tmp_path: Path, monkeypatch
     monkeypatch.chdir(tmp_path)
     (tmp_path / "net.py").write_text("class Net:\n    def predict(self, inputs): ...\n")
     assert "handler: net.py:Net" in read("net.py", None)[0]
+
+
+@pytest.mark.parametrize("words", [("--slo", "p95=600ms"), ("--sla", "600ms@95")])
+def test_an_slo_has_two_names_and_two_spellings(words: tuple[str, str], tmp_path: Path) -> None:
+    given = (*words, "--percentile", "95", "--latency", "600ms")
+    result = tidegate("deploy", "m.onnx", *given, "--state", str(tmp_path))
+    assert result.exit_code == 2
+    assert "--percentile: got 95; allowed: once" in result.stderr
+    assert "--latency: got 600ms; allowed: once" in result.stderr
 
 
 def test_a_flag_given_twice_by_its_short_form_is_exit_code_two(tmp_path: Path) -> None:
@@ -236,7 +262,7 @@ def test_a_wrong_policy_parameter_is_exit_code_two(tmp_path: Path) -> None:
     assert "KEY=VALUE" in result.stderr
 
 
-def test_faults_of_the_command_line_and_of_the_manifest_are_told_together(tmp_path: Path) -> None:
+def test_faults_of_the_command_line_and_of_the_manifest_are_reported_together(tmp_path: Path) -> None:
     file = tmp_path / "function.yaml"
     file.write_text("apiVersion: tidegate.dev/v1alpha1\nkind: Function\nmetadata: {name: Net}\nspec: {colour: red}\n")
     flags = ("--name", "net", "--policy-parameter", "window", "--slo", "fast", "--min-scale", "many")
@@ -248,7 +274,17 @@ def test_faults_of_the_command_line_and_of_the_manifest_are_told_together(tmp_pa
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(None, "-"), (0.0004, "0.4 ms"), (0.0421, "42.1 ms"), (0.25, "250 ms"), (2.3456, "2.35 s"), (600.0, "10 min")],
+    [
+        (None, "-"),
+        (0.0004, "0.4 ms"),
+        (0.0421, "42.1 ms"),
+        (0.25, "250 ms"),
+        (2.3456, "2.35 s"),
+        (600.0, "10 min"),
+        (60.0, "60 s"),
+        (0.05, "50 ms"),
+        (2.0, "2 s"),
+    ],
 )
 def test_durations_for_people(value: float | None, text: str) -> None:
     assert seconds(value) == text
@@ -256,7 +292,7 @@ def test_durations_for_people(value: float | None, text: str) -> None:
 
 def test_the_command_line_starts_light() -> None:
     heavy = ("fastapi", "httpx", "uvicorn", "rich", "pydantic", "numpy", "prometheus_client", "sqlite3", "asyncio")
-    code = f"import sys, tidegate.control.cli.main; print([name for name in {heavy!r} if name in sys.modules])"
+    code = f"import sys, tidegate.control.cli.app; print([name for name in {heavy!r} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 
@@ -376,6 +412,8 @@ def test_status_watch_prints_each_view_where_there_is_no_terminal(
 
 def test_a_time_that_is_no_time_is_wrong_input() -> None:
     assert tidegate("invoke", "echo", "--timeout", "-1").exit_code == 2
+    assert tidegate("invoke", "echo", "--async", "--v2").exit_code == 2
+    assert tidegate("job", "tg-1", "--result", "--delete").exit_code == 2
     assert tidegate("invoke", "echo", "--timeout", "0").exit_code == 2
 
 
@@ -432,3 +470,21 @@ def test_traffic_and_rollout_tell_all_faults_of_the_command_line(tmp_path: Path)
     assert split.exit_code == 2
     for wrong in ("--to", "'1'", "'2=x'", "got 3=-5; allowed: REVISION=PERCENT with a percent of 0 to 100", "'stable'"):
         assert wrong.strip("'") in split.output
+
+
+def test_a_fault_names_gpu_as_it_was_typed() -> None:
+    fault = ErrorDetail(code="invalid_input", message="m.py\n  --gpu-model: got 'A100'; allowed: no such key")
+    with pytest.raises(ApiError, match="--gpu: got 'A100'"), as_typed("A100"):
+        raise ApiError(400, fault)
+    with pytest.raises(ApiError, match="--gpu-model: got"), as_typed(None):
+        raise ApiError(400, fault)
+
+
+def test_faults_of_flags_without_a_settings_file_name_the_command_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = tidegate("up", "--gateway-listen", "8080", "--state", str(tmp_path))
+    assert result.exit_code == 2
+    assert "tidegate.toml" not in result.stderr
+    assert "did you mean `127.0.0.1:8080`?" in result.stderr

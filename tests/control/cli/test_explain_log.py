@@ -22,7 +22,7 @@ def decision(at: float, desired: int) -> bytes:
     return encode(made) + b"\n"
 
 
-def test_the_last_decisions_are_told_in_words_and_as_json(tmp_path: Path) -> None:
+def test_the_last_decisions_are_reported_in_words_and_as_json(tmp_path: Path) -> None:
     log = tmp_path / "log.jsonl"
     log.write_bytes(b"".join(decision(float(at), at) for at in range(1, 9)))
     done = tidegate("explain", "resnet", "--log", str(log), "--last", "2")
@@ -34,7 +34,7 @@ def test_the_last_decisions_are_told_in_words_and_as_json(tmp_path: Path) -> Non
     assert [each["desired"] for each in found] == [7, 8]
 
 
-def test_every_line_that_is_no_decision_is_told(tmp_path: Path) -> None:
+def test_every_line_that_is_no_decision_is_reported(tmp_path: Path) -> None:
     log = tmp_path / "log.jsonl"
     log.write_bytes(b"x\n" + decision(1.0, 1) + b'{"at": 1}\n')
     done = tidegate("explain", "resnet", "--log", str(log))
@@ -42,7 +42,7 @@ def test_every_line_that_is_no_decision_is_told(tmp_path: Path) -> None:
     assert "line 1: line" in done.output and "line 3: line" in done.output
 
 
-def test_another_function_and_no_file_are_told(tmp_path: Path) -> None:
+def test_another_function_and_no_file_are_reported(tmp_path: Path) -> None:
     log = tmp_path / "log.jsonl"
     log.write_bytes(decision(1.0, 1))
     done = tidegate("explain", "bert", "--log", str(log))

@@ -8,7 +8,7 @@ import pytest
 import tritonclient.http as triton
 import typer
 
-from tidegate.control.cli.invoke import _tensor
+from tidegate.control.cli.invoke import _tensor, stream_error
 
 
 def tensor(text: str, declared: list[dict[str, Any]] | None = None) -> tuple[str, str, list[int]]:
@@ -56,3 +56,21 @@ def test_a_declared_input_has_its_type_and_others_are_refused() -> None:
     assert tensor("x=[[1, 2]]", declared) == ("x", "FP32", [1, 2])
     with pytest.raises(typer.BadParameter, match=r"the model has x FP32\[-1, 2\]"):
         tensor("y=[1]", declared)
+
+
+@pytest.mark.parametrize(
+    ("stream", "why"),
+    [
+        (
+            b'data: {"i": 1}\n\ndata: {"error": {"message": "out of memory", "code": 500}}\n\ndata: [DONE]\n\n',
+            "out of memory",
+        ),
+        (b'data: {"i": 1}\r\n\r\nevent: error\r\ndata: {"error": "it broke", "code": "x"}\r\n\r\n', "it broke"),
+        (b"event: error\ndata: the replica is gone\n\n", "the replica is gone"),
+        (b'data: {"i": 1}\n\ndata: {"error": null}\n\n: error\n\ndata: [DONE]\n\n', None),
+        (b"", None),
+    ],
+    ids=["openai", "ours", "no JSON", "no error", "nothing"],
+)
+def test_an_error_amid_a_stream_is_found(stream: bytes, why: str | None) -> None:
+    assert stream_error(stream) == why

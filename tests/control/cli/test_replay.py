@@ -57,7 +57,7 @@ def test_a_csv_needs_no_deployment(tmp_path: Path) -> None:
     path.write_text(TRACE)
     done = tidegate("replay", str(path), "--set", "latency=200ms")
     assert done.exit_code == 0, done.output
-    assert "policy smif" in done.output
+    assert "policy tide" in done.output
     assert "SLA missed as observed: 1 s" in done.output
 
 
@@ -66,8 +66,8 @@ def test_a_csv_needs_no_deployment(tmp_path: Path) -> None:
     [
         ("at,x\n0,1\n1\n", [], "line 3: row: got 1 cells"),
         ("{}\n", [], "line 1: format"),
-        (TRACE, ["--policy", "tide"], "one of hpa, kpa, smif"),
-        (TRACE, ["--policy", "tide", "--set", "policy.x=1", "--set", "foo"], "--set: got 'foo'; allowed: KEY=VALUE"),
+        (TRACE, ["--policy", "tid"], "one of hetsev-greedy, hetsev-ilp, horizontal-only, hpa, k8s-baseline, kpa, smif"),
+        (TRACE, ["--policy", "tid", "--set", "policy.x=1", "--set", "foo"], "--set: got 'foo'; allowed: KEY=VALUE"),
         (TRACE, ["--set", "latency=fast"], "--set latency"),
         (TRACE, ["--policy", "kpa"], "concurrency: got no such column"),
         ("", [], "at: got no such column"),

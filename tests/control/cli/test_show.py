@@ -1,11 +1,15 @@
-"""What ``status NAME`` says of a revision's last decision."""
+"""What ``status NAME`` says of a revision's last decision, and ``list`` below its table."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
 
+from tests.control.api.test_summary import VIEW
 from tests.support.worlds.control_world import ControlWorld, function, in_world
 from tidegate.control.cli.show import function as shown
+from tidegate.control.cli.show import notes
+from tidegate.control.views.functions import FunctionState
 from tidegate.function import Scaling
 
 
@@ -22,5 +26,34 @@ def test_what_a_dry_run_carries_out_nevertheless_is_not_said_to_be_left(tmp_path
         assert "wanted 1 (dry_run_start" in text(world)
         await world.advance(3.0)
         assert "wanted 1, dry run: not carried out (" in text(world)
+
+    in_world(tmp_path, tell)
+
+
+def test_the_list_says_why_a_start_failed_in_one_line() -> None:
+    failed = (
+        "the model server exited with status 3\nlast output of the model server:\n  Traceback\n  OSError: no weights"
+    )
+    view = replace(VIEW, state=FunctionState.FAILED, message=failed)
+    assert [str(line) for line in notes([view, VIEW])] == [
+        "echo: the model server exited with status 3: OSError: no weights"
+    ]
+
+
+def test_an_idle_revision_has_its_time_until_zero_and_one_that_sleeps_its_time_since(tmp_path: Path) -> None:
+    async def tell(world: ControlWorld) -> None:
+        await world.deploy(function(scaling=Scaling(scale_to_zero_after_s=20.0)))
+        await world.advance(8.0)
+        (revision,) = world.view().revisions
+        assert revision.idle is not None
+        assert revision.idle.is_unused
+        assert revision.idle.zero_in_s is not None
+        assert 10.0 < revision.idle.zero_in_s < 20.0
+        assert revision.asleep_s is None
+        await world.advance(40.0)
+        (revision,) = world.view().revisions
+        assert revision.idle is None
+        assert revision.asleep_s is not None
+        assert 10.0 < revision.asleep_s < 40.0
 
     in_world(tmp_path, tell)

@@ -42,7 +42,7 @@ def test_every_round_writes_a_second_of_each_function_and_group(tmp_path: Path) 
     in_world(tmp_path, tell)
 
 
-def test_rates_in_tokens_are_kept_where_they_are_told(tmp_path: Path) -> None:
+def test_rates_in_tokens_are_kept_where_they_are_reported(tmp_path: Path) -> None:
     async def tell(world: ControlWorld) -> None:
         await world.deploy(function(scaling=Scaling(min_scale=1)))
         for second in range(1, 8):

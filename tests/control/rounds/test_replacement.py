@@ -121,7 +121,11 @@ def test_the_old_revision_serves_again_when_its_own_work_keeps_the_place(tmp_pat
         assert world.shares()["echo-00001"] == 100.0
         assert [each.id for each in world.replicas(READY) if each.function == "echo"] == [old.id], "taken back"
         stuck = world.loop.replacement.stuck(world.tracked("echo-00002"), world.clock.now())
-        assert stuck == "no accelerator has room for it: cpu has 0 of 3 places free"
+        assert stuck == (
+            "no accelerator has room for it: cpu has 0 of 3 places free; held by "
+            "echo with 1 (kept as long as its minimum scale is 1), "
+            "other with 2 (kept as long as its minimum scale is 2)"
+        )
 
     in_world(tmp_path, tell)
 
@@ -133,7 +137,10 @@ def test_a_function_that_finds_no_room_says_so_after_two_seconds(tmp_path: Path)
         await world.deploy(function())
         assert world.view().revisions[0].stuck is None
         await world.advance(3.0)
-        assert world.view().revisions[0].stuck == "no accelerator has room for it: cpu has 0 of 3 places free"
+        assert world.view().revisions[0].stuck == (
+            "no accelerator has room for it: cpu has 0 of 3 places free; "
+            "held by other with 3 (kept as long as its minimum scale is 3)"
+        )
         assert world.view().state is FunctionState.UNPLACED
         await world.delete("other")
         await world.advance(3.0)

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from tests.support.worlds.control_world import CPU, ControlWorld, function, in_world
-from tidegate.control.api.prometheus import ControlCollector
 from tidegate.control.rounds.roles import traffic_split
 from tidegate.control.rounds.world import ReplicaIndex
 from tidegate.control.state.registry import Deployed
@@ -31,7 +30,7 @@ def state_of(world: ControlWorld, name: str = "echo") -> FunctionState:
     return world.views.function(deployed, "http://127.0.0.1:8080", "localhost").state
 
 
-def test_a_deploy_starts_the_initial_scale_and_sleeps_when_nobody_comes(tmp_path: Path) -> None:
+def test_a_deploy_starts_the_initial_scale_and_sleeps_when_none_comes(tmp_path: Path) -> None:
     async def tell(world: ControlWorld) -> None:
         await world.deploy(function())
         assert [each.state for each in world.replicas()] == [STARTING]
@@ -244,7 +243,7 @@ def test_a_candidate_that_went_ahead_and_failed_gives_the_traffic_back(tmp_path:
     in_world(tmp_path, tell)
 
 
-def test_a_failed_start_is_told_to_those_who_wait_until_one_succeeds(tmp_path: Path) -> None:
+def test_a_failed_start_is_reported_to_those_who_wait_until_one_succeeds(tmp_path: Path) -> None:
     async def tell(world: ControlWorld) -> None:
         world.backend.break_starts("echo-00001", "no such weights", times=2)
         await world.deploy(function())
@@ -318,7 +317,7 @@ def test_a_repair_comes_when_its_back_off_ends_and_not_at_the_next_second(tmp_pa
     in_world(tmp_path, tell)
 
 
-def test_a_crash_after_ready_is_repaired_and_nobody_is_refused(tmp_path: Path) -> None:
+def test_a_crash_after_ready_is_repaired_and_none_is_refused(tmp_path: Path) -> None:
     async def tell(world: ControlWorld) -> None:
         await world.deploy(function(scaling=Scaling(min_scale=1)))
         await world.advance(2.0)
@@ -333,7 +332,7 @@ def test_a_crash_after_ready_is_repaired_and_nobody_is_refused(tmp_path: Path) -
     in_world(tmp_path, tell)
 
 
-def test_no_room_is_told_only_when_it_lasts(tmp_path: Path) -> None:
+def test_no_room_is_reported_only_when_it_lasts(tmp_path: Path) -> None:
     async def tell(world: ControlWorld) -> None:
         await world.deploy(function("big", scaling=Scaling(min_scale=3)))
         await world.advance(2.0)
@@ -346,7 +345,10 @@ def test_no_room_is_told_only_when_it_lasts(tmp_path: Path) -> None:
             world.activate("late-00001")
             await world.advance(1.0)
         route = world.route("late-00001")
-        assert route.failure == "no accelerator has room for it: cpu has 0 of 3 places free"
+        assert route.failure == (
+            "no accelerator has room for it: cpu has 0 of 3 places free; "
+            "held by big with 3 (kept as long as its minimum scale is 3)"
+        )
         assert route.failure_kind is FailureKind.NOT_SERVABLE
 
     in_world(tmp_path, tell)
@@ -465,7 +467,7 @@ def test_one_record_per_cold_start(tmp_path: Path) -> None:
     in_world(tmp_path, tell)
 
 
-def test_the_age_of_samples_is_told_of_every_decision_that_has_some(tmp_path: Path) -> None:
+def test_the_age_of_samples_is_reported_of_every_decision_that_has_some(tmp_path: Path) -> None:
     async def tell(world: ControlWorld) -> None:
         await world.deploy(function(scaling=Scaling(min_scale=1)))
         world.ages.clear()
@@ -584,16 +586,31 @@ def test_a_replica_that_becomes_ready_is_no_reason_to_look_at_all_others(
         looked.times = 0
         assert world.view("second").ready == 2
         assert looked.times == 0, "nor to show a function"
-        collector = ControlCollector(world.loop, world.views, epoch=1, gateways=lambda: (), faults=lambda: 0)
-        shown = {family.name: len(family.samples) for family in collector.collect()}
-        assert shown["tidegate_group_weight"] == 3
-        assert looked.times == 2, "once for each family of all replicas, not for each function"
+        assert world.exposition().count("tidegate_group_weight{") == 3
+        assert looked.times == 1, "once for all replicas, not for each function"
 
     in_world(tmp_path, tell, accelerator=replace(CPU, count=6), seen_as=Looked)
 
 
-def test_a_round_in_which_nothing_starts_asks_twice_for_the_room_of_a_revision(tmp_path: Path) -> None:
-    """For its decision and for its plan."""
+def test_a_plan_with_nothing_to_do_is_made_again_when_a_replica_or_the_wanted_number_changes(tmp_path: Path) -> None:
+    async def tell(world: ControlWorld) -> None:
+        await world.deploy(function(scaling=Scaling(min_scale=1)))
+        await world.advance(3.0)
+        (tracked,) = world.loop.world.tracked("echo")
+        plan = tracked.plan
+        await world.advance(3.0)
+        assert tracked.plan is plan, "nothing has changed"
+        (before,) = world.replicas(READY)
+        world.backend.crash(before.id)
+        await world.advance(5.0)
+        (after,) = world.replicas(READY)
+        assert after.id != before.id
+
+    in_world(tmp_path, tell)
+
+
+def test_a_round_in_which_nothing_changes_asks_once_for_the_room_of_a_revision(tmp_path: Path) -> None:
+    """For its decision; a plan that would have nothing to do is not made."""
 
     async def tell(world: ControlWorld) -> None:
         looked = looked_at(world)
@@ -603,6 +620,66 @@ def test_a_round_in_which_nothing_starts_asks_twice_for_the_room_of_a_revision(t
         assert len(world.replicas(READY)) == 3
         looked.rooms = 0
         await world.second()
-        assert looked.rooms == 2 * 3
+        assert looked.rooms == 3
 
     in_world(tmp_path, tell, others=(replace(CPU, name="other"),), seen_as=Looked)
+
+
+def test_a_last_replica_that_broke_is_replaced_within_its_idle_time_and_everybody_is_reported(tmp_path: Path) -> None:
+    """The first replica breaks 4 s after it became ready; the function sleeps at the time at which it would have."""
+
+    async def tell(world: ControlWorld) -> None:
+        await world.deploy(function())
+        await world.advance(5.0)
+        (replica,) = world.replicas(READY)
+        world.backend.crash(replica.id, "the model server was killed by SIGKILL (out of memory?) 5.0 s after its start")
+        await world.second()
+        assert state_of(world) is FunctionState.STARTING, "not asleep"
+        (revision,) = world.view().revisions
+        assert [each.code for each in revision.reasons] == ["restart", "replica_broke"]
+        assert "SIGKILL (out of memory?)" in revision.reasons[-1].detail
+        assert revision.crash is not None
+        assert (revision.crash.count, revision.crash.replica, revision.crash.cause) == (1, replica.id, "killed")
+        await world.advance(3.0)
+        (other,) = world.replicas(READY)
+        assert other.id != replica.id
+        assert state_of(world) is FunctionState.READY
+        (revision,) = world.view().revisions
+        assert revision.crash is not None, "also after it was replaced"
+        counts = world.loop.instruments.failures.counts
+        assert counts == {("echo", "echo-00001", "cpu", "killed"): 1}
+        await world.advance(6.0)
+        assert world.replicas() == [], "the crash does not lengthen the idle time"
+        assert state_of(world) is FunctionState.ASLEEP
+
+    in_world(tmp_path, tell)
+
+
+def test_a_model_that_breaks_again_and_again_without_a_request_ends_with_its_idle_time(tmp_path: Path) -> None:
+    async def tell(world: ControlWorld) -> None:
+        await world.deploy(function())
+        for _ in range(20):
+            await world.advance(1.0)
+            for replica in world.replicas(READY):
+                world.backend.crash(replica.id)
+        assert world.replicas() == []
+        assert state_of(world) is FunctionState.ASLEEP
+        (revision,) = world.view().revisions
+        assert revision.crash is not None
+        assert 2 <= revision.crash.count < 12
+
+    in_world(tmp_path, tell)
+
+
+def test_a_last_replica_that_breaks_while_it_drains_to_zero_is_not_replaced(tmp_path: Path) -> None:
+    async def tell(world: ControlWorld) -> None:
+        await world.deploy(function())
+        await world.advance(5.0)
+        (replica,) = world.replicas(READY)
+        world.backend.begin_work(replica.id)
+        await world.backend.remove(replica.id)
+        world.backend.crash(replica.id)
+        await world.advance(3.0)
+        assert world.replicas() == []
+
+    in_world(tmp_path, tell)

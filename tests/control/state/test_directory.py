@@ -71,7 +71,7 @@ def test_a_damaged_epoch_is_not_taken_for_zero(state: StateDirectory) -> None:
         state.next_epoch()
 
 
-def test_the_second_owner_is_told_who_the_first_is(state: StateDirectory) -> None:
+def test_the_second_owner_is_reported_who_the_first_is(state: StateDirectory) -> None:
     lock = state.lock()
     holder = Holder(pid=os.getpid(), since="2026-01-01 10:00:00+01:00", epoch=3, api="http://127.0.0.1:8081")
     lock.describe(holder)
@@ -92,7 +92,7 @@ def test_a_shorter_description_replaces_a_longer_one(state: StateDirectory) -> N
     lock.release()
 
 
-def test_what_a_killed_holder_wrote_is_nobodys_address(state: StateDirectory) -> None:
+def test_what_a_killed_holder_wrote_is_no_address(state: StateDirectory) -> None:
     with subprocess.Popen([sys.executable, "-c", ""]) as child:
         child.wait()
     old = Holder(pid=child.pid, since="long ago", epoch=1, api="http://127.0.0.1:1")
@@ -141,7 +141,7 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path) -> None:
     assert [entry.name for entry in tmp_path.iterdir()] == ["routes.json"]
 
 
-def test_a_file_in_place_of_the_directory_is_told(tmp_path: Path) -> None:
+def test_a_file_in_place_of_the_directory_is_reported(tmp_path: Path) -> None:
     (tmp_path / "state").write_text("no folder")
     state = StateDirectory(tmp_path / "state")
     for refused in (state.prepare, state.lock):
@@ -155,7 +155,7 @@ def test_a_file_in_place_of_the_directory_is_told(tmp_path: Path) -> None:
     ("number", "advice"),
     [(errno.ENOSPC, "make room on the disk"), (errno.EROFS, "can be written"), (errno.EACCES, "of your own")],
 )
-def test_what_the_system_refuses_is_told_with_advice(number: int, advice: str) -> None:
+def test_what_the_system_refuses_is_reported_with_advice(number: int, advice: str) -> None:
     with pytest.raises(StateError, match=f"{os.strerror(number)}; .*{advice}"), usable(Path("/s/token")):
         raise OSError(number, os.strerror(number), "/s/token")
 

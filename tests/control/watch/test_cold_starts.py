@@ -4,11 +4,11 @@ import json
 from pathlib import Path
 
 import pytest
-from prometheus_client import CollectorRegistry, generate_latest
 
 from tidegate.control.state.notices import Faults
 from tidegate.control.watch import cold_starts as coldstarts
 from tidegate.control.watch.cold_starts import ColdStarts
+from tidegate.metrics import Exposition
 from tidegate.records.gateway_sample import ColdStartSeen
 from tidegate.records.replica_state import ColdStartPhases
 
@@ -18,8 +18,15 @@ def faults() -> Faults:
     return Faults()
 
 
-def journal(path: Path, faults: Faults, registry: CollectorRegistry | None = None) -> ColdStarts:
-    return ColdStarts(path, registry or CollectorRegistry(), faults)
+def journal(path: Path, faults: Faults) -> ColdStarts:
+    return ColdStarts(path, faults)
+
+
+def shown(starts: ColdStarts) -> str:
+    exposition = Exposition()
+    for _ in starts.expose(exposition, "echo"):
+        pass
+    return exposition.render().decode()
 
 
 def start(starts: ColdStarts, replica: str, at: float = 100.0) -> None:
@@ -27,8 +34,7 @@ def start(starts: ColdStarts, replica: str, at: float = 100.0) -> None:
 
 
 def test_phases_come_from_backend_and_gateway(tmp_path: Path, faults: Faults) -> None:
-    registry = CollectorRegistry()
-    starts = journal(tmp_path / "c.jsonl", faults, registry)
+    starts = journal(tmp_path / "c.jsonl", faults)
     start(starts, "r1")
     starts.progressed("r1", ColdStartPhases(decide_s=0.002, schedule_s=0.004))
     starts.progressed("r1", ColdStartPhases(decide_s=0.002, schedule_s=0.004, load_s=0.5))
@@ -42,9 +48,12 @@ def test_phases_come_from_backend_and_gateway(tmp_path: Path, faults: Faults) ->
     assert view.total_s == pytest.approx(0.516)
     (line,) = (tmp_path / "c.jsonl").read_text().splitlines()
     assert json.loads(line)["phases"]["load_s"] == 0.5
-    text = generate_latest(registry).decode()
-    assert 'tidegate_cold_start_seconds_count{function="echo",phase="load"} 1.0' in text
+    text = shown(starts)
+    assert 'tidegate_cold_start_seconds_count{function="echo",phase="load"} 1\n' in text
+    assert 'tidegate_cold_start_seconds_bucket{function="echo",phase="load",le="0.5"} 1\n' in text
     assert 'phase="warm"' not in text
+    starts.keep({"other"})
+    assert not shown(starts), "the function is deleted"
 
 
 def test_a_replica_that_never_answered_is_recorded_as_far_as_it_came(tmp_path: Path, faults: Faults) -> None:
@@ -57,7 +66,7 @@ def test_a_replica_that_never_answered_is_recorded_as_far_as_it_came(tmp_path: P
     assert len((tmp_path / "c.jsonl").read_text().splitlines()) == 1
 
 
-def test_a_start_that_nobody_waited_for_is_complete_soon_after_it_is_ready(tmp_path: Path, faults: Faults) -> None:
+def test_a_start_that_none_waited_for_is_complete_soon_after_it_is_ready(tmp_path: Path, faults: Faults) -> None:
     starts = journal(tmp_path / "c.jsonl", faults)
     start(starts, "r1")
     starts.sweep(100.0)

@@ -100,7 +100,7 @@ def at_desk(folder: Path, tell: Callable[[Callable[[], Coroutine[Any, Any, Desk]
     asyncio.run(story())
 
 
-def test_a_limit_that_brings_nothing_goes_and_replicas_are_told(tmp_path: Path) -> None:
+def test_a_limit_that_brings_nothing_goes_and_replicas_are_reported(tmp_path: Path) -> None:
     async def tell(begin: Callable[[], Coroutine[Any, Any, Desk]]) -> None:
         desk, wanted = await begin(), revision(sla=Sla(latency_s=1.0))
         desk.track(wanted)

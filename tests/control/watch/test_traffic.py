@@ -74,7 +74,7 @@ def test_a_repeated_sample_counts_once_and_a_new_life_from_zero() -> None:
     assert meter.view("echo", 98.0, 2.0).requests == 14
 
 
-def test_history_of_an_adopted_worker_is_nobodys_minute() -> None:
+def test_history_of_an_adopted_worker_counts_in_no_minute() -> None:
     meter = TrafficMeter()
     meter.record(sample(40, demand(1000), uptime_s=500.0), 0.0)
     meter.record(sample(41, demand(1003), uptime_s=501.0), 1.0)

@@ -56,7 +56,7 @@ def test_plain_http_needs_no_files() -> None:
     ("after_s", "told"),
     [(-1.0, "is not valid before"), (1.0, "expires on"), (3 * DAY_S, "expired on"), (2 * DAY_S + 1.0, "expired on")],
 )
-def test_its_time_is_told_and_is_no_fault(pair: Pair, after_s: float, told: str) -> None:
+def test_its_time_is_reported_and_is_no_fault(pair: Pair, after_s: float, told: str) -> None:
     (word,) = check(settings(*pair), begin(pair) + after_s)
     assert told in word
     assert oddities(str(pair[0]), begin(pair) + after_s) == (word,)
@@ -87,7 +87,7 @@ def test_a_key_of_another_certificate(pair: Pair, other: Pair) -> None:
     assert faults(pair[0], other[1]) == [("gateway.tls-key", "the key of the certificate")]
 
 
-def test_a_key_with_a_password_is_refused_and_nobody_is_asked(pair: Pair, tmp_path: Path) -> None:
+def test_a_key_with_a_password_is_refused_and_none_is_asked(pair: Pair, tmp_path: Path) -> None:
     locked = tmp_path / "locked.key"
     key = load_pem_private_key(pair[1].read_bytes(), None)
     locked.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"x")))

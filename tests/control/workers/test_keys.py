@@ -117,7 +117,7 @@ def test_an_unknown_key_has_the_set_read_soon_but_not_at_every_request(tmp_path:
     with_store(tmp_path, run)
 
 
-def test_an_endpoint_that_is_away_is_told_and_its_last_keys_are_used_for_a_day(tmp_path: Path) -> None:
+def test_an_endpoint_that_is_away_is_reported_and_its_last_keys_are_used_for_a_day(tmp_path: Path) -> None:
     async def run(store: EmbeddedStore) -> None:
         world = World(store)
         await world.turn()

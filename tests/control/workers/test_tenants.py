@@ -10,7 +10,7 @@ from tidegate.aio.admin.client import fetch
 from tidegate.clock import LiveClock, ManualClock
 from tidegate.control.state.notices import Faults
 from tidegate.control.workers.quotas import QuotaPool, open_pool
-from tidegate.control.workers.tenants import Tenancy, differences, tenants_of
+from tidegate.control.workers.tenants import Tenancy, differences, reported_tenants, tenants_of
 from tidegate.errors import InvalidInputError
 from tidegate.flow.quota import Budget, QuotaAnswer, QuotaReport
 from tidegate.gateway.access.quota_pool import SocketPool
@@ -59,7 +59,7 @@ def test_counts_of_all_workers_and_of_their_earlier_lives_add_up() -> None:
     assert (second.name, second.requests, second.keys) == ("b", 1, 1)
 
 
-def test_what_changes_is_told_and_handed_on_and_nothing_else_is() -> None:
+def test_what_changes_is_reported_and_handed_on_and_nothing_else_is() -> None:
     put: list[tuple[Tenant, ...]] = []
     tenancy = Tenancy((A, B), put.append)
     assert tenancy.change((A, B)) == ()
@@ -134,3 +134,15 @@ def test_the_pool_is_where_the_store_is() -> None:
     assert isinstance(open_pool("embedded", LiveClock()), EmbeddedPool)
     assert "127.0.0.1:1" in repr(open_pool("redis://:secret@127.0.0.1:1/0", LiveClock()))
     assert "secret" not in repr(open_pool("redis://:secret@127.0.0.1:1/0", LiveClock()))
+
+
+def test_a_warning_of_the_file_is_in_the_status_until_it_is_gone(tmp_path: Path) -> None:
+    file, faults = tmp_path / "tenants.yaml", Faults()
+    settings = Settings(tenants=TenantSettings(file=str(file)))
+    file.write_text("tenants: [{name: revoked, keys: []}]")
+    assert reported_tenants(settings, faults) == (Tenant(name="revoked"),)
+    (text,) = faults.texts()
+    assert "tenants[0].keys: the list is empty" in text
+    file.write_text("tenants: [{name: revoked}]")
+    reported_tenants(settings, faults)
+    assert faults.texts() == ()

@@ -170,7 +170,7 @@ def test_devices_are_read_as_far_as_they_tell() -> None:
 @pytest.mark.parametrize(
     ("fails_at", "told"), [("init", "no NVIDIA devices: no init here"), ("count", "cannot be read")]
 )
-def test_a_driver_that_fails_is_told_and_means_no_devices(fails_at: str, told: str) -> None:
+def test_a_driver_that_fails_is_reported_and_means_no_devices(fails_at: str, told: str) -> None:
     said: list[str] = []
     assert read_gpus(FakeNvml(fails_at), said.append) == ()
     assert told in said[0]

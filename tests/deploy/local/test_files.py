@@ -12,7 +12,7 @@ from tidegate.deploy.local.checks import problems
 from tidegate.deploy.local.logs import open_log, prune, tail, trim
 from tidegate.deploy.local.processes import Exit, SpawnError
 from tidegate.deploy.local.replica import failure_text, read_secrets
-from tidegate.function import Function, Server, ServerKind
+from tidegate.function import Function, ModelFormat, Server, ServerKind
 
 
 def test_a_log_above_its_limit_keeps_the_newest_half_aside(tmp_path: Path) -> None:
@@ -22,7 +22,8 @@ def test_a_log_above_its_limit_keeps_the_newest_half_aside(tmp_path: Path) -> No
     os.write(writer, b"old\n" * 300)
     assert trim(path, 1000)
     assert path.read_bytes() == b""
-    assert (tmp_path / "f" / "r.server.log.1").read_bytes() == b"old\n" * 125
+    cut = b"-- tidegate: cut 1, 704 bytes before this line are lost\n"
+    assert (tmp_path / "f" / "r.server.log.1").read_bytes() == cut + b"old\n" * 124
     os.write(writer, b"new\n")
     os.close(writer)
     assert path.read_bytes() == b"new\n"
@@ -94,7 +95,7 @@ def test_what_can_be_checked_before_a_start(tmp_path: Path) -> None:
     assert problems(function(tmp_path, Server(kind=ServerKind.COMMAND, argv=("sh", "-c", ":"))), "/bin") == []
 
 
-def test_everything_that_is_missing_is_told_at_once(tmp_path: Path) -> None:
+def test_everything_that_is_missing_is_reported_at_once(tmp_path: Path) -> None:
     broken = replace(
         function(tmp_path, Server(kind=ServerKind.MODEL, target="/no/model.onnx")),
         workdir="/no/folder",
@@ -134,3 +135,11 @@ def test_a_socket_is_made_anew_over_an_old_file(tmp_path: Path) -> None:
     sockets.unlink(f"unix:{path}")
     sockets.unlink("127.0.0.1:80")
     assert not path.exists()
+
+
+def test_a_models_folder_must_be_there(tmp_path: Path) -> None:
+    server = Server(kind=ServerKind.MODEL, target=str(tmp_path / "bert"), format=ModelFormat.HUGGINGFACE)
+    function = Function(name="bert", server=server, workdir=str(tmp_path))
+    assert problems(function, None) == [f"model {tmp_path}/bert is not a folder"]
+    (tmp_path / "bert").mkdir()
+    assert problems(function, None) == []

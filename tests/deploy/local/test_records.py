@@ -64,7 +64,7 @@ def test_only_its_owner_reads_it_and_nothing_half_written_is_seen(tmp_path: Path
     assert [path.name for path in tmp_path.iterdir()] == [f"{PROXY.id}.json"]
 
 
-def test_what_is_no_record_is_told_apart(tmp_path: Path) -> None:
+def test_what_is_no_record_is_distinguished(tmp_path: Path) -> None:
     store = RecordStore(tmp_path)
     store.write(PROXY)
     (tmp_path / "half.json").write_text('{"id": "half", "ki')

@@ -23,7 +23,8 @@ from tidegate.deploy.placement.ledger import (
     candidates,
     demand_of,
 )
-from tidegate.function import Function, GpuNeeds, Resources, Server, ServerKind
+from tidegate.deploy.placement.strategies import BEST_FIT, WORST_FIT, WORST_FIT_SOFT
+from tidegate.function import DnnModel, Function, GpuNeeds, Resources, Server, ServerKind
 
 if TYPE_CHECKING:
     from tidegate.deploy.placement.ledger import _Fill
@@ -149,19 +150,22 @@ def test_only_mps_divides_a_unit() -> None:
 class LedgerMachine(RuleBasedStateMachine):
     """Any order of taking and giving back: shares, memory and counts stay within every unit."""
 
+    strategy = BEST_FIT
+
     def __init__(self) -> None:
         super().__init__()
-        self.ledger = Ledger.of([T4, V100, CPU, CPU2], host_cores=(0, 1, 2, 3))
+        self.ledger = Ledger.of([T4, V100, CPU, CPU2], host_cores=(0, 1, 2, 3), strategy=self.strategy)
         self.names = 0
 
     @rule(
         accelerator=st.sampled_from(["t4", "v100", "cpu-1core", "cpu-2core"]),
         share=st.integers(-5, 120),
         memory=st.integers(-1, 40 * GIB),
+        model=st.sampled_from(["resnet", "bert"]),
     )
-    def assign(self, accelerator: str, share: int, memory: int) -> None:
+    def assign(self, accelerator: str, share: int, memory: int, model: str) -> None:
         self.names += 1
-        demand = Demand(share=share, memory_bytes=memory)
+        demand = Demand(share=share, memory_bytes=memory, model=model)
         room = self.ledger.room(accelerator, demand).free
         try:
             self.ledger.assign(f"r{self.names}", accelerator, demand)
@@ -191,10 +195,59 @@ class LedgerMachine(RuleBasedStateMachine):
                 assert sum(each.memory_bytes for each in here) <= kind.memory_bytes
                 assert all(each.share > 0 for each in here)
                 assert all(len(each.cores) <= kind.cores for each in here)
+                if self.strategy.keeps_models_apart:
+                    assert len({each.model for each in here}) == len(here)
         assert all(each.unit < self.ledger.accelerators[each.accelerator].count for each in self.ledger.held.values())
 
 
+class WorstFitMachine(LedgerMachine):
+    strategy = WORST_FIT
+
+
+class WorstFitSoftMachine(LedgerMachine):
+    strategy = WORST_FIT_SOFT
+
+
 TestLedgerMachine = LedgerMachine.TestCase
+TestWorstFitMachine = WorstFitMachine.TestCase
+TestWorstFitSoftMachine = WorstFitSoftMachine.TestCase
+
+
+def test_worst_fit_opens_an_empty_unit_and_keeps_equal_models_apart() -> None:
+    ledger = Ledger.of([T4], strategy=WORST_FIT)
+    resnet, bert = Demand(share=30, memory_bytes=GIB, model="resnet"), Demand(share=30, memory_bytes=GIB, model="bert")
+    assert ledger.room("t4", resnet) == Room(free=2, total=2)
+    assert [ledger.assign("a", "t4", resnet).unit, ledger.assign("b", "t4", resnet).unit] == [0, 1]
+    assert ledger.room("t4", resnet).free == 0
+    with pytest.raises(NoRoomError, match="no room on t4"):
+        ledger.assign("c", "t4", resnet)
+    assert ledger.room("t4", bert) == Room(free=2, total=2)
+    ledger.release("a")
+    assert ledger.assign("d", "t4", bert).unit == 0, "an empty one before one with a tenant"
+    assert ledger.assign("e", "t4", bert).unit == 1
+
+
+def test_soft_worst_fit_puts_equal_models_together_when_nothing_else_is_left() -> None:
+    ledger = Ledger.of([T4], strategy=WORST_FIT_SOFT)
+    resnet = Demand(share=30, model="resnet")
+    assert [ledger.assign(name, "t4", resnet).unit for name in "abcd"] == [0, 1, 0, 1]
+
+
+def test_an_adopted_replica_keeps_its_place_also_beside_an_equal_one() -> None:
+    ledger = Ledger.of([T4], strategy=WORST_FIT)
+    for name in "ab":
+        ledger.restore(name, Assignment(accelerator="t4", unit=0, memory_bytes=0, share=30, model="resnet"))
+    assert ledger.room("t4", Demand(share=30, model="resnet")).free == 1
+
+
+def test_rooms_differ_by_model_only_where_models_are_kept_apart() -> None:
+    needs, of = GpuNeeds(mps=True, core_percentage=30), ("t4",)
+    one, other = function(gpu=needs, accelerators=of), function(gpu=needs, accelerators=of, dnn=DnnModel(name="bert"))
+    for strategy, free in ((BEST_FIT, 5), (WORST_FIT, 2)):
+        ledger = Ledger.of([T4], strategy=strategy)
+        ledger.assign("a", "t4", demand_of(one, T4))
+        assert ledger.rooms(other)["t4"].free == free
+        assert ledger.rooms(one)["t4"].free == (5 if strategy is BEST_FIT else 1)
 
 
 KINDS = [T4, V100, CPU, CPU2]
@@ -329,11 +382,11 @@ def test_the_work_of_an_answer_does_not_grow_with_what_is_held(monkeypatch: pyte
     looked: list[object] = []
     times = Ledger._times
 
-    def counted(kind: Accelerator, fill: "_Fill", demand: Demand) -> int:
+    def counted(self: Ledger, kind: Accelerator, fill: "_Fill", demand: Demand) -> int:
         looked.append(fill)
-        return times(kind, fill, demand)
+        return times(self, kind, fill, demand)
 
-    monkeypatch.setattr(Ledger, "_times", staticmethod(counted))
+    monkeypatch.setattr(Ledger, "_times", counted)
     held.walks = 0
     for index in range(600):
         ledger.assign(f"r{index}", CPU.name, Demand())
@@ -389,3 +442,106 @@ def test_a_kind_that_is_gone_stays_without_units_until_it_is_given_back() -> Non
     assert candidates(ledger.accelerators.values(), function()) == (other,)
     ledger.release("r0")
     assert list(ledger.accelerators) == ["other"]
+
+
+def test_candidates_of_one_price_are_in_name_order_and_a_unit_that_just_suffices_is_large_enough() -> None:
+    kinds = [replace(V100, name="b"), replace(V100, name="a"), replace(V100, name="c", price_per_hour=1.0)]
+    assert [each.name for each in candidates(kinds, function())] == ["c", "a", "b"]
+    exact = replace(V100, memory_bytes=30 * 10**9)
+    assert candidates([exact], function(gpu=GpuNeeds(memory_gb=30.0))) == (exact,)
+    assert (
+        candidates([replace(exact, memory_bytes=exact.memory_bytes - 1)], function(gpu=GpuNeeds(memory_gb=30.0))) == ()
+    )
+    assert candidates([replace(V100, count=0)], function()) == ()
+
+
+def test_the_memory_of_a_replica_is_that_of_the_kind_it_runs_on() -> None:
+    both = function(gpu=GpuNeeds(memory_gb=1.5), resources=Resources(memory_bytes=7))
+    assert demand_of(both, T4) == Demand(memory_bytes=1_500_000_000, model="f")
+    assert demand_of(both, CPU) == Demand(memory_bytes=7, model="f")
+    assert demand_of(function(), T4) == demand_of(function(), CPU) == Demand(model="f")
+    assert demand_of(function(dnn=DnnModel(name="resnet50")), T4).model == "resnet50"
+
+
+def test_a_replica_goes_to_the_unit_with_the_least_memory_then_the_least_share_then_the_first() -> None:
+    ledger = Ledger.of([replace(T4, count=3)])
+    ledger.restore("a", Assignment(accelerator="t4", unit=1, memory_bytes=4 * GIB, share=10))
+    ledger.restore("b", Assignment(accelerator="t4", unit=2, memory_bytes=4 * GIB, share=50))
+    assert ledger.assign("c", "t4", Demand(share=10)).unit == 2, "the least share to spare"
+    assert ledger.assign("d", "t4", Demand(share=50)).unit == 1
+    assert ledger.assign("e", "t4", Demand(share=10, memory_bytes=13 * GIB)).unit == 0, "the only one with the memory"
+    assert ledger.assign("f", "t4", Demand(share=10)).unit == 0, "the least memory to spare"
+
+
+def test_room_counts_by_share_and_by_memory() -> None:
+    ledger = Ledger.of([T4])
+    assert ledger.room("t4", Demand(share=30)) == Room(free=6, total=6)
+    assert ledger.room("t4", Demand(share=30, memory_bytes=6 * GIB)) == Room(free=4, total=4)
+    assert ledger.room("t4", Demand(share=100, memory_bytes=16 * GIB)) == Room(free=2, total=2)
+    assert ledger.room("t4", Demand(share=100, memory_bytes=16 * GIB + 1)) == Room(free=0, total=0)
+    ledger.assign("a", "t4", Demand(share=50, memory_bytes=5 * GIB))
+    assert ledger.room("t4", Demand(share=10, memory_bytes=6 * GIB)) == Room(free=3, total=4)
+    assert ledger.room("t4", Demand(share=0)) == ledger.room("t4", Demand(share=101)) == Room(free=0, total=0)
+    assert ledger.room("t4", Demand(memory_bytes=-1)) == Room(free=0, total=0)
+
+
+def test_cores_are_changed_on_cpu_units_alone_and_between_one_and_those_of_the_unit() -> None:
+    ledger = Ledger.of([CPU2, T4], host_cores=(0, 1, 2))
+    ledger.assign("a", "cpu-2core", Demand())
+    ledger.assign("g", "t4", Demand())
+    for replica, count in (("a", 0), ("a", 3), ("g", 0), ("g", 1)):
+        with pytest.raises(NoRoomError, match=f"cannot have {count} cores"):
+            ledger.reassign_cores(replica, count)
+    assert ledger.reassign_cores("a", 1).cores == (0,)
+    assert ledger.held["g"].cores == ()
+
+
+def test_an_adopted_replica_with_a_core_that_the_host_no_longer_has_gets_the_least_used_ones() -> None:
+    ledger = Ledger.of([replace(CPU2, count=3)], host_cores=(0, 1, 2))
+    ledger.restore("a", Assignment(accelerator="cpu-2core", unit=0, memory_bytes=0, share=WHOLE, cores=(0, 1)))
+    ledger.restore("b", Assignment(accelerator="cpu-2core", unit=1, memory_bytes=0, share=WHOLE, cores=(1, 9)))
+    assert (ledger.held["a"].cores, ledger.held["b"].cores) == ((0, 1), (0, 2))
+    for unit in (3, 4):
+        with pytest.raises(NoRoomError, match=f"c cannot hold unit {unit} of cpu-2core"):
+            ledger.restore("c", Assignment(accelerator="cpu-2core", unit=unit, memory_bytes=0, share=WHOLE))
+    with pytest.raises(NoRoomError, match="a cannot hold unit 2 of cpu-2core"):
+        ledger.restore("a", Assignment(accelerator="cpu-2core", unit=2, memory_bytes=0, share=WHOLE))
+
+
+def test_units_in_use_are_those_with_any_part_held() -> None:
+    ledger = Ledger.of([replace(T4, count=3)])
+    assert ledger.describe("t4") == "0 of 3 units in use"
+    ledger.assign("a", "t4", Demand(share=1))
+    assert ledger.describe("t4") == "1 of 3 units in use"
+    ledger.assign("b", "t4", Demand(share=1))
+    ledger.assign("c", "t4", Demand(share=100))
+    assert ledger.describe("t4") == "2 of 3 units in use"
+    ledger.set_accelerators([replace(T4, count=1)], ())
+    assert ledger.describe("t4") == "2 of 1 units in use"
+    assert Ledger.of([]).names == "none"
+    assert Ledger.of([V100, T4]).names == "t4, v100"
+
+
+def test_rooms_are_counted_again_only_when_something_changes_and_then_at_once() -> None:
+    ledger, anywhere = Ledger.of([T4, V100]), function()
+    first = ledger.rooms(anywhere)
+    assert {name: room.free for name, room in first.items()} == {"t4": 2, "v100": 1}
+    assert ledger.rooms(function(timeout_s=5.0)) is first, "it needs the same"
+    ledger.assign("a", "t4", Demand())
+    assert ledger.rooms(anywhere)["t4"].free == 1
+    ledger.release("a")
+    assert ledger.rooms(anywhere)["t4"].free == 2
+    ledger.set_accelerators([V100], ())
+    assert list(ledger.rooms(anywhere)) == ["v100"]
+    assert ledger.rooms(function(gpu=GpuNeeds(memory_gb=40.0))) == {}
+    for name, room in ledger.rooms(anywhere).items():
+        assert room == ledger.room(name, demand_of(anywhere, ledger.kind(name)))
+
+
+def test_idle_cores_are_those_that_no_replica_holds() -> None:
+    ledger = Ledger.of([CPU], (0, 1, 2))
+    ledger.assign("a", CPU.name, Demand())
+    assert ledger.idle_cores(2) == (1, 2)
+    assert ledger.idle_cores(1, without=(1,)) == (2,)
+    with pytest.raises(NoRoomError, match="2 cores of this machine are held by no replica, not 3"):
+        ledger.idle_cores(3)

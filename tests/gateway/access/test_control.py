@@ -11,6 +11,7 @@ from tests.support.worlds.fake_exchange import FakeExchange, request
 from tests.support.worlds.gateway_chain import ONE, TWO, Door, table
 from tidegate import metrics
 from tidegate.flow.quota import Budget
+from tidegate.gateway.answers.health import PROTECTED_FAILURE
 from tidegate.gateway.counting.outcomes import Ending
 from tidegate.gateway.counting.tenant_accounts import MAX_WAITING
 from tidegate.gateway.routing.openai_body import WAITED_BYTES
@@ -67,7 +68,7 @@ def exposed(found: Door) -> str:
 # --- who -------------------------------------------------------------------------------------------------------------
 
 
-def test_a_function_without_a_rule_asks_nobody_and_passes_on_what_it_gets() -> None:
+def test_a_function_without_a_rule_asks_none_and_passes_on_what_it_gets() -> None:
     open_to_all = door(access=None)
     asked = open_to_all.arrive("POST /v2/models/m/infer", WITH_KEY)
     assert asked.log == ["to 10.0.0.1:1"]
@@ -97,7 +98,7 @@ def test_a_function_may_want_to_see_the_credential() -> None:
         (("authorization: Basic dGc6",), b'Bearer realm="tidegate", error="invalid_request"\r\n'),
     ],
 )
-def test_who_proves_nothing_is_told_how(fields: tuple[str, ...], challenge: bytes) -> None:
+def test_who_proves_nothing_is_shown_how(fields: tuple[str, ...], challenge: bytes) -> None:
     found = door()
     asked = found.arrive("POST /v2/models/m/infer", *fields)
     assert asked.log == ["answer 401"]
@@ -123,6 +124,37 @@ def test_health_is_everybodys_and_metadata_is_not() -> None:
     assert found.arrive("GET /v2/models/m", WITH_KEY).log != ["answer 401"]
 
 
+def test_anybody_sees_that_a_protected_function_has_failed_and_only_its_callers_why() -> None:
+    failed = {"failure": "exit 1: password 4711"}
+    shown = door(revision=failed).arrive("GET /v2/models/m/ready")
+    assert (shown.log, shown.error["error"]) == (["answer 503"], PROTECTED_FAILURE)
+    open_to_all = door(revision=failed, access=None).arrive("GET /v2/models/m/ready")
+    assert open_to_all.error["error"] == "exit 1: password 4711"
+
+
+def test_the_list_of_models_shows_names_alone_of_a_protected_function() -> None:
+    for access, shown in ((KEYS, False), (None, True)):
+        entry = json.loads(door(access=access).arrive("GET /v1/models").answer)["data"][0]
+        assert entry["id"] == "m"
+        assert ({"status", "ready"} <= entry.keys()) is shown
+
+
+@pytest.mark.parametrize(
+    ("line", "fields"),
+    [
+        ("POST /functions/f/x", ["tidegate-tag: v2"]),
+        ("GET /v2/models/m/ready", ["tidegate-tag: v2"]),
+        ("GET /functions/f/v2/models/unknown/ready", []),
+    ],
+)
+def test_tags_and_other_models_of_a_protected_function_are_shown_to_its_callers_alone(
+    line: str, fields: list[str]
+) -> None:
+    found = door()
+    assert found.arrive(line, *fields).log == ["answer 401"]
+    assert found.arrive(line, *fields, WITH_KEY).log != ["answer 401"]
+
+
 def test_a_key_that_was_taken_back_opens_nothing_from_the_next_table_on() -> None:
     found = door()
     found.core.apply(closed(Tenant(name="acme", keys=(digest(OTHER.encode()),)), number=2))
@@ -142,7 +174,7 @@ def test_a_token_stands_for_the_tenant_that_it_names() -> None:
     assert found.arrive("POST /v2/models/m/infer", WITH_KEY).log == ["answer 401"], "keys are not taken here"
 
 
-def test_a_token_without_a_claim_for_the_tenant_stands_for_nobody() -> None:
+def test_a_token_without_a_claim_for_the_tenant_stands_for_none() -> None:
     rule = JwtRule(jwks="keys", issuer=ISSUER, audience=(AUDIENCE,))
     found = door(access=AccessRule(jwt=rule, api_keys=True))
     asked = found.arrive("POST /v2/models/m/infer", f"x-api-key: {ISSUED.sign('e', claims(NOW))}")
@@ -151,7 +183,7 @@ def test_a_token_without_a_claim_for_the_tenant_stands_for_nobody() -> None:
     assert "tenant=" not in exposed(found).replace('tenant="acme"', "")
 
 
-def test_while_the_issuers_keys_are_not_there_nobody_is_blamed() -> None:
+def test_while_the_issuers_keys_are_not_there_none_is_blamed() -> None:
     found = door(access=AccessRule(jwt=TOKENS), keys=None)
     asked = found.arrive("POST /v2/models/m/infer", f"x-api-key: {ISSUED.sign('e', claims(NOW))}")
     assert asked.log == ["answer 503"]
@@ -196,7 +228,7 @@ def test_a_quota_is_reserved_and_settled_with_what_was_used() -> None:
     assert (seen.tenant, seen.requests, seen.inferences, seen.refused) == ("acme", 2, 9, 1)
 
 
-def test_what_is_larger_than_the_quota_is_not_told_to_come_back() -> None:
+def test_what_is_larger_than_the_quota_is_not_asked_to_come_back() -> None:
     found = door(acme(quotas=Quotas(inferences_per_second=7)))
     refused = found.arrive("POST /v2/models/m/infer", WITH_KEY, body=BODY)
     assert refused.log == ["answer 429"]
@@ -260,6 +292,46 @@ def test_what_a_replica_had_counts_however_it_ended() -> None:
     found.arrive("POST /v2/models/m/infer", WITH_KEY).client_leaves(100.1)
     found.arrive("POST /v2/models/m/infer", WITH_KEY).gets_answer(100.2, 500)
     assert +found.quota_counters.taken == {Budget("acme/requests", 10, 60): 2}
+
+
+def large(found: Door, *pieces: bytes) -> FakeExchange:
+    """A body larger than what is kept; its first piece is what a slot is taken with."""
+    line = f"POST /v2/models/m/infer HTTP/1.1\r\nHost: a\r\n{WITH_KEY}\r\n"
+    head = request(f"{line}tidegate-batch-size: 1\r\ncontent-length: 9000000\r\n\r\n")
+    asked = FakeExchange(found.chain, head, pieces[0], complete=False, now=found.now).start()
+    for at in range(1, len(pieces)):
+        asked.body_comes(b"".join(pieces[: at + 1]), complete=False)
+    return asked
+
+
+def test_a_shape_in_the_rest_of_a_large_body_is_charged_when_it_comes() -> None:
+    found = door(acme(quotas=Quotas(inferences_per_minute=1000)))
+    begun = b'{"parameters":{"shape":[1]},"pad":"%b",' % (b"x" * WAITED_BYTES)
+    asked = large(found, begun, b'"inputs":[{"sha', b'\\u0070e" : [ 1', b"6 ,3]}]}")
+    assert (asked.log, asked.inferences) == (["to 10.0.0.1:1"], 1)
+    assert +found.quota_counters.taken == {Budget("acme/inferences", 1000, 60): 1}
+    asked.gets_answer(found.now, 200)
+    assert +found.quota_counters.taken == {Budget("acme/inferences", 1000, 60): 16}
+    (seen,) = found.core.access_control.seen()
+    assert seen.inferences == 16
+
+
+def test_a_shape_above_the_maximum_in_the_rest_of_a_large_body_ends_the_request() -> None:
+    found = door(acme())
+    asked = large(found, b'{"pad":"%b",' % (b"x" * WAITED_BYTES), b'"inputs":[{"shape":[65', b"]}]}")
+    assert (asked.log, asked.status) == (["to 10.0.0.1:1", "answer 413"], 413)
+    assert asked.error["code"] == "batch_too_large"
+    assert b"]}]}" not in asked.body[-4:], "its end went nowhere"
+
+
+def test_a_shape_behind_the_first_kilobytes_of_a_body_in_pieces_is_charged() -> None:
+    found = door(acme(quotas=Quotas(inferences_per_minute=1000)))
+    body = b'{"parameters":{"shape":[1]},"pad":"%b","inputs":[{"shape":[16]}]}' % (b"x" * 9000)
+    head = request(f"POST /v2/models/m/infer HTTP/1.1\r\nHost: a\r\n{WITH_KEY}\r\ncontent-length: {len(body)}\r\n\r\n")
+    asked = FakeExchange(found.chain, head, body[:5000], complete=False, now=found.now).start()
+    asked.body_comes(body[:8000], complete=False)
+    asked.body_comes(body)
+    assert (asked.log, asked.inferences) == (["to 10.0.0.1:1"], 16)
 
 
 def test_tenants_have_budgets_of_their_own() -> None:
@@ -379,7 +451,8 @@ def test_those_who_wait_for_the_pool_are_bounded() -> None:
 
 
 @pytest.mark.parametrize(
-    ("tenant", "stated", "counts"), [(None, None, 5), (3, None, 3), (3, 1, 3), (3, 8, 8), (None, 1, 1), (9, None, 9)]
+    ("tenant", "stated", "counts"),
+    [(None, None, 5), (3, None, 3), (3, 1, 3), (3, 8, 8), (None, 1, 5), (None, 0, 5), (None, 7, 7), (9, None, 9)],
 )
 def test_a_request_states_a_later_class_than_its_tenants_not_an_earlier_one(
     tenant: int | None, stated: int | None, counts: int

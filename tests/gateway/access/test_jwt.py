@@ -136,7 +136,7 @@ def test_the_rule_says_which_algorithms_are_taken() -> None:
     assert lonely.tenant == "acme", "one key alone fits the algorithm"
 
 
-def test_keys_of_two_types_with_one_id_are_told_apart_by_the_algorithm() -> None:
+def test_keys_of_two_types_with_one_id_are_distinguished_by_the_algorithm() -> None:
     shown = tuple(json.dumps({**KEYS.public(kid), "kid": "one"}) for kid in ("r", "e"))
     found = Verifier(RULE, KeySet(source="keys", keys=shown))
     for kid in ("r", "e"):
@@ -147,7 +147,7 @@ def test_keys_of_two_types_with_one_id_are_told_apart_by_the_algorithm() -> None
         found.verify(KEYS.sign("d", claims(NOW), head={"kid": "one"}).encode(), NOW)
 
 
-def test_an_unknown_key_is_told_apart_so_that_the_set_is_read_again() -> None:
+def test_an_unknown_key_is_distinguished_so_that_the_set_is_read_again() -> None:
     token = Issuer().ec("new").sign("new", claims(NOW)).encode()
     with pytest.raises(UnknownKeyError):
         verifier().verify(token, NOW)

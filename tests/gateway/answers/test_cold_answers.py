@@ -33,7 +33,7 @@ def later(at: Door, seconds: float) -> None:
     at.core.sweep(at.now)
 
 
-def test_a_stream_is_opened_after_the_first_interval_and_told_the_phase_until_its_answer_begins() -> None:
+def test_a_stream_is_opened_after_the_first_interval_and_reported_the_phase_until_its_answer_begins() -> None:
     at = door()
     cold = ask(at, STREAM, "x-request-id: r-1")
     later(at, 1.9)
@@ -104,7 +104,7 @@ def test_anthropics_clients_get_failures_as_events_of_that_name() -> None:
     assert cold.failure_event.startswith(b'error {"type": "error"')
 
 
-def test_who_waits_for_a_slot_of_an_awake_function_is_told_nothing() -> None:
+def test_who_waits_for_a_slot_of_an_awake_function_is_sent_nothing() -> None:
     at = door()
     at.core.apply(table(2, ONE, cold=BOTH, protocol="openai"))
     first = ask(at, UNARY)
@@ -208,7 +208,7 @@ def test_a_body_that_comes_apart_from_its_head_is_looked_at_when_it_is_there() -
     stream.body_comes(b'{"stream":', complete=False)
     stream.body_comes(b'{"stream":true}')
     unary.body_comes(b'{"stream":false}')
-    later(at, ACCEPT_AFTER_S - 0.1)
+    later(at, ACCEPT_AFTER_S)
     assert (stream.log, unary.log) == ([], ["answer 202"])
     later(at, 1.75)
     assert (stream.log, late.log) == (["stream begins"], [])
@@ -233,7 +233,7 @@ def test_the_last_start_tells_when_to_come_back() -> None:
     assert cold.retry_after_s("f", 0.0) == START_S, "forgotten: as many others have started since"
 
 
-def test_who_has_left_or_was_refused_is_told_nothing_more() -> None:
+def test_who_has_left_or_was_refused_is_sent_nothing_more() -> None:
     at = door()
     gone, refused = ask(at, STREAM), ask(at, STREAM)
     later(at, 2.0)
@@ -261,7 +261,7 @@ def test_answers_say_how_long_a_start_was_waited_for() -> None:
     assert b"cold-start" not in warm.extra
 
 
-def test_questions_for_the_status_listen_to_the_replicas_and_wake_nobody() -> None:
+def test_questions_for_the_status_listen_to_the_replicas_and_wake_none() -> None:
     at = Door(table(1, ONE, protocol="openai"))
     status = ask(at, {}, line="GET /openai/v1/models/m")
     assert json.loads(status.answer)["status"] == "starting"

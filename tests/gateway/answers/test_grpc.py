@@ -75,7 +75,7 @@ def test_the_authority_comes_before_the_models_name() -> None:
     assert call(door, INFER, infer("other", 3), authority="f.localhost:8080").log == FORWARDED
     lost = call(door, INFER, infer("m"), authority="nobody.localhost")
     assert lost.code == NOT_FOUND
-    assert "no function or model is called 'nobody' here; name a deployed function" in lost.message
+    assert "no function or model is called 'nobody' here (deployed: f, m); name a deployed function" in lost.message
 
 
 def test_a_rule_about_metadata_names_a_function() -> None:
@@ -126,6 +126,8 @@ def test_the_first_message_is_waited_for() -> None:
     made = call(door, INFER, body=body[:9], complete=False)
     assert made.log == []
     made.body_comes(body[:40], complete=False)
+    assert made.log == [], "model and batch are known, and the message is not whole"
+    made.body_comes(body, complete=False)
     assert (made.log, made.inferences) == (FORWARDED, 5)
     small = framed(messages.MODEL_READY_REQUEST.encode({"name": "m"}))
     asked = call(door, f"{SERVICE}/ModelReady", body=small[:3], complete=False)
@@ -177,7 +179,7 @@ def test_deadlines_are_the_calls_own_within_the_functions() -> None:
     assert call(door, INFER, infer(), fields=[("grpc-timeout", "soon")]).code == INVALID_ARGUMENT
 
 
-def test_a_call_that_waits_too_long_or_finds_no_room_is_told_in_grpcs_words() -> None:
+def test_a_call_that_waits_too_long_or_finds_no_room_is_reported_in_grpcs_words() -> None:
     door = Door(table(1))
     waits = [call(door, INFER, infer()) for _ in range(2)]
     assert door.activations()[0] == 1
@@ -215,7 +217,7 @@ def test_rest_to_a_function_that_speaks_grpc_alone_is_refused() -> None:
 # --- what wakes nobody ------------------------------------------------------------------------------------------------
 
 
-def test_questions_about_the_front_door_and_about_models_wake_nobody() -> None:
+def test_questions_about_the_front_door_and_about_models_wake_none() -> None:
     door = Door(table(1))
     live = call(door, f"{SERVICE}/ServerLive", b"")
     assert only(live, messages.SERVER_LIVE_RESPONSE) == {"live": True}
@@ -263,7 +265,7 @@ def test_a_copy_that_is_no_metadata_is_not_used(copy: bytes) -> None:
     assert door.activations() == [1]
 
 
-def test_who_may_not_call_a_function_is_told_nothing_of_its_model() -> None:
+def test_who_may_not_call_a_function_is_sent_nothing_of_its_model() -> None:
     door = Door(table(1, access=AccessRule(api_keys=True)))
     door.core.health.copies.keep("f-00001", "/v2/models/m", b'{"name": "m"}')
     told = named_rpc(door, "ModelMetadata", name="m")

@@ -92,6 +92,7 @@ def test_the_scrape_shows_every_ending() -> None:
     held.sizes[1] += 2
     held.ended(Ending.CANCELLED, "", 2)
     held.ended_well("cpu", 2, 0.1, None)
+    held.dropped = 6
     held.retries, held.retries_denied, held.hedges, held.hedges_won, held.circuit_refusals = 1, 2, 3, 4, 5
     outliers = Outliers()
     for begun in (1.0, 2.0):
@@ -116,6 +117,7 @@ def test_the_scrape_shows_every_ending() -> None:
         ("hedges_total", 3),
         ("won_hedges_total", 4),
         ("circuit_refused_requests_total", 5),
+        ("dropped_requests_total", 6),
         ("ejections_total", 1),
         ("ejected_replicas", 1),
         ("circuit_open", 0),

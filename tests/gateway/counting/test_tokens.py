@@ -163,8 +163,8 @@ def test_what_answers_report_corrects_the_estimates_over_route_tables_too() -> N
 def test_bodies_that_are_not_there_yet_or_are_none(
     fields: tuple[str, ...], body: bytes, complete: bool, estimate: int
 ) -> None:
-    """The rest of a body is not waited for: all of it counts, but a picture's bytes are no text."""
-    door = open_door()
+    """The rest of a large body is not waited for: all of it counts, but a picture's bytes are no text."""
+    door = open_door(request_buffering=False)
     asked = door.arrive(CHAT, *fields, body=b"x" * 100_000, complete=False)
     asked.body, asked.body_complete = body, complete
     asked.context.tokens = None
@@ -175,7 +175,7 @@ def test_bodies_that_are_not_there_yet_or_are_none(
     assert tokens(asked).prompt_estimate == estimate
 
 
-def test_a_short_body_that_nobody_has_read_is_read_once() -> None:
+def test_a_short_body_that_none_has_read_is_read_once() -> None:
     """Its function was named by the path: what follows finds the place of its prompt and its model there."""
     asked = ask(open_door(), max_tokens=9)
     found = asked.context.asked
@@ -248,6 +248,22 @@ def test_a_stream_is_timed_from_output_to_output() -> None:
     demand = door.demand()
     assert quantile(demand.latency, 1.0) == pytest.approx(0.4, rel=1 / 8), "the SLA's latency is to the first output"
     assert demand.within_sla == 0, "0.2 s, though the head came at once"
+
+
+def test_a_stream_is_in_time_with_its_first_output_and_the_ones_behind_it() -> None:
+    for per_token_s, within in ((0.051, 1), (0.049, 0), (None, 1)):
+        door = open_door(latency_s=0.5, per_token_s=per_token_s)
+        before = door.demand().within_sla
+        asked = ask(door, stream=True)
+        begins(asked, door)
+        hears(asked, door, 0.4, event())
+        hears(asked, door, 0.02, event())
+        hears(asked, door, 0.08, event() + b"data: [DONE]\n\n")
+        asked.ends(door.now)
+        assert door.demand().within_sla - before == within
+        (group,) = seen(door).groups
+        assert group.between == 2
+        assert group.between_s == pytest.approx(0.1)
 
 
 def test_a_stream_without_usage_is_counted_by_its_events() -> None:
@@ -370,7 +386,7 @@ def test_calls_that_are_not_known_count_only_what_they_report() -> None:
 # --- ends -----------------------------------------------------------------------------------------------------------
 
 
-def test_every_end_is_told_once() -> None:
+def test_every_end_is_reported_once() -> None:
     door = open_door()
     nothing = (0, 0, 0, True)
 

@@ -267,7 +267,7 @@ def test_when_the_last_replica_fails_too_requests_fail_fast_and_one_a_second_is_
     assert opened.demand().refused == metric(opened, "circuit_refused_requests_total") == len(refused) + 1
 
 
-def test_a_replica_whose_state_is_told_anew_starts_with_a_clean_slate() -> None:
+def test_a_replica_whose_state_is_reported_anew_starts_with_a_clean_slate() -> None:
     opened = door(ONE, credits_each=9, outlier=OutlierRules(failures=1))
     broken(opened, 1)
     assert opened.arrive().status == 503
@@ -308,7 +308,7 @@ def test_when_the_replicas_that_were_left_go_one_that_is_ejected_is_asked_at_onc
     assert waiting.log == ["to 10.0.0.1:1"]
 
 
-def test_a_failure_of_a_replica_that_left_the_table_is_nobodys() -> None:
+def test_a_failure_of_a_replica_that_left_the_table_counts_for_none() -> None:
     opened = door(ONE, TWO, outlier=OutlierRules(failures=1), spread=Spread.FIRST_AVAILABLE)
     asked = opened.arrive()
     opened.core.apply(table(2, TWO, queue_requests=100, outlier=OutlierRules(failures=1)))

@@ -123,7 +123,7 @@ def test_event_streams_are_compared_by_status_and_timed_to_their_first_byte() ->
     assert found.latency[0][0] < 80, "milliseconds"
 
 
-def test_without_a_free_slot_nothing_is_sent_and_nobody_is_woken() -> None:
+def test_without_a_free_slot_nothing_is_sent_and_none_is_woken() -> None:
     door = open_door(slots=1)
     one, other = answered(door), answered(door)
     assert (one.shadow.log, other.shadow.log) == (["to 10.0.0.9:1"], [])

@@ -1,11 +1,14 @@
 """One function as the front door sees it: revisions by percent, size, failures."""
 
+import gzip
+import zlib
 from typing import Any
 
 import pytest
 
 from tests.support.worlds.fake_exchange import request
 from tidegate.gateway.routing.function import FunctionRouter, FunctionState
+from tidegate.gateway.routing.grpc_methods import UNREAD
 from tidegate.records.route_table import FunctionRoute, RevisionRoute, Spread
 from tidegate.records.tenants import AccessRule
 
@@ -99,13 +102,65 @@ def test_size_by_header_then_shape_then_length(fields: str, body: bytes, inferen
 
 
 @pytest.mark.parametrize(
+    ("fields", "body", "inferences"),
+    [
+        ("x-batch: 1\n", b'{"inputs":[{"shape":[16]}]}', 16),
+        ("x-batch: 20\n", b'{"inputs":[{"shape":[16]}]}', 20),
+        ("x-batch: 1\n", b'{"inputs":[{"shape":[65]}]}', 0),
+        ("", b'{"id":"%b","inputs":[{"shape":[16]}]}' % (b" " * 5000), 16),
+        ("", b'{"parameters":{"shape":[1]},"inputs":[{"parameters":{"shape":[2]},"sha\\u0070e":[16,2]}]}', 16),
+        ("", b'{"inputs":[{"shape":[16]},{"shape":[60]}]}', 16),
+        ("", b'{"inputs":[{"shape":[1e300]}]}', 0),
+        ("inference-header-content-length: 27\n", b'{"inputs":[{"shape":[16]}]}"shape":[64]', 16),
+        ("", b'{"shape":[1]}, {"shape":[16]}', 16),
+        ("content-length: 45\n", b"", 5),
+    ],
+)
+def test_where_callers_are_charged_no_field_and_no_other_shape_makes_a_batch_smaller(
+    fields: str, body: bytes, inferences: int
+) -> None:
+    head = request(f"POST /v2/models/m/infer HTTP/1.1\nhost: x\n{fields}\n")
+    assert router(revision(1, 100.0), access=AccessRule(api_keys=True)).inferences(head, body) == inferences
+
+
+@pytest.mark.parametrize(
+    ("coding", "body", "is_whole", "inferences"),
+    [
+        ("gzip", gzip.compress(b'{"inputs":[{"shape":[16]}]}', mtime=0), True, 16),
+        (" GZIP", gzip.compress(b'{"inputs":[{"shape":[65]}]}', mtime=0), True, 0),
+        ("deflate", zlib.compress(b'{"inputs":[{"shape":[16]}]}'), True, 16),
+        ("identity", b'{"inputs":[{"shape":[16]}]}', True, 16),
+        ("br", b'{"inputs":[{"shape":[1]}]}', True, UNREAD),
+        ("gzip, gzip", gzip.compress(gzip.compress(b'{"inputs":[{"shape":[16]}]}', mtime=0), mtime=0), True, UNREAD),
+        ("gzip", b'{"inputs":[{"shape":[1]}]}', True, UNREAD),
+        ("gzip", gzip.compress(b'{"inputs":[{"shape":[1]}]}', mtime=0) + b"more", True, UNREAD),
+        ("gzip", gzip.compress(b'{"inputs":[{"shape":[16]}]}', mtime=0)[:-9], False, UNREAD),
+        ("gzip", gzip.compress(b'{"inputs":[{"shape":[1],"data":[0' + b",0" * (2 << 20), mtime=0), True, UNREAD),
+    ],
+)
+def test_where_callers_are_charged_no_coding_hides_a_shape(
+    coding: str, body: bytes, is_whole: bool, inferences: int
+) -> None:
+    head = request(f"POST /v2/models/m/infer HTTP/1.1\nhost: x\ncontent-encoding: {coding}\nx-batch: 1\n\n")
+    charging = router(revision(1, 100.0), access=AccessRule(api_keys=True))
+    assert charging.inferences(head, body, is_whole) == inferences
+    assert router(revision(1, 100.0)).inferences(head, body, is_whole) == 1
+
+
+def test_of_a_part_of_a_body_the_largest_shape_counts_where_callers_are_charged() -> None:
+    head = request("POST /v2/models/m/infer HTTP/1.1\nhost: x\nx-batch: 1\n\n")
+    charging = router(revision(1, 100.0), access=AccessRule(api_keys=True))
+    assert charging.inferences(head, b'{"parameters":{"shape":[1]},"inputs":[{"shape":[16],"data":[', False) == 16
+
+
+@pytest.mark.parametrize(
     ("fields", "protocol", "told"),
     [
         ("content-length: 5\n", "v2", True),
         ("transfer-encoding: chunked\n", "v2", True),
         ("content-length: 0\n", "v2", False),
         ("content-length: 5\nx-batch: 2\n", "v2", False),
-        ("content-length: 5\nexpect: 100-continue\n", "v2", False),
+        ("content-length: 5\nexpect: 100-continue\n", "v2", True),
         ("content-length: 5\n", "http", False),
     ],
 )

@@ -54,6 +54,9 @@ def look(target: str, *fields: str, host: str = "127.0.0.1", method: str = "POST
         ("127.0.0.1", "/v2/models/resnet50/versions/3/infer", "resnet", 0),
         ("127.0.0.1", "/v2/models/re%73net/infer", "resnet", 0),
         ("127.0.0.1", "/v1/models/bert:predict", "bert", 0),
+        ("127.0.0.1", "/v2/repository/models/resnet50/load", "resnet", 0),
+        ("127.0.0.1", "/v2/repository/models/b%65rt/unload", "bert", 0),
+        ("127.0.0.1", "/functions/bert/v1/models/bert:predict", "bert", 15),
         ("other.example", "/v2/models/bert/infer", "bert", 0),
     ],
 )
@@ -120,15 +123,31 @@ def test_server_level_calls_without_a_function_are_the_front_doors_own(path: str
         ("/v2/models/resnet50", Call.METADATA, "resnet50"),
         ("/v2/models/resnet50/versions/1", Call.METADATA, "resnet50"),
         ("/v2/models/resnet50/config", Call.WORK, ""),
-        ("/v1/models/resnet50", Call.METADATA, "resnet50"),
+        ("/v2/models/resnet50/stats", Call.WORK, ""),
+        ("/v2/models/stats", Call.WORK, ""),
+        ("/v2/repository/models/resnet50/load", Call.WORK, ""),
+        ("/v2/repository/index", Call.WORK, ""),
+        ("/v1/models/resnet50", Call.MODEL_READY, "resnet50"),
     ],
 )
-def test_health_and_metadata_are_told_apart_from_work(path: str, call: Call, model: str) -> None:
+def test_health_and_metadata_are_distinguished_from_work(path: str, call: Call, model: str) -> None:
     by_host = look(path, method="GET", host="resnet.localhost")
     by_prefix = look("/functions/resnet" + path, method="GET")
     for found in (by_host, by_prefix):
         assert (found.route, found.call, found.model) == (RESNET, call, model)
     assert look(path, method="POST", host="resnet.localhost").call is Call.WORK
+
+
+def test_a_model_may_be_called_stats() -> None:
+    own = matcher(route("resnet", models=("stats",)))
+    found = look("/v2/models/stats", method="GET", by=own)
+    assert (found.call, found.model) == (Call.METADATA, "stats")
+
+
+def test_the_index_of_a_repository_names_no_function() -> None:
+    assert look("/v2/repository/index").route is None
+    assert look("/v2/repository/models/bert").route is None
+    assert look("/v2/repository/index", by=matcher(BERT, default="bert")).route is BERT
 
 
 def test_a_function_that_does_not_speak_v2_has_no_health_calls_of_ours() -> None:
@@ -137,7 +156,17 @@ def test_a_function_that_does_not_speak_v2_has_no_health_calls_of_ours() -> None
 
 def test_v2_clients_are_known_by_path_also_when_nothing_is_found() -> None:
     assert look("/v2/models/nobody/infer").v2
-    assert not look("/v1/models/nobody:predict").v2
+    assert look("/v1/models/nobody:predict").v2
+    assert not look("/v1/models/nobody").v2
+
+
+def test_a_colon_in_a_models_name_is_no_verb_of_v1() -> None:
+    tagged = route("llama", models=("llama3:8b", "org/n"))
+    by = matcher(tagged)
+    for path in ("/v1/models/llama3:8b", "/v1/models/llama3:8b:predict", "/v1/models/org%2Fn:predict"):
+        assert look(path, method="POST", by=by).route is tagged
+    found = look("/v1/models/llama3:8b", method="GET", by=by)
+    assert (found.call, found.model) == (Call.MODEL_READY, "llama3:8b")
 
 
 def test_the_cache_is_bounded_and_never_holds_misses_or_long_paths() -> None:
@@ -158,6 +187,16 @@ def test_names_that_are_no_utf8_or_badly_encoded_stand_for_themselves() -> None:
 
 def ruled(name: str, *matches: RouteMatch) -> FunctionRoute:
     return replace(route(name, protocol="http"), matches=matches)
+
+
+def test_hosts_of_kserve_and_routes_of_ray_serve_name_what_the_page_for_clients_says() -> None:
+    by = matcher(RESNET, BERT, ruled("shop", RouteMatch(path_prefix="/shop")), domain="example.com")
+    assert look("/v1/models/x:predict", host="bert.example.com", by=by).named == "bert"
+    assert look("/v1/models/bert:predict", host="bert.default.example.com", by=by).route is None, "no namespaces"
+    assert look("/v1/models/bert:predict", host="bert.default.other.org", by=by).named == "bert", "the model does"
+    found = look("/shop/cart", by=by)
+    assert (found.named, found.strip) == ("shop", 0), "its server sees the prefix"
+    assert [look(path, by=by).route for path in ("/-/healthz", "/-/routes")] == [None, None]
 
 
 def carrying(**fields: str | None) -> tuple[HeaderMatch, ...]:

@@ -46,7 +46,7 @@ def test_a_tag_chooses_the_revision_and_wakes_it_from_zero(host: str, field: str
     assert door.arrive().log == ["to 10.0.0.1:1"]
 
 
-def test_an_unknown_tag_is_told_with_those_that_there_are() -> None:
+def test_an_unknown_tag_is_reported_with_those_that_there_are() -> None:
     door = Door(tagged())
     by_host, by_field = ask(door, "green-f.localhost"), ask(door, "f.localhost", "tidegate-tag: green")
     for asked in (by_host, by_field):
@@ -86,7 +86,7 @@ def test_health_of_a_tag_is_that_of_its_revision() -> None:
     assert door.activations() == []
 
 
-def test_who_waits_for_a_tag_is_served_by_its_revision_or_told_never_by_another() -> None:
+def test_who_waits_for_a_tag_is_served_by_its_revision_or_reported_never_by_another() -> None:
     door = Door(tagged(queue_requests=10))
     door.ready(ONE, 1, 2)
     asked = ask(door, "blue-f.localhost")

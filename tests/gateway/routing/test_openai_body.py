@@ -94,7 +94,7 @@ def test_bodies_that_servers_read_differently_are_refused(body: bytes, told: str
         assert asked.error["error"]["type"] == "invalid_request_error"
 
 
-def test_a_model_that_nobody_has_is_told_in_the_shape_of_the_api() -> None:
+def test_a_model_that_none_has_is_reported_in_the_shape_of_the_api() -> None:
     asked = arrive(door(), b'{"model":"gpt-9"}', "x-request-id: r-1")
     error = asked.error["error"]
     assert (asked.status, error["code"], error["type"], error["param"]) == (
@@ -179,6 +179,7 @@ def test_forms_name_their_model_in_a_field() -> None:
 def test_a_large_form_goes_on_as_soon_as_its_model_is_known() -> None:
     whole = form(('name="model"', b"m"), ('name="file"; filename="a"', LARGE))
     asked = arrive(door(), whole[:300], FORM, whole=whole)
+    asked.body_comes(whole[:WAITED_BYTES], complete=False)
     assert asked.log == ["proceed", "to 10.0.0.1:1"]
     asked.body_comes(whole)
     assert asked.log == ["proceed", "to 10.0.0.1:1"]
@@ -206,16 +207,18 @@ def test_a_large_body_goes_on_as_soon_as_its_model_is_known_and_its_rest_is_read
     at = door()
     good = b'{"model":"m","input":"%b"}' % LARGE
     asked = arrive(at, good[:1000], whole=good)
-    assert asked.log == ["proceed", "to 10.0.0.1:1"]
     asked.body_comes(good[:5000], complete=False)
+    assert asked.log == ["proceed"], "its model is known; a slot it takes with its body"
+    asked.body_comes(good[:WAITED_BYTES], complete=False)
+    assert asked.log == ["proceed", "to 10.0.0.1:1"]
     asked.body_comes(good)
     assert asked.log == ["proceed", "to 10.0.0.1:1"]
 
     twice = b'{"model":"m","input":"%b","model":"other"}' % LARGE
-    asked = arrive(at, twice[:1000], whole=twice)
+    asked = arrive(at, twice[:WAITED_BYTES], whole=twice)
     asked.body_comes(twice[:-3], complete=False)
     assert asked.log == ["proceed", "to 10.0.0.1:1", "answer 400"]
-    assert asked.body == twice[:1000], "what has the second one never goes on"
+    assert asked.body == twice[:WAITED_BYTES], "what has the second one never goes on"
     assert at.demand().cancelled == 1
 
     early = b'{"model":"m","model":"m","input":"%b"}' % LARGE
@@ -225,7 +228,7 @@ def test_a_large_body_goes_on_as_soon_as_its_model_is_known_and_its_rest_is_read
     assert asked.log == ["proceed", "discard", "answer 400"]
 
     late = b'{"model":"m","input":"%b","model":"other"}' % LARGE
-    asked = arrive(at, late[:1000], whole=late)
+    asked = arrive(at, late[:WAITED_BYTES], whole=late)
     asked.gets_answer(at.now, 200, length=None, ends=False)
     asked.body_comes(late)
     assert (asked.log[-1], asked.truncated) == ("truncated", True), "its answer had begun"
@@ -234,7 +237,7 @@ def test_a_large_body_goes_on_as_soon_as_its_model_is_known_and_its_rest_is_read
 def test_a_faulty_rest_leaves_the_waiting_room() -> None:
     at = Door(table(1))
     whole = b'{"model":"m","input":"%b","model":1}' % LARGE
-    asked = arrive(at, whole[:1000], whole=whole)
+    asked = arrive(at, whole[:WAITED_BYTES], whole=whole)
     assert at.demand().waiting == 1
     asked.body_comes(whole)
     assert asked.log == ["proceed", "answer 400"]
@@ -266,7 +269,7 @@ def test_a_model_behind_a_large_prompt_is_waited_for_within_bounds() -> None:
 
 
 @pytest.mark.parametrize("end", [b'","x":1', b'","x":1,"x"}', b'","model":5}', b'","model":"m","model":"m"}'])
-def test_a_fault_at_the_end_of_a_large_body_is_told_once(end: bytes) -> None:
+def test_a_fault_at_the_end_of_a_large_body_is_reported_once(end: bytes) -> None:
     whole = b'{"messages":"' + LARGE + end
     asked = arrive(door(), whole[:1000], whole=whole)
     asked.body_comes(whole[: -len(end)], complete=False)

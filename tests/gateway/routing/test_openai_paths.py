@@ -95,7 +95,7 @@ def test_equal_heads_are_found_in_the_cache() -> None:
         ("/v1/models/llama3%3A8b", Call.MODEL, "llama3:8b"),
         ("/openai/v1/models/llama3:8b", Call.MODEL, "llama3:8b"),
         ("/openai/v1/models/bert", Call.MODEL, "bert"),
-        ("/v1/models/bert", Call.METADATA, "bert"),
+        ("/v1/models/bert", Call.MODEL_READY, "bert"),
     ],
 )
 def test_questions_about_models_need_no_replica(path: str, call: Call, model: str) -> None:
@@ -187,5 +187,5 @@ def test_the_status_of_a_model_is_that_of_its_function() -> None:
         ("/predict", None),
     ],
 )
-def test_failures_are_told_as_the_path_says(path: str, tell: object) -> None:
+def test_failures_are_reported_as_the_path_says(path: str, tell: object) -> None:
     assert error_format_for(path.encode()) is tell

@@ -54,11 +54,14 @@ def played(plan: Sequence[Replica], arrivals: Arrivals, latency_s: float) -> tup
         slots = [*kept, (over_s, index, number)]
         heapq.heapify(slots)
         busy_s[index] = max(busy_s[index], over_s)
-    dollars = sum(
-        (max(each.end_s, used_s) - each.start_s) * each.group.price_per_hour / 3600.0
-        for each, used_s in zip(plan, busy_s, strict=True)
-    )
-    return late, dollars
+    return late, sum(_paid(each, used_s) for each, used_s in zip(plan, busy_s, strict=True))
+
+
+def _paid(each: Replica, used_s: float) -> float:
+    """Dollars of one replica; those that were there have had their minimum run time."""
+    span_s = max(each.end_s, used_s) - each.start_s
+    least_s = 0.0 if each.was_there else each.group.min_run_s
+    return max(span_s, least_s) * each.group.price_per_hour / 3600.0
 
 
 def drawn(rng: random.Random, groups: Sequence[Group], duration_s: float, count: int) -> list[Replica]:

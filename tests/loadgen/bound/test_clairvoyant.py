@@ -3,6 +3,7 @@
 import math
 import random
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -110,6 +111,51 @@ def test_a_fleet_that_never_changes_is_near_the_bound_on_a_steady_load(
     assert 1.0 < limits.b0 / limits.bq <= 1.27
 
 
+@given(
+    st.integers(0, 10**6), st.sampled_from([2.0, 6.0]), st.booleans(), st.sampled_from([4.0, 12.0, 60.0]), st.booleans()
+)
+@settings(max_examples=12, deadline=None)
+def test_no_plan_with_minimum_run_times_is_cheaper(
+    seed: int, rate: float, is_mixed: bool, min_run_s: float, is_on_time: bool
+) -> None:
+    """Every replica that is started is paid for at least that long."""
+    rng = random.Random(seed)
+    kinds = [group(start_s=2.0), FAST] if is_mixed else [group(start_s=2.0)]
+    groups = [replace(kinds[0], min_run_s=min_run_s), *(replace(each, min_run_s=6.0) for each in kinds[1:])]
+    arrivals = list(poisson(rate, 10.0, seed, batches=(1, 1, 2)))
+    plan = drawn(rng, groups, 10.0, rng.randint(1, 5))
+    if is_on_time:
+        plan = [Replica(groups[0], 0.0, 10.0, was_there=True) for _ in range(int(rate) + 3)]
+    late, _ = played(plan, arrivals, 0.5)
+    plan = shaved(plan, arrivals, 0.5, late, rng, 80)
+    late, dollars = played(plan, arrivals, 0.5)
+    share = late / max(1, len(arrivals))
+    limits = bound(arrivals, groups, latency_s=0.5, quantile=max(1e-6, 1.0 - share), duration_s=10.0)
+    assert limits.bq <= dollars * (1 + 1e-9)
+    assert late or limits.b0 <= dollars * (1 + 1e-9)
+    assert limits.bq <= limits.b0
+
+
+def test_a_lone_request_costs_nearly_the_minimum_run_time() -> None:
+    """A start of 5 s for one request long after the beginning: 4.75 s are paid at least, with a minute nearly that."""
+    plain, minute = (
+        bound([(1500.0, 1)], [replace(group(), min_run_s=each)], duration_s=1510.0).b0 * 3600.0 for each in (0.0, 60.0)
+    )
+    assert plain == pytest.approx(4.75)
+    assert 0.95 * 60.0 < minute <= 60.0
+
+
+def test_a_minimum_shorter_than_the_start_changes_nothing() -> None:
+    arrivals = list(poisson(6.0, 20.0))
+    assert bound(arrivals, [replace(group(), min_run_s=5.0)]) == bound(arrivals)
+
+
+def test_a_minimum_run_time_never_makes_it_cheaper() -> None:
+    arrivals = [(at_s + 40.0 * burst, 1) for burst in range(3) for at_s, _ in poisson(20.0, 3.0, burst)]
+    costs = [bound(arrivals, [replace(group(), min_run_s=each)], duration_s=130.0).b0 for each in (0.0, 20.0, 60.0)]
+    assert costs[0] < costs[1] < costs[2]
+
+
 def test_some_plan_is_nearly_as_cheap() -> None:
     """Two requests a second, 8 s for a start: replicas stay, and the plan comes within a twentieth."""
     rng, arrivals = random.Random(43), list(poisson(2.0, 8.0, 43, batches=(1, 1, 2)))
@@ -185,7 +231,7 @@ def test_another_group_can_only_make_it_cheaper() -> None:
     assert both.b0 > 0.0
 
 
-def test_requests_that_nobody_can_answer_in_time_leave_no_fleet() -> None:
+def test_requests_that_none_can_answer_in_time_leave_no_fleet() -> None:
     arrivals = [(1.0, 1)] * 97 + [(2.0, 9)] * 3
     assert bound(arrivals, quantile=0.99) == Bound(b0=math.inf, bq=math.inf)
     found = bound(arrivals, quantile=0.9)
@@ -210,7 +256,7 @@ def test_quiet_times_and_long_traces_cost_no_rounding() -> None:
     assert found.b0 == pytest.approx(36 * 4.75 / 3600.0)
 
 
-def test_every_fault_is_told_at_once() -> None:
+def test_every_fault_is_reported_at_once() -> None:
     bad = Group(name="a", times=Line(base_s=0.0), slots=0, price_per_hour=-1.0, start_s=math.nan, max_replicas=0)
     with pytest.raises(InvalidInputError) as told:
         clairvoyant([(1.0, 1), (-1.0, 1), (math.inf, 0)], [bad, bad], latency_s=0.0, quantile=1.5, duration_s=math.inf)
@@ -222,7 +268,7 @@ def test_every_fault_is_told_at_once() -> None:
         clairvoyant([], [], latency_s=1.0, quantile=0.9, duration_s=1.0)
 
 
-def test_a_batch_for_which_a_group_has_no_time_is_told() -> None:
+def test_a_batch_for_which_a_group_has_no_time_is_reported() -> None:
     class Odd:
         def seconds(self, inferences: int) -> float:
             return 0.1 if inferences < 4 else 0.0

@@ -57,7 +57,7 @@ def test_a_message_holds_the_same_as_raw_contents() -> None:
         ({"inputs": [{"name": "x", "datatype": "FP7", "shape": [1]}]}, "unknown datatype 'FP7'"),
     ],
 )
-def test_what_cannot_be_filled_in_is_told(metadata: dict[str, Any], why: str) -> None:
+def test_what_cannot_be_filled_in_is_reported(metadata: dict[str, Any], why: str) -> None:
     with pytest.raises(ValueError, match=why):
         inputs_of(metadata)
 

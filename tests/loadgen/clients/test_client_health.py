@@ -12,8 +12,8 @@ def outcomes(*lags_s: float) -> list[RequestOutcome]:
 
 @pytest.mark.parametrize(
     ("late", "cpu_s", "is_bottleneck"),
-    [(1, 1.0, False), (3, 1.0, True), (0, 9.0, True), (0, 7.9, False)],
-    ids=["one of a hundred late", "three of a hundred late", "nine tenths of a core", "eight tenths"],
+    [(1, 6.0, False), (3, 6.0, True), (3, 1.0, False), (0, 9.0, True), (0, 7.9, False)],
+    ids=["one late, busy", "three late, busy", "three late, idle", "nine tenths of a core", "eight tenths"],
 )
 def test_what_makes_the_client_the_bottleneck(late: int, cpu_s: float, is_bottleneck: bool) -> None:
     report = report_of(outcomes(*[0.03] * late, *[0.001] * (100 - late)), cpu_s, 10.0)

@@ -13,7 +13,12 @@ from tidegate.loadgen.clients.runs import LoadRun
 
 
 def called(
-    script: Callable[[], Script], count: int = 1, *, refused: int = 0, **options: bool
+    script: Callable[[], Script],
+    count: int = 1,
+    *,
+    refused: int = 0,
+    path: str = "/pkg.Service/Method",
+    **options: bool,
 ) -> tuple[list[Call], bytes, ServedLoop]:
     """Sends so many calls at once; the calls, what was answered, and the loop."""
     ended: list[Call] = []
@@ -24,7 +29,7 @@ def called(
         services = LoopServices(loop)
         client = GrpcCalls(
             "localhost:80",
-            "/pkg.Service/Method",
+            path,
             services=services,
             most=1000,
             timeout_s=2.0,
@@ -70,6 +75,16 @@ def test_a_stream_has_the_times_of_its_messages() -> None:
     assert call.gaps == [0.0, 0.0]
 
 
+def test_only_a_stream_that_the_gateway_knows_counts_from_its_head() -> None:
+    def judged(path: str) -> tuple[float, float]:
+        (call,), _, _ = called(lambda: GrpcScript(messages=3, wait_s=0.5), is_stream=True, path=path)
+        return call.began, call.judged - call.ended
+
+    assert judged("/own.Service/Stream") == (0.0, 0.0)
+    began, _ = judged("/inference.GRPCInferenceService/ModelStreamInfer")
+    assert began > 0.0
+
+
 def test_silence_is_given_up() -> None:
     calls, _, _ = called(lambda: GrpcScript(wait_s=9.0), 3)
     assert [call.error for call in calls] == ["timeout"] * 3
@@ -78,11 +93,11 @@ def test_silence_is_given_up() -> None:
 @pytest.mark.parametrize(
     ("piece", "error"), [(None, "connect"), (b"HTTP/1.1 400 Bad Request\r\n\r\n", "malformed")], ids=["ends", "http/1"]
 )
-def test_a_server_without_http2_is_told(piece: bytes | None, error: str) -> None:
+def test_a_server_without_http2_is_reported(piece: bytes | None, error: str) -> None:
     (call,), _, _ = called(fixed((0.0, piece)))
     assert (call.code, call.error) == (None, error)
 
 
-def test_a_refused_connection_is_told() -> None:
+def test_a_refused_connection_is_reported() -> None:
     (call,), _, _ = called(GrpcScript, refused=1)
     assert call.error == "connect"

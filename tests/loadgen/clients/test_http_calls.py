@@ -46,7 +46,7 @@ def called(
     return ended, loop
 
 
-def test_a_request_says_what_it_is_told_to_say() -> None:
+def test_a_request_says_what_it_is_reported_to_say() -> None:
     _, loop = called(fixed((0.0, OK)), batch_field="x-batch", authority="f.localhost")
     (written,) = loop.connections[0].written
     head, _, body = written.partition(b"\r\n\r\n")
@@ -114,13 +114,15 @@ def test_no_answer_has_a_kind(pieces: tuple[tuple[float, bytes | None], ...], er
     assert len(loop.connections) == 2, "nothing of the first one is used again"
 
 
-def test_a_refused_connection_is_told_and_the_next_call_tries_again() -> None:
+def test_a_refused_connection_is_reported_and_the_next_call_tries_again() -> None:
     calls, _ = called(fixed((0.0, OK)), (0.0, 1.0), refused=1)
     assert [call.error for call in calls] == ["connect", None]
 
 
-def test_a_failure_is_named_by_its_body() -> None:
-    body = b'{"error": {"code": "queue_full", "message": "x"}}'
+@pytest.mark.parametrize(
+    "body", [b'{"error": {"code": "queue_full", "message": "x"}}', b'{"error": "x", "code": "queue_full"}']
+)
+def test_a_failure_is_named_by_its_body(body: bytes) -> None:
     answer = b"HTTP/1.1 429 Too Many Requests\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body)
     calls, loop = called(fixed((0.0, answer)), (0.0, 1.0))
     assert [(call.code, call.error) for call in calls] == [("429", "queue_full")] * 2
@@ -138,12 +140,36 @@ def test_a_stream_has_the_times_of_its_outputs() -> None:
     assert call.tokens == 7
 
 
+@pytest.mark.parametrize(
+    ("head", "takes_streams", "judged"),
+    [
+        (EVENTS, True, 0.2),
+        (EVENTS, False, 0.1),
+        (EVENTS.replace(b"event-stream", b"plain"), True, 0.7),
+    ],
+    ids=["its first output", "its head, where outputs are not read", "its end, if it is no event stream"],
+)
+def test_a_stream_counts_as_the_gateway_counts_it(head: bytes, takes_streams: bool, judged: float) -> None:
+    pieces = ((0.1, head), (0.2, event("a")), (0.7, chunk(b"data: [DONE]\n\n") + b"0\r\n\r\n"))
+    (call,), _ = called(fixed(*pieces), takes_streams=takes_streams)
+    assert call.is_good
+    assert (call.judged, call.ended) == pytest.approx((judged, 0.7))
+
+
+def test_a_stream_of_a_known_length_has_outputs_and_counts_until_its_end() -> None:
+    body = b'data: {"choices":[{"delta":{"content":"a"}}]}\n\ndata: [DONE]\n\n'
+    head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: %d\r\n\r\n" % len(body)
+    (call,), _ = called(fixed((0.1, head + body[:-5]), (0.4, body[-5:])), takes_streams=True)
+    assert call.is_good
+    assert (call.first, call.judged) == pytest.approx((0.1, 0.4))
+
+
 def test_a_stream_that_ends_early_is_no_success() -> None:
     (call,), _ = called(fixed((0.1, EVENTS + event("a") + b"0\r\n\r\n")), takes_streams=True)
     assert (call.code, call.is_good, call.error) == ("200", False, "broken")
 
 
-def test_the_thesis_latency_table_of_a_server_that_is_told_how_long_to_take() -> None:
+def test_the_thesis_latency_table_of_a_server_that_is_shown_how_long_to_take() -> None:
     """F52: a hundred answers after 10, 20, ... 1000 ms, a request every two seconds."""
     took_s = iter([0.01 * number for number in range(1, 101)])
     calls, _ = called(lambda: lambda written: [(next(took_s), OK)], tuple(2.0 * number for number in range(100)))
@@ -152,7 +178,6 @@ def test_the_thesis_latency_table_of_a_server_that_is_told_how_long_to_take() ->
         tally.add(call, 0.0)
     about = About(
         target="", mode="", protocol="http", seed=1, is_partial=False, began="", sent=100, wall_s=199.0, cpu_s=1.0,
-        percentile=None,
     )  # fmt: skip
     report = report_of(tally, about)
     table = dict(rows(report.latency)) if report.latency is not None else {}
@@ -163,4 +188,4 @@ def test_the_thesis_latency_table_of_a_server_that_is_told_how_long_to_take() ->
     assert (report.latency.fastest_s, report.latency.slowest_s) == pytest.approx((0.01, 1.0), abs=0.002)
     assert report.latency.mean_s == pytest.approx(0.505, abs=0.002)
     assert report.rate_per_s == pytest.approx(100 / 199.0, rel=0.001)
-    assert dict(facts(report))["total"] == "199.00 s"
+    assert dict(facts(report))["total"] == "199 s"

@@ -1,6 +1,7 @@
 """When requests leave, on virtual time: what a slow server or a full client does to schedules, and what is told."""
 
 import asyncio
+import itertools
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -8,7 +9,7 @@ import pytest
 
 from tests.support.worlds.virtual_loop import run_virtual
 from tidegate.loadgen.arrivals.pace import LoadPhase
-from tidegate.loadgen.clients.call import Call, Request
+from tidegate.loadgen.clients.call import Call, Request, WantedSla
 from tidegate.loadgen.clients.client import LoadClient
 from tidegate.loadgen.clients.runs import FAILED_PAUSE_S, LoadRun
 from tidegate.loadgen.clients.workers import Caller, PacedWorker, callers, paced
@@ -51,7 +52,7 @@ def driven(
 ) -> tuple[Scripted, Tally, LoadRun]:
     async def all_of_it() -> tuple[Scripted, Tally, LoadRun]:
         client = Scripted(took, **options)
-        tally = Tally(target_s=0.5)
+        tally = Tally(WantedSla(0.5, 98.0))
         run = LoadRun(client, lambda call: tally.add(call, run.began))
         await drive(run)
         left = run.unfinished
@@ -73,14 +74,13 @@ def test_an_open_loop_sends_when_it_is_due_whatever_the_answers_do() -> None:
     assert tally.latency.largest == pytest.approx(30.0)
 
 
-def test_a_full_client_shows_in_the_latency_and_as_late_sends() -> None:
+def test_a_full_client_shows_in_the_latency_and_as_held_back() -> None:
     """One call at a time, a second each, ten that are due in the first second: the last one waits for the others."""
     _, tally, _ = driven(lambda number: 1.0, lambda run: run.open_loop(every(0.1, 10)), most=1)
     assert tally.good == 10
-    assert tally.late == 9
+    assert (tally.late, tally.held) == (0, 9)
     assert tally.latency.largest == pytest.approx(10.0 - 0.9)
     assert tally.service.largest == pytest.approx(1.0)
-    assert tally.lag.largest == pytest.approx(9.0 - 0.9)
     assert tally.within == 0
 
 
@@ -132,10 +132,34 @@ def test_a_closed_loop_keeps_its_number_of_requests_on_their_way() -> None:
     assert owners == levels
 
 
-def test_a_caller_without_an_answer_pauses() -> None:
-    client, tally, _ = driven(lambda number: -1.0, lambda run: run.closed_loop([Caller(1.0)], lambda: REQUEST))
-    assert tally.errors == {"connect": len(client.sends)}
-    assert len(client.sends) == pytest.approx(1.0 / FAILED_PAUSE_S, abs=1.0)
+def test_a_caller_that_is_refused_pauses_for_longer_each_time_until_it_gets_an_answer() -> None:
+    client, tally, _ = driven(
+        lambda number: 0.01 if number == 3 else -1.0, lambda run: run.closed_loop([Caller(1.0)], lambda: REQUEST)
+    )
+    assert tally.errors == {"connect": len(client.sends) - 1}
+    pause = FAILED_PAUSE_S
+    waits = [after - before for before, after in itertools.pairwise(client.sends)]
+    assert waits == pytest.approx([pause, 2 * pause, 4 * pause, 0.01, pause, 2 * pause, 4 * pause], abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("code", "asked_s", "paused_s"), [("503", 2.0, 2.0), ("503", 600.0, 5.0), ("429", 2.0, 2.0), ("500", 2.0, 0.0)]
+)
+def test_a_caller_comes_back_when_the_refusal_asks_for_it(code: str, asked_s: float, paused_s: float) -> None:
+    class Refusing(Scripted):
+        def _answer(self, call: Call) -> None:
+            call.code, call.retry_after_s = code, asked_s
+            self.finish(call)
+
+    async def sends() -> list[float]:
+        client = Refusing(lambda number: 1.0)
+        run = LoadRun(client, lambda call: None)
+        await run.closed_loop([Caller(9.0)], lambda: REQUEST)
+        await client.close()
+        return client.sends
+
+    first, second, *_ = run_virtual(sends())
+    assert second - first == pytest.approx(1.0 + paused_s)
 
 
 def test_a_stopped_closed_loop_ends_now() -> None:

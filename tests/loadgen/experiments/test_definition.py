@@ -39,7 +39,7 @@ def test_within_is_of_what_was_printed_unless_it_says_of_what() -> None:
     assert Check(figure="a", printed=200.0, within=0.1, of=10.0).high == pytest.approx(11.0)
 
 
-def test_all_faults_are_told_at_once() -> None:
+def test_all_faults_are_reported_at_once() -> None:
     text = f"""
         name = "Has Blanks"
         title = ""
@@ -92,14 +92,14 @@ def test_faults_of_parameters_come_with_the_others() -> None:
     }
 
 
-def test_parameters_that_do_not_fit_together_are_told_where_they_stand() -> None:
+def test_parameters_that_do_not_fit_together_are_reported_where_they_stand() -> None:
     assert faults_of(TEXT.replace("calm = 1", "calm = 2")) == {"parameters.hpa": "a calm below crowd"}
 
 
 @pytest.mark.parametrize(
     "text", ["name = ", "a" * (MAX_BYTES + 1), "a = " + "[" * 5000, f"a = {'9' * 5000}", "a = 1\na = 2"]
 )
-def test_what_is_no_toml_is_told(text: str) -> None:
+def test_what_is_no_toml_is_reported(text: str) -> None:
     assert set(faults_of(text)) == {"document"}
 
 
@@ -161,8 +161,9 @@ def test_the_catalogue_is_installed_with_the_package() -> None:
     assert files and all(any(fnmatch(file, pattern) for pattern in patterns) for file in files)
 
 
-def test_every_setup_is_looked_at_by_an_experiment() -> None:
-    assert set(known()) == {each.setup for each in catalogue().values()}
+def test_every_setup_of_a_paper_is_looked_at_by_an_experiment() -> None:
+    own = {"championship.row"}  # of one's own experiments
+    assert set(known()) - own == {each.setup for each in catalogue().values()}
 
 
 @pytest.mark.parametrize("name", list(catalogue()))

@@ -47,7 +47,7 @@ def test_bounds_hold_at_their_ends_but_for_rounding(check: Check, value: float, 
     assert holds(check, [value]) is expected
 
 
-def test_figures_that_a_setup_does_not_give_are_all_told() -> None:
+def test_figures_that_a_setup_does_not_give_are_all_reported() -> None:
     with pytest.raises(InvalidInputError) as caught:
         judge(small(), {1: outcome(other=1.0)})
     assert [(fault.where, fault.value, fault.allowed) for fault in caught.value.faults] == [

@@ -66,7 +66,7 @@ def test_bounds_in_words(check: Check, words: str) -> None:
     assert bound(check) == words
 
 
-def test_a_range_is_told_where_digits_show_one() -> None:
+def test_a_range_is_reported_where_digits_show_one() -> None:
     assert measured(Figure(mean=1.0, low=1.0 - 1e-9, high=1.0 + 1e-9)) == "1"
     assert measured(Figure(mean=1.5, low=1.0, high=2.0)) == "1.5 (1 to 2)"
 

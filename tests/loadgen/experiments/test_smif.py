@@ -55,7 +55,7 @@ def test_one_sampled_replica_tells_less_where_the_traffic_is_not_even() -> None:
     assert uneven > 2.0 * even
 
 
-def test_parameters_are_told_their_faults_together() -> None:
+def test_parameters_are_reported_their_faults_together() -> None:
     with pytest.raises(InvalidInputError) as caught:
         known()["smif.sharing"]({"service_s": 0.0, "gains": [{"replicas": 1, "mps": 1.2}], "colour": 1}, 1)
     text = str(caught.value)

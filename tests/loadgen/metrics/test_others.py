@@ -22,7 +22,7 @@ def test_activity_counts_overlapping_executions_once() -> None:
         activity([], 0.0)
 
 
-def test_an_accelerator_without_a_price_is_told() -> None:
+def test_an_accelerator_without_a_price_is_reported() -> None:
     lease = Lease(accelerator="h100", used_gb=4, start_s=0, end_s=1)
     with pytest.raises(KeyError, match="h100"):
         memory_cost([lease], {"v100": 1.0}, {}, Accounting.FOOTPRINT)

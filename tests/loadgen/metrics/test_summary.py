@@ -201,7 +201,7 @@ def test_elasticity_by_what_was_wanted_and_by_what_the_load_needs() -> None:
     assert found["workload_tau_under_percent"] == 0.0
 
 
-def test_several_functions_are_told_apart_and_together() -> None:
+def test_several_functions_are_distinguished_and_together() -> None:
     scenario = Scenario(
         kinds=(kind(count=2),),
         functions=(
@@ -230,7 +230,9 @@ def size_after(hours: int) -> int:
         name = f"replica-{at_s}"
         summary.start(Start(name, "f", "t4", at_s, at_s + 0.5))
         summary.busy([("t4", 0, at_s + 0.5, at_s + 0.75)])
-        summary.requests([((at_s, revision, float(at_s), 1, None), at_s + 0.5, at_s + 0.75, "t4", name, "answered")])
+        summary.requests(
+            [((at_s, revision, float(at_s), 1, None, 0, 0), at_s + 0.5, at_s + 0.75, "t4", name, "answered")]
+        )
         summary.lease(Lease(accelerator="t4", used_gb=1.0, start_s=at_s, end_s=at_s + 1.0, function="f"))
         summary.second(FunctionSecond(at_s + 1.0, "f", wanted=0, ready=0, starting=0, draining=0, waiting=0))
     held = kept(summary)

@@ -115,7 +115,7 @@ def test_batches_are_drawn_by_their_weights() -> None:
     assert {shape_words.batches("4", Faults("test")).drawer(random.Random(1))() for _ in range(9)} == {4}
 
 
-def test_every_fault_of_batches_and_phases_is_told() -> None:
+def test_every_fault_of_batches_and_phases_is_reported() -> None:
     faults = Faults("test")
     shape_words.batches("0:1,2:x,3,3:1,4:1", faults)
     shape_words.batches("1:0", faults)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tidegate.loadgen.clients.call import Call, Request
+from tidegate.loadgen.clients.call import Call, Request, WantedSla
 from tidegate.loadgen.progress import Progress
 from tidegate.loadgen.reports import text
 from tidegate.loadgen.reports.record import About, LoadReport, report_of
@@ -19,8 +19,8 @@ def call(due_s: float, latency_s: float, *, code: str | None = "200", error: str
     return made
 
 
-def tallied(*calls: Call, target_s: float | None = None) -> Tally:
-    tally = Tally(target_s)
+def tallied(*calls: Call, sla: WantedSla | None = None) -> Tally:
+    tally = Tally(sla)
     for each in calls:
         tally.add(each, BEGAN)
     return tally
@@ -37,7 +37,6 @@ def report(tally: Tally, **more: object) -> LoadReport:
         "sent": tally.ended,
         "wall_s": 10.0,
         "cpu_s": 1.0,
-        "percentile": None,
     }
     return report_of(tally, About(**(given | more)))  # type: ignore[arg-type]  # the same keys
 
@@ -72,22 +71,43 @@ def test_failures_count_by_kind_and_not_in_latencies() -> None:
 def test_the_sla_is_of_all_that_ended() -> None:
     calls = [call(0.0, 0.1) for _ in range(97)] + [call(0.0, 0.3), call(0.0, 0.1, code="503"), call(0.0, 0.2)]
     for percentile, is_met in ((98.0, True), (98.1, False)):
-        sla = report(tallied(*calls, target_s=0.2001), percentile=percentile).sla
+        sla = report(tallied(*calls, sla=WantedSla(0.2001, percentile))).sla
         assert sla is not None
         assert (sla.within, sla.is_met) == (98.0, is_met)
     assert report(tallied(*calls)).sla is None
 
 
-def test_what_leaves_late_makes_the_client_the_bottleneck() -> None:
+def test_what_leaves_late_of_a_busy_client_makes_it_the_bottleneck() -> None:
     calls = [call(0.0, 0.5, lag_s=0.021) for _ in range(2)] + [call(0.0, 0.5) for _ in range(98)]
-    made = report(tallied(*calls))
+    made = report(tallied(*calls), cpu_s=6.0)
     assert (made.client.late, made.client.is_bottleneck) == (2, True)
     assert "THE CLIENT IS THE BOTTLENECK" in text.text(made)
-    assert not report(tallied(*calls[1:], call(0.0, 0.5))).client.is_bottleneck
+    assert not report(tallied(*calls[1:], call(0.0, 0.5)), cpu_s=6.0).client.is_bottleneck
     assert report(tallied(call(0.0, 0.1)), cpu_s=9.0).client.is_bottleneck
     assert made.latency is not None
     assert made.service is not None
     assert made.service.fastest_s == pytest.approx(0.5 - 0.021)
+    assert "latency of the 100 good requests, from when each was due" in text.text(made)
+
+
+def test_an_idle_client_that_leaves_late_got_no_processor_and_is_no_bottleneck() -> None:
+    made = report(tallied(*(call(0.0, 0.5, lag_s=0.03) for _ in range(10))), cpu_s=1.0)
+    assert (made.client.is_bottleneck, made.client.is_starved) == (False, True)
+    assert "the machine had no processor free in time" in text.text(made)
+
+
+def test_what_waits_for_a_slow_server_is_held_back_and_not_late() -> None:
+    calls = [call(0.0, 0.5, lag_s=0.03) for _ in range(10)]
+    for each in calls:
+        each.is_held = True
+    made = report(tallied(*calls), cpu_s=6.0)
+    assert (made.client.late, made.client.held, made.client.is_bottleneck, made.client.is_starved) == (
+        0,
+        10,
+        False,
+        False,
+    )
+    assert "held back     10, with as many in flight as --connections allows" in text.text(made)
 
 
 def test_time_is_kept_in_a_bounded_number_of_slots() -> None:
@@ -107,7 +127,8 @@ def test_kinds_of_failures_are_bounded() -> None:
 
 def test_streams_have_their_own_tables() -> None:
     made = call(0.0, 1.0)
-    made.first, made.gaps, made.tokens = made.due + 0.2, [0.1, 0.3], 3
+    made.began = made.first = made.due + 0.2
+    made.gaps, made.tokens = [0.1, 0.3], 3
     found = report(tallied(made, call(0.0, 2.0))).tokens
     assert found is not None
     assert (found.streams, found.tokens, found.tokens_per_s) == (1, 3, 1.5)
@@ -116,6 +137,40 @@ def test_streams_have_their_own_tables() -> None:
     assert found.first.mean_s == pytest.approx(0.2)
     assert (found.between.count, found.between.slowest_s) == (2, 0.3)
     assert "time between outputs" in text.text(report(tallied(made)))
+
+
+def test_a_stream_is_in_time_only_with_its_tokens() -> None:
+    def stream(gap_s: float, tokens: int = 11) -> Call:
+        made = call(0.0, 0.2 + 10 * gap_s)
+        made.began = made.first = made.due + 0.2
+        made.gaps, made.tokens = [gap_s] * 10, tokens
+        return made
+
+    calls = [stream(0.04), stream(0.06), stream(0.06, tokens=21), call(0.0, 0.1)]
+    paced = report(tallied(*calls, sla=WantedSla(0.5, 75.0, 0.05)))
+    assert paced.sla is not None
+    assert (paced.sla.within, paced.sla.is_met, paced.sla.per_token_s) == (75.0, True, 0.05)
+    assert "75.00 % within 500 ms and 50 ms per output token, 75 % wanted" in text.text(paced)
+    alone = report(tallied(*calls, sla=WantedSla(0.5, 75.0)))
+    assert alone.sla is not None
+    assert alone.sla.within == 100.0
+
+
+@pytest.mark.parametrize(("protocol", "beginning"), [("http", "first byte"), ("openai", "first output")])
+def test_a_stream_is_judged_by_its_beginning_and_its_end_is_printed_too(protocol: str, beginning: str) -> None:
+    made = call(0.0, 2.0)
+    made.began = made.due + 0.2
+    found = report(tallied(made, sla=WantedSla(0.5, 98.0)), protocol=protocol)
+    assert found.sla is not None
+    assert found.sla.is_met
+    assert found.latency is not None
+    assert found.whole is not None
+    assert (found.latency.slowest_s, found.whole.slowest_s) == pytest.approx((0.2, 2.0))
+    told = text.text(found)
+    assert f"within 500 ms, 98 % wanted, a stream until its {beginning}" in told
+    assert f"latency of the 1 good requests to the {beginning}, from when each was due" in told
+    assert "latency of the good streams to their end, from when each was due" in told
+    assert "to the first" not in text.text(report(tallied(call(0.0, 2.0))))
 
 
 def test_csv_has_a_row_for_each_slot() -> None:
@@ -142,4 +197,3 @@ def test_progress_tells_the_rate_since_it_was_last_asked() -> None:
     assert first["requests"] == "110 sent, 100 good, 0 failed, 10 on the way"
     tally.add(call(3.0, 0.1, code="500"), BEGAN)
     assert progress.figures(4.0, 111, 0)["rate"] == "0/s"
-    assert progress.line(4.0, 111, 0).startswith("time 4 s of 30 s  requests 111 sent, 100 good, 1 failed")

@@ -19,7 +19,7 @@ from tidegate.loadgen.simulator.result import FunctionSecond
 
 
 def ended(arrived_s: float, at_s: float, how: str = "answered") -> Ended:
-    return (0, "f-1", arrived_s, 1, None), arrived_s, at_s, "t4", "r", how
+    return (0, "f-1", arrived_s, 1, None, 0, 0), arrived_s, at_s, "t4", "r", how
 
 
 def second(at_s: float, ready: int = 1, waiting: int = 0) -> FunctionSecond:
@@ -39,7 +39,7 @@ def timeline(seconds: int) -> Timeline:
     return made
 
 
-def test_a_second_is_told_when_it_is_over() -> None:
+def test_a_second_is_reported_when_it_is_over() -> None:
     told: list[str] = []
     made = Timeline(0.3, lambda slot: told.append(csv_row("kpa", slot)))
     made.requests([ended(0.0, 0.1), ended(0.0, 0.4), ended(0.0, 0.2, "failed")])
@@ -91,6 +91,7 @@ def made_report(*runs: PolicyRun, bound: BoundFigures | None) -> SimulationRepor
         seed=1,
         latency_s=0.3,
         percentile=98.0,
+        functions=(),
         is_partial=False,
         bound=bound,
         notes=("a note",),
@@ -98,13 +99,13 @@ def made_report(*runs: PolicyRun, bound: BoundFigures | None) -> SimulationRepor
     )
 
 
-def test_cost_is_told_as_a_multiple_of_the_bound() -> None:
+def test_cost_is_reported_as_a_multiple_of_the_bound() -> None:
     bound = BoundFigures(b0_dollars=0.5, bq_dollars=0.4)
     runs = [
         run_of(
             name,
             {"duration_s": 10.0, "replica_seconds": 25.0, "cost_dollars": cost},
-            timeline(2),
+            2,
             bound,
             is_partial=False,
         )
@@ -119,8 +120,8 @@ def test_cost_is_told_as_a_multiple_of_the_bound() -> None:
     assert len({len(line) for line in lines[lines.index("") + 1 :]}) == 1
 
 
-def test_without_a_bound_nothing_is_told_of_one() -> None:
-    run = run_of("kpa", {"cost_dollars": 1.0}, timeline(2), None, is_partial=True)
+def test_without_a_bound_nothing_is_reported_of_one() -> None:
+    run = run_of("kpa", {"cost_dollars": 1.0}, 2, None, is_partial=True)
     told = text(made_report(run, bound=None))
     assert "B0" not in told
     assert "kpa (partial)" in told

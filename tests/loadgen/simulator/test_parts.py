@@ -19,7 +19,8 @@ from tidegate.loadgen.simulator.scenario import Callers
 from tidegate.loadgen.simulator.shares import SimulatedShares
 from tidegate.loadgen.simulator.sources import ClosedLoop
 from tidegate.records.replica_state import ReplicaState
-from tidegate.traffic.weights import LIFT, Weights
+from tidegate.traffic.shares import GroupShares
+from tidegate.traffic.weights import LIFT
 
 # --- kernel
 
@@ -208,7 +209,7 @@ def test_callers_share_the_requests_and_keep_their_pace() -> None:
 def test_weights_follow_the_same_rule_as_live_ones() -> None:
     """A group that waits for another one counts for a little more (``tidegate.traffic.weights``)."""
     found = deployed({"t4": fixed(0.01), "v100": fixed(0.01)})
-    shares, revision = SimulatedShares(lambda revision, accelerator: None, Weights()), found.revision.id
+    shares, revision = SimulatedShares(GroupShares()), found.revision.id
     samples = [replica_sample(f"{revision}-{name}", group=name, limit=0) for name in ("t4", "v100")]
     shares.measured(samples, [each.replica for each in samples])
     work = [

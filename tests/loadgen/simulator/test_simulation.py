@@ -1,5 +1,6 @@
 """The whole: equal runs, waking from zero, scaling, what breaks, bounded memory."""
 
+import random
 import subprocess
 import sys
 from collections import Counter
@@ -12,10 +13,10 @@ from hypothesis import strategies as st
 
 from tests.loadgen.simulator.worlds import deployed, fixed, function, kind, latencies, poisson, run, scaling
 from tidegate.deploy.placement.ledger import Accelerator, AcceleratorKind
-from tidegate.function import QueueBounds, Resources, Sla
+from tidegate.function import QueueBounds, Resources, Routing, SizeRouting, Sla
 from tidegate.loadgen.arrivals.arrival import Arrival
 from tidegate.loadgen.simulator.devices import Kind, Sharing
-from tidegate.loadgen.simulator.profiles import ColdStart
+from tidegate.loadgen.simulator.profiles import ColdStart, Line, ServiceProfile
 from tidegate.loadgen.simulator.result import Everything, Totals
 from tidegate.loadgen.simulator.scenario import BrokenStarts, Callers, Crash, Scenario
 from tidegate.loadgen.simulator.simulation import Simulation
@@ -301,7 +302,7 @@ def test_other_cores_come_after_their_time() -> None:
     assert [(each.cores, each.start_s, each.end_s) for each in sink.leases] == [(1, 0.0, 2.51), (4, 2.51, 5.0)]
 
 
-def test_the_sink_is_told_when_a_replica_was_asked_for_and_when_it_was_ready() -> None:
+def test_the_sink_is_reported_when_a_replica_was_asked_for_and_when_it_was_ready() -> None:
     scenario = Scenario(kinds=(kind(),), functions=(deployed(ready={}, start=START),), arrivals=[Arrival(5.0)])
     _, sink = run(scenario)
     (start,), (lease, *_) = sink.starts, sink.leases
@@ -348,7 +349,7 @@ def test_limits_are_learnt_where_the_function_says_auto(sharing: Sharing, limits
     assert running == limits
 
 
-def test_what_does_not_fit_is_told_all_at_once() -> None:
+def test_what_does_not_fit_is_reported_all_at_once() -> None:
     with pytest.raises(ValueError, match="f has no profile for t4; no function 'g' is deployed; hop_s"):
         Scenario(
             kinds=(kind(),),
@@ -378,3 +379,48 @@ def test_callers_without_an_end_need_a_duration() -> None:
     scenario = Scenario(kinds=(kind(),), functions=(deployed(),), callers=(Callers(function="f", callers=1),))
     with pytest.raises(ValueError, match="need a duration"):
         run(scenario)
+
+
+def test_a_request_takes_the_place_of_an_idle_replica_of_another_function() -> None:
+    quiet = scaling(scale_to_zero_after_s=600.0, initial_scale=0)
+    functions = tuple(
+        deployed(of=function(name, scaling=quiet), ready={"t4": 1} if name != "c" else {}, start=START)
+        for name in ("a", "b", "c")
+    )
+    calls = (Arrival(20.0, function="a"), Arrival(30.0, function="c"))
+    _, sink = run(Scenario(kinds=(kind(count=2),), functions=functions, seed=1, arrivals=iter(calls)))
+    ended = {request[1]: (end, at - request[2]) for request, _, at, _, _, end in sink.ended}
+    (end, took_s) = next(each for name, each in ended.items() if "c" in str(name))
+    assert end == "answered" and took_s < 6.0, "it waits for the start, not for an idle window"
+    given = [each.function for each in sink.decisions if any(why.code == "place_given_up" for why in each.reasons)]
+    assert set(given) == {"b"}, "a was used"
+
+
+def served_large(routing: SizeRouting) -> tuple[int, int]:
+    """Batches of 32 that each accelerator served in the second of two minutes: the one that is good at single
+    inferences, and the one that is good at batches."""
+    rng, arrivals, at_s = random.Random(3), [], 0.0
+    while at_s < 120.0:
+        at_s += rng.expovariate(30.0)
+        arrivals.append(Arrival(at_s, 32 if rng.random() < 0.25 else 1))
+    profiles = {
+        "weak": ServiceProfile(times=Line(base_s=0.004, per_item_s=0.008)),
+        "strong": ServiceProfile(times=Line(base_s=0.020, per_item_s=0.001)),
+    }
+    of = function(routing=Routing(size_routing=routing))
+    scenario = Scenario(
+        kinds=(kind("weak", price=0.5), kind("strong", price=3.0)),
+        functions=(deployed(profiles, of=of, ready={"weak": 1, "strong": 1}),),
+        arrivals=arrivals,
+        keeps_scale=True,
+    )
+    _, sink = run(scenario)
+    late = [each for each in sink.ended if each[5] == "answered" and each[0][3] == 32 and each[0][2] > 60.0]
+    return sum(each[3] == "weak" for each in late), sum(each[3] == "strong" for each in late)
+
+
+def test_sizes_are_cut_as_they_are_live() -> None:
+    weak, strong = served_large(SizeRouting.AUTO)
+    assert strong > 300
+    assert weak == 0, "large requests go where they cost little"
+    assert served_large(SizeRouting.OFF)[0] > 50

@@ -86,7 +86,7 @@ def test_the_same_seed_gives_the_same_requests(tmp_path: Path) -> None:
     assert list(trace.arrivals(random.Random(7))) != list(trace.arrivals(random.Random(8)))
 
 
-def test_wrong_counts_are_told_all_at_once(tmp_path: Path) -> None:
+def test_wrong_counts_are_reported_all_at_once(tmp_path: Path) -> None:
     found = told(tmp_path, "1\n-2\nx\n4\n\n5\n1.5\n99999999999\n")
     assert [line.split(":")[0] for line in found] == ["line 2", "line 3", "line 5", "line 7", "line 8"]
     assert "whole number" in found[0]
@@ -102,7 +102,7 @@ def test_nothing_is_no_trace(tmp_path: Path) -> None:
     assert told(tmp_path, FUNCTIONS) == ["line 1: trace: got no functions; allowed: at least one row"]
 
 
-def test_wrong_rows_are_told_all_at_once(tmp_path: Path) -> None:
+def test_wrong_rows_are_reported_all_at_once(tmp_path: Path) -> None:
     text = (
         LLM + "2023-11-16 18:15:46.1,1,1\n2023-11-16 18:15:45.0,1,1\nyesterday,-1,x\n1,2\n\n2023-11-16 18:15:50.0,1,1\n"
     )
@@ -114,7 +114,7 @@ def test_wrong_rows_are_told_all_at_once(tmp_path: Path) -> None:
     assert told(tmp_path, "TIMESTAMP,Tokens\n1,2\n")[0].startswith("line 1: head")
 
 
-def test_wrong_objects_are_told_all_at_once(tmp_path: Path) -> None:
+def test_wrong_objects_are_reported_all_at_once(tmp_path: Path) -> None:
     lines = [
         '{"at": 3}',
         '{"at": 1}',
@@ -131,7 +131,7 @@ def test_wrong_objects_are_told_all_at_once(tmp_path: Path) -> None:
     assert any("got nothing" in line for line in found)
 
 
-def test_a_broken_archive_is_told_with_the_line_where_it_breaks(tmp_path: Path) -> None:
+def test_a_broken_archive_is_reported_with_the_line_where_it_breaks(tmp_path: Path) -> None:
     whole = gzip.compress("".join(f"{n % 90}\n" for n in range(50_000)).encode())
     (line,) = told(tmp_path, whole[: len(whole) // 2])
     assert line.startswith("line ")
@@ -140,7 +140,7 @@ def test_a_broken_archive_is_told_with_the_line_where_it_breaks(tmp_path: Path) 
     assert told(tmp_path, whole[:12])[0].startswith("line 1: file: got gzip that breaks off")
 
 
-def test_what_is_no_text_or_no_file_is_told(tmp_path: Path) -> None:
+def test_what_is_no_text_or_no_file_is_reported(tmp_path: Path) -> None:
     assert told(tmp_path, b"1\n\xff\xfe\n")[0].startswith("line 1: file: got bytes that are no text")
     assert "more than" in told(tmp_path, "1" * 70_000)[0]
     with pytest.raises(InvalidInputError, match="No such file"):
@@ -149,7 +149,7 @@ def test_what_is_no_text_or_no_file_is_told(tmp_path: Path) -> None:
         open_trace(tmp_path)
 
 
-def test_a_file_that_changed_after_it_was_checked_is_told(tmp_path: Path) -> None:
+def test_a_file_that_changed_after_it_was_checked_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "counts"
     path.write_text("1\n")
     trace = open_trace(path)

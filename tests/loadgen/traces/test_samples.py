@@ -14,7 +14,7 @@ from tidegate.loadgen.traces.formats import Format
 FOLDER = Path(files.__file__).parent / "samples"
 
 
-def test_every_sample_is_there_small_and_told_of() -> None:
+def test_every_sample_is_there_small_and_described() -> None:
     shipped = {path.name for path in FOLDER.iterdir()} - {"README.md"}
     assert shipped == set(SAMPLES.values())
     assert all(path.stat().st_size < 100_000 for path in FOLDER.iterdir())
@@ -44,7 +44,7 @@ def test_the_requests_of_a_chat_service_have_tokens() -> None:
     assert (first.prompt_tokens, first.completion_tokens) == (374, 44)
 
 
-def test_an_unknown_sample_is_told_with_those_that_there_are() -> None:
+def test_an_unknown_sample_is_reported_with_those_that_there_are() -> None:
     with pytest.raises(InvalidInputError, match="azure-llm, bursts") as caught:
         open_trace(Path("sample:burst"))
     assert "did you mean `bursts`" in str(caught.value)

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from _pytest.mark.structures import ParameterSet
 
+from tests.support.deadline import Patience
 from tests.support.http.loopback import LOOPS, Relay, start_relay
 from tests.support.live.live_edge import ROOT, Edge, Replica, edge, table
 from tidegate.aio.loop.sockets import host_port
@@ -27,6 +28,7 @@ SELDOM = (("gateway", "asyncio"), ("queue_proxy", "uvloop"))
 it, and relays run on both loops: each door and each loop is met every day."""
 LIMIT = "4"
 """Slots of a replica: what a case does not give back, the next ones miss."""
+BEGUN_S = 10.0
 ASKED_TIMES = 500
 """Ten seconds, for the last cancel to be heard on a machine that has other work."""
 
@@ -56,6 +58,20 @@ class Door:
         if self.world is None:
             return []
         return [worker.pid for worker in self.world.workers] + [one.proxy.pid for one in self.world.replicas]
+
+    async def begun(self, count: int) -> None:
+        """Waits until its process has begun, and not ended, so many requests."""
+        assert self.world is not None and self.replica is not None
+        patience = Patience(BEGUN_S)
+        while (found := await self._begun(self.world, self.replica)) != count:
+            assert not patience.is_over, f"{found} requests in the place of {count} after {patience}"
+            await asyncio.sleep(0.005)
+
+    async def _begun(self, world: Edge, replica: Replica) -> int:
+        if self.kind == "gateway":
+            return await world.begun()
+        sample = await world.sample(replica.admin)
+        return int(sample["in_flight"]) + int(sample["queued"])
 
     async def left_in_flight(self) -> int:
         """Requests that what stands next to the backend still works on, when it has had time to end them."""
@@ -104,11 +120,13 @@ async def door(
     *,
     slots: str = LIMIT,
     route: Mapping[str, Any] | None = None,
+    receive_bytes: int = 0,
 ) -> AsyncIterator[Door]:
     """A door of ``kind`` before the backend at ``upstream``; it and its processes end with the block.
 
     ``limits`` by the names of ``tidegate.aio.proxy.server.Limits``, ``route``: settings of the function at the
-    gateway. A relay runs on the loop of the test, whatever ``loop`` says.
+    gateway, ``receive_bytes``: the kernel's buffer of each connection to a process, 0: the system's. A relay runs on
+    the loop of the test, whatever ``loop`` says.
     """
     limits = dict(limits or {})
     if kind == "relay":
@@ -120,6 +138,7 @@ async def door(
         return
     async with edge() as world:
         use_loop(world, loop)
+        world.receive_bytes = receive_bytes
         settings = {"TIDEGATE_UPSTREAM": upstream, "TIDEGATE_READINESS_PATH": ""}
         if kind == "queue_proxy":
             settings["TIDEGATE_LIMITS"] = json.dumps(limits)

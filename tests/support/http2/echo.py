@@ -29,6 +29,8 @@ PROBE = "/corpus.Echo/Probe"
 MOST_BYTES = 4 << 20
 HELD_BYTES = 1 << 18
 """Of answers, written ahead of who takes them."""
+PIECE_BYTES = 1 << 14
+"""Of a large answer that are made at a time, for each stream."""
 _GONE = (StreamClosedError, StreamIDTooLowError)
 """What is written on a stream that a later frame of the same bytes has reset."""
 _CONNECTION_FIELDS = {b"connection", b"proxy-connection", b"keep-alive", b"transfer-encoding", b"upgrade"}
@@ -338,7 +340,7 @@ class Echo:
                 call.record.sent += len(piece)
                 self._untaken += len(piece)
                 if call.zeros and not call.outbox:
-                    more = min(call.zeros, HELD_BYTES)
+                    more = min(call.zeros, PIECE_BYTES)
                     call.outbox += bytes(more)
                     call.zeros -= more
             if call.trailer is not None and not call.outbox:

@@ -149,6 +149,8 @@ class LocalBench:
         epoch: int = 1,
         queue_proxy: tuple[str, ...] = (),
         environment: Mapping[str, str] | None = None,
+        fork_servers: bool = False,
+        hidden: tuple[str, ...] = (),
     ) -> None:
         self.directory = directory
         for name in ("processes", "run", "logs"):
@@ -168,6 +170,8 @@ class LocalBench:
                 epoch=epoch,
                 inherited=dict(os.environ) if environment is None else environment,
                 queue_proxy=queue_proxy,
+                fork_servers=fork_servers,
+                hidden=hidden,
             ),
             accelerators=accelerators,
             host_cores=sorted(os.sched_getaffinity(0)),

@@ -9,19 +9,19 @@ import json
 import random
 import re
 import signal
-import subprocess
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from tests.support.live.live_edge import Edge, Replica, begin, client, infer, table
+from tests.support.deadline import Patience, within
+from tests.support.live.commands import GATEWAY, MODEL_SERVER
+from tests.support.live.live_edge import ENDS, Edge, Process, Replica, begin, client, infer, table
 from tests.support.live.raw_clients import End, Load, Outcome
 from tidegate.records.codec import encode
 from tidegate.records.route_table import RouteTable
 
-MODEL = Path(__file__).parents[1] / "models" / "scripted_server.py"
 TIMEOUT_S = 10.0
 """Of the function."""
 SHRINK_S = 1.0
@@ -39,7 +39,7 @@ class ChaosEdge(Edge):
         self.timeout_s = TIMEOUT_S
         """Of the function in the tables that are told from now on."""
         self.living: list[Replica] = []
-        self.retired: list[subprocess.Popen[bytes]] = []
+        self.retired: list[Process] = []
         """Workers that were told to end after a successor had started."""
         self.admins: list[str] = []
         self.worker_kills: list[tuple[int, float]] = []
@@ -54,12 +54,12 @@ class ChaosEdge(Edge):
 
     # --- processes --------------------------------------------------------------------------------------------------
 
-    def start_model(self, upstream: str, *, delay_s: float = 0.0, declared: int = 0) -> subprocess.Popen[bytes]:
+    def start_model(self, upstream: str, *, delay_s: float = 0.0, declared: int = 0) -> Process:
         del delay_s, declared
-        arguments = [str(MODEL), "--listen", upstream, "--fast"]
+        arguments = ["--listen", upstream, "--fast"]
         if self._journals:
             arguments += ["--journal", str(self.directory / f"{Path(upstream).stem}.journal")]
-        return self._spawn(arguments, module=False)
+        return self._spawn(MODEL_SERVER, arguments)
 
     async def begin(self, workers: int, limits: list[int]) -> None:
         """Everything runs and serves."""
@@ -90,7 +90,7 @@ class ChaosEdge(Edge):
                 answer = await http.put("/table", content=told)
                 assert answer.json() == {"epoch": 5, "number": self.number}, (index, answer.text)
 
-    def succeed(self, index: int) -> subprocess.Popen[bytes]:
+    def succeed(self, index: int) -> Process:
         """Another process for a worker's place, on the same listening socket; the process that had it."""
         config = json.loads((self.directory / f"g{index}.json").read_text())
         admin = self.directory / f"g{index}.{len(self.logs)}.sock"
@@ -99,12 +99,10 @@ class ChaosEdge(Edge):
         file.write_text(json.dumps(config))
         self.admins[index] = f"unix:{admin}"
         before = self.workers[index]
-        self.workers[index] = self._spawn(
-            ["-m", "tidegate.gateway.main", "--config", str(file)], fds=(config["listen_fd"],)
-        )
+        self.workers[index] = self._spawn(GATEWAY, ["--config", str(file)], fds=(config["listen_fd"],))
         return before
 
-    async def ended(self, process: subprocess.Popen[bytes], within_s: float) -> int:
+    async def ended(self, process: Process, within_s: float) -> int:
         code = await asyncio.to_thread(process.wait, within_s)
         self.exit_codes[str(code)] += 1
         return code
@@ -126,7 +124,7 @@ class ChaosEdge(Edge):
         before.send_signal(signal.SIGTERM)
         self.retired.append(before)
 
-    async def stop(self, process: subprocess.Popen[bytes], for_s: float) -> None:
+    async def stop(self, process: Process, for_s: float) -> None:
         began = monotonic()
         process.send_signal(signal.SIGSTOP)
         await asyncio.sleep(for_s)
@@ -170,10 +168,10 @@ class ChaosEdge(Edge):
 
     async def quiet(self) -> list[str]:
         """Waits until no counter says that anything is under way; the ones that still do after 10 s."""
-        limit = monotonic() + 10.0
+        patience = Patience(10.0)
         while True:
             found = await self._counters()
-            if not found or monotonic() > limit:
+            if not found or patience.is_over:
                 return found
             await asyncio.sleep(0.05)
 
@@ -181,8 +179,7 @@ class ChaosEdge(Edge):
         found = []
         for admin in self.admins:
             for demand in (await self.sample(admin))["demands"]:
-                ends = ("answered", "failed", "refused", "expired", "cancelled")
-                under_way = demand["arrivals"] - sum(demand[end] for end in ends)
+                under_way = demand["arrivals"] - sum(demand[end] for end in ENDS)
                 if under_way or demand["waiting"]:
                     found.append(f"{admin}: {under_way} under way, {demand['waiting']} waiting")
         for replica in self.living:
@@ -196,7 +193,7 @@ class ChaosEdge(Edge):
         """No slot and no credit was lost: every worker by itself gets all slots of all replicas at once."""
         capacity = sum(self.limits_of[replica.id][-1][1] for replica in self.living)
         for index in range(len(self.workers)):
-            async with self.client(index) as http, asyncio.timeout(30.0):
+            async with self.client(index) as http, within(30.0):
                 requests = [begin(infer(http, x_work_ms="2000")) for _ in range(capacity)]
                 while True:
                     running = [(await self.stats(each))["running"] for each in self.living]
@@ -324,7 +321,7 @@ class Monkey:
         self.done: Counter[str] = Counter()
 
     async def rage(self, seconds: float) -> None:
-        """Every kind of deed in turn, each round in another order."""
+        """Every kind of deed in turn, each round in another order; one round at least."""
         deeds: list[Callable[[], Awaitable[None]]] = [
             self.kill_worker,
             self.retire_worker,
@@ -338,16 +335,17 @@ class Monkey:
             self.resize,
             self.new_table,
         ]
-        until = monotonic() + seconds
-        while monotonic() < until:
+        until, is_first = monotonic() + seconds, True
+        while is_first or monotonic() < until:
             self._rng.shuffle(deeds)
             for deed in deeds:
                 await asyncio.sleep(self._rng.uniform(0.1, 0.8))
-                if monotonic() > until:
+                if monotonic() > until and not is_first:
                     return
                 self._world.deeds.append((monotonic(), deed.__name__))
                 await deed()
                 self.done[deed.__name__] += 1
+            is_first = False
 
     def _worker(self) -> int:
         return self._rng.randrange(len(self._world.workers))

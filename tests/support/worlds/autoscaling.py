@@ -9,6 +9,7 @@ from msgspec import structs
 from tidegate.autoscaler.decider import Decider
 from tidegate.autoscaler.measure.collector import Collector
 from tidegate.autoscaler.measure.observation import FleetGroup, GroupObservation, Observation
+from tidegate.autoscaler.policies import registry
 from tidegate.function import Function, Revision, Scaling, Server, ServerKind, Sla
 from tidegate.records.decision import Decision
 from tidegate.records.gateway_sample import Activation, GatewaySample, RevisionDemand
@@ -148,7 +149,7 @@ class World:
     are_samples_lost: bool = False
 
     def __post_init__(self) -> None:
-        self.collector, self.decider = Collector(), Decider()
+        self.collector, self.decider = Collector(by_size=registry.by_size()), Decider()
         self.collector.expect(["g0"], [])
         self.decider.apply(self.revision, self.now)
         self.collector.apply(self.revision.id, self.now)

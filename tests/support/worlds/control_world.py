@@ -8,16 +8,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from prometheus_client import CollectorRegistry
-
 from tests.support.worlds.autoscaling import demand, gateway_sample, replica_sample
 from tidegate.clock import ManualClock
 from tidegate.control.api.describe import views_of
 from tidegate.control.api.traffic_commands import TrafficCommands
+from tidegate.control.metrics.own import OwnMetrics, Timings
 from tidegate.control.rounds.tracked import TrackedRevision
 from tidegate.control.rounds.wiring import DecisionSettings, build_loop
 from tidegate.control.state.notices import ChangeSignal, Faults
 from tidegate.control.state.registry import Registry
+from tidegate.control.views.deployment import GatewayView
 from tidegate.control.views.functions import FunctionView
 from tidegate.control.watch.cold_starts import ColdStarts
 from tidegate.control.watch.gpus import Gpus
@@ -28,6 +28,7 @@ from tidegate.deploy.backend import Backend, ReplicaStatus
 from tidegate.deploy.fake import FakeBackend
 from tidegate.deploy.placement.ledger import Accelerator, AcceleratorKind
 from tidegate.function import Function, Scaling, Server, ServerKind
+from tidegate.metrics import Exposition
 from tidegate.records.codec import encode
 from tidegate.records.gateway_sample import Activation, RevisionDemand
 from tidegate.records.replica_state import ReplicaState
@@ -134,7 +135,6 @@ class ControlWorld:
         self.changes = ChangeSignal()
         self.folder = folder
         self.registry = registry
-        self.metrics = CollectorRegistry()
         self.ages: list[float] = []
         """Of the samples that decisions went by."""
         self.loop = build_loop(
@@ -144,7 +144,7 @@ class ControlWorld:
             gateways=self.gateways,
             instruments=Instruments(
                 traffic=self.meter,
-                cold_starts=ColdStarts(folder / "cold-starts.jsonl", self.metrics, self.faults),
+                cold_starts=ColdStarts(folder / "cold-starts.jsonl", self.faults),
                 gpus=gpus or Gpus(None),
                 sample_age=self.ages.append,
             ),
@@ -157,6 +157,17 @@ class ControlWorld:
         )
         self.round = self.loop.round
         self.views = views_of(self.loop)
+
+    def own_metrics(self, *gateways: GatewayView) -> OwnMetrics:
+        """Returns the control process's own figures, over these gateway workers."""
+        return OwnMetrics(self.loop, self.views, Timings(), epoch=4, gateways=lambda: gateways, faults=lambda: 0)
+
+    def exposition(self) -> str:
+        """Returns them as text."""
+        found = Exposition()
+        for _ in self.own_metrics().steps(found):
+            pass
+        return found.render().decode()
 
     def commands(self) -> TrafficCommands:
         """Returns the commands of operators over this world."""

@@ -5,6 +5,7 @@ import json
 from collections.abc import Callable
 from typing import Any, Self, cast
 
+from tidegate.aio.proxy.contract import Answer
 from tidegate.aio.proxy.exchange import ANSWERING, CLIENT_GONE, SENT, STREAMING, BodyBudget
 from tidegate.aio.proxy.http1_exchange import HttpExchange
 from tidegate.headers import SLOT_CHANNEL_PROTOCOL
@@ -28,6 +29,13 @@ class FakeClient:
     def __init__(self) -> None:
         self.peer, self.trusted = b"10.9.9.9", False
         self.budget = BodyBudget(1 << 30)
+        self.answers: list[Answer] = []
+
+    def answer(self, answer: Answer) -> None:
+        self.answers.append(answer)
+
+    def date(self) -> bytes:
+        return b"now"
 
     def __getattr__(self, name: str) -> Callable[..., None]:
         return lambda *_: None
@@ -98,7 +106,10 @@ class FakeExchange(HttpExchange):
         assert not self.is_ended, repr(self)
         self.answer, self.extra = body, extra
         self.log.append(f"answer {status}")
+        block = b"\r\ncontent-type: %b\r\n" % (content_type or b"application/json")
+        self._client.answer((status, b"", block, extra, len(body), body, True, b""))
         self._finish(status)
+        self._client.ended()
 
     def keep_nothing(self) -> None:
         """The body was larger than what is kept after it was sent."""
@@ -133,13 +144,19 @@ class FakeExchange(HttpExchange):
         self.tap(body)
         self.status, self.first_byte = status, self.first_byte or now
         self._state = STREAMING
+        self._client.answer((status, b"", b"\r\n" + lines.encode(), added, length, body, ends, b""))
         if ends:
             self._finish(status)
+            self._client.ended()
 
     def ends(self, now: float, *, truncated: bool = False) -> None:
         """The end of an answer that had begun."""
         self.now, self.truncated = now, truncated
         self._finish(502 if truncated else self.status)
+        if truncated:
+            self._client.truncate()
+        else:
+            self._client.ended()
 
     def breaks_off(self, now: float, *, sent: bool, why: str = "reset") -> None:
         """The attempt fails before an answer began."""

@@ -14,7 +14,7 @@ from tidegate.gateway.access.quota_pool import Decided
 from tidegate.gateway.access_log import AccessLog
 from tidegate.gateway.core import GatewayCore
 from tidegate.gateway.counting.counters import Report
-from tidegate.gateway.effects import ChainEffects, ExchangeTools, Quotas, RoomHost, Time, Upstreams
+from tidegate.gateway.effects import ChainEffects, ExchangeTools, JobHost, Quotas, RoomHost, Time, Upstreams
 from tidegate.records.gateway_sample import RevisionDemand
 from tidegate.records.replica_state import ColdStartPhases, ReplicaState
 from tidegate.records.route_table import FunctionRoute, GroupRoute, ReplicaRoute, RevisionRoute, RouteTable
@@ -50,7 +50,12 @@ class Door:
     """A gateway core with its chain, its room and its clock."""
 
     def __init__(
-        self, first: RouteTable, *, access: AccessLog | None = None, quota_counters: FakeQuotaCounters | None = None
+        self,
+        first: RouteTable,
+        *,
+        access: AccessLog | None = None,
+        quota_counters: FakeQuotaCounters | None = None,
+        jobs: JobHost | None = None,
     ) -> None:
         self.now = 100.0
         self.shell: list[Command] = []
@@ -85,6 +90,7 @@ class Door:
                     open_counters=lambda: self.quota_counters,
                     ask_pool=lambda wanted, asking, decided: self.asked.append((wanted, asking, decided)),
                 ),
+                jobs=jobs,
             ),
             access_log=access,
         )

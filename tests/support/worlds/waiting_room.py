@@ -9,6 +9,7 @@ from tidegate.activator.room import WaitingRoom
 from tidegate.activator.state.bind import Affinity, Bind
 from tidegate.flow.fair_queue import TenantCharge
 from tidegate.flow.messages import Grant, ProxyMessage, State, Welcome, encode_message
+from tidegate.flow.waiting_figures import Board
 from tidegate.function import ConcurrencyUnit
 from tidegate.records.replica_state import ReplicaState
 from tidegate.records.route_table import RouteTable
@@ -20,8 +21,8 @@ F = "f-00001"
 class Lobby:
     """A room and its host; reads like a conversation."""
 
-    def __init__(self, routes: RouteTable, worker_index: int = 0) -> None:
-        self.room = WaitingRoom(rng=random.Random(1), worker_index=worker_index)
+    def __init__(self, routes: RouteTable, worker_index: int = 0, board: Board | None = None) -> None:
+        self.room = WaitingRoom(rng=random.Random(1), worker_index=worker_index, board=board)
         self.room.apply(routes, 0.0)
         self.binds: dict[str, Bind] = {}
 

@@ -408,7 +408,7 @@ def test_it_connects_again_with_back_off_until_the_replica_is_there() -> None:
     run(main())
 
 
-def test_a_broken_channel_is_told_and_opened_again_at_once() -> None:
+def test_a_broken_channel_is_reported_and_opened_again_at_once() -> None:
     async def main() -> None:
         host, proxy = Host(), Proxy()
         proxy.ready()

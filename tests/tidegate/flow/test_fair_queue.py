@@ -182,7 +182,7 @@ COSTS = st.floats(min_value=1.0, max_value=1000.0, allow_nan=False)
 
 
 @given(st.randoms(use_true_random=False), st.integers(min_value=1, max_value=200))
-def test_whatever_happens_nobody_is_lost_and_nobody_is_served_twice(rng: random.Random, steps: int) -> None:
+def test_whatever_happens_none_is_lost_and_none_is_served_twice(rng: random.Random, steps: int) -> None:
     """Work conservation too: while somebody waits, somebody is at the head; and the head is of the best class."""
     queue: FairQueue[Person] = FairQueue()
     waiting: list[Person] = []
@@ -251,7 +251,7 @@ def test_two_that_wait_all_the_time_differ_by_no_more_than_their_largest_request
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_nobody_starves_among_many_that_come_and_go(seed: int) -> None:
+def test_none_starves_among_many_that_come_and_go(seed: int) -> None:
     """With n tenants, one that waits is served before the others have had more than a largest request and its own."""
     rng = random.Random(seed)
     queue: FairQueue[Person] = FairQueue()

@@ -96,3 +96,13 @@ def test_the_order_outlives_the_removal_of_most() -> None:
         assert queue.remove(people[number])
     left = drained(queue)
     assert [person.key[2] for person in left[:-1]] == [number for number in range(400) if number not in gone]
+
+
+def test_few_dead_entries_stay_where_they_are_so_that_a_removal_costs_no_pass_over_all() -> None:
+    queue: OrderedQueue[Person] = OrderedQueue()
+    people = [Person(0, number) for number in range(1000)]
+    for person in people:
+        queue.push(person)
+    for person in people[500:600]:
+        assert queue.remove(person)
+    assert (len(queue), len(queue._line) + len(queue._heap)) == (900, 1000)

@@ -192,7 +192,7 @@ def test_a_probe_from_before_it_changed_does_not_end_a_new_ejection() -> None:
     assert world.outliers.ejected(REV) == 1
 
 
-def test_without_a_replica_that_serves_nobody_is_refused() -> None:
+def test_without_a_replica_that_serves_none_is_refused() -> None:
     world = Revision(ready=0)
     world.fails("a", 9)
     assert not world.outliers.refuses(REV, world.now)
@@ -207,6 +207,14 @@ def test_what_left_the_table_is_forgotten() -> None:
     assert not world.outliers.refuses(REV, world.now)
     world.outliers.keep(frozenset(), frozenset())
     assert (world.outliers.suspects, world.outliers.ejections) == ({}, {})
+
+
+def test_replicas_that_never_failed_and_other_revisions_count_for_nothing() -> None:
+    world = Revision(ready=2)
+    world.fails("a", 3)
+    world.outliers.keep(frozenset({"a", "never failed"}), frozenset({REV}))
+    assert world.outliers.ejected(REV) == 1
+    assert (world.outliers.ejected("f-00000"), world.outliers.ejected("f-00002")) == (0, 0)
 
 
 def test_no_rules_no_ejection() -> None:
@@ -245,7 +253,7 @@ def test_a_request_that_ends_begins_the_time_anew() -> None:
     assert stalls.look(11.0, [("a", 9.0)]) == ["a"]
 
 
-def test_time_without_work_does_not_count_and_nobody_is_remembered() -> None:
+def test_time_without_work_does_not_count_and_none_is_remembered() -> None:
     stalls = Stalls()
     stalls.look(0.0, [("a", 0.0), ("b", 0.0)])
     assert "2 replicas" in repr(stalls)

@@ -3,6 +3,7 @@
 import math
 import random
 from dataclasses import replace
+from fractions import Fraction
 
 import pytest
 
@@ -292,7 +293,7 @@ def test_uneven_load_spends_the_budget_within_two_percent(budget: Budget, size: 
 
 
 @pytest.mark.parametrize(("budget", "size"), [(RPM, 1), (Budget("tokens", 100_000, 60), 30)], ids=["rpm", "tokens"])
-def test_below_the_budget_nobody_is_refused_and_hardly_anybody_waits(budget: Budget, size: int) -> None:
+def test_below_the_budget_none_is_refused_and_hardly_anybody_waits(budget: Budget, size: int) -> None:
     tally = world(budget, 0.9, 3, size=size).run(180)
     assert not tally.refused
     assert tally.waited <= 0.02 * tally.requests
@@ -395,3 +396,79 @@ def test_a_gateway_alone_and_without_a_pool_has_the_whole_budget() -> None:
     quotas.failed()
     assert isinstance(quotas.reserve(MINUTE, MINUTE.amount, 0.0), Reservation)
     assert isinstance(quotas.reserve(MINUTE, 1, 0.0), Refused)
+
+
+def test_a_pool_that_takes_over_has_its_part_of_what_was_free_and_no_more() -> None:
+    """The larger pool had 600 free of 6000 when it granted 40: a quarter of them are for the gateways here."""
+    pool = Pool()
+    report = QuotaReport(MINUTE, 0, 10, 30)
+    pool.note("a", (report,), QuotaAnswer((QuotaGrant(40, 600, 0),), 1.0, 1, is_new=False), Fraction(1, 4))
+    assert pool.knows(report)
+    (grant,) = pool.exchange("b", (QuotaReport(MINUTE, 0, 0, 1000),), 1.5).grants
+    assert (grant.ceiling, grant.free) == (150, 0)
+    pool.note("a", (report,), QuotaAnswer((QuotaGrant(40, 0, 0),), 2.0, 1, is_new=False), Fraction(1, 4))
+    (grant,) = pool.exchange("b", (QuotaReport(MINUTE, 0, 150, 1000),), 2.5).grants
+    assert grant.ceiling == 150, "nothing was free there"
+
+
+def test_a_key_that_is_new_asks_for_its_requests_and_nothing_in_advance() -> None:
+    quotas = GatewayQuotas()
+    assert isinstance(quotas.reserve(Budget("hourly", 100, 3600), 1, 10.0), Ask)
+    assert [report.want for report in quotas.take(10.0)] == [1]
+
+
+def test_a_share_that_lasts_makes_no_hurry() -> None:
+    quotas, pool = GatewayQuotas(), Pool()
+    for request in range(400):
+        granted(quotas, pool, MINUTE, 10, request * 0.05)
+        exchange(quotas, pool, request * 0.05)
+    assert isinstance(quotas.reserve(MINUTE, 1, 20.0), Reservation)
+    assert not quotas.is_urgent
+
+
+def test_it_hurries_when_less_than_half_of_what_it_wants_is_left() -> None:
+    quotas, pool = GatewayQuotas(), Pool()
+    for request in range(400):
+        granted(quotas, pool, MINUTE, 10, request * 0.05)
+        exchange(quotas, pool, request * 0.05)
+    (report,) = quotas.take(20.5)
+    answer = pool.exchange("a", (report,), 20.5)
+    quotas.answer(answer, 20.5)
+    want, left = report.want, answer.grants[0].ceiling - report.used
+    assert left > want // 2 > 10
+    while not quotas.is_urgent:
+        assert isinstance(quotas.reserve(MINUTE, 1, 20.5), Reservation)
+        left -= 1
+    assert 2 * left < want <= 2 * (left + 1)
+
+
+def test_what_was_used_of_a_window_is_known_when_the_clock_of_the_pool_went_back_and_returns() -> None:
+    quotas, pool = GatewayQuotas(), Pool()
+    granted(quotas, pool, MINUTE, 100, 310.0)  # window 5
+    quotas.answer(QuotaAnswer((), 190.0, 1, is_new=False), 310.0)  # window 3, by a clock that is two minutes behind
+    assert quotas.read(MINUTE, 310.0).used == 0
+    assert quotas.read(MINUTE, 370.0).used == 0, "window 4"
+    assert quotas.read(MINUTE, 430.0).used == 100, "window 5 again"
+
+
+def test_a_gateway_on_its_own_hurries_to_none() -> None:
+    quotas, pool = GatewayQuotas(), Pool()
+    for request in range(400):
+        granted(quotas, pool, MINUTE, 10, request * 0.05)
+    quotas.failed()
+    quotas.take(20.0)
+    for _ in range(100):
+        if not isinstance(quotas.reserve(MINUTE, 10, 20.0), Reservation):
+            break
+    assert not quotas.is_urgent, "there is no pool to ask"
+
+
+def test_a_pool_hands_on_the_use_of_present_gateways_alone() -> None:
+    pool = Pool()
+    pool.exchange("used", (QuotaReport(MINUTE, 0, 10, 30),), 1.0)
+    pool.exchange("unused", (QuotaReport(MINUTE, 0, 0, 30),), 1.0)
+    pool.exchange("gone", (QuotaReport(MINUTE, 0, 20, 0),), 1.0)
+    pool.exchange("used", (), 5.0)
+    pool.exchange("unused", (), 5.0)
+    pool.exchange("used", (), 6.5)
+    assert list(pool.last_reports()) == ["used"]

@@ -79,7 +79,7 @@ class Desk:
 # --- welcome, dealing, steady state -----------------------------------------------------------------------------------
 
 
-def test_a_channel_is_welcomed_told_the_state_and_dealt_what_nobody_asked_for() -> None:
+def test_a_channel_is_welcomed_reported_the_state_and_dealt_what_was_not_asked_for() -> None:
     desk = Desk(2)
     desk.open("g0")
     assert desk.said() == ["g0: welcome i1 2 requests", "g0: state ready", "g0: grant 1:1 2:1"]
@@ -152,7 +152,7 @@ def test_a_new_worker_gets_its_part_of_what_others_hold_idle() -> None:
     assert desk.returns("g0", 3, now=2.001) == ["g2: grant 7:1"]
 
 
-def test_nobody_is_asked_for_a_part_while_somebody_waits_or_there_is_less_than_one_each() -> None:
+def test_none_is_asked_for_a_part_while_somebody_waits_or_there_is_less_than_one_each() -> None:
     desk = Desk(1, "g0")
     desk.open("g1", 1.0)
     assert desk.said()[-1] == "g1: state ready"
@@ -442,7 +442,7 @@ def test_a_grant_unused_for_100_ms_voids_while_others_wait_and_the_want_counts_a
     assert desk.channels["g0"].want.amount == 0, "until it is heard again"
 
 
-def test_a_grant_stays_while_nobody_else_waits() -> None:
+def test_a_grant_stays_while_none_else_waits() -> None:
     desk = Desk(1, "g0")
     desk.want("g0", 1, 5.0)
     desk.ledger.on_wakeup(5.5)
@@ -456,6 +456,16 @@ def test_a_credit_that_its_waiting_worker_does_not_use_for_a_second_must_be_lost
     assert desk.ledger.next_wakeup() == pytest.approx(6.0)
     desk.ledger.on_wakeup(6.0)
     assert desk.said() == ["g0: void 1", "g0: grant 2:1"], "and the worker tells its want anew"
+
+
+def test_a_credit_that_its_only_worker_keeps_is_watched_from_then_on() -> None:
+    desk = Desk(1, "g0")
+    credit = desk.start(1, 5.0)
+    desk.want("g0", 1, 6.0)
+    assert desk.ledger.next_wakeup() is None, "its slot is busy"
+    assert desk.ledger.keeps(credit, 7.0)
+    desk.ledger.ended(credit, 7.0)
+    assert desk.ledger.next_wakeup() == pytest.approx(8.0)
 
 
 def test_requests_on_old_credits_may_come_after_the_want_that_remains() -> None:
@@ -608,7 +618,7 @@ def test_a_larger_request_than_its_credit_is_refused() -> None:
     assert desk.is_refused(1, 1.0, units=2)
 
 
-def test_credits_that_nobody_asked_for_have_the_usual_size() -> None:
+def test_credits_not_asked_for_have_the_usual_size() -> None:
     desk = inference_desk(4, "g0")
     desk.want("g0", 1, 1.0, units=2)
     desk.returns("g0", 1, 2, 3, 4, now=1.0)
@@ -630,7 +640,7 @@ def test_strangers_take_slots_from_the_same_ledger() -> None:
     assert two.credit is not None
 
 
-def test_a_stranger_enters_at_once_only_while_nobody_waits_and_it_fits() -> None:
+def test_a_stranger_enters_at_once_only_while_none_waits_and_it_fits() -> None:
     desk = Desk(2)
     ledger = desk.ledger
     assert ledger.enter_at_once(5) == 1, "the slots count requests"
@@ -650,6 +660,14 @@ def test_units_of_a_request_that_entered_at_once_are_capped_by_the_limit_and_not
     assert not ledger.left(8, 1.0), "nobody is there to get the slots"
     ledger.resize(0, 1.0)
     assert (ledger.enter_at_once(20), ledger.running) == (20, 20)
+
+
+def test_a_stranger_waits_where_slots_are_free_but_too_few_for_it() -> None:
+    desk = Desk(4, unit=ConcurrencyUnit.INFERENCES)
+    assert desk.enter("large", 1.0, units=3).credit is not None
+    assert desk.enter("larger than what is left", 1.1, units=2).credit is None
+    assert desk.enter("fits, but is younger", 1.2, units=1).credit is None
+    assert (desk.ledger.running, desk.said()) == (3, [])
 
 
 def test_a_stranger_recalls_an_idle_credit() -> None:
@@ -676,6 +694,19 @@ def test_a_stranger_and_a_channel_go_by_arrival() -> None:
     assert desk.said() == ["g0: grant 2:1"]
     assert desk.answer(desk.start(2, 1.2, want=b"9 0"), 1.3) == "home"
     assert desk.said() == ["admit later"]
+
+
+def test_strangers_go_by_arrival_where_no_worker_tells_costs() -> None:
+    desk = Desk(1, "g0")
+    credit = desk.start(1, 1.0)
+    one, two = desk.enter("one", 1.1), desk.enter("two", 1.2)
+    desk.want("g0", 1, 1.3, priority=DEFAULT_PRIORITY)
+    desk.ledger.ended(credit, 2.0)
+    assert desk.said() == ["admit one"]
+    assert one.credit is not None
+    desk.ledger.ended(one.credit, 2.1)
+    assert desk.said() == ["admit two"]
+    assert two.credit is not None
 
 
 def test_a_stranger_is_of_the_middle_class() -> None:
@@ -717,7 +748,7 @@ def test_strangers_wait_for_a_replica_that_starts() -> None:
 # --- ready, limit, drain ----------------------------------------------------------------------------------------------
 
 
-def test_wants_told_while_starting_are_granted_the_moment_it_is_ready() -> None:
+def test_wants_reported_while_starting_are_granted_the_moment_it_is_ready() -> None:
     desk = Desk(0)
     desk.ledger = SlotLedger(incarnation="i1", limit=2)
     desk.open("g0")
@@ -748,6 +779,17 @@ def test_a_request_that_crossed_the_drain_is_served() -> None:
     assert desk.ledger.state is ReplicaState.DRAINED
 
 
+def test_a_credit_that_was_kept_before_the_drain_does_not_hold_it_up() -> None:
+    desk = Desk(1, "g0")
+    credit = desk.start(1, 1.0)
+    assert desk.ledger.keeps(credit, 2.0)
+    desk.ledger.drain(2.0)
+    desk.said()
+    desk.ledger.ended(credit, 2.1)
+    assert desk.said() == ["g0: recall 1"]
+    assert "state drained" in desk.returns("g0", 1, now=2.2)
+
+
 def test_a_silent_worker_does_not_hold_up_a_drain() -> None:
     desk = Desk(2, "g0")
     desk.ledger.drain(1.0)
@@ -756,7 +798,17 @@ def test_a_silent_worker_does_not_hold_up_a_drain() -> None:
     assert desk.said() == ["g0: void 1 2", "state drained", "g0: state drained"]
 
 
-def test_a_drained_replica_is_revived_and_serves_the_wants_it_was_told() -> None:
+def test_a_worker_that_was_silent_in_a_drain_is_dealt_nothing_after_it_until_it_is_heard() -> None:
+    desk = Desk(2, "g0")
+    desk.ledger.drain(1.0)
+    desk.ledger.on_wakeup(1.1)
+    desk.said()
+    desk.ledger.revive(2.0)
+    assert desk.said() == ["state ready", "g0: state ready"]
+    assert desk.want("g0", 0, 3.0) == ["g0: grant 3:1 4:1"]
+
+
+def test_a_drained_replica_is_revived_and_serves_the_wants_it_was_reported() -> None:
     desk = Desk(1, "g0")
     desk.ledger.drain(1.0)
     desk.returns("g0", 1, now=1.0)
@@ -786,6 +838,14 @@ def test_strangers_in_the_fifo_are_served_before_a_drain_ends() -> None:
     desk.ledger.ended(runs.credit, 1.2)
     assert desk.said() == ["admit waits"]
     assert desk.ledger.state is ReplicaState.DRAINING
+
+
+def test_the_limit_that_it_has_already_is_not_sent() -> None:
+    desk = Desk(1000, "g1")
+    desk.ledger.resize(int("1000"), 1.0)
+    assert desk.said() == []
+    desk.ledger.resize(1001, 1.0)
+    assert desk.said()[0] == "g1: limit 1001"
 
 
 def test_a_higher_limit_is_granted_at_once() -> None:

@@ -31,6 +31,7 @@ SMIF_TABLE_2 = (
 SAMPLES: dict[str, tuple[str, object, dict[str, str]]] = {
     "latency": ("150", 0.15, {}),
     "percentile": ("99.5", 99.5, {}),
+    "time-per-output-token": ("50", 0.05, {"latency": "1s"}),
     "target-ips": ("12.5", 12.5, {}),
     "target-tps": ("2000", 2000.0, {}),
     "drop-after": ("2.5", 2.5, {"latency": "1s"}),
@@ -48,8 +49,10 @@ SAMPLES: dict[str, tuple[str, object, dict[str, str]]] = {
     "task-class": ("throughput-oriented", "throughput-oriented", {}),
     "concurrency": ("0", 0, {}),
     "concurrency-unit": ("inferences", "inferences", {}),
+    "unresponsive-after": ("1m", 60.0, {}),
     "timeout": ("1h", 3600.0, {}),
     "idempotent": ("true", True, {}),
+    "request-buffering": ("false", False, {}),
     "user-metrics": ("true", True, {}),
     "spread": ("power-of-two", "power-of-two", {}),
     "hash-on": ("header:X-User", "header:x-user", {"spread": "hash"}),

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tidegate.function import Function, Protocol, Readiness, Resources, Scaling, Server, ServerKind, Sla
+from tidegate.function import Function, Liveness, Protocol, Readiness, Resources, Scaling, Server, ServerKind, Sla
 from tidegate.manifest.builder import ParseContext
 from tidegate.manifest.knative import expand
 from tidegate.manifest.reader import Parsed, read
@@ -73,7 +73,7 @@ def test_a_service_with_a_command_runs_on_this_machine(context: ParseContext) ->
     )
 
 
-def test_everything_without_effect_is_told(context: ParseContext) -> None:
+def test_everything_without_effect_is_reported(context: ParseContext) -> None:
     assert [str(note) for note in read(GOOD, source="s", context=context).warnings] == [
         "line 6: metadata.namespace: has no effect here",
         "line 17: spec.template.metadata.annotations.autoscaling.knative.dev/minScale: "
@@ -125,12 +125,12 @@ def test_an_initial_scale_above_the_maximum_is_cut(context: ParseContext) -> Non
     assert "is above max-scale" in str(parsed.warnings[0])
 
 
-def test_an_unknown_annotation_is_told_with_the_nearest_one(context: ParseContext) -> None:
+def test_an_unknown_annotation_is_reported_with_the_nearest_one(context: ParseContext) -> None:
     parsed = service(context, annotations="autoscaling.knative.dev/min-scal: 1")
     assert [note.message for note in parsed.warnings] == ["is unknown and has no effect (did you mean `min-scale`?)"]
 
 
-def test_an_algorithm_that_knative_does_not_check_is_told(context: ParseContext) -> None:
+def test_an_algorithm_that_knative_does_not_check_is_reported(context: ParseContext) -> None:
     parsed = service(context, annotations="autoscaling.knative.dev/metric-aggregation-algorithm: median")
     assert one(parsed).scaling.parameters == {}
     assert [note.message for note in parsed.warnings] == ["is unknown; the average is linear"]
@@ -152,7 +152,7 @@ def test_readiness_probes(context: ParseContext, probe: str, path: str | None) -
 
 
 @pytest.mark.parametrize("probe", ["exec: {command: [true]}", "grpc: {}"])
-def test_probes_that_are_not_run_here_are_told(context: ParseContext, probe: str) -> None:
+def test_probes_that_are_not_run_here_are_reported(context: ParseContext, probe: str) -> None:
     parsed = service(context, container=f"readinessProbe: {{{probe}}}")
     assert one(parsed).readiness.path is None
     assert [note.message for note in parsed.warnings] == [
@@ -212,3 +212,14 @@ def test_flags_win_over_a_service_too(context: ParseContext) -> None:
 def test_references_are_expanded_as_kubernetes_does() -> None:
     variables = {"A": "1", "PORT": "{port}"}
     assert expand("$(A)-$(PORT)-$(B)-$$(A)-$A-$", variables) == "1-{port}-$(B)-$(A)-$A-$"
+
+
+def test_a_liveness_probe_is_kubernetes_own(context: ParseContext) -> None:
+    probe = "livenessProbe: {httpGet: {path: healthz}, periodSeconds: 5, failureThreshold: 2, initialDelaySeconds: 3}"
+    parsed = service(context, container=probe)
+    assert one(parsed).liveness == Liveness(path="/healthz", period_s=5.0, timeout_s=1.0, failures=2)
+    assert [note.where.rpartition(".")[2] for note in parsed.warnings] == ["initialDelaySeconds"]
+    assert one(service(context, container="livenessProbe: {tcpSocket: {}}")).liveness.path == "tcp"
+    unserved = service(context, container="livenessProbe: {exec: {command: [ls]}}")
+    assert one(unserved).liveness.path is None
+    assert "has no liveness probe" in str(unserved.warnings[0])

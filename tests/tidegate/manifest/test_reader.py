@@ -52,7 +52,7 @@ def faults(text: str, context: ParseContext) -> list[str]:
 
 
 @pytest.mark.parametrize("name", names("bad"))
-def test_a_bad_manifest_is_told_all_its_faults(name: str, context: ParseContext) -> None:
+def test_a_bad_manifest_is_reported_all_its_faults(name: str, context: ParseContext) -> None:
     text, *expected = (FOLDER / "bad" / f"{name}.yaml").read_text(encoding="utf-8").split(MARK)
     assert expected, "the file lists the expected faults"
     assert faults(text, context) == [line.removesuffix("\n") for line in expected]
@@ -126,12 +126,10 @@ def test_every_key_lands_in_the_function(context: ParseContext) -> None:
     )
 
 
-def test_what_is_kept_without_effect_is_told(context: ParseContext) -> None:
+def test_what_is_kept_without_effect_is_reported(context: ParseContext) -> None:
     parsed = read(good("everything"), source="everything", context=context)
     here = "metadata.annotations.tidegate.dev"
     assert [str(note) for note in parsed.warnings] == [
-        f"line 10: {here}/drop-after: is kept, but has no effect: no policy reads it",
-        f"line 20: {here}/task-class: is kept, but has no effect: no policy reads it",
         f"line 23: {here}/volume-mounts: is kept, but has no effect: volumes are mounted on Kubernetes only",
         f"line 26: {here}/dnn-quantization: is kept, but has no effect: there is no model repository",
         f"line 27: {here}/infer-batch-size: is kept, but has no effect: there is no model repository",
@@ -141,9 +139,9 @@ def test_what_is_kept_without_effect_is_told(context: ParseContext) -> None:
     assert read(good("smallest") + "  metrics: {}\n", source="m", context=context).warnings == ()
 
 
-def test_a_latency_makes_smif_the_policy_where_it_exists(context: ParseContext) -> None:
+def test_a_latency_makes_tide_the_policy_where_it_exists(context: ParseContext) -> None:
     (function,) = read(good("command"), source="command", context=context).functions
-    assert (function.sla.latency_s, function.scaling.policy) == (0.25, "smif")
+    assert (function.sla.latency_s, function.scaling.policy) == (0.25, "tide")
     (function,) = read(good("command"), source="command", context=replace(context, policies=("kpa",))).functions
     assert function.scaling.policy == "kpa"
 
@@ -169,7 +167,7 @@ def test_a_grpc_server_that_is_not_ours_takes_no_warm_up(context: ParseContext) 
 
 @pytest.mark.parametrize("protocol", ["grpc", "http"])
 @pytest.mark.parametrize("key", ["hedge-after", "shadow-percent"])
-def test_a_function_of_grpc_alone_is_told_that_its_calls_get_no_second_copy(
+def test_calls_of_a_grpc_function_may_have_copies_as_requests_over_http(
     context: ParseContext, key: str, protocol: str
 ) -> None:
     text = f"""apiVersion: tidegate.dev/v1alpha1
@@ -179,11 +177,7 @@ metadata:
   annotations: {{tidegate.dev/{key}: {"p95" if key == "hedge-after" else "10"}, tidegate.dev/idempotent: "true"}}
 spec: {{protocol: {protocol}, server: {{command: [serve]}}}}
 """
-    reported = [str(note) for note in read(text, source="m", context=context).warnings]
-    wanted = [
-        f"line 5: metadata.annotations.tidegate.dev/{key}: is kept, but has no effect: gRPC calls get no second copy"
-    ]
-    assert reported == (wanted if protocol == "grpc" else [])
+    assert not read(text, source="m", context=context).warnings
 
 
 def test_the_initial_scale_follows_the_minimum(context: ParseContext) -> None:
@@ -221,21 +215,37 @@ def test_a_latency_means_the_sla_policy_unless_parameters_are_anothers(context: 
         (function,) = read(good("smallest"), source="m", context=replace(context, flags=keys)).functions
         return function.scaling.policy
 
-    assert policy(latency="200ms") == "smif"
+    assert policy(latency="200ms") == "tide"
+    assert policy(latency="200ms", **{"policy.sla-effort": "5"}) == "tide"
     assert policy(latency="200ms", **{"policy.cooldown": "30s"}) == "smif"
     assert policy(latency="200ms", **{"policy.target": "2"}) == "kpa"
     assert policy() == "kpa"
 
 
-def test_a_rate_to_provide_is_told_to_have_no_effect_where_the_policy_ignores_it(context: ParseContext) -> None:
+def test_a_time_per_output_token_needs_a_latency_and_tokens(context: ParseContext) -> None:
+    text, paced = good("smallest"), {"time-per-output-token": "50ms"}
+    with pytest.raises(InvalidInputError, match=r"no such key without tidegate\.dev/latency"):
+        read(text, source="m", context=replace(context, flags=paced))
+    flagged = replace(context, flags=paced | {"latency": "1s"})
+    (warning,) = read(text, source="m", context=flagged).warnings
+    assert warning.message == "is kept, but has no effect: tokens are counted with protocol: openai"
+    (function,) = (found := read(text + "  protocol: openai\n", source="m", context=flagged)).functions
+    assert (function.sla.per_token_s, function.scaling.policy, found.warnings) == (0.05, "tide", ())
+
+
+def test_a_rate_to_provide_is_reported_to_have_no_effect_where_the_policy_ignores_it(context: ParseContext) -> None:
     flags = {"target-ips": "50", "latency": "200ms"}
     reported = {
         policy: [
             each.message for each in read(good("smallest"), source="m", context=replace(context, flags=more)).warnings
         ]
-        for policy, more in (("smif", flags), ("kpa", flags | {"policy": "kpa"}))
+        for policy, more in (
+            ("tide", flags),
+            ("smif", flags | {"policy": "smif"}),
+            ("kpa", flags | {"policy": "kpa"}),
+        )
     }
-    assert reported == {"smif": [], "kpa": ["is kept, but has no effect: its policy does not read it"]}
+    assert reported == {"tide": [], "smif": [], "kpa": ["is kept, but has no effect: its policy does not read it"]}
 
 
 def test_parameters_of_the_kpa_keep_knatives_texts(context: ParseContext) -> None:
@@ -256,9 +266,9 @@ def test_parameters_of_the_kpa_keep_knatives_texts(context: ParseContext) -> Non
 
 
 def test_a_policy_without_documented_parameters_has_none(context: ParseContext) -> None:
-    own = replace(context, policies={"tide"}, flags={"policy": "tide", "policy.activation-scale": "x"})
+    own = replace(context, policies={"own"}, flags={"policy": "own", "policy.activation-scale": "x"})
     assert faults(good("smallest"), own) == [
-        "--policy.activation-scale: got a parameter that tide does not have; allowed: none"
+        "--policy.activation-scale: got a parameter that own does not have; allowed: none"
     ]
 
 
@@ -273,7 +283,7 @@ def test_flags_win_over_the_text(context: ParseContext) -> None:
     assert (function.scaling.policy, function.scaling.parameters) == ("kpa", {"target": "7"})
 
 
-def test_a_wrong_flag_is_told_as_a_flag_and_once(context: ParseContext) -> None:
+def test_a_wrong_flag_is_reported_as_a_flag_and_once(context: ParseContext) -> None:
     """A manifest that was made from the flags repeats them; the fault is the flag's alone."""
     flags = {"latency": "fast", "drop-after": "3", "latencyy": "1s"}
     text = good("smallest").replace("name: resnet", "name: resnet\n  annotations: {tidegate.dev/latency: fast}")
@@ -308,7 +318,7 @@ def test_parse_gives_the_functions() -> None:
     assert function.server.target == "/srv/m.onnx"
 
 
-def test_parse_looks_at_the_disk_unless_told_otherwise(tmp_path: Path) -> None:
+def test_parse_looks_at_the_disk_unless_asked_otherwise(tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match=r"resnet50\.onnx is missing"):
         parse(good("smallest"), source="m", base=str(tmp_path), policies={"kpa"})
     (tmp_path / "resnet50.onnx").write_bytes(b"")

@@ -22,6 +22,6 @@ def test_what_means_nothing_is_refused(text: str) -> None:
         HashOn().read(text)
 
 
-def test_all_words_are_told() -> None:
+def test_all_words_are_reported() -> None:
     assert all(word in HashOn().allowed for word in WORDS)
     assert set(WORDS) > FROM_BODY

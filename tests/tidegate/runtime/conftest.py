@@ -36,6 +36,20 @@ def write_onnx(tmp_path: Path) -> WriteOnnx:
     return write
 
 
+def write_product(path: Path, size: int = 384, products: int = 4) -> None:
+    """Writes a model without batches whose run takes some milliseconds on one core."""
+    import numpy
+    from onnx import helper, numpy_helper, save
+
+    weights = numpy_helper.from_array(numpy.eye(size, dtype="float32"), "w")
+    nodes = [helper.make_node("Mul", ["w", "x"], ["h0"])]
+    nodes += [helper.make_node("MatMul", [f"h{n}", "w"], [f"h{n + 1}"]) for n in range(products)]
+    nodes.append(helper.make_node("ReduceSum", [f"h{products}"], ["y"], keepdims=0))
+    ends = [helper.make_tensor_value_info("x", 1, [1]), helper.make_tensor_value_info("y", 1, [])]
+    graph = helper.make_graph(nodes, "product", ends[:1], ends[1:], [weights])
+    save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), str(path))
+
+
 @pytest.fixture
 def write_handler(tmp_path: Path) -> WriteHandler:
     """Writes ``handler_N.py`` in a folder of its own and returns its path."""
@@ -59,5 +73,5 @@ def clean_imports(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     before = set(sys.modules)
     yield
     for name in set(sys.modules) - before:
-        if "user_" in name or name in ("gateway", "helper", "documented_handler", "handler"):
+        if "user_" in name or name in ("gateway", "helper", "documented_handler", "documented_stream", "handler"):
             del sys.modules[name]

@@ -18,11 +18,14 @@ def test_every_variable_is_documented_and_none_that_is_not_read() -> None:
 
 
 def test_the_class_in_the_docs_can_be_served(tmp_path: Path) -> None:
-    (source,) = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
+    source, streams, *_ = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
     path = tmp_path / "documented_handler.py"
     path.write_text(source)
     spec = HandlerModel(str(path), "Model", max_batch=1).load()
     assert (spec.max_batch, spec.concurrency) == (16, 8)
+    path = tmp_path / "documented_stream.py"
+    path.write_text(streams)
+    assert HandlerModel(str(path), "Writer", max_batch=1).load().streams
 
 
 def test_the_class_in_the_readme_can_be_served_and_says_what_a_load_is_made_of(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.tidegate.runtime.test_service import SPEC
-from tidegate.aio.admin.endpoint import Request
+from tidegate.aio.admin.endpoint import Request, Response
 from tidegate.runtime import openai
 from tidegate.runtime.embeddings import MAX_TEXTS, embedder
 from tidegate.runtime.execute.model import Inputs, Outputs
@@ -63,6 +63,7 @@ def ask(
     body = document if isinstance(document, bytes) else json.dumps(document).encode()
     headers = {"content-encoding": "gzip"} if body[:2] == b"\x1f\x8b" else {}
     response = asyncio.run(service.handle(Request(method, path, "", headers, body)))
+    assert isinstance(response, Response)
     return response.status, json.loads(response.body)
 
 
@@ -130,7 +131,7 @@ def test_the_models_own_dimensions_may_be_named() -> None:
         (b"{", 400, "not JSON"),
     ],
 )
-def test_faults_are_told_in_openais_shape(document: Any, status: int, told: str) -> None:
+def test_faults_are_reported_in_openais_shape(document: Any, status: int, told: str) -> None:
     found, answer = ask(document)
     assert (found, answer["error"]["type"]) == (status, "invalid_request_error")
     assert told in answer["error"]["message"]
@@ -157,5 +158,7 @@ def test_which_models_there_are() -> None:
     assert ask(b"", method="GET", path="/v1/models/org/n")[1]["object"] == "model"
     assert ask(b"", method="GET", path="/v1/models/q")[1]["error"]["code"] == "model_not_found"
     assert ask(b"", method="GET", path="/v1/embeddings")[0] == 405
+    assert ask(b"", method="GET", path="/v1/embeddings", spec=SPEC)[0] == 404, "a route that the model has not"
+    assert ask(b"", method="GET", path="/v1/chat/completions")[0] == 404
     assert ask(b"", path="/v1/other")[0] == 404
     assert ask(b"", method="GET", path="/health") == (200, {"ready": True})

@@ -15,7 +15,7 @@ import pytest
 from tidegate.function import Protocol, ServerKind
 from tidegate.manifest.reader import parse
 from tidegate.runtime.execute.handler import HandlerModel
-from tidegate.runtime.execute.onnx import OnnxModel
+from tidegate.runtime.formats.onnx import OnnxModel
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 
@@ -43,7 +43,7 @@ def test_manifests_are_valid(name: str, kind: ServerKind, batch: int, tmp_path: 
     folder = Path(shutil.copytree(EXAMPLES / name, tmp_path / name))
     (folder / "model.onnx").touch()  # prepare.py brings it
     text = (folder / "manifest.yaml").read_text()
-    (function,) = parse(text, source="manifest.yaml", base=str(folder), policies=["kpa", "smif"])
+    (function,) = parse(text, source="manifest.yaml", base=str(folder), policies=["kpa", "smif", "tide"])
     assert (function.name, function.server.kind, function.batching.max_size) == (name, kind, batch)
     assert function.server.target.startswith(str(folder))
 
@@ -51,7 +51,7 @@ def test_manifests_are_valid(name: str, kind: ServerKind, batch: int, tmp_path: 
 def test_the_grpc_examples_manifest_is_valid() -> None:
     folder = EXAMPLES / "greeter"
     text = (folder / "manifest.yaml").read_text()
-    (function,) = parse(text, source="manifest.yaml", base=str(folder), policies=["kpa", "smif"])
+    (function,) = parse(text, source="manifest.yaml", base=str(folder), policies=["kpa", "smif", "tide"])
     assert (function.name, function.protocol) == ("greeter", Protocol.GRPC)
     assert function.server.argv[-2:] == ("server.py", "{port}")
     assert function.workdir == str(folder)

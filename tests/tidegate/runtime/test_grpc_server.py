@@ -137,7 +137,7 @@ def test_an_inference_is_answered_and_counted() -> None:
             NOT_FOUND,
             "unknown model 'other'",
         ),
-        ("/inference.GRPCInferenceService/ModelConfig", b"", UNIMPLEMENTED, "there is no method"),
+        ("/inference.GRPCInferenceService/TraceSetting", b"", UNIMPLEMENTED, "there is no method"),
         ("/other.Service/Method", b"", UNIMPLEMENTED, "there is no method /other.Service/Method here"),
         (
             "/grpc.health.v1.Health/Check",
@@ -170,7 +170,7 @@ def test_a_wrong_call_gets_its_status_and_a_message_that_helps(
         (KeyError("secret"), INTERNAL, "the model server failed; its log says why"),
     ],
 )
-def test_what_a_model_fails_with_is_told_as_over_rest(
+def test_what_a_model_fails_with_is_reported_as_over_rest(
     error: Exception, status: int, text: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async def fail(inputs: Inputs) -> Outputs:
@@ -353,7 +353,7 @@ def test_a_message_may_come_in_any_pieces() -> None:
     run(main())
 
 
-def test_what_is_no_grpc_is_told_in_http() -> None:
+def test_what_is_no_grpc_is_reported_in_http() -> None:
     async def main() -> None:
         world = World()
         call = world.client.call(INFER, method=b"GET")

@@ -16,7 +16,7 @@ from tidegate.runtime.errors import ModelError, RequestError
 from tidegate.runtime.execute.model import Inputs, Outputs
 from tidegate.runtime.metrics import RuntimeCounters
 from tidegate.runtime.protocols.tensors import Tensor
-from tidegate.runtime.protocols.v2 import ModelSpec, TensorSpec
+from tidegate.runtime.protocols.v2 import EXTENSIONS, ModelSpec, TensorSpec
 from tidegate.runtime.service import ModelService, ServicePhase
 
 SPEC = ModelSpec(
@@ -44,6 +44,7 @@ def ask(
 ) -> tuple[int, Any, Response]:
     raw = body if isinstance(body, bytes) else json.dumps(body).encode()
     response = asyncio.run(target.handle(Request(method, path, "", headers or {}, raw)))
+    assert isinstance(response, Response)
     parsed = json.loads(response.body) if response.content_type == "application/json" else response.body
     return response.status, parsed, response
 
@@ -69,7 +70,7 @@ def test_what_can_be_read(path: str, document: dict[str, Any]) -> None:
 
 def test_metadata() -> None:
     status, server, _ = ask(service(), "GET", "/v2")
-    assert (status, server["name"], server["extensions"]) == (200, "tidegate", ["binary_tensor_data"])
+    assert (status, server["name"], server["extensions"]) == (200, "tidegate", list(EXTENSIONS))
     for path in ("/v2/models/m", "/v2/models/m/versions/1"):
         status, model, _ = ask(service(), "GET", path)
         assert (status, model["name"], model["versions"], model["platform"]) == (200, "m", ["1"], "test")
@@ -132,7 +133,8 @@ def test_a_compressed_request() -> None:
     assert ask(service(), "POST", "/v2/models/m/infer", raw, {"content-encoding": "gzip"})[0] == 200
     bomb = gzip.compress(bytes(100_000))
     status, document, _ = ask(service(), "POST", "/v2/models/m/infer", bomb, {"content-encoding": "gzip"})
-    assert (status, document) == (413, {"error": "the body is larger than 1000 bytes when decompressed"})
+    assert status == 413
+    assert document["error"].startswith("the body is larger than 1000 bytes when decompressed: the limit of the model")
 
 
 def metrics(target: ModelService) -> str:
@@ -177,7 +179,7 @@ def failing(error: Exception) -> ModelService:
     return service(infer)
 
 
-def test_failures_are_told_and_counted_by_who_is_to_blame(capsys: pytest.CaptureFixture[str]) -> None:
+def test_failures_are_reported_and_counted_by_who_is_to_blame(capsys: pytest.CaptureFixture[str]) -> None:
     for error, status, says, reason in (
         (RequestError("too odd", 422), 422, "too odd", "OTHER"),
         (RequestError("strange status", 7), 400, "strange status", "OTHER"),
@@ -241,3 +243,43 @@ def test_nothing_that_a_client_sends_is_our_fault(
 ) -> None:
     status, _, _ = ask(service(), method, "/" + "/".join(parts), body, headers)
     assert 200 <= status < 500
+
+
+class Batches:
+    batching = (8, 0.0)
+
+    def set_batching(self, max_batch: int, delay_s: float) -> None:
+        if max_batch > 8:
+            raise RequestError("max_batch: got 9; allowed: 1 to 8")
+        self.batching = (max_batch, delay_s)
+
+
+ORDERED = {"tidegate-epoch": "3"}
+
+
+def batching(target: ModelService, body: Any, headers: dict[str, str] | None = None) -> tuple[int, Any]:
+    status, answer, _ = ask(target, "POST", "/tidegate/batching", body, ORDERED if headers is None else headers)
+    return status, answer
+
+
+def test_the_backend_changes_the_batches_of_a_running_model() -> None:
+    made = ModelService(("m",), RuntimeCounters(), body_bytes=1000)
+    made.start(SPEC, echo, lambda: 0, batching=Batches())
+    assert batching(made, {"max_batch": 4, "delay_s": 0.005}) == (200, {"max_batch": 4, "delay_s": 0.005})
+    assert made.batch_delay_s == 0.005
+    assert batching(made, {"max_batch": 9, "delay_s": 0})[0] == 400
+    more: list[Any] = [b"{", [], {"max_batch": 4}, {"max_batch": True, "delay_s": 0}, {"max_batch": 4, "delay_s": 61}]
+    for wrong in more:
+        status, answer = batching(made, wrong)
+        assert status == 400 and "max_batch" in answer["error"]
+
+
+def test_an_order_without_the_backends_field_finds_no_such_path() -> None:
+    made = ModelService(("m",), RuntimeCounters(), body_bytes=1000)
+    made.start(SPEC, echo, lambda: 0, batching=Batches())
+    assert batching(made, {"max_batch": 4, "delay_s": 0}, {})[0] == 404
+
+
+def test_a_model_that_loads_or_forms_no_batches_refuses_the_order() -> None:
+    assert batching(service(None), {"max_batch": 4, "delay_s": 0}) == (409, {"error": "the model is still loading"})
+    assert batching(service(), {"max_batch": 4, "delay_s": 0})[0] == 409

@@ -16,6 +16,7 @@ def test_everything() -> None:
     parsed = settings.parse(
         {
             "TIDEGATE_RUNTIME_HANDLER": "/a:b/handler.py:Model",
+            "TIDEGATE_RUNTIME_ARGS": '{"factor": "2", "word": "two", "layers": "[1, 2]"}',
             "TIDEGATE_RUNTIME_NAME": "a, b,a,",
             "TIDEGATE_RUNTIME_LISTEN": "unix:/run/x.sock",
             "TIDEGATE_RUNTIME_THREADS": "2",
@@ -27,6 +28,7 @@ def test_everything() -> None:
     )
     assert parsed == settings.RuntimeSettings(
         handler=("/a:b/handler.py", "Model"),
+        arguments={"factor": 2, "word": "two", "layers": [1, 2]},
         names=("a", "b"),
         listen="unix:/run/x.sock",
         threads=2,

@@ -99,7 +99,7 @@ def test_a_window_that_ends_where_it_begins_is_a_fault() -> None:
         scale_windows("0 8 * * * | 00 8 * * * | UTC | 1")
 
 
-def test_every_fault_of_every_window_is_told_at_once() -> None:
+def test_every_fault_of_every_window_is_reported_at_once() -> None:
     with pytest.raises(UnreadableError) as reported:
         scale_windows("x | 1h | UTC | 3; 0 8 * * * | 0s | Mars/Olympus | 0; 1 | 2")
     words = str(reported.value)

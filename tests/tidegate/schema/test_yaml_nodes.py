@@ -64,7 +64,7 @@ def test_json_is_yaml() -> None:
     assert isinstance(root, MapNode) and not faults
 
 
-def test_a_duplicate_key_is_told_with_both_lines_and_the_first_one_holds() -> None:
+def test_a_duplicate_key_is_reported_with_both_lines_and_the_first_one_holds() -> None:
     (root,), faults = read("a:\n  b: 1\n  c: 2\n  b: 3\n")
     assert faults == ["line 4: a.b: got the same key again; allowed: once (line 2 has it)"]
     assert isinstance(root, MapNode)
@@ -157,7 +157,7 @@ def test_a_section_knows_the_keys_that_were_asked_for() -> None:
     assert [pair.key for pair in section.rest()] == ["timeot", "other"]
     section.close(lambda key: "somewhere else" if key == "other" else None)
     assert [str(fault) for fault in faults.error().faults] == [
-        "line 1: spec.timeot: got the unknown key 'timeot'; allowed: timeout (did you mean `timeout`?)",
+        "line 1: spec.timeot: got the unknown key 'timeot'; did you mean `timeout`? allowed: timeout",
         "line 2: spec.timeout: got a list; allowed: one value",
         "line 3: spec.other: got the unknown key 'other'; allowed: somewhere else",
     ]

@@ -63,7 +63,7 @@ def test_two_of_three_gateways_share_two_thirds_by_the_common_pools_clock() -> N
     assert world.tell("a", 0, 50, Budget("acme/concurrency", 3)).grants[0].ceiling == 2
 
 
-def test_a_common_pool_that_is_away_is_asked_now_and_then_and_told_all_when_it_is_back() -> None:
+def test_a_common_pool_that_is_away_is_asked_now_and_then_and_reported_all_when_it_is_back() -> None:
     world = World()
     world.tell("a", 0, 0)
     world.common.is_away = True
@@ -119,7 +119,7 @@ def test_a_common_pool_that_is_back_hears_of_all_before_it_grants() -> None:
     assert world.tell("a", 0, 120).grants[0].ceiling == 15, "what b has spent and holds is not there"
 
 
-def test_a_common_pool_that_has_forgotten_all_is_told_all_before_it_grants() -> None:
+def test_a_common_pool_that_has_forgotten_all_is_reported_all_before_it_grants() -> None:
     world = World()
     world.tell("a", 0, 0)
     world.tell("b", 100, 5)

@@ -250,7 +250,7 @@ def fails(url: str, call_s: float = 2.0) -> str:
     return str(caught.value)
 
 
-def test_nobody_there() -> None:
+def test_no_server_there() -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -273,7 +273,7 @@ def test_wrong_password(tmp_path: Path) -> None:
     server = RedisServer(tmp_path, "--requirepass", "right")
     try:
         assert "user and password are refused" in fails(server.url)
-        said = fails(server.url.replace("127", ":wrong@127"))
+        said = fails(server.url.replace("127", ":wrong@127", 1))
         assert "user and password are refused" in said
         assert "wrong@" not in said
     finally:

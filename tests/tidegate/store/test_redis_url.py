@@ -51,7 +51,7 @@ def test_no_piece_of_a_password_is_shown_where_it_is_written_wrongly(url: str) -
         ("redis://cache/0#x", ["fragment"]),
     ],
 )
-def test_every_fault_is_told(url: str, places: list[str]) -> None:
+def test_every_fault_is_reported(url: str, places: list[str]) -> None:
     with pytest.raises(InvalidInputError) as caught:
         read_url(url)
     assert [fault.where for fault in caught.value.faults] == places

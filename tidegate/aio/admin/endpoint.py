@@ -14,10 +14,11 @@ from typing import cast
 from tidegate.aio.loop import sockets
 from tidegate.aio.loop.services import LoopServices
 from tidegate.aio.loop.tasks import Report, TaskOwner, report_to_stderr
+from tidegate.errors import TOO_LARGE
 from tidegate.wire.http1.events import REASONS, Data
 from tidegate.wire.http1.fields import Rejected
 from tidegate.wire.http1.request_head import HeadRules, RequestHead
-from tidegate.wire.http1.server import Event, H1Server
+from tidegate.wire.http1.server import Event, H1Server, too_large
 
 _IDLE_TIMEOUT_S = 75.0
 _RECEIVE_TIMEOUT_S = 30.0
@@ -183,6 +184,8 @@ class _Connection(asyncio.Protocol):
 
     def _refuse(self, bad: Rejected) -> None:
         self.closing = True
+        if bad.status == TOO_LARGE.status:
+            bad = too_large(self._server.body_bytes, self._server.limit_of_bodies)
         self._send(self._engine.refuse(bad))
         if not self.transport.is_closing():
             self.transport.write_eof()
@@ -231,17 +234,25 @@ class EndpointServer:
         "closed",
         "connections",
         "handler",
+        "limit_of_bodies",
         "report",
         "services",
         "tasks",
     )
 
     def __init__(
-        self, handler: Handler, sock: socket.socket, body_bytes: int, report: Report, between: Connect | None
+        self,
+        handler: Handler,
+        sock: socket.socket,
+        body_bytes: int,
+        report: Report,
+        between: Connect | None,
+        limit_of_bodies: str,
     ) -> None:
         self.handler = handler
         self._between = between
         self.body_bytes = body_bytes
+        self.limit_of_bodies = limit_of_bodies
         self.report = report
         self.address = sockets.address_of(sock)
         """``host:port`` (the real port) or ``unix:/path``."""
@@ -310,14 +321,15 @@ async def serve_endpoint(
     body_bytes: int = 64 << 20,
     report: Report = report_to_stderr,
     connect: Connect | None = None,
+    limit_of_bodies: str = "the limit of this address",
 ) -> EndpointServer:
     """Serves ``handler`` on ``unix:/path``, ``host:port`` or a listening socket. ``connect`` sees every new connection
-    first.
+    first. ``limit_of_bodies`` says in the refusal of a larger body what its limit is and what raises it.
 
     The handler's task is cancelled when its client goes away; a handler that raises answers 500 and is reported.
     Raises OSError when the address is taken.
     """
     sock = sockets.listen(address) if isinstance(address, str) else address
-    server = EndpointServer(handler, sock, body_bytes, report, connect)
+    server = EndpointServer(handler, sock, body_bytes, report, connect, limit_of_bodies)
     await server.listen(sock)
     return server

@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import Callable
 
+from tidegate.aio.loop.absence import AbsenceWatch
 from tidegate.aio.loop.splice import Splicer
 from tidegate.aio.loop.tasks import Report, report_to_stderr
 from tidegate.aio.loop.ticker import INTERVAL_S, Ticker
@@ -17,7 +18,7 @@ _MONTHS = (b"Jan", b"Feb", b"Mar", b"Apr", b"May", b"Jun", b"Jul", b"Aug", b"Sep
 class LoopServices:
     """The shared services of one event loop."""
 
-    __slots__ = ("_ticker", "date", "flush_queue", "now", "outbox", "report", "splicer", "windows")
+    __slots__ = ("_ticker", "absence", "date", "flush_queue", "now", "outbox", "report", "splicer", "windows")
 
     def __init__(
         self,
@@ -33,6 +34,8 @@ class LoopServices:
         self.flush_queue = FlushQueue(loop, report)
         """Writes of HTTP/2 at the end of a loop iteration."""
         self.splicer = Splicer()
+        self.absence = AbsenceWatch(loop)
+        """Clients that are not read from."""
         self.windows = Windows()
         """The memory that all HTTP/2 connections of the loop may use for wide windows."""
         self.now = time.monotonic()
@@ -57,6 +60,7 @@ class LoopServices:
         """Stops the ticker and closes the splicer's pipe."""
         self._ticker.close()
         self.splicer.close()
+        self.absence.close()
 
     def __repr__(self) -> str:
         return f"<LoopServices {self._ticker!r}>"

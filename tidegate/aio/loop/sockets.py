@@ -1,10 +1,12 @@
 """Listening sockets, addresses and what the kernel knows about a peer."""
 
 import contextlib
+import fcntl
 import os
 import select
 import socket
 import struct
+import termios
 from pathlib import Path
 
 BACKLOG = 4096
@@ -147,3 +149,13 @@ def reset_on_close(sock: socket.socket) -> None:
     """Makes the next close send RST, so that a peer that reads until EOF sees the truncation."""
     with contextlib.suppress(OSError):
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+
+def has_unsent(sock: socket.socket) -> bool:
+    """Returns True if bytes that were written wait in the kernel for the peer to make room for them (1 us).
+
+    An end of the connection would stand behind them until the peer reads again; a reset overtakes them.
+    """
+    with contextlib.suppress(OSError, ValueError):
+        return fcntl.ioctl(sock.fileno(), termios.TIOCOUTQ, bytes(4)) != bytes(4)
+    return False

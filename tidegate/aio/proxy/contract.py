@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tidegate.wire.http1.template import Templates
     from tidegate.wire.http2.block_memory import Blocks
     from tidegate.wire.http2.heads import CallHead
-    from tidegate.wire.http2.roles import H2Server
+    from tidegate.wire.http2.streams import Stream
 
 Answer = tuple[int, bytes, bytes, bytes, int | None, Piece, bool, bytes]
 """The beginning of an answer: (status, reason, block, extra, length, body, done, trailers).
@@ -90,15 +90,37 @@ class ClientSide(Client, Protocol):
         """Returns the value of a ``date`` field."""
 
 
-class CallClient(Client, Protocol):
-    """An HTTP/2 connection of a client, as its streams and gRPC calls see it."""
+class CallEngine(Protocol):
+    """The part of an HTTP/2 engine that a gRPC call answers through (``H2Server``)."""
 
-    engine: "H2Server"
-    is_gateway_peer: bool
-    """The client has proven that it is a gateway of this deployment."""
-    forwarding: "Forwarding"
-    at_read_end: list[Callable[[], object]]
-    """Called at the end of the present read."""
+    def interim(self, stream: "Stream", block: bytes) -> None:
+        """Sends a head of status 1xx before the final one."""
+
+    def head(self, stream: "Stream", block: bytes, ends: bool) -> None:
+        """Sends the final head."""
+
+    def data(self, stream: "Stream", data: bytes, ends: bool) -> int:
+        """Sends a piece of the answer; returns the number of bytes that have gone out."""
+
+    def trailers(self, stream: "Stream", block: bytes) -> None:
+        """Ends the answer with trailers."""
+
+    def passed(self, stream: "Stream", size: int) -> None:
+        """The client may send as many more bytes."""
+
+    def reset(self, stream: "Stream", code: int) -> None:
+        """Ends the stream with an error."""
+
+
+class CallClient(Client, Protocol):
+    """The client's end of a gRPC call: an HTTP/2 connection, or a stand-in for one."""
+
+    @property
+    def engine(self) -> CallEngine: ...
+
+    @property
+    def is_gateway_peer(self) -> bool:
+        """Whether the client has proven that it is a gateway of this deployment."""
 
     def mark_as_gateway(self) -> None:
         """A call has proven that the client is a gateway of this deployment."""
@@ -108,6 +130,14 @@ class CallClient(Client, Protocol):
 
     def touch(self) -> None:
         """The engine has something to send."""
+
+
+class StreamConnection(CallClient, Protocol):
+    """An HTTP/2 connection of a client, as its streams see it."""
+
+    forwarding: "Forwarding"
+    at_read_end: list[Callable[[], object]]
+    """Called at the end of the present read."""
 
 
 class PassingClient:
@@ -185,6 +215,7 @@ class Connection(Protocol):
     """A client connection as the listener sees it."""
 
     transport: asyncio.Transport
+    peer: bytes
 
     def data_received(self, data: bytes) -> None:
         """As ``asyncio.Protocol.data_received``."""
@@ -202,7 +233,6 @@ class Connection(Protocol):
 class FirstConnection(Connection, Protocol):
     """A connection whose protocol its first bytes decide."""
 
-    peer: bytes
     trusted: bool
 
 
@@ -218,6 +248,7 @@ class ListeningSide(Protocol):
     scheme: bytes
     draining: bool
     idle_timeout_s: float
+    new_timeout_s: float
     response_timeout_s: float
     tunnels: "set[Tunnel]"
 

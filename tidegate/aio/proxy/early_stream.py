@@ -63,7 +63,7 @@ class EarlyEventStream(PassingClient):
         timing = _timing(extra)
         first = b"" if timing is None else b": %b\n\n" % timing[1]
         self._is_document = status != 200 or _is_event_stream(block) is None
-        # A coding was not asked for, and the client was not told of it.
+        # A coding was not asked for, and the client does not know of it.
         if _is_coded(block) is not None or (self._is_document and _is_other(block) is not None):
             self._is_muted, self._is_document = True, False
             self._client.more(first + self._failure, done, b"")

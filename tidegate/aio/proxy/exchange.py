@@ -28,8 +28,7 @@ from tidegate.headers import REQUEST_ID
 from tidegate.wire.message_heads import AnyRequestHead, AnyResponseHead
 
 if TYPE_CHECKING:
-    from tidegate.aio.upstream.http1 import UpstreamConn
-    from tidegate.aio.upstream.http2 import Held
+    from tidegate.aio.proxy.limits import Limits
     from tidegate.aio.upstream.pool import UpstreamPool
 
 WAITING, CONNECTING, SENT, ANSWERING, STREAMING, ENDED = range(6)
@@ -66,7 +65,7 @@ class ProxyApp(Protocol):
         """
 
     def abandoned(self, ex: "Exchange") -> None:
-        """The client went away before its answer was complete, or the rest of its body was faulty or too late. The
+        """The client went away before its answer was complete, or the rest of its body was faulty or too slow. The
         upstream connection is already aborted."""
 
     def expired(self, ex: "Exchange") -> None:
@@ -104,15 +103,23 @@ class BodyBudget:
     not cut: the sum may exceed the limit by what the kernel held for each connection, about 64 KB.
     """
 
-    __slots__ = ("limit", "used")
+    __slots__ = ("limit", "slow", "used")
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.used = 0
         """Bytes."""
+        self.slow = 0
+        """Requests that were ended because their bodies came too slowly."""
 
     def __repr__(self) -> str:
         return f"<BodyBudget {self.used} of {self.limit} bytes>"
+
+
+class HeldWork(Protocol):
+    """Work of the upstream that goes on without a client. It calls ``on_end`` at its end."""
+
+    on_end: Callable[[], None] | None
 
 
 class Client(Protocol):
@@ -134,10 +141,10 @@ class Exchange(ABC):
     _no_replay: ClassVar[str] = "the request cannot be sent again"
 
     __slots__ = (
-        "_again", "_budget", "_charged", "_client", "_continued", "_early", "_extra", "_kept", "_parts", "_replay",
-        "_state", "_target", "_trailers", "_upstream", "app", "attempts", "body_complete", "bytes_in", "bytes_out",
-        "check", "context", "deadline", "ended", "first_byte", "head", "heard", "held", "holding", "inferences",
-        "on_body", "received", "status", "truncated",
+        "_again", "_budget", "_charged", "_client", "_continued", "_early", "_extra", "_kept", "_pace", "_parts",
+        "_replay", "_state", "_target", "_trailers", "_upstream", "app", "attempts", "body_complete", "bytes_in",
+        "bytes_out", "check", "context", "deadline", "ended", "first_byte", "head", "heard", "held", "holding",
+        "inferences", "on_body", "received", "status", "truncated",
     )  # fmt: skip
 
     _client: Client
@@ -145,6 +152,8 @@ class Exchange(ABC):
     """Bytes charged to the budget; set once it has waited."""
     _extra: bytes
     """Header lines of the last forward."""
+    _pace: tuple[float, int]
+    """Since when the rate of the body is measured, and its bytes by then; set once it is."""
     _target: bytes | None
     """Request target of the last forward, where it differs from the client's."""
 
@@ -191,8 +200,8 @@ class Exchange(ABC):
         if the answer broke off."""
         self.truncated = False
         """The answer's head was sent, its end never came."""
-        self.held: UpstreamConn | Held | None = None
-        """The upstream work that goes on after the client has left (``UpstreamPool.hold_s``)."""
+        self.held: HeldWork | None = None
+        """The upstream work that goes on after the client has left (``UpstreamPool.hold_s``, or the application's)."""
         self.body_complete = complete
         self.bytes_in = self._kept = len(body)
         """Body bytes received from the client."""
@@ -408,6 +417,24 @@ class Exchange(ABC):
         if self._budget is None:
             self._budget, self._charged = budget, 0
         self._settle_budget()
+
+    def resumed(self, now: float) -> None:
+        """The client is read from again: its idle time and its rate are measured from here on."""
+        self.heard = now
+        self._pace = now, self.bytes_in
+
+    def _is_slow(self, now: float, limits: "Limits") -> bool:
+        """Whether fewer bytes of the body than ``limits`` asks for have come in its ``body_idle_timeout_s``.
+
+        A body that brings as many sooner begins a new measurement then, so that a quick beginning earns no time.
+        """
+        since, before = getattr(self, "_pace", None) or (self.received, 0)
+        if self.bytes_in - before >= limits.due_bytes:
+            self._pace = now, self.bytes_in
+        elif now - since > limits.body_idle_timeout_s:
+            self._client.budget.slow += 1
+            return True
+        return False
 
     # --- for the upstream side --------------------------------------------------------------------------------------
 

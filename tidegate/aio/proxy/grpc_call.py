@@ -25,9 +25,10 @@ from tidegate.aio.proxy.exchange import (
     Exchange,
     ProxyApp,
 )
+from tidegate.aio.upstream.http1 import MAX_INTERIMS, TOO_MANY_INTERIMS
 from tidegate.errors import ErrorKind, Executed
 from tidegate.headers import OUTCOME
-from tidegate.wire.grpc.first_message import MESSAGE_HEAD
+from tidegate.wire.grpc.first_message import MESSAGE_HEAD, first_message_end
 from tidegate.wire.http2 import grpc_fields
 from tidegate.wire.http2.block_memory import Block
 from tidegate.wire.http2.frames import CANCEL, ENHANCE_YOUR_CALM, REFUSED_STREAM
@@ -38,6 +39,7 @@ from tidegate.wire.http2.streams import Stream
 from tidegate.wire.http2.tails import EXPECTATION
 
 if TYPE_CHECKING:
+    from tidegate.aio.proxy.limits import Limits
     from tidegate.aio.upstream.http2 import H2Upstream
     from tidegate.aio.upstream.pool import UpstreamPool
 
@@ -97,11 +99,13 @@ class GrpcCall(Exchange):
     _no_replay: ClassVar[str] = "the call cannot be sent again"
 
     __slots__ = (
-        "_credited", "_sent", "_sent_bytes", "_stream", "_withheld", "local_reply",
+        "_credited", "_first_end", "_interims", "_sent", "_sent_bytes", "_stream", "_withheld", "local_reply",
     )  # fmt: skip
 
     head: CallHead
     _client: CallClient
+    _first_end: int
+    """Bytes of the first message with its head, 0 if not known; set if it was sent before its request was complete."""
     _upstream: "H2Upstream | None"
 
     def __init__(
@@ -123,6 +127,8 @@ class GrpcCall(Exchange):
         """Set if the call is answered here, message by message."""
         self._sent_bytes = self._credited = 0
         """Bytes of the body that went to the present upstream, and that the client has got credit for."""
+        self._interims = 0
+        """Interim answers (1xx), of all attempts."""
         self._withheld: list[bytes] | None = None
         """Pieces of the body that wait for the upstream's 100."""
         self._sent: Stream | None = None
@@ -276,6 +282,8 @@ class GrpcCall(Exchange):
             block += EXPECTATION
             self._withheld = []
         body = self._early if self._parts is None else self.body
+        if not complete:
+            self._first_end = first_message_end(body)
         self._upstream = upstream
         engine = upstream.engine
         self._sent = stream = engine.request(block, complete and not body and self._trailers is None, self)
@@ -370,6 +378,7 @@ class GrpcCall(Exchange):
         if not self._withheld and upstream is not None and stream is not None:
             upstream.engine.trailers(stream, block.outgoing)
             upstream.touch()
+        self._body_continued()
 
     def _pass(self, data: bytes, ends: bool) -> None:
         upstream, stream = self._upstream, self._sent
@@ -417,15 +426,40 @@ class GrpcCall(Exchange):
             self._upstream.engine.passed(self._sent, size)
             self._upstream.touch()
 
-    def sweep(self, now: float) -> None:
-        """Acts on the deadline."""
-        if now >= self.deadline and self._state != ENDED:
+    def sweep(self, now: float, limits: "Limits") -> None:
+        """Acts on the deadline, and on a first message that comes too slowly.
+
+        Behind its first whole message a stream may be silent: the server may have to speak first.
+        """
+        if self._state == ENDED:
+            return
+        if now >= self.deadline:
             self.expire()
+        elif self.body_complete or self._state >= STREAMING or not limits.front_door or self._is_first_message_whole():
+            return
+        elif self.bytes_in - self._credited >= CALL_KEPT_BYTES:
+            self.resumed(now)  # The client has no credit for more.
+        elif self._is_slow(now, limits):
+            self.app.abandoned(self)
+            self._end_with(408, grpc_fields.DEADLINE_EXCEEDED, limits.slow_body, b"")
+
+    def _is_first_message_whole(self) -> bool:
+        end = self._first_end if self._state >= SENT else 0
+        if not end:
+            end = first_message_end(self.body)
+            if not end:
+                return not self._replay  # So much has come that it is not kept any more.
+        return self.bytes_in >= end
 
     # --- for the upstream side --------------------------------------------------------------------------------------
 
     def interim(self, block: Block) -> None:
-        """A 1xx answer: 100 frees a held body; others are passed on."""
+        """A 1xx answer: 100 frees a held body; others are passed on. Too many of them fail the attempt."""
+        self._interims += 1
+        if self._interims > MAX_INTERIMS and self._state < STREAMING:
+            self._part_from_upstream()
+            self._attempt_failed(True, TOO_MANY_INTERIMS)
+            return
         if block.status == 100:
             if self._withheld is not None:
                 self._release()

@@ -58,6 +58,7 @@ class ServerConn(asyncio.Protocol):
         "_small_writes",
         "_stalled",
         "_turning",
+        "_watched",
         "deadline",
         "engine",
         "exchange",
@@ -81,9 +82,16 @@ class ServerConn(asyncio.Protocol):
         self.peer = b"unix"
         self.trusted = False
         self._paused = 0
+        self._watched = -1
+        """Its descriptor once its absence is watched, else -1: from its first pause on (docs/adr/0085)."""
         self._full = self._stalled = self._turning = False
         self._lingered = self._full_reads = 0
         self._small_writes = SmallWrites()
+
+    @property
+    def is_made(self) -> bool:
+        """Whether it has its transport: with TLS, after the handshake."""
+        return hasattr(self, "transport")
 
     # --- asyncio ----------------------------------------------------------------------------------------------------
 
@@ -98,7 +106,7 @@ class ServerConn(asyncio.Protocol):
         # Called for every request: the bound method itself, not one more call.
         self.forwarding_lines = Forwarding(self.peer, server.scheme, server.limits.via, server.random).lines
         self.engine = H1Server(*server.rules_for(self.trusted))
-        self.deadline = monotonic() + server.limits.idle_timeout_s
+        self.deadline = monotonic() + server.new_timeout_s
         server.opened(self)
 
     def data_received(self, data: bytes) -> None:
@@ -136,6 +144,7 @@ class ServerConn(asyncio.Protocol):
         self._gone()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._unwatch()
         self._gone()
         self.phase = _CLOSED
         self._server.closed(self)
@@ -277,7 +286,7 @@ class ServerConn(asyncio.Protocol):
         outbox.flush()
         transport.write(b"".join((head, body)))
         if self._full and not done and self.exchange is not None:
-            self.exchange.pause_upstream()  # Answers before this one have filled the buffer: nobody was paused yet.
+            self.exchange.pause_upstream()  # Answers before this one have filled the buffer: nothing was paused yet.
 
     def more(self, data: Piece, done: bool, trailers: bytes, framed: bytes = b"") -> None:
         engine = self.engine
@@ -337,6 +346,8 @@ class ServerConn(asyncio.Protocol):
     def pause(self, why: int) -> None:
         if not self._paused and self.phase == _EXCHANGE:
             self._read(False)
+            if self._watched < 0:
+                self._watched = self._server.services.absence.watch_peer(self, self.transport, self._vanished)
         self._paused |= why
 
     def resume(self, why: int) -> None:
@@ -345,11 +356,12 @@ class ServerConn(asyncio.Protocol):
             if not self._paused and self.phase == _EXCHANGE:
                 self._read(True)
                 if self.exchange is not None:
-                    self.exchange.heard = self._server.services.now
+                    self.exchange.resumed(self._server.services.now)
 
     def switch(self, head: bytes, protocol: asyncio.Protocol) -> None:
         self.exchange = None
         self.phase = _CLOSED
+        self._unwatch()
         transport = self.transport
         self._write(head)
         self._server.closed(self)
@@ -370,6 +382,7 @@ class ServerConn(asyncio.Protocol):
             self._refuse(Rejected(413, "more than is held came before the upgrade: what follows has a hole"))
             return
         self.phase = _TUNNEL
+        self._unwatch()
         self._write(head)
         self._small_writes.forget(self.transport)
         limit_s = self._server.limits.tunnel_idle_timeout_s
@@ -405,7 +418,7 @@ class ServerConn(asyncio.Protocol):
         has sent a part of HTTP/2's preface is not idle. One that reads slowly may have sent requests that are held.
         """
         if (self.phase == _IDLE and not self._stalled) or (self.phase == _NEW and not self._first):
-            since = self.deadline - self._server.idle_timeout_s
+            since = self.deadline - (self._server.new_timeout_s if self.phase == _NEW else self._server.idle_timeout_s)
             if now - since < (FIRST_REQUEST_S if self.engine.head is None else QUIET_S):
                 return
             sock = self.transport.get_extra_info("socket")
@@ -437,7 +450,7 @@ class ServerConn(asyncio.Protocol):
             if self._paused and self._peer_is_gone():
                 self.abort()
             elif exchange.sweep(now, self._server.limits, is_paused=self._paused > 0):
-                self._refuse(Rejected(408, "the body took too long"))
+                self._refuse(Rejected(408, self._server.limits.slow_body))
         elif now < self.deadline:
             return
         elif self.phase == _HEAD or (self.phase == _NEW and self._first):
@@ -446,6 +459,17 @@ class ServerConn(asyncio.Protocol):
             self.close()
         elif self.phase == _CLOSED:
             self.transport.abort()
+
+    def _unwatch(self) -> None:
+        if self._watched >= 0:
+            self._server.services.absence.unwatch(self, self._watched)
+            self._watched = -1
+
+    def _vanished(self) -> None:
+        """The client has gone. While it is read from, its end is found behind its last bytes."""
+        self._watched = -1
+        if self._paused and self.exchange is not None:
+            self.abort()
 
     def _peer_is_gone(self) -> bool:
         sock = self.transport.get_extra_info("socket")

@@ -262,8 +262,8 @@ class HttpExchange(Exchange):
         self._body_continued()
 
     def sweep(self, now: float, limits: "Limits", *, is_paused: bool) -> bool:
-        """Acts on the limits that have passed. Returns True if the rest of the body took too long, so that the client
-        side must refuse it. ``is_paused``: the client is not read from."""
+        """Acts on the limits that have passed. Returns True if the rest of the body comes too slowly: the client side
+        must refuse it. ``is_paused``: the client is not read from."""
         if self.answered:
             idle_s = now - max(self.heard, self.first_byte)
             if idle_s > limits.stream_idle_timeout_s or now - self.first_byte > limits.stream_total_s:
@@ -273,7 +273,7 @@ class HttpExchange(Exchange):
         else:
             # A client may hold its body back until it has seen a 100.
             is_due = not self.body_complete and (self._continued or not self.head.expect_continue)
-            return is_due and not is_paused and now - self.heard > limits.body_idle_timeout_s
+            return is_due and not is_paused and self._is_slow(now, limits)
         return False
 
     def pause_upstream(self) -> None:
@@ -301,7 +301,7 @@ class HttpExchange(Exchange):
 
     def _continue(self) -> None:
         self._continued = True
-        self.heard = monotonic()
+        self.resumed(monotonic())
         self._client.interim(100, REASONS[100], b"\r\n")
 
     def response(self, head: ResponseHead, body: Piece, complete: bool, trailers: bytes) -> None:

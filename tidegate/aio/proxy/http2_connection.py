@@ -7,7 +7,7 @@ to the same names here (:class:`StreamOwner`). A connection lives as long as it 
 import asyncio
 from collections.abc import Callable
 from time import monotonic
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from tidegate.aio.loop import sockets
 from tidegate.aio.loop.writes import WRITE_BUFFER_BYTES
@@ -24,6 +24,9 @@ from tidegate.wire.http2.frames import CANCEL, NO_ERROR, PROTOCOL_ERROR
 from tidegate.wire.http2.heads import CallHead, call_head
 from tidegate.wire.http2.roles import H2Server
 from tidegate.wire.http2.streams import Stream
+
+if TYPE_CHECKING:
+    from tidegate.aio.proxy.limits import Limits
 
 UNREAD_BYTES: Final = 4 * WRITE_BUFFER_BYTES
 """A client that leaves so much of its answers (heads and what keeps the connection) unread is not read from, either."""
@@ -51,7 +54,7 @@ class StreamOwner(Protocol):
     def refuse(self, status: int) -> object:
         """Its stream was reset for a fault of the client."""
 
-    def sweep(self, now: float) -> None:
+    def sweep(self, now: float, limits: "Limits") -> None:
         """Acts on what is due."""
 
 
@@ -66,6 +69,7 @@ class H2Conn(asyncio.Protocol):
         "_is_unread",
         "_phase",
         "_server",
+        "_watched",
         "at_read_end",
         "deadline",
         "engine",
@@ -94,6 +98,8 @@ class H2Conn(asyncio.Protocol):
         """The client has proven that it is a gateway of the deployment."""
         self._head_due_since = 0.0
         self._idle_since = server.services.now
+        self._watched = -1
+        """Its descriptor while its absence is watched, else -1."""
         self.deadline = 0.0
         """When leaving or closing ends."""
         transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
@@ -190,6 +196,7 @@ class H2Conn(asyncio.Protocol):
         self._drop_streams()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._unwatch()
         self._drop_streams()
         self._phase = _CLOSED
         self._server.closed(self)
@@ -203,6 +210,7 @@ class H2Conn(asyncio.Protocol):
                 stream.owner.passed(size)
         if self._is_unread:
             self._is_unread = False
+            self._unwatch()
             if not self._has_yielded and not self.transport.is_closing():
                 self.transport.resume_reading()
         self.touch()
@@ -240,6 +248,7 @@ class H2Conn(asyncio.Protocol):
             if engine.is_full and not self._is_unread and transport.get_write_buffer_size() > UNREAD_BYTES:
                 self._is_unread = True
                 transport.pause_reading()
+                self._watch()
         if engine.is_closing and not engine.streams and self._phase == _LEAVING:
             self.close()
 
@@ -312,7 +321,7 @@ class H2Conn(asyncio.Protocol):
         self._idle_since = now
         for stream in list(engine.streams.values()):
             if stream.owner is not None:
-                stream.owner.sweep(now)
+                stream.owner.sweep(now, limits)
         # The rest of an answer has as long as HTTP/1 gives to an idle connection and then to its end.
         rest_s = self._server.idle_timeout_s + limits.stream_idle_timeout_s
         for stream in engine.stalled(now, limits.stream_idle_timeout_s, rest_s):
@@ -324,6 +333,20 @@ class H2Conn(asyncio.Protocol):
         for stream in engine.lingering(now, limits.body_idle_timeout_s):
             engine.reset(stream, NO_ERROR)
             self.touch()
+
+    def _watch(self) -> None:
+        self._watched = self._server.services.absence.watch_peer(self, self.transport, self._vanished)
+
+    def _unwatch(self) -> None:
+        if self._watched >= 0:
+            self._server.services.absence.unwatch(self, self._watched)
+            self._watched = -1
+
+    def _vanished(self) -> None:
+        """The client has gone while it was not read from."""
+        self._watched = -1
+        if self._is_unread:
+            self.abort()
 
     def _peer_is_gone(self) -> bool:
         sock = self.transport.get_extra_info("socket")

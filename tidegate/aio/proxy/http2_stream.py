@@ -4,13 +4,14 @@ import asyncio
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
-from tidegate.aio.proxy.contract import Answer, CallClient, ListeningSide
+from tidegate.aio.proxy.contract import Answer, ListeningSide, StreamConnection
 from tidegate.aio.proxy.exchange import SENT, BodyBudget, Exchange
 from tidegate.aio.proxy.http1_exchange import HttpExchange, as_http
 from tidegate.errors import BAD_REQUEST, TOO_LARGE, error_body
 from tidegate.wire.http1.events import Data, Piece
 from tidegate.wire.http1.fields import Rejected
 from tidegate.wire.http1.request_head import RequestHead
+from tidegate.wire.http1.server import too_large
 from tidegate.wire.http2.block_memory import Block
 from tidegate.wire.http2.frames import INTERNAL_ERROR, PROTOCOL_ERROR
 from tidegate.wire.http2.hpack import literal
@@ -18,6 +19,7 @@ from tidegate.wire.http2.streams import Stream
 from tidegate.wire.http2.to_http1 import answer_block, field_block, request_head, trailer_lines
 
 if TYPE_CHECKING:
+    from tidegate.aio.proxy.limits import Limits
     from tidegate.aio.upstream.http1 import UpstreamConn
 
 _JSON: Final = literal(b"content-type", b"application/json")
@@ -41,7 +43,7 @@ class RestStream:
         "trusted",
     )
 
-    def __init__(self, connection: CallClient, server: ListeningSide, stream: Stream) -> None:
+    def __init__(self, connection: StreamConnection, server: ListeningSide, stream: Stream) -> None:
         self._connection = connection
         self._server = server
         self._stream = stream
@@ -63,7 +65,7 @@ class RestStream:
         rules, body_bytes, _ = server.rules_for(self.trusted)
         head = request_head(block, ends and not body, rules)
         if type(head) is not Rejected and max(len(body), head.content_length or 0) > body_bytes:
-            head = Rejected(413, "body too large")
+            head = too_large(body_bytes)
         if type(head) is Rejected:
             self._answer_bad(head, block.method)
             return
@@ -95,7 +97,7 @@ class RestStream:
             return
         self._received += len(data)
         if self._received > self._server.limits.body_bytes:
-            self._refuse(Rejected(413, "body too large"))
+            self._refuse(too_large(self._server.limits.body_bytes))
             return
         if not self._pieces:
             self._connection.at_read_end.append(self.gathered)
@@ -133,10 +135,10 @@ class RestStream:
             self._stream.owner = None
             exchange.refuse(status)
 
-    def sweep(self, now: float) -> None:
+    def sweep(self, now: float, limits: "Limits") -> None:
         exchange = self.exchange
-        if exchange is not None and exchange.sweep(now, self._server.limits, is_paused=self._paused > 0):
-            self._refuse(Rejected(408, "the body took too long"))
+        if exchange is not None and exchange.sweep(now, limits, is_paused=self._paused > 0):
+            self._refuse(Rejected(408, limits.slow_body))
 
     def _refuse(self, bad: Rejected) -> None:
         """The rest of the request is not wanted: answers so, if no answer has begun."""
@@ -223,7 +225,7 @@ class RestStream:
                 owed, self._owed = self._owed, 0
                 self._credit(owed)
                 if self.exchange is not None:
-                    self.exchange.heard = monotonic()
+                    self.exchange.resumed(monotonic())
 
     def switch(self, head: bytes, protocol: asyncio.Protocol) -> None:
         raise RuntimeError("a stream of HTTP/2 changes to no other protocol")

@@ -27,7 +27,10 @@ class Limits:
     idle_timeout_s: float = 75.0
     """Keep-alive without a request; closes silently."""
     body_idle_timeout_s: float = 30.0
-    """Moves with data; 408."""
+    """The time in which ``body_min_rate`` must be kept; 408."""
+    body_min_rate: float = 0.0
+    """Bytes per second: as many as this makes in ``body_idle_timeout_s`` must come of a body in any such time, until
+    its answer begins; 408. 0: one byte is enough."""
     waiting_body_bytes: int = 256 << 20
     """Limit for the bodies of all waiting requests of the process together. Beyond it no more than 16 KB of a waiting
     request's body are read until it is sent."""
@@ -41,6 +44,10 @@ class Limits:
     """A WebSocket that is silent for an hour lives."""
     handshake_timeout_s: float = 10.0
     """TLS; a slower client is cut off, and counted nowhere."""
+    connections: int = 0
+    """Client connections of the process at the front door; a further one is closed. 0: what its descriptors allow."""
+    connections_per_client: int = 0
+    """Those of one address, trusted proxies aside. 0: half of all."""
     trusted_proxies: tuple[str, ...] = ()
     """Networks (``10.0.0.0/8``) whose forwarding fields are kept and appended to; ``unix`` for unix sockets."""
     front_door: bool = True
@@ -50,6 +57,22 @@ class Limits:
     """Upgrade protocols that pass."""
     via: bytes = b"tidegate"
     """Our name in ``via`` fields."""
+
+    @property
+    def due_bytes(self) -> float:
+        """Bytes of a body that must come in any ``body_idle_timeout_s``."""
+        return max(1.0, self.body_min_rate * self.body_idle_timeout_s)
+
+    @property
+    def slow_body(self) -> str:
+        """The message of a 408 to a body that came too slowly."""
+        time = f"{self.body_idle_timeout_s:g} s"
+        if not self.body_min_rate:
+            return f"the body took too long: nothing came for {time} (limits.body-idle-timeout)"
+        return (
+            f"the body took too long: fewer than {self.due_bytes:.0f} bytes came in {time} "
+            f"(limits.body-min-rate {self.body_min_rate:g} bytes/s, limits.body-idle-timeout {time})"
+        )
 
     def rules(self, *, trusted: bool) -> HeadRules:
         """Returns these limits as the head grammar needs them."""

@@ -8,6 +8,8 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from tidegate.aio.loop import sockets
+from tidegate.aio.loop.acceptor import Acceptor
+from tidegate.aio.loop.places import Places, connection_limit, descriptors
 from tidegate.aio.loop.services import LoopServices
 from tidegate.aio.loop.tasks import TaskOwner
 from tidegate.aio.proxy.exchange import BodyBudget, ProxyApp
@@ -52,7 +54,9 @@ class ProxyServer:
         "draining",
         "idle_timeout_s",
         "limits",
+        "new_timeout_s",
         "outbox",
+        "places",
         "random",
         "response_timeout_s",
         "scheme",
@@ -67,6 +71,13 @@ class ProxyServer:
         self.limits = limits
         self.response_timeout_s = limits.response_timeout_s
         self.idle_timeout_s = limits.idle_timeout_s
+        self.new_timeout_s = limits.head_timeout_s if limits.front_door else limits.idle_timeout_s
+        """For the first byte of a connection. A gateway may open one to a queue_proxy in advance."""
+        self.places: Places | None = None
+        """The connections that the front door has room for; None if it is none: its clients are gateways."""
+        if limits.front_door:
+            most = connection_limit(limits.connections, descriptors())
+            self.places = Places(most, limits.connections_per_client or max(1, most // 2))
         self.services = services
         self.outbox = services.outbox
         self._rules: dict[bool, tuple[HeadRules, int, Templates]] = {}
@@ -87,17 +98,41 @@ class ProxyServer:
         """Accepts the connections that waited in the kernel's queue when the listener closed."""
         self._empty = asyncio.Event()
         self._empty.set()
-        self._listener: asyncio.AbstractServer | None = None
+        self._listener: asyncio.AbstractServer | Acceptor | None = None
         self._unregister = services.add(self._sweep)
 
     async def listen(self, sock: socket.socket, tls: "ssl.SSLContext | None" = None) -> None:
         """Accepts connections on a listening socket."""
         self._sock, self._tls = sock, tls
         loop = asyncio.get_running_loop()
+        if tls is not None:
+            sock.listen(sockets.BACKLOG)
+            self._listener = Acceptor(loop, sock, self._accepted)
+            return
         is_unix = sock.family == socket.AF_UNIX
         self._listener = await (loop.create_unix_server if is_unix else loop.create_server)(
-            self._connect, sock=sock, backlog=sockets.BACKLOG, **self._tls_arguments(tls)
+            self._connect, sock=sock, backlog=sockets.BACKLOG
         )
+
+    def _accepted(self, sock: socket.socket, address: object) -> None:
+        """A connection that begins with a handshake: it takes its place now."""
+        peer = address[0].encode() if isinstance(address, tuple) else b"unix"
+        if self._takes_place(peer):
+            self._owner.spawn(self._take(sock, peer), name="handshake")
+        else:
+            sock.close()
+
+    def _takes_place(self, peer: bytes) -> bool:
+        places = self.places
+        return places is None or places.take(self._client(peer), len(self.tunnels))
+
+    def _client(self, peer: bytes) -> bytes | None:
+        """Returns the address by which a connection is counted; None for a peer that stands for many clients."""
+        return None if peer == b"unix" or self.trusts(peer) else peer
+
+    def _leaves_place(self, peer: bytes) -> None:
+        if self.places is not None:
+            self.places.leave(self._client(peer))
 
     def _tls_arguments(self, tls: "ssl.SSLContext | None") -> dict[str, Any]:
         """Both loops refuse the timeouts without a context."""
@@ -139,7 +174,7 @@ class ProxyServer:
             from tidegate.wire.http2.tails import read_call_tail
 
             drops = request_drops(front_door=self.limits.front_door, trusted=trusted)
-            # No client's block ends as a gateway's do: there is nobody to look for before the front door.
+            # No client's block ends as a gateway's do: there is no peer to look for before the front door.
             self._blocks[trusted] = found = Blocks(REQUEST, drops, None if self.limits.front_door else read_call_tail)
         return found
 
@@ -150,8 +185,9 @@ class ProxyServer:
         )
 
         found = H2Conn(self, connection.transport, connection.peer, connection.trusted)
-        self.opened(found)
-        self.closed(connection)
+        if connection in self._connections:  # The place stays taken.
+            self._connections.discard(connection)
+            self._connections.add(found)
         connection.transport.set_protocol(found)
         return found
 
@@ -165,8 +201,11 @@ class ProxyServer:
         return any(address in network for network in self._networks)
 
     def opened(self, connection: "Connection") -> None:
-        """A connection is there; one whose handshake outlived the server ends at once."""
-        if self._ended:
+        """A connection is there; one whose handshake outlived the server, or that has no place, ends at once."""
+        has_place = self._tls is not None or self._takes_place(connection.peer)
+        if self._ended or not has_place:
+            if has_place:
+                self._leaves_place(connection.peer)
             connection.transport.abort()
             return
         self._connections.add(connection)
@@ -174,7 +213,9 @@ class ProxyServer:
 
     def closed(self, connection: "Connection") -> None:
         """A connection has ended, or its transport has another protocol now."""
-        self._connections.discard(connection)
+        if connection in self._connections:
+            self._connections.discard(connection)
+            self._leaves_place(connection.peer)
         self.left()
 
     def left(self) -> None:
@@ -210,16 +251,36 @@ class ProxyServer:
         self._listener = None
 
     async def _take_in(self, waiting: list[socket.socket]) -> None:
-        await asyncio.gather(*map(self._take, waiting))  # A slow handshake makes none of the others wait.
+        await asyncio.gather(*map(self._take_late, waiting))  # A slow handshake makes none of the others wait.
         self._backlog = None
         self.left()
 
-    async def _take(self, sock: socket.socket) -> None:
+    async def _take_late(self, sock: socket.socket) -> None:
+        """Takes in a connection that waited in the kernel when the listener closed."""
+        peer = b"unix"
+        if self._tls is not None:
+            try:
+                name = sock.getpeername()
+            except OSError:
+                sock.close()  # It has gone.
+                return
+            peer = name[0].encode() if isinstance(name, tuple) else peer
+            if not self._takes_place(peer):
+                sock.close()
+                return
+        await self._take(sock, peer)
+
+    async def _take(self, sock: socket.socket, peer: bytes) -> None:
+        """Makes an accepted socket a connection; with TLS its place is taken already, by its ``peer``."""
         loop = asyncio.get_running_loop()
+        connection = self._connect()
         try:
-            await loop.connect_accepted_socket(self._connect, sock, **self._tls_arguments(self._tls))
+            await loop.connect_accepted_socket(lambda: connection, sock, **self._tls_arguments(self._tls))
         except OSError:
             sock.close()  # It has gone, or its handshake failed.
+        finally:
+            if self._tls is not None and not connection.is_made:
+                self._leaves_place(peer)
 
     async def drain(self, grace_s: float) -> None:
         """Stops accepting, closes idle connections, waits for running exchanges at most ``grace_s``, aborts the rest.

@@ -5,11 +5,12 @@ from collections.abc import Callable
 from typing import Protocol, cast
 
 from tidegate.aio.loop.services import LoopServices
-from tidegate.aio.loop.sockets import is_readable
+from tidegate.aio.loop.sockets import has_unsent, is_readable, reset_on_close
 from tidegate.aio.loop.splice import GLIMPSED_BYTES, LEAST_BYTES, MOST_BYTES, Glimpse
 from tidegate.aio.loop.writes import SMALL_BYTES, WRITE_BUFFER_BYTES, Outbox, SmallWrites
 from tidegate.wire.http1.client import CHUNKED, LENGTH, Event, H1Client
 from tidegate.wire.http1.events import Data, Piece
+from tidegate.wire.http1.fields import Rejected
 from tidegate.wire.http1.request_head import RequestHead
 from tidegate.wire.http1.response_cache import ResponseHeads
 from tidegate.wire.http1.response_head import ResponseHead
@@ -18,6 +19,10 @@ FULL_READ_BYTES = 128 * 1024
 """A read of so much: more is waiting. uvloop would read the same socket up to 32 times before it looks at another."""
 READS_PER_TURN = 4
 """Full reads of one connection in one turn of the loop; a chunked body is decoded, there it is one."""
+
+MAX_INTERIMS = 32
+"""Interim answers (1xx) before one answer; an upstream that sends more is faulty."""
+TOO_MANY_INTERIMS = f"the upstream sent more than {MAX_INTERIMS} interim answers (1xx)"
 
 
 class Forwarded(Protocol):
@@ -63,6 +68,7 @@ class UpstreamConn(asyncio.Protocol):
     __slots__ = (
         "_full_reads",
         "_has_yielded",
+        "_interims",
         "_is_glimpsed",
         "_small_writes",
         "dead",
@@ -88,6 +94,8 @@ class UpstreamConn(asyncio.Protocol):
         self.request_complete = False
         """Whether all of the present request was written."""
         self.dead = False
+        self._interims = 0
+        """Interim answers (1xx) of the present answer."""
         self._full_reads = 0
         """In this turn of the loop."""
         self._has_yielded = False
@@ -191,7 +199,7 @@ class UpstreamConn(asyncio.Protocol):
                 if self.on_end is None:
                     self.close()
                 elif type(event) is ResponseHead and event.status < 200 and event.status != 101:
-                    event = engine.next()
+                    event = self._interim(None, event)
                     continue
                 elif type(event) is not ResponseHead and type(event) is not Data:
                     self._lost(event.why)
@@ -204,14 +212,23 @@ class UpstreamConn(asyncio.Protocol):
                 elif event.status == 101:
                     self._switch(exchange, event)
                 else:
-                    exchange.interim(event)
-                    event = engine.next()
+                    event = self._interim(exchange, event)
                     continue
             elif type(event) is Data:
                 exchange.response_data(event, self.pool.services.now)
             else:
                 self._lost(event.why)
             return
+
+    def _interim(self, exchange: Forwarded | None, head: ResponseHead) -> Event | None:
+        """Passes an interim answer on and returns the event behind it. Too many of them are a fault of the upstream:
+        one that sends them for ever would keep this process and the client busy for as long."""
+        self._interims += 1
+        if self._interims > MAX_INTERIMS:
+            return Rejected(502, TOO_MANY_INTERIMS)
+        if exchange is not None:
+            exchange.interim(head)
+        return self.engine.next()
 
     def _switch(self, exchange: Forwarded, head: ResponseHead) -> None:
         if exchange.head.upgrade is None or head.upgrade != exchange.head.upgrade:
@@ -259,6 +276,7 @@ class UpstreamConn(asyncio.Protocol):
     def release(self) -> None:
         """The answer has ended, or is not wanted: back to the idle list if another request may follow."""
         self.exchange = None
+        self._interims = 0
         engine = self.engine
         pool = self.pool
         if (
@@ -295,9 +313,15 @@ class UpstreamConn(asyncio.Protocol):
             on_end()
 
     def discard(self) -> None:
-        """Aborts the connection: whatever runs behind it is not wanted any more."""
+        """Aborts the connection: whatever runs behind it is not wanted any more.
+
+        Where the upstream does not read, the connection is reset, so that it notices this at once.
+        """
         self.exchange = None
         self.dead = True
+        sock = self.transport.get_extra_info("socket")
+        if sock is not None and has_unsent(sock):
+            reset_on_close(sock)
         self.transport.abort()
 
     def give_away(self) -> None:

@@ -1,1 +1,1 @@
-"""Execution of a model: batching, threads, ONNX files, Python classes, emulated accelerators."""
+"""Execution of a model: batching, threads, Python classes, emulated accelerators."""

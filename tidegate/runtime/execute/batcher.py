@@ -127,6 +127,14 @@ class Batcher(Generic[T]):
             del self._queues[key]
         return True
 
+    def set_limits(self, max_rows: int, delay_s: float, now: float) -> list[Batch[T]]:
+        """Forms batches of at most ``max_rows`` from now on, and holds a free runner for at most ``delay_s``. What runs
+        is not touched. Returns the batches to start now."""
+        self.max_rows, self.delay_s, self._patience = max_rows, delay_s, delay_s
+        if self._hold is not None:
+            self._hold.until = min(self._hold.until, now + delay_s)
+        return self._start(now)
+
     def next_wakeup(self) -> float | None:
         """Returns the time at which ``on_wakeup`` is due. Returns None if another event comes first."""
         if self._hold is None or self._running >= self.runners or self._hold.signature not in self._queues:

@@ -7,12 +7,12 @@ import asyncio
 import functools
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from tidegate.runtime.errors import ModelError, RequestError
-from tidegate.runtime.execute.model import Inputs, Model, Outputs
+from tidegate.runtime.execute.model import Inputs, Model, Outputs, StreamingModel
 from tidegate.runtime.execute.worker import Worker
 from tidegate.runtime.protocols.tensors import BYTES, ITEM_SIZES, Tensor
 from tidegate.runtime.protocols.v2 import ModelSpec
@@ -40,6 +40,9 @@ class ModelEngine:
     def __init__(self, model: Model, worker: Worker) -> None:
         self._model = model
         self._worker = worker
+        self._workers = [worker]
+        self._idle = [worker]
+        """Workers without a run, for models that several threads may run at a time."""
         self._spec: ModelSpec | None = None
 
     @property
@@ -60,6 +63,13 @@ class ModelEngine:
             self._worker.submit(functools.partial(_run_loop, self._model.loop))
         return self._spec
 
+    def grow(self, runners: int) -> None:
+        """Makes further threads for a model that several may run at a time, until there are ``runners``."""
+        for number in range(len(self._workers), runners):
+            worker = Worker(f"model-{number + 1}")
+            self._workers.append(worker)
+            self._idle.append(worker)
+
     @property
     def can_interrupt(self) -> bool:
         """True if cancelling ``execute`` ends the run. A thread cannot be interrupted."""
@@ -70,6 +80,8 @@ class ModelEngine:
         loop = self._model.loop
         if loop is not None:
             loop.call_soon_threadsafe(loop.stop)
+        for worker in self._workers[1:]:
+            worker.stop()
 
     async def probe(self) -> str | None:
         """Runs the model once on made-up inputs. Returns the failure if the model can be served nevertheless, else
@@ -93,8 +105,60 @@ class ModelEngine:
         ModelError."""
         loop = self._model.loop
         if loop is None:
-            return await call(self._worker, self._execute, requests, arrived)
-        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._execute_async(requests, arrived), loop))
+            worker = self._idle.pop() if self._idle else self._worker
+            try:
+                return await call(worker, self._execute, requests, arrived)
+            finally:
+                self._idle.append(worker)
+        return await _in_loop(loop, self._execute_async(requests, arrived))
+
+    async def stream(
+        self, inputs: Inputs | Mapping[str, Any], parameters: Mapping[str, Any]
+    ) -> AsyncGenerator[Outputs, None]:
+        """Yields the answers to one request of a model that streams. Closing this closes the model's generator.
+
+        ``inputs`` are tensors, or the model's own values by name. Raises RequestError, ModelError.
+        """
+        loop = self._model.loop
+        if loop is None:
+            items = await call(self._worker, self._open, inputs, parameters)
+            assert isinstance(items, Generator)
+            try:
+                while (outputs := await call(self._worker, self._next, items)) is not None:
+                    yield outputs
+            finally:
+                await call(self._worker, items.close)
+            return
+        turn = asyncio.Lock()  # A step that is being cancelled ends before the generator is closed.
+        source: list[AsyncGenerator[Mapping[str, Any], None]] = []
+        try:
+            while (outputs := await _in_loop(loop, self._next_async(turn, source, inputs, parameters))) is not None:
+                yield outputs
+        finally:
+            await _in_loop(loop, _close(turn, source))
+
+    def _open(self, inputs: Inputs | Mapping[str, Any], parameters: Mapping[str, Any]) -> Any:
+        values = inputs if isinstance(inputs, Mapping) else self._decode([inputs])
+        return cast(StreamingModel, self._model).stream(values, parameters)
+
+    def _next(self, items: Generator[Mapping[str, Any], None, None]) -> Outputs | None:
+        for values in items:
+            return self._encode(values)
+        return None
+
+    async def _next_async(
+        self,
+        turn: asyncio.Lock,
+        source: list[AsyncGenerator[Mapping[str, Any], None]],
+        inputs: Inputs | Mapping[str, Any],
+        parameters: Mapping[str, Any],
+    ) -> Outputs | None:
+        async with turn:
+            if not source:
+                source.append(self._open(inputs, parameters))
+            async for values in source[0]:
+                return self._encode(values)
+            return None
 
     def _execute(self, requests: list[Inputs], arrived: float) -> Execution:
         started = time.perf_counter()
@@ -174,6 +238,17 @@ def _run_loop(loop: asyncio.AbstractEventLoop) -> None:
         loop.run_forever()
     finally:
         loop.close()
+
+
+async def _close(turn: asyncio.Lock, source: list[AsyncGenerator[Mapping[str, Any], None]]) -> None:
+    async with turn:
+        for items in source:
+            await items.aclose()
+
+
+async def _in_loop(loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, T]) -> T:
+    """Runs ``coroutine`` in a model's loop. Cancelling this cancels it there."""
+    return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(coroutine, loop))
 
 
 async def call(worker: Worker, function: Callable[..., T], *args: Any) -> T:

@@ -8,42 +8,58 @@ attributes that are read, all optional:
 ``inputs``, ``outputs``   its tensors: ``{"name": ("FP32", [-1, 4])}``; checked, and shown as metadata
 ``max_batch_size``        largest batch in rows; above 1, requests may share a call ``concurrency``           requests
 at a time that it wants; for an async ``predict``, calls at a time ``arrays``                ``"numpy"`` or ``"plain"``
+
+A ``predict`` that yields streams: each item is one answer, of the same form as a result. It may have a second argument
+``parameters``, a mapping with the parameters of the request.
 """
 
 import asyncio
 import importlib.util
 import inspect
-import linecache
 import sys
 import traceback
-from collections.abc import Awaitable, Mapping
-from importlib.machinery import SourceFileLoader
-from importlib.util import decode_source
+from collections.abc import AsyncGenerator, Awaitable, Generator, Mapping
 from pathlib import Path
-from types import CodeType, ModuleType
+from types import ModuleType
 from typing import Any
 
 from tidegate.runtime.errors import LoadError, ModelError, RequestError
+from tidegate.runtime.execute import local_modules
 from tidegate.runtime.execute.model import Inputs, zeros
 from tidegate.runtime.protocols import tensors
 from tidegate.runtime.protocols.arrays import Arrays, NumpyArrays, PlainArrays
 from tidegate.runtime.protocols.v2 import ModelSpec, TensorSpec, concurrency_for
 
 _PACKAGE = "tidegate"
+_ASYNC_CONCURRENCY = 4
+"""Calls at a time of an async ``predict`` that states no number."""
 
 
 class HandlerModel:
     """One instance of a user's class."""
 
-    def __init__(self, path: str, class_name: str, *, max_batch: int, copy: str | None = None) -> None:
-        """``copy`` is read instead of ``path``, which stays the module's file in all other respects."""
+    def __init__(
+        self,
+        path: str,
+        class_name: str,
+        *,
+        max_batch: int,
+        copy: str | None = None,
+        modules: str | None = None,
+        arguments: Mapping[str, Any] | None = None,
+    ) -> None:
+        """``arguments`` are those of the class. ``copy`` is read instead of ``path``, which stays the module's file in
+        all other respects. ``modules`` is a bundle of modules beside it, which are imported from there."""
         self._path = Path(path)
         self._source = Path(path if copy is None else copy)
+        self._bundle = None if modules is None else Path(modules)
         self._class_name = class_name
+        self._arguments = dict(arguments or {})
         self._max_batch = max_batch
         self._arrays: Arrays = PlainArrays()
         self._instance: Any = None
         self._spec = ModelSpec("python", None, None)
+        self._takes_parameters = False
         self._loop: asyncio.AbstractEventLoop | None = None
 
     @property
@@ -63,29 +79,32 @@ class HandlerModel:
         self._spec = _read_attributes(kind, self._max_batch)
         self._arrays = _choose_arrays(kind, str(self._path.resolve().parent))
         try:
-            self._instance = kind()
+            self._instance = kind(**self._arguments)
             self._load_instance()
         except BaseException as error:
             traceback.print_exception(error)
-            raise LoadError(f"{self._class_name} failed to load: {_describe(error, self._path)}") from error
+            raise LoadError(f"{self._class_name} failed to load: {described(error, self._path)}") from error
         return self._spec
 
     def _load_instance(self) -> None:
         load = getattr(self._instance, "load", None)
+        predict = self._instance.predict
+        is_async = inspect.iscoroutinefunction(predict) or inspect.isasyncgenfunction(predict)
+        self._takes_parameters = self._spec.streams and "parameters" in inspect.signature(predict).parameters
         loop = None
-        if inspect.iscoroutinefunction(load) or inspect.iscoroutinefunction(self._instance.predict):
+        if inspect.iscoroutinefunction(load) or is_async:
             loop = asyncio.new_event_loop()
         loading = load() if load is not None else None
         if loop is not None and inspect.isawaitable(loading):
             loop.run_until_complete(loading)
-        if inspect.iscoroutinefunction(self._instance.predict):
+        if is_async:
             self._loop = loop
         elif loop is not None:
             loop.close()
 
     def probe(self) -> Inputs | None:
         declared = self._spec.inputs
-        if not declared or any(spec.datatype == tensors.BYTES for spec in declared):
+        if not declared or self._spec.streams or any(spec.datatype == tensors.BYTES for spec in declared):
             return None
         return [zeros(spec) for spec in declared]
 
@@ -113,15 +132,52 @@ class HandlerModel:
             raise self._failure(error) from error
         return self._name(result)
 
+    def stream(
+        self, inputs: Mapping[str, Any], parameters: Mapping[str, Any]
+    ) -> Generator[Mapping[str, Any], None, None] | AsyncGenerator[Mapping[str, Any], None]:
+        more = {"parameters": parameters} if self._takes_parameters else {}
+        items = self._instance.predict(inputs, **more)
+        return self._named(items) if self._loop is None else self._named_async(items)
+
+    def _named(self, items: Generator[Any, None, None]) -> Generator[Mapping[str, Any], None, None]:
+        try:
+            for item in items:
+                yield self._name(item)
+        except (RequestError, ModelError, GeneratorExit):
+            raise
+        except BaseException as error:
+            raise self._failure(error) from error
+        finally:
+            try:
+                items.close()
+            except BaseException as error:  # The client has left or has its answer: only the log can have it.
+                traceback.print_exception(error)
+
+    async def _named_async(self, items: AsyncGenerator[Any, None]) -> AsyncGenerator[Mapping[str, Any], None]:
+        try:
+            async for item in items:
+                yield self._name(item)
+        except (RequestError, ModelError, GeneratorExit, asyncio.CancelledError):
+            raise
+        except BaseException as error:
+            raise self._failure(error) from error
+        finally:
+            try:
+                await items.aclose()
+            except Exception as error:  # As above.
+                traceback.print_exception(error)
+
     def _failure(self, error: BaseException) -> ModelError:
         traceback.print_exception(error)
-        return ModelError(_describe(error, self._path))
+        return ModelError(describe(error, self._path))
 
     def _name(self, result: Any) -> Mapping[str, Any]:
         """Returns the result as a mapping of output names. Raises ModelError if it is not what ``outputs`` declares."""
         outputs = self._spec.outputs
         if result is None:
-            raise ModelError("predict returned None")
+            raise ModelError(f"predict {'yielded' if self._spec.streams else 'returned'} None")
+        if inspect.isgenerator(result) or inspect.isasyncgen(result):
+            raise ModelError("predict returned a generator: write predict itself with yield, and its answers stream")
         if not isinstance(result, Mapping):
             if outputs is not None and len(outputs) != 1:
                 raise ModelError(f"predict must return a mapping: {len(outputs)} outputs are declared")
@@ -136,12 +192,12 @@ class HandlerModel:
         if not self._source.is_file():
             raise LoadError(f"there is no file {self._source}")
         try:
-            module = _import_file(self._path, self._source)
+            module = import_file(self._path, self._source, self._bundle)
         except LoadError:
             raise
         except BaseException as error:
             traceback.print_exception(error)
-            raise LoadError(f"{self._path.name} cannot be imported: {_describe(error, self._path)}") from error
+            raise LoadError(f"{self._path.name} cannot be imported: {described(error, self._path)}") from error
         kind = getattr(module, self._class_name, None)
         if not inspect.isclass(kind):
             classes = sorted(name for name, value in vars(module).items() if inspect.isclass(value))
@@ -152,22 +208,9 @@ class HandlerModel:
         return kind
 
 
-class _CopyLoader(SourceFileLoader):
-    """Loads a module from a copy of its file, without the bytecode that may lie beside the file."""
-
-    def __init__(self, name: str, path: str, source: Path) -> None:
-        super().__init__(name, path)
-        self._source = source
-
-    def get_code(self, fullname: str) -> CodeType:
-        data = self._source.read_bytes()
-        lines = decode_source(data).splitlines(keepends=True)
-        linecache.cache[self.path] = (len(data), None, lines, self.path)  # For tracebacks; without a time it is kept.
-        return self.source_to_code(data, self.path)
-
-
-def _import_file(path: Path, source: Path) -> ModuleType:
-    """Imports the user's file with its folder first on the path. ``source`` is the file that is read.
+def import_file(path: Path, source: Path, bundle: Path | None) -> ModuleType:
+    """Imports the user's file with its folder first on the path. ``source`` is the file that is read, ``bundle`` has
+    the modules beside it.
 
     All our modules that are needed have been imported by now, so that a ``gateway.py`` or ``queue.py`` beside it
     shadows none of them. Only a ``tidegate`` of the user's own could not be reached by its name and is refused.
@@ -179,7 +222,9 @@ def _import_file(path: Path, source: Path) -> ModuleType:
             raise LoadError(f"{rival} has the name of Tidegate's own package: rename it")
     sys.path.insert(0, str(folder))
     name = path.stem if path.stem not in sys.modules else f"_handler_{path.stem}"
-    loader = None if source == path else _CopyLoader(name, str(path), source)
+    if bundle is not None:
+        local_modules.install(folder, bundle)
+    loader = None if source == path else local_modules.ContentLoader(name, str(path), source.read_bytes())
     spec = importlib.util.spec_from_file_location(name, path, loader=loader)
     if spec is None or spec.loader is None:
         raise LoadError(f"{path} is not a Python file")
@@ -192,16 +237,25 @@ def _import_file(path: Path, source: Path) -> ModuleType:
 def _read_attributes(kind: Any, max_batch: int) -> ModelSpec:
     declared = _whole_number(kind, "max_batch_size")
     bounds = [size for size in (declared, max_batch) if size is not None and size > 1]
-    batch = 1 if declared == 1 else min(bounds, default=1)
+    is_async_stream = inspect.isasyncgenfunction(kind.predict)
+    streams = is_async_stream or inspect.isgeneratorfunction(kind.predict)
+    batch = 1 if declared == 1 or streams else min(bounds, default=1)
     concurrency = _whole_number(kind, "concurrency")
     return ModelSpec(
         platform="python",
-        inputs=_tensor_specs(kind, "inputs"),
-        outputs=_tensor_specs(kind, "outputs"),
+        inputs=tensor_specs(kind, "inputs"),
+        outputs=tensor_specs(kind, "outputs"),
         max_batch=batch,
         max_rows=declared if declared is not None and declared > 1 else None,
-        concurrency=concurrency if concurrency is not None else concurrency_for(batch),
+        streams=streams,
+        concurrency=concurrency if concurrency is not None else _concurrency_of(kind, batch),
     )
+
+
+def _concurrency_of(kind: Any, batch: int) -> int:
+    if batch == 1 and (inspect.iscoroutinefunction(kind.predict) or inspect.isasyncgenfunction(kind.predict)):
+        return _ASYNC_CONCURRENCY
+    return concurrency_for(batch)
 
 
 def _whole_number(kind: Any, attribute: str) -> int | None:
@@ -213,11 +267,14 @@ def _whole_number(kind: Any, attribute: str) -> int | None:
     return value
 
 
-def _tensor_specs(kind: Any, attribute: str) -> tuple[TensorSpec, ...] | None:
+def tensor_specs(kind: Any, attribute: str) -> tuple[TensorSpec, ...] | None:
+    """Returns the tensors that a class declares in ``inputs`` or ``outputs``. Raises LoadError if they are invalid."""
     value = getattr(kind, attribute, None)
-    if value is None:
-        return None
-    where = f"{kind.__name__}.{attribute}"
+    return None if value is None else declared_specs(f"{kind.__name__}.{attribute}", value)
+
+
+def declared_specs(where: str, value: Any) -> tuple[TensorSpec, ...]:
+    """Returns the tensors of ``{"x": ("FP32", [-1, 4])}``. Raises LoadError, with ``where``, if it is invalid."""
     if not isinstance(value, Mapping) or not value:
         raise LoadError(f'{where} must be a mapping such as {{"x": ("FP32", [-1, 4])}}, got {value!r}')
     specs = []
@@ -252,7 +309,16 @@ def _choose_arrays(kind: Any, folder: str) -> Arrays:
     return NumpyArrays(numpy, writable=True)
 
 
-def _describe(error: BaseException, path: Path) -> str:
+def described(error: BaseException, path: Path) -> str:
+    """Returns :func:`describe`, and for a module that is missing how to have it."""
+    text = describe(error, path)
+    if not isinstance(error, ModuleNotFoundError):
+        return text
+    have = "`deploy --requirements FILE` installs what a file lists, `--python PATH` chooses another interpreter"
+    return f"{text}. It runs under {sys.executable}; {have}"
+
+
+def describe(error: BaseException, path: Path) -> str:
     """Returns kind and message of an error, and the last line of the user's own file in its traceback. No stack
     trace."""
     text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

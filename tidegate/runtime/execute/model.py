@@ -2,7 +2,7 @@
 
 import math
 from asyncio import AbstractEventLoop
-from collections.abc import Awaitable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Generator, Mapping
 from typing import Any, Protocol
 
 from tidegate.runtime.protocols.arrays import Arrays
@@ -56,9 +56,23 @@ class Model(Protocol):
         ...
 
 
-def zeros(spec: TensorSpec) -> Tensor:
-    """Returns a made-up input: free dimensions are 1, numbers 0, strings empty."""
-    shape = tuple(1 if size < 0 else size for size in spec.shape)
+class StreamingModel(Protocol):
+    """The further method of a model whose specification has ``streams``."""
+
+    def stream(
+        self, inputs: Mapping[str, Any], parameters: Mapping[str, Any]
+    ) -> Generator[Mapping[str, Any], None, None] | AsyncGenerator[Mapping[str, Any], None]:
+        """Returns the answers to one request, each with its outputs by name; asynchronous for a model with a loop.
+
+        The iteration raises RequestError for invalid inputs, ModelError otherwise.
+        """
+        ...
+
+
+def zeros(spec: TensorSpec, *, rows: int = 1) -> Tensor:
+    """Returns a made-up tensor: a free first dimension is ``rows``, other free ones are 1, numbers 0, strings empty."""
+    first = (rows if spec.shape[0] < 0 else spec.shape[0],) if spec.shape else ()
+    shape = (*first, *(1 if size < 0 else size for size in spec.shape[1:]))
     count = math.prod(shape)
     if spec.datatype == BYTES:
         return Tensor(spec.name, BYTES, shape, [b""] * count)

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from tidegate.aio.loop.tasks import TaskOwner
 from tidegate.runtime.errors import ModelError, RequestError
+from tidegate.runtime.execute.abandoned import AbandonedRuns
 from tidegate.runtime.execute.batcher import Batch, Batcher, BatchItem
 from tidegate.runtime.execute.engine import Execution, NotBatchable
 from tidegate.runtime.execute.model import Inputs, Outputs
@@ -43,14 +44,41 @@ class Scheduler:
         self._counters = counters
         self._loop = asyncio.get_running_loop()
         self._max_batch = max_batch
+        self._most = max_batch
+        """Largest batch that the model takes."""
         self._batcher: Batcher[_Job] = Batcher(max_batch, delay_s if max_batch > 1 else 0.0, engine.runners)
         self._timer: asyncio.TimerHandle | None = None
         self._tasks: dict[Batch[_Job], asyncio.Task[None]] = {}
+        self._abandoned = AbandonedRuns()
 
     @property
     def waiting(self) -> int:
         """Requests that are in no run yet."""
         return self._batcher.waiting
+
+    @property
+    def abandoned(self) -> int:
+        """Requests without a client that the model goes on with."""
+        return self._abandoned.count
+
+    @property
+    def batching(self) -> tuple[int, float]:
+        """(largest batch that is formed, seconds for which a free model waits for more requests)."""
+        return self._max_batch, self._batcher.delay_s
+
+    def set_batching(self, max_batch: int, delay_s: float) -> None:
+        """Changes both while the model serves; requests that run are not touched. Raises RequestError for a batch that
+        the model does not take."""
+        if not 1 <= max_batch <= self._most:
+            why = "1: this model takes no batches" if self._most == 1 else f"1 to {self._most}, its batching.max"
+            raise RequestError(f"max_batch: got {max_batch}; allowed: {why}")
+        self._max_batch = max_batch
+        self._begin(self._batcher.set_limits(max_batch, delay_s if max_batch > 1 else 0.0, self._loop.time()))
+
+    def set_runners(self, runners: int) -> None:
+        """Sets the runs at a time. Those beyond a smaller number go on to their end."""
+        self._batcher.runners = runners
+        self._begin(self._batcher.on_wakeup(self._loop.time()))
 
     async def infer(self, inputs: Inputs) -> Outputs:
         """Returns the outputs for one request. Raises RequestError, ModelError.
@@ -65,6 +93,8 @@ class Scheduler:
             return await job.future
         except asyncio.CancelledError:
             if not self._batcher.cancel(item):
+                if any(item in batch.items for batch in self._tasks):
+                    self._abandoned.began(item)
                 self._interrupt()
             raise
 
@@ -92,11 +122,13 @@ class Scheduler:
         self._begin(self._batcher.on_wakeup(self._loop.time()))
 
     async def _run(self, batch: Batch[_Job]) -> None:
-        again = False
+        again, items = False, batch.items
         try:
             again = await self._answer(batch)
         finally:
             del self._tasks[batch]
+            for item in items if self._abandoned.count else ():
+                self._abandoned.ended(item)
             step = self._batcher.failed if again else self._batcher.finished
             self._begin(step(batch, self._loop.time()))
 
@@ -114,7 +146,7 @@ class Scheduler:
             raise
         except Exception as error:
             if isinstance(error, NotBatchable):
-                self._max_batch = 1
+                self._max_batch = self._most = 1
                 sys.stderr.write(f"no more batches: {error}\n")
             if len(jobs) > 1:
                 batch.items = [item for item in batch.items if not item.value.future.done()]
@@ -125,6 +157,7 @@ class Scheduler:
             return False
         counters = self._counters
         counters.inferences += batch.rows
+        counters.measured += len(jobs)
         counters.queue_s += sum(started - item.arrived for item in batch.items)
         counters.input_s += execution.input_s * len(jobs)
         counters.infer_s += execution.infer_s * len(jobs)

@@ -20,14 +20,14 @@ from tidegate.runtime.protocols.tensors import MAX_RANK, Tensor
 
 HEADER_LENGTH = "inference-header-content-length"
 SERVER_NAME = "tidegate"
-EXTENSIONS = ("binary_tensor_data",)
+EXTENSIONS = ("binary_tensor_data", "generate", "model_configuration", "model_repository", "statistics")
+"""Extensions of the shipped server, by the names that Triton gives them."""
 VERSION = "1"
 """The only version of a model that a replica serves. Another revision is another replica."""
 
 _MAX_EMPTY = 1 << 24
 """Bound of the other dimensions of a tensor without elements: an empty [0, 10**9] must not become 10**9 results."""
 
-_PLAIN_CONCURRENCY = 4
 _MAX_CONCURRENCY = 128
 """Bound of the concurrency that a model declares, however large its batches."""
 
@@ -45,6 +45,8 @@ class TensorSpec:
     datatype: str
     shape: tuple[int, ...]
     symbols: tuple[str | None, ...] = ()
+    further: tuple[str, ...] = ()
+    """Datatypes that the model takes in place of ``datatype``; its library converts them."""
 
     def as_metadata(self) -> dict[str, Any]:
         return {"name": self.name, "datatype": self.datatype, "shape": list(self.shape)}
@@ -61,16 +63,21 @@ class ModelSpec:
     """Largest batch, in rows of the first dimension, of combined requests. 1 is no batching."""
     max_rows: int | None = None
     """Largest batch of one request. None is no bound."""
-    concurrency: int = 4
+    is_reentrant: bool = False
+    """True if several threads may run it at a time."""
+    streams: bool = False
+    """True if one request has any number of answers."""
+    concurrency: int = 1
     """Requests at a time that keep it busy, as reported by ``GET /tidegate/declared``."""
     notes: Mapping[str, Any] = field(default_factory=dict)
     """Further keys of the metadata answer (``emulated``)."""
 
 
 def concurrency_for(max_batch: int) -> int:
-    """Returns the requests at a time that keep a model busy: one batch runs while the next gathers; 4 without
-    batches."""
-    return min(_MAX_CONCURRENCY, 2 * max_batch) if max_batch > 1 else _PLAIN_CONCURRENCY
+    """Returns the requests at a time that keep a model busy, whose calls run one after the other: one batch runs while
+    the next gathers. Without batches it is 1: a second request would only wait inside the model server, where nothing
+    can see that it waits."""
+    return min(_MAX_CONCURRENCY, 2 * max_batch) if max_batch > 1 else 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,8 +326,9 @@ def checked_shape(name: str, value: object) -> tuple[int, ...]:
 
 
 def _check_tensor(given: Tensor, wanted: TensorSpec, lengths: dict[str, int]) -> None:
-    if given.datatype != wanted.datatype:
-        raise RequestError(f"input '{given.name}' must be {wanted.datatype}, got {given.datatype}")
+    if given.datatype != wanted.datatype and given.datatype not in wanted.further:
+        allowed = wanted.datatype + (f" (or {', '.join(wanted.further)})" if wanted.further else "")
+        raise RequestError(f"input '{given.name}' must be {allowed}, got {given.datatype}")
     fits = len(given.shape) == len(wanted.shape) and all(
         size in (-1, got) for size, got in zip(wanted.shape, given.shape, strict=True)
     )

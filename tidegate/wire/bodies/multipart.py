@@ -142,7 +142,8 @@ class FormScan:
 
     def _head(self, data: bytes, at: int) -> int | None:
         end = data.find(b"\r\n\r\n", at)
-        if (end if end >= 0 else len(data)) - at > HEAD_BYTES:
+        # The last bytes may begin the empty line.
+        if (end if end >= 0 else len(data) - 3) - at > HEAD_BYTES:
             self._refuse(f"has a part with a head of more than {HEAD_BYTES} bytes")
         if end < 0 or self._bad is not None:
             return None
@@ -152,7 +153,11 @@ class FormScan:
 
     def _body(self, data: bytes, at: int) -> int | None:
         end = data.find(self._delimiter, at)
-        if self._name is not None and (end if end >= 0 else len(data)) - at > VALUE_BYTES + len(self._delimiter) + 2:
+        # Two bytes end its line, and the last ones may begin the delimiter.
+        if (
+            self._name is not None
+            and (end if end >= 0 else len(data) + 1 - len(self._delimiter)) - at > VALUE_BYTES + 2
+        ):
             self._refuse(f"has more than {VALUE_BYTES} bytes in {self._name!r}")
             return None
         if end < 0:

@@ -8,8 +8,10 @@ from tidegate.wire.message_heads import AnyRequestHead
 
 SEARCHED_BYTES = 4096
 """Searched bytes: the shape is near the front of a V2 request, and the tensor's data follows it."""
-_JSON_LENGTH = b"inference-header-content-length"
+JSON_LENGTH = b"inference-header-content-length"
 _shape = re.compile(rb'"shape"[ \t\r\n]*+:[ \t\r\n]*+\[[ \t\r\n]*+([0-9]{1,9})[ \t\r\n]*+[],]').search
+MOST = 10**18
+"""A larger number counts as this."""
 
 
 class BatchSizer:
@@ -82,8 +84,8 @@ def estimated_batch(length: int, per_item: float, overhead_bytes: float, limit: 
 def stated_batch(head: AnyRequestHead, body: bytes, header: bytes = BATCH_SIZE) -> int:
     """Returns the batch that the request itself states, in its header or its first V2 shape; 0 without one."""
     value = head.get(header)
-    count = _positive(value) if value is not None else 0
-    return count if count or not body else shape_batch(body, head.get(_JSON_LENGTH))
+    count = positive(value) if value is not None else 0
+    return count if count or not body else shape_batch(body, head.get(JSON_LENGTH))
 
 
 def shape_batch(body: bytes, json_length: bytes | None = None) -> int:
@@ -94,16 +96,16 @@ def shape_batch(body: bytes, json_length: bytes | None = None) -> int:
     """
     end = SEARCHED_BYTES
     if json_length is not None:
-        end = min(end, _positive(json_length))
+        end = min(end, positive(json_length))
     match = _shape(body, 0, end)
     return int(match[1]) if match is not None else 0
 
 
-def _positive(value: bytes) -> int:
+def positive(value: bytes) -> int:
     """Returns ASCII digits as a number, very many of them as 10**18; 0 for anything else."""
     if not value.isdigit():
         return 0
     value = value.lstrip(b"0")
     if not value:
         return 0
-    return int(value) if len(value) <= 18 else 10**18
+    return int(value) if len(value) <= 18 else MOST

@@ -28,20 +28,25 @@ _MODEL_NAME, _INPUTS, _SHAPE = 1, 5, 3
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
 
-def peek_infer(data: bytes) -> Infer | None:
+def first_message_end(data: bytes) -> int:
+    """Returns the size of the first message with its head; 0 if ``data``, the beginning of a body, is too short."""
+    return MESSAGE_HEAD + int.from_bytes(data[1:MESSAGE_HEAD], "big") if len(data) >= MESSAGE_HEAD else 0
+
+
+def peek_infer(data: bytes, limit: int = PEEKED_BYTES) -> Infer | None:
     """Returns model and batch of a call from the beginning ``data`` of its body, or None if more bytes are needed.
 
-    Reads the first PEEKED_BYTES of the first message only. A compressed message, or one that is no protobuf, yields
+    Reads the first ``limit`` bytes of the first message only. A compressed message, or one that is no protobuf, yields
     neither; it is not rejected, since that is the server's task.
     """
     if len(data) < MESSAGE_HEAD:
         return None
     if data[0]:
         return _UNKNOWN
-    end = MESSAGE_HEAD + int.from_bytes(data[1:MESSAGE_HEAD], "big")
-    is_whole = len(data) >= min(end, PEEKED_BYTES)
+    end = first_message_end(data)
+    is_whole = len(data) >= min(end, limit)
     model, batch = b"", 0
-    at, end = MESSAGE_HEAD, min(end, len(data), PEEKED_BYTES)
+    at, end = MESSAGE_HEAD, min(end, len(data), limit)
     try:
         while at < end and not (model and batch):
             number, kind, start, at = _next_field(data, at)
@@ -79,7 +84,7 @@ def peek_batch(data: bytes) -> int | None:
     """Returns the batch alone, as :func:`peek_infer` finds it, in a fraction of the time: the fields before the inputs
     are short in most requests, and skipped."""
     if len(data) > MESSAGE_HEAD and not data[0]:
-        at, end = MESSAGE_HEAD, min(len(data) - 1, 128)
+        at, end = MESSAGE_HEAD, min(len(data), MESSAGE_HEAD + int.from_bytes(data[1:MESSAGE_HEAD], "big"), 128) - 1
         while at < end:
             tag, size = data[at], data[at + 1]
             if tag == _INPUTS << 3 | _BYTES:

@@ -32,11 +32,12 @@ class ChunkDecoder:
     SIZE -> DATA -> DATA_END -> SIZE ... -> TRAILER -> DONE; a fault is final.
     """
 
-    __slots__ = ("_held", "_left", "_state", "_trailer_size", "done", "is_chunk", "rest", "trailers")
+    __slots__ = ("_held", "_state", "_trailer_size", "done", "is_chunk", "left", "rest", "trailers")
 
     def __init__(self) -> None:
         self._state = _SIZE
-        self._left = 0
+        self.left = 0
+        """Bytes that the present chunk has announced and that have not arrived."""
         self._held = b""
         self._trailer_size = 0
         self.done = self.is_chunk = False
@@ -65,13 +66,14 @@ class ChunkDecoder:
         while at < size or self._state == _DATA:
             state = self._state
             if state == _DATA:
-                end = at + self._left
+                end = at + self.left
                 if end > size:
                     pieces.append(data[at:])
-                    self._left = end - size
+                    self.left = end - size
                     break
                 pieces.append(data[at:end])
                 at = end
+                self.left = 0
                 self._state = _DATA_END
             elif state == _SIZE:
                 match = _size_line(data, at)
@@ -83,8 +85,8 @@ class ChunkDecoder:
                 if match.end() - at > LINE_BYTES:
                     return Rejected(400, "chunk line too long")
                 at = match.end()
-                self._left = int(match[1], 16)
-                self._state = _DATA if self._left else _TRAILER
+                self.left = int(match[1], 16)
+                self._state = _DATA if self.left else _TRAILER
             elif state == _DATA_END:
                 if data[at : at + 2] != b"\r\n":
                     if data[at:] != b"\r":

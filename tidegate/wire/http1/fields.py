@@ -24,7 +24,7 @@ NEVER_LISTED = FORWARDING | {
 request_specials: Callable[[bytes], list[tuple[bytes, bytes]]] = re.compile(
     rb"\n(host|content-length|transfer-encoding|connection|expect|upgrade|traceparent|keep-alive|proxy-connection|te"
     rb"|http2-settings|forwarded|x-forwarded-(?:for|proto|host)|tidegate-[^:]*+|grpc-timeout"
-    rb"|inference-header-content-length|k-network-(?:probe|hash)|user-agent(?=:[\t ]*+k)):[\t ]*+([^\r]*+)"
+    rb"|inference-header-content-length|k-network-(?:probe|hash)|prefer|user-agent(?=:[\t ]*+k)):[\t ]*+([^\r]*+)"
 ).findall
 response_specials: Callable[[bytes], list[tuple[bytes, bytes]]] = re.compile(
     rb"\n(content-length|transfer-encoding|connection|keep-alive|proxy-connection|upgrade|te|tidegate-[^:]*+)"

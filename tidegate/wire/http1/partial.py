@@ -5,31 +5,30 @@ from tidegate.wire.http1.fields import Rejected
 from tidegate.wire.http1.request_head import HeadRules
 
 
-def check_partial(data: bytes, at: int, line: int, rules: HeadRules) -> Rejected | int:
-    """Checks whether ``data[at:]``, not yet a whole head, may still become one.
+def check_partial(data: bytes, line: int, rules: HeadRules) -> Rejected | int:
+    """Checks whether ``data``, not yet a whole head, may still become one.
 
-    ``line`` is the start of the first unchecked line (``at`` at first). Returns the start of the first unfinished line,
+    ``line`` is the start of the first unchecked line (0 at first). Returns the start of the first unfinished line,
     for the next call, or the refusal: garbage must not hang until the head timeout.
     """
     while (end := data.find(b"\r\n", line)) >= 0:
         end += 2
-        if line == at:
+        if not line:
             rejected = _check_request_line(data[line:end], rules)
             if rejected is not None:
                 return rejected
-        elif end - line == 2 or not grammar.FIELD_LINE.fullmatch(data, line, end):
-            # An empty line here would have ended a head that matches.
+        elif not grammar.FIELD_LINE.fullmatch(data, line, end):
+            # So is an empty line: it would have ended a head that matches.
             return Rejected(400, "malformed field")
         line = end
-    size = len(data) - at
-    if line == at:
-        if size > rules.target_bytes + 64:
+    if not line:
+        if len(data) > rules.target_bytes + 64:
             return Rejected(414, "target too long")
         if not grammar.REQUEST_START.fullmatch(data, line):
             return Rejected(400, "not an HTTP request")
     elif not grammar.FIELD_START.fullmatch(data, line):
         return Rejected(400, "malformed field")
-    if size > rules.head_bytes:
+    if len(data) > rules.head_bytes:
         return Rejected(431, "head too large")
     return line
 

@@ -26,7 +26,9 @@ from tidegate.wire.http1.fields import (
 )
 from tidegate.wire.http1.plain import MIN_HEADERS, plain_request
 
-_LOOKED_FOR = frozenset({b"grpc-timeout", b"inference-header-content-length", b"k-network-probe", b"k-network-hash"})
+_LOOKED_FOR = frozenset(
+    {b"grpc-timeout", b"inference-header-content-length", b"k-network-probe", b"k-network-hash", b"prefer"}
+)
 """Fields that apps look up in every request and few requests have: found together with the special ones."""
 _ALWAYS_PASSING = _LOOKED_FOR | {b"host", b"content-length", b"traceparent", b"user-agent"}
 _MODEL_MAY_SEE = frozenset({TIMEOUT_MS, BATCH_SIZE, SHADOW})

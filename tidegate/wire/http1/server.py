@@ -32,6 +32,11 @@ EMPTY_LINES = 4
 Event = RequestHead | Data | Rejected
 
 
+def too_large(body_bytes: int, whose: str = "limits.body-bytes of the deployment's settings") -> Rejected:
+    """Returns the refusal of a body beyond a limit of bytes; ``whose`` names the limit and what raises it."""
+    return Rejected(413, f"the body is larger than {body_bytes} bytes: {whose}")
+
+
 class H1Server:
     """One connection from a client."""
 
@@ -158,7 +163,7 @@ class H1Server:
             return head
         if length > self.body_bytes:
             self.state = CLOSED
-            return Rejected(413, "body too large")
+            return too_large(self.body_bytes)
         stop = end + length
         if stop > size:
             self.state = BODY
@@ -209,7 +214,7 @@ class H1Server:
         if data in (b"", b"\r"):
             self._buffer = data
             return None
-        checked = check_partial(data, 0, self._line, self._rules)
+        checked = check_partial(data, self._line, self._rules)
         if type(checked) is Rejected:
             self.state = CLOSED
             return checked
@@ -236,9 +241,10 @@ class H1Server:
             self.state = CLOSED
             return payload
         self.received += len(payload)
-        if self.received > self.body_bytes:
+        if self.received + decoder.left > self.body_bytes:
+            # Also a chunk that is only announced: its sender gets the reason now, not after the body's time limit.
             self.state = CLOSED
-            return Rejected(413, "body too large")
+            return too_large(self.body_bytes)
         if not decoder.done:
             return Data(payload, False)
         self.trailers = decoder.trailers

@@ -108,7 +108,7 @@ def _by_phase(sink: Everything, phases: Sequence[SystemPhase], begin_s: float) -
     """Returns the results by phase. Raises ExperimentError if a request was not answered."""
     phase_of = [index for index, phase in enumerate(phases) for _ in range(phase.workers)]
     found: list[Ended] = [[] for _ in phases]
-    for (_, _, sent_s, _, caller), _, at_s, _, _, end in sink.ended:
+    for (_, _, sent_s, _, caller, *_), _, at_s, _, _, end in sink.ended:
         if end != "answered" or caller is None:
             raise ExperimentError(f"a request that was sent at {sent_s - begin_s:.1f} s was not answered: {end}")
         found[phase_of[caller]].append((at_s - begin_s, at_s - sent_s))

@@ -2,8 +2,6 @@
 
 import math
 
-import pytest
-
 from tests.support.worlds.autoscaling import T0, group
 from tidegate.autoscaler.policies.smif.scale_in import (
     MAX_MISS_MEMORY_S,
@@ -13,30 +11,8 @@ from tidegate.autoscaler.policies.smif.scale_in import (
     MissMemory,
     ScaleInTimer,
     SlowGroupHold,
-    erlang_c,
     predicted_s,
-    spread_of,
-    waiting_s,
 )
-
-
-def test_erlang_against_known_values() -> None:
-    assert erlang_c(1, 0.7) == pytest.approx(0.7), "one server: the chance to find it busy"
-    assert erlang_c(2, 0.75) == pytest.approx(0.642857, rel=1e-5)
-    assert erlang_c(10, 0.8) == pytest.approx(0.409180, rel=1e-5)
-
-
-def test_waiting_of_a_single_queue() -> None:
-    """M/M/1 at 70 %: P(wait > t) = 0.7 exp(-0.3 t / s); the 98th percentile is ln(35) / 0.3 service times."""
-    assert waiting_s(1, 0.7, 0.1, 1.0, 0.98) == pytest.approx(0.1 * math.log(35) / 0.3)
-    assert waiting_s(1, 0.7, 0.1, 0.0, 0.98) == pytest.approx(0.05 * math.log(35) / 0.3), "equal times: half of it"
-    assert waiting_s(20, 0.3, 0.1, 1.0, 0.98) == 0.0
-    assert waiting_s(1, 1.0, 0.1, 1.0, 0.98) == math.inf
-
-
-def test_the_spread_is_read_from_the_tail() -> None:
-    assert (spread_of(0.1, 0.1), spread_of(0.1, 0.5), spread_of(0.0, 0.1)) == (0.0, 1.0, 0.0)
-    assert spread_of(0.1, 0.39) == pytest.approx(1.0)
 
 
 def test_two_become_one_at_seventy_percent_of_one() -> None:
@@ -125,7 +101,7 @@ def test_each_mistake_makes_it_twice_as_long_until_a_day_without_one() -> None:
     assert not slow(kind, now + SLOW_S, 0.49)
 
 
-def test_that_it_may_be_quick_enough_acquits_nobody() -> None:
+def test_that_it_may_be_quick_enough_acquits_none() -> None:
     """0.8 s with two requests in a replica may be 0.4 s for one; that is no reason to start it again."""
     kind = SlowGroupHold()
     assert not slow(kind, T0, 0.4, is_guess=True), "nor does it accuse"
@@ -142,3 +118,10 @@ def test_an_idle_kind_waits_for_its_time_and_is_not_found_guilty() -> None:
     assert kind.held(T0 + 1, 0.4) == 0.51
     assert kind.held(T0 + 200, 0.6) == 0.6
     assert kind.held(T0 + SLOW_S, 0.4) == 0.4
+
+
+def test_a_timer_that_remembers_nothing_asked_for_no_replica() -> None:
+    timer = ScaleInTimer()
+    assert timer.max_wanted(T0, 60.0) == 0
+    timer.below_for_s(T0, 3)
+    assert (timer.max_wanted(T0 + 60.0, 60.0), timer.max_wanted(T0 + 60.1, 60.0)) == (3, 0)

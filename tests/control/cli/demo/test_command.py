@@ -103,7 +103,7 @@ def test_the_report_is_one_file_with_three_plots() -> None:
     assert result.summary["within_sla"] == 0.5
 
 
-def test_a_report_that_cannot_be_written_is_told_before_the_demo_begins(tmp_path: Path) -> None:
+def test_a_report_that_cannot_be_written_is_reported_before_the_demo_begins(tmp_path: Path) -> None:
     done = tidegate("demo", "--fast", "--report", str(tmp_path / "none" / "r.html"))
     assert done.exit_code == 2
     assert "--report: got " in done.output

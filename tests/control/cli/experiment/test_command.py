@@ -29,10 +29,12 @@ def test_the_list_has_every_experiment() -> None:
     assert {f"th{number}" for number in range(1, 11)} <= set(names)
     listed = json.loads(tidegate("experiment", "--list", "--json").output)
     assert [each["name"] for each in listed] == names
-    assert all(each["title"] and each["source"] and each["claim"] and each["seeds"] == 5 for each in listed)
+    assert all(each["title"] and each["source"] and each["claim"] for each in listed)
+    # Those that take longest have fewer seeds than five.
+    assert {each["name"] for each in listed if each["seeds"] != 5} == {"hs4", "hs6", "ot3", "ot4"}
 
 
-def test_every_fault_is_told_at_once(own: Path, tmp_path: Path) -> None:
+def test_every_fault_is_reported_at_once(own: Path, tmp_path: Path) -> None:
     bad = tmp_path / "bad.toml"
     bad.write_text(TEXT.replace("devices = 2", "devices = 0"), encoding="utf-8")
     binary = tmp_path / "binary.toml"
@@ -43,8 +45,7 @@ def test_every_fault_is_told_at_once(own: Path, tmp_path: Path) -> None:
     )
     assert told.exit_code == 2
     for says in (
-        "NAME: got 'th11'; allowed: all, ",
-        "(did you mean `th1`?)",
+        "NAME: got 'th11'; did you mean `th1`? allowed: all, ",
         "--seeds: got '0'; allowed: a whole number, 1 to 1000",
         "--jobs: got 'many'; allowed: a whole number, 1 to ",
         f"{bad}: parameters.cluster.devices: got 0; allowed: a whole number >= 1",
@@ -61,14 +62,14 @@ def test_nothing_named_is_wrong_input() -> None:
     assert "NAME: got nothing" in told.output
 
 
-def test_a_report_that_cannot_be_written_is_told_before_anything_runs(own: Path) -> None:
+def test_a_report_that_cannot_be_written_is_reported_before_anything_runs(own: Path) -> None:
     told = tidegate("experiment", "--definition", str(own), "--report", "/nowhere/at/all.html")
     assert told.exit_code == 2
     assert "--report: got '/nowhere/at/all.html'; allowed: a file in a folder that exists" in told.output
     assert "kpa_total_s" not in told.output
 
 
-def test_a_report_is_not_written_over_the_definition_and_that_is_told_with_the_other_faults(own: Path) -> None:
+def test_a_report_is_not_written_over_the_definition_and_that_is_reported_with_the_other_faults(own: Path) -> None:
     told = tidegate("experiment", "--definition", str(own), "--report", str(own), "--seeds", "0")
     assert told.exit_code == 2
     assert "--report: got " in told.output
@@ -86,7 +87,7 @@ def test_ones_own_experiment_runs_and_is_written(own: Path, tmp_path: Path) -> N
 
 
 @pytest.mark.skipif(not FULL.exists(), reason="/dev/full is Linux's")
-def test_a_full_disk_is_told_with_the_files_name(own: Path) -> None:
+def test_a_full_disk_is_reported_with_the_files_name(own: Path) -> None:
     told = tidegate("experiment", "--definition", str(own), "--report", str(FULL))
     assert told.exit_code == 1
     assert "error: /dev/full: No space left on device" in told.output
@@ -167,7 +168,7 @@ def test_parameters_that_leave_nothing_to_run_are_faults(
     assert says in told.output
 
 
-def test_a_run_in_which_nothing_happens_is_told_in_words(tmp_path: Path) -> None:
+def test_a_run_in_which_nothing_happens_is_reported_in_words(tmp_path: Path) -> None:
     text = (SHIPPED / "sm1.toml").read_text(encoding="utf-8").replace("window_s = 15.0", "window_s = 0.001")
     path = tmp_path / "own.toml"
     path.write_text(text, encoding="utf-8")

@@ -1,5 +1,6 @@
 """``tidegate load`` without anything to send to: every fault at once, targets, plans, the report's file."""
 
+import json
 import random
 import resource
 from pathlib import Path
@@ -8,10 +9,10 @@ from typing import Any
 import pytest
 
 from tests.control.cli.test_commands import tidegate
-from tidegate.control.cli.load.run import OTHER_FILES
+from tidegate.control.cli.load.run import OTHER_FILES, LoadError, _inputs
 from tidegate.control.cli.load.target import V2_INFER, V2_STREAM, of_url
 from tidegate.errors import InvalidInputError
-from tidegate.loadgen.clients.call import Call, Request
+from tidegate.loadgen.clients.call import Call, Request, WantedSla
 from tidegate.loadgen.plans.load import MAX_CONNECTIONS, LoadOptions, LoadPlan, plan_of
 from tidegate.loadgen.reports.load_page import render
 from tidegate.loadgen.reports.record import About, LoadReport, report_of
@@ -38,7 +39,7 @@ def times(plan: LoadPlan, seed: int = 1) -> list[float]:
 # --- input ------------------------------------------------------------------------------------------------------------
 
 
-def test_every_fault_is_told_at_once_and_the_exit_code_is_2(tmp_path: Path) -> None:
+def test_every_fault_is_reported_at_once_and_the_exit_code_is_2(tmp_path: Path) -> None:
     done = tidegate(
         *("load", URL, "--rate", "0", "--callers", "3", "--shape", "foo:1", "--sla", "x", "--header", "bad"),
         *("--seed", "-1", "--timeout", "5", "--connections", "0", "--protocol", "soap", "--batches", "0:1"),
@@ -58,8 +59,20 @@ def test_a_mode_is_needed_and_one_is_enough() -> None:
     assert faults(span=None) == ["--for"]
     assert faults(rate=None, callers="0", span=None) == ["--for", "--callers"]
     assert faults(rate=None, phases=("0s:10:2:5",)) == ["--for"]
+    for wrong in ("200ms,@98", "200ms,50ms@98", "200ms,0s/token@98", "200ms,x/token@98", "200ms/token@98"):
+        assert faults(sla=wrong) == ["--sla"]
+    assert plan_of(options(sla="500ms,50ms/token@99")).sla == WantedSla(0.5, 99.0, 0.05)
+    assert plan_of(options(sla="200ms@98")).sla == WantedSla(0.2, 98.0)
     assert faults(sla="200ms@101") == faults(sla="0s@98") == ["--sla"]
     assert faults(headers=("content-length: 3", "a b: c", "x: é")) == ["--header"] * 3
+
+
+def test_an_sla_is_written_as_deploy_takes_it_or_as_a_latency_at_a_percentile() -> None:
+    for text in ("600ms@95", "600ms@p95", "p95=600ms", "p95%=600ms"):
+        assert plan_of(options(sla=text)).sla == (0.6, 95.0, None)
+    assert plan_of(options(sla="600ms")).sla == (0.6, 98.0, None), "the percentile of a function that states none"
+    assert plan_of(options(sla="p99=500ms,50ms/token")).sla == plan_of(options(sla="500ms,50ms/token@99")).sla
+    assert "such as 200ms@98 or p98=200ms" in tidegate("load", URL, "--slo", "95=1s").output
 
 
 def test_faults_of_a_trace_have_their_line(tmp_path: Path) -> None:
@@ -160,7 +173,7 @@ def test_a_function_needs_a_deployment(tmp_path: Path) -> None:
     assert done.exit_code == 1
 
 
-def test_a_report_that_cannot_be_written_is_told_before_anything_is_sent(tmp_path: Path) -> None:
+def test_a_report_that_cannot_be_written_is_reported_before_anything_is_sent(tmp_path: Path) -> None:
     done = tidegate("load", URL, "--callers", "1", "--for", "1h", "--report", str(tmp_path / "none" / "r.html"))
     assert done.exit_code == 2
     assert "a file in a folder that exists" in done.output
@@ -176,7 +189,7 @@ def test_the_body_is_not_written_over(tmp_path: Path) -> None:
 
 
 def report(*, is_partial: bool = False, count: int = 50) -> LoadReport:
-    tally = Tally(target_s=0.2)
+    tally = Tally(WantedSla(0.2, 98.0))
     for number in range(count):
         call = Call(Request(b""), 0.1 * number)
         call.sent, call.ended = call.due, call.due + 0.1
@@ -184,7 +197,7 @@ def report(*, is_partial: bool = False, count: int = 50) -> LoadReport:
         tally.add(call, 0.0)
     about = About(
         target="<script>alert(1)</script>", mode="m", protocol="v2", seed=1, is_partial=is_partial,
-        began="2026-01-01T00:00:00+00:00", sent=count, wall_s=5.0, cpu_s=0.1, percentile=98.0,
+        began="2026-01-01T00:00:00+00:00", sent=count, wall_s=5.0, cpu_s=0.1,
     )  # fmt: skip
     return report_of(tally, about)
 
@@ -203,3 +216,14 @@ def test_the_html_report_is_one_file_with_tables_and_plots() -> None:
 def test_a_report_of_an_interrupted_run_says_so_and_an_empty_one_is_valid() -> None:
     assert "Interrupted: this report is partial." in render(report(is_partial=True))
     assert "0 sent" in render(report(count=0))
+
+
+def test_a_model_without_declared_inputs_is_loaded_with_a_body_and_one_is_shown() -> None:
+    with pytest.raises(LoadError, match="--body FILE, for example\n") as raised:
+        _inputs({"name": "m", "inputs": []})
+    assert json.loads(str(raised.value).splitlines()[1])["inputs"][0]["name"] == "x"
+
+
+def test_without_a_mode_one_is_suggested() -> None:
+    with pytest.raises(InvalidInputError, match="such as --rate 10 --for 30s"):
+        plan_of(options(rate=None, span=None))

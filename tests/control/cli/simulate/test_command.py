@@ -18,6 +18,7 @@ from tidegate.control.cli.simulate.run import Made, run
 from tidegate.errors import InvalidInputError
 from tidegate.loadgen.arrivals.arrival import Arrival
 from tidegate.loadgen.plans.bound import bound_of
+from tidegate.loadgen.plans.loads import FLAGS, GivenLoads
 from tidegate.loadgen.plans.simulation import SimulationOptions, SimulationPlan, plan_of
 from tidegate.loadgen.reports import simulation
 from tidegate.records.codec import decode
@@ -54,9 +55,14 @@ def case(tmp_path: Path) -> list[str]:
 
 
 def options(tmp_path: Path, **given: object) -> SimulationOptions:
-    files = {"function": "f.yaml", "accelerators": "a.yaml", "profile": "p.yaml"}
-    here = {key: tmp_path / name for key, name in files.items()}
-    return SimulationOptions(**({"rate": "40", "span": "30s"} | here | given))  # type: ignore[arg-type]  # of every kind
+    here = {"accelerators": tmp_path / "a.yaml", "profile": tmp_path / "p.yaml", "functions": (tmp_path / "f.yaml",)}
+    load = {"rate": "40", "span": "30s"} | {key: given.pop(key) for key in FLAGS if key in given}
+    loads = {
+        key: tuple(map(str, value)) if isinstance(value, tuple) else (str(value),)
+        for key, value in load.items()
+        if value is not None
+    }
+    return SimulationOptions(**(here | given), loads=GivenLoads(loads))  # type: ignore[arg-type]  # of every kind
 
 
 def made(plan: SimulationPlan) -> Made:
@@ -81,7 +87,7 @@ def test_json_tells_each_policys_figures(case: list[str]) -> None:
     done = tidegate("simulate", *case, "--rate", "40", "--for", "30s", "--no-bound", "--json")
     found = json.loads(done.output)
     (policy,) = found["policies"]
-    assert (policy["policy"], found["bound"], found["is_partial"]) == ("smif", None, False)
+    assert (policy["policy"], found["bound"], found["is_partial"]) == ("tide", None, False)
     assert policy["figures"]["answered"] == policy["figures"]["requests"] > 1000
     assert policy["figures"]["cost_dollars"] > 0
 
@@ -147,10 +153,25 @@ def test_another_seed_gives_other_requests(case: list[str], tmp_path: Path) -> N
 
 def test_profiles_come_from_the_file_else_from_the_emulated_accelerator(case: list[str], tmp_path: Path) -> None:
     plan = plan_of(options(tmp_path))
-    assert plan.profiles["t4"].nominal(1) == pytest.approx(0.020)
-    assert plan.profiles["v100"].nominal(1) == pytest.approx(0.010)
-    assert plan.starts["v100"].total_s == 4.0
+    assert plan.parts[0].profiles["t4"].nominal(1) == pytest.approx(0.020)
+    assert plan.parts[0].profiles["v100"].nominal(1) == pytest.approx(0.010)
+    assert plan.parts[0].starts["v100"].total_s == 4.0
     assert any("t4" in note and "a start takes 1 s" in note for note in plan.notes)
+
+
+def test_an_emulated_server_runs_one_request_at_a_time_as_it_does_live(case: list[str], tmp_path: Path) -> None:
+    (tmp_path / "f.yaml").write_text(FUNCTION.replace("  concurrency: 1\n", ""))
+    plan = plan_of(options(tmp_path))
+    assert plan.parts[0].profiles["t4"].width == 1
+    assert plan.parts[0].deployed(plan.variants[0].functions[0]).limit_on("t4") == 1, (
+        "one slot, so that waiting is seen"
+    )
+    (tmp_path / "m.onnx").touch()
+    batched = FUNCTION.replace("  concurrency: 1\n", "  batching: {max: 8}\n").replace(
+        "command: [serve]", "model: m.onnx"
+    )
+    (tmp_path / "f.yaml").write_text(batched)
+    assert plan_of(options(tmp_path)).parts[0].profiles["t4"].width == 0
 
 
 def test_closed_loops_are_simulated_too(case: list[str], tmp_path: Path) -> None:
@@ -172,7 +193,7 @@ def test_a_duration_cuts_the_load_and_goes_on_behind_it(case: list[str], tmp_pat
 
 def test_replicas_can_be_ready_at_the_beginning(case: list[str], tmp_path: Path) -> None:
     plan = plan_of(options(tmp_path, ready="2"))
-    assert plan.ready == {"t4": 2}
+    assert plan.parts[0].ready == {"t4": 2}
     (found,) = made(plan).report.policies
     assert found.figures["cold_start_requests"] == 0
     with pytest.raises(InvalidInputError, match="at most 8, the units of t4"):
@@ -192,14 +213,16 @@ def test_the_command_of_the_docs_runs() -> None:
 
 
 def test_settings_and_policies_win_over_the_manifest(case: list[str], tmp_path: Path) -> None:
-    (function,) = plan_of(options(tmp_path, policies=("kpa",), settings=("max-scale=3", "latency=1s"))).functions
+    (variant,) = plan_of(options(tmp_path, policies=("kpa",), settings=("max-scale=3", "latency=1s"))).variants
+    (function,) = variant.functions
     assert (function.scaling.policy, function.scaling.max_scale, function.sla.latency_s) == ("kpa", 3, 1.0)
 
 
 def test_a_parameter_is_for_those_of_the_policies_that_have_it(case: list[str], tmp_path: Path) -> None:
     plan = plan_of(options(tmp_path, policies=("kpa", "smif"), settings=("policy.window=30s", "max-scale=3")))
-    assert [dict(each.scaling.parameters) for each in plan.functions] == [{"window": "30s"}, {}]
-    assert [each.scaling.max_scale for each in plan.functions] == [3, 3]
+    functions = [each.functions[0] for each in plan.variants]
+    assert [dict(each.scaling.parameters) for each in functions] == [{"window": "30s"}, {}]
+    assert [each.scaling.max_scale for each in functions] == [3, 3]
     with pytest.raises(InvalidInputError, match=r"policy\.nothing"):
         plan_of(options(tmp_path, policies=("kpa", "smif"), settings=("policy.nothing=1",)))
 
@@ -263,7 +286,8 @@ def test_ctrl_c_leaves_a_partial_report_of_what_had_happened(case: list[str], tm
             yield Arrival(number / 40.0)
 
     before = signal.getsignal(signal.SIGINT)
-    found = made(replace(plan, source=replace(plan.source, schedule=interrupted)))
+    (part,) = plan.parts
+    found = made(replace(plan, parts=(replace(part, source=replace(part.source, schedule=interrupted)),)))
     assert signal.getsignal(signal.SIGINT) is before
     (only,) = found.report.policies
     assert found.report.is_partial and only.is_partial
@@ -288,7 +312,7 @@ def test_signals_leave_the_bound_out_and_the_report_is_partial(
 # --- input ------------------------------------------------------------------------------------------------------------
 
 
-def test_faults_of_all_files_are_told_at_once_with_their_lines(tmp_path: Path) -> None:
+def test_faults_of_all_files_are_reported_at_once_with_their_lines(tmp_path: Path) -> None:
     (tmp_path / "f.yaml").write_text(FUNCTION.replace("concurrency: 1", "concurency: 1").replace("300ms", "soon"))
     (tmp_path / "a.yaml").write_text("accelerators:\n  - {name: t4, kind: nvidia}\n  - {name: a, kind: tpu}\n")
     (tmp_path / "p.yaml").write_text("profiles:\n  - {accelerator: t4}\n")
@@ -326,15 +350,15 @@ def test_hardware_that_is_not_here_says_what_it_is(case: list[str], tmp_path: Pa
     [
         ({"profile": None}, "no profile"),
         ({"policies": ("kpa", "kpa")}, "each policy once"),
-        ({"policies": ("kap",)}, "hpa, kpa, smif"),
+        ({"policies": ("kap",)}, "hetsev-greedy, hetsev-ilp, horizontal-only, hpa, k8s-baseline, kpa, smif"),
         ({"settings": ("min-scal=1",), "policies": ("kpa", "smif")}, "one of "),
-        ({"function": Path("nowhere.yaml")}, "No such file"),
+        ({"functions": (Path("nowhere.yaml"),)}, "No such file"),
         ({"trace": Path("sample:burst"), "rate": None, "span": None}, "azure-llm, bursts"),
         ({"rate": None, "callers": "2", "batches": "1:1,2:1"}, "one size"),
         ({"rate": None}, "exactly one of"),
     ],
 )
-def test_what_cannot_be_simulated_is_told_once(
+def test_what_cannot_be_simulated_is_reported_once(
     case: list[str], tmp_path: Path, given: dict[str, object], told: str
 ) -> None:
     with pytest.raises(InvalidInputError, match=told) as caught:
@@ -342,16 +366,16 @@ def test_what_cannot_be_simulated_is_told_once(
     assert len(caught.value.faults) == 1
 
 
-def test_a_manifest_has_one_function_and_a_place_for_it(case: list[str], tmp_path: Path) -> None:
-    (tmp_path / "f.yaml").write_text(FUNCTION + "---\n" + FUNCTION.replace("resnet", "bert"))
-    with pytest.raises(InvalidInputError, match="2 functions"):
-        plan_of(options(tmp_path))
+def test_a_function_has_a_name_and_a_place_of_its_own(case: list[str], tmp_path: Path) -> None:
+    (tmp_path / "f.yaml").write_text(FUNCTION)
+    with pytest.raises(InvalidInputError, match="resnet again; allowed: each function once"):
+        plan_of(options(tmp_path, functions=(tmp_path / "f.yaml", tmp_path / "f.yaml")))
     (tmp_path / "f.yaml").write_text(FUNCTION + "  accelerators: [h100]\n")
     with pytest.raises(InvalidInputError, match="h100"):
         plan_of(options(tmp_path))
 
 
-def test_wrong_input_ends_with_2_and_a_file_that_cannot_be_written_is_told_first(
+def test_wrong_input_ends_with_2_and_a_file_that_cannot_be_written_is_reported_first(
     case: list[str], tmp_path: Path
 ) -> None:
     assert tidegate("simulate", *case).exit_code == 2
@@ -400,3 +424,122 @@ def test_faults_name_what_this_command_has_and_the_range_that_is_meant(case: lis
     assert "--rate: got '1e6'; allowed: a number above 0, at most 1000000\n" in done.output
     assert "--concurrency" not in done.output + tidegate("simulate", *case).output
     assert "--duration: got '500ms'; allowed: a time with its unit, such as 30s or 5m, 1s to 7 days" in done.output
+
+
+# --- several functions ------------------------------------------------------------------------------------------------
+
+BERT = FUNCTION.replace("resnet", "bert").replace("300ms", "500ms")
+SHARED = """profiles:
+  - {accelerator: v100, sharing: mps, base: 20ms}
+  - {accelerator: v100, function: bert, base: 80ms, interference: {resnet: 2}}
+"""
+
+
+@pytest.fixture
+def two(case: list[str], tmp_path: Path) -> list[str]:
+    """The options of a file with two functions."""
+    (tmp_path / "f.yaml").write_text(FUNCTION + "---\n" + BERT)
+    return case
+
+
+def test_each_function_has_its_load_and_its_figures(two: list[str], tmp_path: Path) -> None:
+    log, csv, report = (tmp_path / name for name in ("log.jsonl", "rows.csv", "report.html"))
+    files = ("--log", str(log), "--csv", str(csv), "--report", str(report))
+    load = ("--rate", "resnet=40", "--rate", "bert=10", "--for", "30s", "--batches", "bert=4:1")
+    done = tidegate("simulate", *two, *load, "--policy", "kpa", "--policy", "smif", *files)
+    assert done.exit_code == 0, done.output
+    lines = done.output.splitlines()
+    assert "function  resnet: open loop, 40 requests/s, poisson; 98 % within 300 ms" in lines
+    assert "function  bert: open loop, 10 requests/s, poisson; 98 % within 500 ms" in lines
+    starts = [index for index, line in enumerate(lines) if line.endswith("smif")]
+    assert [lines[index].split("  ")[0] for index in starts] == ["all functions", "resnet", "bert"]
+    requests = [int(line.split()[-1]) for line in lines if line.startswith("requests  ")]
+    assert requests[0] == requests[1] + requests[2]
+    assert requests[1] > 3 * requests[2]
+    costs = [float(line.split("$")[-1]) for line in lines if line.startswith("cost  ")]
+    assert costs[0] == pytest.approx(costs[1] + costs[2], rel=1e-3)
+    assert any(line.startswith("cost over B0") for line in lines)
+    decided = {decode(line, Decision).function for line in log.read_bytes().splitlines()}
+    assert decided == {"resnet", "bert"}
+    head, *rows = csv.read_text().splitlines()
+    assert head == simulation.CSV_HEAD_OF_SEVERAL
+    assert {tuple(row.split(",")[:2]) for row in rows} == {
+        (policy, name) for policy in ("kpa", "smif") for name in ("resnet", "bert")
+    }
+    page = report.read_text()
+    assert "Policy smif, bert" in page and "Utilisation" not in page.split("All figures")[0].split("<svg")[1]
+
+
+def test_json_has_the_figures_of_each_function(two: list[str]) -> None:
+    found = json.loads(tidegate("simulate", *two, "--rate", "10", "--for", "10s", "--json").output)
+    assert [each["function"] for each in found["functions"]] == ["resnet", "bert"]
+    (policy,) = found["policies"]
+    assert policy["policy"] == "tide"
+    of = policy["functions"]
+    assert of["resnet"]["requests"] + of["bert"]["requests"] == policy["figures"]["requests"]
+    assert found["bound"]["b0_dollars"] >= found["bound"]["bq_dollars"] > 0.0
+
+
+def test_a_value_for_all_is_for_those_without_their_own(two: list[str], tmp_path: Path) -> None:
+    plan = plan_of(
+        options(
+            tmp_path,
+            rate=("20", "bert=5"),
+            span="60s",
+            trace=None,
+            deadline=("bert=250ms",),
+            ready="bert=1",
+            functions=(tmp_path / "f.yaml",),
+        )
+    )
+    assert [each.source.mode.split(", ")[1] for each in plan.parts] == ["20 requests/s", "5 requests/s"]
+    assert [each.deadline_s for each in plan.parts] == [None, 0.25]
+    assert [dict(each.ready) for each in plan.parts] == [{}, {"t4": 1}]
+    traced = plan_of(options(tmp_path, rate="20", span="60s", trace="bert=sample:bursts", last="bert=10s"))
+    assert [each.source.total_s for each in traced.parts] == [60.0, 10.0]
+
+
+def test_functions_from_several_files_share_the_places(case: list[str], tmp_path: Path) -> None:
+    (tmp_path / "b.yaml").write_text(BERT)
+    (tmp_path / "a.yaml").write_text(ACCELERATORS.replace("count: 8", "count: 2").split("  - {name: v100")[0])
+    files = (tmp_path / "f.yaml", tmp_path / "b.yaml")
+    given = options(tmp_path, functions=files, profile=None, rate="60", span="30s")
+    (found,) = made(plan_of(given)).report.policies
+    assert found.figures["most_ready_replicas"] <= 2
+    assert min(each["answered"] for each in found.functions.values()) > 0
+    with pytest.raises(InvalidInputError, match="at most 2, the units of t4"):
+        plan_of(replace(given, loads=GivenLoads({"rate": ("1",), "span": ("9s",), "ready": ("resnet=2", "bert=1")})))
+
+
+def test_profiles_and_interference_are_of_a_function(two: list[str], tmp_path: Path) -> None:
+    mps = ACCELERATORS.replace("tdp: 250", "tdp: 250, mps: true")
+    (tmp_path / "a.yaml").write_text("accelerators:\n" + mps.splitlines()[-1] + "\n")
+    (tmp_path / "p.yaml").write_text(SHARED)
+    plan = plan_of(options(tmp_path))
+    assert [each.profiles["v100"].nominal(1) for each in plan.parts] == [0.02, 0.08]
+    assert plan.kinds[0].interference == {("bert", "resnet"): 2.0}
+    (tmp_path / "p.yaml").write_text(SHARED.replace("{resnet: 2}", "{resnett: 2}"))
+    with pytest.raises(InvalidInputError, match="function of v100: got 'resnett'; did you mean `resnet`"):
+        plan_of(options(tmp_path))
+
+
+def test_faults_of_loads_name_the_function(two: list[str]) -> None:
+    done = tidegate("simulate", *two, "--rate", "4", "--rate", "5", "--shape", "bart=x", "--for", "resnet=1s")
+    assert done.exit_code == 2
+    assert "--rate: got '5'; allowed: once, or once for each function as NAME=VALUE" in done.output
+    assert "--shape: got 'bart=x'; did you mean `bert`? allowed: NAME=VALUE with the name of a function" in done.output
+    assert "bert: --for: got nothing" in done.output
+
+
+# --- deadlines --------------------------------------------------------------------------------------------------------
+
+
+def test_deadlines_end_running_work(case: list[str], tmp_path: Path) -> None:
+    (tmp_path / "p.yaml").write_text("profiles:\n  - {accelerator: t4, base: 2s}\n" + PROFILES.split("\n", 1)[1])
+    done = tidegate(
+        "simulate", *case, "--rate", "2", "--for", "10s", "--ready", "8", "--deadline", "500ms", "--no-bound"
+    )
+    assert done.exit_code == 0, done.output
+    rows = {line[:30].strip(): line[30:].strip() for line in done.output.splitlines() if line}
+    assert rows["answered"] == "0"
+    assert rows["failed, deadline_exceeded"] == rows["requests"]

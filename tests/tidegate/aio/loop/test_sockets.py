@@ -87,3 +87,20 @@ def test_a_reset_on_close_is_felt_by_a_peer_that_reads_to_the_end() -> None:
         with pytest.raises(ConnectionResetError):
             one.recv(1)
         sockets.reset_on_close(other)  # closed: nothing happens
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_UNIX])
+def test_bytes_that_the_peer_has_no_room_for_are_seen_and_a_reset_overtakes_them(family: int) -> None:
+    with pair(family) as (one, other):
+        assert not sockets.has_unsent(one)
+        one.setblocking(False)
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                one.send(bytes(65_536))
+        assert sockets.has_unsent(one)
+        assert not sockets.peer_is_gone(other)
+        sockets.reset_on_close(one)
+        one.close()
+        assert not sockets.has_unsent(one)
+        assert sockets.peer_is_gone(other)

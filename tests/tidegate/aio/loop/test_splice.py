@@ -107,7 +107,7 @@ def test_the_pipe_is_empty_after_a_sink_that_is_gone(pairs: tuple[Pair, Pair], s
     assert splicer.is_usable
 
 
-def test_what_an_error_leaves_in_the_pipe_reaches_nobody(
+def test_what_an_error_leaves_in_the_pipe_reaches_none(
     pairs: tuple[Pair, Pair], splicer: Splicer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def read(_fd: int, _size: int) -> bytes:

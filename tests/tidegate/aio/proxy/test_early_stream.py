@@ -81,7 +81,7 @@ def test_an_answer_without_a_body_is_no_empty_event(status: int, told: bytes) ->
     assert (client.body, client.is_done) == (b"event: error\ndata: %b\n\n" % told if told else b"", True)
 
 
-def test_a_break_before_the_first_byte_of_a_document_is_told() -> None:
+def test_a_break_before_the_first_byte_of_a_document_is_reported() -> None:
     early, client = begun()
     answer(early, 200, b"application/json", b"", done=False)
     early.truncate()
@@ -110,7 +110,7 @@ def test_a_stream_may_say_that_it_is_not_compressed() -> None:
     assert client.body == b"data: 1\n\n"
 
 
-def test_a_compressed_stream_cannot_be_read_and_is_told_so() -> None:
+def test_a_compressed_stream_cannot_be_read_and_is_reported() -> None:
     early, client = begun()
     block = b"\r\ncontent-type: text/event-stream\r\ncontent-encoding: gzip\r\n"
     early.answer((200, b"OK", block, b"", None, b"\x1f", False, b""))
@@ -119,7 +119,7 @@ def test_a_compressed_stream_cannot_be_read_and_is_told_so() -> None:
 
 
 @pytest.mark.parametrize("end", [b"data: 1\n\n", b"data: 1\r\n\r\n", b"", b": a comment\n\n"])
-def test_a_break_between_two_events_is_told_by_one(end: bytes) -> None:
+def test_a_break_between_two_events_is_reported_by_one(end: bytes) -> None:
     early, client = begun(b"error")
     answer(early, 200, b"text/event-stream", end, done=False)
     early.truncate()

@@ -8,6 +8,7 @@ import pytest
 from tidegate.aio.proxy.contract import Answer
 from tidegate.aio.proxy.exchange import KEPT_BYTES, BodyBudget, Exchange
 from tidegate.aio.proxy.http1_exchange import BODY_KEPT, BUDGET_SPENT, HttpExchange
+from tidegate.aio.proxy.limits import Limits
 from tidegate.wire.http1.events import Data
 from tidegate.wire.http1.request_head import HeadRules
 from tidegate.wire.http1.response_head import ResponseHead, parse_response
@@ -254,3 +255,61 @@ def test_without_a_wish_256_kilobytes_are_kept_as_ever() -> None:
     assert client.paused == 0
     ex.client_data(Data(b"x", False), 1.0)
     assert client.paused == BODY_KEPT
+
+
+# --- the lowest rate -------------------------------------------------------------------------------------------------
+
+SLOW = Limits(body_idle_timeout_s=10.0, body_min_rate=100.0)
+
+
+def sends(ex: HttpExchange, size: int, at: float, limits: Limits = SLOW) -> bool:
+    """``size`` bytes come; returns whether the body is too slow then."""
+    if size:
+        ex.client_data(Data(b"x" * size, False), at)
+    return ex.sweep(at, limits, is_paused=False)
+
+
+def late(length: int, body: bytes = b"") -> tuple[HttpExchange, Client]:
+    ex, client, _ = begun(length, body)
+    ex.set_deadline(1e9)
+    return ex, client
+
+
+def test_a_body_that_drips_is_too_slow_when_the_time_is_over() -> None:
+    ex, client = late(5000)
+    assert [sends(ex, 10, 1.0 + second) for second in range(11)] == [False] * 11
+    assert sends(ex, 10, 11.1)
+    assert client.budget.slow == 1
+    assert SLOW.slow_body == (
+        "the body took too long: fewer than 1000 bytes came in 10 s "
+        "(limits.body-min-rate 100 bytes/s, limits.body-idle-timeout 10 s)"
+    )
+
+
+def test_a_quick_beginning_earns_no_time() -> None:
+    ex, _ = late(9 * MIB, b"x" * 100_000)
+    assert not sends(ex, 0, 1.2)
+    assert not sends(ex, 10, 11.1)
+    assert sends(ex, 10, 11.3)
+
+
+def test_a_body_at_the_lowest_rate_may_take_as_long_as_it_needs() -> None:
+    ex, _ = late(90_000)
+    assert not any(sends(ex, 55, 1.0 + half / 2) for half in range(1, 1000))
+
+
+def test_without_a_rate_one_byte_in_time_is_enough() -> None:
+    limits = Limits(body_idle_timeout_s=10.0)
+    ex, _ = late(5000)
+    assert not any(sends(ex, 1, 1.0 + 9.0 * many, limits) for many in range(1, 20))
+    assert sends(ex, 0, 182.1, limits)
+    assert limits.slow_body == "the body took too long: nothing came for 10 s (limits.body-idle-timeout)"
+
+
+def test_time_in_which_the_client_is_not_read_does_not_count() -> None:
+    ex, _ = late(9 * MIB)
+    assert not sends(ex, 10, 5.0)
+    assert not ex.sweep(500.0, SLOW, is_paused=True)
+    ex.resumed(500.0)
+    assert not sends(ex, 10, 509.9)
+    assert sends(ex, 0, 510.1)

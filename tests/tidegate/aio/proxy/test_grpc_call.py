@@ -10,6 +10,7 @@ from tests.support.http.loopback import RelayApp
 from tests.support.worlds.h2_world import ANSWER, CALL, MESSAGE, HoldingApp, World, block, status
 from tidegate.aio.proxy.grpc_call import CALL_KEPT_BYTES, GrpcCall
 from tidegate.aio.proxy.server import Limits
+from tidegate.aio.upstream.http1 import MAX_INTERIMS, TOO_MANY_INTERIMS
 from tidegate.errors import QUEUE_FULL
 from tidegate.wire.http2 import frames, grpc_fields
 from tidegate.wire.http2.block_memory import Block
@@ -62,7 +63,7 @@ def test_a_unary_call(world: World) -> None:
     assert (ex.is_rpc, ex.bytes_in, ex.bytes_out, ex.truncated) == (True, 10, 10, False)
 
 
-def test_who_asked_and_under_which_trace_is_told(world: World) -> None:
+def test_who_asked_and_under_which_trace_is_reported(world: World) -> None:
     world.call()
     (head,) = world.upstream.heads
     assert head.get(b"x-forwarded-for") == b"127.0.0.1"
@@ -113,7 +114,7 @@ def test_streams_flow_both_ways(world: World) -> None:
     assert world.app.log == ["start", "answering 200", "finished 200"]
 
 
-def test_large_messages_take_no_memory_while_nobody_reads_them(world: World) -> None:
+def test_large_messages_take_no_memory_while_none_reads_them(world: World) -> None:
     size = 4 << 20
     stream = world.call(body=None)
     world.upstream.passes = False
@@ -165,7 +166,7 @@ def test_a_status_in_trailers_is_counted_as_http_has_it(world: World, code: int,
 # --- the deadline -----------------------------------------------------------------------------------------------------
 
 
-def test_the_own_timeout_is_told_reduced(made: Callable[..., World]) -> None:
+def test_the_own_timeout_is_reported_reduced(made: Callable[..., World]) -> None:
     app = HoldingApp()
     world = made(app=app)
     world.call((b"grpc-timeout", b"10S"))
@@ -310,7 +311,7 @@ def test_an_upstream_lost_before_an_answer_is_the_applications(world: World) -> 
     assert world.app.log == ["start", "upstream failed, sent True", "finished 502"]
 
 
-def test_an_upstream_lost_in_the_middle_is_told_in_trailers(world: World) -> None:
+def test_an_upstream_lost_in_the_middle_is_reported_in_trailers(world: World) -> None:
     stream = world.call()
     world.upstream.engine.head(world.upstream.calls[0], block(*ANSWER), False)
     world.go()
@@ -319,7 +320,7 @@ def test_an_upstream_lost_in_the_middle_is_told_in_trailers(world: World) -> Non
     assert calls(world)[0].truncated
 
 
-def test_a_gateway_is_told_that_the_trailers_are_none_of_the_servers(made: Callable[..., World]) -> None:
+def test_a_gateway_is_reported_that_the_trailers_are_none_of_the_servers(made: Callable[..., World]) -> None:
     app = HoldingApp()
     world = made(app=app)
     stream = world.call()
@@ -389,7 +390,7 @@ def test_a_call_that_waits_for_a_further_connection_outlives_one_that_cannot_be_
     assert [world.outcome(each)[0] for each in (first, second)] == [0, 0]
 
 
-def test_a_call_that_works_on_although_nobody_waits(made: Callable[..., World]) -> None:
+def test_a_call_that_works_on_although_none_waits(made: Callable[..., World]) -> None:
     world = made(hold_s=60.0)
     stream = world.call()
     world.client.reset(stream, frames.CANCEL)
@@ -462,7 +463,7 @@ def test_a_waiting_call_fails_with_its_id_and_a_message_that_can_be_read(made: C
     assert app.log[-1] == "finished 429"
 
 
-def test_whoever_is_told_of_an_outcome_is_told_its_http_status(made: Callable[..., World]) -> None:
+def test_whoever_is_reported_of_an_outcome_is_reported_its_http_status(made: Callable[..., World]) -> None:
     app = HoldingApp()
     world = made(app=app)
     stream = world.call()
@@ -472,7 +473,7 @@ def test_whoever_is_told_of_an_outcome_is_told_its_http_status(made: Callable[..
     assert (answer.get(b"tidegate-status"), answer.get(b"tidegate-outcome")) == (b"429", b"not-started")
 
 
-def test_a_failure_told_with_its_outcome_keeps_its_status_and_goes_back(made: Callable[..., World]) -> None:
+def test_a_failure_reported_with_its_outcome_keeps_its_status_and_goes_back(made: Callable[..., World]) -> None:
     seen: list[int] = []
 
     class Taker(RelayApp):
@@ -537,6 +538,48 @@ def test_a_call_that_waits_again_counts_although_it_was_sent_at_once(made: Calla
     assert world.outcome(streams[1])[0] == 8
 
 
+SLOW = Limits(body_idle_timeout_s=10.0, body_min_rate=100.0)
+
+
+def test_a_first_message_that_drips_ends_the_call(made: Callable[..., World]) -> None:
+    app = HoldingApp()
+    world = made(SLOW, app=app)
+    stream = world.call(body=b"\0\0\0\x10\0" + b"x" * 100, ends=False)
+    world.pass_time(9.0)
+    assert world.heard(stream) == []
+    world.pass_time(10.5)
+    code, message = world.outcome(stream)
+    assert code == 4
+    assert "limits.body-min-rate 100 bytes/s" in message
+    assert (world.server.budget.slow, calls(world)[0].status) == (1, 408)
+
+
+def test_a_large_first_message_is_held_to_the_rate_also_where_it_was_sent(made: Callable[..., World]) -> None:
+    world = made(SLOW)
+    stream = world.call(body=b"\0\0\x10\0\0" + b"x" * (STREAM_WINDOW - 5), ends=False)
+    for _ in range(2):
+        world.client.data(stream, b"x" * 9, False)
+        world.go()
+    world.pass_time(5.0)
+    assert world.heard(stream) == []
+    world.pass_time(15.5)
+    assert world.outcome(stream)[0] == 4
+    assert (RESET, frames.CANCEL) in [(kind, value) for kind, _, value, _ in world.upstream.events]
+
+
+@pytest.mark.parametrize("body", [MESSAGE, MESSAGE + b"\0\0\0"])
+def test_between_the_messages_of_a_stream_there_may_be_silence(made: Callable[..., World], body: bytes) -> None:
+    """A model may take its time for the first answer, and its client has nothing to say meanwhile."""
+    world = made(SLOW)
+    stream = world.call(body=body, ends=False)
+    world.pass_time(200.0)
+    assert world.heard(stream) == []
+    waiting = made(SLOW, app=HoldingApp())
+    full = waiting.call(body=b"\0\0\x10\0\0" + b"x" * (STREAM_WINDOW - 5), ends=False)
+    waiting.pass_time(200.0)
+    assert waiting.heard(full) == [], "it has no credit for more"
+
+
 def test_a_held_body_flows_when_the_upstream_says_so(made: Callable[..., World]) -> None:
     app = HoldingApp()
     world = made(app=app)
@@ -560,7 +603,7 @@ def test_a_held_body_flows_when_the_upstream_says_so(made: Callable[..., World])
     assert world.outcome(stream) == (0, "")
 
 
-def test_a_gateway_that_holds_is_told_to_go_on(made: Callable[..., World]) -> None:
+def test_a_gateway_that_holds_is_reported_to_go_on(made: Callable[..., World]) -> None:
     app = HoldingApp()
     world = made(Limits(front_door=False, trusted_proxies=("127.0.0.0/8",)), app=app)
     stream = world.call((b"expect", b"100-continue"), body=None)
@@ -723,3 +766,15 @@ def test_a_call_that_is_like_no_other_leaves_nothing_to_the_collector(world: Wor
         assert sum(type(one) in kinds for one in gc.get_objects()) == before
     finally:
         gc.enable()
+
+
+def test_an_upstream_that_sends_interim_answers_without_end_loses_its_call(world: World) -> None:
+    stream = world.call()
+    theirs = world.upstream.calls[0]
+    for _ in range(MAX_INTERIMS):
+        world.upstream.engine.interim(theirs, block((b":status", b"103")))
+        world.go()
+    assert world.app.log == ["start"]
+    world.upstream.engine.interim(theirs, block((b":status", b"103")))
+    world.go()
+    assert world.outcome(stream) == (14, TOO_MANY_INTERIMS)

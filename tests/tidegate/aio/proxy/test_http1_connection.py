@@ -1,13 +1,15 @@
 """One client connection without sockets: what a client that does not read, or sends too much ahead, can do to us."""
 
 import asyncio
+import socket
 import time
 from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
 
-from tests.support.http.loopback import RelayApp
+from tests.support.http.loopback import RelayApp, until
+from tidegate.aio.loop.absence import AbsenceWatch
 from tidegate.aio.loop.services import LoopServices
 from tidegate.aio.loop.writes import SMALL_WRITES, WRITE_BUFFER_BYTES
 from tidegate.aio.proxy.http1_connection import _IDLE, FAREWELL_S, ServerConn
@@ -477,5 +479,75 @@ def test_small_pieces_in_a_tunnel_count_by_their_number() -> None:
         assert (client.reads(), upstream.high) == (True, WRITE_BUFFER_BYTES)
         tunnel.lost()
         tunnel.lost()
+
+    on_stage(scene, forwards=False)
+
+
+class _Watch(AbsenceWatch):
+    """Counts what it is asked for."""
+
+    __slots__ = ("asked",)
+
+    def __init__(self) -> None:
+        super().__init__(asyncio.get_running_loop())
+        self.asked = 0
+
+    def watch(self, owner: object, fd: int, gone: Callable[[], None]) -> None:
+        self.asked += 1
+        super().watch(owner, fd, gone)
+
+
+class _OnSocket(Wire):
+    def __init__(self, sock: socket.socket) -> None:
+        super().__init__()
+        self._sock = sock
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return self._sock if name == "socket" else super().get_extra_info(name, default)
+
+
+@pytest.mark.live
+def test_a_body_that_pauses_often_is_watched_once_and_its_client_is_missed_in_each_pause() -> None:
+    """Each watch is two system calls: one for each pause made a large upload a fifth slower."""
+
+    async def scene(stage: Stage) -> None:
+        ours, theirs = socket.socketpair()
+        with ours:
+            stage.services.absence = watch = _Watch()
+            client, wire = ServerConn(stage.server), _OnSocket(ours)
+            client.connection_made(wire)
+            client.data_received(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\nx")
+            for _ in range(20):
+                client.pause(1)
+                assert not wire.reads()
+                client.resume(1)
+                assert wire.reads()
+            assert watch.asked == 1
+            client.pause(1)
+            theirs.close()
+            await until(lambda: wire.is_aborted)
+            assert [ex.status for ex in stage.app.ended] == [499]
+            client.connection_lost(None)
+            assert repr(watch) == "<AbsenceWatch of 0 connections>"
+
+    on_stage(scene, forwards=False)
+
+
+@pytest.mark.live
+def test_an_end_that_is_seen_while_the_client_is_read_from_is_left_to_the_reading() -> None:
+    async def scene(stage: Stage) -> None:
+        ours, theirs = socket.socketpair()
+        with ours:
+            stage.services.absence = watch = _Watch()
+            client, wire = ServerConn(stage.server), _OnSocket(ours)
+            client.connection_made(wire)
+            client.data_received(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\nx")
+            client.pause(1)
+            client.resume(1)
+            theirs.close()
+            await until(lambda: repr(watch) == "<AbsenceWatch of 0 connections>")
+            assert not wire.is_aborted, "its last bytes may still stand before its end"
+            client.pause(1)
+            await until(lambda: wire.is_aborted)
 
     on_stage(scene, forwards=False)

@@ -83,7 +83,7 @@ def test_the_preface_may_come_byte_by_byte(made: Callable[..., World]) -> None:
     assert world.app.log[-1] == "finished 200"
 
 
-def test_who_sends_a_preface_while_we_drain_is_told_the_end_in_its_own_protocol(made: Callable[..., World]) -> None:
+def test_who_sends_a_preface_while_we_drain_is_reported_the_end_in_its_own_protocol(made: Callable[..., World]) -> None:
     """Its first bytes came before the drain: it is no idle connection."""
     world = made(Limits(head_timeout_s=2.0, idle_timeout_s=75.0), begin=False)
     whole = world.client.take()
@@ -257,7 +257,7 @@ def test_a_fault_of_the_connection_ends_its_calls(world: World) -> None:
     assert world.app.log[-1] == "finished 499"
 
 
-def test_an_error_of_ours_ends_the_connection_and_is_told(world: World) -> None:
+def test_an_error_of_ours_ends_the_connection_and_is_reported(world: World) -> None:
     def broken(ex: Any) -> None:
         raise ZeroDivisionError
 
@@ -320,7 +320,7 @@ def test_a_call_on_its_way_during_the_first_step_is_served(world: World) -> None
     assert world.wire.is_closed
 
 
-def test_a_client_that_does_not_answer_the_ping_is_told_anyway(made: Callable[..., World]) -> None:
+def test_a_client_that_does_not_answer_the_ping_is_reported_anyway(made: Callable[..., World]) -> None:
     world = made()
     ours = connection(world)
     told = []

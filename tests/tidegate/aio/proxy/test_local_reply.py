@@ -16,7 +16,7 @@ def test_messages_are_taken_one_by_one_as_they_become_whole() -> None:
     assert [one.take(), one.take(), one.take()] == [(True, b""), (False, b"c"), None]
 
 
-def test_a_message_that_would_never_be_whole_is_told() -> None:
+def test_a_message_that_would_never_be_whole_is_reported() -> None:
     """The stream's window ends before a message of a gigabyte does."""
     one = own(b"\0" + (1 << 30).to_bytes(4, "big") + b"x")
     assert one.take() is None

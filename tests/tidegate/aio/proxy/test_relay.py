@@ -319,7 +319,7 @@ def test_an_upgrade_that_is_refused_is_a_plain_exchange(loop: str) -> None:
     play(loop, answering(OK), scene)
 
 
-def test_a_101_that_nobody_asked_for_is_a_502(loop: str) -> None:
+def test_a_101_not_asked_for_is_a_502(loop: str) -> None:
     async def scene(relay: Relay) -> None:
         reader, writer = await relay.connect()
         head, _ = await ask(reader, writer, POST)
@@ -406,7 +406,7 @@ def test_stale_connections_cost_no_answer(loop: str) -> None:
     assert len(app.ended) == 50
 
 
-def test_a_refused_connection_is_told_to_the_app_and_may_go_elsewhere(loop: str) -> None:
+def test_a_refused_connection_is_reported_to_the_app_and_may_go_elsewhere(loop: str) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         nobody = f"127.0.0.1:{free.getsockname()[1]}"

@@ -113,6 +113,22 @@ def test_a_client_that_vanishes_while_its_large_body_waits_unread(loop: str) -> 
     assert app.log[-1] == "finished 499"
 
 
+@pytest.mark.parametrize("how", ["close", "reset", "half-close"])
+def test_it_is_felt_at_once_and_not_with_the_ticker(loop: str, how: str) -> None:
+    async def scene(relay: Relay) -> None:
+        _, writer = await relay.connect()
+        writer.write(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9000000\r\n\r\n" + b"x" * KEPT_BYTES)
+        await until(lambda: bool(waiting) and waiting[0].bytes_in >= KEPT_BYTES)
+        vanish(writer, how)
+        begun = time.monotonic()
+        await until(lambda: relay.app.running == 0, 2.0)
+        assert time.monotonic() - begun < SOON_S
+
+    waiting: list[Exchange] = []
+    app, _ = play(loop, answering(OK), scene, app=Keeping(waiting), forwards=False, sweep_s=3600.0)
+    assert app.log[-1] == "finished 499"
+
+
 class Keeping(RelayApp):
     def __init__(self, waiting: list[Exchange]) -> None:
         super().__init__()

@@ -104,7 +104,7 @@ def test_many_long_answers_at_once_do_not_mix(loop: str) -> None:
     assert len(app.ended) == 24
 
 
-def test_bytes_behind_the_end_of_a_long_answer_are_nobodys(loop: str) -> None:
+def test_bytes_behind_the_end_of_a_long_answer_belong_to_none(loop: str) -> None:
     """They would be taken for the answer to the next request: the connection does not get one."""
 
     async def scene(relay: Relay) -> None:

@@ -214,7 +214,7 @@ def test_another_certificate_serves_new_connections(loop: str, tls: Pair, tmp_pa
     play(loop, answering(OK), scene, tls=tls)
 
 
-def test_a_slow_handshake_makes_nobody_wait_when_the_queue_of_a_listener_is_taken_in(loop: str, tls: Pair) -> None:
+def test_a_slow_handshake_makes_none_wait_when_the_queue_of_a_listener_is_taken_in(loop: str, tls: Pair) -> None:
     async def scene(relay: Relay) -> None:
         with socket.create_connection((relay.host, relay.port)):  # Says nothing.
             late = socket.create_connection((relay.host, relay.port))

@@ -1,5 +1,6 @@
 """Timelines of the batcher: what starts when. Time is in milliseconds here, to be read at a glance."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -80,7 +81,7 @@ def test_a_hold_ends_with_the_delay_at_the_latest() -> None:
     assert batcher.next_wakeup() is None
 
 
-def test_holds_that_bring_nobody_become_short_and_recover() -> None:
+def test_holds_that_bring_none_become_short_and_recover() -> None:
     batcher: Batcher[str] = Batcher(8, 8 * MS)
     now = 0.0
     lengths = []
@@ -230,3 +231,23 @@ def test_nothing_is_lost_doubled_or_reordered_within_a_signature(
         assert [id(x) for x in started if x.signature == signature] == [
             id(x) for x in added if x.signature == signature
         ]
+
+
+def test_a_shorter_delay_ends_a_hold_that_began_with_a_longer_one() -> None:
+    batcher: Batcher[str] = Batcher(8, 50 * MS)
+    (first,) = batcher.add(item("a"), 0)
+    batcher.add(item("b"), 0)
+    assert batcher.finished(first, 10 * MS) == []
+    assert batcher.next_wakeup() == pytest.approx(60 * MS)
+    assert batcher.set_limits(8, 2 * MS, 11 * MS) == []
+    assert batcher.next_wakeup() == pytest.approx(13 * MS)
+    assert names(batcher.on_wakeup(13.1 * MS)) == ["b"]
+
+
+def test_a_smaller_batch_that_is_full_now_starts_at_once() -> None:
+    batcher: Batcher[str] = Batcher(8, 50 * MS)
+    (first,) = batcher.add(item("a"), 0)
+    batcher.add(item("b"), 0)
+    batcher.add(item("c"), 0)
+    assert batcher.finished(first, 10 * MS) == []
+    assert names(batcher.set_limits(2, 50 * MS, 11 * MS)) == ["bc"]

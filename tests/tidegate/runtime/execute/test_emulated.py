@@ -1,9 +1,11 @@
 """The emulated accelerator: its times, and that it says what it is."""
 
 import random
+from pathlib import Path
 
 import pytest
 
+from tidegate.runtime.errors import LoadError
 from tidegate.runtime.execute.emulated import EmulatedModel, Profile
 from tidegate.runtime.protocols.tensors import Tensor
 from tidegate.runtime.protocols.v2 import model_metadata
@@ -73,3 +75,58 @@ def test_a_process_that_was_stopped_makes_up_for_nothing() -> None:
     device.run(arrived=100.0)
     device.now += 10.0
     assert device.run(arrived=100.0) == pytest.approx(100.010 + 10.0 + 0.010)
+
+
+HANDLER = """
+import a_library_that_is_not_here
+
+class Model:
+    inputs = {"x": ("FP32", [-1, 2])}
+    outputs = {"y": ("INT64", [-1, 3]), "label": ("BYTES", [-1])}
+
+class Computed:
+    inputs = shapes()
+
+class Wrong:
+    inputs = {"x": ("FP31", [-1, 2])}
+"""
+
+
+def of_class(folder: Path, name: str, copy: str | None = None) -> EmulatedModel:
+    path = folder / "handler.py"
+    path.write_text(HANDLER, encoding="utf-8")
+    return EmulatedModel(
+        Profile(0.0), max_batch=8, handler=(str(path), name), copy=copy, sleep=lambda seconds: None, clock=lambda: 0.0
+    )
+
+
+def test_inputs_and_outputs_are_those_of_the_class_whose_libraries_are_not_here(tmp_path: Path) -> None:
+    model = of_class(tmp_path, "Model")
+    metadata = model_metadata("m", model.load())
+    assert metadata["inputs"] == [{"name": "x", "datatype": "FP32", "shape": [-1, 2]}]
+    outputs = {
+        name: model.arrays.encode(name, value, None)
+        for name, value in model.run({"x": model.arrays.decode(Tensor("x", "FP32", (4, 2), bytes(32)))}).items()
+    }
+    assert (outputs["y"].datatype, outputs["y"].shape, outputs["y"].data) == ("INT64", (4, 3), bytes(96))
+    assert (outputs["label"].shape, outputs["label"].data) == ((4,), [b""] * 4)
+
+
+def test_a_copy_is_read_instead_of_the_file(tmp_path: Path) -> None:
+    (tmp_path / "copy").write_text("class Model:\n    inputs = {'old': ('INT8', [-1])}", encoding="utf-8")
+    metadata = model_metadata("m", of_class(tmp_path, "Model", str(tmp_path / "copy")).load())
+    assert [each["name"] for each in metadata["inputs"]] == ["old"]
+
+
+def test_what_cannot_be_read_is_logged_and_any_input_is_taken(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert of_class(tmp_path, "Computed").load().inputs is None
+    assert "handler.py, line 9: Computed.inputs is computed; an emulated server runs none" in capsys.readouterr().err
+    assert of_class(tmp_path, "Imported").load().inputs is None
+    assert "no class Imported" in capsys.readouterr().err
+
+
+def test_a_wrong_declaration_fails_as_it_does_for_the_class(tmp_path: Path) -> None:
+    with pytest.raises(LoadError, match="datatypes are"):
+        of_class(tmp_path, "Wrong").load()

@@ -1,15 +1,21 @@
 """Joining requests into a batch and taking its outputs apart again."""
 
+import asyncio
 import struct
+import threading
+from collections.abc import Mapping
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.runtime.execute.engine import NotBatchable, divide, join
-from tidegate.runtime.execute.model import zeros
+from tidegate.runtime.execute.engine import ModelEngine, NotBatchable, divide, join
+from tidegate.runtime.execute.model import Inputs, zeros
+from tidegate.runtime.execute.worker import Worker
+from tidegate.runtime.protocols.arrays import Arrays, PlainArrays
 from tidegate.runtime.protocols.tensors import Tensor
-from tidegate.runtime.protocols.v2 import TensorSpec
+from tidegate.runtime.protocols.v2 import ModelSpec, TensorSpec
 
 
 def test_rows_are_put_after_each_other_whatever_the_order_of_the_inputs() -> None:
@@ -51,3 +57,39 @@ def test_divide_reverses_join(rows: list[int], width: int) -> None:
     joined = {tensor.name: tensor for tensor in join(requests)}
     for (tensor,), part in zip(requests, divide(joined, rows), strict=True):
         assert (part["x"].shape, bytes(part["x"].data)) == (tensor.shape, tensor.data)  # type: ignore[arg-type]  # not BYTES
+
+
+class Meets:
+    """A model whose run ends when a second run has begun."""
+
+    runners, loop = 1, None
+    arrays: Arrays = PlainArrays()
+
+    def __init__(self) -> None:
+        self._both = threading.Barrier(2)
+
+    def load(self) -> ModelSpec:
+        return ModelSpec(platform="test", inputs=None, outputs=None, is_reentrant=True)
+
+    def probe(self) -> Inputs | None:
+        return None
+
+    def must_pass(self) -> bool:
+        return False
+
+    def run(self, inputs: dict[str, Any], arrived: float) -> Mapping[str, Any]:
+        self._both.wait(20.0)
+        return {"y": inputs["x"]}
+
+
+def test_a_model_that_allows_it_runs_in_several_threads() -> None:
+    async def main() -> None:
+        engine = ModelEngine(Meets(), Worker("model"))
+        await engine.load()
+        engine.grow(2)
+        inputs = [Tensor("x", "UINT8", (1,), b"\x07")]
+        first, second = await asyncio.gather(engine.execute([inputs]), engine.execute([inputs]))
+        assert first.outputs == second.outputs
+        engine.stop()
+
+    asyncio.run(main())

@@ -131,12 +131,12 @@ def test_declared_attributes(write_handler: WriteHandler) -> None:
 @pytest.mark.parametrize(
     ("attributes", "environment", "max_batch", "concurrency"),
     [
-        ("", 1, 1, 4),
+        ("", 1, 1, 1),
         ("", 16, 16, 32),
         ("max_batch_size = 8", 1, 8, 16),
         ("max_batch_size = 8", 4, 4, 8),
         ("max_batch_size = 8", 32, 8, 16),
-        ("max_batch_size = 1", 32, 1, 4),
+        ("max_batch_size = 1", 32, 1, 1),
         ("max_batch_size = 8; concurrency = 3", 1, 8, 3),
         ("concurrency = 1", 1, 1, 1),
     ],
@@ -149,7 +149,18 @@ def test_batches_and_concurrency_that_are_declared(
     assert (spec.max_batch, spec.concurrency) == (max_batch, concurrency)
 
 
-def test_an_exception_is_told_with_its_line_and_logged_with_its_trace(
+def test_a_class_that_runs_one_call_at_a_time_declares_one_slot_an_async_one_some(write_handler: WriteHandler) -> None:
+    """With more slots requests would wait inside the model server, and look like slow executions."""
+    plain = write_handler("class Model:\n    def predict(self, inputs): return 1\n")
+    assert load(plain, max_batch=1).concurrency == 1
+    several = write_handler("class Model:\n    async def predict(self, inputs): return 1\n")
+    model = HandlerModel(str(several), "Model", max_batch=1)
+    assert model.load().concurrency == 4
+    assert model.loop is not None
+    model.loop.close()
+
+
+def test_an_exception_is_reported_with_its_line_and_logged_with_its_trace(
     write_handler: WriteHandler, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = write_handler(
@@ -237,7 +248,7 @@ def test_a_result_must_be_what_was_declared(write_handler: WriteHandler, body: s
         ("class Model:\n    outputs = {'x': ('FP32', [-2])}\n    def predict(self, i): pass", "sizes -1 (any)"),
     ],
 )
-def test_a_class_that_cannot_be_served_is_told_why(write_handler: WriteHandler, text: str, says: str) -> None:
+def test_a_class_that_cannot_be_served_is_reported_why(write_handler: WriteHandler, text: str, says: str) -> None:
     assert says in refusal(write_handler(text))
 
 

@@ -84,6 +84,7 @@ def test_requests_that_come_during_a_run_share_the_next_and_get_their_own_rows()
     engine, counters = play(story)
     assert engine.runs == [(0.0, [1]), (0.010, [2, 3, 4])]
     assert (counters.executions, counters.inferences) == (2, 4)
+    assert counters.measured == 3
     assert counters.queue_s == pytest.approx(0.020)  # two requests waited 10 ms each
     assert counters.infer_s == pytest.approx(0.030)  # each request saw a run of 10 ms
     assert counters.input_s == pytest.approx(0.003)
@@ -235,3 +236,81 @@ def test_several_runners_run_at_a_time() -> None:
 
     engine, _ = play(story, FakeEngine(runners=2), max_batch=1)
     assert engine.runs == [(0.0, [0]), (0.0, [1]), (0.010, [2]), (0.010, [3])]
+
+
+def test_a_request_that_runs_without_its_client_counts_as_abandoned_until_its_run_ends() -> None:
+    async def story(scheduler: Scheduler, engine: FakeEngine, counters: RuntimeCounters) -> None:
+        async with asyncio.TaskGroup() as group:
+            running, waiting = (group.create_task(ask(scheduler, value)) for value in (1, 2))
+            await asyncio.sleep(0.001)
+            assert scheduler.abandoned == 0
+            running.cancel()
+            waiting.cancel()
+            await asyncio.sleep(0.001)
+            assert scheduler.abandoned == 1, "the waiting one left its queue"
+            await asyncio.sleep(0.010)
+            assert scheduler.abandoned == 0
+
+    play(story)
+
+
+def test_a_request_that_is_cancelled_as_its_run_ends_is_not_abandoned_for_ever() -> None:
+    async def story(scheduler: Scheduler, engine: FakeEngine, counters: RuntimeCounters) -> None:
+        async with asyncio.TaskGroup() as group:
+            asked = group.create_task(ask(scheduler, 1))
+            asyncio.get_running_loop().call_later(0.010, asked.cancel)
+        await asyncio.sleep(0.1)
+        assert scheduler.abandoned == 0
+
+    play(story)
+
+
+def test_more_runs_at_a_time_start_at_once_and_fewer_let_the_others_end() -> None:
+    async def story(scheduler: Scheduler, engine: FakeEngine, counters: RuntimeCounters) -> None:
+        async with asyncio.TaskGroup() as group:
+            asks = [group.create_task(ask(scheduler, number)) for number in (1, 2, 3, 4)]
+            await asyncio.sleep(0.005)
+            assert len(engine.runs) == 1
+            scheduler.set_runners(3)
+            await asyncio.sleep(0)
+            assert len(engine.runs) == 3
+            scheduler.set_runners(1)
+        assert [each.result() for each in asks] == [[2], [4], [6], [8]]
+
+    engine, _ = play(story, max_batch=1)
+    assert [at for at, _ in engine.runs] == [0.0, 0.005, 0.005, 0.015], "the fourth when all others have ended"
+
+
+def test_batches_change_while_the_model_runs_and_no_request_is_lost() -> None:
+    """Eight wait behind the first. Batches of at most 2 from 5 ms on, of 8 again from 25 ms on."""
+
+    async def story(scheduler: Scheduler, engine: FakeEngine, counters: RuntimeCounters) -> None:
+        async with asyncio.TaskGroup() as group:
+            asks = [group.create_task(ask(scheduler, number)) for number in range(1, 10)]
+            await asyncio.sleep(0.005)
+            scheduler.set_batching(2, 0.0)
+            assert scheduler.batching == (2, 0.0)
+            await asyncio.sleep(0.020)
+            scheduler.set_batching(8, 0.0)
+        assert [each.result() for each in asks] == [[2 * number] for number in range(1, 10)]
+
+    engine, _ = play(story, max_batch=8)
+    assert [len(values) for _, values in engine.runs] == [1, 2, 2, 4]
+
+
+def test_a_batch_beyond_the_models_own_is_refused() -> None:
+    async def story(scheduler: Scheduler, engine: FakeEngine, counters: RuntimeCounters) -> None:
+        for wrong in (0, 9):
+            with pytest.raises(RequestError, match="1 to 8"):
+                scheduler.set_batching(wrong, 0.0)
+        assert scheduler.batching == (8, 0.0)
+
+    play(story, max_batch=8)
+
+
+def test_a_model_without_batches_takes_one_at_a_time_only() -> None:
+    async def story(scheduler: Scheduler, engine: FakeEngine, counters: RuntimeCounters) -> None:
+        with pytest.raises(RequestError, match="takes no batches"):
+            scheduler.set_batching(2, 0.0)
+
+    play(story, max_batch=1)

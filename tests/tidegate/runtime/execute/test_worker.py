@@ -23,7 +23,7 @@ def test_jobs_run_in_order_in_one_thread() -> None:
     asyncio.run(main())
 
 
-def test_a_result_that_nobody_waits_for_is_dropped() -> None:
+def test_a_result_that_none_waits_for_is_dropped() -> None:
     async def main() -> None:
         worker = Worker("test")
         go = threading.Event()

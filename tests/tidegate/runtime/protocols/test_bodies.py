@@ -27,7 +27,7 @@ def test_what_tritonclient_compresses_is_read() -> None:
         (gzip.compress(bytes(10_000_000), mtime=0), "gzip", 413, "larger than 10 bytes when decompressed"),
     ],
 )
-def test_what_cannot_be_read_is_told(body: bytes, coding: str, status: int, says: str) -> None:
+def test_what_cannot_be_read_is_reported(body: bytes, coding: str, status: int, says: str) -> None:
     with pytest.raises(RequestError, match=says) as caught:
         decompress(body, coding, 10)
     assert caught.value.status == status

@@ -180,6 +180,15 @@ def test_spaces_that_are_not_there_do_not_hide_a_second_key() -> None:
     assert type(read_object(body, KEYS)) is Rejected
 
 
+@pytest.mark.parametrize("body", [b'{ "a":1 ,"input":["x"] }', b'{"a":1,"input" : ["x"] }'])
+def test_spaces_in_other_places_move_no_value(body: bytes) -> None:
+    """They are as many as behind each colon and comma."""
+    assert len(body) == len(json.dumps(json.loads(body)))
+    found = read_object(body, KEYS)
+    assert type(found) is FoundMembers
+    assert found.extents["input"].start == body.index(b"[")
+
+
 @pytest.mark.parametrize("escapes", range(5))
 @pytest.mark.parametrize("front", [10, 100])
 def test_escapes_far_apart_and_close_together_wherever_it_is_cut(front: int, escapes: int) -> None:

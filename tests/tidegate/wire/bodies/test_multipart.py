@@ -120,7 +120,7 @@ def test_any_bytes(body: bytes, cuts: bytes) -> None:
         b"\r",
         b"\r\n",
         form(part(b"\xff")),
-        form(part(b"a" * (VALUE_BYTES + 100))),
+        form(part(b"a" * (VALUE_BYTES + 1))),
         form(part(b"a", more=b"X: " + b"y" * HEAD_BYTES + b"\r\n")),
         form(*[part(b"", b"; name=x")] * (MAX_PARTS + 1)),
         form(part(b"a"), end=b"x"),
@@ -133,6 +133,21 @@ def test_any_bytes(body: bytes, cuts: bytes) -> None:
 def test_what_is_refused(body: bytes, step: int) -> None:
     result = scanned([body[at : at + step] for at in range(0, len(body), step)])
     assert type(result) is Rejected and result.status == 400
+
+
+@pytest.mark.parametrize("step", [1, 1 << 20])
+@pytest.mark.parametrize(("size", "is_read"), [(HEAD_BYTES - 1, True), (HEAD_BYTES, True), (HEAD_BYTES + 1, False)])
+def test_the_head_of_a_part_has_a_limit_wherever_it_is_cut(size: int, is_read: bool, step: int) -> None:
+    head = b'Content-Disposition: form-data; name="model"\r\nX: '
+    body = form(b"--" + BOUNDARY + b"\r\n" + head + b"y" * (size - len(head)) + b"\r\n\r\na\r\n")
+    result = scanned([body[at : at + step] for at in range(0, len(body), step)])
+    assert (result == {"model": "a"}) is is_read
+
+
+@pytest.mark.parametrize("step", [1, 7, 1 << 20])
+def test_a_field_may_be_as_long_as_the_limit(step: int) -> None:
+    body = form(part(b"a" * VALUE_BYTES))
+    assert scanned([body[at : at + step] for at in range(0, len(body), step)]) == {"model": "a" * VALUE_BYTES}
 
 
 @pytest.mark.parametrize(
@@ -154,6 +169,12 @@ def test_what_is_refused(body: bytes, step: int) -> None:
 )
 def test_boundaries(content_type: bytes, expected: bytes | None) -> None:
     assert boundary_of(content_type) == expected
+
+
+@pytest.mark.parametrize("front", [b"R", b"RI", b"RIFF"])
+def test_a_file_may_have_the_boundary_inside_its_first_line(front: bytes) -> None:
+    file = part(front + b"--" + BOUNDARY + b"x", b'; name="file"; filename="a.wav"')
+    assert scanned([form(file, part(b"whisper-1"))]) == {"model": "whisper-1"}
 
 
 def test_files_may_have_odd_names() -> None:

@@ -32,7 +32,7 @@ def test_each_event_is_seen_once(events: list[tuple[bytes, list[bytes]]], eol: b
         assert whole.startswith(event) and (event == whole or len(event) >= EVENT_BYTES - 200)
 
 
-def test_a_piece_that_is_one_event_is_told_with_it() -> None:
+def test_a_piece_that_is_one_event_is_reported_with_it() -> None:
     stream = EventStream()
     assert stream.feed(b'data: {"a":1}\n\n') == [b'{"a":1}']
     assert stream.feed(b": keep-alive\n\n") == []

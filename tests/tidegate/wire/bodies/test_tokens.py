@@ -238,7 +238,7 @@ def test_a_stream_of_single_events_costs_no_more_than_looking_at_each() -> None:
 
 
 @pytest.mark.parametrize("count", [1, 5])
-def test_events_with_names_are_told_apart_at_once_as_well(count: int) -> None:
+def test_events_with_names_are_distinguished_at_once_as_well(count: int) -> None:
     """Anthropic's streams and those of the Responses API."""
     reader = StreamReader()
     event = b'event: content_block_delta\ndata: {"type":"content_block_delta","delta":{"text":"Hi"}}\n\n'
@@ -351,3 +351,18 @@ def test_a_bomb_is_read_no_further() -> None:
     seen = Weighing.weight
     reader.feed(gzip.compress(BODY))
     assert Weighing.weight == seen
+
+
+def test_an_event_counts_when_its_empty_line_is_there() -> None:
+    reader = StreamReader()
+    assert reader.feed(b'data: {"content":"a"}\nd') == 0
+    assert reader.feed(b"ata: {}\n\n") == 1
+
+
+@pytest.mark.parametrize("step", [1, 1000, 1 << 20])
+def test_a_word_behind_the_limit_of_an_event_is_not_looked_for(step: int) -> None:
+    data = b'data: {"pad":"' + b"x" * EVENT_BYTES + b'","content":"a"}\n\n' + b'data: {"content":"b"}\n\n'
+    reader = StreamReader()
+    for at in range(0, len(data), step):
+        reader.feed(data[at : at + step])
+    assert reader.outputs == 1

@@ -2,8 +2,8 @@
 
 import pytest
 
-from tidegate.wire.bodies.v2 import batch_size, shape_batch
-from tidegate.wire.http1.request_head import HeadRules, RequestHead, parse_request
+from tidegate.wire.bodies.v2 import BatchSizer, batch_size, shape_batch
+from tidegate.wire.http1.request_head import HeadRules, RequestHead, parse_any_request, parse_request
 
 
 def head(*lines: str) -> RequestHead:
@@ -55,3 +55,32 @@ def test_the_length_class_rounds_halves_up(length: int, expected: int) -> None:
 
 def test_the_overhead_is_subtracted() -> None:
     assert batch_size(head("Content-Length: 1100"), b"", bytes_per_item=100.0, overhead_bytes=100.0) == 10
+
+
+def plain_head(line: str = "") -> RequestHead:
+    text = f"POST /v2/models/m/infer HTTP/1.1\r\nHost: a\r\nContent-Length: 1000\r\n{line}\r\n"
+    found = parse_any_request(text.encode(), 0, HeadRules())
+    assert type(found) is RequestHead
+    assert found.plain
+    return found
+
+
+@pytest.mark.parametrize(
+    ("body", "by_length", "expected"),
+    [
+        (BODY, 8, 8),
+        (b'"shape":[16]', 16, 16),
+        (b'"shape":[17]', 16, 16),
+        (b'"shape":[0]', 10, 1),
+        (b" " * 4096 + BODY, 10, 1),
+        (b"", 10, 1),
+    ],
+)
+def test_a_plain_head_leaves_the_body_or_its_length(body: bytes, by_length: int, expected: int) -> None:
+    assert BatchSizer(bytes_per_item=100.0, max_batch=16).of(plain_head(), body) == by_length
+    assert BatchSizer(max_batch=16).of(plain_head(), body) == expected
+
+
+def test_a_plain_head_may_have_a_header_that_was_named() -> None:
+    assert BatchSizer(b"x-batch").of(plain_head("X-Batch: 5\r\n"), BODY) == 5
+    assert BatchSizer(b"x-batch").of(plain_head(), BODY) == 8

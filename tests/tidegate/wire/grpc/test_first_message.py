@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.wire.grpc.first_message import Infer, peek_infer, peek_usual
+from tidegate.wire.grpc.first_message import Infer, peek_batch, peek_infer, peek_usual
 
 
 def varint(value: int) -> bytes:
@@ -76,6 +76,9 @@ def test_only_the_beginning_is_looked_at() -> None:
     assert peek_infer(late[:4096]) == Infer(b"", 0)
     assert peek_infer(late) == Infer(b"", 0)
     assert peek_infer(call(part(7, bytes(4084)), part(1, b"resnet"))) == Infer(b"", 0), "half a name is none"
+    two = call(part(1, b"resnet"), part(7, bytes(4080)), part(1, b"other"))
+    assert two.index(part(1, b"other")) == 4096
+    assert peek_infer(two) == Infer(b"resnet", 0), "another name behind it changes nothing"
     assert peek_infer(b"\0\xff\xff\xff\xff" + INFER[5:]) == Infer(b"resnet", 8), "an impossible length"
 
 
@@ -85,3 +88,37 @@ def test_anything_may_come(data: bytes, is_framed: bool) -> None:
     assert found is None or found.batch >= 0
     if is_framed:
         assert found is not None
+
+
+@given(st.binary(max_size=200), st.sampled_from([b"", PACKED, SINGLE, part(2, b"FP32") + part(3, b"")]))
+def test_the_batch_alone_is_the_same(data: bytes, tensor: bytes) -> None:
+    for body in (
+        data,
+        call(data),
+        call(part(1, b"resnet"), part(5, tensor), data),
+        call(part(4, data), part(5, tensor)),
+    ):
+        found = peek_infer(body)
+        assert peek_batch(body) == (None if found is None else found.batch)
+
+
+def test_the_short_ways_know_no_less_and_nothing_else_at_any_length() -> None:
+    for size in range(len(INFER) + 1):
+        found = peek_infer(INFER[:size])
+        assert peek_batch(INFER[:size]) == (None if found is None else 8)
+        assert peek_usual(INFER[:size]) in (None, found)
+    assert peek_usual(INFER) == Infer(b"resnet", 8)
+
+
+def test_a_number_of_eight_bytes_may_look_like_a_tensor() -> None:
+    number = varint(17 << 3 | 1) + b"\0" + part(5, part(3, b"\x09"))[:5] + b"\0\0"
+    for body in (call(part(1, b"resnet"), number), call(number, part(1, b"resnet"))):
+        assert peek_infer(body) == Infer(b"resnet", 0)
+        assert peek_batch(body) == 0
+        assert peek_usual(body) is None
+
+
+def test_what_follows_the_first_message_is_none_of_it() -> None:
+    for body in (call(), call(part(1, b"resnet"))):
+        assert peek_batch(body + part(5, PACKED)) == 0
+        assert peek_usual(body + part(5, PACKED)) is None

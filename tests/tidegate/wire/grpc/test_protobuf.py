@@ -135,6 +135,7 @@ def test_the_tables_are_those_of_the_public_protocol() -> None:
             methods[method.name].output_type,
         )
         assert method.client_streaming == methods[method.name].client_streaming
+        assert method.server_streaming == methods[method.name].server_streaming
 
 
 @given(st.sampled_from(MESSAGES), st.binary(max_size=200))
@@ -171,7 +172,7 @@ NUMBERED = Message("test.Numbers", Field(1, "one", INT32), Field(2, "many", INT3
         (b"\x12\x01\x80", "truncated"),
     ],
 )
-def test_what_is_no_message_is_told(data: bytes, why: str) -> None:
+def test_what_is_no_message_is_reported(data: bytes, why: str) -> None:
     with pytest.raises(ProtobufError, match=why):
         NUMBERED.decode(data)
 
@@ -192,6 +193,22 @@ def test_long_contents_are_taken_as_they_are() -> None:
     data = messages.CONTENTS.encode({"fp32_contents": numbers})
     assert data[3:] == struct.pack("<1000f", *numbers)
     assert messages.CONTENTS.decode(data) == {"fp32_contents": numbers}
+
+
+def test_many_packed_numbers_are_read_one_by_one() -> None:
+    numbers = [300, 5, -1] * 200
+    assert NUMBERED.decode(NUMBERED.encode({"many": numbers})) == {"many": numbers}
+
+
+def test_packed_numbers_have_the_type_of_their_field() -> None:
+    flags, counts = Field(1, "flags", BOOL, repeated=True), Field(2, "counts", UINT32, repeated=True)
+    found = Message("M", flags, counts).decode(b"\x0a\x02\x01\x00" + b"\x12\x02\x07\x00")
+    assert found == {"flags": [True, False], "counts": [7, 0]}
+    assert [type(each) for each in found["flags"]] == [bool, bool]
+
+
+def test_a_number_of_32_bits_is_cut_to_them() -> None:
+    assert NUMBERED.decode(b"\x08\xff\xff\xff\xff\x0f") == {"one": -1}
 
 
 def test_a_field_that_a_message_does_not_have_is_not_lost_silently() -> None:

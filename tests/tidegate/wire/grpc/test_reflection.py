@@ -51,6 +51,20 @@ def test_a_file_is_found_by_symbol_and_by_name(service: str, symbol: str, file: 
     assert [found.name for found in files_of(ask(service, file_by_filename=file))] == [file]
 
 
+@pytest.mark.parametrize(
+    ("service", "method", "streams"),
+    [
+        ("inference.GRPCInferenceService", "ModelInfer", (False, False)),
+        ("inference.GRPCInferenceService", "ModelStreamInfer", (True, True)),
+        ("grpc.health.v1.Health", "Watch", (False, True)),
+    ],
+)
+def test_the_sides_of_a_method_that_stream_are_described(service: str, method: str, streams: tuple[bool, bool]) -> None:
+    (file,) = files_of(ask(SERVICES[0], file_containing_symbol=service))
+    found = next(each for each in file.service[0].method if each.name == method)
+    assert (found.client_streaming, found.server_streaming) == streams
+
+
 def test_an_answer_repeats_its_question_and_host() -> None:
     answer = ask(SERVICES[0], host="here", file_by_filename="none.proto")
     assert answer["valid_host"] == "here"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tidegate.wire.http1.chunked import ChunkDecoder, chunk, last_chunk
+from tidegate.wire.http1.chunked import LINE_BYTES, TRAILER_BYTES, ChunkDecoder, chunk, last_chunk
 from tidegate.wire.http1.client import H1Client
 from tidegate.wire.http1.events import Data
 from tidegate.wire.http1.fields import Rejected
@@ -92,6 +92,37 @@ def test_a_piece_that_is_one_chunk_is_known(data: bytes, is_chunk: bool) -> None
     event = client.receive(data)
     assert type(event) is Data
     assert event.framed == (data if is_chunk else b"")
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (b"g\r\n", "malformed chunk size"),
+        (b"3;" + b"x" * 300, "malformed chunk size"),
+        (b"3;" + b"x" * 300 + b"\r\nabc\r\n", "chunk line too long"),
+        (b"3\r\nabcXY", "chunk data without CRLF"),
+        (b"0\r\nbad line\r\n\r\n", "malformed trailer"),
+        (b"0\r\nbad line", "malformed trailer"),
+        (b"0\r\nX-T: " + b"y" * 5000 + b"\r\n", "malformed trailer"),
+    ],
+)
+def test_each_fault_is_a_400_with_its_reason(data: bytes, why: str) -> None:
+    rejected = ChunkDecoder().feed(data)
+    assert isinstance(rejected, Rejected)
+    assert (rejected.status, rejected.why) == (400, why)
+
+
+def test_a_chunk_line_has_at_most_256_bytes_and_trailers_4096() -> None:
+    line = b"3;".ljust(LINE_BYTES - 2, b"x") + b"\r\n"
+    trailers = b"X-T: ".ljust(TRAILER_BYTES - 2, b"y") + b"\r\n"
+    assert (len(line), len(trailers)) == (256, 4096)
+    whole = line + b"abc\r\n0\r\n" + trailers + b"\r\n"
+    for size in (1, 255, 256, 4000, len(whole)):
+        result = feed_all(whole, size)
+        assert not isinstance(result, Rejected), size
+        assert (result[0], result[1].trailers) == (b"abc", trailers)
+    for longer in (whole.replace(b"3;", b"3;x"), whole.replace(b"X-T: ", b"X-T: y")):
+        assert all(isinstance(feed_all(longer, size), Rejected) for size in (1, 255, 256, 4000, len(longer)))
 
 
 def test_an_unfinished_body_is_not_done() -> None:

@@ -23,7 +23,7 @@ def refused(text: str, rules: HeadRules = FRONT) -> int:
     data = text.replace("\n", "\r\n").encode("latin-1")
     result = parse_request(data, 0, rules)
     if result is None:
-        partial = check_partial(data, 0, 0, rules)
+        partial = check_partial(data, 0, rules)
         assert type(partial) is Rejected, f"{data!r} would hang"
         return partial.status
     assert type(result) is Rejected, result
@@ -278,18 +278,39 @@ def test_upgrade(text: str, upgrade: bytes | None) -> None:
     ],
 )
 def test_garbage_is_refused_before_the_head_is_whole(data: bytes) -> None:
-    assert type(check_partial(data, 0, 0, FRONT)) is Rejected
+    assert type(check_partial(data, 0, FRONT)) is Rejected
 
 
 def test_every_beginning_of_a_head_is_accepted_as_one() -> None:
     whole = b"GET /a?b HTTP/1.1\r\nHost: a\r\nX-A: b c\r\nEmpty:\r\n\r\n"
     for size in range(1, len(whole)):
         assert parse_request(whole[:size], 0, FRONT) is None
-        assert type(check_partial(whole[:size], 0, 0, FRONT)) is int, whole[:size]
+        assert type(check_partial(whole[:size], 0, FRONT)) is int, whole[:size]
 
 
 def test_checking_goes_on_where_it_stopped() -> None:
     first = b"GET / HTTP/1.1\r\nHost: a\r\nX-"
-    line = check_partial(first, 0, 0, FRONT)
+    line = check_partial(first, 0, FRONT)
     assert line == first.index(b"X-")
-    assert type(check_partial(first + b"A b\r\n", 0, line, FRONT)) is Rejected
+    assert type(check_partial(first + b"A b\r\n", line, FRONT)) is Rejected
+
+
+def test_a_target_of_8_kb_a_head_of_16_kb_and_100_fields_are_the_limits() -> None:
+    rules = HeadRules()
+
+    def status(text: bytes) -> int | None:
+        parsed = parse_request(text + b"\r\n\r\n", 0, rules)
+        return parsed.status if isinstance(parsed, Rejected) else None
+
+    host = b" HTTP/1.1\r\nHost: a"
+    for start, unusual in ((b"GET /", b""), (b"GET /", b"\r\nTransfer-Encoding: chunked"), (b"MKCOL /", b"")):
+        target = start + b"x" * (8 * 1024 - 1)
+        assert status(target + host + unusual) is None
+        assert status(target + b"x" + host + unusual) == 414
+        head = (start + host + unusual + b"\r\nX-A: ").ljust(16 * 1024 - 4, b"x")
+        assert status(head) is None
+        assert status(head + b"x") == 431
+        fields = start + host + unusual
+        lines = b"".join(b"\r\nX-A%d: b" % number for number in range(99 - (unusual != b"")))
+        assert status(fields + lines) is None
+        assert status(fields + lines + b"\r\nX-B: c") == 431

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tidegate.wire.http1.response_cache import ResponseHeads
+from tidegate.wire.http1.response_cache import SHARED_BYTES, ResponseHeads
 from tidegate.wire.http1.response_head import ResponseHead, parse_response
 
 ANSWER = b"HTTP/1.1 200 OK\r\nX: y\r\nContent-Length: 2\r\n\r\n"
@@ -91,3 +91,41 @@ def test_the_head_before_a_queue_proxys_own_lines_is_parsed_once() -> None:
         assert type(head) is ResponseHead
         assert head.control(b"tidegate-timing") == b"queue=0,model=%d" % number
     assert memory.hits == 49
+
+
+def test_a_head_of_1024_bytes_is_kept_and_a_longer_one_is_not() -> None:
+    for size, is_kept in ((SHARED_BYTES, True), (SHARED_BYTES + 1, False)):
+        head = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nX: ".ljust(size - 4, b"x") + b"\r\n\r\n"
+        memory = ResponseHeads()
+        assert (memory.parse(head) is memory.parse(head)) is is_kept, size
+    assert SHARED_BYTES == 1024
+
+
+def test_257_heads_are_too_many_to_keep_and_begin_anew() -> None:
+    memory = ResponseHeads()
+    for number in range(257):
+        memory.parse(b"HTTP/1.1 200 OK\r\nX: %d\r\nContent-Length: 2\r\n\r\n" % number)
+        assert len(memory.known) == (number + 1 if number < 256 else 1)
+
+
+def test_an_upstream_is_given_up_at_1000_heads_that_were_not_known_unless_more_were() -> None:
+    def parsed(memory: ResponseHeads, count: int) -> bool:
+        """Parses heads that all differ; returns whether the next one is kept."""
+        for number in range(count):
+            memory.parse(b"HTTP/1.1 200 OK\r\nX: %d\r\nContent-Length: 2\r\n\r\n" % number)
+        return memory.parse(ANSWER) is memory.parse(ANSWER)
+
+    assert parsed(ResponseHeads(), 998)
+    assert not parsed(ResponseHeads(), 999)
+    useful = ResponseHeads()
+    useful.parse(b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\n")
+    for _ in range(1100):
+        useful.parse(b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\n")
+    assert parsed(useful, 1050)
+
+
+def test_a_head_of_a_queue_proxy_has_at_most_1024_bytes_too() -> None:
+    end = b"\r\ntidegate-timing: 1,2\r\n\r\n"
+    for size, is_read in ((SHARED_BYTES, True), (SHARED_BYTES + 1, False)):
+        head = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nX: ".ljust(size - len(end), b"x") + end
+        assert (ResponseHeads().of_queue_proxy(head, size) is not None) is is_read, size

@@ -71,3 +71,11 @@ def test_every_beginning_of_an_answer_is_accepted_as_one() -> None:
     whole = b"HTTP/1.1 200 OK\r\nServer: x\r\nContent-Length: 2\r\n\r\n"
     for size in range(1, len(whole)):
         assert check_partial_response(whole[:size]) is None, whole[:size]
+
+
+def test_a_head_may_have_64_kb_and_not_a_byte_more() -> None:
+    head = b"HTTP/1.1 200 OK\r\nA: ".ljust(64 * 1024 - 4, b"x") + b"\r\n\r\n"
+    assert isinstance(parse_response(head, 0), ResponseHead)
+    longer = parse_response(head.replace(b"A: ", b"A: y"), 0)
+    assert isinstance(longer, Rejected)
+    assert (longer.status, longer.why) == (502, "response head too large")

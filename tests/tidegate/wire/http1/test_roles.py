@@ -9,6 +9,7 @@ from tidegate.wire.http1.client import H1Client
 from tidegate.wire.http1.events import Data
 from tidegate.wire.http1.fields import Rejected
 from tidegate.wire.http1.request_head import HeadRules, RequestHead
+from tidegate.wire.http1.response_cache import ResponseHeads
 from tidegate.wire.http1.response_head import ResponseHead
 from tidegate.wire.http1.server import CLOSED, HELD_BYTES, H1Server
 
@@ -123,6 +124,26 @@ def test_too_large_bodies_are_refused_before_and_while_they_come() -> None:
     event = engine.receive(CHUNKED[70:])
     assert isinstance(event, Rejected)
     assert event.status == 413
+
+
+def test_a_chunk_is_refused_when_it_is_announced_and_not_when_it_has_come() -> None:
+    """Its sender learns the reason at once, not after the time limit of a body that it would never end."""
+    head = CHUNKED[: CHUNKED.index(b"\r\n\r\n") + 4]
+    event = server(10).receive(head + b"b\r\n")
+    assert isinstance(event, Rejected)
+    assert event.status == 413
+    engine = server(10)
+    assert isinstance(engine.receive(head + b"6\r\nabc"), RequestHead), "exactly ten bytes may follow"
+    assert isinstance(engine.receive(b"def\r\n4\r\n"), Data)
+    engine = server(10)
+    assert isinstance(engine.receive(head + b"6\r\nabcdef\r\n"), RequestHead)
+    event = engine.receive(b"5\r\n")
+    assert isinstance(event, Rejected)
+    assert event.status == 413
+    engine = server(10)
+    assert isinstance(engine.receive(head + b"a\r\n"), RequestHead)
+    assert isinstance(engine.receive(b"0123456789\r\n0\r\n\r\n"), Data)
+    assert engine.body_complete
 
 
 def test_a_fault_behind_the_head_is_found_with_it() -> None:
@@ -297,3 +318,52 @@ def test_a_refusal_has_the_shape_of_all_failures(status: int, code: str) -> None
     assert f"content-length: {len(body)}".encode() in head
     error = json.loads(body)["error"]
     assert (error["code"], error["message"], error["executed"]) == (code, "so it is", "false")
+
+
+def test_exactly_64_kb_of_pipelined_bytes_are_held() -> None:
+    engine = server()
+    engine.receive(GET)
+    engine.receive(b"x" * (64 * 1024))
+    assert (engine.pending, engine.keep_alive) == (64 * 1024, True)
+    engine.receive(b"x")
+    assert (engine.pending, engine.keep_alive, engine.state) == (0, False, CLOSED)
+
+
+def test_a_known_head_without_a_body_is_a_whole_response() -> None:
+    known = ResponseHeads()
+    for answer in (b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\n"):
+        for _ in range(3):
+            engine = H1Client(known)
+            engine.request(b"GET")
+            assert isinstance(engine.receive(answer), ResponseHead)
+            assert engine.complete is (b": 0" in answer)
+            assert engine.body == b""
+            assert engine.complete or engine.left == 3
+
+
+def test_a_body_may_have_as_many_bytes_as_are_allowed() -> None:
+    for whole in (POST, CHUNKED):
+        engine = server(5)
+        assert isinstance(engine.receive(whole), RequestHead)
+        assert (engine.body, engine.received, engine.body_complete) == (b"hello", 5, True)
+
+
+@pytest.mark.parametrize(
+    ("status", "has_body"),
+    [(200, True), (203, True), (205, True), (303, True), (305, True), (204, False), (304, False), (199, False)],
+)
+def test_a_204_and_a_304_and_interim_responses_have_no_body_and_their_neighbours_do(
+    status: int, has_body: bool
+) -> None:
+    engine = server()
+    engine.receive(GET)
+    engine.respond(status, b"X", b"\r\nX: y\r\n", b"", None)
+    assert engine.data(b"ab") == (b"2\r\nab\r\n" if has_body else b"")
+    assert engine.end() == (b"0\r\n\r\n" if has_body else b"")
+    engine.respond(status, b"X", b"\r\nContent-Length: 2\r\n", b"", 2)
+    assert engine.data(b"ab") == (b"ab" if has_body else b"")
+    back = H1Client()
+    back.request(b"GET")
+    if status >= 200:
+        back.receive(b"HTTP/1.1 %d X\r\nContent-Length: 2\r\n\r\n" % status)
+        assert back.complete is not has_body

@@ -41,7 +41,7 @@ GATEWAYS = FIRST[:-2].replace(b"traceparent: " + TRACE + b"\r\n", b"") + OURS + 
 
 @settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, len(GATEWAYS) - 1), st.integers(0, 255)), max_size=3))
-def test_a_gateways_head_is_told_too(changes: list[tuple[int, int]]) -> None:
+def test_a_gateways_head_is_reported_too(changes: list[tuple[int, int]]) -> None:
     changed = bytearray(GATEWAYS)
     for at, byte in changes:
         changed[at] = byte
@@ -90,9 +90,11 @@ def test_other_values_are_like_it(old: bytes, new: bytes) -> None:
     assert type(head) is RequestHead
     template = Templates().learn(FIRST, 0, head)
     assert template is not None
-    found = template.read(FIRST.replace(old, new) + b"more", 0)
-    assert found is not None
-    assert facts(found) == facts(parse_any_request(FIRST.replace(old, new), 0, RULES["stranger"]))
+    for before in (b"", b"x" * 255):
+        text = before + FIRST.replace(old, new) + b"more"
+        found = template.read(text, len(before))
+        assert found is not None
+        assert facts(found) == facts(parse_any_request(text, len(before), RULES["stranger"]))
 
 
 @pytest.mark.parametrize(
@@ -139,3 +141,33 @@ def test_a_connection_whose_heads_all_differ_stops_learning() -> None:
         assert type(engine.receive(b"GET /%02d HTTP/1.1\r\nHost: a\r\n\r\n" % number)) is RequestHead
         engine.next()
     assert engine._lessons == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "malformed"),
+    [
+        (b"tidegate-token: ", b" "),
+        (b"tidegate-timeout-ms: ", b"x"),
+        (b"tidegate-batch-size: ", b"x"),
+        (b"tidegate-credit: ", b"x"),
+        (b"tidegate-want: ", b"x"),
+    ],
+)
+def test_one_malformed_field_of_a_gateway_is_enough_to_differ(name: bytes, malformed: bytes) -> None:
+    head = parse_request(GATEWAYS, 0, RULES["gateway at a replica"])
+    assert type(head) is RequestHead
+    template = Templates().learn(GATEWAYS, 0, head)
+    assert template is not None
+    assert template.read(GATEWAYS, 0) is not None
+    at = GATEWAYS.index(name) + len(name)
+    assert template.read(GATEWAYS[:at] + malformed + GATEWAYS[at + 1 :], 0) is None
+
+
+def test_templates_are_forgotten_when_there_are_more_than_256_of_them() -> None:
+    templates = Templates()
+    for number in range(257):
+        text = b"GET /%03d HTTP/1.1\r\nHost: a\r\n\r\n" % number
+        head = parse_request(text, 0, RULES["stranger"])
+        assert type(head) is RequestHead
+        assert templates.learn(text, 0, head) is not None
+        assert repr(templates) == f"<Templates: {number + 1 if number < 256 else 1}>"

@@ -61,7 +61,7 @@ def test_a_long_message_is_cut_between_two_characters(letter: str, before: str) 
     assert decoded == before + letter * (len(decoded) - len(before) - 3) + "..."
 
 
-def test_a_message_that_is_no_text_is_told_as_far_as_it_is() -> None:
+def test_a_message_that_is_no_text_is_reported_as_far_as_it_is() -> None:
     assert grpc_fields.encode_message("no file \udce9") == b"no file ?"
 
 
@@ -82,3 +82,12 @@ def test_a_message_with_spaces_at_its_ends_is_a_field_of_http2() -> None:
         decoded = block.get(b"grpc-message")
         assert decoded is not None and decoded == decoded.strip()
         assert grpc_fields.decode_message(decoded) == text
+
+
+@pytest.mark.parametrize(
+    ("http", "grpc"),
+    [(400, 3), (401, 16), (403, 7), (404, 12), (409, 10), (413, 8), (429, 8), (502, 14), (503, 14), (504, 4)],
+)
+def test_the_status_of_each_failure(http: int, grpc: int) -> None:
+    """The numbers of https://grpc.io/docs/guides/status-codes/."""
+    assert grpc_fields.STATUS_OF_HTTP[http] == grpc

@@ -3,9 +3,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.wire.http2.block_memory import REQUEST, Block, Blocks
+from tidegate.wire.http2.block_memory import REQUEST, RESPONSE, Block, Blocks
 from tidegate.wire.http2.header_blocks import Reader
-from tidegate.wire.http2.heads import CallHead, call_head, literals, request_drops, with_path, without
+from tidegate.wire.http2.heads import CallHead, answer_head, call_head, literals, request_drops, with_path, without
 from tidegate.wire.http2.hpack import literal
 
 CALL = (
@@ -93,6 +93,14 @@ def test_what_a_head_mentions_and_tells() -> None:
     assert head.received_fields().endswith(b"x-a: One\r\nx-a: two\r\n")
     assert head.path == head.target == b"/inference.GRPCInferenceService/ModelInfer"
     assert (head.host, head.authority, head.is_inference) == (b"m.localhost", b"m.localhost:8080", True)
+
+
+def test_a_head_that_is_the_whole_answer_counts_by_its_grpc_status() -> None:
+    block = Reader(Blocks(RESPONSE)).read(literal(b":status", b"200") + literal(b"grpc-status", b"14"))
+    for ends, status in ((False, 200), (True, 503), (False, 200)):
+        head = answer_head(block, ends)
+        assert head.status == status
+        assert answer_head(block, ends) is head, "equal blocks share it"
 
 
 def test_fields_are_taken_out_and_a_path_is_put_in() -> None:

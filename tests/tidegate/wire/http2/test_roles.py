@@ -519,7 +519,7 @@ def test_the_window_of_a_stream_that_somebody_reads_grows_in_two_steps() -> None
     assert granted == [STREAM_WINDOW, *(window for _, window in WIDER_WINDOWS)]
 
 
-def test_the_window_of_a_stream_that_nobody_reads_stays_as_it_is() -> None:
+def test_the_window_of_a_stream_that_none_reads_stays_as_it_is() -> None:
     server = ready_server()
     server.receive(head(1), 0.0)
     stream = server.streams[1]
@@ -528,7 +528,7 @@ def test_the_window_of_a_stream_that_nobody_reads_stays_as_it_is() -> None:
     assert (stream.granted, stream.allowance) == (STREAM_WINDOW, STREAM_WINDOW)
 
 
-def test_credit_for_the_connection_that_helps_nobody_costs_nothing() -> None:
+def test_credit_for_the_connection_that_helps_none_costs_nothing() -> None:
     """A peer with streams blocked by their own windows could make the engine look at all of them, for 13 bytes."""
     server = ready_server((wire.INITIAL_WINDOW_SIZE, 0))
     for number in range(1, 2 * STREAMS, 2):
@@ -601,6 +601,16 @@ def test_padding_is_credited_at_once() -> None:
     stream = server.streams[1]
     server.receive(frame(wire.DATA, wire.PADDED, 1, b"\x05a" + bytes(5)), 0.0)
     assert (stream.owed, stream.allowance) == (6, STREAM_WINDOW - 7)
+    server.receive(frame(wire.DATA, wire.PADDED, 1, b"\x02a longer piece" + bytes(2)), 0.0)
+    assert (stream.owed, stream.allowance) == (9, STREAM_WINDOW - 7 - 17)
+
+
+def test_flags_without_a_meaning_change_nothing() -> None:
+    server = ready_server()
+    begin = frame(wire.HEADERS, 0x90 | wire.HAS_PRIORITY, 1, b"\0\0\0\0\1" + CALL[:20])
+    assert server.receive(begin, 0.0) == []
+    events = server.receive(frame(wire.CONTINUATION, 0xF0 | wire.END_HEADERS, 1, CALL[20:]), 0.0)
+    assert said(events) == [(HEAD, 1, CALL, False)]
 
 
 def test_streams_share_the_connection_s_window_in_turns() -> None:

@@ -1,0 +1,1 @@
+"""Themis: cores at once, instances when the load is stable."""

@@ -1,0 +1,1 @@
+"""Policy ``tide``: the cheapest fleet that keeps the SLA."""

@@ -1,0 +1,116 @@
+"""The cover: capacity for what may come while a replica starts, bought at a price per late request.
+
+A slot more costs what its replica costs; a request that it saves from being late is worth ``theta``. The best capacity
+is the newsvendor's: the last replica saves late requests worth its price. ``theta`` is learnt so that the expected late
+share comes out at half of what the SLA allows: one price at all times is the Lagrange condition of least cost at a
+given number of late requests.
+"""
+
+import math
+from typing import Final
+
+import numpy as np
+
+from tidegate.autoscaler.policies.tide.queueing import LOADS, LateTable, Vector, on_grid
+
+AIM: Final = 0.5
+"""Part of the late requests that the SLA allows which is aimed at."""
+START: Final = math.log(0.1)
+CHEAPEST: Final = -6.0
+DEAREST: Final = math.log(20.0)
+"""Bounds of the logarithm of the price."""
+LOOP_S: Final = 21_600.0
+"""Time constant of the price."""
+MOST_STEP: Final = 0.01
+MEMORY_S: Final = 86_400.0
+BIAS: Final = (0.05, 20.0)
+"""Bounds of the ratio between late requests seen and expected."""
+LEAST_RATE: Final = 1e-3
+"""Arrivals per second that a price is made of at least: a late request of a function that is hardly used is worth no
+more."""
+SETTLED_S: Final = 3600
+"""Seconds after which late requests are compared with the expected ones."""
+
+
+class LatePrice:
+    """The price of a late request, in seconds of one replica of the best-value group."""
+
+    __slots__ = ("_expected", "_late", "_log", "_most", "_seconds", "rate")
+
+    def __init__(self, effort: float = DEAREST) -> None:
+        """``effort``: upper bound of the logarithm of the price."""
+        self._log = min(START, effort)
+        self._most = effort
+        self.rate = 0.0
+        """Mean arrivals per second of the last day."""
+        self._late = self._expected = 0.0
+        """Decayed sums of late requests, seen and expected."""
+        self._seconds = 0
+
+    def resume(self, before: "LatePrice", *, is_same: bool) -> None:
+        """Continues with the rate of ``before``, and with its price if the SLA is the same one."""
+        self.rate, self._seconds = before.rate, before._seconds
+        if is_same:
+            self._log = min(self._most, before._log)
+            self._late, self._expected = before._late, before._expected
+
+    @property
+    def is_at_limit(self) -> bool:
+        return self._log >= self._most
+
+    def theta(self, allowed: float) -> float:
+        """Returns the price. ``allowed``: the late share that is aimed at."""
+        return math.exp(self._log) / (allowed * max(self.rate, LEAST_RATE)) if self.rate > 0.0 else 0.0
+
+    def update(self, arrivals: float, late: float, expected: float, allowed: float) -> None:
+        """Adds a second. ``expected``: late requests per second that the capacity of this second lets expect."""
+        self._seconds += 1
+        self.rate += (arrivals - self.rate) / min(self._seconds, MEMORY_S)
+        if self.rate <= 0.0:
+            return
+        bias = 1.0
+        if self._seconds > SETTLED_S:
+            keep = 1.0 - 1.0 / MEMORY_S
+            self._late, self._expected = self._late * keep + late, self._expected * keep + expected
+            weight = 3600.0 * allowed * self.rate + 1.0
+            bias = min(BIAS[1], max(BIAS[0], (self._late + weight) / (self._expected + weight)))
+        step = (bias * expected - allowed * arrivals) / (allowed * max(self.rate, LEAST_RATE) * LOOP_S)
+        self._log += min(MOST_STEP, max(-MOST_STEP, step))
+        self._log = min(self._most, max(CHEAPEST, self._log))
+
+    def __repr__(self) -> str:
+        return f"<LatePrice {self._log:.3g}, {self.rate:.3g} requests/s>"
+
+
+class Expectation:
+    """The late requests per second to expect on each number of slots, over the levels that may come."""
+
+    __slots__ = ("_by_slots", "best", "surge")
+
+    def __init__(
+        self, table: LateTable, levels: Vector, chances: Vector, theta: float, step: float, base: float
+    ) -> None:
+        """Finds ``best`` as well: the slots, a multiple of ``step``, at which the cost of capacity and of late requests
+        together is least. ``step``: slots of one replica of the best-value group, whose seconds are the unit of
+        ``theta``. ``base``: slots that the present load has."""
+        self.surge = float(chances[levels > base].sum())
+        """Probability of a level above ``base``."""
+        weights = on_grid(levels, chances * levels / table.service.mean_s)
+        above = np.cumsum(weights[::-1])[::-1]
+        # A replica more saves at most what lies above: from where that is worth less than a replica, none pays.
+        count = int(np.count_nonzero(theta * above > 1.0))
+        pays = float(LOADS[count - 1]) if count else 0.0
+        most = math.ceil(pays + 4.0 * math.sqrt(pays) + step) + 8
+        by_slots = table.by_slots(most, weights)
+        counts = np.arange(int(most / step) + 1)
+        late = np.interp(counts * step, np.arange(most + 1), by_slots)
+        self._by_slots: list[float] = by_slots.tolist()
+        self.best = float(np.argmin(counts + theta * late)) * step
+
+    def late(self, slots: float) -> float:
+        """Returns the late requests per second on ``slots``."""
+        if slots >= len(self._by_slots) - 1:
+            return self._by_slots[-1]
+        below = int(slots)
+        low, high = self._by_slots[below], self._by_slots[below + 1]
+        return low + (slots - below) * (high - low)

@@ -1,0 +1,135 @@
+"""The level of a load now: a mean over the longest window that no shorter one contradicts (Lepski's rule).
+
+A short window follows changes and jitters; a long one is steady and late. The level is the mean over the longest window
+that agrees with every shorter one, within ``SIGMAS`` standard errors. The error comes from the arrivals themselves: the
+size-biased mean work of a request, times the index of dispersion of the work that arrives, measured from differences of
+neighbouring seconds, which a trend leaves alone.
+
+Worked example: 60 requests/s of 0.1 s are 6 slots, with a standard error of 0.77 over one second and 0.07 over 128. A
+jump to 12 slots is 6 / 0.9 = 6.7 standard errors in its first second, so the window of one second counts at once.
+"""
+
+import math
+from collections import deque
+from typing import Final
+
+SIGMAS: Final = 4.5
+"""Standard errors within which two windows agree. With 3, chance alone contradicts every few minutes."""
+WORK_S: Final = 600
+"""Seconds behind the work of a request."""
+DISPERSION_S: Final = 3600.0
+"""Memory of the index of dispersion in seconds."""
+MOST_DISPERSION: Final = 9.0
+"""A difference counts at most this much: a jump is no dispersion."""
+LEAST_DISPERSION: Final = 0.5
+LONGEST_S: Final = 128
+"""Longest window; 16 times the shortest one where that is longer."""
+DOUBLINGS: Final = 4
+SILENCE: Final = 8.0
+"""Arrivals that would have come meanwhile, from which on silence means that there is no load: chance leaves out so many
+once in 3,000 times."""
+IDLE: Final = 0.3
+"""A level up to this part of one request's work is idle: less is not known apart from none."""
+
+
+class Level:
+    """The level, updated once a second with the work that arrived."""
+
+    __slots__ = ("_ages", "_before", "_silent_s", "_sums", "_total", "ca2", "level", "squares", "window_s", "work")
+
+    def __init__(self) -> None:
+        self.level = 0.0
+        """Slots."""
+        self.window_s = 1.0
+        """The window that ``level`` is the mean of."""
+        self.ca2 = 1.0
+        """Index of dispersion of the arriving work; 1: Poisson."""
+        self.work = 0.0
+        """Sum of the work of the last ``WORK_S`` seconds."""
+        self.squares = 0.0
+        """Sum of the squared work."""
+        self._ages: deque[tuple[float, float]] = deque()
+        """(work, squared work) of each of those seconds."""
+        self._sums: deque[float] = deque([0.0], maxlen=1)
+        """Work that had arrived up to each of the last seconds, newest last."""
+        self._total = 0.0
+        self._before: float | None = None
+        self._silent_s = 0
+        """Seconds since the last arrival."""
+
+    @property
+    def unit(self) -> float:
+        """Size-biased mean work of a request, in seconds; 0 before the first one."""
+        return self.squares / self.work if self.work > 0.0 else 0.0
+
+    @property
+    def dispersion(self) -> float:
+        """Variance of the work that arrives in a second over its mean, in seconds."""
+        return self.unit * max(1.0, self.ca2)
+
+    @property
+    def is_idle(self) -> bool:
+        return self.level <= IDLE * self.unit
+
+    def error(self, level: float, window_s: float) -> float:
+        """Returns the standard error of a mean of ``level`` over ``window_s``."""
+        return math.sqrt(self.dispersion * max(level, 0.0) / window_s)
+
+    def update(self, work: float, squares: float, shortest_s: int) -> None:
+        """Adds a second. ``work``: sum of the work of its arrivals in seconds; ``squares``: sum of its squares;
+        ``shortest_s``: the shortest window that help can come within."""
+        self._remember(work, squares)
+        self._disperse(work)
+        longest_s = max(LONGEST_S, shortest_s << DOUBLINGS)
+        sums = self._sums
+        if sums.maxlen != longest_s + 1:
+            sums = self._sums = deque(sums, maxlen=longest_s + 1)
+        self._total += work
+        sums.append(self._total)
+        was_none = self.level <= 0.0
+        self._choose(shortest_s)
+        self._silent_s = 0 if work > 0.0 else self._silent_s + 1
+        if self._silent_s and (was_none or self._silent_s * self.level > SILENCE * self.unit):
+            self.level, self.window_s = 0.0, float(self._silent_s)
+
+    def _choose(self, shortest_s: int) -> None:
+        dispersion, total, known_s = self.dispersion, self._total, len(self._sums) - 1
+        least = IDLE * dispersion
+        window_s = min(shortest_s, known_s)
+        shorter = [(window_s, (total - self._sums[-1 - window_s]) / window_s)]
+        self.level, self.window_s = shorter[0][1], float(window_s)
+        while window_s * 2 <= known_s:
+            window_s *= 2
+            mean = (total - self._sums[-1 - window_s]) / window_s
+            scale = SIGMAS * math.sqrt(dispersion * max(mean, least))
+            for other_s, other in shorter:
+                if abs(other - mean) > scale * math.sqrt(1.0 / other_s - 1.0 / window_s):
+                    return
+            shorter.append((window_s, mean))
+            self.level, self.window_s = max(0.0, mean), float(window_s)
+
+    def _remember(self, work: float, squares: float) -> None:
+        self._ages.append((work, squares))
+        self.work += work
+        self.squares += squares
+        if len(self._ages) > WORK_S:
+            old_work, old_squares = self._ages.popleft()
+            if old_work > 0.0 and self.work > old_work:
+                kept = self.work - old_work, self.squares - old_squares
+                # A difference of nearly equal sums is rounding: what is left is then summed again.
+                is_rounding = kept[0] < 1e-9 * old_work or kept[1] <= 0.0
+                self.work, self.squares = self._summed() if is_rounding else kept
+
+    def _summed(self) -> tuple[float, float]:
+        return math.fsum(each for each, _ in self._ages), math.fsum(each for _, each in self._ages)
+
+    def _disperse(self, work: float) -> None:
+        before, self._before = self._before, work
+        if before is None or work + before <= 0.0 or self.unit <= 0.0:
+            return
+        seen = (work - before) ** 2 / ((work + before) * self.unit)
+        seen = min(MOST_DISPERSION, seen)
+        self.ca2 = max(LEAST_DISPERSION, self.ca2 + (seen - self.ca2) / DISPERSION_S)
+
+    def __repr__(self) -> str:
+        return f"<Level {self.level:.3g} over {self.window_s:g} s, ca2 {self.ca2:.3g}>"

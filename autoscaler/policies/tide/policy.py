@@ -1,0 +1,510 @@
+"""The policy ``tide``: the cheapest fleet that keeps the SLA.
+
+Each second, from the arrivals and what is learnt:
+
+1. *Level*: the load now, and *base*, the least capacity that keeps its late share (``level``, ``queueing``).
+2. *Outlook*: how likely each level is by the time that a replica started now would help, and *cover*, the capacity that
+   is worth its price for what may come (``outlook``, ``cover``).
+3. *Drain*: capacity for what waits and cannot be served in time by what runs.
+4. *Hold*: a replica stays as long as starting it again would cost, and nothing changes within what chance explains.
+5. *Mix*: the cheapest replicas over the groups that carry it (``mix``). Others go only once these are ready.
+
+Loads and capacities are in slots of one reference group (``work``). A group without a known service rate is not
+started; without any rate, the requests that wait and run decide.
+"""
+
+import math
+from collections import deque
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+from msgspec import UNSET
+
+from tidegate.autoscaler.decisions.groups import row
+from tidegate.autoscaler.decisions.reasons import figure, reason
+from tidegate.autoscaler.measure.observation import Observation
+from tidegate.autoscaler.policies.contract import PolicyRow, Recommendation
+from tidegate.autoscaler.policies.sla_basics import by_concurrency, floor_ips, held
+from tidegate.autoscaler.policies.tide.calendar import Calendar
+from tidegate.autoscaler.policies.tide.cover import AIM, Expectation, LatePrice
+from tidegate.autoscaler.policies.tide.level import LONGEST_S, Level
+from tidegate.autoscaler.policies.tide.memory import TideMemory
+from tidegate.autoscaler.policies.tide.mix import Mix, cheapest
+from tidegate.autoscaler.policies.tide.outlook import Outlook
+from tidegate.autoscaler.policies.tide.queueing import LateTable, Service, table
+from tidegate.autoscaler.policies.tide.starts import Starts
+from tidegate.autoscaler.policies.tide.work import Arrivals, Capacity, Reference
+from tidegate.function import ConcurrencyUnit, Function
+from tidegate.manifest import policy_parameters as scaling_parameters
+from tidegate.manifest.policy_parameters import TIDE_PARAMETERS
+from tidegate.records.decision import Reason
+
+LOOK_EVERY_S: Final = 10.0
+"""Interval at which the outlook is read again while the level does not move."""
+MOVED: Final = 0.1
+"""Relative change of the level from which on it is read at once."""
+LEAST_HOLD_S: Final = 15.0
+LONGEST_COVER_HOLD_S: Final = 60.0
+LEAST_DRAIN_S: Final = 5.0
+DEAD_BAND_SIGMAS: Final = 3.0
+DEAD_BAND: Final = 0.25
+"""Part of the size that a step may be to count as chance: of four replicas one, of two none."""
+DEAD_BAND_S: Final = 1800.0
+"""Time after which a replica goes that only the dead band keeps."""
+CA2_CHANGED: Final = 0.12
+"""Relative change of the arrivals' variability from which on late shares are computed again."""
+MIXED_STEP: Final = 0.5
+"""Step of capacities where several groups can serve, in slots of the best one."""
+WORTH_A_CHANGE: Final = 0.9
+"""Part of the present price below which another mix of the same capacity is worth its starts."""
+MANY: Final = 100_000
+"""Replicas of a group without a known limit."""
+MOST_MISSED_S: Final = 300
+"""Longest gap in the measurements of which the mean is believed."""
+USED: Final = 0.7
+"""Share of the slots to be in use while no rate is known."""
+AT_ONCE: Final = 2.0
+"""Replicas in all for each ready one, at most, until then."""
+
+
+class _Maximum:
+    """The maximum of the last seconds."""
+
+    __slots__ = ("_kept",)
+
+    def __init__(self) -> None:
+        self._kept: deque[tuple[float, float]] = deque()
+        """(time, value), values falling: an older and smaller one never counts again."""
+
+    def update(self, now: float, value: float, window_s: float) -> float:
+        kept = self._kept
+        while kept and kept[-1][1] <= value:
+            kept.pop()
+        kept.append((now, value))
+        while kept[0][0] < now - window_s:
+            kept.popleft()
+        return kept[0][1]
+
+    def left_s(self, now: float, window_s: float) -> float:
+        """Returns how long the maximum still counts."""
+        return max(0.0, self._kept[0][0] + window_s - now) if self._kept else 0.0
+
+
+class TidePolicy:
+    """The policy of one revision."""
+
+    __slots__ = (
+        "_aim",
+        "_arrivals",
+        "_at",
+        "_ca2",
+        "_cover",
+        "_effort",
+        "_expectation",
+        "_function",
+        "_held",
+        "_is_begun",
+        "_level",
+        "_looked",
+        "_outlook",
+        "_price",
+        "_recent",
+        "_reference",
+        "_slo_s",
+        "_starts",
+        "_wanted",
+    )
+
+    activation_scale = 1
+    retention_s = 0.0
+
+    def __init__(self, function: Function, now: float, ready: int) -> None:
+        given: dict[str, Any] = scaling_parameters.values(TIDE_PARAMETERS, function.scaling.parameters)
+        self._function = function
+        self._slo_s = function.sla.latency_s or 3600.0
+        self._aim = AIM * (1.0 - function.sla.percentile / 100.0)
+        """The late share that is aimed at."""
+        self._at: float | None = None
+        self._arrivals = Arrivals()
+        self._reference = Reference(self._slo_s)
+        self._starts: dict[str, Starts] = {}
+        self._level = Level()
+        self._ca2 = 1.0
+        self._outlook = Outlook()
+        self._effort = math.log(given["sla-effort"])
+        self._price = LatePrice(self._effort)
+        self._expectation: Expectation | None = None
+        self._looked = (-math.inf, 0.0, 0, 1.0)
+        """(time, level, row, unit) at which the outlook was last read."""
+        self._is_begun = False
+        self._held = (now + LONGEST_S if ready else now, 0.0)
+        """(until when, slots) that are held because they ran at the beginning."""
+        self._wanted, self._cover, self._recent = _Maximum(), _Maximum(), _Maximum()
+
+    def decide(self, observation: Observation, now: float) -> Recommendation:
+        for group in observation.groups:
+            starts = self._starts.get(group.accelerator)
+            if starts is None:
+                starts = self._starts[group.accelerator] = Starts()
+            starts.update(group.ready, group.starting, now)
+        if (nothing := held(observation)) is not None:
+            return nothing
+        seconds = 1 if self._at is None else round(now - self._at)
+        seen: tuple[Mapping[float, float], float] | None = None
+        if seconds == 0:
+            pass  # Between two seconds: a replica broke, say. Nothing is counted.
+        elif observation.counts is UNSET:
+            # A trace of figures has the rate alone.
+            seen = {1.0: observation.lambda_ips * max(1, seconds)}, 0.0
+        else:
+            seen = self._arrivals.new(observation.counts)
+        new, late = ({}, 0.0) if seen is None else seen
+        in_inferences = self._function.concurrency_unit is ConcurrencyUnit.INFERENCES
+        capacity = self._reference.read(
+            observation,
+            self._arrivals.shares,
+            in_inferences,
+            self._level.level,
+            per_token_s=self._function.sla.per_token_s,
+        )
+        if seconds:
+            self._at = now
+        if capacity is None:
+            if not observation.existing and not observation.waiting:
+                return Recommendation(desired=0, reasons=(reason("zero"),))
+            return by_concurrency(observation, self._function, used=USED, most_factor=AT_ONCE)
+        if seen is not None:
+            self._count(capacity, new, max(1, seconds))
+        return self._sized(observation, capacity, math.fsum(new.values()), late, now, is_counted=seen is not None)
+
+    def _count(self, capacity: Capacity, new: Mapping[float, float], seconds: int) -> None:
+        """Adds what arrived in the last ``seconds`` to the level. After a gap it is spread evenly: it is no burst.
+        After a long one the level stays."""
+        if seconds > 1:
+            self._outlook.skip(seconds - 1)
+        if seconds > MOST_MISSED_S:
+            return
+        work = {size: capacity.work(size) for size in new}
+        arrived = math.fsum(count * work[size] for size, count in new.items()) / seconds
+        squares = math.fsum(count * work[size] ** 2 for size, count in new.items()) / seconds
+        shortest_s = max(1, round(0.5 * (self._slo_s - capacity.service.answer_s)))
+        for _ in range(seconds):
+            self._level.update(arrived, squares, shortest_s)
+
+    def _sized(
+        self,
+        observation: Observation,
+        capacity: Capacity,
+        arrivals: float,
+        late: float,
+        now: float,
+        *,
+        is_counted: bool,
+    ) -> Recommendation:
+        usable = [each for each in capacity.groups if each.slots > 0.0]
+        best, unit = capacity.best, capacity.unit
+        step = best.slots if len(usable) == 1 else unit * MIXED_STEP
+        start_s = max([self._starts[each.seen.accelerator].median_s for each in usable])
+        lates, level = self._lates(capacity.service), self._level
+        if is_counted:
+            self._outlook.update(level, start_s + 1.0)
+        load = self._load(observation, capacity)
+        base = unit * lates.base(load / unit, self._aim, step / unit)
+        cover = self._covered(lates, capacity, base, start_s, now)
+        if is_counted:
+            expected = 0.0 if self._expectation is None else self._expectation.late(max(base, cover) / unit)
+            self._price.update(arrivals, late, expected, self._aim)
+        base, drain = self._drained(observation, capacity, base, step, start_s, now)
+        wanted = base + drain
+        present = math.fsum([each.slots * each.seen.existing for each in usable])
+        if not self._is_begun:
+            # What runs at the beginning was wanted, and is the only memory until something is learnt.
+            self._is_begun = True
+            self._held = (self._held[0], present)
+            self._wanted.update(now, present, 0.0)
+            self._recent.update(now, present, 0.0)
+        wanted_s, cover_s = max(start_s, LEAST_HOLD_S), min(start_s, LONGEST_COVER_HOLD_S)
+        by_wanted, by_cover = self._wanted.update(now, wanted, wanted_s), self._cover.update(now, cover, cover_s)
+        held = max(by_wanted, by_cover)
+        left_s = self._wanted.left_s(now, wanted_s) if by_wanted >= by_cover else self._cover.left_s(now, cover_s)
+        if now < self._held[0] and self._held[1] > held:
+            held, left_s = self._held[1], self._held[0] - now
+        noise = DEAD_BAND_SIGMAS * math.sqrt(level.dispersion * max(level.level, level.dispersion) / level.window_s)
+        target = held
+        recent = self._recent.update(now, held, DEAD_BAND_S)
+        within = unit * lates.base((level.level + noise) / unit, self._aim, step / unit)
+        explained = max(within, cover) + min(step, DEAD_BAND * held)
+        kept = min(recent, explained)
+        if len(usable) > 1:
+            # Whole replicas of several groups exceed what is asked for by up to the smallest of them.
+            smallest = min([each.slots for each in usable])
+            if DEAD_BAND * held >= smallest:
+                kept += smallest
+        if 0.0 < held < present <= kept + 1e-9:
+            target = present
+        after_s = self._function.scaling.scale_to_zero_after_s
+        is_kept = target <= 0.0 and observation.idle_s < after_s and observation.existing > 0
+        if is_kept:
+            target = min(step, best.slots)
+        mix, other = self._mix(capacity, target)
+        counts = _after_ready(capacity, mix.counts, min(target, wanted))
+        alone = None
+        if is_kept:
+            alone = reason("not_idle_yet", f"{figure(observation.idle_s)} s < {figure(after_s)} s")
+        elif target <= 0.0:
+            alone = reason("idle", f"for {figure(observation.idle_s)} s") if observation.existing else reason("zero")
+        sizes = _Sizes(load, base, cover, drain, held, left_s, target, alone)
+        figures = {"level": level.level, "base": base, "cover": cover, "target": target}
+        share = self._function.gpu.core_percentage
+        return Recommendation(
+            desired=sum(counts),
+            groups=tuple(
+                [row(each.seen.accelerator, count, share) for each, count in zip(capacity.groups, counts, strict=True)]
+            ),
+            reasons=self._reasons(capacity, lates, sizes, mix, other),
+            is_zero_settled=True,
+            starts_ahead=True,
+            observed=figures,
+        )
+
+    # --- what is learnt
+
+    def memory(self) -> TideMemory | None:
+        """Returns what was learnt; None before the first second."""
+        if not self._outlook.seconds:
+            return None
+        return TideMemory(
+            reference=self._reference.name,
+            sla=self._sla,
+            ca2=self._level.ca2,
+            shares=self._arrivals.shares,
+            starts={name: each.took_s for name, each in self._starts.items()},
+            price=self._price,
+            outlook=self._outlook,
+        )
+
+    def resume(self, memory: TideMemory, away_s: float) -> None:
+        """Continues with what was learnt ``away_s`` seconds ago. The price is for its SLA alone."""
+        self._held = (-math.inf, 0.0)  # What was learnt says more.
+        self._reference.resume(memory.reference)
+        self._level.ca2 = self._ca2 = memory.ca2
+        self._arrivals.shares = memory.shares
+        for name, took_s in memory.starts.items():
+            self._starts.setdefault(name, Starts()).resume(took_s)
+        self._price.resume(memory.price, is_same=memory.sla == self._sla)
+        self._outlook = memory.outlook
+        self._outlook.skip(round(away_s))
+
+    def forget(self) -> None:
+        """Begins to learn again. The level, what is held and the unit of loads stay."""
+        self._level.ca2 = self._ca2 = 1.0
+        self._arrivals.shares = {}
+        for each in self._starts.values():
+            each.resume(())
+        self._outlook, self._price = Outlook(), LatePrice(self._effort)
+        self._expectation = None
+
+    def load(self) -> tuple[float, float] | None:
+        """Returns (mean arrivals per second of the last day, inferences of a request); None without any."""
+        return (self._price.rate, self._size) if self._price.rate > 0.0 else None
+
+    @property
+    def _size(self) -> float:
+        shares = self._arrivals.shares or {1.0: 1.0}
+        return math.fsum(share * size for size, share in shares.items()) / math.fsum(shares.values())
+
+    def words(self) -> tuple[str, ...]:
+        """Returns what was learnt, for people."""
+        if not self._outlook.seconds:
+            return ()
+        seconds, theta = self._outlook.seconds, self._price.theta(self._aim)
+        since = f"{figure(seconds / 86_400.0)} days" if seconds > 86_400 else f"{seconds} s"
+        took = ", ".join(f"{name} {figure(each.median_s)} s" for name, each in self._starts.items() if each.took_s)
+        return (
+            f"{since} of load, changes from {self._outlook.rows} levels, in slots of {self._reference.name}",
+            *((f"a late request is worth {figure(theta)} replica-seconds",) if theta > 0.0 else ()),
+            *((f"a start takes: {took}",) if took else ()),
+        )
+
+    @property
+    def _sla(self) -> tuple[float, ...]:
+        per_token_s = self._function.sla.per_token_s
+        return (self._slo_s, self._function.sla.percentile, *(() if per_token_s is None else (per_token_s,)))
+
+    # --- the parts of the size
+
+    def _lates(self, service: Service) -> LateTable:
+        if abs(self._level.ca2 / self._ca2 - 1.0) > CA2_CHANGED:
+            self._ca2 = self._level.ca2
+        return table(service, self._ca2)
+
+    def _load(self, observation: Observation, capacity: Capacity) -> float:
+        """Returns the level, or what the function is to be able to take while it has traffic (``target-ips``,
+        ``target-tps``)."""
+        floor = floor_ips(self._function.sla, observation)
+        if floor <= 0.0 or self._level.is_idle:
+            return self._level.level
+        return max(self._level.level, floor / self._size * capacity.mean_s)
+
+    def _covered(self, lates: LateTable, capacity: Capacity, base: float, start_s: float, now: float) -> float:
+        unit = capacity.unit
+        theta = self._price.theta(self._aim)
+        if theta <= 0.0 or start_s + 1.0 <= 0.5 * (self._slo_s - lates.service.answer_s):
+            self._expectation = None
+            return 0.0
+        looked_at, level, seen, known_unit = self._looked
+        present, found = self._level.level, self._outlook.row(self._level)
+        if (
+            self._expectation is None
+            or found != seen
+            or unit != known_unit
+            or now - looked_at >= LOOK_EVERY_S
+            or abs(present - level) > MOVED * level
+        ):
+            levels, chances = self._outlook.forecast(self._level)
+            self._expectation = Expectation(
+                lates, levels / unit, chances, theta, capacity.best.slots / unit, base / unit
+            )
+            self._looked = (now, present, found, unit)
+        return unit * self._expectation.best
+
+    def _drained(
+        self, observation: Observation, capacity: Capacity, base: float, step: float, start_s: float, now: float
+    ) -> tuple[float, float]:
+        """Returns (base, capacity beside it that works off what waits and would be late)."""
+        if observation.waiting <= 0:
+            return base, 0.0
+        mean_s = capacity.mean_s
+        running = math.fsum([each.slots * each.seen.ready for each in capacity.groups])
+        starting = [each for each in capacity.groups if each.slots > 0.0 and each.seen.starting]
+        coming = math.fsum(each.slots * each.seen.starting for each in starting)
+        eta_s = start_s
+        if coming > 0.0:
+            weighted = (
+                each.slots * each.seen.starting * (self._starts[each.seen.accelerator].eta_s(now) or 0.0)
+                for each in starting
+            )
+            eta_s = math.fsum(weighted) / coming
+        waiting = observation.waiting * mean_s + (self._level.level - running) * eta_s
+        is_late = waiting > running * max(0.0, self._slo_s - capacity.service.answer_s)
+        return max(base, step), max(0.0, waiting / max(start_s, LEAST_DRAIN_S)) if is_late else 0.0
+
+    def _mix(self, capacity: Capacity, target: float) -> tuple[Mix, Mix | None]:
+        starts, kinds, costs, slots = self._starts, [], [], []
+        for each in capacity.groups:
+            seen, price = each.seen, each.price
+            count, room = seen.ready + seen.starting, seen.room
+            most = MANY if room is None else max(0, count + seen.draining + room)
+            kinds.append((each.slots, price, count, most, starts[seen.accelerator].median_s))
+            costs.append(price * count)
+            slots.append(each.slots * count)
+        present = Mix(tuple([kind[2] for kind in kinds]), math.fsum(costs), math.fsum(slots))
+        is_enough = abs(present.slots - target) < 1e-9
+        if is_enough and sum([kind[0] > 0.0 for kind in kinds]) == 1:
+            return present, None
+        best, other = cheapest(tuple(kinds), target)
+        return (present, other) if is_enough and best.cost > WORTH_A_CHANGE * present.cost else (best, other)
+
+    def _reasons(
+        self, capacity: Capacity, lates: LateTable, sizes: "_Sizes", mix: Mix, other: Mix | None
+    ) -> tuple[Reason, ...]:
+        level, load, base, cover = self._level, sizes.load, sizes.base, sizes.cover
+        if sizes.alone is not None:
+            return (sizes.alone,)
+        reasons = []
+        if capacity.is_infeasible:
+            reasons.append(reason("slo_infeasible"))
+        if capacity.paced:
+            target = f"at a time, for {figure(1e3 * (self._function.sla.per_token_s or 0.0))} ms per output token"
+            reasons.append(reason("token_pace", f"{', '.join(capacity.paced)} {target}"))
+        if load > level.level:
+            reasons.append(reason("target_ips", f"{figure(load)} slots instead of {figure(level.level)}"))
+        late = 100.0 * lates.late(base / capacity.unit, load / capacity.unit)
+        seen = f"{figure(level.level)} slots over {figure(level.window_s)} s"
+        reasons.append(reason("level", f"{seen}: on {figure(base)} slots {figure(late)} % is late"))
+        if cover > base and self._expectation is not None:
+            price, surge = self._price.theta(self._aim), 100.0 * self._expectation.surge
+            priced = f"a late request is worth {figure(price)} replica-seconds"
+            reasons.append(
+                reason("cover", f"{figure(cover)} slots: {priced}, more than the base with {figure(surge)} %")
+            )
+        if sizes.drain > 0.0:
+            reasons.append(reason("drain", f"{figure(sizes.drain)} slots"))
+        if sizes.target > max(base + sizes.drain, cover):
+            held = f"for {figure(sizes.left_s)} s more" if sizes.target == sizes.held else "the load is within chance"
+            reasons.append(reason("replica_held", f"{figure(sizes.target)} slots, {held}"))
+        if self._price.is_at_limit:
+            hours = figure(mix.cost)
+            reasons.append(reason("effort_limit", f"needs {sum(mix.counts)} replicas warm, {hours}/h"))
+        if other is not None and len(capacity.groups) > 1:
+            named = [each.seen.accelerator for each in capacity.groups]
+            reasons.append(reason("mix", f"{_named(named, mix)}; next best {_named(named, other)}"))
+        return tuple(reasons)
+
+    def __repr__(self) -> str:
+        return f"<TidePolicy {self._function.name} {self._level!r} {self._price!r}>"
+
+
+class _Sizes(NamedTuple):
+    """The parts of a size, in slots."""
+
+    load: float
+    base: float
+    cover: float
+    drain: float
+    held: float
+    left_s: float
+    """How long ``held`` still holds."""
+    target: float
+    alone: Reason | None
+    """Why there is no replica, or one that nothing asks for; None if the load asks for some."""
+
+
+def _after_ready(capacity: Capacity, counts: tuple[int, ...], needed: float) -> list[int]:
+    """Returns ``counts``, with releases taken back while the ready replicas that stay have less than ``needed``
+    slots: those of the least price per slot first."""
+    groups, kept = capacity.groups, list(counts)
+    if needed <= 0.0:
+        return kept
+
+    def carried() -> float:
+        return math.fsum([each.slots * min(count, each.seen.ready) for each, count in zip(groups, kept, strict=True)])
+
+    while carried() < needed - 1e-9:
+        released = [index for index, each in enumerate(groups) if each.slots > 0.0 and kept[index] < each.seen.ready]
+        if not released:
+            break
+        kept[min(released, key=lambda index: (groups[index].price / groups[index].slots, index))] += 1
+    return kept
+
+
+def _named(names: list[str], mix: Mix) -> str:
+    counts = ", ".join([f"{name} {count}" for name, count in zip(names, mix.counts, strict=True) if count])
+    return f"{counts or 'none'} at {figure(mix.cost)}/h"
+
+
+ROW = PolicyRow(
+    name="tide",
+    sentence="The cheapest fleet that keeps the latency target, with cover for what may come while a replica starts.",
+    build=TidePolicy,
+    is_by_size=True,
+    keeps=(
+        TidePolicy,
+        Arrivals,
+        Calendar,
+        Expectation,
+        LatePrice,
+        Level,
+        Outlook,
+        Reference,
+        Service,
+        Starts,
+        TideMemory,
+        _Maximum,
+    ),
+    memory=TidePolicy.memory,
+    resume=TidePolicy.resume,
+    forget=TidePolicy.forget,
+    load=TidePolicy.load,
+    words=TidePolicy.words,
+)

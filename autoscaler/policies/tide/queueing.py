@@ -1,0 +1,197 @@
+"""The late share of a steady load: which part of the requests is later than the SLA allows on ``c`` slots.
+
+Requests wait in one room and take the next free slot. The probability to wait is Erlang's C; the waiting time has an
+exponential tail whose rate follows Kingman's approximation, as Allen and Cunneen extended it to many servers. A request
+is late when its waiting time exceeds what its own service leaves of the latency target.
+
+Loads and capacities are in *slots*: seconds of work per second, as the reference group would need for it.
+
+Worked example, service 0.1 s with a coefficient of variation of 0.15, target 0.3 s: a load of 6 slots on 7 is late for
+1.3 % of the requests, on 8 for 0.02 %.
+"""
+
+import math
+from functools import lru_cache
+from typing import Final
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+Vector = npt.NDArray[np.float64]
+
+NODES: Final = ((0.0, 8.0 / 15.0), (1.3556, 0.222076), (-1.3556, 0.222076), (2.857, 0.011257), (-2.857, 0.011257))
+"""Five-point Gauss-Hermite rule for a standard normal: (node, weight)."""
+SHORTEST: Final = 0.2
+"""No service takes less than this part of its mean."""
+STEP: Final = 0.03
+"""Logarithmic step of the loads that a late share is tabulated at."""
+LOADS: Final[Vector] = np.exp(np.arange(math.log(5e-3), math.log(1e4), STEP))
+NEGLIGIBLE: Final = 1e-3
+"""Requests per second below which there is no load."""
+POOLED: Final = 256
+"""Slots beyond which chance hardly matters: a load below them is in time, one above them late."""
+MOST_SLOTS: Final = 10_000
+"""Slots beyond which no fleet is looked for."""
+
+
+def on_grid(loads: Vector, weights: Vector) -> Vector:
+    """Returns ``weights`` of ``loads`` over ``LOADS``, each spread over its two neighbours. Smaller loads weigh
+    nothing, since nothing of them is late; larger ones count as the largest."""
+    place = np.log(np.maximum(loads, 1e-12) / LOADS[0]) / STEP
+    place = np.minimum(place, len(LOADS) - 1.001)
+    is_there = place >= 0.0
+    below = place[is_there].astype(np.intp)
+    share, weight = place[is_there] - below, weights[is_there]
+    found = np.zeros_like(LOADS)
+    found += np.bincount(below, weight * (1.0 - share), len(LOADS))
+    found += np.bincount(below + 1, weight * share, len(LOADS))
+    return found
+
+
+class Service(msgspec.Struct, frozen=True, gc=False):
+    """The service times of a function on the reference group."""
+
+    sizes: tuple[tuple[float, float], ...]
+    """(share of the requests, mean seconds), one for each batch size."""
+    cv: float
+    """Coefficient of variation of the service time at one batch size."""
+    latency_s: float
+    """The latency target."""
+    first_s: float | None = None
+    """For streams: seconds until the first output, which the target is for; None: it is for the whole answer."""
+
+    @property
+    def mean_s(self) -> float:
+        return math.fsum(share * seconds for share, seconds in self.sizes)
+
+    @property
+    def answer_s(self) -> float:
+        """Mean seconds of a request alone until what the target is for."""
+        return self.mean_s if self.first_s is None else self.first_s
+
+    @property
+    def cs2(self) -> float:
+        """Squared coefficient of variation of the service time over all requests."""
+        square = math.fsum(share * seconds**2 for share, seconds in self.sizes) * (1.0 + self.cv**2)
+        return max(0.0, square / self.mean_s**2 - 1.0)
+
+    @property
+    def points(self) -> tuple[tuple[float, float], ...]:
+        """(weight, time left for waiting) of every size and node; no time left: the request is late in any case."""
+        return tuple(
+            (share * weight, self.latency_s - (self.first_s or seconds) * max(SHORTEST, 1.0 + self.cv * node))
+            for share, seconds in self.sizes
+            for node, weight in NODES
+        )
+
+
+class LateTable:
+    """Late shares for one distribution of service times and one variability of arrivals.
+
+    ``ca2``: squared coefficient of variation of the arrivals (1: Poisson).
+    """
+
+    __slots__ = ("_columns", "_points", "_tail", "ca2", "hopeless", "service")
+
+    def __init__(self, service: Service, ca2: float) -> None:
+        self.service = service
+        self.ca2 = ca2
+        self._points = service.points
+        self._tail = 2.0 / (service.mean_s * (ca2 + service.cs2))
+        self.hopeless = math.fsum(weight for weight, left_s in self._points if left_s <= 0.0)
+        """Share of the requests whose own service is longer than the target allows, on any number of slots."""
+        self._columns = np.ones((1, len(LOADS)), np.float32)
+        """Late shares of ``LOADS`` by slots, as far as they were needed."""
+
+    def late(self, slots: float, load: float) -> float:
+        """Returns the late share of ``load`` on ``slots``; between whole slots it is a line."""
+        if load <= 0.0:
+            return self.hopeless
+        below = int(slots)
+        low = self._late_of(below, load, erlang_c(below, load))
+        if slots == below:
+            return low
+        high = self._late_of(below + 1, load, erlang_c(below + 1, load))
+        return low + (slots - below) * (high - low)
+
+    def by_slots(self, most: int, loads: Vector) -> Vector:
+        """Returns, for 0..``most`` slots, the sum over ``LOADS`` of late share times weight. ``loads``: the weights.
+        Beyond ``POOLED`` slots a load is late as a whole where it exceeds them, and not at all below."""
+        least = min(most, POOLED)
+        if least >= len(self._columns):
+            more = range(len(self._columns), min(POOLED, max(least, 2 * len(self._columns))) + 1)
+            self._columns = np.vstack([self._columns, *(self._column(slots) for slots in more)])
+        found: Vector = (self._columns[: least + 1] @ loads.astype(np.float32)).astype(np.float64)
+        if most > least:
+            above = np.cumsum(loads[::-1])[::-1]
+            found = np.concatenate([found, np.interp(np.arange(least + 1, most + 1), LOADS, above)])
+        return found
+
+    def base(self, load: float, allowed: float, step: float) -> float:
+        """Returns the least multiple of ``step`` slots that keeps the late share of ``load`` within ``allowed``. What
+        no number of slots can keep in time does not count. 0 without load; at most ``MOST_SLOTS``."""
+        if load < NEGLIGIBLE * self.service.mean_s:
+            return 0.0
+        if load >= MOST_SLOTS:
+            return step * math.ceil(MOST_SLOTS / step)
+        allowed = self.hopeless + max(allowed - self.hopeless, 0.2 * allowed)
+        blocked, before, slots = 1.0, 1.0, 0
+        late = 1.0
+        while late > allowed and slots < MOST_SLOTS:
+            slots += 1
+            before = late
+            blocked = load * blocked / (slots + load * blocked)
+            if slots > load:
+                waits = blocked / (1.0 - load / slots * (1.0 - blocked))
+                late = self._late_of(slots, load, waits)
+        share = (before - allowed) / (before - late) if before > late else 1.0
+        return step * max(1, math.ceil((slots - 1 + share) / step - 1e-9))
+
+    def _late_of(self, slots: int, load: float, waits: float) -> float:
+        if load >= slots:
+            return 1.0
+        tail = self._tail * (slots - load)
+        return math.fsum(
+            weight * (1.0 if left_s <= 0.0 else waits * math.exp(-tail * left_s)) for weight, left_s in self._points
+        )
+
+    def _column(self, slots: int) -> npt.NDArray[np.float32]:
+        """Returns the late shares of ``LOADS`` on ``slots``."""
+        blocked, spare = erlang_b(slots), np.maximum(slots - LOADS, 0.0)
+        waits = blocked / np.maximum(1.0 - LOADS / max(slots, 1) * (1.0 - blocked), 1e-300)
+        column = np.zeros_like(LOADS)
+        for weight, left_s in self._points:
+            column += weight * (1.0 if left_s <= 0.0 else waits * np.exp(-self._tail * spare * left_s))
+        return np.where(spare > 0.0, np.minimum(column, 1.0), 1.0).astype(np.float32)
+
+    def __repr__(self) -> str:
+        return f"<LateTable {self.service} ca2 {self.ca2:.3g}>"
+
+
+@lru_cache(maxsize=1024)
+def table(service: Service, ca2: float) -> LateTable:
+    """Returns the table of these service times; the last ones are kept."""
+    return LateTable(service, ca2)
+
+
+def erlang_c(slots: int, load: float) -> float:
+    """Returns the probability that a request waits, for ``load`` on ``slots`` (Erlang's C)."""
+    if load >= slots:
+        return 1.0
+    blocked = 1.0
+    for count in range(1, slots + 1):
+        blocked = load * blocked / (count + load * blocked)
+    return blocked / (1.0 - load / slots * (1.0 - blocked))
+
+
+_BLOCKED: list[Vector] = [np.ones_like(LOADS)]
+
+
+def erlang_b(slots: int) -> Vector:
+    """Returns the probability that all of ``slots`` are taken, for each of ``LOADS`` (Erlang's B). Kept: it depends on
+    nothing else."""
+    while len(_BLOCKED) <= slots:
+        offered = LOADS * _BLOCKED[-1]
+        _BLOCKED.append(offered / (len(_BLOCKED) + offered))
+    return _BLOCKED[slots]

@@ -1,0 +1,390 @@
+"""The work of requests and the capacity of replicas, in slots of one reference group.
+
+One slot is one replica of the reference group at its concurrency limit; the work of a request is its time there. How
+many requests a server really runs at a time is an estimate that moves, and must not move the unit. The reference is the
+group of best value when the first service rate was known; it stays, so that loads keep their unit. A replica of another
+group has as many slots as it serves requests faster.
+"""
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from functools import lru_cache
+from typing import Final
+
+import msgspec
+
+from tidegate.autoscaler.decisions.reasons import figure
+from tidegate.autoscaler.measure.observation import ArrivalCounts, GroupObservation, Observation
+from tidegate.autoscaler.policies.tide.pace import Paced
+from tidegate.autoscaler.policies.tide.queueing import Service
+
+MEMORY_REQUESTS: Final = 5000.0
+"""Arrivals that the shares of batch sizes are a mean of."""
+LEAST_SHARE: Final = 1e-4
+"""A batch size with a smaller share of the arrivals is forgotten."""
+FIXED: Final = 0.3
+"""Part of a request's time that is taken not to depend on its batch size, while one size alone is known."""
+UNPRICED: Final = 1.0
+"""Price of a group without one: then the number of replicas counts."""
+ASSUMED_CV: Final = 0.15
+TAIL_SIGMAS: Final = 2.33
+"""Standard deviations between the mean and the tail of execution times, taken as normal."""
+QUICKEST_S: Final = 1e-7
+SLOWEST_S: Final = 1e6
+LARGEST: Final = 1e6
+"""Bounds of service times in seconds and of inferences of a request; others are no figures."""
+LEAST_SLOTS: Final = 1e-4
+"""A replica with less than this of a slot is of no use beside the reference group."""
+SPARE: Final = 2.0
+"""Slots beside the load, in roots of it (square-root staffing)."""
+CLEARLY: Final = 1.1
+"""Ratio of prices from which on another group is the best one."""
+CLEARLY_WIDER: Final = 0.75
+"""Difference from which on a replica runs another number of requests at a time."""
+ONE_STREAM: Final = 0.75
+"""Streams at a time from which on a replica keeps the time per output token: measurements of one stream jitter."""
+CHANGED: Final = 0.05
+"""Relative change of a service time from which on late shares are computed again."""
+
+MOST_MOVED: Final = 4.0
+"""Factor by which requests are believed to have become heavier or lighter for a group that does not serve."""
+
+Curve = tuple[tuple[float, float], ...]
+"""(inferences of a request, seconds of a whole replica for it), in rising order."""
+
+
+class GroupCapacity(msgspec.Struct, frozen=True, gc=False):
+    """A group, as far as it can serve."""
+
+    seen: GroupObservation
+    slots: float
+    """Slots of one replica; 0: its rate is unknown, or its service alone is longer than the target."""
+
+    @property
+    def price(self) -> float:
+        return self.seen.price_per_hour or UNPRICED
+
+
+class Capacity(msgspec.Struct, frozen=True, gc=False):
+    """What the groups can serve."""
+
+    groups: tuple[GroupCapacity, ...]
+    curve: Curve
+    """Of the reference group, in seconds of a whole replica."""
+    mean_s: float
+    """Mean work of a request."""
+    best: GroupCapacity
+    """The group that carries the present load for the least price: the one that a fleet is mostly made of."""
+    service: Service
+    """Its service times: waiting is computed for its slots."""
+    unit: float
+    """Slots of the reference group that one slot of the best group is worth."""
+    paced: tuple[str, ...] = ()
+    """Groups whose replicas run fewer streams at a time than they could, in words: the time per output token asks for
+    it."""
+    is_infeasible: bool = False
+    """No group serves within the target; the quickest counts nevertheless."""
+
+    def work(self, size: float) -> float:
+        """Returns the work of a request of ``size`` inferences, in seconds."""
+        return at(self.curve, size)
+
+
+class Arrivals:
+    """The arrivals by batch size, and their shares over the last thousands."""
+
+    __slots__ = ("_before", "_late", "shares")
+
+    def __init__(self) -> None:
+        self._before: dict[float, float] = {}
+        self._late = 0.0
+        self.shares: dict[float, float] = {}
+        """Share of each batch size."""
+
+    def new(self, counts: ArrivalCounts) -> tuple[dict[float, float], float] | None:
+        """Returns (arrivals by batch size, late answers) since the last call, from counts that only grow. None where
+        one fell: counting began again, and nothing new is known."""
+        arrived, late = dict(counts.sizes), counts.late
+        before, self._before = self._before, arrived
+        late_before, self._late = self._late, late
+        found = {size: count - before.get(size, 0.0) for size, count in arrived.items()}
+        if late < late_before or any(count < 0.0 for count in found.values()):
+            return None
+        new = {size: count for size, count in found.items() if count > 0.0}
+        total = math.fsum(new.values())
+        if total > 0.0:
+            weight = min(1.0, total / MEMORY_REQUESTS) if self.shares else 1.0
+            sizes = sorted(self.shares.keys() | new.keys())
+            shares = {
+                size: (1.0 - weight) * self.shares.get(size, 0.0) + weight * new.get(size, 0.0) / total
+                for size in sizes
+            }
+            self.shares = {size: share for size, share in shares.items() if share >= LEAST_SHARE}
+        return new, late - late_before
+
+    def __repr__(self) -> str:
+        return f"<Arrivals {self.shares}>"
+
+
+class Reference:
+    """The reference group, and the service times that late shares are computed from."""
+
+    __slots__ = ("_best", "_carried", "_compared", "_latency_s", "_name", "_service", "_slots")
+
+    def __init__(self, latency_s: float) -> None:
+        self._latency_s = latency_s
+        self._name: str | None = None
+        self._best: str | None = None
+        self._slots: dict[str, float] = {}
+        """Requests that a replica of a group runs at a time."""
+        self._carried: dict[str, float] = {}
+        """Slots of one replica by group."""
+        self._compared: dict[str, dict[str, Curve]] = {}
+        """By group: all curves when it last served, or when it was first seen."""
+        self._service: Service | None = None
+
+    @property
+    def name(self) -> str | None:
+        """The reference group, once one is known."""
+        return self._name
+
+    def resume(self, name: str | None) -> None:
+        """Continues with the reference group of before."""
+        self._name = name
+
+    def read(
+        self,
+        observation: Observation,
+        shares: Mapping[float, float],
+        is_in_inferences: bool,
+        load: float = 0.0,
+        *,
+        per_token_s: float | None = None,
+    ) -> Capacity | None:
+        """Returns what the groups can serve; None while no service rate is known. ``shares``: of the batch sizes;
+        ``is_in_inferences``: the concurrency limit counts inferences; ``load``: the level in slots; ``per_token_s``:
+        the SLA's time per output token."""
+        seen = observation.groups
+        curves = {each.accelerator: curve for each in seen if (curve := _curve(each))}
+        if not curves:
+            return None
+        shares = shares or {1.0: 1.0}
+        if self._name not in curves:
+            self._name = min(
+                (each for each in seen if each.accelerator in curves),
+                key=lambda each: (each.price_per_hour or UNPRICED) * at(curves[each.accelerator], 1.0),
+            ).accelerator
+        paced = Paced(observation.tokens, per_token_s)
+        slots = self._widths(seen, curves, is_in_inferences, paced)
+        slowed = _slow_down(seen, curves, slots, paced, shares) if paced.is_known else ()
+        if len(curves) > 1:
+            curves = self._of_these_requests(seen, curves, shares)
+        times = dict(zip(curves, _times(tuple(curves.values()), tuple(shares.items())), strict=True))
+        first_s, latency_s = _first_s(observation), self._latency_s
+        alone_s = {name: largest_s * slots[name] for name, (_, largest_s) in times.items()}
+        if first_s:
+            alone_s = {name: first_s.get(name, seconds) for name, seconds in alone_s.items()}
+        usable = {name for name, seconds in alone_s.items() if seconds <= latency_s}
+        if paced.is_known:
+            usable = {name for name in usable if (most := paced.most(name)) is None or most >= ONE_STREAM}
+        chosen = usable or {min(alone_s, key=lambda name: (alone_s[name], name))}
+        mean_s = times[self._name][0]
+        groups = self._capacities(seen, chosen, mean_s, times)
+        useful = [each for each in groups if each.slots]
+        if not useful:
+            return None
+        best = self._best_of(useful, load, slots)
+        name = best.seen.accelerator
+        width = slots[name]
+        served = tuple([(size, seconds * width) for size, seconds in curves[name]])
+        return Capacity(
+            groups,
+            curves[self._name],
+            mean_s,
+            best,
+            self._steady(served, shares, _cv(observation, name), first_s.get(name)),
+            best.slots / width,
+            slowed,
+            not usable,
+        )
+
+    def _of_these_requests(
+        self, groups: Sequence[GroupObservation], curves: dict[str, Curve], shares: Mapping[float, float]
+    ) -> dict[str, Curve]:
+        """Returns the curves, those of groups that do not serve scaled as far as one that serves has moved since:
+        requests that have become heavier are so for every group."""
+        serving = {each.accelerator: each.ready for each in groups if each.ready and each.execution_s}
+        lead = max((name for name in curves if name in serving), key=lambda name: (serving[name], name), default=None)
+        found = dict(curves)
+        for name, curve in curves.items():
+            before = self._compared.setdefault(name, curves)
+            if name in serving:
+                self._compared[name] = curves
+            elif lead is not None and lead in before and before[lead] != curves[lead]:
+                (now_s, _), (then_s, _) = _times((curves[lead], before[lead]), tuple(shares.items()))
+                factor = min(MOST_MOVED, max(1.0 / MOST_MOVED, now_s / then_s))
+                found[name] = tuple((size, seconds * factor) for size, seconds in curve)
+        return found
+
+    def _widths(
+        self, groups: Sequence[GroupObservation], curves: Mapping[str, Curve], is_in_inferences: bool, paced: Paced
+    ) -> dict[str, float]:
+        """Returns the requests that a replica of each group runs at a time: as before unless clearly another number."""
+        slots, known_slots, is_paced = dict[str, float](), self._slots, paced.is_known
+        for each in groups:
+            name, found = each.accelerator, float(each.limit or 1)
+            if is_in_inferences or found > 1.0:
+                found = _slots(each, curves.get(name), found, is_in_inferences)
+            if is_paced and name in curves and (most := paced.most(name)) is not None:
+                found = min(found, max(1.0, most))
+            known = known_slots.get(name)
+            if known is None or abs(found - known) > CLEARLY_WIDER:
+                known_slots[name] = known = float(max(1, round(found)))
+            slots[name] = known
+        return slots
+
+    def _capacities(
+        self,
+        groups: Sequence[GroupObservation],
+        usable: Collection[str],
+        mean_s: float,
+        times: Mapping[str, tuple[float, float]],
+    ) -> tuple[GroupCapacity, ...]:
+        """Returns each group with the slots of one replica: those of before unless they have changed, because a size
+        that is held must not jitter with them. ``mean_s``: of a request on a replica of the reference."""
+        carried, found = self._carried, []
+        for each in groups:
+            name, slots = each.accelerator, 0.0
+            if name in usable:
+                slots = mean_s / times[name][0]
+                known = carried.get(name)
+                if known is None or abs(slots / known - 1.0) > CHANGED:
+                    carried[name] = slots
+                else:
+                    slots = known
+            found.append(GroupCapacity(each, slots if slots >= LEAST_SLOTS else 0.0))
+        return tuple(found)
+
+    def _best_of(self, groups: Sequence[GroupCapacity], load: float, slots: Mapping[str, float]) -> GroupCapacity:
+        """Returns the group that alone would carry ``load`` for the least price, by the square-root rule: the one of
+        before unless another one is clearly cheaper. ``slots``: requests that a replica runs at a time."""
+
+        found, least, before, its = groups[0], math.inf, None, math.inf
+        for each in groups:
+            seen = each.seen
+            width = slots[seen.accelerator]
+            offered = load * width / each.slots
+            replicas = (offered + SPARE * math.sqrt(offered)) / width
+            price = (seen.price_per_hour or UNPRICED) * (replicas if replicas > 1.0 else 1.0)
+            if price < least:
+                found, least = each, price
+            if before is None and seen.accelerator == self._best:
+                before, its = each, price
+        if before is None or its > CLEARLY * least:
+            before = found
+        self._best = before.seen.accelerator
+        return before
+
+    def _steady(self, curve: Curve, shares: Mapping[float, float], cv: float, first_s: float | None) -> Service:
+        """Returns the service times, those of before unless they have changed: late shares are computed from them."""
+        known = self._service
+        sizes = tuple((share, at(curve, size)) for size, share in sorted(shares.items()))
+        if known is None or len(known.sizes) != len(sizes) or _differ(known, sizes, cv, first_s):
+            total = math.fsum(share for share, _ in sizes)
+            known = Service(tuple((share / total, seconds) for share, seconds in sizes), cv, self._latency_s, first_s)
+            self._service = known
+        return known
+
+    def __repr__(self) -> str:
+        return f"<Reference {self._name} {self._service}>"
+
+
+def at(curve: Curve, size: float) -> float:
+    """Returns the seconds for a request of ``size`` inferences: on the line through the two known sizes around it, or
+    nearest to it; with one known size, ``FIXED`` of its time does not depend on the size."""
+    if len(curve) == 1:
+        known, seconds = curve[0]
+        return seconds * (FIXED + (1.0 - FIXED) * size / known)
+    above = next((index for index, (known, _) in enumerate(curve) if known >= size), len(curve) - 1)
+    (low, low_s), (high, high_s) = curve[max(above, 1) - 1], curve[max(above, 1)]
+    line = low_s + (high_s - low_s) * (size - low) / (high - low)
+    return max(line, 0.1 * low_s)
+
+
+@lru_cache(maxsize=4096)
+def _times(curves: tuple[Curve, ...], shares: tuple[tuple[float, float], ...]) -> tuple[tuple[float, float], ...]:
+    """Returns (mean seconds of a request, seconds of the largest) of each curve. ``shares``: (size, share). Kept: from
+    one second to the next little changes."""
+    largest = max(size for size, _ in shares)
+    return tuple((_mean(curve, shares), at(curve, largest)) for curve in curves)
+
+
+def _mean(curve: Curve, shares: Collection[tuple[float, float]]) -> float:
+    return math.fsum(share * at(curve, size) for size, share in shares) / math.fsum(share for _, share in shares)
+
+
+def _curve(group: GroupObservation) -> Curve:
+    """Returns the seconds of a replica by size, without figures that no server has."""
+    known = group.services or (((1.0, 1.0 / group.mu_ips),) if group.mu_ips else ())
+    for size, seconds in known:
+        if not (size <= LARGEST and QUICKEST_S <= seconds <= SLOWEST_S):
+            return tuple([each for each in known if each[0] <= LARGEST and QUICKEST_S <= each[1] <= SLOWEST_S])
+    return known
+
+
+def _slots(group: GroupObservation, curve: Curve | None, limit: float, is_in_inferences: bool) -> float:
+    """Returns the requests that a replica really runs at a time: as many as pass in the time of one alone, at most its
+    concurrency limit. A server that does one thing at a time behind many slots has one."""
+    size = group.mean_batch or 1.0
+    size = size if size > 1.0 else 1.0
+    slots = max(1.0, limit / size) if is_in_inferences else limit
+    if curve and slots > 1.0 and (unloaded_s := group.unloaded_s):
+        alone = unloaded_s / at(curve, size)
+        if alone < slots:
+            slots = alone if alone > 1.0 else 1.0
+    return slots
+
+
+def _slow_down(
+    groups: Sequence[GroupObservation],
+    curves: dict[str, Curve],
+    slots: Mapping[str, float],
+    paced: Paced,
+    shares: Mapping[float, float],
+) -> tuple[str, ...]:
+    """Gives ``curves`` the time that streams take where so few run at a time that their tokens come in time. Returns
+    the groups that run fewer than they could, in words."""
+    slowed = []
+    for each in groups:
+        name = each.accelerator
+        curve = curves.get(name)
+        if curve is None or paced.most(name) is None:
+            continue
+        taken_s = paced.seconds(name, slots[name]) / _mean(curve, shares.items())
+        curves[name] = tuple([(size, seconds * max(1.0, taken_s)) for size, seconds in curve])
+        if slots[name] < (each.limit or 0):
+            slowed.append(f"{name} {figure(slots[name])} of {each.limit} streams")
+    return tuple(slowed)
+
+
+def _cv(observation: Observation, name: str) -> float:
+    for group in observation.groups:
+        if group.accelerator == name and group.tail_s and group.execution_s and (group.mean_batch or 1.0) <= 1.0:
+            return round(min(1.0, max(0.05, (group.tail_s / group.execution_s - 1.0) / TAIL_SIGMAS)), 1)
+    return ASSUMED_CV
+
+
+def _first_s(observation: Observation) -> dict[str, float]:
+    """Returns the seconds to the first output of a stream by accelerator, where tokens are counted and there were
+    streams."""
+    known = {} if observation.tokens is None else observation.tokens.groups
+    return {name: each.first_s for name, each in known.items() if each.first_s}
+
+
+def _differ(known: Service, sizes: tuple[tuple[float, float], ...], cv: float, first_s: float | None) -> bool:
+    if (known.first_s is None) != (first_s is None) or abs((known.first_s or 1.0) / (first_s or 1.0) - 1.0) > CHANGED:
+        return True
+    return abs(known.cv - cv) > 0.1 or any(
+        abs(share - other) > CHANGED or abs(seconds / other_s - 1.0) > CHANGED
+        for (share, seconds), (other, other_s) in zip(sizes, known.sizes, strict=True)
+    )

@@ -1,0 +1,83 @@
+"""The command line, ``tidegate COMMAND``. Each group of commands is one file or folder here."""
+
+from typing import Annotated
+
+import typer
+
+from tidegate.control.cli import deploy, doctor, invoke, job, replay, show, tenants, traffic
+from tidegate.control.cli import up as process
+from tidegate.control.cli.common import JsonOption, StateOption, connect, exit_codes, print_json
+from tidegate.control.cli.demo import command as demo
+from tidegate.control.cli.develop import dev, init
+from tidegate.control.cli.experiment import command as experiment
+from tidegate.control.cli.load import command as load
+from tidegate.control.cli.observe import logs, manifests, series
+from tidegate.control.cli.simulate import command as simulate
+
+app = typer.Typer(
+    name="tidegate",
+    help="Serverless inference: deploy models, scale them to zero, keep their SLA.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+for group in (
+    process,
+    init,
+    deploy,
+    dev,
+    traffic,
+    tenants,
+    show,
+    manifests,
+    series,
+    replay,
+    invoke,
+    job,
+    load,
+    simulate,
+    experiment,
+    logs,
+    doctor,
+    demo,
+):
+    group.register(app)
+
+
+def _version() -> str:
+    from importlib.metadata import version
+
+    return version("tidegate")
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(_version())
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", is_eager=True, callback=_print_version)
+    ] = False,
+) -> None:
+    del version  # its callback has printed and left
+
+
+@app.command("version")
+def show_version(state: StateOption = None, json: JsonOption = False) -> None:
+    """Print the version of this program, and of the deployment that runs."""
+    from tidegate.control.sdk import NotRunningError
+
+    with exit_codes():
+        try:
+            with connect(state) as tidegate:
+                running: str | None = tidegate.status().version
+        except NotRunningError:
+            running = None
+        if json:
+            print_json({"program": _version(), "deployment": running})
+        else:
+            print(f"tidegate    {_version()}\ndeployment  {running or 'none runs here'}")

@@ -1,0 +1,1 @@
+"""Completion by the shell: the names of functions, at once."""

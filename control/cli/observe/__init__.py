@@ -1,0 +1,1 @@
+"""Commands that read the deployment: manifests, time series, logs."""

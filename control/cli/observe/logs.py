@@ -1,0 +1,40 @@
+"""``tidegate logs``: output of model servers and queue-proxies."""
+
+import sys
+from typing import Annotated
+
+import typer
+
+from tidegate.control.cli.common import JsonOption, StateOption, connect, escaped, guarded
+from tidegate.control.cli.show import NameArgument
+from tidegate.errors import Fault, InvalidInputError
+
+SOURCES = ("server", "proxy", "all")
+
+
+def logs(
+    name: NameArgument,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Follow the output until interrupted.")] = False,
+    tail: Annotated[int, typer.Option("--tail", "-n", help="Lines per replica to start with.", min=0)] = 100,
+    replica: Annotated[str | None, typer.Option(help="Only this replica.")] = None,
+    source: Annotated[str, typer.Option(help="Source: server, proxy or all.")] = "server",
+    state: StateOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Print what the function's model servers wrote. On a terminal, control characters are escaped."""
+    if source not in SOURCES:
+        raise InvalidInputError("logs", [Fault("--source", repr(source), ", ".join(SOURCES))])
+    clean = escaped if sys.stdout.isatty() else str
+    with connect(state) as tidegate:
+        for line in tidegate.logs(name, tail=tail, follow=follow, replica=replica, source=source):
+            if json:
+                from tidegate.records.codec import encode
+
+                print(clean(encode(line).decode()), flush=follow)
+            else:
+                place = line["replica"] if source != "all" else f"{line['replica']} {line['source']}"
+                print(clean(f"{place} | {line['line']}"), flush=follow)
+
+
+def register(app: typer.Typer) -> None:
+    app.command("logs")(guarded(logs))

@@ -1,0 +1,1 @@
+"""What the control process exposes to Prometheus."""

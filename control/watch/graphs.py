@@ -1,0 +1,38 @@
+"""Reads the graph of a deployed ONNX file, for first predictions (``tidegate.autoscaler.oltunes``)."""
+
+import mmap
+from pathlib import Path
+from typing import Final
+
+from tidegate.autoscaler.oltunes.prediction.analysis import ModelFigures, analyse
+from tidegate.autoscaler.oltunes.prediction.onnx_graph import GraphError, read
+from tidegate.function import Function, ModelFormat, ServerKind
+
+MAX_BYTES: Final = 8 << 30
+
+
+def model_key(function: Function) -> str:
+    """Returns the name under which samples of a function's model are learnt: functions with the same file, class or
+    command share it."""
+    server = function.server
+    return f"{server.kind}:{server.target or ' '.join(server.argv)}"
+
+
+def has_graph(function: Function) -> bool:
+    """Returns whether the function's model is an ONNX file."""
+    return function.server.kind is ServerKind.MODEL and function.server.format is ModelFormat.ONNX
+
+
+def figures_of(function: Function) -> ModelFigures | None:
+    """Returns the figures of the function's model; None if it has no graph that can be read. Reads a file: not for an
+    event loop. The weights are skipped, so that a file of a gigabyte takes no longer than its graph."""
+    if not has_graph(function):
+        return None
+    try:
+        with Path(function.server.target).open("rb") as file:
+            data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        if len(data) > MAX_BYTES:
+            return None
+        return analyse(read(data))  # type: ignore[arg-type]  # A map reads like bytes.
+    except (OSError, ValueError, GraphError):
+        return None

@@ -1,0 +1,1 @@
+"""Limits that the system enforces on model servers: CPU time and memory."""

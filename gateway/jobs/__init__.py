@@ -1,0 +1,1 @@
+"""Jobs: requests whose clients do not wait for the answer (`Prefer: respond-async`), and their answers."""

@@ -1,0 +1,582 @@
+"""The jobs of one gateway worker: requests with ``Prefer: respond-async`` (RFC 7240) on their way through the chain.
+
+A request becomes a job once its caller is known, its size is counted and its body is whole, so before that its client
+gets errors as every client does. Its record is kept first (:class:`~tidegate.gateway.jobs.records.JobStore`). Then it
+goes on to quota and waiting room with a client side that passes everything on (``DeferredClient``). If it is refused
+there, or answered within the ``wait`` that it states, its client gets that answer and there is no job. Otherwise the
+client gets 202 and has left, and the answer is kept when it is whole.
+
+A worker that ends before its jobs leaves records without an owner; the next reader of such a record finds it failed.
+Every method returns at once: the store works on a thread of its own and its results arrive in a later loop turn.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from tidegate import metrics
+from tidegate.errors import (
+    BAD_REQUEST,
+    JOB_LOST,
+    JOB_NOT_FOUND,
+    JOBS_FULL,
+    JOBS_UNAVAILABLE,
+    QUEUE_FULL,
+    TOO_LARGE,
+    Executed,
+)
+from tidegate.gateway.access.control import AccessControl
+from tidegate.gateway.answers.errors import ErrorResponses
+from tidegate.gateway.effects import JobHost
+from tidegate.gateway.jobs.preference import FIELD, read_preference
+from tidegate.gateway.jobs.records import (
+    Job,
+    JobState,
+    JobStoreError,
+    KeptAnswer,
+    StoreFull,
+    StoreUse,
+    document,
+    failure_message,
+    kept_fields,
+    retry_after_s,
+)
+from tidegate.gateway.routing.function import FunctionRouter
+from tidegate.gateway.routing.match import JOBS, is_job_path
+from tidegate.gateway.routing.request_state import RequestState
+from tidegate.wire.http1.events import Piece
+
+if TYPE_CHECKING:
+    from tidegate.aio.proxy.detached import DeferredClient
+    from tidegate.aio.proxy.exchange import Exchange
+
+DELETED_EVERY_S: Final = 1.0
+"""Interval at which jobs are checked for a deletion by another worker, and failed writes are repeated."""
+SWEEP_EVERY_S: Final = 5.0
+"""Interval at which expired jobs are dropped."""
+NO_JOB: Final = (
+    "there is no such job: it never was, it was deleted, its time is over (`jobs.keep`), or it belongs to a tenant"
+    " whose key was not sent"
+)
+CROWDED: Final = "the bodies of waiting requests take all the memory that they may: retry later"
+
+
+def _nothing() -> None:
+    """The default of ``Jobs.on_empty``."""
+
+
+GoOn = Callable[["Exchange"], None]
+
+
+class LiveJob:
+    """A job of this worker that is not over (an ``AnswerSink`` of ``tidegate.aio.proxy.detached``)."""
+
+    __slots__ = (
+        "_jobs", "accept_at", "block", "client", "exchange", "is_from_function", "is_noted", "job", "pieces", "size",
+        "status", "too_large",
+    )  # fmt: skip
+
+    def __init__(self, job: Job, exchange: "Exchange", jobs: "Jobs", accept_at: float) -> None:
+        self._jobs = jobs
+        self.job = job
+        self.exchange = exchange
+        self.accept_at = accept_at
+        """When its client gets a 202, if it has no answer by then."""
+        self.client: DeferredClient | None = None
+        """Set once its record is kept."""
+        self.is_noted = False
+        """Its record says that it runs."""
+        self.status = 0
+        self.block = b""
+        self.pieces: list[bytes] = []
+        self.size = 0
+        self.is_from_function = False
+        """Its answer is the function's, not an error of the gateway."""
+        self.too_large: str | None = None
+        """Why its answer is not kept."""
+
+    @property
+    def is_accepted(self) -> bool:
+        return self.client is not None and self.client.is_parted
+
+    @property
+    def now(self) -> Job:
+        """The job with its present state."""
+        state: RequestState | None = self.exchange.context
+        is_bound = state is not None and state.bind is not None
+        return replace(self.job, state=JobState.RUNNING) if is_bound else self.job
+
+    def carried(self, exchange: "Exchange") -> None:
+        self._jobs.carried(self, exchange)
+
+    def begins(self, status: int, block: bytes) -> None:
+        self.status, self.block = status, block
+        state: RequestState | None = self.exchange.context
+        self.is_from_function = state is not None and state.is_answered
+
+    def body(self, data: Piece) -> None:
+        if data and self.too_large is None:
+            self._jobs.collect(self, data)
+
+    def ended(self) -> None:
+        self._jobs.answered(self)
+
+    def broke_off(self) -> None:
+        self._jobs.broke_off(self)
+
+    def __repr__(self) -> str:
+        return f"<LiveJob {self.job.id} {self.now.state.value}>"
+
+
+class Jobs:
+    """All jobs of one worker."""
+
+    __slots__ = (
+        "_access_control", "_clock", "_collected", "_errors", "_host", "_is_used", "_live", "_next_check",
+        "_next_sweep", "_routers", "_unforgotten", "_unwritten", "_wall", "accepted", "ended", "on_empty", "refused",
+        "use",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        host: JobHost | None,
+        errors: ErrorResponses,
+        access_control: AccessControl,
+        *,
+        clock: Callable[[], float],
+        wall: Callable[[], float],
+    ) -> None:
+        """``host``: None if there are no jobs; the preference is ignored then, as RFC 7240 allows."""
+        self._host = host
+        self._errors = errors
+        self._access_control = access_control
+        self._clock = clock
+        self._wall = wall
+        self._live: dict[Exchange, LiveJob] = {}
+        self._collected = 0
+        """Bytes of the answers that are not whole yet."""
+        self._unwritten: dict[str, Job] = {}
+        """Jobs that are over and whose end could not be written."""
+        self._unforgotten: set[str] = set()
+        """Ids of requests that became no jobs, and whose records could not be removed."""
+        self._routers: Mapping[str, FunctionRouter] = {}
+        self.on_empty: Callable[[], None] = _nothing
+        """Called when no job is live any more."""
+        self._is_used = False
+        self._next_check = self._next_sweep = 0.0
+        self.use = StoreUse(0, 0, None)
+        """What the machine kept at the last sweep."""
+        self.accepted = 0
+        self.ended: Counter[str] = Counter()
+        """Jobs that are over, by outcome: done, failed, cancelled."""
+        self.refused: Counter[str] = Counter()
+        """Requests that could not become jobs, by error code."""
+
+    def apply(self, routers: Mapping[str, FunctionRouter]) -> None:
+        """Takes over the functions of a route table."""
+        self._routers = routers
+
+    @property
+    def live(self) -> int:
+        """Jobs of this worker that are not over."""
+        return len(self._live)
+
+    # --- a request becomes a job ------------------------------------------------------------------------------------
+
+    def has(self, ex: "Exchange") -> bool:
+        """Returns whether the request is a job, or on its way to be one."""
+        return ex in self._live
+
+    def holds(self, ex: "Exchange", state: RequestState, router: FunctionRouter, go_on: GoOn) -> bool:
+        """Returns True if the request prefers to be a job and is held back for now: until its body is whole and its
+        record is kept. ``go_on`` follows, unless it is answered with an error."""
+        host = self._host
+        if host is None or ex.head.get(FIELD) is None or ex in self._live or ex.head.upgrade is not None:
+            return False
+        preference = read_preference(ex.head.received_fields())
+        if not preference.is_async:
+            return False
+        if not self._has_whole_body(ex, host, go_on):
+            return True
+        if len(self._live) >= host.bounds.jobs:  # The store would refuse it, and may be slow to.
+            self._is_full(ex, StoreFull(f"{len(self._live)} jobs are not over (`jobs.limit`)", 1))
+            return True
+        job = Job(
+            id=host.new_id(),
+            owner=host.owner,
+            function=router.name,
+            tenant=None if state.tenant is None else state.tenant.name,
+            request_id=state.request_id.decode("latin-1"),
+            created=self._wall(),
+        )
+        self._live[ex] = live = LiveJob(job, ex, self, ex.received + preference.wait_s if preference.wait_s else 0.0)
+        self._is_used = True
+        host.run(lambda store: store.add(job, job.created), lambda found: self._added(live, found, go_on))
+        return True
+
+    def _has_whole_body(self, ex: "Exchange", host: JobHost, go_on: GoOn) -> bool:
+        """Reads on until the body is whole. Returns False while it is not, or if the request was answered."""
+        limit = host.bounds.body_bytes
+        if max(ex.bytes_in, ex.head.content_length or 0) > limit:
+            message = (
+                f"the body of a request with `Prefer: respond-async` has at most {limit} bytes (`jobs.body-bytes`)"
+            )
+            self._refuse(ex, TOO_LARGE.code)
+            self._errors.fail(ex, TOO_LARGE, message)
+            return False
+        if ex.body_complete:
+            return True
+        if ex.is_over_budget:
+            self._refuse(ex, QUEUE_FULL.code)
+            self._errors.fail(ex, QUEUE_FULL, CROWDED, extra=b"retry-after: 1\r\n")
+            return False
+        ex.proceed()
+        ex.read_ahead(limit + 1)
+        ex.on_body = go_on
+        return False
+
+    def _refuse(self, ex: "Exchange", code: str) -> None:
+        self.refused[code] += 1
+        self._live.pop(ex, None)
+
+    def _added(self, live: LiveJob, found: StoreFull | JobStoreError | None, go_on: GoOn) -> None:
+        """The store has kept the record, or has refused it."""
+        host, ex = self._host, live.exchange
+        if host is None:
+            return
+        if isinstance(found, JobStoreError):
+            self._refuse(ex, JOBS_UNAVAILABLE.code)
+            if not ex.is_ended:
+                self._errors.fail(ex, JOBS_UNAVAILABLE, f"the job cannot be kept: {found}")
+        elif found is not None:
+            self._is_full(ex, found)
+        elif ex.is_ended:
+            self._drop(live)
+        else:
+            ex.head.drop(FIELD)  # The preference is met here: the model server must not meet it again.
+            live.client = host.defer(ex, live)
+            go_on(ex)
+            self._accept_if_due(live, self._clock())
+
+    def _is_full(self, ex: "Exchange", full: StoreFull) -> None:
+        """Refuses a job: a bound is reached."""
+        self._refuse(ex, JOBS_FULL.code)
+        if not ex.is_ended:
+            self._errors.fail(ex, JOBS_FULL, full.reason, extra=b"retry-after: %d\r\n" % full.retry_after_s)
+
+    def _accept_if_due(self, live: LiveJob, now: float) -> None:
+        """Sends the 202 once the request is past its quota and its client waits no longer."""
+        ex, client = live.exchange, live.client
+        if client is None or client.is_parted or ex.is_ended or ex.answered or now < live.accept_at:
+            return
+        state: RequestState = ex.context
+        if state.counters is None:
+            return  # The quota pool has not decided.
+        self.accepted += 1
+        job = live.now
+        lines = f"location: /jobs/{job.id}\r\npreference-applied: respond-async\r\nretry-after: 1\r\n".encode()
+        client.part(202, document(job), lines + b"x-request-id: %b\r\n" % state.request_id)
+
+    # --- its answer -------------------------------------------------------------------------------------------------
+
+    def carried(self, live: LiveJob, exchange: "Exchange") -> None:
+        """Another exchange answers it now: the hedge of a late request has won."""
+        self._live.pop(live.exchange, None)
+        live.exchange = exchange
+        self._live[exchange] = live
+
+    def collect(self, live: LiveJob, data: Piece) -> None:
+        """A piece of its answer's body."""
+        if self._host is None:
+            return
+        bounds = self._host.bounds
+        size = len(data)
+        if live.size + size > bounds.body_bytes:
+            live.too_large = f"its answer is larger than {bounds.body_bytes} bytes (`jobs.body-bytes`)"
+        elif self._collected + size > bounds.total_bytes:
+            live.too_large = f"the answers of running jobs take {bounds.total_bytes} bytes (`jobs.bytes`)"
+        else:
+            live.size += size
+            self._collected += size
+            live.pieces.append(bytes(data))
+            return
+        self._collected -= live.size
+        live.size = 0
+        live.pieces.clear()
+
+    def answered(self, live: LiveJob) -> None:
+        """Its answer is whole. Without a 202 before it, it has gone to the client and there is no job."""
+        if self._host is None:
+            return
+        if not live.is_accepted:
+            self._drop(live)
+            return
+        body = b"".join(live.pieces)
+        now = self._wall()
+        self._end(live)
+        if live.too_large is not None:
+            self._keep(live.job.lost(now, self._host.bounds, live.too_large), None)
+            return
+        reason = None
+        if not live.is_from_function:
+            reason = failure_message(body) or f"it was answered {live.status} before a replica had run it"
+        content_type, fields = kept_fields(live.block)
+        job = live.job.over(now, self._host.bounds, status=live.status, size=len(body), reason=reason)
+        self._keep(job, KeptAnswer(live.status, content_type, fields, body))
+
+    def broke_off(self, live: LiveJob) -> None:
+        """Its answer will never be whole."""
+        if live.is_accepted:
+            self._fail(live, live.too_large or "the replica broke off amid its answer")
+        else:
+            self._drop(live)
+
+    def _fail(self, live: LiveJob, reason: str) -> None:
+        """It is over without an answer."""
+        if self._host is not None:
+            self._end(live)
+            self._keep(live.job.lost(self._wall(), self._host.bounds, reason), None)
+
+    def _end(self, live: LiveJob) -> None:
+        """It is not live any more."""
+        self._live.pop(live.exchange, None)
+        self._collected -= live.size
+        live.size = 0
+        live.pieces = []
+        if not self._live:
+            self.on_empty()
+
+    def _drop(self, live: LiveJob) -> None:
+        """There is no job: its client got the answer, or has left before a 202."""
+        self._end(live)
+        self._forget(live.job.id)
+
+    def _forget(self, job_id: str) -> None:
+        if self._host is not None:
+            self._unforgotten.discard(job_id)
+            self._host.run(lambda store: store.forget(job_id), lambda found: self._forgotten(job_id, found))
+
+    def _forgotten(self, job_id: str, found: JobStoreError | None) -> None:
+        if found is not None:
+            self._unforgotten.add(job_id)
+
+    def _keep(self, job: Job, answer: KeptAnswer | None) -> None:
+        """Writes the end of a job; counts it once it is known."""
+        host, now = self._host, self._wall()
+        if host is None:
+            return
+
+        def done(found: bool | JobStoreError) -> None:
+            if found is True:
+                self._unwritten.pop(job.id, None)
+                self.ended[job.state.value] += 1
+            elif found is False:
+                reason = (
+                    f"its answer of {job.bytes} bytes was not kept: the answers of the kept jobs leave no room for it "
+                    f"(`jobs.bytes`)"
+                )
+                self._keep(job.lost(now, host.bounds, reason), None)
+            else:
+                lost = job if answer is None else job.lost(now, host.bounds, f"its answer was not kept: {found}")
+                self._unwritten[job.id] = lost
+
+        host.run(lambda store: store.finish(job, answer, now), done)
+
+    # --- time -------------------------------------------------------------------------------------------------------
+
+    def sweep(self, now: float) -> None:
+        """Periodic work, some times a second."""
+        host = self._host
+        if host is None or not self._is_used:
+            return
+        for live in tuple(self._live.values()):
+            self._advance(live, host, now)
+        if now >= self._next_check:
+            self._next_check = now + DELETED_EVERY_S
+            self._check(host)
+        if now >= self._next_sweep:
+            self._next_sweep = now + SWEEP_EVERY_S
+            wall = self._wall()
+            host.run(lambda store: store.sweep(wall), self._swept)
+
+    def open(self) -> None:
+        """There are jobs from before: they are looked after from now on."""
+        self._is_used = True
+
+    def _swept(self, found: StoreUse | JobStoreError) -> None:
+        if isinstance(found, StoreUse):
+            self.use = found
+
+    def _advance(self, live: LiveJob, host: JobHost, now: float) -> None:
+        """Acts on the limits of one job, and notes that it runs."""
+        ex = live.exchange
+        if live.client is None:
+            return
+        if ex.is_ended:
+            self._drop(live)  # Its client has left before a 202.
+        elif not live.client.is_parted:
+            self._accept_if_due(live, now)
+        elif live.too_large is not None:
+            self._fail(live, live.too_large)
+            ex.client_gone()
+        else:
+            host.sweep(ex, now)
+            job = live.now
+            if job.state is JobState.RUNNING and not live.is_noted and not ex.is_ended:
+                live.is_noted = True
+                host.run(lambda store: store.running(job), lambda found: None)
+
+    def _check(self, host: JobHost) -> None:
+        """Cancels the jobs that were deleted at another worker, and repeats writes that failed."""
+        accepted = tuple(live.job.id for live in self._live.values() if live.is_accepted)
+        if accepted:
+            host.run(lambda store: store.deleted(accepted), self._deleted)
+        for job_id in tuple(self._unforgotten):
+            self._forget(job_id)
+        for job in tuple(self._unwritten.values()):
+            if job.expires is not None and self._wall() >= job.expires:
+                del self._unwritten[job.id]
+            else:
+                self._keep(job, None)
+
+    def _deleted(self, found: tuple[str, ...] | JobStoreError) -> None:
+        if isinstance(found, JobStoreError):
+            return
+        for live in [live for live in self._live.values() if live.job.id in found]:
+            self._cancel(live)
+
+    def _cancel(self, live: LiveJob) -> None:
+        """Ends the work of a job that was deleted or cancelled."""
+        self.ended["cancelled"] += 1
+        self._end(live)
+        live.exchange.client_gone()
+
+    def stop(self, reason: str) -> None:
+        """The worker ends: its jobs have failed."""
+        for live in tuple(self._live.values()):
+            ex = live.exchange
+            if live.is_accepted:
+                self._fail(live, reason)
+                ex.client_gone()
+            elif live.client is not None:
+                self._drop(live)
+
+    # --- questions about jobs ---------------------------------------------------------------------------------------
+
+    def answer(self, ex: "Exchange", state: RequestState) -> None:
+        """Answers ``GET /jobs/ID``, ``GET /jobs/ID/result`` and ``DELETE /jobs/ID``, about jobs of any worker."""
+        host, path, method = self._host, ex.head.path, ex.head.method
+        if host is None or ex.is_rpc or is_job_path(path) is None:
+            self._errors.fail(ex, JOB_NOT_FOUND, NO_JOB)
+            return
+        is_result = path.endswith(b"/result")
+        is_delete = method == b"DELETE" and not is_result
+        if not is_delete and method not in (b"GET", b"HEAD"):
+            self._errors.fail(ex, BAD_REQUEST, "a job is read with GET, and deleted with DELETE /jobs/ID")
+            return
+        job_id = path[len(JOBS) :].removesuffix(b"/result").decode()
+        self._is_used = True
+        now = self._wall()
+
+        def found(record: Job | JobStoreError | None) -> None:
+            job = self._shown(ex, state, record)
+            if job is None:
+                return
+            if is_delete:
+                self._delete(ex, state, host, job)
+            elif is_result and job.state.is_over:
+                self._answer_result(ex, state, host, job)
+            else:
+                self._answer_document(ex, state, job, 202 if is_result else 200)
+
+        host.run(lambda store: store.find(job_id, now), found)
+
+    def _shown(self, ex: "Exchange", state: RequestState, record: Job | JobStoreError | None) -> Job | None:
+        """Returns the job, if the caller may see it; else the request has got an error."""
+        if ex.is_ended:
+            return None
+        if isinstance(record, JobStoreError):
+            self._errors.fail(ex, JOBS_UNAVAILABLE, f"jobs cannot be read: {record}")
+            return None
+        if record is None or not self._may_see(ex, state, record):
+            self._errors.fail(ex, JOB_NOT_FOUND, NO_JOB)
+            return None
+        live = self._find_live(record.id)
+        return self._unwritten.get(record.id, record) if live is None else live.now
+
+    def _find_live(self, job_id: str) -> LiveJob | None:
+        return next((live for live in self._live.values() if live.job.id == job_id), None)
+
+    def _may_see(self, ex: "Exchange", state: RequestState, job: Job) -> bool:
+        """Returns whether the caller is the tenant that made the job. Where none was asked for the id is enough."""
+        if job.tenant is None:
+            return True
+        router = self._routers.get(job.function)
+        if router is None or router.access is None:
+            return False
+        if self._access_control.check_caller(ex.head, state, router) is not None:
+            return False
+        return state.tenant is not None and state.tenant.name == job.tenant
+
+    def _answer_document(self, ex: "Exchange", state: RequestState, job: Job, status: int) -> None:
+        lines = b"x-request-id: %b\r\n" % state.request_id
+        if not job.state.is_over:
+            lines += b"retry-after: %d\r\n" % retry_after_s(job, self._wall())
+        ex.respond(status if not job.state.is_over else 200, document(job), extra=lines)
+
+    def _answer_result(self, ex: "Exchange", state: RequestState, host: JobHost, job: Job) -> None:
+        if job.status is None:
+            self._errors.fail(ex, JOB_LOST, job.reason or "it has no answer", executed=Executed.UNKNOWN)
+            return
+
+        def found(kept: KeptAnswer | JobStoreError | None) -> None:
+            if ex.is_ended:
+                return
+            if isinstance(kept, JobStoreError):
+                self._errors.fail(ex, JOBS_UNAVAILABLE, f"jobs cannot be read: {kept}")
+            elif kept is None:
+                self._errors.fail(ex, JOB_NOT_FOUND, NO_JOB)
+            else:
+                content_type = (kept.content_type or "application/octet-stream").encode("latin-1")
+                ex.respond(kept.status, kept.body, content_type=content_type, extra=kept.fields.encode("latin-1"))
+
+        host.run(lambda store: store.answer(job.id), found)
+
+    def _delete(self, ex: "Exchange", state: RequestState, host: JobHost, job: Job) -> None:
+        """Deletes a job; its work ends here at once, at another worker within ``DELETED_EVERY_S``."""
+        live = self._find_live(job.id)
+        if live is not None:
+            self._cancel(live)
+        self._unwritten.pop(job.id, None)
+
+        def done(found: JobStoreError | None) -> None:
+            if ex.is_ended:
+                return
+            if isinstance(found, JobStoreError):
+                self._errors.fail(ex, JOBS_UNAVAILABLE, f"the job cannot be deleted: {found}")
+                return
+            what = b"deleted" if job.state.is_over else b"cancelled"
+            body = b'{"id": "%b", "state": "%b"}\n' % (job.id.encode(), what)
+            ex.respond(200, body, extra=b"x-request-id: %b\r\n" % state.request_id)
+
+        host.run(lambda store: store.forget(job.id), done)
+
+    # --- reports ----------------------------------------------------------------------------------------------------
+
+    def expose(self, into: metrics.Exposition, worker: str) -> None:
+        """Adds the present values to a scrape."""
+        if self._host is None or not self._is_used:
+            return
+        into.add(metrics.GATEWAY_JOBS_ACCEPTED, (worker,), self.accepted)
+        into.add(metrics.GATEWAY_JOBS_LIVE, (worker,), len(self._live))
+        into.add(metrics.GATEWAY_JOBS_KEPT, (worker,), self.use.jobs)
+        into.add(metrics.GATEWAY_JOBS_KEPT_BYTES, (worker,), self.use.bytes)
+        into.add(metrics.GATEWAY_JOBS_UNWRITTEN, (worker,), len(self._unwritten))
+        for outcome, count in self.ended.items():
+            into.add(metrics.GATEWAY_JOBS_ENDED, (worker, outcome), count)
+        for code, count in self.refused.items():
+            into.add(metrics.GATEWAY_JOBS_REFUSED, (worker, code), count)
+
+    def __repr__(self) -> str:
+        return f"<Jobs {len(self._live)} live, {self.use.jobs} kept, {len(self._unwritten)} unwritten>"

@@ -1,0 +1,1 @@
+"""The championship: every policy on the same traces, fleets and start-up times."""

@@ -1,0 +1,1 @@
+"""Setups of HetSev's experiments (Mo et al., Electronics 2023, 12, 240)."""

@@ -1,0 +1,40 @@
+"""The fit of a stage's latency."""
+
+import random
+
+import pytest
+
+from tidegate.autoscaler.policies.themis.fit import fit, r_squared
+from tidegate.autoscaler.policies.themis.model import StageProfile
+from tidegate.errors import InvalidInputError
+
+TRUE = StageProfile(gamma=35.0, epsilon=-4.0, delta=15.0, eta=31.0)
+GRID = [(b, c) for b in (1, 2, 4) for c in (1, 2, 4)]
+
+
+def test_points_without_noise_give_their_profile_back() -> None:
+    points = [(b, c, TRUE.latency_ms(b, c)) for b, c in GRID]
+    found = fit(points)
+    assert [found.gamma, found.epsilon, found.delta, found.eta] == pytest.approx([35.0, -4.0, 15.0, 31.0])
+    assert r_squared(found, points) == pytest.approx(1.0)
+
+
+def test_noise_of_five_percent_leaves_a_good_fit() -> None:
+    rng = random.Random(1)
+    points = [(b, c, TRUE.latency_ms(b, c) * rng.gauss(1.0, 0.05)) for b, c in GRID for _ in range(4)]
+    assert r_squared(fit(points), points) > 0.95
+
+
+@pytest.mark.parametrize(
+    ("points", "text"),
+    [
+        ([(1, 1, 5.0), (1, 2, 4.0), (2, 1, 6.0)], "at least 4"),
+        ([(1, 1, 5.0), (2, 1, 4.0), (4, 1, 6.0), (8, 1, 9.0)], "each at two numbers of cores"),
+        ([(1, 1, 5.0), (1, 2, 4.0), (1, 4, 6.0), (1, 8, 9.0)], "at least two batch sizes"),
+        ([(1, 1, 5.0), (1, 2, -4.0), (2, 1, 6.0), (2, 2, float("nan"))], "points[3]"),
+    ],
+)
+def test_points_that_determine_no_profile_are_refused(points: list[tuple[float, float, float]], text: str) -> None:
+    with pytest.raises(InvalidInputError) as error:
+        fit(points)
+    assert text in str(error.value)

@@ -1,0 +1,68 @@
+"""The changes of seven days, found again at the same time of other days and in the last half hours."""
+
+import pytest
+
+from tidegate.autoscaler.policies.tide.calendar import AROUND, HALF_HOUR_WEIGHT, REACH, SAMPLES, STEP_S, Calendar
+
+DAY, HALF_HOUR = 86_400 // STEP_S, 1800 // STEP_S
+
+
+def filled(days: float, burst_at: tuple[int, ...] = ()) -> Calendar:
+    calendar = Calendar()
+    for position in range(int(days * DAY)):
+        calendar.write(position, 200 if position in burst_at else 128, 20)
+    return calendar
+
+
+def test_nothing_is_known_at_first() -> None:
+    assert Calendar().around(100, 20) == ({}, 0.0)
+
+
+def test_half_hours_count_a_quarter() -> None:
+    calendar = filled(0.0)
+    for position in range(HALF_HOUR + AROUND):
+        calendar.write(position, 128, 20)
+    found, moments = calendar.around(HALF_HOUR + REACH, 20)
+    assert found == {128: HALF_HOUR_WEIGHT * AROUND}
+    assert moments == HALF_HOUR_WEIGHT
+
+
+def test_what_came_at_the_same_time_of_yesterday_is_found() -> None:
+    calendar = filled(1.2, (10_000,))
+    found, _ = calendar.around(10_000 + DAY, 20)
+    assert found[200] == 1.0
+    assert 200 not in calendar.around(10_000 + DAY + REACH + 2, 20)[0]
+
+
+def test_another_state_does_not_count_and_a_neighbouring_one_does() -> None:
+    calendar = filled(1.2)
+    assert calendar.around(int(1.2 * DAY), 22) == ({}, 0.0)
+    assert calendar.around(int(1.2 * DAY), 21)[1] > 0.0
+
+
+def test_samples_left_out_are_unknown() -> None:
+    calendar = Calendar()
+    calendar.write(5, 128, 20)
+    calendar.write(5 + HALF_HOUR, 128, 20)
+    assert calendar.around(5 + HALF_HOUR, 20) == ({}, 0.0)  # The moment begins before the first sample.
+    found, moments = calendar.around(5 + HALF_HOUR + REACH, 20)
+    assert found == {128: HALF_HOUR_WEIGHT}
+    assert moments == HALF_HOUR_WEIGHT / AROUND
+
+
+def test_an_older_sample_is_dropped() -> None:
+    calendar = Calendar()
+    calendar.write(50, 128, 20)
+    calendar.write(49, 200, 20)
+    assert calendar.position == 50
+
+
+@pytest.mark.parametrize("extra", [0, 1, 77, DAY])
+def test_memory_is_bounded_and_the_last_seven_days_stay(extra: int) -> None:
+    calendar = filled(0.0)
+    last = SAMPLES + extra
+    burst = last - 7 * DAY
+    for position in range(last + 1):
+        calendar.write(position, 200 if position == burst else 128, 20)
+    assert len(calendar._changes) == len(calendar._rows) == SAMPLES
+    assert calendar.around(last, 20)[0].get(200) == 1.0

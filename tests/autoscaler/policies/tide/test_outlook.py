@@ -1,0 +1,161 @@
+"""The outlook: which levels to expect once a replica that starts now would help."""
+
+import random
+
+import numpy as np
+import pytest
+
+from tests.autoscaler.policies.tide.test_level import WORK, arrivals
+from tidegate.autoscaler.policies.tide.level import Level
+from tidegate.autoscaler.policies.tide.outlook import FIRST_BUSY_ROW, IDLE_ROWS, Outlook
+
+HORIZON_S = 31.0
+
+
+class Load:
+    """A level and its outlook, fed second by second."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng, self.level, self.outlook = random.Random(seed), Level(), Outlook()
+
+    def run(self, rate: float, seconds: int) -> "Load":
+        for _ in range(seconds):
+            self._add(arrivals(self.rng, rate))
+        return self
+
+    def run_evenly(self, rate: int, seconds: int) -> "Load":
+        for _ in range(seconds):
+            self._add(rate)
+        return self
+
+    def _add(self, count: int) -> None:
+        self.level.update(WORK * count, WORK**2 * count, 1)
+        self.outlook.update(self.level, HORIZON_S)
+
+    def chance_above(self, slots: float) -> float:
+        levels, chances = self.outlook.forecast(self.level)
+        return float(chances[levels > slots].sum())
+
+
+def test_chances_are_chances() -> None:
+    load = Load(1).run(60.0, 900)
+    levels, chances = load.outlook.forecast(load.level)
+    assert chances.sum() == pytest.approx(1.0)
+    assert (chances >= 0.0).all()
+    assert (levels >= 0.0).all()
+    assert np.isfinite(levels).all()
+
+
+def test_a_constant_load_is_expected_to_stay() -> None:
+    load = Load(2).run(60.0, 7200)
+    assert load.chance_above(7.5) < 0.01
+    assert 1.0 - load.chance_above(4.5) < 0.01
+
+
+def test_bursts_that_come_now_and_then_are_expected_as_often_as_they_came() -> None:
+    load = Load(3)
+    for _ in range(20):
+        load.run(30.0, 570).run(120.0, 30)
+    load.run(30.0, 300)
+    # In 30 of 600 seconds a burst begins within the horizon, and only its later part is larger than chance.
+    assert 0.01 < load.chance_above(8.0) < 0.15
+
+
+def test_amid_a_burst_no_other_one_is_expected_upon_it() -> None:
+    """To four times the load, from the base: in the burst itself that factor would be a level that never was."""
+    load = Load(3)
+    for _ in range(12):
+        load.run(30.0, 570).run(120.0, 20)
+    levels, chances = load.outlook.forecast(load.level)
+    assert load.level.level > 10.0
+    assert float(chances[levels > 20.0].sum()) < 1e-4
+
+
+def test_an_idle_load_that_wakes_is_remembered_by_how_long_it_was_idle() -> None:
+    load = Load(4)
+    for _ in range(12):
+        load.run(20.0, 200).run(0.0, 700)
+    load.run(20.0, 200).run(0.0, 300)
+    soon = load.chance_above(0.5)
+    load.run(0.0, 350)
+    assert load.chance_above(0.5) > soon
+
+
+def test_waking_from_idle_says_nothing_about_a_load_that_is_there() -> None:
+    """From none to four slots is a factor of eighty: of four slots it would make more than three hundred."""
+    load = Load(4)
+    for _ in range(4):
+        load.run(0.0, 900).run(40.0, 330)
+    load.run(0.0, 900).run(40.0, 30)
+    assert load.chance_above(40.0) < 1e-4
+
+
+def test_rows_of_idle_time_grow_by_four() -> None:
+    load = Load(5).run(20.0, 60).run(0.0, 160)
+    assert load.outlook.row(load.level) <= IDLE_ROWS
+    rows = []
+    for _ in range(60):
+        load.run(0.0, 60)
+        rows.append(load.outlook.row(load.level))
+    assert rows == sorted(rows)
+    assert rows[-1] == 5  # 31 x 4^3 s are 33 min.
+
+
+def test_rows_of_levels_are_quarter_octaves_of_e() -> None:
+    low, high = Load(6).run(30.0, 300), Load(6).run(82.0, 300)
+    assert high.outlook.row(high.level) - low.outlook.row(low.level) == pytest.approx(4, abs=1)
+    assert low.outlook.row(low.level) >= FIRST_BUSY_ROW
+
+
+def test_what_repeats_every_half_hour_is_seen_to_come() -> None:
+    load = Load(7)
+    for _ in range(10):
+        load.run(30.0, 1740).run(150.0, 60)
+    load.run(30.0, 600)
+    amid = load.chance_above(9.0)
+    load.run(30.0, 1110)  # 30 s before the next burst.
+    assert load.chance_above(9.0) > 3.0 * amid
+
+
+def test_seconds_passed_over_keep_the_time_of_day() -> None:
+    load = Load(8).run(30.0, 700)
+    load.outlook.skip(1000)
+    assert load.outlook.seconds == 1700
+
+
+def test_another_horizon_forgets_what_was_learnt_over_a_very_different_one() -> None:
+    load = Load(9)
+    for _ in range(5):
+        load.run(30.0, 570).run(120.0, 30)
+    load.run(30.0, 300)
+    learnt = load.chance_above(8.0)
+    load.outlook.update(load.level, 200.0)
+    assert load.chance_above(8.0) < learnt
+
+
+@pytest.mark.parametrize(
+    ("horizon_s", "is_kept"), [(15.0, False), (16.0, True), (33.0, True), (62.0, True), (63.0, False)]
+)
+def test_a_horizon_of_half_to_twice_the_length_keeps_what_was_learnt(horizon_s: float, is_kept: bool) -> None:
+    load = Load(9).run(30.0, 700).run(120.0, 100)
+    assert load.outlook.rows > 1
+    load.outlook.update(load.level, horizon_s)
+    assert (load.outlook.rows > 1) is is_kept
+
+
+def test_before_anything_was_learnt_a_sudden_twentyfold_load_is_all_but_ruled_out() -> None:
+    load = Load(10).run(30.0, 300)
+    assert load.chance_above(20 * 3.0) < 1e-5
+    assert load.chance_above(1.1 * 3.0) > 0.01
+
+
+@pytest.mark.parametrize(("began", "reached", "now"), [(30, 120, 24), (30, 120, 30), (30, 120, 38), (28, 53, 28)])
+def test_a_burst_is_expected_at_the_level_that_it_reached(began: int, reached: int, now: int) -> None:
+    """Not that many times above the present level, which may be another one than the bursts began at."""
+    load = Load(11)
+    for _ in range(20):
+        load.run_evenly(began, 600).run_evenly(reached, 60)
+    load.run_evenly(began, 400).run_evenly(now, 200)
+    levels, chances = load.outlook.forecast(load.level)
+    burst = levels > 1.5 * now * WORK
+    assert np.average(levels[burst], weights=chances[burst]) == pytest.approx(reached * WORK, rel=0.1)

@@ -1,0 +1,356 @@
+"""Policy tide against a small world: Poisson arrivals, replicas that take time to start."""
+
+import random
+from collections import deque
+from dataclasses import dataclass, field
+
+import pytest
+from msgspec import UNSET, UnsetType
+
+from tests.autoscaler.policies.tide.test_level import arrivals
+from tests.support.worlds.autoscaling import T0, function
+from tidegate.autoscaler.measure.observation import (
+    ArrivalCounts,
+    GroupObservation,
+    GroupTokenRate,
+    Observation,
+    TokenRates,
+)
+from tidegate.autoscaler.policies.contract import Recommendation
+from tidegate.autoscaler.policies.tide.policy import DEAD_BAND_S, TidePolicy
+from tidegate.function import Scaling, Sla
+from tidegate.records.decision import Reason
+
+CPU = GroupObservation("cpu", limit=1, services=((1.0, 0.1),), price_per_hour=0.5, execution_s=0.1, tail_s=0.13)
+GPU = GroupObservation("gpu", limit=1, services=((1.0, 0.03),), price_per_hour=1.0, execution_s=0.03, tail_s=0.04)
+
+
+@dataclass(slots=True)
+class World:
+    """One revision whose recommendations are carried out."""
+
+    groups: tuple[GroupObservation, ...] = (CPU,)
+    start_s: int = 30
+    seed: int = 1
+    latency_s: float = 0.3
+    target_ips: float | None = None
+    zero_after_s: float = 60.0
+    first_s: dict[str, float] = field(default_factory=dict)
+    per_token_s: float | None = None
+    pace: tuple[tuple[float, float], ...] | UnsetType = UNSET
+    parameters: dict[str, str] = field(default_factory=dict)
+    ready: dict[str, int] = field(default_factory=lambda: {"cpu": 1})
+    starting: dict[str, deque[int]] = field(default_factory=dict)
+    second: int = 0
+    arrived: float = 0.0
+    idle_s: float = 0.0
+    starts: int = 0
+    policy: TidePolicy = field(init=False)
+    rng: random.Random = field(init=False)
+    last: Recommendation = field(default_factory=lambda: Recommendation(desired=None))
+
+    def __post_init__(self) -> None:
+        scaling = Scaling(policy="tide", parameters=self.parameters, scale_to_zero_after_s=self.zero_after_s)
+        spec = function(
+            sla=Sla(
+                latency_s=self.latency_s, percentile=99.0, target_ips=self.target_ips, per_token_s=self.per_token_s
+            ),
+            scaling=scaling,
+        )
+        self.policy, self.rng = TidePolicy(spec, T0, 1), random.Random(self.seed)
+
+    def run(self, rate: float, seconds: int, *, waiting: int = 0, complete: bool = True) -> list[int]:
+        """Returns the replicas wanted in each second."""
+        wanted = []
+        for _ in range(seconds):
+            self.second += 1
+            count = arrivals(self.rng, rate)
+            self.arrived += count
+            self.idle_s = 0.0 if count else self.idle_s + 1.0
+            for name, due in self.starting.items():
+                while due and due[0] <= self.second:
+                    due.popleft()
+                    self.ready[name] = self.ready.get(name, 0) + 1
+            self.last = self.policy.decide(self._seen(waiting, complete), T0 + self.second)
+            self._carry_out()
+            wanted.append(-1 if self.last.desired is None else self.last.desired)
+        return wanted
+
+    def _seen(self, waiting: int, complete: bool) -> Observation:
+        groups = tuple(
+            GroupObservation(
+                each.accelerator,
+                ready=self.ready.get(each.accelerator, 0),
+                starting=len(self.starting.get(each.accelerator, ())),
+                room=None if each.room is None else each.room,
+                price_per_hour=each.price_per_hour,
+                limit=each.limit,
+                execution_s=each.execution_s,
+                tail_s=each.tail_s,
+                services=each.services,
+            )
+            for each in self.groups
+        )
+        counts = ArrivalCounts(((1.0, self.arrived),) if self.arrived else (), 0.0)
+        return Observation(
+            function="f", revision="f-00001", at=T0 + self.second, complete=complete, groups=groups, waiting=waiting,
+            counts=counts, idle_s=self.idle_s, tokens=self._tokens(),
+        )  # fmt: skip
+
+    def _tokens(self) -> TokenRates | None:
+        groups = {
+            name: GroupTokenRate(tps=1.0, mu_tps=None, first_s=first_s, pace=self.pace, between=40.0)
+            for name, first_s in self.first_s.items()
+        }
+        return (
+            TokenRates(lambda_tps=1.0, prompt_tps=1.0, completion_tps=1.0, per_inference=None, groups=groups)
+            if groups
+            else None
+        )
+
+    def _carry_out(self) -> None:
+        for each in self.last.groups or ():
+            due = self.starting.setdefault(each.accelerator, deque())
+            present = self.ready.get(each.accelerator, 0) + len(due)
+            while present < each.replicas:
+                due.append(self.second + self.start_s)
+                self.starts += 1
+                present += 1
+            while present > each.replicas:
+                if due:
+                    due.pop()
+                else:
+                    self.ready[each.accelerator] -= 1
+                present -= 1
+
+    @property
+    def reasons(self) -> tuple[Reason, ...]:
+        return self.last.reasons
+
+    @property
+    def codes(self) -> set[str]:
+        return {each.code for each in self.reasons}
+
+
+def test_a_constant_load_gets_its_base_and_hardly_a_start() -> None:
+    world = World(ready={"cpu": 8})
+    found = world.run(60.0, 4 * 3600)
+    assert set(found[600:]) <= {8, 9}
+    assert world.starts <= 3
+
+
+def test_a_constant_load_on_two_groups_hardly_changes_the_mix() -> None:
+    slow = GroupObservation(
+        "slow", limit=1, services=((1.0, 0.185),), price_per_hour=0.33, execution_s=0.1, tail_s=0.13
+    )
+    world = World(groups=(slow, CPU), ready={"cpu": 8, "slow": 1})
+    world.run(60.0, 3600)
+    before = world.starts
+    world.run(60.0, 2 * 3600)
+    assert world.starts - before <= 3
+
+
+def test_of_two_replicas_of_a_fleet_that_may_have_two_kinds_the_needless_one_goes() -> None:
+    small = GroupObservation(
+        "small", limit=4, services=((1.0, 0.007),), price_per_hour=0.1, execution_s=0.014, tail_s=0.016
+    )
+    large = GroupObservation(
+        "large", limit=4, services=((1.0, 0.0007),), price_per_hour=0.9, execution_s=0.003, tail_s=0.004
+    )
+    world = World(groups=(small, large), ready={"small": 2})
+    found = world.run(30.0, 600)
+    assert found[100] == 2, "what runs at the beginning is kept until something is learnt"
+    assert found[-1] == 1
+
+
+def test_a_replica_more_than_needed_goes_after_the_dead_band() -> None:
+    world = World(ready={"cpu": 9})
+    found = world.run(60.0, int(DEAD_BAND_S) + 600)
+    assert found[200] == 9
+    assert found[-1] == 8
+
+
+def test_a_time_per_output_token_spreads_the_streams_over_more_replicas_and_says_so() -> None:
+    llm = GroupObservation("llm", limit=8, services=((1.0, 0.25),), price_per_hour=0.5, execution_s=0.5, tail_s=0.6)
+    pace = ((1.0, 0.010), (8.0, 0.050))
+    wanted = {}
+    for per_token_s in (None, 0.025):
+        world = World(groups=(llm,), latency_s=1.0, first_s={"llm": 0.1}, per_token_s=per_token_s, pace=pace)
+        wanted[per_token_s] = world.run(12.0, 900)[-1]
+        details = [each.detail for each in world.reasons if each.code == "token_pace"]
+        assert details == ([] if per_token_s is None else ["llm 3 of 8 streams at a time, for 25 ms per output token"])
+    # Three streams of 0.1 + 40 * 0.0214 s at a time are 3.1/s: 12 of them ask for four replicas and room for chance.
+    assert wanted[None] <= 5
+    assert wanted[0.025] >= 6
+
+
+def test_a_jump_is_answered_within_seconds() -> None:
+    world = World(ready={"cpu": 8})
+    world.run(60.0, 300)
+    found = world.run(180.0, 5)
+    assert found[-1] >= 20
+
+
+def test_a_fall_is_followed_once_the_hold_is_over() -> None:
+    world = World(ready={"cpu": 21})
+    world.run(180.0, 300)
+    found = world.run(20.0, 120)
+    assert found[10] > 8
+    assert found[-1] <= 8
+
+
+def test_what_ran_at_the_beginning_stays_until_the_level_is_known_over_its_longest_window() -> None:
+    """A new revision replaces one that served: its first seconds may be quiet, or traffic still moves over."""
+    world = World(ready={"cpu": 8})
+    found = world.run(5.0, 300)
+    assert set(found[:127]) == {8}
+    assert found[-1] <= 3
+
+
+def test_without_load_it_goes_to_zero_and_not_before_the_stated_time() -> None:
+    world = World(ready={"cpu": 2})
+    world.run(5.0, 120)
+    found = world.run(0.0, 400)
+    assert found[50] >= 1
+    assert found[-1] == 0
+
+
+def test_what_waits_is_worked_off_by_more_than_the_base() -> None:
+    world = World(ready={"cpu": 8})
+    world.run(60.0, 300)
+    found = world.run(60.0, 1, waiting=2000)
+    assert found[-1] > 9
+    assert "drain" in world.codes
+
+
+def test_what_waits_grows_until_the_starting_replicas_are_ready() -> None:
+    """One that has just begun helps as late as one that begins now."""
+    world = World(ready={"cpu": 8})
+    world.run(60.0, 300)
+    world.ready["cpu"] = 4
+    drains = []
+    for due_s in ([], [30]):
+        world.second, world.arrived = world.second + 1, world.arrived + 60
+        world.starting["cpu"] = deque(world.second + each for each in due_s)
+        found = world.policy.decide(world._seen(100, complete=True), T0 + world.second)
+        drains += [float(each.detail.split()[0]) for each in found.reasons if each.code == "drain"]
+    assert drains[1] == pytest.approx(drains[0], rel=0.05)
+
+
+def test_after_a_gap_in_the_measurements_its_arrivals_are_no_burst() -> None:
+    world = World(ready={"cpu": 8})
+    world.run(60.0, 300)
+    world.run(60.0, 4, complete=False)
+    assert max(world.run(60.0, 20)) <= 9
+
+
+def test_a_round_between_two_seconds_counts_nothing() -> None:
+    world = World(ready={"cpu": 8})
+    world.run(60.0, 300)
+    level = world.policy._level.level
+    again = world.policy.decide(world._seen(0, True), T0 + world.second + 0.3)
+    assert (again.desired, world.policy._level.level) == (world.last.desired, level)
+
+
+def test_a_rate_to_provide_is_a_floor_while_there_is_traffic() -> None:
+    world = World(ready={"cpu": 2}, target_ips=60.0)
+    assert world.run(2.0, 60)[-1] == 8
+    assert "target_ips" in world.codes
+    assert world.run(0.0, 400)[-1] == 0
+
+
+def test_the_target_of_a_stream_is_for_its_first_token() -> None:
+    stream = GroupObservation("cpu", limit=1, services=((1.0, 2.0),), price_per_hour=0.5)
+    world = World(groups=(stream,), latency_s=1.0, first_s={"cpu": 0.2})
+    world.run(2.0, 300)
+    assert "slo_infeasible" not in world.codes
+    assert world.last.desired is not None and 5 <= world.last.desired <= 10
+    whole = World(groups=(stream,), latency_s=1.0)
+    whole.run(2.0, 60)
+    assert "slo_infeasible" in whole.codes
+
+
+def test_a_held_replica_says_for_how_long() -> None:
+    world = World(ready={"cpu": 21})
+    world.run(180.0, 300)
+    world.run(20.0, 10)
+    (held,) = [each for each in world.reasons if each.code == "replica_held"]
+    assert "s more" in held.detail
+
+
+def test_a_load_that_comes_every_half_hour_is_met_by_replicas_started_ahead() -> None:
+    world = World(start_s=30, ready={"cpu": 0}, latency_s=0.3)
+    for _ in range(4):
+        world.run(20.0, 120)
+        world.run(0.0, 1680)
+    world.run(20.0, 120)
+    ahead = world.run(0.0, 1680)
+    assert 0 in ahead
+    assert ahead[-1] >= 1
+
+
+def test_a_short_load_is_over_soon_after_its_end() -> None:
+    world = World(start_s=1, ready={"cpu": 0}, zero_after_s=5.0)
+    world.run(10.0, 20)
+    assert world.run(0.0, 30)[-1] == 0
+
+
+def test_missing_data_holds() -> None:
+    world = World(ready={"cpu": 8})
+    world.run(60.0, 60)
+    assert world.run(60.0, 1, complete=False) == [-1]
+    assert world.codes == {"hold_no_data"}
+
+
+def test_before_any_rate_is_known_the_requests_decide_and_nothing_is_taken_away() -> None:
+    unknown = GroupObservation("cpu", limit=1)
+    world = World(groups=(unknown,), ready={"cpu": 3})
+    assert world.run(60.0, 5)[-1] == 3
+    assert world.codes == {"mu_unknown"}
+
+
+def test_a_cheaper_group_takes_over_and_the_dear_one_goes_when_it_is_ready() -> None:
+    dear = GroupObservation("gpu", limit=1, services=((1.0, 0.1),), price_per_hour=5.0)
+    world = World(groups=(CPU, dear), ready={"gpu": 8})
+    world.run(60.0, 20)
+    assert world.ready["gpu"] >= 7  # The others still start.
+    world.run(60.0, 300)
+    assert world.ready["gpu"] == 0
+    assert world.ready["cpu"] >= 8
+
+
+def test_several_groups_name_the_mix_and_the_next_best() -> None:
+    world = World(groups=(CPU, GPU), ready={"cpu": 1, "gpu": 0})
+    world.run(100.0, 30)
+    (mix,) = [each for each in world.reasons if each.code == "mix"]
+    assert "next best" in mix.detail
+
+
+def test_a_target_that_no_group_can_meet_is_said() -> None:
+    world = World(latency_s=0.05)
+    world.run(5.0, 30)
+    assert "slo_infeasible" in world.codes
+    assert world.last.desired is not None
+
+
+def test_a_limit_of_the_effort_is_said_when_it_is_reached() -> None:
+    world = World(latency_s=0.11, parameters={"sla-effort": "0.15"})  # A part of the executions alone takes longer.
+    world.run(20.0, 1200)
+    assert "effort_limit" in world.codes
+
+
+@pytest.mark.parametrize("gap_s", [-1000, 5, 100_000])
+def test_a_clock_that_jumps_changes_nothing_at_once(gap_s: int) -> None:
+    world = World(ready={"cpu": 8})
+    world.run(60.0, 300)
+    world.second += gap_s
+    assert world.run(60.0, 1)[-1] in (8, 9)
+
+
+def test_bursts_that_come_often_are_covered() -> None:
+    world = World(start_s=30, ready={"cpu": 4})
+    for _ in range(24):
+        world.run(20.0, 240).copy()
+        world.run(120.0, 60)
+    world.run(20.0, 200)
+    assert "cover" in world.codes

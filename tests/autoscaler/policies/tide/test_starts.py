@@ -1,0 +1,58 @@
+"""Start-up times, learnt from what is seen."""
+
+import pytest
+
+from tidegate.autoscaler.policies.tide.starts import ASSUMED_S, REMEMBERED, Starts
+
+
+def test_before_the_first_start_one_is_assumed() -> None:
+    assert Starts().median_s == ASSUMED_S
+    assert Starts().eta_s(0.0) is None
+
+
+def test_a_start_is_measured_from_starting_to_ready() -> None:
+    starts = Starts()
+    starts.update(0, 1, 10.0)
+    assert starts.eta_s(12.0) == ASSUMED_S - 2.0
+    starts.update(1, 0, 15.0)
+    assert starts.median_s == 5.0
+    assert starts.eta_s(15.0) is None
+
+
+def test_the_longest_starting_one_is_ready_first() -> None:
+    starts = Starts()
+    starts.update(0, 1, 0.0)
+    starts.update(0, 2, 8.0)
+    starts.update(1, 1, 10.0)
+    assert starts.median_s == 10.0
+    assert starts.eta_s(11.0) == pytest.approx(7.0)
+
+
+def test_a_start_that_is_given_up_is_none() -> None:
+    starts = Starts()
+    starts.update(0, 2, 0.0)
+    starts.update(0, 1, 5.0)
+    starts.update(1, 0, 6.0)
+    assert starts.median_s == 6.0
+
+
+def test_a_late_start_has_no_negative_rest() -> None:
+    starts = Starts()
+    starts.update(0, 1, 0.0)
+    assert starts.eta_s(1000.0) == 0.0
+
+
+def test_the_median_is_of_the_last_starts() -> None:
+    starts, now = Starts(), 0.0
+    for took in [100.0] * REMEMBERED + [2.0] * REMEMBERED:
+        starts.update(0, 1, now)
+        starts.update(1, 0, now + took)
+        starts.update(0, 0, now + took)
+        now += took + 1.0
+    assert starts.median_s == 2.0
+
+
+def test_a_ready_replica_that_was_never_seen_starting_is_no_start() -> None:
+    starts = Starts()
+    starts.update(3, 0, 0.0)
+    assert starts.median_s == ASSUMED_S

@@ -1,0 +1,167 @@
+"""A real Prometheus over a real deployment: it finds it, every recording rule has data, and alerts fire by the fault
+that they are for and clear after it."""
+
+import json
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+from docs.boards.boards import BOARDS, queries
+from tests.support.live.deployment import REQUEST, Deployment, deployment, places
+from tests.support.live.prometheus_server import Prometheus, prometheus
+
+pytestmark = [pytest.mark.live, pytest.mark.needs(tool="prometheus"), pytest.mark.timeout(180)]
+
+FAULTY = """
+class Echo:
+    arrays = "plain"
+    inputs = {"x": ("FP32", [-1, 2])}
+    outputs = {"y": ("FP32", [-1, 2])}
+    def predict(self, inputs):
+        raise RuntimeError("broken model")
+"""
+
+
+class Client:
+    """Sends requests until it is closed, and counts the answers."""
+
+    def __init__(self, url: str) -> None:
+        self.answered = 0
+        self.failed = 0
+        self._url = url
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        with httpx.Client(trust_env=False, timeout=30.0) as client:
+            while not self._is_over.wait(0.02):
+                if client.post(self._url, json=REQUEST).is_success:
+                    self.answered += 1
+                else:
+                    self.failed += 1
+
+    def close(self) -> None:
+        self._is_over.set()
+        self._thread.join()
+
+
+@contextmanager
+def load(world: Deployment, name: str = "echo") -> Iterator[Client]:
+    client = Client(f"{world.gateway}/v2/models/{name}/infer")
+    try:
+        yield client
+    finally:
+        client.close()
+
+
+def fires(world: Deployment, watcher: Prometheus, name: str) -> dict[str, str]:
+    """Waits until an alert fires; returns its labels."""
+    found = world.until(lambda: watcher.firing().get(name), 40.0, f"{name} to fire")
+    return dict(found)
+
+
+def clears(world: Deployment, watcher: Prometheus, name: str) -> None:
+    world.until(lambda: name not in watcher.firing(), 60.0, f"{name} to clear")
+
+
+def empty(watcher: Prometheus, panels: list[str]) -> list[str]:
+    """Returns the queries without data."""
+    return [query for query in panels if not watcher.query(query)]
+
+
+def shortened(panels: list[str]) -> list[str]:
+    return [query.replace("[1m]", "[5s]").replace("[1h]", "[10s]") for query in panels]
+
+
+def test_every_rule_and_panel_has_data_and_the_figures_are_those_of_the_client(tmp_path: Path) -> None:
+    with deployment(tmp_path, *places(tmp_path, 2)) as world:
+        world.up()
+        with prometheus(tmp_path / "prometheus", world.state.root) as watcher:
+            # Not deployed yet: what counts from zero is seen from zero.
+            world.until(lambda: watcher.value("up") == 1, 20.0, "the deployment to be found")
+            world.cli("deploy", world.handler(), "--name", "echo", "--latency", "500ms", "--min-scale", "1")
+            with load(world) as client:
+                world.until(lambda: all(watcher.recorded().values()), 60.0, "all rules to have data")
+                panels = [query for board in BOARDS for query in shortened(queries(board))]
+                world.until(lambda: not empty(watcher, panels), 30.0, "all panels of the boards to have data")
+            total = 'sum(tidegate_gateway_ended_requests_total{function="echo",outcome="answered"})'
+            world.until(lambda: watcher.value(total) == client.answered, 10.0, f"{client.answered} answers")
+            assert watcher.value("function:tidegate_sla_objective:ratio") == 0.98
+            objective = watcher.value('function:tidegate_price_per_hour:sum{function="echo"}')
+            assert objective is not None
+            assert watcher.value('up{job="tidegate",deployment="state"}') == 1
+
+
+def test_counters_never_fall_when_a_worker_dies_and_its_alert_fires_and_clears(tmp_path: Path) -> None:
+    with deployment(tmp_path, "--gateway-workers", "2") as world:
+        world.up()
+        world.deploy(world.handler(), "--min-scale", "1", "--wait")
+        with prometheus(tmp_path / "prometheus", world.state.root) as watcher:
+            world.until(lambda: watcher.query('tidegate_replicas{state="ready"}'), 20.0, "the replica to be seen")
+            for _ in range(20):
+                assert world.infer().is_success
+            total = "sum(tidegate_gateway_requests_total)"
+            world.until(lambda: watcher.value(total) == 20, 10.0, "20 requests")
+            world.end("gateway-g0")
+            assert fires(world, watcher, "TidegateGatewayRestarts")["worker"] == "g0"
+            for _ in range(5):
+                assert world.infer().is_success
+            world.until(lambda: watcher.value(total) == 25, 10.0, "25 requests")
+            assert watcher.value(f"resets({total}[1m:1s])") == 0
+            clears(world, watcher, "TidegateGatewayRestarts")
+
+
+def test_a_model_that_fails_and_replicas_that_break_are_said_and_clear(tmp_path: Path) -> None:
+    with deployment(tmp_path, *places(tmp_path, 2)) as world:
+        world.up()
+        broken = tmp_path / "broken.py"
+        broken.write_text(FAULTY)
+        world.deploy(world.handler(), "--min-scale", "1", "--latency", "500ms", "--wait")
+        with prometheus(tmp_path / "prometheus", world.state.root) as watcher:
+            world.until(lambda: watcher.query('tidegate_replicas{state="ready"}'), 20.0, "the replica to be seen")
+            world.deploy(f"{broken}:Echo", "--min-scale", "1", "--latency", "500ms", "--wait")
+            with load(world):
+                for name in ("TidegateRequestsFail", "TidegateSlaBurnsFast", "TidegateSlaBurns"):
+                    assert fires(world, watcher, name)["function"] == "echo"
+            world.deploy(world.handler(), "--min-scale", "1", "--latency", "500ms", "--wait")
+            with load(world):
+                for name in ("TidegateRequestsFail", "TidegateSlaBurnsFast", "TidegateSlaBurns"):
+                    clears(world, watcher, name)
+            os.kill(next(pid for name, pid in world.living().items() if name.endswith(".server")), signal.SIGKILL)
+            assert fires(world, watcher, "TidegateReplicasBreak")["function"] == "echo"
+            clears(world, watcher, "TidegateReplicasBreak")
+
+
+def test_requests_that_wait_and_a_missing_replica_are_said_and_clear(tmp_path: Path) -> None:
+    with deployment(tmp_path, *places(tmp_path, 1)) as world:
+        world.up()
+        world.deploy(world.handler(load_s=12.0), "--min-scale", "1")
+        with prometheus(tmp_path / "prometheus", world.state.root) as watcher:
+            waiting = threading.Thread(target=lambda: world.infer(timeout=60.0))
+            waiting.start()
+            for name in ("TidegateWaitingTooLong", "TidegateReplicasMissing"):
+                assert fires(world, watcher, name)["function"] == "echo"
+            waiting.join()
+            for name in ("TidegateWaitingTooLong", "TidegateReplicasMissing"):
+                clears(world, watcher, name)
+
+
+def test_a_control_process_that_died_is_said_until_the_next_one_answers(tmp_path: Path) -> None:
+    with deployment(tmp_path) as world:
+        world.up()
+        with prometheus(tmp_path / "prometheus", world.state.root) as watcher:
+            world.until(lambda: watcher.value("up") == 1, 20.0, "the deployment to be found")
+            world.kill()
+            assert fires(world, watcher, "TidegateDown")["deployment"] == "state"
+            world.up()
+            clears(world, watcher, "TidegateDown")
+            targets = json.loads(world.state.targets.read_text())
+            assert world.state.holder() is not None
+            assert targets[0]["targets"][0] in str(world.state.holder())

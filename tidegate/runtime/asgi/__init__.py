@@ -1,0 +1,1 @@
+"""Serves an ASGI application of the user's as it is."""
