@@ -8,9 +8,10 @@ MUTANTS ?= 100
 # Tests side by side: units take a core each, live tests mostly wait.
 UNITS_AT_ONCE ?= auto
 LIVE_AT_ONCE ?= 7
-# At most so many failed live tests are run again, alone; `.ci/run` allows five (docs/adr/0045).
+# At most so many failed tests are run again, alone; `.ci/run` allows five (docs/adr/0045).
 RERUN ?= 0
-LIVE := $(BIN)/python -m tests.support.rerun_failed --most $(RERUN) -q -m
+TESTS := $(BIN)/python -m tests.support.rerun_failed --most $(RERUN) -q
+LIVE := $(TESTS) -m
 # The extras of every set-up. Those of model formats are large, so each is installed where it is needed.
 LOCKED := onnx gpu ilp triton redis examples dev
 # pip installs uv, and uv the rest, in a quarter of pip's processor time: neither compiles the 7,000 modules, of which most
@@ -49,7 +50,7 @@ test: $(STAMP) ## every test that needs nothing but PyPI: units, golden vectors,
 	@$(BIN)/python -m tests.support.live.tools
 
 test-units: $(STAMP) ## only the tests that start no process of ours and open no socket: units, golden vectors, architecture
-	@$(BIN)/python -m pytest -q -n $(UNITS_AT_ONCE) --dist worksteal --ignore=tests/live
+	@$(TESTS) -n $(UNITS_AT_ONCE) --dist worksteal --ignore=tests/live
 
 test-live: $(STAMP) ## only the tests that start real processes; those that judge time or load run last, alone
 	@$(LIVE) 'live and not alone and not deep and not needs' -n $(LIVE_AT_ONCE) --dist loadscope -- -q -m 'live and alone and not deep and not needs'

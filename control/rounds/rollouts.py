@@ -76,6 +76,7 @@ class Rollouts:
         self._add_reason = add_reason
         self._clock = clock
         self._tasks = tasks
+        self._saving: asyncio.Task[None] | None = None
         self._windows: dict[str, _Window] = {}
         self._seen: dict[str, tuple[Tally, Tally]] = {}
 
@@ -95,9 +96,10 @@ class Rollouts:
             is_ready = self._world.is_ready(deployed.candidate.revision.id)
             after = self._advanced(deployed, deployed.rolling, deployed.candidate, is_ready, is_in_force, now)
             if after is not deployed.rolling:
-                if self._world.registry.roll(deployed.name, after):
-                    self._tasks.spawn(self._world.registry.save(deployed.name), name=f"save {deployed.name}")
+                self._world.registry.roll(deployed.name, after)
                 self.changed(deployed, after)
+        if self._world.registry.has_unsaved and (self._saving is None or self._saving.done()):
+            self._saving = self._tasks.spawn(self._world.registry.save_all(), name="save functions")
 
     def changed(self, deployed: Deployed, after: Rollout) -> None:
         """Takes the rollout's new state from the registry: adds its events to the decisions and changes the roles. The

@@ -63,9 +63,10 @@ class ControlLoop:
     tasks: TaskOwner
 
     async def close(self) -> None:
-        """Ends everything under way; replicas are not touched."""
+        """Ends everything under way and writes down what was decided; replicas are not touched."""
         self.round.end()
         await self.tasks.close()
+        await self.world.registry.save_all()
         await self.sampling.close()
 
 

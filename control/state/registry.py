@@ -11,7 +11,6 @@ not be written; the store's ``fault`` reports that.
 """
 
 import asyncio
-import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -130,6 +129,8 @@ class Registry:
         """Held while a function is written, so that the last one written is the one in memory."""
         self._functions: dict[str, FunctionRecord] = {}
         self._revisions: dict[str, dict[int, RevisionRecord]] = {}
+        self._unsaved: set[str] = set()
+        """Functions that the control process changed by itself and :meth:`save` has not written."""
         self._seen: dict[str, tuple[FunctionRecord, Deployed]] = {}
         """Results of :meth:`get`, each with the record that it was made from."""
 
@@ -241,12 +242,14 @@ class Registry:
         function = self._functions[name]
         returning = None if function.returning == number else function.returning
         self._functions[name] = _serving(replace(function, returning=returning), number)
+        self._unsaved.add(name)
 
-    def roll(self, name: str, rollout: Rollout) -> bool:
-        """Sets the rollout's state; returns whether :meth:`save` should write it down."""
+    def roll(self, name: str, rollout: Rollout) -> None:
+        """Sets the rollout's state. :meth:`save` writes it down, unless nothing but its verdict changed."""
         before = self._functions[name].rollout
         self._functions[name] = _rolled(self._functions[name], rollout)
-        return before is None or replace(before, verdict=rollout.verdict) != rollout
+        if before is None or replace(before, verdict=rollout.verdict) != rollout:
+            self._unsaved.add(name)
 
     async def begin(self, name: str, rollout: Rollout) -> None:
         """Begins a rollout that an operator requested. Raises StoreError."""
@@ -296,11 +299,30 @@ class Registry:
 
         await self._change(name, change)
 
-    async def save(self, name: str) -> None:
-        """Writes which revision serves. The store reports its own failure; a restart promotes again."""
-        with contextlib.suppress(StoreFaultError):
-            async with self._writing:
-                await self._store.put(_function_key(name), encode(self._functions[name]))
+    @property
+    def has_unsaved(self) -> bool:
+        """Whether :meth:`save_all` has something to write."""
+        return bool(self._unsaved)
+
+    async def save(self, name: str) -> bool:
+        """Writes which revision serves and how its rollout stands. Returns False if the store failed; the store
+        reports its failure, and the function stays unsaved."""
+        async with self._writing:
+            function = self._functions[name]
+            try:
+                await self._store.put(_function_key(name), encode(function))
+            except StoreFaultError:
+                self._unsaved.add(name)
+                return False
+            if self._functions[name] is function:
+                self._unsaved.discard(name)
+            return True
+
+    async def save_all(self) -> None:
+        """Saves what is unsaved, up to the first failure."""
+        for name in sorted(self._unsaved):
+            if not await self.save(name):
+                return
 
     async def delete(self, name: str) -> bool:
         """Takes the function out of service. Returns False if it is not deployed. Its last number stays, and its
@@ -330,6 +352,8 @@ class Registry:
         async with self._writing:
             known = self._functions.get(name, FunctionRecord(name=name))
             await self._store.put(_function_key(name), encode(change(known)))
+            if self._functions.get(name, known) is known:
+                self._unsaved.discard(name)
             changed = self._functions[name] = change(self._functions.get(name, known))
             return changed
 

@@ -1,4 +1,4 @@
-"""Runs the live suite, and in ``.ci/run`` the few tests that failed once more, alone, when all others are done.
+"""Runs tests, and in ``.ci/run`` the few tests that failed once more, alone, when all others are done.
 
 ``python -m tests.support.rerun_failed --most N ARGUMENTS -- ARGUMENTS`` runs pytest with each of these lists of
 arguments, one after the other, and with this module as its plugin, which records how each test ended. At most ``N``

@@ -18,6 +18,7 @@ from tidegate.function import Function, Scaling
 from tidegate.records.gateway_sample import ShadowSeen
 from tidegate.records.replica_state import ReplicaState
 from tidegate.records.rollout import Phase, RolloutPlan
+from tidegate.store.embedded import EmbeddedStore
 from tidegate.store.records import StoreFaultError
 
 CANARY = RolloutPlan(canary_steps=(1.0, 50.0), canary_window_s=10.0)
@@ -246,6 +247,33 @@ def test_a_bad_canary_is_taken_back(tmp_path: Path) -> None:
     in_world(tmp_path, again)
 
 
+def test_a_verdict_is_written_again_when_the_store_fails_and_when_the_control_process_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attempts: list[bool] = []
+
+    async def tell(world: ControlWorld) -> None:
+        await two(world, rollout=CANARY)
+        put = EmbeddedStore.put
+
+        async def failing(store: EmbeddedStore, key: str, value: bytes, **rest: Any) -> Any:
+            attempts.append(key.startswith("functions/"))
+            raise StoreFaultError("the disk is full")
+
+        monkeypatch.setattr(EmbeddedStore, "put", failing)
+        await Load(world, bad={"echo-00002": 1.0}).run(10)
+        assert world.commands().rollout("echo").phase is Phase.TAKEN_BACK
+        assert attempts.count(True) > 2, "each second one attempt"
+        monkeypatch.setattr(EmbeddedStore, "put", put)
+
+    async def again(world: ControlWorld) -> None:
+        await world.advance(3.0)
+        assert world.shares() == {"echo-00001": 100.0}, "not tried again by a restart"
+
+    in_world(tmp_path, tell)
+    in_world(tmp_path, again)
+
+
 def test_a_good_canary_goes_step_by_step_to_all_traffic(tmp_path: Path) -> None:
     async def tell(world: ControlWorld) -> None:
         await two(world, rollout=CANARY)
@@ -267,7 +295,6 @@ def test_a_canary_goes_on_after_a_restart(tmp_path: Path) -> None:
         await two(world, rollout=CANARY)
         await Load(world).run(17)
         assert world.shares()["echo-00002"] == 50.0
-        await world.registry.save("echo")  # it is written by a task of its own
 
     async def again(world: ControlWorld) -> None:
         assert world.shares() == {"echo-00001": 100.0, "echo-00002": 0.0}, "nothing of it runs yet"

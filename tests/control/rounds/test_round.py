@@ -566,9 +566,9 @@ def test_a_replica_that_becomes_ready_is_no_reason_to_look_at_all_others(
     async def tell(world: ControlWorld) -> None:
         save = world.registry.save
 
-        async def noted(name: str) -> None:
+        async def noted(name: str) -> bool:
             saved.append(name)
-            await save(name)
+            return await save(name)
 
         for name in ("first", "second", "third"):
             await world.deploy(function(name, scaling=Scaling(min_scale=2, initial_scale=2)))
