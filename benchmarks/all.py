@@ -2,7 +2,8 @@
 
     python -m benchmarks.all [--smoke] [--json] [--peer NAME=COMMAND] ...
 
-``--smoke`` runs each as short as it goes, to see that it still works; its figures are not meant to be quoted.
+``--smoke`` runs each as short as it goes, to see that it still works, two at a time; its figures are not meant to be
+quoted.
 ``--json`` leaves the table out; ``--peer`` puts one more proxy beside the others (``benchmarks.macro``).
 """
 
@@ -10,6 +11,10 @@ import argparse
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+SMOKE_AT_ONCE = 2
 
 # (module, arguments in full, arguments of a smoke run)
 BENCHMARKS: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
@@ -53,14 +58,22 @@ def main() -> None:
         "benchmarks.autoscaling": tables,
         "benchmarks.laboratory": tables,
     }
-    failed = []
-    for module, full, smoke in BENCHMARKS:
+
+    def run(module: str, words: Sequence[str]) -> bool:
+        """Returns whether the benchmark ended with 0. What a smoke run prints comes in one piece at its end."""
         began = time.monotonic()
-        words = [*(smoke if arguments.smoke else full), *more.get(module, ())]
-        done = subprocess.run([sys.executable, "-m", module, *words], check=False)
-        print(f"{module}: {time.monotonic() - began:.0f} s", file=sys.stderr)
-        if done.returncode:
-            failed.append(module)
+        command = [sys.executable, "-m", module, *words, *more.get(module, ())]
+        done = subprocess.run(command, check=False, capture_output=arguments.smoke, text=True)
+        sys.stdout.write(done.stdout or "")
+        sys.stdout.flush()
+        print(f"{done.stderr or ''}{module}: {time.monotonic() - began:.0f} s", file=sys.stderr)
+        return done.returncode == 0
+
+    with ThreadPoolExecutor(SMOKE_AT_ONCE if arguments.smoke else 1) as pool:
+        runs = {
+            module: pool.submit(run, module, smoke if arguments.smoke else full) for module, full, smoke in BENCHMARKS
+        }
+    failed = [module for module, each in runs.items() if not each.result()]
     if failed:
         sys.exit(f"failed: {', '.join(failed)}")
 

@@ -36,7 +36,7 @@ KINDS = (
 
 
 def run(setup: Setup, judge: Judge) -> Iterator[Row]:
-    seconds = int(setup.long(600, 60))
+    seconds = int(setup.long(600, 25))
     counts = parse(read(setup.trace))
     first = min(SMOKE_FIRST_S if setup.smoke else FIRST_S, max(0, len(counts) - seconds))
     rates = scaled(smoothed(cut(counts, first, seconds), 9), LOW, HIGH)
