@@ -24,7 +24,7 @@ export PYTHONDONTWRITEBYTECODE =
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo test test-units test-live test-redis test-clients test-prometheus test-interop test-triton test-embeddings test-presets test-torch test-h2spec embeddings lint format bench fuzz mutation \
-	docs clean lock
+	docs clean lock console-libraries
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -112,6 +112,9 @@ docs: $(STAMP) ## write the reference pages that come from tables, the drawings,
 	@$(BIN)/python -m tidegate.manifest.reference docs
 	@$(BIN)/python -m docs.drawings.draw
 	@$(BIN)/python -m docs.boards.boards
+
+console-libraries: $(STAMP) ## fetch the console's libraries again by npm, at their recorded versions and hashes
+	@$(BIN)/python -m tests.support.vendored
 
 lock: $(STAMP) ## resolve pyproject.toml anew into requirements.lock, and the libraries of model formats into locks of their own
 	@$(COMPILE) $(foreach extra,$(LOCKED),--extra $(extra)) pyproject.toml -o requirements.lock

@@ -32,7 +32,7 @@ from tidegate.control.sdk import (
     translated,
 )
 from tidegate.control.sources import Option
-from tidegate.control.views.deployment import DeploymentView, ReloadView, RestartView, TenantView
+from tidegate.control.views.deployment import ConsoleLinkView, DeploymentView, ReloadView, RestartView, TenantView
 from tidegate.control.views.functions import (
     ColdStartView,
     DeployView,
@@ -93,6 +93,10 @@ class AsyncTidegate:
     async def status(self) -> DeploymentView:
         """Returns the whole deployment: workers, accelerators, functions, faults."""
         return await self._call((await self.connect()).status)
+
+    async def console_link(self, function: str | None = None) -> ConsoleLinkView:
+        """Returns a link that opens the console, at the page of ``function`` if one is named. It works once."""
+        return await self._call((await self.connect()).console_link, function)
 
     async def list(self) -> tuple[FunctionView, ...]:
         """Returns every deployed function, by name."""

@@ -21,6 +21,8 @@ from tidegate.clock import LiveClock, wall
 from tidegate.control.api.app import build_app
 from tidegate.control.api.deployment import Deployment
 from tidegate.control.api.describe import views_of
+from tidegate.control.api.sessions import Sessions
+from tidegate.control.console.routes import Console
 from tidegate.control.metrics.own import OwnMetrics, Timings
 from tidegate.control.metrics.scraping import Scrape
 from tidegate.control.rounds.wiring import ControlLoop, DecisionSettings, build_loop
@@ -214,6 +216,7 @@ async def build_work(start: Start, state: StateSide) -> WorkSide:
     )
     reloading = _reloading(start, backend, tenancy, loop)
     version = version_of("tidegate")
+    sessions = Sessions(start.state.token, start.clock.now)
     deployment = Deployment(
         state=start.state,
         store=state.store,
@@ -238,7 +241,14 @@ async def build_work(start: Start, state: StateSide) -> WorkSide:
         reloading=reloading,
         quotas=QuotaPool(open_pool(settings.store.url, start.clock), start.state.quotas, faults),
         key_sets=key_sets,
-        app=build_app(deployment, token=start.state.token, version=version, names={settings.control.listen.host}),
+        app=build_app(
+            deployment,
+            token=start.state.token,
+            version=version,
+            sessions=sessions,
+            names={settings.control.listen.host},
+            add_pages=Console(deployment, sessions, start.clock.now).add_to,
+        ),
         living=living,
     )
 

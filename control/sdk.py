@@ -20,14 +20,14 @@ from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 import httpx
 
 from tidegate.control.sources import Option, faults_by_argument, flags_of, read_source, renamed
 from tidegate.control.state.directory import Holder, StateDirectory
 from tidegate.control.state.finding import find_directory
-from tidegate.control.views.deployment import DeploymentView, ReloadView, RestartView, TenantView
+from tidegate.control.views.deployment import ConsoleLinkView, DeploymentView, ReloadView, RestartView, TenantView
 from tidegate.control.views.errors import ErrorDetail, ErrorView
 from tidegate.control.views.functions import (
     ColdStartView,
@@ -171,6 +171,12 @@ class Tidegate:
     def status(self) -> DeploymentView:
         """Returns the whole deployment: workers, accelerators, functions, faults."""
         return self._read("GET", "/api/v1/status", DeploymentView)
+
+    def console_link(self, function: str | None = None) -> ConsoleLinkView:
+        """Returns a link that opens the console, at the page of ``function`` if one is named. It works once."""
+        found = self._read("POST", "/console/code", ConsoleLinkView)
+        page = "/console" if function is None else f"/console/functions/{quote(function, safe='')}"
+        return replace(found, url=found.url.replace("/console#", f"{page}#", 1))
 
     def list(self) -> tuple[FunctionView, ...]:
         """Returns every deployed function, by name."""

@@ -2,7 +2,8 @@
 
 The API listens on a local address, where every program and every page in a browser can reach it. The *Host* check stops
 DNS rebinding (a foreign name that resolves to 127.0.0.1). The *Origin* check stops requests that a foreign page sends.
-The token stops everything else. The API's document can be read without the token; it holds nothing private.
+The token stops everything else. The API's document and the console's pages can be read without the token; they hold
+nothing private. A session of the console (``tidegate.control.api.sessions``) may do what its pages do.
 """
 
 import hmac
@@ -11,6 +12,7 @@ from collections.abc import Iterable
 from http import HTTPStatus
 from typing import Any, Final
 
+from tidegate.control.api.sessions import Sessions, may
 from tidegate.control.views.errors import ErrorDetail, ErrorView
 from tidegate.records.codec import encode
 
@@ -23,6 +25,12 @@ BODY_BYTES: Final = 4 * 1024 * 1024
 _HOST: Final = re.compile(r"([a-z0-9._-]{1,255}|\[[0-9a-f:.]{2,45}\])(?::[0-9]{1,5})?").fullmatch
 _WITH_BODY: Final = ("POST", "PUT", "PATCH")
 
+_NOT_BY_CONSOLE: Final = (
+    HTTPStatus.FORBIDDEN,
+    "not_by_console",
+    "a session of the console is not enough for this; send the token of the state directory",
+)
+
 Scope = Any
 """ASGI's own shapes are dictionaries and callables."""
 
@@ -30,8 +38,9 @@ Scope = Any
 class AccessGuard:
     """ASGI middleware that refuses with 401 or 403 before any other handler sees the request."""
 
-    def __init__(self, app: Scope, *, token: str, names: Iterable[str] = ()) -> None:
+    def __init__(self, app: Scope, *, token: str, sessions: Sessions, names: Iterable[str] = ()) -> None:
         self._app = app
+        self._sessions = sessions
         self._token = token.encode()
         self._names = frozenset((*LOCAL_NAMES, *(name.lower() for name in names)))
 
@@ -55,16 +64,33 @@ class AccessGuard:
         origin = headers.get(b"origin")
         if origin is not None and origin.decode("latin-1").lower() != f"http://{host}":
             return HTTPStatus.FORBIDDEN, "wrong_origin", "requests from another site are refused"
-        if scope["path"] in OPEN_PATHS:
+        method, path = scope["method"], scope["path"]
+        if path in OPEN_PATHS or _is_console(method, path):
             return None
         scheme, _, given = headers.get(b"authorization", b"").partition(b" ")
-        if scheme.lower() == b"bearer" and hmac.compare_digest(given.strip(), self._token):
+        given = given.strip() if scheme.lower() == b"bearer" else b""
+        if hmac.compare_digest(given, self._token):
             return None
+        if self._sessions.is_valid(given.decode("latin-1")):
+            return None if may(method, path) and _is_same_origin(headers) else _NOT_BY_CONSOLE
         return (
             HTTPStatus.UNAUTHORIZED,
             "wrong_token",
             "send the token of the state directory (file `token`) as `Authorization: Bearer TOKEN`",
         )
+
+
+def _is_console(method: str, path: str) -> bool:
+    """Returns whether this is a page or file of the console without data, or the exchange of a code."""
+    if path == "/console/session":
+        return method == "POST"
+    is_page = path == "/console" or (path.startswith("/console/") and not path.startswith("/console/data"))
+    return is_page and method in ("GET", "HEAD")
+
+
+def _is_same_origin(headers: dict[bytes, bytes]) -> bool:
+    """Returns whether a browser says that a page of ours sends the request. Other clients say nothing."""
+    return headers.get(b"sec-fetch-site", b"same-origin") in (b"same-origin", b"none")
 
 
 def host_name(host: str) -> str | None:

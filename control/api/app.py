@@ -6,7 +6,7 @@ document.
 """
 
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
 from contextlib import aclosing
 from http import HTTPStatus
 from typing import Annotated, Any, Final
@@ -21,6 +21,7 @@ from tidegate import metrics
 from tidegate.control.api.access import AccessGuard
 from tidegate.control.api.deployment import Deployment
 from tidegate.control.api.errors import CannotRunError, LeavingError, OtherSourceError, UnknownFunctionError
+from tidegate.control.api.sessions import Sessions
 from tidegate.control.views.deployment import DeploymentView, ReloadView, RestartView, TenantView
 from tidegate.control.views.errors import ErrorDetail, ErrorView, FaultView
 from tidegate.control.views.functions import (
@@ -58,8 +59,17 @@ _ERROR: Final = {"application/json": {"schema": {"$ref": "#/components/schemas/E
 """The body of an error. A model in its place would be built anew for each route and status: 100 ms of every start."""
 
 
-def build_app(service: Deployment, *, token: str, version: str, names: Iterable[str] = ()) -> Any:
-    """Returns the ASGI application. ``names``: host names that it answers to beside the loopback ones."""
+def build_app(
+    service: Deployment,
+    *,
+    token: str,
+    version: str,
+    sessions: Sessions,
+    names: Iterable[str] = (),
+    add_pages: Callable[[FastAPI], None] = lambda app: None,
+) -> Any:
+    """Returns the ASGI application. ``names``: host names that it answers to beside the loopback ones. ``add_pages``
+    adds the routes of the console, whose browsers have ``sessions``."""
     app = FastAPI(
         title="Tidegate control API",
         version=version,
@@ -72,7 +82,8 @@ def build_app(service: Deployment, *, token: str, version: str, names: Iterable[
     _add_errors(app)
     _add_functions(app, service)
     _add_deployment(app, service)
-    return AccessGuard(app, token=token, names=names)
+    add_pages(app)
+    return AccessGuard(app, token=token, sessions=sessions, names=names)
 
 
 def _add_functions(app: FastAPI, service: Deployment) -> None:

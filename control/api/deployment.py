@@ -194,9 +194,15 @@ class Deployment:
     def functions(self) -> tuple[FunctionView, ...]:
         return tuple(self._describe(deployed) for deployed in self.registry.all())
 
-    def function(self, name: str) -> FunctionView:
-        """Raises UnknownFunctionError."""
-        return self._describe(self._deployed(name), log=True)
+    def function(self, name: str, *, log: bool = True) -> FunctionView:
+        """Returns the view of one function. ``log``: with the last lines of its newest model server. Raises
+        UnknownFunctionError."""
+        return self._describe(self._deployed(name), log=log)
+
+    @property
+    def changed(self) -> int:
+        """Number of changes so far: views made at the same number are the same, apart from ages."""
+        return self._changes.count
 
     async def changes(self, name: str | None) -> AsyncGenerator[DeploymentView | FunctionView, None]:
         """Yields the view now and after every change, at most a few times a second; ends with the function or the

@@ -273,6 +273,8 @@ class FunctionViews:
             adopted=status.adopted,
             cores=len(status.cores),
             max_batch=None if status.batching is None else status.batching.max_size,
+            unit=status.unit,
+            share=status.share,
         )
 
     def rollout(self, deployed: Deployed, rollout: Rollout) -> RolloutView:

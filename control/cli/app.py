@@ -11,7 +11,7 @@ from tidegate.control.cli.demo import command as demo
 from tidegate.control.cli.develop import dev, init
 from tidegate.control.cli.experiment import command as experiment
 from tidegate.control.cli.load import command as load
-from tidegate.control.cli.observe import logs, manifests, series
+from tidegate.control.cli.observe import console, logs, manifests, series
 from tidegate.control.cli.simulate import command as simulate
 
 app = typer.Typer(
@@ -32,6 +32,7 @@ for group in (
     show,
     manifests,
     series,
+    console,
     replay,
     invoke,
     job,

@@ -57,6 +57,15 @@ class TenantView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ConsoleLinkView:
+    """A link that signs a browser in to the console, once."""
+
+    url: str
+    expires_at: float
+    """Unix seconds until which it can be used."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReloadView:
     """The settings that a reload has put into force, and the gateway workers that serve the certificate now in the
     files."""

@@ -51,6 +51,10 @@ class ReplicaView:
     """Cores of its model server, borrowed ones included; 0: it is not bound to any."""
     max_batch: int | None = None
     """Largest batch that it was last ordered to form. None: as its function says."""
+    unit: int = 0
+    """Index of its unit of the accelerator."""
+    share: int = 100
+    """Percent of the unit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -257,6 +261,10 @@ class TrafficView:
     p50_s: float | None = None
     tail_s: float | None = None
     """Latency at the function's own percentile."""
+    p95_s: float | None = None
+    p99_s: float | None = None
+    sizes: tuple[tuple[int, int], ...] = ()
+    """(largest number of inferences per request, requests) of each size class with requests, smallest first."""
     tokens: TokensView | None = None
     """None if its answers report no tokens."""
 

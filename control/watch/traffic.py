@@ -12,7 +12,7 @@ from typing import Final
 
 from tidegate.control.views.functions import TrafficView
 from tidegate.control.watch.tokens import TokenMeter
-from tidegate.histogram import interpolated
+from tidegate.histogram import bucket_upper_micros, interpolated
 from tidegate.records.gateway_sample import GatewaySample, RevisionDemand, ShadowSeen
 from tidegate.records.replica_sample import SparseHistogram
 
@@ -181,11 +181,13 @@ class TrafficMeter:
         slices = self._slices.get(function, deque())
         while slices and slices[0].at <= now - self.window_s:
             slices.popleft()
-        counts, latency = Counts(), dict[int, int]()
+        counts, latency, sizes = Counts(), dict[int, int](), dict[int, int]()
         for each in slices:
             counts.add(each.counts)
             for index, count in each.latency.items():
                 latency[index] = latency.get(index, 0) + count
+            for index, count in each.sizes.items():
+                sizes[index] = sizes.get(index, 0) + count
         waiting = self._demands_of(function)
         recent = [each for each in slices if each.at > now - 5.0]
         return TrafficView(
@@ -198,6 +200,9 @@ class TrafficMeter:
             inferences_per_s=sum(each.counts.inferences for each in recent) / 5.0,
             p50_s=interpolated(latency.items(), 0.5),
             tail_s=interpolated(latency.items(), percentile / 100.0),
+            p95_s=interpolated(latency.items(), 0.95),
+            p99_s=interpolated(latency.items(), 0.99),
+            sizes=tuple((bucket_upper_micros(index) - 1, sizes[index]) for index in sorted(sizes)),
             tokens=self._tokens.view(function, percentile, now),
         )
 

@@ -3,7 +3,10 @@
 from functools import cache
 from typing import Any
 
+from tidegate.clock import ManualClock
 from tidegate.control.api.app import build_app
+from tidegate.control.api.sessions import Sessions
+from tidegate.control.console.routes import Console
 
 
 class _Behind:
@@ -17,10 +20,15 @@ class _Behind:
 
 _BEHIND: Any = _Behind()
 
+CLOCK = ManualClock(1_000.0)
+"""The clock of the console's codes, sessions and documents. It stands still unless a test advances it."""
+
 
 @cache
 def _app(token: str, version: str, names: tuple[str, ...]) -> Any:
-    return build_app(_BEHIND, token=token, version=version, names=names)
+    sessions = Sessions(token, CLOCK.now)
+    pages = Console(_BEHIND, sessions, CLOCK.now).add_to
+    return build_app(_BEHIND, token=token, version=version, sessions=sessions, names=names, add_pages=pages)
 
 
 def app_over(deployment: object, *, token: str, version: str, names: tuple[str, ...] = ()) -> Any:

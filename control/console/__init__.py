@@ -1,0 +1,1 @@
+"""The console: pages for operators, served by the control process."""

@@ -1,0 +1,228 @@
+"""The addresses of the console: its pages, its files, one JSON document per page, and the way to a session.
+
+A page asks for its document once a second. Documents of the whole deployment are built at most once per change of the
+deployment and once in ``KEPT_S``, however many browsers ask; an unchanged one is answered with 304. The work of a
+function's page does not depend on the number of functions.
+"""
+
+from collections.abc import Callable, Mapping
+from http import HTTPStatus
+from typing import Final, Protocol
+
+from fastapi import FastAPI, Request
+from fastapi.responses import Response
+
+from tidegate.control.api.errors import RefusedError
+from tidegate.control.api.sessions import Sessions
+from tidegate.control.console import pages
+from tidegate.control.console.files import SHELL, etag_of, static_file
+from tidegate.control.views.deployment import ConsoleLinkView, DeploymentView, TenantView
+from tidegate.control.views.errors import ErrorDetail, ErrorView
+from tidegate.control.views.functions import (
+    ColdStartView,
+    ExplainView,
+    FunctionView,
+    RolloutView,
+    SeriesView,
+    SplitView,
+)
+from tidegate.errors import Fault, InvalidInputError
+from tidegate.records.codec import CodecError, decode, encode
+
+PAGES: Final = (
+    "/console",
+    "/console/functions/{name}",
+    "/console/accelerators",
+    "/console/waiting",
+    "/console/tenants",
+    "/console/cost",
+)
+"""Addresses of the pages, for people."""
+KEPT_S: Final = 0.5
+"""Time for which a document is not built again, also if something changed."""
+DECISIONS: Final = 20
+MAX_SINCE_S: Final = 14_400
+POLICY: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+"""Content-Security-Policy: nothing inline, nothing from elsewhere."""
+_HEADERS: Final = {
+    "content-security-policy": POLICY,
+    "referrer-policy": "no-referrer",
+    "x-content-type-options": "nosniff",
+    "cross-origin-opener-policy": "same-origin",
+    "cache-control": "no-cache",
+}
+_JSON: Final = "application/json"
+
+
+class Shown(Protocol):
+    """The deployment, as far as pages show it."""
+
+    api: str
+
+    @property
+    def changed(self) -> int: ...
+
+    def view(self) -> DeploymentView: ...
+
+    def function(self, name: str, *, log: bool = True) -> FunctionView: ...
+
+    def explain(self, name: str, last: int) -> ExplainView: ...
+
+    def cold_starts(self, name: str) -> tuple[ColdStartView, ...]: ...
+
+    def split(self, name: str) -> SplitView: ...
+
+    def rollout(self, name: str) -> RolloutView: ...
+
+    def series(
+        self, name: str, *, metric: str | None, group: str | None, since_s: float, step_s: float
+    ) -> SeriesView: ...
+
+    def tenants(self) -> tuple[TenantView, ...]: ...
+
+
+class Documents:
+    """The last document of each page of the whole deployment, as bytes with an entity tag."""
+
+    def __init__(self, build: Mapping[str, Callable[[], object]], changed: Callable[[], int]) -> None:
+        self._build = build
+        self._changed = changed
+        self._kept: dict[str, tuple[int, float, bytes, str]] = {}
+
+    def get(self, name: str, now: float) -> tuple[bytes, str]:
+        """Returns (JSON, entity tag) of a document. ``now``: seconds of any clock."""
+        count = self._changed()
+        known = self._kept.get(name)
+        if known is not None and (known[0] == count or 0.0 <= now - known[1] < KEPT_S):
+            return known[2], known[3]
+        body = encode(self._build[name]())
+        tag = etag_of(body)
+        self._kept[name] = (count, now, body, tag)
+        return body, tag
+
+    def __repr__(self) -> str:
+        return f"<Documents {', '.join(self._kept)}>"
+
+
+class Console:
+    """The console of one deployment. ``now`` returns Unix seconds."""
+
+    def __init__(self, service: Shown, sessions: Sessions, now: Callable[[], float]) -> None:
+        self._service = service
+        self._sessions = sessions
+        self._now = now
+        self._documents = Documents(
+            {
+                "overview": lambda: pages.overview(service.view(), now()),
+                "accelerators": lambda: pages.accelerators(service.view()),
+                "waiting": lambda: pages.waiting(service.view()),
+                "tenants": lambda: pages.tenants(service.tenants()),
+                "cost": lambda: pages.cost(service.view()),
+            },
+            lambda: service.changed,
+        )
+
+    def add_to(self, app: FastAPI) -> None:
+        """Adds the routes. They are no part of the API's document."""
+        for path in PAGES:
+            app.add_route(path, self._page, methods=["GET"])
+        app.add_route("/console/static/{name:path}", self._static, methods=["GET"])
+        app.add_route("/console/session", self._session, methods=["POST"])
+        app.add_route("/console/code", self._code, methods=["POST"])
+        app.add_route("/console/data/functions/{name}", self._function, methods=["GET"])
+        app.add_route("/console/data/{name}", self._document, methods=["GET"])
+        app.add_route("/console/{path:path}", self._unknown_page, methods=["GET"])
+
+    # --- pages and files ---
+
+    async def _page(self, request: Request) -> Response:
+        return _file(request, SHELL)
+
+    async def _unknown_page(self, request: Request) -> Response:
+        return _file(request, SHELL, HTTPStatus.NOT_FOUND)
+
+    async def _static(self, request: Request) -> Response:
+        return _file(request, request.path_params["name"])
+
+    # --- access ---
+
+    async def _code(self, request: Request) -> Response:
+        """Returns the link for a browser. Needs the token."""
+        made = self._sessions.code()
+        return _json(ConsoleLinkView(url=f"{self._service.api}/console#code={made.secret}", expires_at=made.expires_at))
+
+    async def _session(self, request: Request) -> Response:
+        """Exchanges a code for a session."""
+        try:
+            given = decode(await request.body(), dict[str, str]).get("code", "")
+        except CodecError:
+            given = ""
+        made = self._sessions.redeem(given)
+        if made is None:
+            text = "this link was used already, or is older than 15 minutes: `tidegate open` prints a new one"
+            return _error(HTTPStatus.FORBIDDEN, "wrong_code", text)
+        return _json({"session": made.secret, "expires_at": made.expires_at})
+
+    # --- data ---
+
+    async def _document(self, request: Request) -> Response:
+        name = request.path_params["name"]
+        if name not in ("overview", "accelerators", "waiting", "tenants", "cost"):
+            return _error(HTTPStatus.NOT_FOUND, "not_found", f"there is no page {name!r}")
+        body, tag = self._documents.get(name, self._now())
+        if request.headers.get("if-none-match") == tag:
+            return Response(status_code=HTTPStatus.NOT_MODIFIED, headers={"etag": tag, "cache-control": "no-cache"})
+        return Response(body, media_type=_JSON, headers={"etag": tag, "cache-control": "no-cache"})
+
+    async def _function(self, request: Request) -> Response:
+        """Returns the page of one function. ``since``: seconds back; ``step``: seconds between two points."""
+        service, name = self._service, request.path_params["name"]
+        since_s, step_s = _seconds(request, since=300, step=1)
+        try:
+            rollout = service.rollout(name)
+        except RefusedError:
+            rollout = None
+        page = pages.function_page(
+            service.function(name, log=False),
+            service.explain(name, DECISIONS),
+            service.cold_starts(name)[-DECISIONS:],
+            service.split(name),
+            rollout,
+            service.series(name, metric=None, group=None, since_s=since_s, step_s=step_s),
+        )
+        return _json(page)
+
+
+def _seconds(request: Request, **defaults: int) -> tuple[int, ...]:
+    """Returns query parameters in seconds. Raises InvalidInputError with every fault."""
+    found, faults = [], []
+    for name, default in defaults.items():
+        text = request.query_params.get(name, str(default))
+        is_number = text.isascii() and text.isdigit() and len(text) < 7
+        found.append(int(text) if is_number else 0)
+        if not 1 <= found[-1] <= MAX_SINCE_S:
+            faults.append(Fault(name, repr(text), f"whole seconds, 1 to {MAX_SINCE_S}"))
+    if faults:
+        raise InvalidInputError("console", faults)
+    return tuple(found)
+
+
+def _file(request: Request, name: str, status: HTTPStatus = HTTPStatus.OK) -> Response:
+    found = static_file(name)
+    if found is None:
+        return _error(HTTPStatus.NOT_FOUND, "not_found", "the console has no such file")
+    headers = {**_HEADERS, "etag": found.etag}
+    if status is HTTPStatus.OK and request.headers.get("if-none-match") == found.etag:
+        return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)
+    return Response(found.content, status_code=status, media_type=found.media_type, headers=headers)
+
+
+def _json(record: object, status: HTTPStatus = HTTPStatus.OK) -> Response:
+    return Response(encode(record), status_code=status, media_type=_JSON, headers={"cache-control": "no-store"})
+
+
+def _error(status: HTTPStatus, code: str, message: str) -> Response:
+    return _json(ErrorView(error=ErrorDetail(code=code, message=message)), status)

@@ -1,0 +1,55 @@
+// Accelerators, and what is placed on each of their units.
+
+import { h, refill } from "../dom.js";
+import { bytes, number } from "../format.js";
+
+export class Accelerators {
+  title = "Accelerators";
+
+  constructor() {
+    this.cards = h("div");
+    this.element = h("div", {}, h("h1", {}, "Accelerators"), this.cards);
+  }
+
+  path() {
+    return "/console/data/accelerators";
+  }
+
+  update(data) {
+    refill(this.cards, JSON.stringify(data), () => data.accelerators.length === 0
+      ? h("p", { class: "quiet" }, "No accelerator is known.")
+      : data.accelerators.map(card));
+  }
+
+  faults() {
+    return [];
+  }
+}
+
+function card({ accelerator, units, failed }) {
+  const facts = [
+    accelerator.kind,
+    `${accelerator.in_use} replicas on ${accelerator.count} units`,
+    accelerator.cores ? `${accelerator.cores} cores each` : null,
+    accelerator.memory_bytes ? `${bytes(accelerator.memory_bytes)} each` : null,
+    `${number(accelerator.price_per_hour)}/h each`,
+    accelerator.emulated ? "emulated: service times come from a profile" : null,
+    failed ? `${failed} replicas failed and hold no place` : null,
+  ];
+  return h("section", { class: "card", "aria-label": accelerator.name },
+    h("h2", {}, accelerator.name),
+    h("p", { class: "quiet" }, facts.filter((fact) => fact !== null).join(", ")),
+    h("ul", { class: "units" }, ...units.map((unit) => h("li", { class: unit.placed.length ? "unit" : "unit free" },
+      h("span", { class: "small quiet" }, `unit ${unit.index}`),
+      ...(unit.placed.length === 0 ? [h("span", {}, "free")] : unit.placed.map(placed))))));
+}
+
+function placed(each) {
+  const share = each.share === 100 ? "" : `, ${each.share} %`;
+  const cores = each.cores ? `, ${each.cores} cores` : "";
+  const limit = each.limit ? ` of ${each.limit}` : "";
+  const work = each.in_flight === null ? "" : `, ${each.in_flight}${limit} slots in use`;
+  return h("div", { class: `placed ${each.state}` },
+    h("a", { href: `/console/functions/${encodeURIComponent(each.function)}` }, each.function),
+    h("span", { class: "small" }, `${each.replica}: ${each.state}${share}${cores}${work}`));
+}
