@@ -126,6 +126,7 @@ class AsyncTidegate:
         wait: bool = False,
         origin: Path | str | None = None,
         replace: bool = False,
+        profile: Path | str | None = None,
     ) -> DeployView:
         """Deploys a manifest's functions, as ``Tidegate.deploy`` does."""
         client = await self.connect()
@@ -137,6 +138,7 @@ class AsyncTidegate:
             annotations=annotations,
             origin=origin,
             replace=replace,
+            profile=profile,
         )
         return await self._awaited(deployed, wait)
 
@@ -148,12 +150,15 @@ class AsyncTidegate:
         annotations: Mapping[str, Option] | None = None,
         wait: bool = False,
         replace: bool = False,
+        profile: Path | str | None = None,
         **options: Option,
     ) -> DeployView:
         """Deploys a manifest, a model, or ``file.py:Class``, as ``Tidegate.deploy_file`` does."""
         client = await self.connect()
         deployed = await self._call(
-            lambda: client.deploy_file(file, name=name, annotations=annotations, wait=False, replace=replace, **options)
+            lambda: client.deploy_file(
+                file, name=name, annotations=annotations, wait=False, replace=replace, profile=profile, **options
+            )
         )
         return await self._awaited(deployed, wait)
 

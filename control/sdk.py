@@ -24,7 +24,7 @@ from urllib.parse import quote, urlencode
 
 import httpx
 
-from tidegate.control.sources import Option, faults_by_argument, flags_of, read_source, renamed
+from tidegate.control.sources import Option, faults_by_argument, flags_of, read_measured, read_source, renamed
 from tidegate.control.state.directory import Holder, StateDirectory
 from tidegate.control.state.finding import find_directory
 from tidegate.control.views.deployment import ConsoleLinkView, DeploymentView, ReloadView, RestartView, TenantView
@@ -204,12 +204,14 @@ class Tidegate:
         wait: bool = False,
         origin: Path | str | None = None,
         replace: bool = False,
+        profile: Path | str | None = None,
     ) -> DeployView:
         """Deploys a manifest's functions. ``base``: folder of its relative paths; ``annotations`` take precedence over
         the text. ``origin``: the file that it stands for; a function that was deployed from another one is an ApiError
         with the code ``other_source``, unless ``replace``.
 
-        ``wait``: returns when each is ready; raises StartFailedError if one cannot start.
+        ``wait``: returns when each is ready; raises StartFailedError if one cannot start. ``profile``: a file that
+        ``tidegate profile`` wrote; first decisions go by it.
         """
         request = DeployRequest(
             manifest=manifest,
@@ -218,6 +220,7 @@ class Tidegate:
             flags=dict(annotations or {}),
             origin=None if origin is None else str(Path(origin).resolve()),
             replace=replace,
+            measured=() if profile is None else read_measured(Path(profile)),
         )
         deployed = self._read("POST", "/api/v1/functions", DeployView, encode(request))
         if wait:
@@ -233,6 +236,7 @@ class Tidegate:
         annotations: Mapping[str, Option] | None = None,
         wait: bool = False,
         replace: bool = False,
+        profile: Path | str | None = None,
         **options: Option,
     ) -> DeployView:
         """Deploys a manifest, a model, or a Python class as ``file.py:Class`` (``file.py`` with only one).
@@ -240,8 +244,8 @@ class Tidegate:
         ``options`` are annotations with underscores: ``latency="200ms"``, ``max_scale=2``, ``slo="p99=200ms"``,
         ``scale_to_zero_after=timedelta(seconds=30)``. ``annotations`` are the same by their own keys, also
         ``policy.NAME``. ``name`` names the function of a model file or class. ``wait``: returns when it is ready;
-        raises StartFailedError if it cannot start. ``replace`` as for :meth:`deploy`. Raises InvalidInputError or
-        ApiError with every fault.
+        raises StartFailedError if it cannot start. ``replace`` and ``profile`` as for :meth:`deploy`. Raises
+        InvalidInputError or ApiError with every fault.
         """
         flags, labels = flags_of(annotations or {}, options)
         with faults_by_argument(labels):
@@ -255,6 +259,7 @@ class Tidegate:
                 wait=wait,
                 origin=source,
                 replace=replace,
+                profile=profile,
             )
         except ApiError as error:
             raise ApiError(error.status, _by_argument(error.detail, labels)) from error.__cause__

@@ -5,9 +5,13 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tidegate.errors import Fault, InvalidInputError
 from tidegate.schema.units import plain, show_duration
+
+if TYPE_CHECKING:
+    from tidegate.records.profile_point import ProfilePoint
 
 Option = str | int | float | bool | timedelta
 """The value of an annotation. A number is written as it is: a duration needs its unit, or a timedelta."""
@@ -55,6 +59,18 @@ def read_source(
     return _text(path), path.absolute().parent, file
 
 
+def read_measured(path: Path) -> "tuple[ProfilePoint, ...]":
+    """Returns the measured points of a profile file. Raises InvalidInputError with every fault."""
+    from tidegate.loadgen.profile_file import parse
+
+    found = parse(_text(path, "a file that `tidegate profile` wrote"), source=str(path))
+    points = tuple(point for each in found.values() for point in each.measured)
+    if not points:
+        allowed = "at least one point; `tidegate profile` writes them"
+        raise InvalidInputError(str(path), [Fault("profiles[].measured", "nothing", allowed)])
+    return points
+
+
 def _is_model(path: Path) -> bool:
     """Returns whether a path is a model's file or folder. A file named ``.json`` is one if it begins as XGBoost writes
     it, else a manifest. Raises InvalidInputError for a folder that shows no format."""
@@ -74,14 +90,14 @@ def _is_model(path: Path) -> bool:
         return False
 
 
-def _text(path: Path) -> str:
+def _text(path: Path, allowed: str = "a manifest, a model (model.onnx, model.joblib, ...) or file.py:Class") -> str:
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         what = error.strerror if isinstance(error, OSError) else "not a text"
         raise InvalidInputError(
             str(path),
-            [Fault("file", f"{path} ({what})", "a manifest, a model (model.onnx, model.joblib, ...) or file.py:Class")],
+            [Fault("file", f"{path} ({what})", allowed)],
         ) from error
 
 

@@ -21,6 +21,12 @@
         base: 150ms
         per-prompt-token: 0.1ms            # of traces with tokens
         per-completion-token: 12ms
+      - accelerator: cpu                   # as `tidegate profile` writes it
+        times: {1: 9.05ms, 8: 41ms}
+        memory: 180MB                      # of its model server
+        measured:                          # at a batch and cores, 0 where it is not bound to any
+          - {batch: 1, cores: 0, execution: 9.05ms, p50: 9.8ms, p95: 11ms, p99: 14ms, slots: 4,
+             full-execution: 36ms, rate: 110.2, requests: 900}
 
 What the figures mean: :mod:`tidegate.loadgen.simulator.profiles` and :mod:`tidegate.loadgen.simulator.devices`.
 """
@@ -31,7 +37,8 @@ from typing import Any, Final
 
 from tidegate.loadgen.simulator.devices import Sharing
 from tidegate.loadgen.simulator.profiles import ColdStart, Line, ServiceProfile, Table, Times
-from tidegate.schema.rows import NAME, Choice, Duration, Kind, Number, Percent, Row, Text, Whole, YesNo
+from tidegate.records.profile_point import ProfileCell, ProfilePoint
+from tidegate.schema.rows import NAME, Choice, Duration, Kind, Number, Percent, Row, Size, Text, Whole, YesNo
 from tidegate.schema.units import UnreadableError
 from tidegate.schema.yaml_nodes import Faults, Node, Section, load
 
@@ -133,12 +140,39 @@ KEYS: Final[tuple[Row, ...]] = (
         default="exclusive",
         description="What executions on one unit do to each other.",
     ),
+    Row(
+        key="memory",
+        kind=Size(1, 1 << 50),
+        field="memory_bytes",
+        description="Most memory of its model server, as measured.",
+    ),
+    Row(
+        key="emulated",
+        kind=YesNo(),
+        field="is_emulated",
+        default="false",
+        description="Whether it was measured on an emulated accelerator: the times are stated ones.",
+    ),
 )
 START: Final[tuple[Row, ...]] = tuple(
     Row(key=phase, kind=_TIME, field=f"{phase}_s", default="0s", description=f"Of a start: the phase {phase}.")
     for phase in ("schedule", "pull", "load", "warm")
 )
-_ON_DEVICE: Final = ("accelerator", "function", "sharing", "base_s", "per_item_s")
+_AT_LEAST_US: Final = Duration(1e-6, 3600)
+MEASURED: Final[tuple[Row, ...]] = (
+    Row(key="batch", kind=_BATCH, field="batch", description="Inferences of a request."),
+    Row(key="cores", kind=Whole(0, 10_000, "cores"), field="cores", default="0", description="0: not bound to any."),
+    Row(key="execution", kind=_AT_LEAST_US, field="execution_s", description="Mean time, one request at a time."),
+    *(
+        Row(key=f"p{each}", kind=_AT_LEAST_US, field=f"p{each}_s", description="Latency of its clients.")
+        for each in (50, 95, 99)
+    ),
+    Row(key="slots", kind=Whole(1, 100_000, "requests"), field="slots", description="Requests taken at once."),
+    Row(key="full-execution", kind=_AT_LEAST_US, field="full_execution_s", description="With all slots taken."),
+    Row(key="rate", kind=Number(0, 1e9, above=True), field="rate_ips", description="Inferences per second then."),
+    Row(key="requests", kind=Whole(1, 10**9, "requests"), field="requests", description="How many were measured."),
+)
+_ON_DEVICE: Final = ("accelerator", "function", "sharing", "base_s", "per_item_s", "memory_bytes", "is_emulated")
 """Keys that do not belong to the service profile itself."""
 
 
@@ -156,6 +190,8 @@ class Profiled:
     gain: Mapping[int, float]
     interference: Mapping[str, float]
     """How much longer an execution of ``function`` takes beside one of another function."""
+    memory_bytes: int | None
+    measured: tuple[ProfilePoint, ...]
     line: int
 
 
@@ -233,6 +269,7 @@ def _entry(item: Node, where: str, shared: Mapping[str, Sharing], faults: Faults
     measured = _by_number(section, "times", _BATCH, _TIME, faults)
     gain = _by_number(section, "gain", _MEMBERS, _GAIN, faults)
     interference = _factors(section, faults)
+    points = _measured(section, values.get("accelerator", ""), faults)
     start = section.section("start")
     phases = None if start is None else _read(start, START, faults)
     if start is not None:
@@ -262,6 +299,8 @@ def _entry(item: Node, where: str, shared: Mapping[str, Sharing], faults: Faults
         sharing=sharing,
         gain=gain,
         interference=interference,
+        memory_bytes=values.get("memory_bytes"),
+        measured=points,
         line=section.node.line,
     )
 
@@ -305,6 +344,29 @@ def _read(section: Section, rows: tuple[Row, ...], faults: Faults) -> dict[str, 
         is_share = isinstance(row.kind, Percent) and not row.kind.whole
         values[row.field] = value / 100.0 if is_share else value
     return values
+
+
+def _measured(section: Section, accelerator: str, faults: Faults) -> tuple[ProfilePoint, ...]:
+    """Returns the points under ``measured``, each batch and cores once."""
+    found: dict[ProfileCell, ProfilePoint] = {}
+    for index, item in enumerate(section.items("measured") or ()):
+        where = f"{section.path('measured')}[{index}]"
+        point = Section.of(item, where, faults)
+        if point is None:
+            continue
+        before = len(faults)
+        values = _read(point, MEASURED, faults)
+        for row in MEASURED:
+            if row.default is None and point.node.get(row.key) is None:
+                faults.report(f"{where}.{row.key}", "nothing", row.kind.allowed, point.node.line)
+        point.close()
+        if len(faults) > before:
+            continue
+        cell = ProfileCell(accelerator=accelerator, cores=values.pop("cores", 0), batch=values.pop("batch"))
+        if cell in found:
+            faults.report(where, f"batch {cell.batch} with {cell.cores} cores again", "each once", point.node.line)
+        found[cell] = ProfilePoint(cell=cell, **values)
+    return tuple(found.values())
 
 
 def _factors(section: Section, faults: Faults) -> dict[str, float]:

@@ -26,6 +26,8 @@ from math import log2
 from struct import Struct
 from typing import NamedTuple
 
+from tidegate.records.profile_point import ProfilePoint
+
 ALPHA = 0.3
 """Weight of the newest second (our choice, as in ``tidegate.traffic.weights``)."""
 MEMORY_REQUESTS = 200
@@ -266,6 +268,24 @@ _FULL_KEY = -1
 
 def _half_octave(value: float) -> int:
     return round(2.0 * math.log2(value)) if value > 1.0 else 0
+
+
+def measured_cells(point: ProfilePoint) -> tuple[LearntCell, ...]:
+    """Returns a measured point as what was learnt: at the limit, and alone on a replica that takes several requests."""
+    batch = float(point.cell.batch)
+
+    def cell(occupancy: int, seconds_per_request: float, execution_s: float) -> LearntCell:
+        return LearntCell(
+            size=_half_octave(batch),
+            occupancy=occupancy,
+            batch=batch,
+            seconds_per_request=seconds_per_request,
+            execution_s=execution_s,
+            requests=float(point.requests),
+        )
+
+    full = cell(_FULL_KEY, batch / point.rate_ips, point.full_execution_s)
+    return (full,) if point.slots == 1 else (full, cell(0, point.execution_s, point.execution_s))
 
 
 class _Below(NamedTuple):

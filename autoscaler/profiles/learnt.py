@@ -9,7 +9,7 @@ speed.
 
 import hashlib
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from tidegate.autoscaler.measure.rates import GroupRates, LearntCell
@@ -17,6 +17,7 @@ from tidegate.autoscaler.profiles.concurrency_limit import LearntLimit
 from tidegate.deploy.placement.ledger import Accelerator
 from tidegate.function import Function
 from tidegate.records.codec import encode
+from tidegate.records.profile_point import ProfilePoint
 
 MAX_PROFILES = 32
 """Profiles kept per function, the newest ones."""
@@ -69,6 +70,15 @@ def found(known: LearntFunction, wanted: str, accelerator: str, share: int) -> t
     if own is not None:
         return own, True
     return max(here, key=lambda each: each.at, default=None), False
+
+
+def chosen(points: Sequence[ProfilePoint], function: Function) -> list[ProfilePoint]:
+    """Returns those of one accelerator's measured points that a replica of the function is like: with as many cores, or
+    else with the fewest."""
+    wanted = function.resources.threads
+    numbers = {each.cell.cores for each in points}
+    cores = wanted if wanted in numbers else min(numbers, default=0)
+    return [each for each in points if each.cell.cores == cores]
 
 
 def merged(known: LearntFunction, fresh: Iterable[LearntProfile]) -> LearntFunction:

@@ -50,6 +50,7 @@ from tidegate.manifest.builder import ParseContext
 from tidegate.manifest.reader import read
 from tidegate.manifest.writer import write
 from tidegate.records.decision import Decision
+from tidegate.records.profile_point import ProfilePoint
 from tidegate.schema.yaml_nodes import nearest
 from tidegate.store.records import Store
 
@@ -338,10 +339,11 @@ class Deployment:
                 read, request.manifest, source=request.source, context=self._terms(request.base, request.flags)
             )
             self._check_models(parsed.functions)
+            notes = self._take_measured(parsed.functions, request.measured)
             for function in parsed.functions:
                 await self._check(function)
             self._check_origins(parsed.functions, request)
-            warnings = tuple(str(note) for note in parsed.warnings)
+            warnings = (*(str(note) for note in parsed.warnings), *notes)
             views = [await self._deploy(function, request, warnings) for function in parsed.functions]
             await asyncio.to_thread(self._copies.sweep, [each.function for each in self.registry.kept().values()])
         self._world.sync()
@@ -430,6 +432,28 @@ class Deployment:
     def shut_down(self) -> None:
         """Begins an orderly end and returns."""
         self._stop()
+
+    def _take_measured(self, functions: Sequence[Function], points: Sequence[ProfilePoint]) -> tuple[str, ...]:
+        """Gives the functions what was measured of them. Returns a warning if none of it is of an accelerator here.
+        Raises InvalidInputError for figures that no measurement has."""
+        faults = [
+            Fault(f"measured[{index}]", f"{each}", "times and rates that are finite and above 0")
+            for index, each in enumerate(points)
+            if not each.is_possible
+        ]
+        if faults:
+            raise InvalidInputError("request", faults)
+        for function in functions:
+            self._loop.profiles.give(function, points)
+        measured, here = (
+            {each.cell.accelerator for each in points},
+            {each.name for each in self._loop.backend.devices()},
+        )
+        if not points or measured & here:
+            return ()
+        return (
+            f"the profile has no effect: it is of {', '.join(sorted(measured))}, here are {', '.join(sorted(here))}",
+        )
 
     def _check_origins(self, functions: Sequence[Function], request: DeployRequest) -> None:
         """Raises OtherSourceError for functions that came from another file, unless they are to be replaced."""

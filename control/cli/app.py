@@ -12,6 +12,7 @@ from tidegate.control.cli.develop import dev, init
 from tidegate.control.cli.experiment import command as experiment
 from tidegate.control.cli.load import command as load
 from tidegate.control.cli.observe import console, logs, manifests, series
+from tidegate.control.cli.profile import command as profile
 from tidegate.control.cli.simulate import command as simulate
 
 app = typer.Typer(
@@ -37,6 +38,7 @@ for group in (
     invoke,
     job,
     load,
+    profile,
     simulate,
     experiment,
     logs,

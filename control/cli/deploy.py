@@ -75,6 +75,10 @@ def deploy(
         typer.Option("--no-wait", help="Return when the revision is recorded; else when it is ready, or cannot be."),
     ] = False,
     is_replacement: options.Replace = False,
+    profile: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="What `tidegate profile` measured: first decisions go by it."),
+    ] = None,
     state: StateOption = None,
     json: JsonOption = False,
 ) -> None:
@@ -89,7 +93,9 @@ def deploy(
                 if file != "-":
                     text, base, source = checked(file, name, flags, faults)
             with as_typed(gpu):
-                deployed = deployed_view(tidegate, text, base, source, flags, is_replacement, is_silent=json)
+                deployed = deployed_view(
+                    tidegate, text, base, source, flags, is_replacement, is_silent=json, profile=profile
+                )
             if not json:
                 _report(deployed, tidegate)
             ended = () if no_wait else _wait(tidegate, deployed, is_silent=json)
@@ -193,6 +199,7 @@ def deployed_view(
     is_replacement: bool,
     *,
     is_silent: bool,
+    profile: Path | None = None,
 ) -> "DeployView":
     """Deploys. On a terminal it asks before it replaces a function that came from another file."""
     from tidegate.control.sdk import ApiError
@@ -201,7 +208,13 @@ def deployed_view(
     try:
         with activity(f"deploying {source}", is_silent=is_silent):
             return tidegate.deploy(
-                text, base=base, source=source, annotations=flags, origin=origin, replace=is_replacement
+                text,
+                base=base,
+                source=source,
+                annotations=flags,
+                origin=origin,
+                replace=is_replacement,
+                profile=profile,
             )
     except ApiError as error:
         if error.detail.code != OTHER_SOURCE:
@@ -211,7 +224,9 @@ def deployed_view(
         other = "another metadata.name" if source.endswith((".yaml", ".yml", ".json")) else "--name for another name"
         fail(f"{why}; give {other}, or --replace", EXIT_WRONG_INPUT)
     typer.confirm(f"{why}. Replace it?", abort=True, err=True)
-    return tidegate.deploy(text, base=base, source=source, annotations=flags, origin=origin, replace=True)
+    return tidegate.deploy(
+        text, base=base, source=source, annotations=flags, origin=origin, replace=True, profile=profile
+    )
 
 
 def read(file: str, name: str | None, flags: Mapping[str, str] | None = None) -> tuple[str, Path, str]:

@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from tidegate.records.profile_point import ProfilePoint
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitRequest:
@@ -64,3 +66,5 @@ class DeployRequest:
     """Absolute path of the manifest or model file, with the class; None if there is none. A function that came from
     another one is replaced only with ``replace``."""
     replace: bool = False
+    measured: tuple[ProfilePoint, ...] = ()
+    """What `tidegate profile` measured: first decisions go by it until the function has figures of its own."""

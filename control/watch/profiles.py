@@ -18,10 +18,12 @@ from contextlib import suppress
 from typing import Final, Protocol
 
 from tidegate.autoscaler.autoscaler import Autoscaler
+from tidegate.autoscaler.measure.rates import measured_cells
 from tidegate.autoscaler.profiles.admission import Kind, KnownFigures, Source, known_figures
 from tidegate.autoscaler.profiles.learnt import (
     LearntFunction,
     LearntProfile,
+    chosen,
     floor_of,
     identity,
     merged,
@@ -37,9 +39,10 @@ from tidegate.control.workers.links import LinkError
 from tidegate.deploy.backend import Backend, ReplicaStatus
 from tidegate.deploy.environment import is_shipped
 from tidegate.deploy.placement.ledger import Accelerator
-from tidegate.function import Revision
+from tidegate.function import Function, Revision
 from tidegate.records.codec import CodecError, decode, encode
 from tidegate.records.decision import Reason
+from tidegate.records.profile_point import ProfilePoint
 from tidegate.records.replica_sample import ReplicaSample
 from tidegate.store.records import Store, StoreError
 
@@ -207,6 +210,34 @@ class LearnedProfiles:
                 )
             )
         return kinds
+
+    def give(self, function: Function, points: Iterable[ProfilePoint]) -> tuple[str, ...]:
+        """Takes measured points for a function that is about to be deployed; returns the accelerators that it now has
+        figures of. What was learnt of the same model there counts more."""
+        revision = Revision(function, 0)
+        self._keep(function.name)
+        known = self._kept.get(function.name, LearntFunction(function=function.name))
+        fresh = []
+        for accelerator in self._backend.devices():
+            here = chosen([each for each in points if each.cell.accelerator == accelerator.name], function)
+            own, share = identity(function, accelerator), _share(revision)
+            if not here or profile_for(known, own, accelerator.name, share)[1]:
+                continue
+            fresh.append(
+                LearntProfile(
+                    identity=own,
+                    accelerator=accelerator.name,
+                    share=share,
+                    at=self._clock.now(),
+                    mean_batch=float(min(each.cell.batch for each in here)),
+                    cells=tuple(cell for each in here for cell in measured_cells(each)),
+                )
+            )
+        now = merged(known, fresh)
+        if now is not known:
+            self._kept[function.name] = now
+            self._unsaved.add(function.name)
+        return tuple(each.accelerator for each in fresh)
 
     # --- the second
 

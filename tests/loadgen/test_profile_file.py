@@ -140,3 +140,33 @@ def test_tokens_take_their_time() -> None:
     text = "profiles:\n  - {accelerator: h100, base: 150ms, per-prompt-token: 0.1ms, per-completion-token: 12ms}\n"
     profile = parse(text, source="profiles.yaml")["h100", ""].profile
     assert profile.nominal(1) + profile.of_tokens(1000, 100) == pytest.approx(1.45)
+
+
+MEASURED = """
+profiles:
+  - accelerator: cpu
+    times: {1: 9ms}
+    memory: 180MB
+    measured:
+      - {batch: 1, cores: 2, TIMES, rate: 110.5, requests: 900}
+      - {batch: 1, TIMES, rate: 110.5, requests: 900}
+""".replace("TIMES", "execution: 9ms, p50: 9ms, p95: 11ms, p99: 14ms, slots: 4, full-execution: 36ms")
+
+
+def test_measured_points_are_read() -> None:
+    entry = parse(MEASURED, source="profiles.yaml")["cpu", ""]
+    assert entry.memory_bytes == 180_000_000
+    assert [(each.cell.cores, each.cell.batch, each.rate_ips, each.slots) for each in entry.measured] == [
+        (2, 1, 110.5, 4),
+        (0, 1, 110.5, 4),
+    ]
+
+
+def test_every_fault_of_measured_points_has_its_line() -> None:
+    bad = MEASURED.replace("execution: 9ms, p50: 9ms", "execution: -9ms, p50: 0s").replace("slots: 4, ", "")
+    bad = bad.replace("cores: 2", "cores: 2, speed: 3").replace("180MB", "much")
+    where = "profiles[0].measured"
+    wrong = [(f"{where}[{index}].{key}", 7 + index) for index in (0, 1) for key in ("execution", "p50", "slots")]
+    assert sorted(faults(bad)) == sorted([("profiles[0].memory", 5), (f"{where}[0].speed", 7), *wrong])
+    twice = MEASURED.replace("cores: 2, ", "")
+    assert faults(twice) == [(f"{where}[1]", 8)]

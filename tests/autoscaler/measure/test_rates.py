@@ -7,7 +7,8 @@ import pytest
 
 from tests.autoscaler.queueing import Kind, QueueWorld, batched, exponential, fixed
 from tests.support.worlds.autoscaling import T0, revision
-from tidegate.autoscaler.measure.rates import MAX_CELLS, MAX_UNANSWERED, GroupRates, LearntCell, Work
+from tidegate.autoscaler.measure.rates import MAX_CELLS, MAX_UNANSWERED, GroupRates, LearntCell, Work, measured_cells
+from tidegate.records.profile_point import ProfileCell, ProfilePoint
 
 
 def work(requests: float, busy_s: float, *, batch: float = 1.0, occupancy: float = 1.0) -> Work:
@@ -484,3 +485,32 @@ def test_a_mixture_of_sizes_lies_on_the_line_between_them() -> None:
     exact = rates.rate(16.0)
     assert exact is not None
     assert exact.mu_ips == pytest.approx(16 / 0.105, rel=0.05)
+
+
+def test_measured_points_are_rates_at_the_limit_and_times_alone() -> None:
+    def point(batch: int, slots: int, rate_ips: float) -> ProfilePoint:
+        return ProfilePoint(
+            cell=ProfileCell(accelerator="t4", cores=0, batch=batch),
+            execution_s=0.01 * batch,
+            p50_s=0.02,
+            p95_s=0.02,
+            p99_s=0.02,
+            slots=slots,
+            full_execution_s=0.03 * batch,
+            rate_ips=rate_ips,
+            requests=200,
+        )
+
+    rates = GroupRates()
+    rates.restore(cell for each in (point(1, 4, 150.0), point(8, 4, 190.0)) for cell in measured_cells(each))
+    for batch, rate_ips in ((1.0, 150.0), (8.0, 190.0)):
+        rate = rates.rate(batch)
+        assert rate is not None
+        assert rate.is_at_limit
+        assert rate.mu_ips == pytest.approx(rate_ips)
+    assert rates.min_execution_s(1.0) == pytest.approx(0.01)
+    single = GroupRates()
+    single.restore(measured_cells(point(1, 1, 90.0)))
+    rate = single.rate(1.0)
+    assert rate is not None
+    assert rate.mu_ips == pytest.approx(90.0)

@@ -61,6 +61,7 @@ COMMANDS = [
     "load",
     "simulate",
     "experiment",
+    "profile",
     "logs",
     "doctor",
     "demo",

@@ -17,6 +17,7 @@ from tidegate.deploy.fake import FakeBackend
 from tidegate.deploy.placement.ledger import Accelerator, AcceleratorKind, Profile
 from tidegate.function import Batching, Function, Revision, Server, ServerKind, Sla
 from tidegate.records.codec import decode
+from tidegate.records.profile_point import ProfileCell, ProfilePoint
 from tidegate.records.replica_sample import ReplicaSample
 from tidegate.store.embedded import EmbeddedStore
 
@@ -191,3 +192,52 @@ def test_what_was_learnt_of_a_deleted_function_goes(tmp_path: Path) -> None:
         assert later.learning.mu_ips(wanted.id, "t4") is None
 
     at_desk(tmp_path, tell)
+
+
+def point(batch: int = 1, cores: int = 0, accelerator: str = "t4", rate_ips: float = 50.0) -> ProfilePoint:
+    return ProfilePoint(
+        cell=ProfileCell(accelerator=accelerator, cores=cores, batch=batch),
+        execution_s=0.012,
+        p50_s=0.013,
+        p95_s=0.014,
+        p99_s=0.015,
+        slots=2,
+        full_execution_s=0.04,
+        rate_ips=rate_ips,
+        requests=200,
+    )
+
+
+def test_measured_points_are_what_first_decisions_go_by(tmp_path: Path) -> None:
+    async def run() -> None:
+        store = await EmbeddedStore.open(tmp_path / "state.db")
+        desk, wanted = Desk(store), revision()
+        assert desk.learning.give(wanted.function, [point(), point(8, rate_ips=90.0), point(accelerator="v100")]) == (
+            "t4",
+        )
+        (kind,) = desk.learning.kinds(wanted)
+        assert (kind.mu_ips, kind.one_s, kind.is_own) == (50.0, 0.012, True)
+        desk.track(wanted)
+        assert desk.learning.mu_ips(wanted.id, "t4") == 50.0
+        await desk.learning.close()
+        again = Desk(store)
+        await again.learning.load()
+        (kind,) = again.learning.kinds(wanted)
+        assert kind.mu_ips == 50.0, "kept over a restart"
+        await store.close()
+
+    asyncio.run(run())
+
+
+def test_what_was_learnt_of_the_same_model_counts_more_than_a_profile(tmp_path: Path) -> None:
+    async def run() -> None:
+        store = await EmbeddedStore.open(tmp_path / "state.db")
+        desk, wanted = Desk(store), revision()
+        assert desk.learning.give(wanted.function, [point()]) == ("t4",)
+        assert desk.learning.give(wanted.function, [point(rate_ips=1000.0)]) == ()
+        (kind,) = desk.learning.kinds(wanted)
+        assert kind.mu_ips == 50.0
+        assert desk.learning.give(replace(wanted.function, env={"A": "1"}), [point(rate_ips=70.0)]) == ("t4",)
+        await store.close()
+
+    asyncio.run(run())
