@@ -39,7 +39,7 @@ EXECUTION: Final = "tidegate_queue_proxy_execution_seconds"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
+class MeasuredModel:
     """What is measured: ``function`` runs beside the one of the file's own name, and is deleted afterwards."""
 
     name: str
@@ -50,7 +50,7 @@ class Target:
 
 def target_of(
     file: str, name: str | None, given: dict[str, str], python: str | None, env: list[str], arg: list[str]
-) -> Target:
+) -> MeasuredModel:
     """Reads what is measured. Raises InvalidInputError with every fault."""
     from tidegate.autoscaler.policies import registry
 
@@ -74,7 +74,7 @@ def target_of(
         access=None,
     )
     digest = hashlib.sha256(encode(alone)).hexdigest()[:16]
-    return Target(name=function.name, function=replace(alone, models=(alone.name,)), base=base, digest=digest)
+    return MeasuredModel(name=function.name, function=replace(alone, models=(alone.name,)), base=base, digest=digest)
 
 
 class Bench:
@@ -83,7 +83,7 @@ class Bench:
     def __init__(
         self,
         tidegate: "Tidegate",
-        target: Target,
+        target: MeasuredModel,
         plan: ProfilePlan,
         body: Path | None,
         lines: Path,

@@ -62,6 +62,7 @@ COMMANDS = [
     "simulate",
     "experiment",
     "profile",
+    "open",
     "logs",
     "doctor",
     "demo",
