@@ -32,6 +32,7 @@ from tidegate.control.sdk import (
     translated,
 )
 from tidegate.control.sources import Option
+from tidegate.control.views.costs import CostView
 from tidegate.control.views.deployment import ConsoleLinkView, DeploymentView, ReloadView, RestartView, TenantView
 from tidegate.control.views.functions import (
     ColdStartView,
@@ -48,6 +49,7 @@ from tidegate.control.views.functions import (
 from tidegate.control.views.jobs import JobView
 from tidegate.control.views.requests import RolloutAction
 from tidegate.records.codec import Lines, decode
+from tidegate.records.costs import GroupBy
 from tidegate.records.decision import Decision
 
 T = TypeVar("T")
@@ -289,6 +291,20 @@ class AsyncTidegate:
     async def tenants(self) -> tuple[TenantView, ...]:
         """Returns the tenants in force, with their usage."""
         return await self._call((await self.connect()).tenants)
+
+    async def cost(
+        self,
+        function: str | None = None,
+        *,
+        tenant: str | None = None,
+        since_s: float = 3600.0,
+        by: GroupBy | str = GroupBy.FUNCTION,
+        spread: bool = False,
+    ) -> CostView:
+        """Returns device time and its price over the last ``since_s`` seconds, by ``function``, ``tenant`` or
+        ``accelerator``."""
+        client = await self.connect()
+        return await self._call(client.cost, function, tenant=tenant, since_s=since_s, by=by, spread=spread)
 
     async def shut_down(self) -> None:
         """Begins the deployment's orderly end and returns."""

@@ -23,6 +23,7 @@ from tidegate.control.api.deployment import Deployment
 from tidegate.control.api.describe import views_of
 from tidegate.control.api.sessions import Sessions
 from tidegate.control.console.routes import Console
+from tidegate.control.costs.live import Costs
 from tidegate.control.metrics.own import OwnMetrics, Timings
 from tidegate.control.metrics.scraping import Scrape
 from tidegate.control.rounds.wiring import ControlLoop, DecisionSettings, build_loop
@@ -110,6 +111,10 @@ class WorkSide:
     living: tuple[ProcessRecord, ...]
     """Processes that an earlier control process left."""
 
+    @property
+    def costs(self) -> Costs:
+        return self.loop.instruments.costs
+
 
 # --- the state side ---
 
@@ -177,12 +182,14 @@ async def build_work(start: Start, state: StateSide) -> WorkSide:
         lost=lost,
         faults=faults,
     )
+    instruments = _instruments(start, traffic, timings)
+    backend.watch(lambda status: instruments.costs.changed(status, start.clock.now()))
     loop = build_loop(
         registry=state.registry,
         backend=backend,
         tables=tables,
         gateways=gateways,
-        instruments=_instruments(start, traffic, timings),
+        instruments=instruments,
         faults=faults,
         changes=changes,
         clock=start.clock,
@@ -265,6 +272,7 @@ def _instruments(start: Start, traffic: TrafficMeter, timings: Timings) -> Instr
         cold_starts=ColdStarts(start.state.cold_starts, start.faults),
         gpus=Gpus(None if nvidia is None else nvidia.read),
         cpus=Cpus(cpu_seconds),
+        costs=Costs(start.state.costs, start.faults, now=start.clock.now()),
         round_took=timings.rounds.record_s,
         sample_age=timings.ages.record_s,
     )

@@ -154,10 +154,12 @@ class ControlProcess:
         try:
             await work.quotas.open()
             await work.key_sets.load()
+            await work.costs.open(self._clock.now())
             await work.gateways.start(work.living, work.loop.round.begin())
             rounds = owner.spawn(work.loop.round.run(), name="round")
             owner.spawn(work.reloading.watch(), name="settings")
             owner.spawn(work.key_sets.run(), name="keys")
+            owner.spawn(work.costs.run(self._clock.now), name="costs")
             owner.spawn(state.owner.run(wall), name="owner")
             serving = owner.spawn(server.serve(sockets=[api_socket]), name="api")
             ends = (rounds, serving, owner.spawn(self._stop.wait(), name="stop"))
@@ -212,6 +214,7 @@ class ControlProcess:
         await work.gateways.release()
         await work.backend.close(stop_replicas=False)
         await work.loop.close()
+        await work.costs.close(self._clock.now(), has_ended=False)
         await work.quotas.close()
         work.processes.close()
 
@@ -225,6 +228,7 @@ class ControlProcess:
         await asyncio.wait((rounds,))
         await work.loop.close()
         await work.backend.close(stop_replicas=True, grace_s=GRACE_S)
+        await work.costs.close(self._clock.now(), has_ended=True)
         work.loop.changes.end()
         work.processes.close()
 

@@ -27,6 +27,7 @@ import httpx
 from tidegate.control.sources import Option, faults_by_argument, flags_of, read_measured, read_source, renamed
 from tidegate.control.state.directory import Holder, StateDirectory
 from tidegate.control.state.finding import find_directory
+from tidegate.control.views.costs import CostView
 from tidegate.control.views.deployment import ConsoleLinkView, DeploymentView, ReloadView, RestartView, TenantView
 from tidegate.control.views.errors import ErrorDetail, ErrorView
 from tidegate.control.views.functions import (
@@ -54,6 +55,7 @@ from tidegate.control.views.requests import (
 from tidegate.control.workers.certificates import client_context
 from tidegate.errors import TidegateError
 from tidegate.records.codec import CodecError, Lines, decode, encode
+from tidegate.records.costs import GroupBy
 from tidegate.records.decision import Decision
 
 T = TypeVar("T")
@@ -396,6 +398,21 @@ class Tidegate:
     def tenants(self) -> tuple[TenantView, ...]:
         """Returns the tenants in force, with their usage."""
         return self._read("GET", "/api/v1/tenants", tuple[TenantView, ...])
+
+    def cost(
+        self,
+        function: str | None = None,
+        *,
+        tenant: str | None = None,
+        since_s: float = 3600.0,
+        by: GroupBy | str = GroupBy.FUNCTION,
+        spread: bool = False,
+    ) -> CostView:
+        """Returns device time and its price over the last ``since_s`` seconds, by ``function``, ``tenant`` or
+        ``accelerator``. ``spread`` divides idle time and starts among the tenants."""
+        given = {"function": function, "tenant": tenant, "since": since_s, "by": GroupBy(by), "spread": spread}
+        query = urlencode({key: value for key, value in given.items() if value is not None})
+        return self._read("GET", f"/api/v1/cost?{query}", CostView)
 
     def reload(self) -> ReloadView:
         """Reads settings, accelerators, tenants and the TLS certificate now."""

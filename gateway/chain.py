@@ -564,7 +564,8 @@ class Chain:
         if state.tokens is not None:
             is_complete = self._end_tokens(ex, state, state.tokens, bind, is_complete)
         if state.held is not None:
-            self._access_control.settle(ex, state, state.held, was_bound=bind is not None)
+            is_good = is_complete and ex.status < 500
+            self._access_control.settle(ex, state, state.held, was_bound=bind is not None, is_answered=is_good)
         counters = state.counters
         if counters is not None:
             if state.is_stream:

@@ -568,6 +568,7 @@ class GatewayWorker:
                 jobs_fault=None if self._jobs is None else self._jobs.fault,
                 is_last=self._retired,
                 tenants=access_control.seen(),
+                uses=access_control.uses(),
                 quotas_lost=access_control.is_lost,
                 unknown_keys=access_control.unknown_keys,
             )

@@ -66,8 +66,11 @@ IO_FOLDERS = {
     "experiments",
 }
 
-# Cores that lie in a folder that may do IO: the state and the rules of the control round.
-CORES = {f"control/rounds/{name}.py" for name in ("roles", "tracked", "handover", "world", "replacement", "weights")}
+# Cores that lie in a folder that may do IO: the state and the rules of the control round, the ledger of costs.
+CORES = {
+    *(f"control/rounds/{name}.py" for name in ("roles", "tracked", "handover", "world", "replacement", "weights")),
+    *(f"control/costs/{name}.py" for name in ("ledger", "report")),
+}
 
 # Modules that a core may not import: clocks, sockets, processes, files, loops.
 IO_MODULES = {

@@ -26,6 +26,12 @@ class LiveClock:
         return time.monotonic() + self._offset
 
 
+def monotonic() -> float:
+    """Returns seconds of the system's monotonic clock: it never jumps, is the same in all processes, and begins again
+    when the machine starts."""
+    return time.monotonic()
+
+
 def wall() -> float:
     """Returns Unix seconds of the wall clock, which may jump; used only for time windows that people state."""
     return time.time()

@@ -561,6 +561,49 @@ GROUP_PRICE = Metric(
     "Price of all replicas of a group now, per hour, in the currency of the accelerators' prices.",
     _GROUP,
 )
+ACCELERATOR_UNITS = Metric("tidegate_accelerator_units", _G, "Devices of an accelerator kind.", ("accelerator",))
+ACCELERATOR_HELD = Metric(
+    "tidegate_accelerator_held_units",
+    _G,
+    "Devices that replicas hold; a replica with a part of a device counts that part.",
+    ("accelerator",),
+)
+ACCELERATOR_PRICE = Metric(
+    "tidegate_accelerator_price_per_hour",
+    _G,
+    "Price of one device, in the currency of the accelerators' prices.",
+    ("accelerator",),
+)
+COST_DEVICE_SECONDS = Metric(
+    "tidegate_cost_device_seconds_total",
+    _C,
+    "Device time that replicas held, by their part of a device: busy, idle or starting.",
+    ("function", "accelerator", "state"),
+)
+COST_PRICE = Metric(
+    "tidegate_cost_price_total",
+    _C,
+    "Price of that device time, in the currency of the accelerators' prices.",
+    ("function", "accelerator", "state"),
+)
+COST_REQUESTS = Metric(
+    "tidegate_cost_requests_total",
+    _C,
+    "Requests that were answered below 500 in that device time.",
+    ("function", "accelerator"),
+)
+COST_TENANT_SLOT_SECONDS = Metric(
+    "tidegate_cost_tenant_slot_seconds_total",
+    _C,
+    "Time for which a tenant's requests held slots, summed; (none): requests without a tenant.",
+    ("function", "tenant"),
+)
+COST_TENANT_REQUESTS = Metric(
+    "tidegate_cost_tenant_requests_total", _C, "Requests of a tenant answered below 500.", ("function", "tenant")
+)
+COST_TENANT_TOKENS = Metric(
+    "tidegate_cost_tenant_tokens_total", _C, "Tokens of a tenant's prompts and completions.", ("function", "tenant")
+)
 FUNCTION_GPU_UTILIZATION = Metric(
     "tidegate_function_gpu_utilization_ratio",
     _G,

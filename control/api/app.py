@@ -22,6 +22,7 @@ from tidegate.control.api.access import AccessGuard
 from tidegate.control.api.deployment import Deployment
 from tidegate.control.api.errors import CannotRunError, LeavingError, OtherSourceError, UnknownFunctionError
 from tidegate.control.api.sessions import Sessions
+from tidegate.control.views.costs import CostView
 from tidegate.control.views.deployment import DeploymentView, ReloadView, RestartView, TenantView
 from tidegate.control.views.errors import ErrorDetail, ErrorView, FaultView
 from tidegate.control.views.functions import (
@@ -39,6 +40,7 @@ from tidegate.control.views.functions import (
 from tidegate.control.views.requests import DeployRequest, ResizeRequest, RollbackRequest, RolloutRequest, SplitRequest
 from tidegate.errors import InvalidInputError, TidegateError
 from tidegate.records.codec import encode
+from tidegate.records.costs import GroupBy
 from tidegate.records.decision import Decision
 from tidegate.store.records import StoreError
 
@@ -230,6 +232,17 @@ def _add_deployment(app: FastAPI, service: Deployment) -> None:
     async def tenants() -> tuple[TenantView, ...]:
         """Returns the tenants in force, with their usage since the control process started."""
         return service.tenants()
+
+    @app.get(f"{PREFIX}/cost", tags=["deployment"])
+    async def cost(
+        function: str | None = None,
+        tenant: str | None = None,
+        since: Annotated[float, Query(ge=1, le=2_678_400, description="Seconds back from now.")] = 3600.0,
+        by: GroupBy = GroupBy.FUNCTION,
+        spread: Annotated[bool, Query(description="Divide idle time and starts among the tenants.")] = False,
+    ) -> CostView:
+        """Returns device time and its price by function, tenant or accelerator: busy, idle, starting, per request."""
+        return await service.costs(function=function, tenant=tenant, since_s=since, by=by, is_spread=spread)
 
     @app.post(f"{PREFIX}/reload", tags=["deployment"])
     async def reload() -> ReloadView:

@@ -19,6 +19,7 @@ from tidegate.control.api.traffic_commands import TrafficCommands
 from tidegate.control.rounds.wiring import ControlLoop
 from tidegate.control.state.directory import StateDirectory
 from tidegate.control.state.registry import Deployed, Registry
+from tidegate.control.views.costs import CostView, cost_row, cost_rows
 from tidegate.control.views.deployment import (
     DeploymentView,
     GatewayView,
@@ -49,6 +50,7 @@ from tidegate.function import Function, Revision
 from tidegate.manifest.builder import ParseContext
 from tidegate.manifest.reader import read
 from tidegate.manifest.writer import write
+from tidegate.records.costs import GroupBy
 from tidegate.records.decision import Decision
 from tidegate.records.profile_point import ProfilePoint
 from tidegate.schema.yaml_nodes import nearest
@@ -302,6 +304,26 @@ class Deployment:
         )
         return SeriesView(
             function=name, step_s=found.step_s, lines=lines, refused=self._loop.instruments.history.refused
+        )
+
+    async def costs(
+        self, *, function: str | None, tenant: str | None, since_s: float, by: GroupBy, is_spread: bool
+    ) -> CostView:
+        """Returns device time and its price. Raises UnknownFunctionError for one without cost that is not deployed."""
+        since, until, found = await self._loop.instruments.costs.report(
+            since_s, by, function=function, tenant=tenant, is_spread=is_spread
+        )
+        if function is not None and not found.rows:
+            self._deployed(function)
+        return CostView(
+            by=by,
+            function=function,
+            tenant=tenant,
+            spread=is_spread,
+            since=since,
+            until=until,
+            rows=cost_rows(found),
+            total=cost_row("total", found.total),
         )
 
     def cold_starts(self, name: str) -> tuple[ColdStartView, ...]:

@@ -11,7 +11,7 @@ from tidegate.control.cli.demo import command as demo
 from tidegate.control.cli.develop import dev, init
 from tidegate.control.cli.experiment import command as experiment
 from tidegate.control.cli.load import command as load
-from tidegate.control.cli.observe import console, logs, manifests, series
+from tidegate.control.cli.observe import console, cost, logs, manifests, series
 from tidegate.control.cli.profile import command as profile
 from tidegate.control.cli.simulate import command as simulate
 
@@ -34,6 +34,7 @@ for group in (
     manifests,
     series,
     console,
+    cost,
     replay,
     invoke,
     job,

@@ -71,6 +71,7 @@ class OwnMetrics:
             exposition.add(metrics.REPLICA_FAILURES, broken, count)
         yield
         yield from self._replicas(exposition)
+        yield from self._loop.instruments.costs.expose(exposition)
         deployed = tuple(self._world.registry.all())
         self._loop.instruments.cold_starts.keep({each.name for each in deployed})
         for each in deployed:

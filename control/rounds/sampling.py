@@ -90,6 +90,7 @@ class Sampling:
         reading = instruments.gpus.measure(backend.replicas(), backend.devices(), began)
         self._tasks.spawn(reading, name="gpus")
         instruments.cpus.measure(backend.replicas(), began)
+        instruments.costs.observe(backend.replicas(), backend.devices(), self._world.registry, began)
         await self._live.sample()
         self._set_fleet()
 
@@ -151,6 +152,7 @@ class Sampling:
     def gateway_seen(self, sample: GatewaySample) -> None:
         """Takes a sample of a gateway worker."""
         self._instruments.traffic.record(sample, self._clock.now())
+        self._instruments.costs.gateway_seen(sample)
         for seen in sample.cold_starts:
             self._instruments.cold_starts.answered(seen)
 
@@ -159,6 +161,7 @@ class Sampling:
         status = self._world.sampled.get(sample.replica)
         if status is None:
             return
+        self._instruments.costs.replica_seen(sample, status, self._clock.now())
         before = self._world.samples.get(sample.replica)
         self._world.samples[sample.replica] = sample
         if before is not None and before.incarnation != sample.incarnation:

@@ -11,6 +11,7 @@
     cold-starts.jsonl   the last cold starts, newest last
     jobs/          jobs of the gateway workers and their answers
     prometheus/    tidegate.json: where Prometheus finds this deployment
+    costs.db       device time and its price, by function and tenant
     counted.json   what gateway workers that have ended had counted
     waiting        mapped by the gateway workers: what waits at each
 
@@ -93,6 +94,8 @@ class StateDirectory:
         self.cold_starts = self.root / "cold-starts.jsonl"
         self.counted = self.root / "counted.json"
         """What processes that have ended had counted."""
+        self.costs = self.root / "costs.db"
+        """Device time and its price."""
         self.targets = self.root / "prometheus" / "tidegate.json"
         """Where Prometheus finds this deployment."""
         self.control_log = self.logs / "control.log"

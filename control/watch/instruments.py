@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from tidegate.autoscaler.measure.history import History
+from tidegate.control.costs.live import Costs
 from tidegate.control.watch.cold_starts import ColdStarts
 from tidegate.control.watch.cpus import Cpus
 from tidegate.control.watch.failures import ReplicaFailures
@@ -24,6 +25,8 @@ class Instruments:
     cpus: Cpus = field(default_factory=lambda: Cpus(lambda pid: None))
     failures: ReplicaFailures = field(default_factory=ReplicaFailures)
     """Failures of replicas."""
+    costs: Costs = field(default_factory=Costs)
+    """Device time and its price."""
     history: History = field(default_factory=History)
     """Recent time series of each function and group."""
     round_took: Callable[[float], object] = _unobserved

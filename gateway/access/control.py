@@ -13,9 +13,19 @@ from tidegate import metrics
 from tidegate.errors import NOT_ALLOWED, NOT_SERVABLE, QUOTA_EXCEEDED, UNAUTHENTICATED, ErrorKind
 from tidegate.flow.quota import Budget, Reservation
 from tidegate.gateway.access.credentials import FIELDS, CredentialError, Head, credential, looks_like_token
-from tidegate.gateway.counting.tenant_accounts import MAX_WAITING, NOTHING, Account, Held, Takes, Use, refusal
+from tidegate.gateway.counting.tenant_accounts import (
+    MAX_WAITING,
+    NOTHING,
+    Account,
+    Held,
+    Takes,
+    Use,
+    UseCounters,
+    refusal,
+)
+from tidegate.records.costs import OTHER_TENANTS
 from tidegate.records.route_table import RouteTable
-from tidegate.records.tenants import AccessRule, JwtRule, KeySet, Tenant, TenantSeen
+from tidegate.records.tenants import AccessRule, JwtRule, KeySet, Tenant, TenantSeen, TenantUse
 from tidegate.store.counters import Asking, ShortBudget
 
 if TYPE_CHECKING:
@@ -27,6 +37,9 @@ if TYPE_CHECKING:
 
 RETRY_KEYS_S: Final = 2
 """``Retry-After`` while an issuer's keys have not been read yet."""
+MAX_USES: Final = 1024
+"""Pairs of function and tenant that a worker counts by themselves; further tenants of a function count together. Our
+choice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +88,8 @@ class AccessControl:
         self._accounts: dict[str, Account] = {}
         self._by_key: dict[bytes, Account] = {}
         self._no_tenant = Account(Tenant(name=""))
+        self._uses: dict[tuple[str, str], UseCounters] = {}
+        """By function and tenant."""
         self.denied: dict[tuple[str, str], int] = {}
         """Denied requests by function and error code."""
         self.unknown_keys: dict[str, int] = {}
@@ -177,10 +192,10 @@ class AccessControl:
             return self._wait_for_pool(ex, state, account, wanted, verdict, counters, on_decided)
         return self._decide(state, account, wanted, verdict)
 
-    def settle(self, ex: "Exchange", state: "RequestState", held: Held, *, was_bound: bool) -> None:
+    def settle(self, ex: "Exchange", state: "RequestState", held: Held, *, was_bound: bool, is_answered: bool) -> None:
         """Settles the reservations of a request that has ended; those of a request that no replica began are returned.
 
-        ``was_bound``: it ended while a replica had it.
+        ``was_bound``: it ended while a replica had it. ``is_answered``: with a whole answer below 500.
         """
         tokens = state.tokens
         use = NOTHING
@@ -189,9 +204,27 @@ class AccessControl:
         account = held.account
         account.inferences += use.inferences
         account.tokens += use.tokens
+        router = state.target.router
+        if was_bound and router is not None:
+            count = self._uses.get((router.name, account.name)) or self._new_use(router.name, account.name)
+            count.slot_s += ex.ended - state.bound_at
+            count.tokens += use.tokens
+            if is_answered:
+                count.requests += 1
+                count.inferences += use.inferences
         if self._quota_counters is not None:
             for reservation, real in held.settled(use):
                 self._quota_counters.settle(reservation, real)
+
+    def _new_use(self, function: str, tenant: str) -> UseCounters:
+        """Returns the counters of a pair that has none, or those of the other tenants if there are too many pairs."""
+        if len(self._uses) >= MAX_USES:
+            if (others := self._uses.get((function, OTHER_TENANTS))) is not None:
+                return others
+            self._uses = {pair: each for pair, each in self._uses.items() if pair[0] in self._functions}
+            if len(self._uses) >= MAX_USES:
+                tenant = OTHER_TENANTS
+        return self._uses.setdefault((function, tenant), UseCounters())
 
     def _wait_for_pool(
         self,
@@ -250,6 +283,10 @@ class AccessControl:
     def seen(self) -> tuple[TenantSeen, ...]:
         """Returns the counters of all tenants that have called."""
         return tuple(each.seen() for each in self._accounts.values() if each.requests or each.refused)
+
+    def uses(self) -> tuple[TenantUse, ...]:
+        """Returns what callers with a credential have used, by function and tenant."""
+        return tuple(each.seen(*pair) for pair, each in self._uses.items())
 
     def expose(self, into: metrics.Exposition, worker: str) -> None:
         """Adds the present values to a scrape; only tenants of the tenants' file get lines of their own."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from tidegate.flow.quota import Budget, Reservation
-from tidegate.records.tenants import QuotaLimit, Tenant, TenantSeen
+from tidegate.records.tenants import QuotaLimit, Tenant, TenantSeen, TenantUse
 
 MAX_WAITING: Final = 4096
 """Requests of a worker that wait at once for the quota pool; further ones are refused with a retry time. Our choice."""
@@ -103,6 +103,27 @@ class Account:
 
     def __repr__(self) -> str:
         return f"<Account {self.name or 'without a tenant'}: {self.requests} requests, {len(self.budgets)} budgets>"
+
+
+class UseCounters:
+    """Use of one function by one tenant (``TenantUse`` has the meanings)."""
+
+    __slots__ = ("inferences", "requests", "slot_s", "tokens")
+
+    def __init__(self) -> None:
+        self.requests = self.inferences = self.tokens = 0
+        self.slot_s = 0.0
+
+    def seen(self, function: str, tenant: str) -> TenantUse:
+        """Returns the present values as a record."""
+        return TenantUse(
+            function=function,
+            tenant=tenant,
+            requests=self.requests,
+            inferences=self.inferences,
+            tokens=self.tokens,
+            slot_s=self.slot_s,
+        )
 
 
 @dataclass(frozen=True, slots=True)

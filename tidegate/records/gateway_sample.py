@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from tidegate.records.replica_sample import SparseHistogram
 from tidegate.records.replica_state import ColdStartPhases
-from tidegate.records.tenants import TenantSeen
+from tidegate.records.tenants import TenantSeen, TenantUse
 
 # --- gateway -> autoscaler -----------------------------------------------------------------------------------------
 
@@ -157,6 +157,8 @@ class GatewaySample:
     """True if the worker has retired and ends now."""
     tenants: tuple[TenantSeen, ...] = ()
     """Tenants that have called."""
+    uses: tuple[TenantUse, ...] = ()
+    """What callers with a credential have used, by function and tenant."""
     quotas_lost: bool = False
     """True if the worker cannot reach the others and grants its even share of the quotas."""
     unknown_keys: dict[str, int] = field(default_factory=dict)

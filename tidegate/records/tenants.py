@@ -129,6 +129,21 @@ class TenantSeen:
     """Requests refused for a spent quota."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TenantUse:
+    """Use of one function by one tenant, as counted by one gateway worker. Cumulative."""
+
+    function: str
+    tenant: str
+    """Empty for authenticated callers without a tenant."""
+    requests: int
+    """Requests answered below 500."""
+    inferences: int
+    tokens: int
+    slot_s: float
+    """Sum over the requests that held a slot to their end: from the slot to the end of the answer, in seconds."""
+
+
 def digest(key: bytes) -> str:
     """Returns the digest that identifies an API key."""
     return hashlib.sha256(key).hexdigest()

@@ -12,6 +12,9 @@ import pytest
 from tests.support.worlds.control_api import app_over
 from tidegate.control.api.access import BODY_BYTES
 from tidegate.control.api.errors import CannotRunError, LeavingError, RefusedError, UnknownFunctionError
+from tidegate.control.costs.ledger import DeviceTime
+from tidegate.control.costs.report import CostAmounts
+from tidegate.control.views.costs import CostView, cost_row
 from tidegate.control.views.deployment import DeploymentView, ReloadView, ReplacedView, RestartView, TenantView
 from tidegate.control.views.functions import (
     ColdStartView,
@@ -31,6 +34,7 @@ from tidegate.control.views.functions import (
 )
 from tidegate.control.views.requests import DeployRequest, ResizeRequest, RollbackRequest, RolloutRequest, SplitRequest
 from tidegate.errors import Fault, InvalidInputError
+from tidegate.records.costs import GroupBy
 from tidegate.records.decision import Decision
 from tidegate.store.records import StoreFaultError
 
@@ -180,6 +184,15 @@ class Answering:
                 tokens=0,
                 refused=1,
             ),
+        )
+
+    async def costs(
+        self, *, function: str | None, tenant: str | None, since_s: float, by: GroupBy, is_spread: bool
+    ) -> CostView:
+        amounts = CostAmounts(DeviceTime(busy_s=2.0, busy_cost=0.5, requests=4), tokens=0)
+        total = cost_row("total", amounts)
+        return CostView(
+            by=by, function=function, tenant=tenant, spread=is_spread, since=1.0, until=2.0, rows=(), total=total
         )
 
     async def reload(self) -> ReloadView:
@@ -392,6 +405,17 @@ def test_what_was_learnt_is_deleted_and_said() -> None:
     deleted = ask("DELETE", "/api/v1/functions/echo/learnt")
     assert (deleted.status_code, deleted.json()) == (200, {"function": "echo", "learnt": ["3 days of load"]})
     assert ask("DELETE", "/api/v1/functions/other/learnt").status_code == 404
+
+
+def test_costs_are_reported_by_what_is_asked_for() -> None:
+    found = ask("GET", "/api/v1/cost?function=echo&tenant=acme&since=60&by=tenant&spread=true").json()
+    assert (found["by"], found["function"], found["tenant"], found["spread"]) == ("tenant", "echo", "acme", True)
+    total = found["total"]
+    assert (total["device_s"], total["cost"], total["cost_per_1k_requests"]) == (2.0, 0.5, 125.0)
+    assert total["cost_per_million_tokens"] is None
+    assert ask("GET", "/api/v1/cost").json()["by"] == "function"
+    assert ask("GET", "/api/v1/cost?by=day").status_code == 422
+    assert ask("GET", "/api/v1/cost?since=0").status_code == 422
 
 
 def test_tenants_are_reported_without_their_keys() -> None:

@@ -11,10 +11,12 @@ from tests.support.worlds.fake_exchange import FakeExchange, request
 from tests.support.worlds.gateway_chain import ONE, TWO, Door, table
 from tidegate import metrics
 from tidegate.flow.quota import Budget
+from tidegate.gateway.access import control
 from tidegate.gateway.answers.health import PROTECTED_FAILURE
 from tidegate.gateway.counting.outcomes import Ending
 from tidegate.gateway.counting.tenant_accounts import MAX_WAITING
 from tidegate.gateway.routing.openai_body import WAITED_BYTES
+from tidegate.records.costs import OTHER_TENANTS
 from tidegate.records.route_table import Hedging, ReplicaRoute, RouteTable
 from tidegate.records.tenants import AccessRule, JwtRule, KeySet, Quotas, Tenant, digest
 from tidegate.store.counters import ShortBudget
@@ -226,6 +228,37 @@ def test_a_quota_is_reserved_and_settled_with_what_was_used() -> None:
     assert 'tidegate_gateway_tenant_inferences_total{tenant="acme"} 9' in exposed(found)
     (seen,) = found.core.access_control.seen()
     assert (seen.tenant, seen.requests, seen.inferences, seen.refused) == ("acme", 2, 9, 1)
+
+
+def test_slot_time_requests_and_tokens_count_by_function_and_tenant() -> None:
+    found = door(acme())
+    began = found.now
+    running = found.arrive("POST /v2/models/m/infer", WITH_KEY, body=BODY)
+    assert not found.core.access_control.uses(), "nothing is used before the end"
+    running.gets_answer(began + 0.5)
+    failed = found.arrive("POST /v2/models/m/infer", WITH_KEY, body=BODY)
+    failed.gets_answer(began + 2.0, 500)
+    found.arrive("POST /v2/models/m/infer")
+    (use,) = found.core.access_control.uses()
+    assert (use.function, use.tenant, use.requests, use.inferences) == ("f", "acme", 1, 8)
+    assert use.slot_s == pytest.approx(0.5 + 2.0)
+
+
+def test_a_request_that_no_replica_had_uses_nothing() -> None:
+    found = door(acme())
+    *_, last = [found.arrive("POST /v2/models/m/infer", WITH_KEY) for _ in range(20)]
+    assert not last.log, "it waits: there are 19 slots"
+    last.client_leaves(found.now + 1.0)
+    assert not found.core.access_control.uses()
+
+
+def test_too_many_pairs_of_function_and_tenant_count_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(control, "MAX_USES", 0)
+    found = door(acme())
+    for _ in range(2):
+        found.arrive("POST /v2/models/m/infer", WITH_KEY).gets_answer(found.now)
+    (use,) = found.core.access_control.uses()
+    assert (use.tenant, use.requests) == (OTHER_TENANTS, 2)
 
 
 def test_what_is_larger_than_the_quota_is_not_asked_to_come_back() -> None:
