@@ -372,7 +372,201 @@ GATEWAY: Final = Board(
     has_function=False,
 )
 
-BOARDS: Final = (FLEET, FUNCTION, GROUPS, GATEWAY)
+COST: Final = Board(
+    "tidegate-cost",
+    "Tidegate: tenants and cost",
+    "What functions and tenants cost, and what is paid for without a request.",
+    (
+        (
+            "Now",
+            (
+                value(
+                    "Cost per hour",
+                    "Of all device time, last five minutes.",
+                    "none",
+                    f"sum(function_state:tidegate_cost_per_hour:rate5m{{{F}}})",
+                ),
+                value(
+                    "Busy share",
+                    "Part of the device time in which a request ran.",
+                    "percentunit",
+                    f'sum(function_state:tidegate_devices:rate5m{{{F},state="busy"}})'
+                    f" / sum(function_state:tidegate_devices:rate5m{{{F}}})",
+                ),
+                value(
+                    "Idle devices",
+                    "Held, ready, and without a request.",
+                    "none",
+                    f'sum(function_state:tidegate_devices:rate5m{{{F},state="idle"}})',
+                ),
+                value(
+                    "Cost of the last hour",
+                    "",
+                    "none",
+                    f"sum(increase(tidegate_cost_price_total{{{F}}}[1h]))",
+                ),
+            ),
+        ),
+        (
+            "Functions",
+            (
+                line(
+                    "Cost per hour",
+                    "Busy, idle and starting.",
+                    "none",
+                    (
+                        f"sum by (function) (function_state:tidegate_cost_per_hour:rate5m{{{F}}})",
+                        "{{function}}",
+                    ),
+                ),
+                line(
+                    "Cost of 1,000 requests",
+                    "Idle time and starts included, last hour.",
+                    "none",
+                    (f"function:tidegate_cost_per_1k_requests:1h{{{F}}}", "{{function}}"),
+                ),
+                line(
+                    "Cost of a million tokens",
+                    "Idle time and starts included, last hour.",
+                    "none",
+                    (f"function:tidegate_cost_per_million_tokens:1h{{{F}}}", "{{function}}"),
+                ),
+                line(
+                    "Idle devices",
+                    "Idle device seconds per second.",
+                    "none",
+                    (f'function_state:tidegate_devices:rate5m{{{F},state="idle"}}', "{{function}}"),
+                ),
+            ),
+        ),
+        (
+            "Tenants",
+            (
+                line(
+                    "Cost per hour",
+                    "Busy time, by the slots that a tenant held; idle time belongs to no tenant.",
+                    "none",
+                    (
+                        f"sum by (tenant) (function_tenant:tidegate_cost_per_hour:rate5m{{{F}}})",
+                        "{{tenant}}",
+                    ),
+                ),
+                line(
+                    "Slots held",
+                    "Slot seconds per second.",
+                    "none",
+                    (f"sum by (tenant) (function_tenant:tidegate_slots:rate5m{{{F}}})", "{{tenant}}"),
+                ),
+                line(
+                    "Requests",
+                    "Answered below 500.",
+                    "reqps",
+                    (f"sum by (tenant) (rate(tidegate_cost_tenant_requests_total{{{F}}}[1m]))", "{{tenant}}"),
+                ),
+                line(
+                    "Tokens per second",
+                    "Of prompts and completions, where they are counted.",
+                    "none",
+                    (f"sum by (tenant) (rate(tidegate_cost_tenant_tokens_total{{{F}}}[1m]))", "{{tenant}}"),
+                ),
+            ),
+        ),
+    ),
+)
+
+DEVICES: Final = Board(
+    "tidegate-devices",
+    "Tidegate: devices",
+    "The accelerators: what there is, what is held, and what it does.",
+    (
+        (
+            "Now",
+            (
+                value("Devices", "", "none", f"sum(tidegate_accelerator_units{{{D}}})"),
+                value(
+                    "Held",
+                    "A replica with a part of a device counts that part.",
+                    "none",
+                    f"sum(tidegate_accelerator_held_units{{{D}}})",
+                ),
+                value(
+                    "Price per hour of what is held",
+                    "",
+                    "none",
+                    f"sum(tidegate_accelerator_held_units{{{D}}} * tidegate_accelerator_price_per_hour{{{D}}})",
+                ),
+                value(
+                    "Price per hour of what is free",
+                    "Paid to their owner, used by no replica.",
+                    "none",
+                    f"sum((tidegate_accelerator_units{{{D}}} - tidegate_accelerator_held_units{{{D}}})"
+                    f" * tidegate_accelerator_price_per_hour{{{D}}})",
+                ),
+            ),
+        ),
+        (
+            "By accelerator",
+            (
+                line(
+                    "Devices held",
+                    "",
+                    "none",
+                    (f"sum by (accelerator) (tidegate_accelerator_held_units{{{D}}})", "{{accelerator}} held"),
+                    (f"sum by (accelerator) (tidegate_accelerator_units{{{D}}})", "{{accelerator}} all"),
+                ),
+                line(
+                    "Device time",
+                    "Busy, idle and starting device seconds per second.",
+                    "none",
+                    (
+                        f"sum by (accelerator, state) (rate(tidegate_cost_device_seconds_total{{{D}}}[5m]))",
+                        "{{accelerator}} {{state}}",
+                    ),
+                ),
+                line(
+                    "Busy share",
+                    "Part of all devices' time in which a request ran.",
+                    "percentunit",
+                    (
+                        "sum by (deployment, accelerator)"
+                        f' (rate(tidegate_cost_device_seconds_total{{{D},state="busy"}}[5m]))'
+                        f" / sum by (deployment, accelerator) (tidegate_accelerator_units{{{D}}})",
+                        "{{accelerator}}",
+                    ),
+                ),
+                line(
+                    "Replicas",
+                    "By accelerator and state.",
+                    "none",
+                    (f"sum by (accelerator, state) (tidegate_replicas{{{D}}})", "{{accelerator}} {{state}}"),
+                ),
+            ),
+        ),
+        (
+            "By function",
+            (
+                line(
+                    "Devices held",
+                    "Device seconds per second, by function and accelerator.",
+                    "none",
+                    (
+                        f"sum by (function, accelerator) (rate(tidegate_cost_device_seconds_total{{{D}}}[5m]))",
+                        "{{function}} {{accelerator}}",
+                    ),
+                ),
+                line(
+                    "GPU utilization",
+                    "Time of the last minute with work, of the GPUs that a function held; 0 without GPUs.",
+                    "percentunit",
+                    (f"tidegate_function_gpu_utilization_ratio{{{D}}} or vector(0)", "{{function}}"),
+                ),
+            ),
+        ),
+    ),
+    has_function=False,
+)
+
+BOARDS: Final = (FLEET, FUNCTION, GROUPS, COST, DEVICES, GATEWAY)
 
 
 def built(board: Board) -> str:

@@ -4,10 +4,12 @@ that they are for and clear after it."""
 import json
 import os
 import signal
+import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -28,10 +30,15 @@ class Echo:
 """
 
 
+TOKEN_SERVER = Path(__file__).parents[1] / "support" / "models" / "openai_server.py"
+CHAT = {"model": "chat", "messages": [{"role": "user", "content": "one two three"}], "max_tokens": 4}
+
+
 class Client:
     """Sends requests until it is closed, and counts the answers."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, request: Mapping[str, Any] = REQUEST) -> None:
+        self._request = request
         self.answered = 0
         self.failed = 0
         self._url = url
@@ -42,7 +49,7 @@ class Client:
     def _run(self) -> None:
         with httpx.Client(trust_env=False, timeout=30.0) as client:
             while not self._is_over.wait(0.02):
-                if client.post(self._url, json=REQUEST).is_success:
+                if client.post(self._url, json=self._request).is_success:
                     self.answered += 1
                 else:
                     self.failed += 1
@@ -55,6 +62,25 @@ class Client:
 @contextmanager
 def load(world: Deployment, name: str = "echo") -> Iterator[Client]:
     client = Client(f"{world.gateway}/v2/models/{name}/infer")
+    try:
+        yield client
+    finally:
+        client.close()
+
+
+@contextmanager
+def chat(world: Deployment) -> Iterator[Client]:
+    """Deploys a function whose tokens are counted, and calls it."""
+    document = {
+        "apiVersion": "tidegate.dev/v1alpha1",
+        "kind": "Function",
+        "metadata": {"name": "chat", "annotations": {"tidegate.dev/min-scale": "1", "tidegate.dev/max-scale": "1"}},
+        "spec": {"server": {"command": [sys.executable, str(TOKEN_SERVER), "{port}", "0"]}, "protocol": "openai"},
+    }
+    manifest = world.folder / "chat.json"
+    manifest.write_text(json.dumps(document))
+    world.cli("deploy", str(manifest))
+    client = Client(f"{world.gateway}/v1/chat/completions", CHAT)
     try:
         yield client
     finally:
@@ -81,18 +107,22 @@ def shortened(panels: list[str]) -> list[str]:
 
 
 def test_every_rule_and_panel_has_data_and_the_figures_are_those_of_the_client(tmp_path: Path) -> None:
-    with deployment(tmp_path, *places(tmp_path, 2)) as world:
+    with deployment(tmp_path, *places(tmp_path, 3)) as world:
         world.up()
         with prometheus(tmp_path / "prometheus", world.state.root) as watcher:
             # Not deployed yet: what counts from zero is seen from zero.
             world.until(lambda: watcher.value("up") == 1, 20.0, "the deployment to be found")
             world.cli("deploy", world.handler(), "--name", "echo", "--latency", "500ms", "--min-scale", "1")
-            with load(world) as client:
+            with load(world) as client, chat(world):
                 world.until(lambda: all(watcher.recorded().values()), 60.0, "all rules to have data")
                 panels = [query for board in BOARDS for query in shortened(queries(board))]
                 world.until(lambda: not empty(watcher, panels), 30.0, "all panels of the boards to have data")
             total = 'sum(tidegate_gateway_ended_requests_total{function="echo",outcome="answered"})'
             world.until(lambda: watcher.value(total) == client.answered, 10.0, f"{client.answered} answers")
+            served = 'sum(tidegate_cost_requests_total{function="echo"})'
+            world.until(
+                lambda: watcher.value(served) == client.answered, 10.0, "the cost's requests to be the client's"
+            )
             assert watcher.value("function:tidegate_sla_objective:ratio") == 0.98
             objective = watcher.value('function:tidegate_price_per_hour:sum{function="echo"}')
             assert objective is not None
