@@ -76,7 +76,7 @@ def up(
                 sys.stdout.flush()
             else:
                 say(f"gateway {addresses.gateway}   api {addresses.api}   state {addresses.state}")
-                say("deploy a function: tidegate deploy FILE    stop: Ctrl-C")
+                say("deploy a function: tidegate deploy FILE    console: tidegate open    stop: Ctrl-C")
 
         file = (config or DEFAULT_CONFIG).absolute()
         run(settings, directory, os.environ, ready, reread=lambda: read_settings(config, given), config=file)

@@ -88,7 +88,7 @@ class RolloutButtons:
 
     actions: tuple[RolloutAction, ...]
     rollback_to: tuple[str, ...]
-    """Kept revisions, newest first, that do not serve alone already."""
+    """Kept revisions, newest first, that do not serve alone already. Empty during a rollout, which is aborted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -319,6 +319,7 @@ def _decision(decision: Decision) -> DecisionRow:
 def buttons(split: SplitView, rollout: RolloutView | None) -> RolloutButtons:
     """Returns what ``tidegate rollout`` and ``tidegate rollback`` would accept now."""
     actions: list[RolloutAction] = []
+    back: tuple[str, ...] = ()
     if rollout is not None and rollout.phase in (Phase.STARTING, Phase.RUNNING, Phase.PAUSED):
         if any(each.revision == rollout.candidate and each.ready for each in split.parts):
             actions.append(RolloutAction.PROMOTE)
@@ -327,8 +328,9 @@ def buttons(split: SplitView, rollout: RolloutView | None) -> RolloutButtons:
         if rollout.phase is Phase.PAUSED:
             actions.append(RolloutAction.RESUME)
         actions.append(RolloutAction.ABORT)
-    alone = next((each.revision for each in split.parts if each.percent >= 100.0), None)
-    back = tuple(each for each in sorted(split.kept, reverse=True) if each != alone)
+    else:
+        alone = next((each.revision for each in split.parts if each.percent >= 100.0), None)
+        back = tuple(each for each in sorted(split.kept, reverse=True) if each != alone)
     return RolloutButtons(actions=tuple(actions), rollback_to=back)
 
 

@@ -6,6 +6,13 @@ from tidegate.loadgen.reports import page
 from tidegate.loadgen.reports.plot import Plot
 
 
+@dataclass(frozen=True, slots=True)
+class ReportTable:
+    heading: str
+    head: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoReport:
     title: str
@@ -15,6 +22,8 @@ class DemoReport:
     answer: str
     phases: tuple[tuple[str, str], ...]
     plots: tuple[Plot, ...]
+    tables: tuple[ReportTable, ...] = ()
+    """What the console showed."""
     decisions: tuple[str, ...] = field(default=())
     """Lines of ``tidegate explain``."""
 
@@ -29,6 +38,9 @@ def render(report: DemoReport) -> str:
         page.facts(report.phases),
         *page.plots(report.plots),
     ]
+    for each in report.tables:
+        if each.rows:
+            parts += [page.heading(each.heading), page.table(each.head, each.rows)]
     if report.decisions:
         parts += [page.heading("Decisions and their reasons"), page.lines(report.decisions)]
     return page.page(report.title, parts)

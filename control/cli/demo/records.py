@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from tidegate.control.views.functions import GroupView, TrafficView
 from tidegate.loadgen.clients.outcomes import RequestOutcome
 
 SLICE_S = 1.0
@@ -19,6 +20,9 @@ class Look:
     desired: int | None
     waiting: int
     reasons: tuple[str, ...] = ()
+    traffic: TrafficView | None = None
+    """The figures that ``tidegate status`` and the console show at that moment."""
+    groups: tuple[GroupView, ...] = ()
 
     @property
     def present(self) -> int:

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -24,10 +24,11 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from tidegate.control.cli.demo.records import Look, Records
+    from tidegate.control.cli.demo.shown import Compared, Pair
     from tidegate.control.sdk import Tidegate
     from tidegate.control.views.functions import ColdStartView
     from tidegate.loadgen.clients.outcomes import Shot
-    from tidegate.loadgen.reports.demo_page import DemoReport
+    from tidegate.loadgen.reports.demo_page import DemoReport, ReportTable
 
 NAME: Final = "magika"
 PATH: Final = f"/v2/models/{NAME}/infer"
@@ -117,6 +118,8 @@ class Demo:
             f"{NAME} is deployed as {deployed.functions[0].revision}, with no replica; its target: "
             f"p{view.percentile:g} within {seconds(view.latency_s)}"
         )
+        link = await asyncio.to_thread(self._tidegate.console_link, NAME)
+        say(f"watch it in the console, while the demo runs (the link works once): {link.url}")
 
     async def _first_request(self) -> None:
         name, row = self._files[0]
@@ -217,6 +220,8 @@ class Demo:
             desired=revision.desired,
             waiting=view.traffic.waiting,
             reasons=tuple(reason.code for reason in revision.reasons),
+            traffic=view.traffic,
+            groups=revision.groups,
         )
         self._records.looks.append(look)
         return look
@@ -311,10 +316,11 @@ def conclude(
 ) -> DemoResult:
     """Builds the report and the summary from the records."""
     from tidegate.control.cli.demo.records import by_second, quantile
+    from tidegate.control.cli.demo.shown import compare
     from tidegate.loadgen.reports.demo_page import DemoReport
     from tidegate.loadgen.reports.plot import COLOURS, Plot, Series
 
-    verdict = records.verdict(first_good)
+    verdict, compared = records.verdict(first_good), compare(records, load_s)
     good = [outcome.latency_s for outcome in records.outcomes if outcome.is_good]
     q, name = records.percentile / 100, f"p{records.percentile:g}"
     slices = by_second(records.outcomes, load_s)
@@ -329,6 +335,7 @@ def conclude(
     ips = tuple((float(at), float(sum(outcome.inferences for outcome in found))) for at, found in enumerate(slices))
     looks = [look for look in records.looks if look.at_s >= 0]
     ready = tuple((look.at_s, float(look.ready)) for look in looks)
+    waiting = tuple((look.at_s, float(look.waiting)) for look in looks)
     wanted = tuple((look.at_s, float(look.desired)) for look in looks if look.desired is not None)
     plots = (
         Plot(
@@ -345,6 +352,7 @@ def conclude(
             "per second",
             (Series("requests", rates, COLOURS["main"]), Series("inferences", ips, COLOURS["second"])),
         ),
+        Plot("Waiting requests", "requests", (Series("waiting", waiting, COLOURS["main"], steps=True),)),
         Plot(
             "Replicas",
             "replicas",
@@ -369,6 +377,7 @@ def conclude(
         answer=answer,
         phases=phases_of(cold),
         plots=plots,
+        tables=(shown_beside_client(compared, name), groups_at_most(records)),
         decisions=tuple(explained.splitlines()),
     )
     summary = {
@@ -380,9 +389,59 @@ def conclude(
         "tail_s": quantile(good, q),
         "within_sla": within,
         "most_replicas": records.most(),
+        "console": compared,
         "cold_start": cold,
     }
     return DemoResult(report, summary)
+
+
+def shown_beside_client(compared: "Sequence[Compared]", tail: str) -> "ReportTable":
+    """Returns the table of the console's figures beside the load client's."""
+    from tidegate.loadgen.reports.demo_page import ReportTable
+
+    def rate(pair: "Pair") -> str:
+        off = "" if pair.difference is None else f" ({100 * pair.difference:+.1f} %)"
+        return f"{pair.client or 0.0:.1f} / {pair.console or 0.0:.1f}{off}"
+
+    def duration(pair: "Pair") -> str:
+        return f"{seconds(pair.client)} / {seconds(pair.console)}"
+
+    def part(pair: "Pair") -> str:
+        return " / ".join("-" if value is None else f"{value:.2%}" for value in (pair.client, pair.console))
+
+    head = ("replicas ready", "readings", "requests/s", "p50", tail, "within the target")
+    rows = tuple(
+        (
+            str(each.ready),
+            str(each.looks),
+            rate(each.requests_per_s),
+            duration(each.p50_s),
+            duration(each.tail_s),
+            part(each.within_sla),
+        )
+        for each in compared
+    )
+    return ReportTable("The load client's figures / the console's, by replicas", head, rows)
+
+
+def groups_at_most(records: "Records") -> "ReportTable":
+    """Returns the table of the groups, as the console showed them at the end of the largest number of replicas."""
+    from tidegate.loadgen.reports.demo_page import ReportTable
+
+    most = records.most()
+    groups = next((look.groups for look in reversed(records.looks) if look.ready == most and most), ())
+    rows = tuple(
+        (
+            each.accelerator,
+            str(each.ready),
+            "-" if each.mu_ips is None else f"{each.mu_ips:.4g}/s",
+            f"{each.ips:.1f}/s",
+            f"{each.weight:.0%}",
+            f"{each.busy:.0%}",
+        )
+        for each in groups
+    )
+    return ReportTable("Groups at the peak", ("group", "ready", "mu per replica", "lambda", "weight", "busy"), rows)
 
 
 def phases_of(cold: "ColdStartView") -> tuple[tuple[str, str], ...]:

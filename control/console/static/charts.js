@@ -4,6 +4,7 @@ import uPlot from "./vendor/uplot/uPlot.esm.js";
 import { h, setText } from "./dom.js";
 
 const HEIGHT = 190;
+const WIDE = 420;
 
 function colour(name) {
   return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
@@ -87,7 +88,7 @@ export class Chart {
       legend: { show: false },
       cursor: { drag: { x: false, y: false } },
       scales: { y: { range: (_, low, high) => [Math.min(0, low ?? 0), Math.max(high ?? 1, 1e-9) * 1.1] } },
-      axes: [axis, { ...axis, size: 62, values: (_, ticks) => ticks.map((tick) => this.format(tick)) }],
+      axes: [{ ...axis, values: (_, ticks) => ticks.map((tick) => new Date(tick * 1000).toLocaleTimeString([], { hour12: false, hour: "2-digit", minute: "2-digit" })), space: this.place.clientWidth > WIDE ? 60 : 50, incrs: [60, 120, 300, 600, 1800, 3600] }, { ...axis, size: 62, values: (_, ticks) => ticks.map((tick) => this.format(tick)) }],
       series: [{}, ...lines.map((line) => ({
         label: line.label,
         stroke: colour(line.colour),

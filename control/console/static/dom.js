@@ -90,5 +90,5 @@ function fill(cell, content) {
   const inner = content.href ? h("a", { href: content.href }, content.text)
     : content.kind ? badge(content.text, content.kind) : h("span", {}, content.text);
   if (content.title) inner.setAttribute("title", content.title);
-  cell.replaceChildren(inner, ...(content.note ? [h("div", { class: "quiet small" }, content.note)] : []));
+  cell.replaceChildren(inner, ...(content.note ? [h("div", { class: "quiet small note", title: content.note }, content.note)] : []));
 }

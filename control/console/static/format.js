@@ -16,6 +16,11 @@ export function number(value, digits = 4) {
   return String(+Number(value).toPrecision(digits));
 }
 
+/** 1 replica, 2 replicas. */
+export function count(value, word) {
+  return `${value} ${word}${value === 1 ? "" : "s"}`;
+}
+
 export function rate(value) {
   return value === null || value === undefined ? DASH : value.toFixed(1);
 }

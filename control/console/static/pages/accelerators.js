@@ -1,7 +1,7 @@
 // Accelerators, and what is placed on each of their units.
 
 import { h, refill } from "../dom.js";
-import { bytes, number } from "../format.js";
+import { bytes, count, number } from "../format.js";
 
 export class Accelerators {
   title = "Accelerators";
@@ -29,12 +29,12 @@ export class Accelerators {
 function card({ accelerator, units, failed }) {
   const facts = [
     accelerator.kind,
-    `${accelerator.in_use} replicas on ${accelerator.count} units`,
-    accelerator.cores ? `${accelerator.cores} cores each` : null,
+    `${count(accelerator.in_use, "replica")} on ${count(accelerator.count, "unit")}`,
+    accelerator.cores ? `${count(accelerator.cores, "core")} each` : null,
     accelerator.memory_bytes ? `${bytes(accelerator.memory_bytes)} each` : null,
     `${number(accelerator.price_per_hour)}/h each`,
     accelerator.emulated ? "emulated: service times come from a profile" : null,
-    failed ? `${failed} replicas failed and hold no place` : null,
+    failed ? `${count(failed, "failed replica")} without a place` : null,
   ];
   return h("section", { class: "card", "aria-label": accelerator.name },
     h("h2", {}, accelerator.name),
@@ -46,7 +46,7 @@ function card({ accelerator, units, failed }) {
 
 function placed(each) {
   const share = each.share === 100 ? "" : `, ${each.share} %`;
-  const cores = each.cores ? `, ${each.cores} cores` : "";
+  const cores = each.cores ? `, ${count(each.cores, "core")}` : "";
   const limit = each.limit ? ` of ${each.limit}` : "";
   const work = each.in_flight === null ? "" : `, ${each.in_flight}${limit} slots in use`;
   return h("div", { class: `placed ${each.state}` },

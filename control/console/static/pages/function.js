@@ -27,10 +27,11 @@ export class FunctionPage {
       latency: new Chart("Latency against its target", "", seconds),
       replicas: new Chart("Replicas", "", (value) => number(value)),
       waiting: new Chart("Waiting requests", "", (value) => number(value)),
-      batch: new Chart("Batch size of the model server", "", (value) => number(value, 3)),
+      batch: new Chart("Batch sizes", "", (value) => number(value, 3)),
       weights: new Chart("Weights of groups", "", (value) => percent(value, 0)),
-      mu: new Chart("Service rate of a replica (mu)", "", (value) => `${number(value, 3)}/s`),
-      gpu: new Chart("Busy replicas of groups", "", (value) => number(value, 3)),
+      lambda: new Chart("Rates of groups (lambda)", "", (value) => `${number(value, 3)}/s`),
+      mu: new Chart("Service rates of a replica (mu)", "", (value) => `${number(value, 3)}/s`),
+      busy: new Chart("Busy replicas of groups", "", (value) => number(value, 3)),
     };
     this.sizes = new Table("Inferences per request, last minute", [
       { title: "At most", cell: (row) => number(row[0]) },
@@ -50,7 +51,7 @@ export class FunctionPage {
       { title: "Price/h", number: true, wide: true, cell: (row) => number(row.price_per_hour) },
     ], "No group yet.");
     this.decisions = new Table("Decisions", [
-      { title: "At", cell: (row) => clock(row.at) },
+      { title: "At", cell: (row) => ({ text: clock(row.at), kind: "plain" }) },
       { title: "Wanted", number: true, cell: (row) => row.desired ?? "hold" },
       { title: "Ready", number: true, cell: (row) => row.ready },
       { title: "On", wide: true, cell: (row) => Object.entries(row.groups).map(([name, count]) => `${count} ${name}`).join(", ") || "as it is" },
@@ -59,7 +60,7 @@ export class FunctionPage {
     ], "Nothing was decided yet.");
     this.starts = h("div");
     this.replicas = new Table("Replicas", [
-      { title: "Replica", cell: (row) => ({ text: row.id, note: row.reason ?? "" }) },
+      { title: "Replica", cell: (row) => ({ text: row.id, note: row.reason?.split("\n")[0] ?? "" }) },
       { title: "State", cell: (row) => ({ text: row.state, kind: stateCell(row.state).kind }) },
       { title: "On", cell: (row) => `${row.accelerator} ${row.unit}${row.share === 100 ? "" : `, ${row.share} %`}` },
       { title: "In flight", number: true, cell: (row) => `${row.in_flight ?? "–"} / ${row.limit === null ? "?" : row.limit || "no limit"}` },
@@ -76,7 +77,8 @@ export class FunctionPage {
       h("h1", {}, name, " ", this.state, " ", this.sla), this.facts,
       h("section", {}, h("h2", {}, "Why it has its size"), this.summary),
       h("section", {}, h("h2", {}, "Live"), ranges, h("div", { class: "charts" }, ...Object.values(this.charts).map((chart) => chart.element))),
-      h("section", {}, h("h2", {}, "Groups"), this.groups.element, this.sizes.element),
+      h("section", {}, h("h2", {}, "Groups"), this.groups.element,
+        h("h3", {}, "Inferences per request, last minute"), this.sizes.element),
       h("section", {}, h("h2", {}, "Revisions and rollouts"), this.rollouts.element),
       h("section", {}, h("h2", {}, "Decisions"), this.decisions.element),
       h("section", {}, h("h2", {}, "Cold starts"), this.starts),
@@ -157,10 +159,13 @@ export class FunctionPage {
     charts.latency.update([...latency, ...limit]);
     charts.replicas.update([...whole("desired", "wanted", "--line3", { steps: true, dashed: true }), ...whole("ready", "ready", "--line1", { steps: true }), ...whole("starting", "starting", "--line2", { steps: true })]);
     charts.waiting.update(whole("waiting", "waiting", "--line1"));
-    charts.batch.update(byGroup("server-batch"));
+    const asked = byGroup("ips").map((line) => ({ ...line, label: `per request, ${line.label}`, points: quotient(line.points, byGroup("rps").find((other) => other.label === line.label)?.points) }));
+    const formed = byGroup("server-batch").map((line) => ({ ...line, label: `in the server, ${line.label}`, dashed: true }));
+    charts.batch.update([...asked, ...formed]);
+    charts.lambda.update(byGroup("ips"));
     charts.weights.update(byGroup("weight", { steps: true }));
     charts.mu.update(byGroup("mu_ips"));
-    charts.gpu.update(byGroup("busy"));
+    charts.busy.update(byGroup("busy"));
   }
 
   faults() {
@@ -173,6 +178,11 @@ export class FunctionPage {
     }
     return found;
   }
+}
+
+/** Inferences per request: both rates are means of the same window. Without requests there is none. */
+function quotient(inferences, requests) {
+  return new Map([...inferences].map(([at, value]) => [at, value !== null && requests?.get(at) > 0 ? value / requests.get(at) : null]));
 }
 
 function show(element, { text, kind }) {

@@ -1,7 +1,7 @@
 // All functions: their SLA, replicas, rate, latency, waiting requests and price.
 
 import { h, setText, Table } from "../dom.js";
-import { number, rate, seconds, since, slaCell, stateCell } from "../format.js";
+import { count, number, rate, seconds, since, slaCell, stateCell } from "../format.js";
 
 export class Overview {
   title = "Functions";
@@ -51,7 +51,7 @@ export class Overview {
   head() {
     const { data } = this;
     const missed = data.functions.filter((row) => row.sla.state === "missed").length;
-    setText(this.summary, `${data.functions.length} functions, ${missed} miss their SLA; price of what runs ${number(data.price_per_hour)}/h. `
+    setText(this.summary, `${count(data.functions.length, "function")}, ${missed} of them below the SLA; price of what runs ${number(data.price_per_hour)}/h. `
       + `Tidegate ${data.version}, up ${since(data.since)}, gateway ${data.gateway}`);
   }
 

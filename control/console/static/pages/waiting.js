@@ -1,7 +1,7 @@
 // Requests that wait in the waiting room, by function and revision.
 
 import { h, setText, Table } from "../dom.js";
-import { number, seconds } from "../format.js";
+import { count, number, seconds } from "../format.js";
 
 export class Waiting {
   title = "Waiting room";
@@ -31,7 +31,7 @@ export class Waiting {
   }
 
   update(data) {
-    setText(this.summary, data.waiting === 0 ? "No request waits." : `${data.waiting} requests wait, the oldest for ${seconds(data.oldest_s)}.`);
+    setText(this.summary, data.waiting === 0 ? "No request waits." : `Waiting now: ${count(data.waiting, "request")}, the oldest for ${seconds(data.oldest_s)}.`);
     this.table.update(data.rows, (row) => `${row.function} ${row.revision}`);
   }
 

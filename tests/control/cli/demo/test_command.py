@@ -78,7 +78,7 @@ def test_the_model_time_is_read_from_the_answer() -> None:
     assert model_s("", 0.5) == 0.5
 
 
-def test_the_report_is_one_file_with_three_plots() -> None:
+def test_the_report_is_one_file_with_four_plots() -> None:
     cold = ColdStartView(
         function="magika",
         revision="magika-00001",
@@ -92,7 +92,7 @@ def test_the_report_is_one_file_with_three_plots() -> None:
     found = records(*WENT_AROUND, outcomes=(outcome(1.0), outcome(2.0, latency_s=0.3)))
     result = conclude(found, True, "a <b> file", cold, "decided: 1 < 2", 4.0)
     text = render(result.report)
-    assert text.count("<svg") == 3
+    assert text.count("<svg") == 4
     assert "a &lt;b&gt; file" in text
     assert "decided: 1 &lt; 2" in text
     assert "Passed: none of 3" in text
