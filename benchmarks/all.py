@@ -42,6 +42,7 @@ BENCHMARKS: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
     ("benchmarks.micro.decider_bench", (), ("--functions", "200", "--ticks", "3")),
     ("benchmarks.micro.round_bench", (), ("--functions", "100", "--rounds", "3")),
     ("benchmarks.micro.scrape_bench", (), ("--functions", "50", "--repeats", "1")),
+    ("benchmarks.micro.console_bench", (), ("--functions", "10", "--repeats", "1")),
     ("benchmarks.micro.predictor_bench", (), ("--samples", "200")),
 )
 

@@ -170,6 +170,18 @@ class Deployment:
 
     def view(self) -> DeploymentView:
         """Returns the view of the whole deployment."""
+        return self._view(self.functions())
+
+    async def view_in_slices(self) -> DeploymentView:
+        """Returns the same, made function by function with a turn of the loop in between: of a thousand functions it
+        takes a few hundred milliseconds."""
+        functions = []
+        for deployed in self.registry.all():
+            functions.append(self._describe(deployed))
+            await asyncio.sleep(0)
+        return self._view(tuple(functions))
+
+    def _view(self, functions: tuple[FunctionView, ...]) -> DeploymentView:
         table = self._loop.publisher.table
         faults = [*self._faults.texts()]
         if self._store.fault is not None:
@@ -189,7 +201,7 @@ class Deployment:
             faults=tuple(faults),
             gateways=self._gateways.views(),
             accelerators=self._views.accelerators(),
-            functions=self.functions(),
+            functions=functions,
             certificate=self.certificate,
             store=self._store.place,
         )

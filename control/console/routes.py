@@ -1,11 +1,12 @@
 """The addresses of the console: its pages, its files, one JSON document per page, and the way to a session.
 
-A page asks for its document once a second. Documents of the whole deployment are built at most once per change of the
-deployment and once in ``KEPT_S``, however many browsers ask; an unchanged one is answered with 304. The work of a
-function's page does not depend on the number of functions.
+A page asks for its document once a second. Documents of the whole deployment are made from one view for all browsers
+(:class:`Documents`); one that the browser has is answered with 304. The work of a function's page does not depend on
+the number of functions.
 """
 
-from collections.abc import Callable, Mapping
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
 from http import HTTPStatus
 from typing import Final, Protocol
 
@@ -39,7 +40,9 @@ PAGES: Final = (
 )
 """Addresses of the pages, for people."""
 KEPT_S: Final = 0.5
-"""Time for which a document is not built again, also if something changed."""
+"""Shortest time between two views of the whole deployment."""
+REST: Final = 20.0
+"""Time between two views, in units of the time that the last one took."""
 DECISIONS: Final = 20
 MAX_SINCE_S: Final = 14_400
 POLICY: Final = (
@@ -65,7 +68,7 @@ class Shown(Protocol):
     @property
     def changed(self) -> int: ...
 
-    def view(self) -> DeploymentView: ...
+    async def view_in_slices(self) -> DeploymentView: ...
 
     def function(self, name: str, *, log: bool = True) -> FunctionView: ...
 
@@ -85,26 +88,45 @@ class Shown(Protocol):
 
 
 class Documents:
-    """The last document of each page of the whole deployment, as bytes with an entity tag."""
+    """The documents of the whole deployment, as bytes with an entity tag, for all browsers together.
 
-    def __init__(self, build: Mapping[str, Callable[[], object]], changed: Callable[[], int]) -> None:
-        self._build = build
+    ``view`` is called again only after a change, ``KEPT_S`` after the last call and after ``REST`` times the time that
+    it took: open pages take a bounded part of a core, however many functions there are. ``now`` returns seconds.
+    """
+
+    def __init__(
+        self,
+        pages_of: Mapping[str, Callable[[DeploymentView], object]],
+        view: Callable[[], Awaitable[DeploymentView]],
+        changed: Callable[[], int],
+        now: Callable[[], float],
+    ) -> None:
+        self._pages_of = pages_of
+        self._view = view
         self._changed = changed
-        self._kept: dict[str, tuple[int, float, bytes, str]] = {}
+        self._now = now
+        self._seen: DeploymentView | None = None
+        self._count = -1
+        self._good_until = 0.0
+        self._documents: dict[str, tuple[bytes, str]] = {}
+        self._viewing = asyncio.Lock()
 
-    def get(self, name: str, now: float) -> tuple[bytes, str]:
-        """Returns (JSON, entity tag) of a document. ``now``: seconds of any clock."""
-        count = self._changed()
-        known = self._kept.get(name)
-        if known is not None and (known[0] == count or 0.0 <= now - known[1] < KEPT_S):
-            return known[2], known[3]
-        body = encode(self._build[name]())
-        tag = etag_of(body)
-        self._kept[name] = (count, now, body, tag)
-        return body, tag
+    async def get(self, name: str) -> tuple[bytes, str]:
+        """Returns (JSON, entity tag) of a document."""
+        async with self._viewing:
+            if self._seen is None or (self._changed() != self._count and self._now() >= self._good_until):
+                began, self._count = self._now(), self._changed()
+                self._seen = await self._view()
+                self._documents = {}
+                self._good_until = self._now() + max(KEPT_S, REST * (self._now() - began))
+            known = self._documents.get(name)
+            if known is None:
+                body = encode(self._pages_of[name](self._seen))
+                known = self._documents[name] = (body, etag_of(body))
+            return known
 
     def __repr__(self) -> str:
-        return f"<Documents {', '.join(self._kept)}>"
+        return f"<Documents {', '.join(self._documents)}>"
 
 
 class Console:
@@ -116,13 +138,15 @@ class Console:
         self._now = now
         self._documents = Documents(
             {
-                "overview": lambda: pages.overview(service.view(), now()),
-                "accelerators": lambda: pages.accelerators(service.view()),
-                "waiting": lambda: pages.waiting(service.view()),
-                "tenants": lambda: pages.tenants(service.tenants()),
-                "cost": lambda: pages.cost(service.view()),
+                "overview": lambda view: pages.overview(view, now()),
+                "accelerators": pages.accelerators,
+                "waiting": pages.waiting,
+                "tenants": lambda view: pages.tenants(service.tenants()),
+                "cost": pages.cost,
             },
+            lambda: service.view_in_slices(),
             lambda: service.changed,
+            now,
         )
 
     def add_to(self, app: FastAPI) -> None:
@@ -172,7 +196,7 @@ class Console:
         name = request.path_params["name"]
         if name not in ("overview", "accelerators", "waiting", "tenants", "cost"):
             return _error(HTTPStatus.NOT_FOUND, "not_found", f"there is no page {name!r}")
-        body, tag = self._documents.get(name, self._now())
+        body, tag = await self._documents.get(name)
         if request.headers.get("if-none-match") == tag:
             return Response(status_code=HTTPStatus.NOT_MODIFIED, headers={"etag": tag, "cache-control": "no-cache"})
         return Response(body, media_type=_JSON, headers={"etag": tag, "cache-control": "no-cache"})

@@ -1,5 +1,6 @@
 """The console over a whole deployment without processes: who gets in, what its addresses answer."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,9 +10,12 @@ import httpx
 import pytest
 
 from tests.control.api.test_deployment import Desk, at_desk
+from tests.control.console.test_pages import deployment
 from tests.support.worlds.control_api import CLOCK
+from tidegate.clock import ManualClock
 from tidegate.control.api.sessions import CODE_S, SESSION_S
-from tidegate.control.console.routes import KEPT_S, PAGES, Documents
+from tidegate.control.console.routes import KEPT_S, PAGES, REST, Documents
+from tidegate.control.views.deployment import DeploymentView
 
 Tell = Callable[[Desk, "Browser"], Awaitable[None]]
 
@@ -189,18 +193,65 @@ def test_all_faults_of_an_address_are_reported(tmp_path: Path) -> None:
     in_browser(tmp_path, tell)
 
 
-def test_a_document_is_built_once_per_change_and_twice_a_second_at_most() -> None:
-    built, changed = [0], [0]
+@dataclass
+class Viewed:
+    """A deployment whose view takes ``took_s``."""
 
-    def build() -> object:
-        built[0] += 1
-        return {"changed": changed[0]}
+    clock: ManualClock
+    took_s: float = 0.0
+    changed: int = 0
+    views: int = 0
 
-    documents = Documents({"page": build}, lambda: changed[0])
-    first = documents.get("page", 0.0)
-    assert documents.get("page", 100.0) == first and built == [1]
-    changed[0] = 1
-    assert documents.get("page", 100.0) != first and built == [2]
-    changed[0] = 2
-    assert documents.get("page", 100.0 + KEPT_S / 2)[0] == b'{"changed":1}'
-    assert documents.get("page", 100.0 + KEPT_S)[0] == b'{"changed":2}' and built == [3]
+    async def view(self) -> DeploymentView:
+        self.views += 1
+        self.clock.advance(self.took_s)
+        return deployment(epoch=self.changed)
+
+    def documents(self) -> Documents:
+        pages_of = {"epoch": lambda view: view.epoch, "twice": lambda view: 2 * view.epoch}
+        return Documents(pages_of, self.view, lambda: self.changed, self.clock.now)
+
+
+def test_all_documents_are_of_one_view_which_is_made_again_after_a_change_and_half_a_second() -> None:
+    async def story() -> None:
+        behind = Viewed(ManualClock())
+        documents = behind.documents()
+        assert (await documents.get("epoch"))[0] == b"0"
+        behind.clock.advance(60.0)
+        assert (await documents.get("epoch"))[0] == b"0" and behind.views == 1
+        behind.changed = 3
+        assert [(await documents.get(name))[0] for name in ("epoch", "twice")] == [b"3", b"6"]
+        behind.changed = 4
+        behind.clock.advance(KEPT_S / 2)
+        assert (await documents.get("epoch"))[0] == b"3" and behind.views == 2
+        behind.clock.advance(KEPT_S / 2)
+        assert (await documents.get("epoch"))[0] == b"4" and behind.views == 3
+
+    asyncio.run(story())
+
+
+def test_a_view_that_takes_long_is_made_less_often() -> None:
+    async def story() -> None:
+        behind = Viewed(ManualClock(), took_s=0.2)
+        documents = behind.documents()
+        await documents.get("epoch")
+        for _ in range(39):
+            behind.changed += 1
+            behind.clock.advance(REST * 0.2 / 40.0)
+            await documents.get("epoch")
+        assert behind.views == 1
+        behind.clock.advance(REST * 0.2 / 40.0)
+        await documents.get("epoch")
+        assert behind.views == 2
+
+    asyncio.run(story())
+
+
+def test_browsers_that_ask_at_one_moment_share_a_view() -> None:
+    async def story() -> None:
+        behind = Viewed(ManualClock())
+        documents = behind.documents()
+        await asyncio.gather(*(documents.get("epoch") for _ in range(5)))
+        assert behind.views == 1
+
+    asyncio.run(story())

@@ -1,5 +1,7 @@
 """The console's figures beside the load client's."""
 
+from typing import Any
+
 import pytest
 
 from tests.control.api.test_summary import GROUP
@@ -12,7 +14,7 @@ from tidegate.loadgen.clients.outcomes import RequestOutcome
 LOAD_S = 40.0
 
 
-def look(at_s: float, ready: int, rate: float, **counts: int) -> Look:
+def look(at_s: float, ready: int, rate: float, **counts: Any) -> Look:
     traffic = TrafficView(window_s=60.0, requests_per_s=rate, p50_s=0.02, tail_s=0.3, **counts)
     return Look(
         at_s=at_s, ready=ready, starting=0, leaving=0, desired=ready, waiting=0, traffic=traffic, groups=(GROUP,)

@@ -19,4 +19,4 @@ def test_a_browser_is_started_where_it_would_be_seen(environ: Mapping[str, str],
 def test_without_a_deployment_it_says_so(tmp_path: object) -> None:
     done = tidegate("open", "--print", "--state", str(tmp_path))
     assert done.exit_code == 1
-    assert "no deployment is running" in done.stderr
+    assert "no control process runs" in done.stderr
