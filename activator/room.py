@@ -12,22 +12,23 @@ Pure: ``now`` (seconds, one clock for all calls) is an argument. A host uses it 
   want per replica and turn is sent there;
 - ``on_wakeup(now)`` when ``next_wakeup()`` is due. Calls of other methods only ever bring that time nearer.
 
-The room has a :class:`~tidegate.activator.state.room_state.RoomState`, an object graph that only this file changes.
+The room has a :class:`~tidegate.activator.state.room_state.RoomState`, an object graph that only the room and its
+two parts change: ``binding.py`` gives slots to requests, ``waiting.py`` lets those wait that have none.
 """
 
 import random
 from collections.abc import Hashable
 from math import inf
 
-from tidegate.activator.choice import update_deficits
+from tidegate.activator.binding import Binder
 from tidegate.activator.commands import Refuse, Send
-from tidegate.activator.refusals import failed, full, too_late, unserved
+from tidegate.activator.refusals import unserved
 from tidegate.activator.state.bind import Affinity, Bind
-from tidegate.activator.state.lanes import Lane, first_served
 from tidegate.activator.state.replicas import GOES, KEPT, Replica
-from tidegate.activator.state.revisions import SHORT_S, FunctionState, RevisionRoom
+from tidegate.activator.state.revisions import SHORT_S, RevisionRoom
 from tidegate.activator.state.revisions import RoomCounts as RoomCounts
 from tidegate.activator.state.room_state import HANDSHAKE_S, UNUSED_S, RoomState
+from tidegate.activator.waiting import WaitingRequests
 from tidegate.errors import DEADLINE, NOT_SERVABLE
 from tidegate.flow.fair_queue import TenantCharge
 from tidegate.flow.messages import Limit, ProxyMessage, Recall, Return, Short, State, Welcome
@@ -43,7 +44,7 @@ class WaitingRoom:
         """``board``: where the workers of this machine publish what waits at them, so that the bounds of a room hold
         over all; None: each keeps to its part of them."""
         self.state = state = RoomState(worker_index)
-        """Only this file changes it. Hosts on a hot path read ``out`` and ``unsettled`` there, without a property."""
+        """Only the room and its parts change it. Hosts on a hot path read ``out`` and ``unsettled`` there."""
         self.out = state.out
         """Commands to carry out, in order. The host copies the list and clears it."""
         self._fleet = state.fleet
@@ -51,6 +52,9 @@ class WaitingRoom:
         self._waiting = state.requests
         self._timers = state.timers
         self._rng = rng
+        self._binder = Binder(state, rng)
+        self._take = self._binder.take
+        self._queue = WaitingRequests(state, self._binder, rng)
         self._version: tuple[int, int] = (-1, -1)
         self._arrival = 0
 
@@ -135,9 +139,9 @@ class WaitingRoom:
                 bind.lane = lane
                 if claim is not None:
                     lane.relax()
-                self._bind(bind, replica, now)
+                self._take(bind, replica, now)
                 return bind
-        return self._wait(bind, lane, now)
+        return self._queue.wait(bind, lane, now)
 
     def take_idle_slot(self, request: Hashable, revision: str, inferences: int, now: float) -> Bind | None:
         """Returns a free slot for work that must not wait, overtake a request or start a replica; None if there is no
@@ -158,7 +162,7 @@ class WaitingRoom:
         if lane is None or replica is None:
             return None
         bind.lane = lane
-        self._bind(bind, replica, now)
+        self._take(bind, replica, now)
         if bind.credit:
             replica.noted[bind.credit] = GOES
         return bind
@@ -216,7 +220,7 @@ class WaitingRoom:
             if replica.ready:
                 replica.free += bind.units
                 if room.waiting:
-                    self._hand_over(room, replica, now)
+                    self._binder.hand_over(room, replica, now)
 
     def cost(self, bind: Bind, cost: float) -> None:
         """Charges a tenant for the real cost of its bound request. Called before the end of that request."""
@@ -236,13 +240,11 @@ class WaitingRoom:
         replica.in_flight -= 1
         replica.refresh()
         if not bind.credit:
-            self.state.rest(
-                replica, now
-            )  # No credit can have been stale: the replica drains or is full, we do not insist.
+            self.state.rest(replica, now)  # No credit can have been stale: it drains or is full, we do not insist.
         elif bind.epoch == replica.epoch:
             replica.noted.pop(bind.credit, None)
             self.state.resend_want(replica)
-        self._put_back(bind, now)
+        self._queue.put_back(bind, now)
 
     def unsent(self, bind: Bind, now: float) -> None:
         """The replica could not be reached and nothing was sent: the request returns to its old place, the replica
@@ -250,7 +252,7 @@ class WaitingRoom:
         self.state.give_back(bind)
         if not bind.replica.gone:
             self.state.rest(bind.replica, now)
-        self._put_back(bind, now)
+        self._queue.put_back(bind, now)
 
     def broke_off(self, bind: Bind, now: float) -> None:
         """The exchange broke after it was sent and may be repeated: the request returns to its old place.
@@ -261,7 +263,7 @@ class WaitingRoom:
         if bind.avoid is None:
             bind.avoid = bind.replica.id
             bind.may_return = True
-        self._put_back(bind, now)
+        self._queue.put_back(bind, now)
 
     def ready_replicas(self, revision: str) -> int:
         """Returns the number of the revision's replicas that serve now, as far as this worker knows."""
@@ -292,7 +294,7 @@ class WaitingRoom:
         view.ejected_until = until
         self.state.take_out_of_service(view)
         self._timers.at(until, view)
-        self._review(view.group.revision, now)
+        self._queue.review(view.group.revision, now)
 
     def readmit(self, replica: str, now: float) -> None:
         """Ends the ejection of a replica."""
@@ -301,7 +303,7 @@ class WaitingRoom:
             view.ejected_until = 0.0
             view.refresh()
             self.state.mark_changed(view.group.revision)
-            self._review(view.group.revision, now)
+            self._queue.review(view.group.revision, now)
 
     # --- channels ---------------------------------------------------------------------------------------------------
 
@@ -322,7 +324,7 @@ class WaitingRoom:
         view.reset()
         room.unreserve(view)
         self.state.mark_changed(room)
-        self._review(room, now)
+        self._queue.review(room, now)
 
     def heard(self, replica: str, message: ProxyMessage, now: float) -> None:
         """A message arrived on the channel of a replica."""
@@ -343,7 +345,7 @@ class WaitingRoom:
             room.recount()
         elif isinstance(message, State) and not view.usable:
             room.unreserve(view)
-        self._review(room, now)
+        self._queue.review(room, now)
 
     # --- time -------------------------------------------------------------------------------------------------------
 
@@ -374,7 +376,7 @@ class WaitingRoom:
         rooms: dict[RevisionRoom, None] = {}
         while (entry := self._timers.due(now)) is not None:
             if type(entry) is Bind:
-                self._expire(entry, now)
+                self._binder.expire(entry, now)
             elif type(entry) is Replica:
                 if entry.comes_back(now):
                     rooms[entry.group.revision] = None
@@ -382,8 +384,8 @@ class WaitingRoom:
                 rooms[entry] = None
         for room in rooms:
             self.state.mark_changed(room)
-            self._give_way(room.function, now)
-            self._review(room, now)
+            self._queue.give_way(room.function, now)
+            self._queue.review(room, now)
             if room.active and now >= room.unlink_at:
                 self._unlink_unused(room, now)
 
@@ -399,43 +401,8 @@ class WaitingRoom:
         if table.version <= self._version:
             return False
         self._version = table.version
-        gone = self._fleet.apply(table, now)
-        orphans = [bind for room in gone for bind in room.items()]
-        for bind in orphans:
-            self.state.remove(bind, now)
-        excluded, self._fleet.unserved = self._fleet.unserved, []
-        for bind in excluded:
-            self.state.remove(bind, now)
-            bind.revision.refused += 1
-            self.out.append(unserved(bind))
-        self._move_on(now)
-        for room in self._fleet.revisions.values():
-            if room.active:
-                self.state.link(room, now)
-        self.state.take_links()
-        for bind in orphans:
-            self._put_back(bind, now)
-        for room in self._fleet.revisions.values():
-            self.state.mark_changed(room)
-            self._review(room, now)
+        self._queue.regroup(self._fleet.apply(table, now), now)
         return True
-
-    def _move_on(self, now: float) -> None:
-        """Moves the requests of a revision that is being retired: it may never be ready, or hang, so they might wait
-        for ever."""
-        for function in self._fleet.functions.values():
-            for room in function.revisions[1:]:
-                if room.may_keep_waiting or not room.waiting or not function.revisions[0].percent:
-                    continue
-                successor = function.revisions[0]
-                for bind in tuple(room.items()):
-                    if bind.is_pinned:
-                        continue
-                    self.state.remove(bind, now)
-                    self._move(bind, successor)
-                    self._stand(bind, now)
-                if not successor.active:
-                    self.state.link(successor, now)
 
     def _unlink_unused(self, room: RevisionRoom, now: float) -> None:
         if room.waiting or any(replica.in_flight for group in room.groups for replica in group.replicas):
@@ -445,180 +412,3 @@ class WaitingRoom:
         else:
             self._fleet.unlink(room)
             self.state.take_links()
-
-    # --- waiting ----------------------------------------------------------------------------------------------------
-
-    def _wait(self, bind: Bind, lane: Lane, now: float) -> Refuse | None:
-        room = bind.revision
-        function = room.function
-        if room.failure is not None and not room.has_ready:
-            room.tidy(lane)
-            room.refused += 1
-            return failed(bind, self._rng)
-        self._give_way(function, now)
-        if function.is_full(bind.size) and not self._make_place(bind, now):
-            room.tidy(lane)
-            room.refused += 1
-            return full(bind, self._rng)
-        if lane.avoid is not None:
-            lane = room.lane_of(bind) or lane  # Who gave way may have been the last in it.
-        self.state.enqueue(bind, lane, now)
-        if not room.active:
-            self.state.link(room, now)
-        if room.declined_until:
-            self.state.recheck_declined(room)
-        if room.reserved or len(room.lanes) > 1:
-            self._serve(room, now)  # The others may wait for other replicas: this one may run now.
-        if room.signal.raised or not room.main.serving:
-            self.state.signal(room, now)
-        return None
-
-    def _make_place(self, bind: Bind, now: float) -> bool:
-        """Refuses waiting requests of tenants that fill more of the room. Returns False if there are none: the room
-        stays full."""
-        function = bind.revision.function
-        while function.is_full(bind.size):
-            if function.gives_way_elsewhere(bind):
-                return True
-            other = function.tenants.victim_for(bind)
-            if other is None:
-                return False
-            self._displace(other, now)
-        return True
-
-    def _give_way(self, function: FunctionState, now: float) -> None:
-        """Refuses waiting requests of the tenant that fills most of a room beyond its bound: another worker has let
-        others wait for that."""
-        while (other := function.surplus()) is not None:
-            self._displace(other, now)
-
-    def _displace(self, other: Bind, now: float) -> None:
-        self.state.remove(other, now)
-        other.revision.refused += 1
-        self.out.append(full(other, self._rng))
-
-    def _stand(self, bind: Bind, now: float) -> None:
-        """Puts a request that has waited before into the queue again, in its old place."""
-        lane = bind.revision.lane_of(bind)
-        if lane is None:
-            bind.revision.refused += 1
-            self.out.append(unserved(bind))
-            return
-        self.state.enqueue(bind, lane, now)
-
-    def _move(self, bind: Bind, room: RevisionRoom) -> None:
-        """Moves a request to another revision."""
-        bind.revision = room
-        bind.lane = room.main
-        bind.group = None
-
-    def _expire(self, bind: Bind, now: float) -> None:
-        self.state.remove(bind, now)
-        bind.revision.expired += 1
-        self.out.append(too_late(bind, now, self._rng))
-
-    def _put_back(self, bind: Bind, now: float) -> None:
-        """Lets a request that was bound, or that lost its revision, wait again in its old place."""
-        self.cost(bind, 0.0)
-        room = bind.revision
-        if room.gone:
-            if bind.is_pinned:
-                self.out.append(Refuse(bind.request, NOT_SERVABLE, f"revision {room.id} is not deployed any more"))
-                return
-            function = self._fleet.functions.get(room.function.name)
-            if function is None or not function.revisions:
-                self.out.append(Refuse(bind.request, NOT_SERVABLE, "the function was deleted"))
-                return
-            room = function.revisions[0]
-            self._move(bind, room)
-        if bind.deadline <= now or bind.arrived + room.function.longest_s <= now:
-            room.expired += 1
-            self.out.append(too_late(bind, now, self._rng))
-            return
-        self._stand(bind, now)
-        if not room.active:
-            self.state.link(room, now)
-        self._review(room, now)
-
-    def _review(self, room: RevisionRoom, now: float) -> None:
-        """Re-evaluates the waiting requests of a revision after a change.
-
-        Binds those that fit a free slot, refuses them if the revision failed, and requests activation otherwise.
-        """
-        if not room.waiting:
-            return
-        self._serve(room, now)
-        if room.failure is not None and not room.has_ready:
-            for bind in tuple(room.items()):
-                self.state.remove(bind, now)
-                room.refused += 1
-                self.out.append(failed(bind, self._rng))
-        self.state.signal(room, now)
-
-    # --- binding ----------------------------------------------------------------------------------------------------
-
-    def _bind(self, bind: Bind, replica: Replica, now: float) -> None:
-        """Takes the slot for a request that is not in the queue (any more)."""
-        lane, group = bind.lane, replica.group
-        bind.replica = replica
-        bind.epoch = replica.epoch
-        replica.in_flight += 1
-        group.next_index = replica.index + 1
-        if type(bind.affinity) is list:
-            bind.revision.prefixes.record(replica, bind.affinity)
-        if len(lane.serving) > 1:
-            bound = lane.deficit_limit(bind.inferences)
-            update_deficits(lane.serving, group, lane.total_share, bind.inferences, bound)
-        if replica.limit == 0:
-            replica.free -= 1
-            bind.credit = 0
-            return
-        bind.credit, bind.units = replica.take(bind.inferences)
-        bind.want = replica.want_with_request(now) if replica.sent_class or bind.revision.waiting else None
-
-    def _serve(self, room: RevisionRoom, now: float) -> None:
-        """Binds waiting requests, best first, while slots are free."""
-        for bind in sorted(room.reserved, key=lambda bind: bind.key):
-            replica = bind.reserved
-            assert replica is not None  # it is in the list of those that hold one
-            if not (replica.free and replica.carries(bind.inferences)):
-                continue
-            self._bind_waiting(bind, replica, now)
-        if len(room.lanes) > 1:
-            while (bound := first_served(room.lanes.values(), now, room.function.pick, self._rng)) is not None:
-                self._bind_waiting(*bound, now)
-        else:
-            lane, pick = room.main, room.function.pick
-            while (head := lane.queue.head()) is not None:
-                chosen = lane.choose(head, now, pick, self._rng)
-                if chosen is None:
-                    break
-                self._bind_waiting(head, chosen, now)
-        if room.declined_until:
-            self.state.recheck_declined(room)
-
-    def _hand_over(self, room: RevisionRoom, replica: Replica, now: float) -> None:
-        """Uses a slot of the replica that is free again while requests wait.
-
-        If all stand in one line for its group alone there is nothing to choose: no other slot is free.
-        """
-        if not room.is_one_line or room.main.serving != [replica.group]:
-            self._serve(room, now)
-            return
-        queue = room.main.queue
-        while replica.free and (head := queue.head()) is not None:
-            self._bind_waiting(head, replica, now)
-
-    def _bind_waiting(self, bind: Bind, replica: Replica, now: float) -> None:
-        room = bind.revision
-        if bind.deadline <= now or bind.arrived + room.function.drop_after_s <= now:
-            self._expire(bind, now)
-            return
-        room.part(bind, now)
-        del self._waiting[bind.request]
-        if bind.claim is not None:
-            bind.lane.served(bind)
-        self._bind(bind, replica, now)
-        if not room.is_want_sent(bind.priority):  # After it was bound: its header has said what remains.
-            self.state.mark_changed(room)
-        self.out.append(bind)

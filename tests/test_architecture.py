@@ -403,7 +403,7 @@ MAX_MODULES = 14
 """Modules of one folder, without its ``__init__``: more hide a folder that is missing."""
 OBJECT_GRAPH = "activator/state/"
 """The one folder with a circle of files: revisions, groups, replicas, lanes and tenants are one graph of objects, which
-only ``activator/room.py`` changes."""
+only ``activator/room.py`` and its parts (``binding.py``, ``waiting.py``) change."""
 
 
 def test_no_folder_holds_more_modules_than_a_reader_can_keep_apart() -> None:

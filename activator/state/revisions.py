@@ -4,7 +4,7 @@ Activation is a level-triggered signal: it is sent at once when requests wait an
 ``REPEAT_S`` until that changes. It is not acknowledged. A second signal changes nothing at the receiver, and a control
 process that was away gets it within one interval.
 
-Everything here changes only through :class:`tidegate.activator.room.WaitingRoom`.
+Everything here changes only through :class:`tidegate.activator.room.WaitingRoom` and its parts.
 """
 
 from collections.abc import Iterator

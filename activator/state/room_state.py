@@ -1,7 +1,7 @@
 """RoomState: the state of a waiting room, and the steps that change it.
 
 It holds the waiting requests, the revisions whose wants may have changed, the timers, and the commands for the host.
-The steps decide nothing: the decisions are made by :class:`tidegate.activator.room.WaitingRoom`, which has this state.
+The steps decide nothing: the decisions are made by :class:`tidegate.activator.room.WaitingRoom` and its parts.
 """
 
 from collections.abc import Hashable

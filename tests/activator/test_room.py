@@ -2,7 +2,6 @@
 
 import random
 from collections import Counter
-from dataclasses import replace
 
 import pytest
 
@@ -14,13 +13,12 @@ from tidegate.flow.messages import (
     Grant,
     Limit,
     Recall,
-    Short,
     State,
     Void,
 )
 from tidegate.flow.ordered_queue import OrderedQueue
 from tidegate.records.replica_state import ReplicaState
-from tidegate.records.route_table import FailureKind, FunctionRoute, RevisionRoute, RouteTable
+from tidegate.records.route_table import FunctionRoute, RevisionRoute
 
 # --- binding ----------------------------------------------------------------------------------------------------------
 
@@ -45,34 +43,6 @@ def test_a_credit_that_went_home_is_gone() -> None:
     one.ready("r0", 7)
     one.arrive("a")
     assert one.answer("a", keep=False) == []
-    assert one.arrive("b") == "waits"
-
-
-def test_late_binding_in_arrival_order() -> None:
-    one = lobby("r0")
-    one.ready("r0")
-    for name in "abc":
-        assert one.arrive(name) == "waits"
-    one.did()
-    assert one.hear("r0", Grant(((1, 1), (2, 1)))) == ["a -> r0 on 2, want 2 2", "b -> r0 on 1, want 3 1"]
-    assert one.answer("a") == ["c -> r0 on 2, want 4 0"]
-
-
-def test_priority_class_goes_first() -> None:
-    one = lobby("r0")
-    one.ready("r0")
-    one.arrive("patient", priority=1)
-    one.arrive("urgent", priority=0)
-    one.did()
-    assert one.hear("r0", Grant(((1, 1),)))[0].startswith("urgent -> r0")
-
-
-def test_nothing_overtakes_what_waits() -> None:
-    # A credit comes in between two loop turns: the one who waits has it, not the one who arrives.
-    one = lobby("r0")
-    one.ready("r0")
-    one.arrive("a")
-    one.room.heard("r0", Grant(((1, 1),)), 0.0)
     assert one.arrive("b") == "waits"
 
 
@@ -250,46 +220,6 @@ def test_a_request_that_could_not_be_sent_goes_elsewhere_and_the_replica_rests()
 # --- bounds, deadlines, failures --------------------------------------------------------------------------------------
 
 
-def test_without_the_others_figures_the_bound_is_split_over_the_workers_and_rounded_up() -> None:
-    routes = table(workers=4, functions=[function([("r0", "cpu")], queue_requests=5)])
-    one = Lobby(routes)
-    assert [one.arrive(name) for name in "abc"] == ["waits", "waits", "refuse c: queue_full"]
-
-
-def test_the_bound_in_bytes() -> None:
-    one = Lobby(table(functions=[function([("r0", "cpu")], queue_bytes=1000)]))
-    assert one.arrive("a", size=900) == "waits"
-    assert one.arrive("b", size=200) == "refuse b: queue_full"
-    assert one.room.withdraw("a", 1.0)
-    assert one.arrive("c", size=200) == "waits"
-
-
-def test_retry_after_is_what_waits_over_mu_at_least_a_second_and_jittered() -> None:
-    routes = table(
-        workers=2,
-        functions=[function([("r0", "cpu")], queue_requests=20, mu_ips={"cpu": 10.0})],
-    )
-    one = Lobby(routes)
-    for number in range(10):
-        one.arrive(f"q{number}", inferences=5)
-    seconds = []
-    for number in range(300):
-        refusal = one.room.arrive(f"late{number}", F, 1, 1e9, 1.0)
-        assert isinstance(refusal, Refuse)
-        assert refusal.retry_after_s is not None
-        seconds.append(refusal.retry_after_s)
-    # 10 * 5 inferences here, as many on the other worker, at 10 per second: 10 s to 15 s.
-    assert min(seconds) == 10
-    assert max(seconds) in (14, 15)
-    assert len(set(seconds)) >= 5
-
-
-def test_retry_after_without_a_known_rate_is_a_second_or_two() -> None:
-    one = Lobby(table(functions=[function([("r0", "cpu")], queue_requests=0)]))
-    refusals = [one.room.arrive(f"q{number}", F, 1, 1e9, 1.0) for number in range(50)]
-    assert {refusal.retry_after_s for refusal in refusals if isinstance(refusal, Refuse)} == {1, 2}
-
-
 def test_a_deadline_ends_the_waiting_and_the_request_is_never_bound() -> None:
     one = lobby("r0")
     one.ready("r0")
@@ -300,14 +230,6 @@ def test_a_deadline_ends_the_waiting_and_the_request_is_never_bound() -> None:
     assert one.room.next_wakeup() == 1.5
     assert one.wake(1.5) == ["refuse a: deadline_exceeded", "r0 < want 2 1 0 0 500 500 1 0"]
     assert one.hear("r0", Grant(((1, 1),)), now=1.6)[0].startswith("b ->")
-
-
-def test_a_deadline_that_passed_unnoticed_is_not_bound_either() -> None:
-    one = lobby("r0")
-    one.ready("r0")
-    one.arrive("a", 1.0, deadline=1.5)
-    one.did(1.0)
-    assert one.hear("r0", Grant(((1, 1),)), now=1.6) == ["refuse a: deadline_exceeded", "r0 < want 2 0"]
 
 
 def test_a_deadline_in_the_past_is_refused_on_arrival() -> None:
@@ -337,18 +259,6 @@ def test_a_request_that_has_waited_for_drop_after_is_dropped_with_its_age_and_wh
     assert "refuse b: dropped" in one.wake(1.9)
 
 
-def test_a_request_that_is_too_old_when_a_slot_frees_is_dropped_and_the_next_one_gets_it() -> None:
-    """Themis: an old request would only make those behind it late as well."""
-    one = Lobby(table(functions=[function([("r0", "cpu")], drop_after_s=0.6)]))
-    one.ready("r0")
-    one.arrive("old", 1.0)
-    one.arrive("young", 1.5)
-    one.did(1.5)
-    did = one.hear("r0", Grant(((1, 1),)), now=1.6)
-    assert did[0] == "refuse old: dropped"
-    assert did[1].startswith("young ->")
-
-
 def test_a_deadline_before_drop_after_ends_a_request_as_ever() -> None:
     one = Lobby(table(functions=[function([("r0", "cpu")], drop_after_s=0.6)]))
     one.arrive("a", 1.0, deadline=1.5)
@@ -367,108 +277,6 @@ def test_a_client_that_goes_away_leaves_the_room() -> None:
     counts = one.room.counts(F, 1.2)
     assert counts is not None
     assert (counts.waiting, counts.cancelled) == (0, 2)
-
-
-@pytest.mark.parametrize("kind", FailureKind)
-def test_a_revision_that_cannot_be_served_fails_waiting_and_new_requests_at_once(kind: FailureKind) -> None:
-    one = Lobby(table())
-    one.arrive("a", 1.0)
-    one.did(1.0)
-    broken = function([], failure="no t4 is free", failure_kind=kind)
-    one.room.apply(table(number=2, functions=[broken]), 2.0)
-    assert one.did(2.0) == [f"refuse a: {kind.value}"]
-    assert one.arrive("b", 3.0) == f"refuse b: {kind.value}"
-    refused = one.room.arrive("c", F, 1, 1e9, 3.0)
-    assert isinstance(refused, Refuse)
-    assert refused.message == "no t4 is free"
-    assert (refused.retry_after_s is not None) is (kind is FailureKind.NOT_SERVABLE), "a retry helps"
-    assert refused.kind.retry_helps is (kind is FailureKind.NOT_SERVABLE)
-
-
-def replaced(
-    old: list[tuple[str, str]],
-    new: list[tuple[str, str]],
-    *,
-    percents: tuple[float, float] = (0.0, 100.0),
-    tags: tuple[str, ...] = (),
-) -> FunctionRoute:
-    """A function with a second revision that takes over from its first, which has ``tags``."""
-    routes = [function(old, revision=F), function(new, revision="f-00002")]
-    revisions = [replace(route.revisions[0], percent=percent) for route, percent in zip(routes, percents, strict=True)]
-    return replace(routes[0], revisions=(replace(revisions[0], tags=tags), revisions[1]))
-
-
-def test_what_waits_for_a_revision_that_was_replaced_before_it_was_ready_goes_to_its_successor() -> None:
-    one = Lobby(table([("r0", "cpu")]))
-    one.arrive("a", 1.0)
-    one.arrive("b", 1.1)
-    one.did(1.1)
-    one.room.apply(table(number=2, functions=[replaced([("r0", "cpu")], [("r1", "cpu")])]), 2.0)
-    assert "link r1" in one.did(2.0)
-    assert [line[:7] for line in one.ready("r1", 1, 2, now=2.1)] == ["a -> r1", "b -> r1"]
-    counts = one.room.counts(F, 2.2)
-    assert counts is not None
-    assert (counts.waiting, counts.cancelled, counts.refused) == (0, 0, 0)
-
-
-def test_what_waits_for_a_retired_revision_moves_on_though_its_replica_says_that_it_serves() -> None:
-    one = lobby("r0")
-    one.ready("r0", 7)
-    assert one.arrive("running", 0.5) == "running -> r0 on 7"
-    one.arrive("a", 1.0)
-    one.arrive("by tag", 1.0, pinned=True)
-    one.arrive("b", 1.1)
-    one.did(1.1)
-    one.room.apply(table(number=2, functions=[replaced([("r0", "cpu")], [("r1", "cpu")])]), 2.0)
-    assert "link r1" in one.did(2.0)
-    assert one.arrive("c", 2.0, revision="f-00002") == "waits"
-    one.did(2.0)
-    moved = one.ready("r1", 1, 2, 3, now=2.1)
-    assert [line[:7] for line in moved] == ["a -> r1", "b -> r1", "c -> r1"], "in the order of their arrival"
-    assert one.answer("running", 2.2)[0].startswith("by tag -> r0 on 7"), "what runs goes on, a tag leads there"
-
-
-def test_what_moved_on_leaves_nothing_behind() -> None:
-    one = Lobby(table([("r0", "cpu")]))
-    one.arrive("a", 1.0)
-    one.arrive("b", 1.1)
-    one.did(1.1)
-    one.room.apply(table(number=2, functions=[replaced([("r0", "cpu")], [("r1", "cpu")], tags=("old",))]), 2.0)
-    one.did(2.0)
-    counts = one.room.counts(F, 3.0)
-    assert counts is not None
-    assert (counts.waiting, counts.oldest_waiting_s) == (0, 0.0)
-    assert one.arrive("by tag", 3.0, pinned=True) == "waits"
-    one.did(3.0)
-    assert [line[:12] for line in one.ready("r0", 1, now=3.1)] == ["by tag -> r0"]
-
-
-def test_what_waits_for_a_tagged_revision_that_serves_stays_there_though_it_gets_no_new_requests() -> None:
-    one = lobby("r0")
-    one.ready("r0")
-    one.arrive("a", 1.0)
-    one.did(1.0)
-    one.room.apply(table(number=2, functions=[replaced([("r0", "cpu")], [("r1", "cpu")], tags=("old",))]), 2.0)
-    one.did(2.0)
-    assert one.hear("r0", Grant(((7, 1),)), now=2.1) == ["a -> r0 on 7, want 2 0"]
-
-
-def test_none_moves_to_a_revision_that_gets_no_requests_itself() -> None:
-    one = Lobby(table([("r0", "cpu")]))
-    one.arrive("a", 1.0)
-    one.did(1.0)
-    one.room.apply(table(number=2, functions=[replaced([("r0", "cpu")], [], percents=(0.0, 0.0))]), 2.0)
-    one.did(2.0)
-    assert one.ready("r0", 1, now=2.1)[:1] == ["a -> r0 on 1"]
-
-
-def test_a_failure_does_not_matter_while_a_replica_serves() -> None:
-    one = lobby("r0")
-    one.ready("r0", 1)
-    one.room.apply(table(number=2, functions=[function([("r0", "cpu")], failure="the second did not start")]), 2.0)
-    one.did(2.0)
-    assert one.arrive("a", 3.0) == "a -> r0 on 1"
-    assert one.arrive("b", 3.0) == "waits"
 
 
 def test_an_unknown_revision_is_refused() -> None:
@@ -679,93 +487,11 @@ def test_without_a_limit_a_replica_that_drains_takes_no_more() -> None:
 # --- units ------------------------------------------------------------------------------------------------------------
 
 
-def test_in_inferences_the_smallest_credit_that_carries_the_request_is_used() -> None:
-    one = lobby("r0", unit_inferences=True)
-    one.ready("r0", limit=16)
-    one.hear("r0", Grant(((1, 8), (2, 2), (3, 4))))
-    assert one.arrive("a", inferences=3) == "a -> r0 on 3"
-    assert one.arrive("b", inferences=6) == "b -> r0 on 1"
-    assert one.arrive("c", inferences=9) == "waits"
-
-
 def test_credits_that_do_not_fit_the_head_go_back_with_the_want() -> None:
     one = lobby("r0", unit_inferences=True)
     one.ready("r0", 1, 2, limit=8)
     assert one.arrive("a", 1.0, inferences=6) == "waits"
     assert one.did(1.0) == ["r0 < want 1 1 0 0 0 0 6 1", "r0 < return 1 2"]
-
-
-def test_a_request_above_the_limit_takes_a_whole_replica() -> None:
-    one = lobby("r0", unit_inferences=True)
-    one.ready("r0", 1, limit=8, units=8)
-    assert one.arrive("a", inferences=100) == "a -> r0 on 1"
-
-
-def test_a_head_that_fits_nowhere_reserves_at_the_replica_with_most_free_and_the_others_go_on() -> None:
-    one = lobby("r0", "r1", unit_inferences=True)
-    one.ready("r0", limit=8)
-    one.ready("r1", limit=8)
-    one.arrive("large", 1.0, inferences=8)
-    one.arrive("small", 1.0, inferences=1)
-    assert one.did(1.0) == ["r0 < want 1 2 0 0 0 0 8 0", "r1 < want 1 2 0 0 0 0 8 0"]
-    assert one.hear("r0", Short(2), now=1.1) == []
-    said = one.hear("r1", Short(5), now=1.1)
-    assert said == ["r0 < want 2 1 0 0 100 100 1 0", "r1 < want 2 2 0 0 100 100 8 1"]
-    assert one.hear("r0", Grant(((1, 1),)), now=1.2)[0].startswith("small -> r0")
-    assert one.arrive("another", 1.2, inferences=1) == "waits"
-    assert "another -> r0 on 2" in one.hear("r0", Grant(((2, 1),)), now=1.2)[0]
-    assert one.hear("r1", Grant(((3, 8),)), now=1.3)[0].startswith("large -> r1")
-
-
-def test_a_replica_that_does_not_say_what_it_has_free_delays_a_reservation_by_100_ms() -> None:
-    one = lobby("r0", "r1", unit_inferences=True)
-    one.ready("r0", limit=8)
-    one.ready("r1", limit=8)
-    one.arrive("large", 1.0, inferences=8)
-    one.did(1.0)
-    assert one.hear("r0", Short(2), now=1.0) == []
-    assert "r0 < want 2 1 0 0 100 100 8 1" in one.wake(1.1)
-
-
-def test_a_reservation_ends_with_its_replica() -> None:
-    one = lobby("r0", "r1", unit_inferences=True)
-    one.ready("r0", limit=8)
-    one.ready("r1", limit=8)
-    one.arrive("large", 1.0, inferences=8)
-    one.did(1.0)
-    one.hear("r0", Short(2), now=1.1)
-    one.hear("r1", Short(5), now=1.1)
-    one.room.unlinked("r1", 1.2)
-    assert "r0 < want 3 1 0 0 200 200 8 1" in one.did(1.2), "in its old place, for the one that is left"
-
-
-def test_a_reservation_ends_with_the_weight_of_its_group() -> None:
-    def routes(number: int, a: float) -> RouteTable:
-        weights = {"a": a, "b": 1.0 - a}
-        route = function([("ra", "a"), ("rb", "b")], weights=weights, unit_inferences=True)
-        return table(number=number, functions=[route])
-
-    one = Lobby(routes(1, 0.5))
-    one.arrive("large", 1.0, inferences=8)
-    one.ready("ra", limit=8, now=1.0)
-    one.ready("rb", limit=8, now=1.0)
-    one.hear("rb", Short(2), now=1.1)
-    one.hear("ra", Short(5), now=1.1)
-    one.room.apply(routes(2, 0.0), 1.2)
-    said = one.did(1.2)
-    assert "ra < want 4 0" in said
-    assert "rb < want 3 1 0 0 200 200 8 1" in said, "the group that may still serve is asked to hold back"
-
-
-def test_a_request_that_a_replica_holds_back_for_runs_when_its_limit_is_lifted() -> None:
-    one = lobby("r0", "r1", unit_inferences=True)
-    one.ready("r0", limit=8)
-    one.ready("r1", limit=8)
-    one.arrive("large", 1.0, inferences=8)
-    one.did(1.0)
-    one.hear("r0", Short(2), now=1.1)
-    one.hear("r1", Short(5), now=1.1)
-    assert one.hear("r1", Limit(0), now=1.2)[0] == "large -> r1 on 0"
 
 
 # --- route table ------------------------------------------------------------------------------------------------------
@@ -802,46 +528,6 @@ def test_weights_change_without_disturbing_credits() -> None:
     one.room.apply(table(number=2, functions=[function(replicas, weights={"a": 0.0, "b": 1.0})]), 1.0)
     assert one.did(1.0) == []
     assert "-> rb" in one.arrive("q")
-
-
-def split(*revisions: tuple[int, float, str]) -> FunctionRoute:
-    """A function with revisions (number, percent, replica)."""
-    routes = []
-    for number, percent, replica in revisions:
-        one = function([(replica, "cpu")], revision=f"f-{number:05d}").revisions[0]
-        routes.append(RevisionRoute(id=one.id, percent=percent, groups=one.groups))
-    whole = function([])
-    return FunctionRoute(
-        **{name: getattr(whole, name) for name in whole.__slots__ if name != "revisions"},
-        revisions=tuple(routes),
-    )
-
-
-def test_requests_of_a_revision_that_is_gone_wait_for_the_largest_that_is_left() -> None:
-    one = Lobby(table(functions=[split((1, 50.0, "r1"), (2, 50.0, "r2"))]))
-    one.arrive("a", 1.0, revision="f-00001")
-    one.did(1.0)
-    one.room.apply(table(number=2, functions=[split((2, 10.0, "r2"), (3, 90.0, "r3"))]), 2.0)
-    assert one.did(2.0) == ["unlink r1", "link r3"]
-    assert one.ready("r3", 1, now=2.1)[0].startswith("a -> r3")
-
-
-def test_requests_of_a_deleted_function_are_reported() -> None:
-    one = lobby("r0")
-    one.arrive("a", 1.0)
-    one.did(1.0)
-    one.room.apply(table(number=2, functions=[]), 2.0)
-    assert one.did(2.0) == ["unlink r0", "refuse a: not_servable"]
-
-
-def test_a_running_request_of_a_deleted_function_that_was_refused_is_reported() -> None:
-    one = lobby("r0")
-    one.ready("r0", 1)
-    one.arrive("a", 1.0)
-    one.room.apply(table(number=2, functions=[]), 2.0)
-    one.did(2.0)
-    one.room.refused(one.binds["a"], 2.1)
-    assert one.did(2.1) == ["refuse a: not_servable"]
 
 
 def test_a_replica_whose_address_changed_is_another_one() -> None:
