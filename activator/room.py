@@ -53,7 +53,6 @@ class WaitingRoom:
         self._timers = state.timers
         self._rng = rng
         self._binder = Binder(state, rng)
-        self._take = self._binder.take
         self._queue = WaitingRequests(state, self._binder, rng)
         self._version: tuple[int, int] = (-1, -1)
         self._arrival = 0
@@ -139,7 +138,7 @@ class WaitingRoom:
                 bind.lane = lane
                 if claim is not None:
                     lane.relax()
-                self._take(bind, replica, now)
+                self._binder.take(bind, replica, now)
                 return bind
         return self._queue.wait(bind, lane, now)
 
@@ -162,7 +161,7 @@ class WaitingRoom:
         if lane is None or replica is None:
             return None
         bind.lane = lane
-        self._take(bind, replica, now)
+        self._binder.take(bind, replica, now)
         if bind.credit:
             replica.noted[bind.credit] = GOES
         return bind

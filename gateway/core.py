@@ -42,6 +42,7 @@ class GatewayCore:
         self.shadows = parts.shadows
         self.cold_answers = parts.cold_answers
         self.jobs = parts.jobs
+        self.direct = parts.direct
         self.chain = Chain(parts)
         """The application behind the listener (``ProxyApp``)."""
         self._cold_starts = parts.cold_starts
@@ -68,7 +69,8 @@ class GatewayCore:
             for route in table.functions
         }
         matcher = Matcher(table, routers)
-        self.chain.apply(table, matcher)
+        self.chain.apply(matcher)
+        self.direct.apply(table, matcher)
         self.cold_answers.domain = table.domain
         self.grpc.apply(matcher, routers)
         self.access_control.apply(table)
@@ -152,7 +154,7 @@ class GatewayCore:
     def leave(self, *, is_draining: bool) -> None:
         """The worker accepts no new clients; ``is_draining``: the deployment ends, and health calls say so."""
         if is_draining:
-            self.chain.is_draining = True
+            self.direct.is_draining = True
         self.grpc.leave(is_draining=is_draining)
 
     def __repr__(self) -> str:

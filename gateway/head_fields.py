@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from tidegate import headers
 from tidegate.errors import BAD_REQUEST
+from tidegate.gateway.answers.caller_check import CallerCheck
 from tidegate.gateway.answers.errors import ErrorResponses
 from tidegate.gateway.answers.grpc import GrpcFrontend
 from tidegate.gateway.routing.function import FunctionRouter
@@ -40,14 +41,21 @@ def state_with_new_id(head: AnyRequestHead, target: Target, given: bytes | None,
 class HeadFields:
     """Reads the fields of one worker's requests."""
 
-    __slots__ = ("_errors", "_grpc")
+    __slots__ = ("_callers", "_errors", "_grpc")
 
-    def __init__(self, errors: ErrorResponses, grpc: GrpcFrontend) -> None:
+    def __init__(self, errors: ErrorResponses, grpc: GrpcFrontend, callers: CallerCheck) -> None:
+        self._callers = callers
         self._errors = errors
         self._grpc = grpc
 
     def read(self, ex: "Exchange", state: RequestState, router: FunctionRouter) -> FunctionRouter | None:
-        """Reads tag and deadline. Returns the router that the tag names; None if a field was answered with an error."""
+        """Reads tag and deadline. Returns the router that the tag names; None if the request was answered.
+
+        Which tags a function with an access rule has is for its callers alone.
+        """
+        is_closed = router.access is not None and ex.head.control(headers.TAG) is not None
+        if is_closed and not self._callers.allows(ex, state, router):
+            return None
         found = self.tagged(ex, state, router)
         return found if found is not None and self._set_deadline(ex, found) else None
 

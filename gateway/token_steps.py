@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 from tidegate.gateway.counting.outcomes import Ending
 from tidegate.gateway.counting.token_metrics import OTHER_MODEL, Operation, TokenCounters
 from tidegate.gateway.counting.tokens import FunctionTokens, Prompt, Tokens
+from tidegate.gateway.outcome_step import ending_of
 from tidegate.gateway.routing.openai_body import is_json
 from tidegate.records.route_table import FunctionRoute
 from tidegate.wire.bodies.json_scan import BINARY_BYTES, ObjectScan
@@ -60,14 +61,23 @@ class TokenAccounting:
         if tap is not None:
             self._tap_response(ex, tap)
 
-    def ended(self, ex: "Exchange", state: "RequestState", tokens: Tokens, *, was_bound: bool, ending: Ending) -> None:
-        """The request has ended; ``was_bound``: while a replica had it."""
+    def ended(
+        self, ex: "Exchange", state: "RequestState", tokens: Tokens, *, was_bound: bool, is_complete: bool
+    ) -> bool:
+        """Counts the tokens of a request that has ended; ``was_bound``: while a replica had it.
+
+        Returns whether its answer was complete: a stream is, if it had ended by its protocol.
+        """
+        if tokens.is_done and state.ending is Ending.CANCELLED:
+            state.ending, is_complete = None, True
+        ending = ending_of(ex, state)
         error = "" if ending is Ending.ANSWERED else ending.value
         if not error and ex.status >= 400 and not tokens.is_done:
             error = REJECTED
         bound_at = state.bound_at if was_bound else 0.0
         tokens.end(is_answered=not error, bound_at=bound_at, group=state.group, inferences=ex.inferences)
         tokens.counters.ended(tokens, ex.received, bound_at, ex.ended, error)
+        return is_complete
 
     def __repr__(self) -> str:
         return "<TokenAccounting>"

@@ -6,12 +6,14 @@ from dataclasses import dataclass
 from tidegate.activator.room import WaitingRoom
 from tidegate.gateway.access.control import AccessControl
 from tidegate.gateway.access_log import AccessLog
+from tidegate.gateway.answers.caller_check import CallerCheck
 from tidegate.gateway.answers.cold_answers import ColdAnswers
 from tidegate.gateway.answers.cold_starts import ColdStarts
 from tidegate.gateway.answers.errors import ErrorResponses
 from tidegate.gateway.answers.grpc import GrpcFrontend
 from tidegate.gateway.answers.health import HealthResponder
 from tidegate.gateway.counting.counters import Report
+from tidegate.gateway.direct_answers import DirectAnswers
 from tidegate.gateway.effects import ChainEffects
 from tidegate.gateway.head_fields import HeadFields
 from tidegate.gateway.jobs.jobs import Jobs
@@ -35,6 +37,8 @@ class Parts:
     health: HealthResponder
     grpc: GrpcFrontend
     errors: ErrorResponses
+    callers: CallerCheck
+    direct: DirectAnswers
     fields: HeadFields
     access_control: AccessControl
     tokens: TokenAccounting
@@ -59,6 +63,9 @@ def build_parts(
         open_quota_counters=effects.quotas.open_counters,
         ask_pool=effects.quotas.ask_pool,
     )
+    callers = CallerCheck(access_control, errors)
+    fields = HeadFields(errors, grpc, callers)
+    jobs = Jobs(effects.jobs, errors, access_control, clock=time.clock, wall=time.wall)
     resilience = Resilience(room, second_copy=exchanges.second_copy, alarm=time.alarm, probe=upstreams.probe)
     shadows = Shadows(
         room,
@@ -77,12 +84,14 @@ def build_parts(
         health=health,
         grpc=grpc,
         errors=errors,
-        fields=HeadFields(errors, grpc),
+        callers=callers,
+        direct=DirectAnswers(health=health, jobs=jobs, callers=callers, fields=fields, errors=errors, clock=time.clock),
+        fields=fields,
         access_control=access_control,
         tokens=TokenAccounting(time.clock, exchanges.tap_response),
         resilience=resilience,
         shadows=shadows,
         recovery=Recovery(room, resilience, shadows, errors, clock=time.clock, swap_clients=exchanges.swap_clients),
         cold_answers=ColdAnswers(cold_starts, room, exchanges.begin_stream),
-        jobs=Jobs(effects.jobs, errors, access_control, clock=time.clock, wall=time.wall),
+        jobs=jobs,
     )

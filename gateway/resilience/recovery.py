@@ -55,6 +55,13 @@ class Recovery:
 
     # --- the replica reports that it did not run it, or could not finish ---------------------------------------------
 
+    def not_served(
+        self, ex: "Exchange", state: RequestState, bind: Bind, status: int, *, is_started: bool
+    ) -> bytes | None:
+        """The queue_proxy reports that the answer is not its model's: the request is sent again if that is safe."""
+        recover = self.broken if is_started else self.given_back
+        return recover(ex, state, bind, status)
+
     def given_back(self, ex: "Exchange", state: RequestState, bind: Bind, status: int) -> bytes | None:
         """The replica did not start the request: back to its place, unless its time is over or its body is gone.
 

@@ -11,7 +11,7 @@ from typing import Final
 from tidegate.flow.lateness import Lateness
 from tidegate.flow.retry_budget import RetryBudget
 from tidegate.function import Protocol
-from tidegate.gateway.counting.counters import RevisionCounters
+from tidegate.gateway.counting.counters import Report, RevisionCounters
 from tidegate.gateway.counting.tokens import FunctionTokens
 from tidegate.gateway.routing.affinity import FROM_BODY, READ_BYTES, hash_key
 from tidegate.gateway.routing.grpc_methods import UNREAD
@@ -148,9 +148,15 @@ class FunctionRouter:
                 routers[tag.lower().encode("latin-1")] = FunctionRouter(route, memory, token_line, routers)
         return routers
 
-    @property
-    def has_one_revision(self) -> bool:
-        return len(self._revisions) == 1
+    def draw_counters(self, report: Report) -> RevisionCounters | None:
+        """Returns the counters of the revision that the next request goes to; None if no revision takes traffic."""
+        revision = self.revision()
+        if revision is None:
+            return None
+        counters = report.revision(self.name, revision)
+        if len(self._revisions) == 1:
+            self.counters = counters
+        return counters
 
     def revision(self) -> str | None:
         """Returns the revision that the next request goes to, by the revisions' percent; None if no revision takes

@@ -1,7 +1,6 @@
 """Conversations with the gateway's request path: heads in, forwards and answers out, counted once."""
 
 import gc
-from typing import Any
 
 import pytest
 
@@ -11,7 +10,6 @@ from tidegate.flow.messages import Recall, Return, State, Welcome
 from tidegate.function import ConcurrencyUnit
 from tidegate.records.replica_state import ColdStartPhases, ReplicaState
 from tidegate.records.route_table import FunctionRoute, RouteTable
-from tidegate.records.tenants import AccessRule
 
 BODY = b'{"inputs":[{"name":"x","shape":[8,3],"datatype":"FP32","data":[]}]}'
 
@@ -117,35 +115,6 @@ def test_the_prefix_is_stripped_with_the_query_kept() -> None:
     assert door.arrive("POST /v2/models/m/infer").target == b"/v2/models/m/infer"
 
 
-def test_a_deadline_bounds_waiting_and_the_model_never_sees_the_request() -> None:
-    door = Door(table(1))
-    late = door.arrive("POST /v2/models/m/infer", "tidegate-timeout-ms: 500")
-    assert late.deadline == 100.5
-    door.now = 100.6
-    late.expires(100.6)
-    assert (late.status, late.error["executed"], late.attempts) == (504, "false", 0)
-    door.core.apply(table(2, ONE))
-    door.ready(ONE, 1)
-    assert late.attempts == 0
-    assert (door.demand().expired, door.demand().waiting) == (1, 0)
-
-
-def test_the_rooms_own_timer_expires_it_without_the_engine() -> None:
-    door = Door(table(1))
-    late = door.arrive("POST /v2/models/m/infer", "grpc-timeout: 200m")
-    door.now = 100.21
-    door.core.on_room_due()
-    assert late.status == 504
-    assert door.demand().expired == 1
-
-
-def test_a_deadline_is_capped_by_the_functions_timeout_and_zero_is_over_at_once() -> None:
-    door = Door(table(1, ONE))
-    assert door.arrive("POST /v2/models/m/infer", "tidegate-timeout-ms: 99999999").deadline == 110.0
-    assert door.arrive("POST /v2/models/m/infer", "tidegate-timeout-ms: 0").status == 504
-    assert door.arrive("POST /v2/models/m/infer", "tidegate-timeout-ms: soon").error["code"] == "bad_request"
-
-
 def test_the_clients_own_fields_do_not_reach_the_replica_twice() -> None:
     door = Door(table(1, ONE))
     door.ready(ONE, 1)
@@ -225,25 +194,6 @@ def test_an_idempotent_function_is_tried_once_more() -> None:
     assert lost.status == 502
 
 
-def test_a_client_that_leaves_takes_its_work_with_it() -> None:
-    door = Door(table(1, ONE))
-    door.ready(ONE, 1)
-    running, waiting = door.arrive(), door.arrive()
-    waiting.client_leaves(100.0)
-    running.client_leaves(100.0)
-    demand = door.demand()
-    assert (demand.cancelled, demand.waiting, demand.answered) == (2, 0, 0)
-
-
-def test_the_models_own_failure_passes_and_counts_as_failed() -> None:
-    door = Door(table(1, ONE))
-    door.ready(ONE, 1)
-    failed = door.arrive()
-    failed.gets_answer(100.0, 500, "tidegate-outcome: answered", "tidegate-credit: keep")
-    assert (failed.status, failed.log) == (500, ["to 10.0.0.1:1"])
-    assert (door.demand().failed, door.demand().groups[0].failures) == (1, 1)
-
-
 @pytest.mark.parametrize(
     ("length", "credit", "goes"),
     [(None, "keep", True), (1 << 20, "keep", True), (99, "keep", False), (None, "home", False)],
@@ -263,92 +213,6 @@ def test_a_recalled_credit_does_not_wait_until_a_slow_client_has_read_a_long_ans
     assert door.arrive().log == [], "it is not here any more"
 
 
-def test_an_event_stream_is_measured_to_its_first_byte() -> None:
-    door = Door(table(1, ONE, latency_s=0.2))
-    door.ready(ONE, 1)
-    stream = door.arrive()
-    stream.first_byte = 100.1
-    stream.gets_answer(103.0, 200, "content-type: text/event-stream", length=None)
-    assert door.demand().within_sla == 1
-    assert door.demand().streaming == 0
-
-
-@pytest.mark.parametrize("ends_well", [True, False])
-def test_a_stream_that_goes_on_is_reported_as_such(ends_well: bool) -> None:
-    door = Door(table(1, ONE, latency_s=0.2))
-    door.ready(ONE, 1)
-    stream = door.arrive()
-    assert door.demand().streaming == 0
-    stream.gets_answer(100.1, 200, "content-type: text/event-stream", length=None, ends=False)
-    assert door.demand().streaming == 1
-    if ends_well:
-        stream.ends(103.0)
-    else:
-        stream.client_leaves(103.0)
-    assert door.demand().streaming == 0
-
-
-@pytest.mark.parametrize(
-    ("line", "status", "answer"),
-    [
-        ("GET /v2/health/live", 200, {"live": True}),
-        ("GET /v2/health/ready", 200, {"ready": True}),
-        ("GET /v2/models", 200, {"models": ["m"]}),
-        ("GET /v2/models/m/ready", 200, {"name": "m", "ready": True}),
-        ("GET /functions/f/v2/health/ready", 200, {"name": "f", "ready": True}),
-        ("GET /functions/f/v2/health/live", 200, {"live": True}),
-        ("GET /functions/f/v2/models/undeclared/ready", 200, {"name": "undeclared", "ready": True}),
-    ],
-)
-def test_health_never_wakes_a_function_asleep_counts_as_ready(line: str, status: int, answer: dict[str, Any]) -> None:
-    door = Door(table(1))
-    asked = door.arrive(line)
-    assert (asked.status, asked.error) == (status, answer)
-    assert not door.activations()
-
-
-def test_a_function_that_cannot_start_is_not_ready() -> None:
-    door = Door(table(1, revision={"failure": "no such file: model.onnx"}))
-    asked = door.arrive("GET /v2/models/m/ready")
-    assert (asked.status, asked.error["error"]) == (503, "no such file: model.onnx")
-    work = door.arrive()
-    assert work.status == 503
-    assert "no such file" in work.error["error"]
-
-
-def test_a_ready_function_is_asked_about_models_and_versions_it_does_not_declare() -> None:
-    door = Door(table(1, ONE))
-    door.ready(ONE, 1, 2)
-    assert door.arrive("GET /functions/f/v2/models/undeclared/ready").log == ["to 10.0.0.1:1"]
-    assert door.arrive("GET /v2/models/m/versions/2/ready").log == ["to 10.0.0.1:1"]
-    door.core.apply(table(2, ONE, access=AccessRule(api_keys=True)))
-    assert door.arrive("GET /v2/models/m/versions/2/ready").status == 200, (
-        "health is everybody's, asking its server is not"
-    )
-
-
-def test_metadata_comes_from_the_last_copy_while_the_function_sleeps_else_it_wakes() -> None:
-    door = Door(table(1))
-    first = door.arrive("GET /v2/models/m")
-    assert (first.log, door.activations()) == ([], [1]), "nothing known yet: it wakes"
-    door.core.apply(table(2, ONE))
-    door.ready(ONE, 1)
-    first.gets_answer(100.0)
-    assert door.learnt == [("f-00001", "10.0.0.1:1", "/v2/models/m")]
-    door.core.health.copies.keep("f-00001", "/v2/models/m", b'{"name":"m"}')
-    door.core.apply(table(3))
-    door.shell.clear()
-    asleep = door.arrive("GET /functions/f/v2/models/m")
-    assert (asleep.status, asleep.answer, door.activations()) == (200, b'{"name":"m"}', [])
-
-
-def test_unknown_names_get_404_and_are_counted_apart() -> None:
-    door = Door(table(1))
-    assert door.arrive("POST /v2/models/nobody/infer").error["code"] == "function_not_found"
-    assert "names no function" in door.arrive("POST /predict").error["error"]["message"]
-    assert door.report.unmatched == 2
-
-
 def test_an_older_table_is_ignored_and_a_deleted_function_frees_who_waits() -> None:
     door = Door(table(5, epoch=3))
     waiting = door.arrive()
@@ -365,13 +229,6 @@ def test_a_function_without_traffic_says_so() -> None:
     route = FunctionRoute(**{name: getattr(nothing, name) for name in nothing.__slots__} | {"revisions": ()})
     door = Door(RouteTable(epoch=1, number=1, workers=1, functions=(route,)))
     assert door.arrive().status == 503
-
-
-def test_draining_the_front_door_is_not_ready_but_live() -> None:
-    door = Door(table(1))
-    door.core.leave(is_draining=True)
-    assert door.arrive("GET /v2/health/ready").status == 503
-    assert door.arrive("GET /v2/health/live").status == 200
 
 
 def test_a_request_leaves_nothing_for_the_collector() -> None:
