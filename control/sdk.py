@@ -410,7 +410,7 @@ class Tidegate:
     ) -> CostView:
         """Returns device time and its price over the last ``since_s`` seconds, by ``function``, ``tenant`` or
         ``accelerator``. ``spread`` divides idle time and starts among the tenants."""
-        given = {"function": function, "tenant": tenant, "since": since_s, "by": GroupBy(by), "spread": spread}
+        given = {"function": function, "tenant": tenant, "since": since_s, "by": by, "spread": spread}
         query = urlencode({key: value for key, value in given.items() if value is not None})
         return self._read("GET", f"/api/v1/cost?{query}", CostView)
 

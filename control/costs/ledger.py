@@ -12,7 +12,7 @@ while no control process ran. A replica that ended meanwhile counts until the ch
 Amounts gather in a :class:`Batch`, which the shell takes and stores from time to time. No IO; ``now`` is in seconds.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -106,10 +106,16 @@ class Batch:
 
     def device(self, place: Place) -> DeviceTime:
         """Returns the amounts of a place, which may be added to."""
-        return self.devices.setdefault(place, DeviceTime())
+        found = self.devices.get(place)
+        if found is None:
+            found = self.devices[place] = DeviceTime()
+        return found
 
     def tenant(self, caller: Caller) -> TenantTime:
-        return self.tenants.setdefault(caller, TenantTime())
+        found = self.tenants.get(caller)
+        if found is None:
+            found = self.tenants[caller] = TenantTime()
+        return found
 
     def add(self, other: "Batch") -> None:
         for place, time in other.devices.items():
@@ -196,10 +202,14 @@ class Ledger:
         self._replicas: dict[str, _Replica] = {} if since is None else dict(since.replicas)
         self._workers: dict[str, _Worker] = {} if since is None else dict(since.workers)
         self._open: Collection[str] = ()
-        self.batch = Batch()
-        """Amounts that were not taken yet."""
-        self.totals = Batch()
-        """Amounts since the start, for counters."""
+        self._callers: set[Caller] = set()
+        """Those that count by themselves."""
+        self._batch = Batch()
+        """Amounts since the last :meth:`take`."""
+        self._restored = Batch()
+        """Amounts that were taken and could not be stored."""
+        self._taken = Batch()
+        """Amounts since the start that were taken."""
 
     # --- replicas ---
 
@@ -238,7 +248,7 @@ class Ledger:
         else:
             known.excess_s += busy_s
         if slot_s and known.place.function in self._open:
-            self._use(known.place.function, NO_TENANT, TenantTime(slot_s=slot_s))
+            self._use(known.place.function, NO_TENANT, _Counted(0, 0, 0, slot_s))
 
     def ended(self, replica: str, now: float) -> None:
         """Takes the end of a replica."""
@@ -272,17 +282,16 @@ class Ledger:
             return
         device_s = seconds * known.part
         cost = device_s * known.price_per_hour / 3600.0
-        for batch in (self.batch, self.totals):
-            time = batch.device(known.place)
-            if state == "busy":
-                time.busy_s += device_s
-                time.busy_cost += cost
-            elif state == "idle":
-                time.idle_s += device_s
-                time.idle_cost += cost
-            else:
-                time.starting_s += device_s
-                time.starting_cost += cost
+        time = self._batch.device(known.place)
+        if state == "busy":
+            time.busy_s += device_s
+            time.busy_cost += cost
+        elif state == "idle":
+            time.idle_s += device_s
+            time.idle_cost += cost
+        else:
+            time.starting_s += device_s
+            time.starting_cost += cost
 
     # --- gateway workers ---
 
@@ -302,7 +311,7 @@ class Ledger:
             counted = _Counted(use.requests, use.inferences, use.tokens, use.slot_s)
             more = _more(f"t/{use.function}/{use.tenant}", counted, worker.counted, before)
             if more is not None and not is_old:
-                self._use(use.function, use.tenant, _as_time(more))
+                self._use(use.function, use.tenant, more)
         while len(self._workers) > MAX_WORKERS:
             del self._workers[next(iter(self._workers))]
 
@@ -315,35 +324,70 @@ class Ledger:
             more = _more(f"g/{demand.revision}/{group.group}", seen, counted, before)
             if more is None or is_old:
                 continue
-            for batch in (self.batch, self.totals):
-                time = batch.device(Place(demand.function, group.group))
-                time.requests += more.requests
-                time.inferences += more.inferences
+            time = self._batch.device(Place(demand.function, group.group))
+            time.requests += more.requests
+            time.inferences += more.inferences
             if is_open:
-                self._use(demand.function, NO_TENANT, _as_time(more))
+                self._use(demand.function, NO_TENANT, more)
         if demand.tokens is not None:
             seen = _Counted(0, 0, demand.tokens.prompt + demand.tokens.completion)
             more = _more(f"r/{demand.revision}", seen, counted, before)
             if more is not None and is_open and not is_old:
-                self._use(demand.function, NO_TENANT, _as_time(more))
+                self._use(demand.function, NO_TENANT, more)
 
-    def _use(self, function: str, tenant: str, more: TenantTime) -> None:
+    def _use(self, function: str, tenant: str, more: _Counted) -> None:
         caller = Caller(function, tenant)
-        if caller not in self.totals.tenants and len(self.totals.tenants) >= MAX_PAIRS:
-            caller = Caller(function, OTHER_TENANTS)
-        for batch in (self.batch, self.totals):
-            batch.tenant(caller).add(more)
+        if caller not in self._callers:
+            if len(self._callers) < MAX_PAIRS:
+                self._callers.add(caller)
+            else:
+                caller = Caller(function, OTHER_TENANTS)
+        use = self._batch.tenant(caller)
+        use.slot_s += more.slot_s
+        use.requests += more.requests
+        use.inferences += more.inferences
+        use.tokens += more.tokens
 
     # --- what is stored ---
 
     def take(self) -> Batch:
         """Returns the amounts since the last call; give them back with :meth:`restore` if they cannot be stored."""
-        taken, self.batch = self.batch, Batch()
+        self._taken.add(self._batch)
+        taken, self._batch = self._batch, Batch()
+        if self._restored:
+            taken.add(self._restored)
+            self._restored = Batch()
         return taken
 
     def restore(self, batch: Batch) -> None:
         """Takes back amounts that were not stored."""
-        self.batch.add(batch)
+        self._restored.add(batch)
+
+    @property
+    def unstored(self) -> Batch:
+        """A copy of the amounts that :meth:`take` would return."""
+        found = Batch()
+        found.add(self._restored)
+        found.add(self._batch)
+        return found
+
+    def device_totals(self) -> Iterator[tuple[Place, DeviceTime]]:
+        """Yields the amounts of each place since the start; the caller may pause in between."""
+        for place in (*self._taken.devices, *(self._batch.devices.keys() - self._taken.devices.keys())):
+            whole = DeviceTime()
+            for batch in (self._taken, self._batch):
+                if (time := batch.devices.get(place)) is not None:
+                    whole.add(time)
+            yield place, whole
+
+    def tenant_totals(self) -> Iterator[tuple[Caller, TenantTime]]:
+        """Yields the use of each function by each tenant since the start; the caller may pause in between."""
+        for caller in (*self._taken.tenants, *(self._batch.tenants.keys() - self._taken.tenants.keys())):
+            whole = TenantTime()
+            for batch in (self._taken, self._batch):
+                if (use := batch.tenants.get(caller)) is not None:
+                    whole.add(use)
+            yield caller, whole
 
     def checkpoint(self, now: float) -> Checkpoint:
         """Returns what a successor goes on from, together with the amounts taken so far. It shares state: encode it
@@ -352,10 +396,11 @@ class Ledger:
 
     def keep(self, functions: Collection[str]) -> None:
         """Drops the totals of other functions; their amounts that were not taken yet stay."""
-        for gone in {place for place in self.totals.devices if place.function not in functions}:
-            del self.totals.devices[gone]
-        for caller in {caller for caller in self.totals.tenants if caller.function not in functions}:
-            del self.totals.tenants[caller]
+        for gone in {place for place in self._taken.devices if place.function not in functions}:
+            del self._taken.devices[gone]
+        for caller in {caller for caller in self._taken.tenants if caller.function not in functions}:
+            del self._taken.tenants[caller]
+            self._callers.discard(caller)
 
     def __repr__(self) -> str:
         return f"<Ledger {len(self._replicas)} replicas, {len(self._workers)} workers>"
@@ -374,12 +419,6 @@ def _more(key: str, seen: _Counted, counted: dict[str, _Counted], before: Mappin
         max(0, seen.inferences - last.inferences),
         seen.tokens - last.tokens,
         seen.slot_s - last.slot_s,
-    )
-
-
-def _as_time(counted: _Counted) -> TenantTime:
-    return TenantTime(
-        slot_s=counted.slot_s, requests=counted.requests, inferences=counted.inferences, tokens=counted.tokens
     )
 
 

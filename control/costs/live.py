@@ -16,7 +16,7 @@ from tidegate.clock import monotonic, wall
 from tidegate.control.costs.ledger import Batch, Checkpoint, HeldPart, Ledger, shifted
 from tidegate.control.costs.report import UNNAMED, CostReport, report
 from tidegate.control.costs.store import CostStore
-from tidegate.control.state.directory import own_file
+from tidegate.control.state.directory import StateError, own_file
 from tidegate.control.state.notices import Faults
 from tidegate.control.state.registry import Registry
 from tidegate.deploy.backend import ReplicaStatus
@@ -31,7 +31,7 @@ from tidegate.records.replica_state import ReplicaState
 PERIOD_S: Final = 10.0
 """Between two writes. What replicas that end while no control process runs did since the last one is lost."""
 SUBJECT: Final = "costs"
-LINES_A_STEP: Final = 50
+ROWS_A_STEP: Final = 20
 
 _GONE: Final = (ReplicaState.STOPPED, ReplicaState.FAILED)
 
@@ -77,7 +77,7 @@ class Costs:
             self._ledger = Ledger(now, None if kept is None else self._restored(kept, now))
             if kept is None:  # So that a successor knows when counting began.
                 await self._store_batch(store, Batch(), now)
-        except (OSError, sqlite3.Error, CodecError) as error:
+        except (StateError, sqlite3.Error, CodecError) as error:
             self._faults.set(SUBJECT, f"{self._path}: {error}")
 
     def _restored(self, kept: bytes, now: float) -> Checkpoint:
@@ -199,8 +199,7 @@ class Costs:
                     buckets = await self._run(lambda: store.read(now - since_s, now))
                 except sqlite3.Error as error:
                     self._faults.set(SUBJECT, f"{self._path}: {error}")
-            latest = Batch()
-            latest.add(self._ledger.batch)
+            latest = self._ledger.unstored
         start = min((*buckets, int(now - since_s)))
         if latest:
             buckets.setdefault(max(buckets, default=start), Batch()).add(latest)
@@ -215,9 +214,8 @@ class Costs:
             exposition.add(metrics.ACCELERATOR_UNITS, (each.name,), each.count)
             exposition.add(metrics.ACCELERATOR_HELD, (each.name,), self._held.get(each.name, 0.0))
             exposition.add(metrics.ACCELERATOR_PRICE, (each.name,), each.price_per_hour)
-        totals = self._ledger.totals
-        for count, (place, time) in enumerate(tuple(totals.devices.items())):
-            if count % LINES_A_STEP == 0:
+        for count, (place, time) in enumerate(self._ledger.device_totals()):
+            if count % ROWS_A_STEP == 0:
                 yield
             for state, seconds, cost in (
                 ("busy", time.busy_s, time.busy_cost),
@@ -227,8 +225,8 @@ class Costs:
                 exposition.add(metrics.COST_DEVICE_SECONDS, (*place, state), seconds)
                 exposition.add(metrics.COST_PRICE, (*place, state), cost)
             exposition.add(metrics.COST_REQUESTS, place, time.requests)
-        for count, (caller, use) in enumerate(tuple(totals.tenants.items())):
-            if count % LINES_A_STEP == 0:
+        for count, (caller, use) in enumerate(self._ledger.tenant_totals()):
+            if count % ROWS_A_STEP == 0:
                 yield
             labels = (caller.function, caller.tenant or UNNAMED)
             exposition.add(metrics.COST_TENANT_SLOT_SECONDS, labels, use.slot_s)

@@ -58,6 +58,7 @@ COMMANDS = [
     "tenants",
     "tenant-key",
     "series",
+    "cost",
     "load",
     "simulate",
     "experiment",

@@ -117,7 +117,7 @@ def test_the_time_of_a_replica_is_starting_then_busy_or_idle_from_its_order_to_i
     ledger.replica_seen(sample(1.0), 2.5, 4.5)
     ledger.replica_seen(sample(1.0), 2.5, 6.0)
     ledger.ended("r1", 7.0)
-    time = ledger.batch.devices[GPU]
+    time = ledger.unstored.devices[GPU]
     assert seconds(time) == pytest.approx((2.5, 1.0, 3.5))
     assert time.total_cost == pytest.approx(7.0)
 
@@ -126,7 +126,7 @@ def test_a_replica_with_half_a_device_counts_half_its_time_at_half_the_price() -
     ledger = Ledger(0.0)
     ledger.observe([held(part=0.5, ready_at=0.0)], (), 0.0)
     ledger.replica_seen(sample(4.0), 0.0, 10.0)
-    time = ledger.batch.devices[GPU]
+    time = ledger.unstored.devices[GPU]
     assert seconds(time) == pytest.approx((0.0, 2.0, 3.0))
     assert (time.busy_cost, time.idle_cost) == pytest.approx((2.0, 3.0))
 
@@ -137,7 +137,7 @@ def test_another_price_counts_from_the_second_in_which_it_is_in_force() -> None:
     ledger.replica_seen(sample(0.0), 0.0, 10.0)
     ledger.observe([replace(held(ready_at=0.0), price_per_hour=2 * DOLLAR_A_SECOND)], (), 10.0)
     ledger.replica_seen(sample(0.0), 0.0, 20.0)
-    assert ledger.batch.devices[GPU].idle_cost == pytest.approx(10.0 + 20.0)
+    assert ledger.unstored.devices[GPU].idle_cost == pytest.approx(10.0 + 20.0)
 
 
 def test_more_busy_time_than_has_passed_counts_later() -> None:
@@ -145,7 +145,7 @@ def test_more_busy_time_than_has_passed_counts_later() -> None:
     ledger.observe([held(ready_at=0.0)], (), 0.0)
     ledger.replica_seen(sample(1.3), 0.0, 1.0)
     ledger.replica_seen(sample(1.9), 0.0, 2.0)
-    assert seconds(ledger.batch.devices[GPU]) == pytest.approx((0.0, 1.9, 0.1))
+    assert seconds(ledger.unstored.devices[GPU]) == pytest.approx((0.0, 1.9, 0.1))
 
 
 def test_a_queue_proxy_that_began_again_counts_from_zero() -> None:
@@ -153,15 +153,15 @@ def test_a_queue_proxy_that_began_again_counts_from_zero() -> None:
     ledger.observe([held(ready_at=0.0)], (), 0.0)
     ledger.replica_seen(sample(5.0), 0.0, 10.0)
     ledger.replica_seen(sample(2.0, incarnation="b"), 0.0, 20.0)
-    assert ledger.batch.devices[GPU].busy_s == pytest.approx(7.0)
+    assert ledger.unstored.devices[GPU].busy_s == pytest.approx(7.0)
 
 
 def test_a_replica_without_samples_is_idle_after_a_while() -> None:
     ledger = Ledger(0.0)
     ledger.observe([held(ready_at=0.0)], (), 10.0)
-    assert GPU not in ledger.batch.devices, "it may be busy: its sample is awaited"
+    assert GPU not in ledger.unstored.devices, "it may be busy: its sample is awaited"
     ledger.observe([held(ready_at=0.0)], (), 16.0)
-    assert seconds(ledger.batch.devices[GPU]) == (0.0, 0.0, 16.0)
+    assert seconds(ledger.unstored.devices[GPU]) == (0.0, 0.0, 16.0)
 
 
 def test_a_replica_that_is_not_there_any_more_has_ended() -> None:
@@ -169,14 +169,14 @@ def test_a_replica_that_is_not_there_any_more_has_ended() -> None:
     ledger.observe([held()], (), 1.0)
     ledger.observe([], (), 3.0)
     ledger.observe([], (), 9.0)
-    assert seconds(ledger.batch.devices[GPU]) == (3.0, 0.0, 0.0)
+    assert seconds(ledger.unstored.devices[GPU]) == (3.0, 0.0, 0.0)
 
 
 def test_replicas_that_ran_before_the_ledger_count_from_its_start() -> None:
     ledger = Ledger(100.0)
     ledger.observe([held(created_at=5.0, ready_at=6.0)], (), 101.0)
     ledger.replica_seen(sample(50.0), 6.0, 102.0)
-    assert ledger.batch.devices[GPU].total_s == pytest.approx(2.0)
+    assert ledger.unstored.devices[GPU].total_s == pytest.approx(2.0)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -216,7 +216,7 @@ def test_busy_idle_and_starting_add_up_to_the_life_of_every_replica(seed: int) -
     time = taken.devices[GPU]
     assert time.total_s == pytest.approx(whole)
     assert time.total_cost == pytest.approx(whole)
-    assert ledger.totals.devices[GPU].total_s == pytest.approx(whole)
+    assert dict(ledger.device_totals())[GPU].total_s == pytest.approx(whole)
     assert min(seconds(time)) >= 0.0
 
 
@@ -229,11 +229,11 @@ def test_tenants_count_by_what_workers_report_and_repeats_count_once() -> None:
     ledger.gateway_seen(first)
     ledger.gateway_seen(first)
     ledger.gateway_seen(worker(use("acme", 2.5, 4, 15), use("second", 1.0), served=5, sequence=2))
-    assert ledger.batch.tenants == {
+    assert ledger.unstored.tenants == {
         Caller("echo", "acme"): TenantTime(slot_s=2.5, requests=4, inferences=4, tokens=15),
         Caller("echo", "second"): TenantTime(slot_s=1.0, requests=1, inferences=1),
     }
-    assert ledger.batch.devices[GPU] == DeviceTime(requests=5, inferences=10)
+    assert ledger.unstored.devices[GPU] == DeviceTime(requests=5, inferences=10)
 
 
 def test_requests_without_a_tenant_have_the_slot_time_that_replicas_report() -> None:
@@ -241,7 +241,7 @@ def test_requests_without_a_tenant_have_the_slot_time_that_replicas_report() -> 
     ledger.observe([held(ready_at=0.0)], {"echo"}, 0.0)
     ledger.replica_seen(sample(1.0, slot_s=3.0), 0.0, 1.0)
     ledger.gateway_seen(worker(served=4, failures=1, tokens=70))
-    assert ledger.batch.tenants == {Caller("echo", ""): TenantTime(slot_s=3.0, requests=4, inferences=8, tokens=70)}
+    assert ledger.unstored.tenants == {Caller("echo", ""): TenantTime(slot_s=3.0, requests=4, inferences=8, tokens=70)}
 
 
 def test_a_worker_that_began_again_counts_from_zero_and_a_late_sample_of_it_counts_once() -> None:
@@ -250,29 +250,29 @@ def test_a_worker_that_began_again_counts_from_zero_and_a_late_sample_of_it_coun
     ledger.gateway_seen(worker(use("acme", 1.0, 1), incarnation="b"))
     ledger.gateway_seen(worker(use("acme", 2.0, 4), sequence=2))
     ledger.gateway_seen(worker(use("acme", 1.5, 2), incarnation="b", sequence=2))
-    assert ledger.totals.tenants[Caller("echo", "acme")].requests == 4 + 2
+    assert dict(ledger.tenant_totals())[Caller("echo", "acme")].requests == 4 + 2
 
 
 def test_counters_that_began_again_within_a_worker_count_from_zero() -> None:
     ledger = Ledger(0.0)
     ledger.gateway_seen(worker(use("acme", 2.0, 3)))
     ledger.gateway_seen(worker(use("acme", 0.5, 1), sequence=2))
-    assert ledger.totals.tenants[Caller("echo", "acme")].requests == 4
+    assert dict(ledger.tenant_totals())[Caller("echo", "acme")].requests == 4
 
 
 def test_what_an_old_worker_counted_before_the_first_ledger_is_not_counted() -> None:
     ledger = Ledger(0.0)
     ledger.gateway_seen(worker(use("acme", 2.0, 3), uptime_s=60.0))
-    assert not ledger.batch
+    assert not ledger.unstored
     ledger.gateway_seen(worker(use("acme", 2.5, 4), uptime_s=61.0, sequence=2))
-    assert ledger.batch.tenants[Caller("echo", "acme")].requests == 1
+    assert ledger.unstored.tenants[Caller("echo", "acme")].requests == 1
 
 
 def test_too_many_tenants_count_together(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ledger_of, "MAX_PAIRS", 2)
     ledger = Ledger(0.0)
     ledger.gateway_seen(worker(*(use(name, 1.0) for name in ("a", "b", "c", "d"))))
-    names = {caller.tenant: time.requests for caller, time in ledger.batch.tenants.items()}
+    names = {caller.tenant: time.requests for caller, time in ledger.unstored.tenants.items()}
     assert names == {"a": 1, "b": 1, OTHER_TENANTS: 2}
 
 
@@ -280,8 +280,10 @@ def test_totals_of_functions_that_are_gone_are_dropped_and_their_amounts_are_sto
     ledger = Ledger(0.0)
     ledger.gateway_seen(worker(use("acme", 2.0), served=1))
     ledger.keep(())
-    assert not ledger.totals
-    assert ledger.batch.tenants and ledger.batch.devices
+    assert ledger.unstored.tenants and ledger.unstored.devices
+    ledger.take()
+    ledger.keep(())
+    assert not list(ledger.device_totals()) and not list(ledger.tenant_totals())
 
 
 # --- from one control process to the next ----------------------------------------------------------------------------
@@ -315,7 +317,7 @@ def test_a_successor_waits_for_the_first_samples_after_a_long_time_without_a_con
     second = Ledger(101.0, decode(encode(first.checkpoint(1.0)), Checkpoint))
     second.observe([held()], (), 101.0)
     second.replica_seen(sample(100.0), 101.1, 101.5)
-    assert seconds(second.batch.devices[GPU]) == pytest.approx((0.0, 100.0, 0.5))
+    assert seconds(second.unstored.devices[GPU]) == pytest.approx((0.0, 100.0, 0.5))
 
 
 def test_a_replica_of_after_the_checkpoint_counts_from_its_order() -> None:
@@ -323,7 +325,7 @@ def test_a_replica_of_after_the_checkpoint_counts_from_its_order() -> None:
     kept = first.checkpoint(10.0)
     second = Ledger(20.0, kept)
     second.observe([held(created_at=12.0)], (), 20.0)
-    assert seconds(second.batch.devices[GPU]) == (8.0, 0.0, 0.0)
+    assert seconds(second.unstored.devices[GPU]) == (8.0, 0.0, 0.0)
 
 
 def test_an_adopted_replica_that_no_checkpoint_knows_may_have_been_ready_for_long() -> None:
@@ -332,7 +334,7 @@ def test_an_adopted_replica_that_no_checkpoint_knows_may_have_been_ready_for_lon
     ledger.observe([unknown], (), 20.0)
     ledger.observe([replace(unknown, ready_at=5.0)], (), 21.0)
     ledger.replica_seen(sample(7.0), 5.0, 22.0)
-    assert seconds(ledger.batch.devices[GPU]) == pytest.approx((3.0, 7.0, 10.0))
+    assert seconds(ledger.unstored.devices[GPU]) == pytest.approx((3.0, 7.0, 10.0))
 
 
 def test_amounts_that_could_not_be_stored_are_stored_with_the_next() -> None:
@@ -342,3 +344,4 @@ def test_amounts_that_could_not_be_stored_are_stored_with_the_next() -> None:
     ledger.gateway_seen(worker(use("acme", 3.0, 4), sequence=2))
     ledger.restore(taken)
     assert ledger.take().tenants[Caller("echo", "acme")].requests == 4
+    assert dict(ledger.tenant_totals())[Caller("echo", "acme")].requests == 4
