@@ -78,17 +78,19 @@ def waits_too_long(groups: Sequence[WaitingFacts], load_ips: float, slo_s: float
     execution time is not known, or alone leaves no time to wait.
     """
     used = [each for each in groups if each.replicas]
+    able: list[tuple[float, float]] = []
     servers = 0.0
     for each in used:
-        if each.is_stream or not each.execution_s:
+        execution_s, tail_s = each.execution_s, alone_s(each)
+        if each.is_stream or not execution_s:
             return False
-        servers += each.replicas * max(1.0, each.mu_ips * each.execution_s / (each.group.mean_batch or 1.0))
-    able = [each for each in used if alone_s(each) < slo_s]
+        servers += each.replicas * max(1.0, each.mu_ips * execution_s / (each.group.mean_batch or 1.0))
+        if tail_s < slo_s:
+            able.append((execution_s, tail_s))
     if not able:
         return False
     utilization = load_ips / sum(each.mu_ips * each.replicas for each in used)
-    for each in able:
-        execution_s, tail_s = each.execution_s or 0.0, alone_s(each)
+    for execution_s, tail_s in able:
         expected_s = waiting_s(int(servers), utilization, execution_s, spread_of(execution_s, tail_s), q)
         if expected_s <= slo_s - tail_s:
             return False

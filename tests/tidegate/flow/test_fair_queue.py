@@ -283,3 +283,13 @@ def test_the_same_story_has_the_same_end() -> None:
         return told
 
     assert story() == story()
+
+
+@pytest.mark.parametrize(("cost", "order"), [(10.0, "bab"), (40.0, "bba"), (60.0, "bbba"), (0.0, "baa")])
+def test_the_true_cost_is_shared_by_the_weight_as_the_first_one_was(cost: float, order: str) -> None:
+    """Tenant ``a`` has weight 2, so that 40 count as two requests of ``b``, which cost 10 each."""
+    queue = queue_of(*(Person(number, "ab"[number % 2], 10.0, 2.0 - number % 2) for number in range(40)))
+    first = serve(queue)
+    assert first is not None and first.own.tenant == "a"
+    queue.settle(first.own, cost)
+    assert names(serve(queue) for _ in range(len(order))) == order

@@ -93,3 +93,11 @@ def test_wrong_arguments_of_workers(line: bytes) -> None:
 def test_wrong_arguments_of_proxies(line: bytes) -> None:
     with pytest.raises(MessageError):
         decode_proxy_line(line)
+
+
+@pytest.mark.parametrize("near", [b"!", b"%bx", b"~"])
+@pytest.mark.parametrize("word", [b"want", b"return", b"hello", b"welcome", b"grant", b"recall", b"void", b"short"])
+def test_a_word_before_or_behind_a_known_one_is_not_taken_for_it(word: bytes, near: bytes) -> None:
+    for line in (near.replace(b"%b", word) + b" 1", word[:-1] + b" 1"):
+        assert decode_worker_line(line) is None
+        assert decode_proxy_line(line) is None

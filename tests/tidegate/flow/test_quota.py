@@ -472,3 +472,13 @@ def test_a_pool_hands_on_the_use_of_present_gateways_alone() -> None:
     pool.exchange("unused", (), 5.0)
     pool.exchange("used", (), 6.5)
     assert list(pool.last_reports()) == ["used"]
+
+
+def test_what_an_answer_said_to_be_free_may_be_asked_for_and_more_is_refused_at_once() -> None:
+    for amount, verdict in ((10, Ask), (11, Refused)):
+        quotas = GatewayQuotas()
+        assert isinstance(quotas.reserve(MINUTE, 100, 1.0), Ask)
+        assert len(quotas.take(1.0)) == 1
+        quotas.answer(QuotaAnswer((QuotaGrant(100, 10, 5890),), 1.0, 1), 1.0)
+        assert isinstance(quotas.reserve(MINUTE, 100, 1.0, is_again=True), Reservation)
+        assert isinstance(quotas.reserve(MINUTE, amount, 1.0), verdict)

@@ -107,7 +107,7 @@ class LaterShapes:
         """``begun``: what was read of the body before; ``length``: bytes of its JSON, if others follow them."""
         self._left = None if length is None else max(0, length - len(begun))
         """Bytes of JSON to come; None if all that comes is JSON."""
-        self._tail = b"" if self._left == 0 else _tail(begun)
+        self._tail = _tail(begun)
 
     def feed(self, piece: bytes) -> int:
         """Returns the largest first dimension in the next piece, what stood unfinished before it included; or 0."""

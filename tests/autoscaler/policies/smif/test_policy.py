@@ -219,6 +219,28 @@ def test_a_miss_that_more_replicas_would_not_mend_asks_for_none(change: dict[str
     assert (code in codes(last)) if code else "sla_missed" not in codes(last)
 
 
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        ({"late": 34}, None),
+        ({"late": 35}, "sla_missed"),
+        ({"late": 100, "answers": 400}, None),
+        ({"busy": 0.49}, "missed_idle"),
+        ({"busy": 0.5}, "sla_missed"),
+    ],
+    ids=["within chance", "beyond chance", "just the share that may be late", "hardly busy", "busy enough"],
+)
+def test_a_miss_begins_at_two_sigmas_of_late_answers_and_a_quarter_of_the_fleet(
+    change: dict[str, Any], code: str | None
+) -> None:
+    """Of a hundred answers 25 may be late, within 2 x 5."""
+    values = {"answers": 100, "late": 60, **change}
+    policy = SmifPolicy(smif(percentile=75.0), T0, 2)
+    last = hold_for(policy, seen(structs.replace(MISSED, **values), ips=60.0), int(SETTLE_S) + 1300)[-1]
+    found = {"sla_missed", "missed_idle"} & set(codes(last))
+    assert found == ({code} if code else set())
+
+
 def test_a_tail_of_before_the_limit_changed_does_not_say_that_replicas_would_not_help() -> None:
     """Slots were taken away because requests queued inside the model server: the tail remembers it for a minute."""
     policy, late = SmifPolicy(smif(), T0, 2), seen(structs.replace(MISSED, tail_s=0.4), ips=60.0)

@@ -2,6 +2,8 @@
 
 import math
 
+import pytest
+
 from tests.support.worlds.autoscaling import T0, group
 from tidegate.autoscaler.policies.smif.scale_in import (
     MAX_MISS_MEMORY_S,
@@ -13,6 +15,7 @@ from tidegate.autoscaler.policies.smif.scale_in import (
     SlowGroupHold,
     predicted_s,
 )
+from tidegate.autoscaler.policies.smif.waiting import spread_of, waiting_s
 
 
 def test_two_become_one_at_seventy_percent_of_one() -> None:
@@ -125,3 +128,32 @@ def test_a_timer_that_remembers_nothing_asked_for_no_replica() -> None:
     assert timer.max_wanted(T0, 60.0) == 0
     timer.below_for_s(T0, 3)
     assert (timer.max_wanted(T0 + 60.0, 60.0), timer.max_wanted(T0 + 60.1, 60.0)) == (3, 0)
+
+
+@pytest.mark.parametrize("latency_s", [0.3, 0.05])
+def test_waiting_beyond_the_formula_grows_as_the_odds_of_the_utilization(latency_s: float) -> None:
+    seen = group(ready=4, limit=1, execution_s=0.1, tail_s=0.12, latency_s=latency_s, busy=2.4, concurrency=2.4)
+    spread = spread_of(0.1, 0.12)
+    before, after = (waiting_s(count, part, 0.1, spread, 0.98) for count, part in ((4, 0.6), (3, 0.8)))
+    beyond = max(0.0, latency_s - 0.12 - before)
+    expected = 0.12 + after + beyond * (0.8 / 0.2) / (0.6 / 0.4)
+    assert before > 0.0
+    assert predicted_s(seen, 0.98, 0.6, 0.8, (4, 3)) == pytest.approx(expected)
+
+
+def test_at_the_limits_of_the_utilization_nothing_is_divided() -> None:
+    seen = group(ready=2, limit=1, execution_s=0.1, tail_s=0.12, latency_s=0.3, busy=1.0, concurrency=1.0)
+    calm = 0.12 + waiting_s(1, 0.5, 0.1, spread_of(0.1, 0.12), 0.98)
+    assert predicted_s(seen, 0.98, 0.0, 0.5, (2, 1)) == pytest.approx(calm)
+    assert predicted_s(seen, 0.98, 1.0, 0.5, (2, 1)) == pytest.approx(calm)
+    assert predicted_s(seen, 0.98, 0.5, 1.0, (2, 1)) == math.inf
+
+
+@pytest.mark.parametrize(
+    ("concurrency", "grown"), [(1.05, 1.0), (1.06, 0.65 / 0.3)], ids=["one at a time, nearly", "shared"]
+)
+def test_a_shared_replica_slows_down_as_a_shared_processor(concurrency: float, grown: float) -> None:
+    seen = group(ready=2, limit=4, execution_s=0.1, tail_s=0.2, latency_s=0.2, busy=1.0, concurrency=concurrency)
+    waiting = waiting_s(4, 0.7, 0.1, spread_of(0.1, 0.2), 0.98)
+    assert predicted_s(seen, 0.98, 0.35, 0.7, (8, 4)) == pytest.approx(0.2 * grown + waiting)
+    assert predicted_s(seen, 0.98, 0.35, 0.2, (8, 4)) == pytest.approx(0.2), "less load makes no request quicker"

@@ -28,6 +28,13 @@ def test_a_minute_or_ten_seconds_that_are_not_there_are_refused() -> None:
         forecast.maxima([1.0] * 59, 59)
     with pytest.raises(InvalidInputError):
         forecast.next_maximum([1.0] * 65, 60)
+    with pytest.raises(InvalidInputError, match="0 to 60"):
+        forecast.next_maximum([1.0] * 70, 61)
+    with pytest.raises(InvalidInputError):
+        forecast.next_maximum([1.0] * 70, -1)
+    assert (forecast.next_maximum([1.0] * 70, 60), forecast.next_maximum([1.0] * 10, 0)) == (1.0, 1.0)
+    with pytest.raises(InvalidInputError, match="60 to 70"):
+        forecast.maxima([1.0] * 70, 71)
 
 
 def test_an_error_is_in_percent_of_the_target_and_unknown_for_none() -> None:
@@ -38,10 +45,13 @@ def test_an_error_is_in_percent_of_the_target_and_unknown_for_none() -> None:
 def test_before_a_minute_is_known_a_tenth_more_than_the_last_two_slices_is_expected() -> None:
     assert forecast.predicted([], 0) == 0.0
     assert forecast.predicted([9.0] + [5.0] * 20, 21) == pytest.approx(5.5)
+    assert forecast.predicted([9.0] + [5.0] * 19, 20) == pytest.approx(9.9)
+    assert forecast.predicted([9.0, 5.0], 2) == pytest.approx(9.9)
+    assert forecast.predicted([9.0, 5.0, 100.0], 2) == pytest.approx(9.9), "what comes later is not known"
 
 
 def test_without_load_nothing_is_expected() -> None:
-    assert forecast.predicted([0.0] * 60, 60) < 0.6
+    assert forecast.predicted([0.0] * 60, 60) == 0.0
 
 
 @pytest.mark.parametrize("mean", [4.0, 12.0, 40.0])
@@ -64,3 +74,9 @@ def test_a_load_without_chance_is_expected_to_go_on() -> None:
 def test_a_rising_load_is_expected_to_rise_further() -> None:
     rising = [20.0 + at for at in range(60)]
     assert forecast.predicted(rising, 60) > max(rising)
+
+
+def test_features_are_logarithms_of_maxima_and_means_relative_to_the_minute() -> None:
+    values, scale = forecast.features([4.0, 0.0] * 5 + [2.0] * 50, 60)
+    assert scale == pytest.approx(2.5), "a mean of 2, and a half"
+    assert values == pytest.approx((math.log(4.5 / 2.5), *[0.0] * 11, math.log(2.5) / 4.0 - 1.0))

@@ -66,3 +66,43 @@ def test_memory_is_bounded_and_the_last_seven_days_stay(extra: int) -> None:
         calendar.write(position, 200 if position == burst else 128, 20)
     assert len(calendar._changes) == len(calendar._rows) == SAMPLES
     assert calendar.around(last, 20)[0].get(200) == 1.0
+
+
+@pytest.mark.parametrize("row", range(15, 26))
+def test_states_within_one_row_count_each_with_its_change(row: int) -> None:
+    calendar = Calendar()
+    for position in range(7, 7 + AROUND):
+        calendar.write(position, 128 if position % 2 else 130, 20)
+    found, moments = calendar.around(7 + REACH + HALF_HOUR, row)
+    if abs(row - 20) > 1:
+        assert (found, moments) == ({}, 0.0)
+    else:
+        assert found == {128: HALF_HOUR_WEIGHT * 7, 130: HALF_HOUR_WEIGHT * 6}
+        assert moments == HALF_HOUR_WEIGHT
+
+
+def test_a_moment_counts_once_all_of_its_samples_are_there() -> None:
+    calendar = Calendar()
+    for position in range(7, 7 + AROUND - 1):
+        calendar.write(position, 128, 20)
+    assert calendar.around(7 + REACH + HALF_HOUR, 20) == ({}, 0.0)
+    calendar.write(7 + AROUND - 1, 128, 20)
+    assert calendar.around(7 + REACH + HALF_HOUR, 20)[1] == HALF_HOUR_WEIGHT
+    assert calendar.around(7 + REACH + HALF_HOUR + 1, 20) == ({}, 0.0)
+
+
+def test_unknown_samples_are_in_no_row() -> None:
+    calendar = Calendar()
+    calendar.write(5, 128, 1)
+    calendar.write(5 + AROUND, 128, 1)
+    found, _ = calendar.around(5 + REACH + HALF_HOUR, 1)
+    assert found == {128: HALF_HOUR_WEIGHT}
+
+
+def test_a_gap_of_more_than_the_memory_forgets_and_one_of_all_of_it_keeps_the_oldest_row() -> None:
+    calendar = Calendar()
+    calendar.write(3, 128, 20)
+    calendar.write(3 + SAMPLES, 128, 20)
+    assert len(calendar._changes) == SAMPLES
+    calendar.write(3 + 2 * SAMPLES + 1, 128, 20)
+    assert (len(calendar._changes), calendar.position) == (1, 3 + 2 * SAMPLES + 1)

@@ -275,7 +275,8 @@ def test_a_held_replica_says_for_how_long() -> None:
     world.run(180.0, 300)
     world.run(20.0, 10)
     (held,) = [each for each in world.reasons if each.code == "replica_held"]
-    assert "s more" in held.detail
+    assert held.detail.endswith(" s more")
+    assert 0.0 < float(held.detail.split("for ")[1].split(" s ")[0]) <= 120.0
 
 
 def test_a_load_that_comes_every_half_hour_is_met_by_replicas_started_ahead() -> None:
@@ -323,7 +324,18 @@ def test_several_groups_name_the_mix_and_the_next_best() -> None:
     world = World(groups=(CPU, GPU), ready={"cpu": 1, "gpu": 0})
     world.run(100.0, 30)
     (mix,) = [each for each in world.reasons if each.code == "mix"]
-    assert "next best" in mix.detail
+    chosen, other = mix.detail.split("; next best ")
+    assert "/h" in chosen
+    assert chosen != other
+    counts = {name: int(count) for name, count in (part.split() for part in chosen.split(" at ")[0].split(", "))}
+    assert counts == {each.accelerator: each.replicas for each in world.last.groups or () if each.replicas}
+
+
+def test_one_group_has_no_mix_to_name() -> None:
+    world = World(ready={"cpu": 1})
+    for rate in (60.0, 120.0, 5.0):
+        world.run(rate, 200)
+        assert "mix" not in world.codes
 
 
 def test_a_target_that_no_group_can_meet_is_said() -> None:

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.wire.bodies.charged import LaterShapes, largest_shape, unpacked
+from tidegate.wire.bodies.charged import LaterShapes, charged_batch, largest_shape, unpacked
+from tidegate.wire.http1.request_head import HeadRules, RequestHead, parse_request
 
 WRITTEN = [
     b'{"shape":[16,3]}',
@@ -51,6 +52,8 @@ def test_only_the_json_before_binary_tensors_counts() -> None:
     assert later.feed(text[1:] + b'"shape":[64]') == 16
     assert later.feed(b'"shape":[64]') == 0
     assert LaterShapes(text + b"tensor", len(text)).feed(b'"shape":[64]') == 0
+    assert LaterShapes(b'{"shape":[16', 12).feed(b"]") == 0, "the JSON is over, though it is not whole"
+    assert LaterShapes(b'{"shape":[16', 13).feed(b"],") == 16
 
 
 def test_white_space_between_pieces_is_not_kept() -> None:
@@ -93,3 +96,33 @@ def test_a_body_is_unpacked_up_to_4_mb() -> None:
     most = bytes(4 << 20)
     assert unpacked(gzip.compress(most), b"gzip") == most
     assert unpacked(gzip.compress(most + b"x"), b"gzip") is None
+
+
+def charged(body: bytes, *lines: str, is_whole: bool = True) -> int:
+    text = "\r\n".join(("POST / HTTP/1.1", "Host: a", *lines, "", ""))
+    head = parse_request(text.encode(), 0, HeadRules())
+    assert type(head) is RequestHead
+    return charged_batch(head, body, b"x-batch", is_whole=is_whole)
+
+
+HIDDEN = b'{"parameters":{"shape":[64]},"inputs":[{"shape":[16]}]}'
+
+
+def test_the_larger_of_header_and_shape_is_charged() -> None:
+    assert charged(HIDDEN) == 16
+    assert (charged(HIDDEN, "X-Batch: 15"), charged(HIDDEN, "X-Batch: 17")) == (16, 17)
+    assert (charged(b""), charged(b"", "X-Batch: 3")) == (0, 3)
+    assert (charged(HIDDEN[:-1]), charged(HIDDEN[:-1], "X-Batch: 65")) == (64, 65)
+    for nothing in (b"{}", b'{"inputs":[]}', b'{"inputs":[{"shape":[]}]}', b'{"inputs":[{}]}'):
+        assert (charged(nothing), charged(nothing, "X-Batch: 3")) == (0, 3)
+    assert charged(b'{"inputs":[{"shape":[8]},{"shape":[9]}]}') == 8
+    assert charged(b'{"inputs":[{"shape":[1e300]}]}') == 10**18
+
+
+def test_the_json_before_binary_tensors_is_read_once_it_is_whole() -> None:
+    length = f"Inference-Header-Content-Length: {len(HIDDEN)}"
+    assert charged(HIDDEN, is_whole=False) == 64, "a part: any shape may be the one that counts"
+    assert charged(HIDDEN, length, is_whole=False) == 16
+    assert charged(HIDDEN + b'"shape":[99]', length, is_whole=False) == 16
+    assert charged(HIDDEN + b'"shape":[99]', length) == 16
+    assert charged(HIDDEN[:-1], length, is_whole=False) == 64

@@ -255,3 +255,82 @@ def test_brackets_that_are_not_flat_take_a_step_each_at_most() -> None:
     scan = ObjectScan(KEYS)
     scan.feed(body)
     assert scan.steps <= len(body) / 2
+
+
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        (b"", "is empty"),
+        (b" \n", "is empty"),
+        (b"[]", "is not a JSON object"),
+        (b"  x", "is not a JSON object"),
+        (b"}", "is not a JSON object"),
+        (b'\xef\xbb\xbf{"model":"a"}', "begins with a byte order mark"),
+        (b' \xef\xbb\xbf{"model":"a"}', "begins with a byte order mark"),
+        (b"\xff", "is not UTF-8"),
+        (b'{"model":"a"', "ends before its JSON object does"),
+        (b'{"model"', "ends before its JSON object does"),
+        (b"{", "ends before its JSON object does"),
+        (b'{"a":1,}', "is malformed JSON at byte 7"),
+        (b"{,}", "is malformed JSON at byte 1"),
+        (b'{"a";1}', "is malformed JSON at byte 4"),
+        (b'{"a":}', "is malformed JSON at byte 5"),
+        (b'{"a":1 ;', "is malformed JSON at byte 7"),
+        (b'{"a":1:', "is malformed JSON at byte 6"),
+        (b'{"a" , 1}', "is malformed JSON at byte 5"),
+        (b'{"a" :: 1}', "is malformed JSON at byte 6"),
+        (b'{"a":1 "b":1}', "is malformed JSON at byte 7"),
+        (b'{"a":1}}', "is malformed JSON at byte 7"),
+        (b'{"a":1},', "is malformed JSON at byte 7"),
+        (b'{"a":1} :', "is malformed JSON at byte 8"),
+        (b'{"a":1} "', "is malformed JSON at byte 8"),
+        (b'{"a":1}{', "is malformed JSON at byte 7"),
+        (b'{"mo\\xdel":1}', "has a malformed key before byte 10"),
+        (b'{"model":1,"model":2}', "has the key 'model' twice"),
+        (b'{"input":1,"a":2,"input":2}', "has the key 'input' twice"),
+        (b'{"Model":1}', "has the key 'Model': write it 'model'"),
+        (b'{"model":"' + b"a" * (VALUE_BYTES - 1) + b'"}', "has more than 4096 bytes in 'model'"),
+        (b'{"model":[' + b"1" * (VALUE_BYTES - 1) + b"]}", "has more than 4096 bytes in 'model'"),
+        (b'{"model":' + b"1" * (VALUE_BYTES + 1) + b"}", "has more than 4096 bytes in 'model'"),
+        (b"{" + b",".join([b'"a":1'] * 1001) + b"}", "has more than 1000 members"),
+        (b'{"a":' + b"[" * (MAX_DEPTH + 1) + b"]}", "is nested deeper than 1000 levels"),
+    ],
+)
+@pytest.mark.parametrize("step", [1, 7, 1 << 20])
+def test_a_refusal_says_why(body: bytes, why: str, step: int) -> None:
+    if step < 3 and "byte order" in why:
+        return  # Its character is not whole yet.
+    scan = ObjectScan(Keys(("model",), ("input",), ("input",), ("model",)))
+    for at in range(0, len(body), step):
+        scan.feed(body[at : at + step])
+    bad = scan.end()
+    assert type(bad) is Rejected
+    assert (bad.status, bad.why) == (400, f"the body {why}")
+    assert scan.feed(b"{") is scan.end() is bad
+
+
+@pytest.mark.parametrize("step", [1, 7, 1 << 20])
+@pytest.mark.parametrize("spare", [b"", b" "])
+@pytest.mark.parametrize(
+    "value",
+    [
+        b'"' + b"a" * (VALUE_BYTES - 2) + b'"',
+        b"[" + b"1" * (VALUE_BYTES - 2) + b"]",
+        b"1" * VALUE_BYTES,
+        b'"' + b"\\n" * (VALUE_BYTES // 2 - 1) + b'"',
+    ],
+    ids=["text", "array", "number", "escapes"],
+)
+def test_a_wanted_value_may_have_4096_bytes(value: bytes, spare: bytes, step: int) -> None:
+    body = b'{"a":%b1,"model":%b%b%b}' % (spare, spare, value, spare)
+    for found in (scanned([body[at : at + step] for at in range(0, len(body), step)]), read_object(body, KEYS)):
+        assert type(found) is FoundMembers
+        assert found.chosen == {"model": value}
+
+
+@pytest.mark.parametrize("step", [7, 1 << 20])
+def test_a_thousand_members_are_read(step: int) -> None:
+    body = b"{" + b",".join([b'"a%d":1' % number for number in range(999)]) + b',"model":2}'
+    for found in (scanned([body[at : at + step] for at in range(0, len(body), step)]), read_object(body, KEYS)):
+        assert type(found) is FoundMembers
+        assert found.chosen == {"model": b"2"}

@@ -213,3 +213,50 @@ def test_forms_of_clients(encoded: Callable[[], tuple[str, bytes]]) -> None:
         assert scan.feed(piece) is None
     assert scan.end() is None
     assert scan.fields == {"model": "whisper-1"}
+
+
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        (b"x", "does not begin with its boundary"),
+        (b"\n", "does not begin with its boundary"),
+        (b"-x", "does not begin with its boundary"),
+        (b"\r\r", "does not begin with its boundary"),
+        (b"\r\n\r", "does not begin with its boundary"),
+        (form(end=b"x"), "has a malformed boundary"),
+        (form(end=b"\rx"), "has a malformed boundary"),
+        (form(end=b"-x"), "has a malformed boundary"),
+        (form(part(b"", b"; name=x"), b"--" + BOUNDARY + b"\r\n\n"), None),
+        (form(*[part(b"", b"; name=x")] * MAX_PARTS, end=b"\r\n"), f"has more than {MAX_PARTS} parts"),
+        (form(end=b"\r\n" + b"a" * (HEAD_BYTES + 4)), f"has a part with a head of more than {HEAD_BYTES} bytes"),
+        (form(end=b"\r\n" + b"a" * (HEAD_BYTES + 3)), None),
+        (form(part(b"a"), part(b"b")), "has the field 'model' twice"),
+        (form(part(b"a", b'; name="model"; filename="m.txt"')), "has an ambiguous part 'model'"),
+        (form(part(b"a", more=b"Content-Transfer-Encoding: base64\r\n")), "has an encoding of its own in 'model'"),
+        (form(part(b"a"), part(b"b", b"; name=x", b"y\r\n")), "has a part with a malformed head"),
+        (form(part(b"\xff")), "is not UTF-8 in 'model'"),
+        (form(part(b"x--" + BOUNDARY)), "has a malformed boundary"),
+        (form(part(b"a" * (VALUE_BYTES + 1))), f"has more than {VALUE_BYTES} bytes in 'model'"),
+    ],
+)
+def test_a_fault_is_found_with_its_last_byte_and_says_why(body: bytes, why: str | None) -> None:
+    """Else what is refused at the end alone would be kept until then."""
+    scan = FormScan(BOUNDARY, ("model", "stream"))
+    bad = scan.feed(body)
+    if why is None:
+        assert bad is None
+        return
+    assert bad is not None
+    assert (bad.status, bad.why) == (400, f"the form {why}")
+    assert scan.feed(b"x") is bad
+    assert scan.end() is bad
+    assert scan._held == b""
+
+
+@pytest.mark.parametrize("begun", [b"", b"\r", b"\r\n", b"-", b"\r\n--", b"--" + BOUNDARY, b"--" + BOUNDARY + b"-"])
+def test_a_beginning_is_no_fault_until_the_end(begun: bytes) -> None:
+    scan = FormScan(BOUNDARY, ("model",))
+    assert scan.feed(begun) is None
+    bad = scan.end()
+    assert bad is not None
+    assert bad.why == "the form ends before its last boundary"

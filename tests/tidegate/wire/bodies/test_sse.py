@@ -78,3 +78,23 @@ def test_the_first_event_with_output(event: bytes, expected: bool) -> None:
 def test_a_last_line_of_one_byte_is_no_data() -> None:
     assert EventStream().feed(b"data: x\nu\n\n") == [b"x"]
     assert EventStream().feed(b"\n\ndata: x\nu\n\n") == [b"x"]
+
+
+@pytest.mark.parametrize("size", [EVENT_BYTES - 1, EVENT_BYTES, EVENT_BYTES + 1])
+@pytest.mark.parametrize("step", [999, EVENT_BYTES, 1 << 20])
+def test_an_event_is_kept_up_to_its_limit_however_it_is_cut(size: int, step: int) -> None:
+    text = b"data: " + b"x" * (size - 6) + b"\n\n"
+    for before in (b"", b"data: y\n\n"):
+        stream, seen = EventStream(), []
+        for at in range(0, len(before + text), step):
+            seen += stream.feed((before + text)[at : at + step])
+        assert [len(event) for event in (*seen, *stream.feed(b"x"))][-1] == min(size, EVENT_BYTES) - 6
+
+
+def test_what_is_kept_of_an_event_is_shown() -> None:
+    stream = EventStream()
+    assert repr(stream) == "<EventStream 0 bytes of an event, done: False>"
+    stream.feed(b"data: x")
+    assert repr(stream) == "<EventStream 7 bytes of an event, done: False>"
+    stream.feed(b"y\n\ndata: [DONE]\n\n")
+    assert "done: True" in repr(stream)

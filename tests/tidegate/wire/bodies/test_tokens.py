@@ -366,3 +366,64 @@ def test_a_word_behind_the_limit_of_an_event_is_not_looked_for(step: int) -> Non
     for at in range(0, len(data), step):
         reader.feed(data[at : at + step])
     assert reader.outputs == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("aaaa" + "é", PLAIN),
+        ("aaa" + "é", ALPHABETIC),
+        ("aaaaaa" + "敏", PLAIN),
+        ("aaaaa" + "敏", WIDE),
+        ("ééé" + "敏敏", WIDE),
+        ("éééé" + "敏敏", ALPHABETIC),
+        ("é" * 30 + "敏" * 19, ALPHABETIC),
+        ("é" * 30 + "敏" * 20, WIDE),
+        ("\u0080" + "\u07ff", ALPHABETIC),
+        ("\u0800" + "\uffff", WIDE),
+        (r"\u0041" + "aaaaaa", PLAIN),
+        (r"\u0041" + "aaaaa", ESCAPED),
+        (r"\u0041" * 3 + "a" * 18, PLAIN),
+        (r"\u0041" * 3 + "a" * 17, ESCAPED),
+        (r"\n" * 100, PLAIN),
+    ],
+)
+def test_a_script_begins_at_a_third_of_the_bytes_and_more_than_half_of_its_own(text: str, expected: int) -> None:
+    assert script(text.encode()) == expected
+
+
+def test_estimates_of_each_script_begin_at_four_bytes_a_token() -> None:
+    for size in (4, 40, 448):
+        wanted = [size // 4, size // 8, size // 4, size // 4]
+        assert [PromptEstimate().of(size, each) for each in (PLAIN, ESCAPED, ALPHABETIC, WIDE)] == [
+            max(1, each) for each in wanted
+        ]
+
+
+@pytest.mark.parametrize("eol", ["\n", "\r\n"])
+@pytest.mark.parametrize("step", [1, 5, 1 << 20])
+def test_events_of_any_form_count_alike_however_they_are_cut(step: int, eol: str) -> None:
+    events = [
+        'data: {"choices":[{"delta":{"content":"Hi"}}]}',
+        'data: {"choices":[{"delta":{"content":""}}]}',
+        'data: {"choices":[{"delta":{"content":"x"}}],"usage":null}',
+        'event: content_block_delta\ndata: {"type":"content_block_delta","delta":{"type":"text_delta","text":"Hi"}}',
+        'data: {"choices":[],"usage":{"prompt_tokens":7,"completion_tokens":3,"total_tokens":10}}',
+    ]
+    text = "".join(event + "\n\n" for event in events).replace("\n", eol).encode()
+    reader = StreamReader()
+    found = sum(reader.feed(text[at : at + step]) for at in range(0, len(text), step))
+    found += reader.feed(b"data: [DONE]\n\n")
+    assert (found, reader.outputs, reader.is_done) == (3, 3, True)
+    usage = reader.usage()
+    assert usage is not None
+    assert "7" in repr(usage)
+
+
+@pytest.mark.parametrize("end", ["message_stop", "response.completed", "response.incomplete", "response.failed"])
+def test_each_protocol_ends_a_response_with_an_event_of_its_own(end: str) -> None:
+    reader = StreamReader()
+    reader.feed(b'event: x\ndata: {"type":"message_delta"}\n\n')
+    assert not reader.is_done
+    reader.feed(f'event: {end}\ndata: {{"type":"{end}"}}\n\n'.encode())
+    assert reader.is_done
