@@ -39,10 +39,11 @@ from tidegate.control.watch.instruments import Instruments
 from tidegate.control.watch.traffic import TrafficMeter
 from tidegate.control.workers.certificates import check
 from tidegate.control.workers.keys import KeySets, sources
+from tidegate.control.workers.launching import GatewaySettings
 from tidegate.control.workers.quotas import QuotaPool, open_pool
 from tidegate.control.workers.reloading import Reloading, inventory_of, joined
 from tidegate.control.workers.renewal import renewed
-from tidegate.control.workers.supervisor import GatewaySettings, Supervisor
+from tidegate.control.workers.supervisor import Supervisor
 from tidegate.control.workers.tenants import Tenancy, reported_tenants
 from tidegate.deploy.devices.discovered import Inventory
 from tidegate.deploy.devices.usage import nvidia_use

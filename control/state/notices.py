@@ -22,6 +22,13 @@ class Faults:
         if self._texts.pop(subject, None) is not None:
             _log.warning("%s: works again", subject)
 
+    def note(self, subject: str, text: str | None) -> None:
+        """Sets the fault of a subject; None: it works."""
+        if text is None:
+            self.clear(subject)
+        else:
+            self.set(subject, text)
+
     def texts(self) -> tuple[str, ...]:
         return tuple(f"{subject}: {text}" for subject, text in sorted(self._texts.items()))
 

@@ -9,13 +9,16 @@ that dies is started again under its own name.
 
 import asyncio
 import re
+import signal
 import socket
 from typing import Final
 
+from tidegate.aio.loop.tasks import TaskOwner
 from tidegate.control.views.deployment import GatewayView
-from tidegate.control.workers.links import GatewayLink
+from tidegate.control.workers.links import GatewayLink, LinkError
 from tidegate.deploy.local.processes import Child
 from tidegate.deploy.local.records import ProcessRecord
+from tidegate.errors import TidegateError
 from tidegate.records.gateway_sample import GatewaySample
 
 BACKOFF_FIRST_S: Final = 0.1
@@ -32,6 +35,9 @@ SETTINGS: Final = "settings"
 SCHEME: Final = "scheme"
 """Keys of a worker's process record."""
 
+SUCCESSOR_S: Final = 20.0
+"""Longest time until a successor is linked; after it the old worker stays."""
+
 _NAME: Final = re.compile(r"g(\d{1,4})(?:\.(\d{1,9}))?")
 
 
@@ -44,6 +50,10 @@ def place_of(record: ProcessRecord) -> tuple[int, int] | None:
     """Returns seat and generation of a recorded worker; None if the record is not a worker's."""
     found = _NAME.fullmatch(record.details.get(WORKER, ""))
     return None if found is None else (int(found[1]), int(found[2] or 1))
+
+
+class RestartError(TidegateError):
+    """A worker could not be replaced and stays; the message says why, and which ones were replaced before it."""
 
 
 class Worker:
@@ -102,6 +112,34 @@ class Worker:
         """Returns the time before it is started again; doubles with each call."""
         delay, self.backoff_s = self.backoff_s, min(self.backoff_s * 2.0, BACKOFF_LAST_S)
         return delay
+
+    async def comes_up(self, owner: TaskOwner) -> None:
+        """Waits until it is linked; ``owner``: of the tasks that wait.
+
+        Raises RestartError if it ends instead, or takes too long.
+        """
+        child = self.child
+        assert child is not None
+        up = owner.spawn(self.linked.wait(), name=f"up-{self.name}")
+        gone = owner.spawn(child.wait(), name=f"end-{self.name}")
+        try:
+            await asyncio.wait((up, gone), timeout=SUCCESSOR_S, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            up.cancel()
+            gone.cancel()
+        if child.exit is not None:
+            raise RestartError(f"its successor {child.exit}: {' | '.join(child.last_output(3)) or 'it wrote nothing'}")
+        if not self.linked.is_set():
+            raise RestartError(f"its successor did not answer within {SUCCESSOR_S:g} s")
+
+    async def retire(self) -> None:
+        """Orders it to stop accepting, finish and end by itself."""
+        try:
+            await self.link.post("/retire")
+            self.unanswered_s = 0.0
+        except LinkError:  # an older version, or it hangs: a drain without the last sample
+            if self.child is not None:
+                self.child.send(signal.SIGTERM)
 
     def view(self) -> GatewayView:
         sample = self.sample

@@ -15,34 +15,24 @@ that wait in its socket are served (ADR 0043).
 
 import asyncio
 import contextlib
-import hashlib
-import json
-import os
-import signal
-import socket
-import sys
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, replace
-from typing import Any, Final
+from dataclasses import replace
+from typing import Final
 
-from tidegate import __version__
-from tidegate.aio.loop.handover import Inbox
-from tidegate.aio.loop.sockets import address_of, host_port, listen
 from tidegate.aio.loop.tasks import TaskOwner
 from tidegate.clock import Clock
-from tidegate.control.state.directory import StateDirectory, usable, write_atomically
+from tidegate.control.state.directory import StateDirectory, write_atomically
 from tidegate.control.state.notices import Faults
 from tidegate.control.views.deployment import GatewayView, ReplacedView
+from tidegate.control.workers.launching import GatewaySettings, Launcher
 from tidegate.control.workers.links import CALL_S, LinkError, NoAnswerError
 from tidegate.control.workers.seats import (
     ADDRESS,
-    ADMIN,
     BACKOFF_FIRST_S,
     RETIRING,
-    SCHEME,
     SETTINGS,
     SILENT_S,
-    WORKER,
+    RestartError,
     Seat,
     Worker,
     name_of,
@@ -61,40 +51,6 @@ PULL_S: Final = 1.0
 """Time between two pulls of samples."""
 LINK_RETRY_S: Final = 0.02
 """Time between attempts to reach a worker that was started and does not listen yet."""
-SUCCESSOR_S: Final = 20.0
-"""Longest time until a successor is linked; after it the old worker stays."""
-
-
-class PortTakenError(TidegateError):
-    """The gateway's address belongs to another program."""
-
-
-class RestartError(TidegateError):
-    """A worker could not be replaced and stays; the message says why, and which ones were replaced before it."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GatewaySettings:
-    """The settings of the workers; ``limits`` as the gateway's own settings name them."""
-
-    listen: str
-    workers: int
-    domain: str
-    limits: Mapping[str, float | int | str | list[str]]
-    tls_cert: str | None = None
-    tls_key: str | None = None
-    log_format: str = "text"
-    access_sampling: float = 0.0
-    cors: Mapping[str, Any] | None = None
-    """As the gateway's ``CorsPolicy``; None if no origins are allowed."""
-    jobs: Mapping[str, Any] | None = None
-    """As the gateway's ``JobBounds``; None if there are no jobs."""
-    listen_origin: str = "the default"
-    """Where the address came from: a flag, a file, the default."""
-
-    @property
-    def scheme(self) -> str:
-        return "http" if self.tls_cert is None else "https"
 
 
 class Supervisor:
@@ -115,9 +71,10 @@ class Supervisor:
     ) -> None:
         self._state = state
         self._processes = processes
-        self._settings = settings
+        self._launcher = Launcher(
+            state=state, processes=processes, settings=settings, environment=environment, faults=faults
+        )
         self._clock = clock
-        self._environment = environment
         self._activated = activated
         self._lost = lost
         self._faults = faults
@@ -127,17 +84,21 @@ class Supervisor:
         self._table: RouteTable | None = None
         self._leaving = False
         self._restarting = asyncio.Lock()
-        self.address = settings.listen
+
+    @property
+    def address(self) -> str:
+        """HOST:PORT of the gateway."""
+        return self._launcher.address
 
     @property
     def url(self) -> str:
         """Base URL of the gateway."""
-        return f"{self._settings.scheme}://{self.address}"
+        return f"{self._launcher.settings.scheme}://{self.address}"
 
     @property
     def certificate(self) -> str | None:
         """File with the gateway's certificate; None without TLS."""
-        return self._settings.tls_cert
+        return self._launcher.settings.tls_cert
 
     def views(self) -> tuple[GatewayView, ...]:
         """Returns the workers that accept, by seat, then those that start or retire."""
@@ -153,15 +114,17 @@ class Supervisor:
         self._write_table(table)
         adopted = await self._adopt(living)
         if adopted:
-            self.address = adopted
+            self._launcher.address = adopted
         else:
-            self._claim()
-        await asyncio.gather(*(self._take_socket(seat) for seat in self._seats if seat.worker.child is not None))
+            self._launcher.claim()
+        await asyncio.gather(
+            *(self._launcher.take_socket(seat) for seat in self._seats if seat.worker.child is not None)
+        )
         for seat in self._seats:
             if seat.worker.child is None:
-                self._launch(seat, seat.worker)
+                self._watch(seat.worker, self._launcher.launch(seat, seat.worker))
         for worker in self._retiring:
-            await self._order_to_retire(worker)
+            await worker.retire()
 
     async def publish(self, table: RouteTable) -> None:
         """Writes the table for workers to come and sends it to the present ones."""
@@ -197,8 +160,8 @@ class Supervisor:
         for worker in self._all():
             if worker.name == sample.worker:
                 worker.sample = sample
-                self._note(f"{worker.subject}: certificate", sample.certificate_fault)
-                self._note(f"{worker.subject}: jobs", sample.jobs_fault)
+                self._faults.note(f"{worker.subject}: certificate", sample.certificate_fault)
+                self._faults.note(f"{worker.subject}: jobs", sample.jobs_fault)
 
     def versions(self) -> tuple[tuple[int, int], ...]:
         """Returns the version of the route table that each worker last reported."""
@@ -223,7 +186,7 @@ class Supervisor:
                 answers[worker.name] = fault or None
             except LinkError as error:
                 answers[worker.name] = str(error)
-            self._note(f"{worker.subject}: certificate", answers[worker.name])
+            self._faults.note(f"{worker.subject}: certificate", answers[worker.name])
         return answers
 
     async def drain(self, grace_s: float) -> None:
@@ -250,12 +213,12 @@ class Supervisor:
 
     async def _adopt(self, living: tuple[ProcessRecord, ...]) -> str | None:
         """Adopts living workers; returns the address that they serve, None if there are none."""
-        self._seats = [Seat(number, self._worker(number, 1)) for number in range(self._settings.workers)]
+        self._seats = [Seat(number, self._worker(number, 1)) for number in range(self._launcher.settings.workers)]
         records = [record for record in living if record.kind is ProcessKind.GATEWAY]
         address: str | None = None
         # The newest of a seat goes on; an older one beside it was being replaced when its control process died.
         for record in sorted(records, key=lambda each: place_of(each) or (0, 0), reverse=True):
-            fits = self._fits(record) and address in (None, record.details.get(ADDRESS))
+            fits = self._launcher.fits(record) and address in (None, record.details.get(ADDRESS))
             place = place_of(record)
             if place is None or record.stopping or not fits or (child := self._processes.adopt(record)) is None:
                 await self._processes.end(record)
@@ -275,111 +238,10 @@ class Supervisor:
             self._retiring.append(worker)
         else:
             seat.worker = worker
-            if record.details.get(SETTINGS) != self._fingerprint():
+            if record.details.get(SETTINGS) != self._launcher.fingerprint():
                 text = "was started with other settings or by another version; `tidegate restart` replaces it"
                 self._faults.set(f"{worker.subject}: settings", text)
         self._watch(worker, child)
-
-    def _fits(self, record: ProcessRecord) -> bool:
-        """Returns whether the worker's address and settings are those of the settings (port 0: any port of that
-        host)."""
-        host, port = host_port(self._settings.listen)
-        try:
-            there, served = host_port(record.details.get(ADDRESS, ""))
-        except ValueError:
-            return False
-        return there == host and port in (0, served) and record.details.get(SCHEME, "http") == self._settings.scheme
-
-    def _claim(self) -> None:
-        """Checks that the address is free: with SO_REUSEPORT alone two programs would share it unnoticed."""
-        try:
-            with listen(self._settings.listen) as probe:
-                self.address = address_of(probe)
-        except OSError as error:
-            raise PortTakenError(
-                f"cannot listen on {self._settings.listen} (gateway.listen, from {self._settings.listen_origin}): "
-                f"{error.strerror}; "
-                f"choose another with `tidegate up --gateway-listen HOST:PORT`"
-            ) from error
-
-    async def _take_socket(self, seat: Seat) -> None:
-        """Requests the listening socket of the seat's adopted worker."""
-        worker = seat.worker
-        subject = f"{worker.subject}: socket"
-        try:
-            with Inbox(self._state.run / f"{worker.name}.take") as inbox:
-                await worker.link.post("/listener", os.fsencode(inbox.path))
-                found = inbox.take()
-        except (LinkError, OSError) as error:
-            self._faults.set(subject, f"not handed over, connections that wait in it are lost if it dies: {error}")
-            return
-        if address_of(found) != self.address:
-            found.close()
-            self._faults.set(subject, f"is not one on {self.address}")
-            return
-        seat.socket = found
-        self._faults.clear(subject)
-
-    def _launch(self, seat: Seat, worker: Worker) -> None:
-        """Raises StateError if its files cannot be written, PortTakenError, SpawnError."""
-        if seat.socket is None:
-            seat.socket = self._listen()
-            seat.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        config = self._state.root / f"gateway-g{seat.number}.json"
-        log = self._state.logs / f"gateway-g{seat.number}.log"
-        with usable(self._state.root):
-            write_atomically(config, self._config(worker, seat.socket.fileno()))
-            child = self._processes.spawn(
-                ProcessKind.GATEWAY,
-                f"gateway-{worker.name}",
-                (sys.executable, "-P", "-m", "tidegate.gateway.main", "--config", str(config)),
-                env=self._environment,
-                log=log,
-                cwd=str(self._state.root),
-                fds=(seat.socket.fileno(),),
-                details={
-                    WORKER: worker.name,
-                    ADDRESS: self.address,
-                    ADMIN: worker.admin,
-                    SCHEME: self._settings.scheme,
-                    SETTINGS: self._fingerprint(),
-                },
-            )
-        self._watch(worker, child)
-
-    def _listen(self) -> socket.socket:
-        try:
-            return listen(self.address, reuse_port=True)
-        except OSError as error:
-            raise PortTakenError(f"cannot listen on {self.address}: {error.strerror}") from error
-
-    def _config(self, worker: Worker, fd: int) -> bytes:
-        own = {"worker": worker.name, "listen_fd": fd, "admin": worker.admin, "token": self._state.link_token}
-        return json.dumps(self._common_config() | own).encode()
-
-    def _common_config(self) -> dict[str, Any]:
-        """Returns the configuration that all workers share."""
-        return {
-            "table_file": str(self._state.routes),
-            "domain": self._settings.domain,
-            "workers": self._settings.workers,
-            "limits": dict(self._settings.limits),
-            "tls_cert": self._settings.tls_cert,
-            "tls_key": self._settings.tls_key,
-            "log_format": self._settings.log_format,
-            "access_sampling": self._settings.access_sampling,
-            "cors": self._settings.cors,
-            "quotas": f"unix:{self._state.quotas}",
-            "waiting": str(self._state.waiting),
-            "jobs": self._settings.jobs,
-            "jobs_folder": str(self._state.jobs),
-            "log": None,
-        }
-
-    def _fingerprint(self) -> str:
-        """Returns the fingerprint of the settings and the version that a worker is started with."""
-        text = json.dumps([__version__, self._common_config()], sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     # --- processes ---
 
@@ -431,7 +293,7 @@ class Supervisor:
             return
         worker.restarts += 1
         try:
-            self._launch(seat, worker)
+            self._watch(worker, self._launcher.launch(seat, worker))
         except TidegateError as error:
             self._faults.set(worker.subject, f"cannot be started: {error}")
             self._restart_later(seat)
@@ -475,12 +337,6 @@ class Supervisor:
         else:
             self._faults.clear("route table file")
 
-    def _note(self, subject: str, text: str | None) -> None:
-        if text is None:
-            self._faults.clear(subject)
-        else:
-            self._faults.set(subject, text)
-
     # --- a worker that hangs ---
 
     def _mind(self, worker: Worker) -> None:
@@ -520,7 +376,7 @@ class Supervisor:
         """
         async with self._restarting:
             if settings is not None:
-                self._settings = settings
+                self._launcher.settings = settings
             replaced: list[ReplacedView] = []
             for seat in self._seats:
                 try:
@@ -535,15 +391,15 @@ class Supervisor:
     async def _replace(self, seat: Seat) -> ReplacedView:
         old = seat.worker
         if seat.socket is None and old.child is not None:
-            await self._take_socket(seat)
+            await self._launcher.take_socket(seat)
         if self._leaving:
             raise RestartError("everything ends")
         seat.generation += 1
         seat.successor = new = self._worker(seat.number, seat.generation)
         before = ReplacedView(old=old.name, old_pid=old.view().pid, worker=new.name, pid=0)
         try:
-            self._launch(seat, new)
-            await self._comes_up(new)
+            self._watch(new, self._launcher.launch(seat, new))
+            await new.comes_up(self._owner)
         except BaseException:
             await self._stay(seat, new)
             raise
@@ -555,24 +411,8 @@ class Supervisor:
             old.is_retiring = True
             self._retiring.append(old)
             old.child.rewrite(replace(old.child.record, details={**old.child.record.details, RETIRING: "yes"}))
-            await self._order_to_retire(old)
+            await old.retire()
         return replace(before, pid=new.view().pid)
-
-    async def _comes_up(self, worker: Worker) -> None:
-        """Waits until it is linked. Raises RestartError if it ends instead, or takes too long."""
-        child = worker.child
-        assert child is not None
-        up = self._owner.spawn(worker.linked.wait(), name=f"up-{worker.name}")
-        gone = self._owner.spawn(child.wait(), name=f"end-{worker.name}")
-        try:
-            await asyncio.wait((up, gone), timeout=SUCCESSOR_S, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            up.cancel()
-            gone.cancel()
-        if child.exit is not None:
-            raise RestartError(f"its successor {child.exit}: {' | '.join(child.last_output(3)) or 'it wrote nothing'}")
-        if not worker.linked.is_set():
-            raise RestartError(f"its successor did not answer within {SUCCESSOR_S:g} s")
 
     async def _stay(self, seat: Seat, failed: Worker) -> None:
         """Gives the successor up; the present worker goes on."""
@@ -586,15 +426,6 @@ class Supervisor:
             self._forget(failed)
         if seat.worker.child is None:
             self._restart_later(seat)
-
-    async def _order_to_retire(self, worker: Worker) -> None:
-        """Orders a worker to stop accepting, finish and end by itself."""
-        try:
-            await worker.link.post("/retire")
-            worker.unanswered_s = 0.0
-        except LinkError:  # an older version, or it hangs: a drain without the last sample
-            if worker.child is not None:
-                worker.child.send(signal.SIGTERM)
 
     def __repr__(self) -> str:
         return f"<Supervisor {len(self._seats)} workers on {self.address}>"

@@ -47,7 +47,7 @@ class Group:
 
 GROUPS: Final = {
     "flow": Group(("tidegate/flow/*.py",), ("tests/tidegate/flow", "tests/property")),
-    "http1": Group(("tidegate/wire/http1/*.py",), ("tests/tidegate/wire/http1",)),
+    "http1": Group(("tidegate/wire/*.py", "tidegate/wire/http1/*.py"), ("tests/tidegate/wire/http1",)),
     "http2": Group(("tidegate/wire/http2/*.py",), ("tests/tidegate/wire/http2",)),
     "grpc": Group(("tidegate/wire/grpc/*.py",), ("tests/tidegate/wire/grpc", "tests/tidegate/runtime")),
     "bodies": Group(("tidegate/wire/bodies/*.py",), ("tests/tidegate/wire/bodies",)),
@@ -224,13 +224,16 @@ def place(mutation: Any) -> tuple[str, int]:
 
 
 def unseen(tree: ast.Module) -> Callable[[Any], bool]:
-    """Returns a test for mutants that change nothing at run time: annotations of variables, options of dataclasses."""
-    nodes: list[ast.expr] = []
+    """Returns a test for mutants that change nothing at run time: annotations of variables, options of dataclasses,
+    protocols."""
+    nodes: list[ast.expr | ast.stmt] = []
     for node in ast.walk(tree):
         if isinstance(node, ast.AnnAssign):
             nodes.append(node.annotation)
         elif isinstance(node, ast.ClassDef):
             nodes += node.decorator_list
+            if any(isinstance(base, ast.Name) and base.id == "Protocol" for base in node.bases):
+                nodes.append(node)
     spans = [((each.lineno, each.col_offset), (each.end_lineno, each.end_col_offset)) for each in nodes]
     return lambda item: any(first <= item.mutations[0].start_pos <= last for first, last in spans)
 

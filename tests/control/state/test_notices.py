@@ -25,6 +25,14 @@ def test_a_fault_stays_until_it_is_cleared(caplog: pytest.LogCaptureFixture) -> 
     ]
 
 
+def test_a_fault_that_is_noted_without_a_text_has_ended() -> None:
+    faults = Faults()
+    faults.note("store", "disk full")
+    assert faults.texts() == ("store: disk full",)
+    faults.note("store", None)
+    assert faults.texts() == ()
+
+
 def test_a_change_between_looking_and_waiting_is_not_missed() -> None:
     async def run() -> None:
         changes = ChangeSignal()
