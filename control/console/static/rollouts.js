@@ -49,7 +49,7 @@ export class Rollouts {
     const close = () => this.dialog.close();
     this.dialog.replaceChildren(h("p", { id: "question" }, question), h("p", { class: "tools" },
       h("button", { type: "button", class: "strong", onclick: () => { close(); this.send(words, path, body); } }, "Yes"),
-      h("button", { type: "button", onclick: close }, "No")));
+      h("button", { type: "button", autofocus: true, onclick: close }, "No")));
     this.dialog.showModal();
   }
 
