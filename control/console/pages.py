@@ -5,11 +5,12 @@ ages, only points in time: they stay equal while nothing changes, and an unchang
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from tidegate.autoscaler.decisions.explain import sentence
 from tidegate.control.api.summary import summary
+from tidegate.control.views.costs import CostView
 from tidegate.control.views.deployment import AcceleratorView, DeploymentView, GatewayView, TenantView
 from tidegate.control.views.functions import (
     ColdStartView,
@@ -210,8 +211,9 @@ class CostRow:
 class CostPage:
     price_per_hour: float
     rows: tuple[CostRow, ...]
-    missing: tuple[str, ...] = field(default=())
-    """What this deployment does not report, one sentence each."""
+    functions: CostView
+    """Cost of the last hour by function, as ``tidegate cost`` reports it."""
+    tenants: CostView
 
 
 # --- the SLA ---
@@ -419,12 +421,13 @@ def tenants(views: Sequence[TenantView]) -> TenantsPage:
     return TenantsPage(tenants=tuple(views))
 
 
-def cost(view: DeploymentView) -> CostPage:
-    """Returns the price of what runs now; the cost of a time span is not reported by the API."""
+def cost(view: DeploymentView, functions: CostView, tenants: CostView) -> CostPage:
+    """Returns the price of what runs now, and the cost of the last hour by function and by tenant."""
     return CostPage(
         price_per_hour=sum(each.price_per_hour for each in view.functions),
         rows=tuple(_cost(each) for each in view.functions),
-        missing=("Costs over a time span, by function and tenant, are not shown here yet: `tidegate usage` has them.",),
+        functions=functions,
+        tenants=tenants,
     )
 
 

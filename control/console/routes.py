@@ -8,7 +8,7 @@ the number of functions.
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from http import HTTPStatus
-from typing import Final, Protocol
+from typing import Final, Generic, Protocol, TypeVar
 
 from fastapi import FastAPI, Request
 from fastapi.responses import Response
@@ -17,6 +17,7 @@ from tidegate.control.api.errors import RefusedError
 from tidegate.control.api.sessions import Sessions
 from tidegate.control.console import pages
 from tidegate.control.console.files import SHELL, etag_of, static_file
+from tidegate.control.views.costs import CostView
 from tidegate.control.views.deployment import ConsoleLinkView, DeploymentView, TenantView
 from tidegate.control.views.errors import ErrorDetail, ErrorView
 from tidegate.control.views.functions import (
@@ -29,6 +30,9 @@ from tidegate.control.views.functions import (
 )
 from tidegate.errors import Fault, InvalidInputError
 from tidegate.records.codec import CodecError, decode, encode
+from tidegate.records.costs import GroupBy
+
+T = TypeVar("T")
 
 PAGES: Final = (
     "/console",
@@ -43,6 +47,9 @@ KEPT_S: Final = 0.5
 """Shortest time between two views of the whole deployment."""
 REST: Final = 20.0
 """Time between two views, in units of the time that the last one took."""
+COST_KEPT_S: Final = 5.0
+"""The same for costs, which are read from a file."""
+COST_S: Final = 3600.0
 DECISIONS: Final = 20
 MAX_SINCE_S: Final = 14_400
 POLICY: Final = (
@@ -86,26 +93,32 @@ class Shown(Protocol):
 
     def tenants(self) -> tuple[TenantView, ...]: ...
 
+    async def costs(
+        self, *, function: str | None, tenant: str | None, since_s: float, by: GroupBy, is_spread: bool
+    ) -> CostView: ...
 
-class Documents:
-    """The documents of the whole deployment, as bytes with an entity tag, for all browsers together.
 
-    ``view`` is called again only after a change, ``KEPT_S`` after the last call and after ``REST`` times the time that
+class Documents(Generic[T]):
+    """Documents that are made from one view, as bytes with an entity tag, for all browsers together.
+
+    ``view`` is called again only after a change, ``kept_s`` after the last call and after ``REST`` times the time that
     it took: open pages take a bounded part of a core, however many functions there are. ``now`` returns seconds.
     """
 
     def __init__(
         self,
-        pages_of: Mapping[str, Callable[[DeploymentView], object]],
-        view: Callable[[], Awaitable[DeploymentView]],
+        pages_of: Mapping[str, Callable[[T], object]],
+        view: Callable[[], Awaitable[T]],
         changed: Callable[[], int],
         now: Callable[[], float],
+        kept_s: float = KEPT_S,
     ) -> None:
         self._pages_of = pages_of
         self._view = view
         self._changed = changed
         self._now = now
-        self._seen: DeploymentView | None = None
+        self._kept_s = kept_s
+        self._seen: T | None = None
         self._count = -1
         self._good_until = 0.0
         self._documents: dict[str, tuple[bytes, str]] = {}
@@ -118,7 +131,7 @@ class Documents:
                 began, self._count = self._now(), self._changed()
                 self._seen = await self._view()
                 self._documents = {}
-                self._good_until = self._now() + max(KEPT_S, REST * (self._now() - began))
+                self._good_until = self._now() + max(self._kept_s, REST * (self._now() - began))
             known = self._documents.get(name)
             if known is None:
                 body = encode(self._pages_of[name](self._seen))
@@ -142,11 +155,13 @@ class Console:
                 "accelerators": pages.accelerators,
                 "waiting": pages.waiting,
                 "tenants": lambda view: pages.tenants(service.tenants()),
-                "cost": pages.cost,
             },
             lambda: service.view_in_slices(),
             lambda: service.changed,
             now,
+        )
+        self._costs = Documents(
+            {"cost": lambda found: pages.cost(*found)}, self._cost_facts, lambda: service.changed, now, COST_KEPT_S
         )
 
     def add_to(self, app: FastAPI) -> None:
@@ -194,12 +209,22 @@ class Console:
 
     async def _document(self, request: Request) -> Response:
         name = request.path_params["name"]
-        if name not in ("overview", "accelerators", "waiting", "tenants", "cost"):
+        if name == "cost":
+            body, tag = await self._costs.get(name)
+        elif name in ("overview", "accelerators", "waiting", "tenants"):
+            body, tag = await self._documents.get(name)
+        else:
             return _error(HTTPStatus.NOT_FOUND, "not_found", f"there is no page {name!r}")
-        body, tag = await self._documents.get(name)
         if request.headers.get("if-none-match") == tag:
             return Response(status_code=HTTPStatus.NOT_MODIFIED, headers={"etag": tag, "cache-control": "no-cache"})
         return Response(body, media_type=_JSON, headers={"etag": tag, "cache-control": "no-cache"})
+
+    async def _cost_facts(self) -> tuple[DeploymentView, CostView, CostView]:
+        functions, tenants = [
+            await self._service.costs(function=None, tenant=None, since_s=COST_S, by=by, is_spread=False)
+            for by in (GroupBy.FUNCTION, GroupBy.TENANT)
+        ]
+        return await self._service.view_in_slices(), functions, tenants
 
     async def _function(self, request: Request) -> Response:
         """Returns the page of one function. ``since``: seconds back; ``step``: seconds between two points."""

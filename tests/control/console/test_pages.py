@@ -17,6 +17,8 @@ from tidegate.control.console.pages import (
     tenants,
     waiting,
 )
+from tidegate.control.costs.report import CostAmounts
+from tidegate.control.views.costs import CostView, cost_row
 from tidegate.control.views.deployment import AcceleratorView, DeploymentView, TenantView
 from tidegate.control.views.functions import (
     ColdStartView,
@@ -30,6 +32,7 @@ from tidegate.control.views.functions import (
     TrafficView,
 )
 from tidegate.control.views.requests import RolloutAction
+from tidegate.records.costs import GroupBy
 from tidegate.records.decision import Decision, GroupDecision, Reason
 from tidegate.records.replica_state import ColdStartPhases
 from tidegate.records.rollout import Phase, Strategy
@@ -150,11 +153,23 @@ def test_the_longest_wait_comes_first_and_several_revisions_are_listed() -> None
 def test_the_price_of_an_inference_is_that_of_the_present_rate() -> None:
     view = with_replicas(replica("a"), replica("b", state="failed"), price_per_hour=3.6)
     idle = replace(VIEW, name="idle", traffic=traffic())
-    page = cost(deployment(replace(view, traffic=traffic(inferences_per_s=2.0)), idle))
+    page = cost(deployment(replace(view, traffic=traffic(inferences_per_s=2.0)), idle), HOUR, HOUR)
     assert page.rows[0].price_per_1k == pytest.approx(0.5)
     assert page.rows[0].replicas == {"cpu": 1}
     assert page.rows[1].price_per_1k is None
-    assert page.missing
+    assert page.functions is HOUR
+
+
+HOUR = CostView(
+    by=GroupBy.FUNCTION,
+    function=None,
+    tenant=None,
+    spread=False,
+    since=0.0,
+    until=3600.0,
+    rows=(),
+    total=cost_row("total", CostAmounts()),
+)
 
 
 def test_tenants_are_those_of_the_api() -> None:

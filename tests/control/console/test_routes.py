@@ -152,6 +152,19 @@ def test_the_figures_are_those_of_the_status(tmp_path: Path) -> None:
     in_browser(tmp_path, tell)
 
 
+def test_the_cost_of_the_last_hour_is_that_of_the_api(tmp_path: Path) -> None:
+    async def tell(desk: Desk, browser: Browser) -> None:
+        await desk.deploy()
+        await desk.world.advance(5.0)
+        page = (await browser.get("/console/data/cost")).json()
+        for by in ("function", "tenant"):
+            there = (await desk.get(f"/cost?since=3600&by={by}")).json()
+            assert page[f"{by}s"]["total"] == there["total"] and page[f"{by}s"]["rows"] == there["rows"]
+        assert [row["function"] for row in page["rows"]] == ["echo"]
+
+    in_browser(tmp_path, tell)
+
+
 def test_an_unchanged_document_is_not_sent_again_and_a_changed_one_is(tmp_path: Path) -> None:
     async def tell(desk: Desk, browser: Browser) -> None:
         first = await browser.get("/console/data/overview")
@@ -207,8 +220,11 @@ class Viewed:
         self.clock.advance(self.took_s)
         return deployment(epoch=self.changed)
 
-    def documents(self) -> Documents:
-        pages_of = {"epoch": lambda view: view.epoch, "twice": lambda view: 2 * view.epoch}
+    def documents(self) -> Documents[DeploymentView]:
+        pages_of: dict[str, Callable[[DeploymentView], int]] = {
+            "epoch": lambda view: view.epoch,
+            "twice": lambda view: 2 * view.epoch,
+        }
         return Documents(pages_of, self.view, lambda: self.changed, self.clock.now)
 
 
