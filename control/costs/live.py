@@ -60,6 +60,8 @@ class Costs:
         self._flushing = asyncio.Lock()
         self._parts: dict[tuple[str, str], float] = {}
         """By revision and accelerator."""
+        self._seen: dict[str, tuple[ReplicaStatus, HeldPart]] = {}
+        """By replica: its status, and what was made of it."""
         self._devices: tuple[Accelerator, ...] = ()
         self._held: dict[str, float] = {}
         """Devices held of each accelerator, as last observed."""
@@ -135,9 +137,18 @@ class Costs:
     ) -> None:
         """Takes all replicas, once a second."""
         if devices != self._devices:
-            self._devices, self._parts = devices, {}
+            self._devices, self._parts, self._seen = devices, {}, {}
         kinds = {each.name: each for each in devices}
-        held = [self._held_part(each, kinds, registry) for each in replicas if each.state not in _GONE]
+        before, self._seen = self._seen, {}
+        held = []
+        for status in replicas:
+            if status.state in _GONE:
+                continue
+            known = before.get(status.id)
+            if known is None or known[0] is not status:  # A status is replaced when it changes.
+                known = (status, self._held_part(status, kinds, registry))
+            self._seen[status.id] = known
+            held.append(known[1])
         self._held = dict.fromkeys(kinds, 0.0)
         for part in held:
             self._held[part.accelerator] = self._held.get(part.accelerator, 0.0) + part.part
