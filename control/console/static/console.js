@@ -11,6 +11,7 @@ import { Waiting } from "./pages/waiting.js";
 
 const EVERY_MS = 1000;
 const RETRY_MS = 2000;
+const MAX_FAULTS = 8;
 const PAGES = [
   [/^\/console\/?$/, Overview],
   [/^\/console\/functions\/([^/]+)\/?$/, FunctionPage],
@@ -43,8 +44,10 @@ function showConnection(text, kind) {
   connection.className = `connection ${kind}`;
 }
 
-/** Shows the faults: each once, so that a screen reader speaks only what is new. */
-function showFaults(texts) {
+/** Shows the first faults, without figures that change: a screen reader speaks when the faults change, not each second. */
+function showFaults(all) {
+  const more = all.length - MAX_FAULTS;
+  const texts = more > 0 ? [...all.slice(0, MAX_FAULTS), `and ${more} more`] : all;
   refill(faults, JSON.stringify(texts), () => texts.map((text) => h("p", { class: "fault" }, text)));
 }
 

@@ -94,7 +94,7 @@ export class FunctionPage {
   path() {
     const step = this.span <= FINE_S ? 1 : COARSE_STEP_S;
     const { newest } = this.history;
-    const missed = newest === null ? this.span : Math.min(this.span, Math.ceil(Date.now() / 1000 - newest) + 2 * step + 2);
+    const missed = newest === null ? this.span : Math.min(this.span, Math.ceil((performance.now() - this.updatedAt) / 1000) + 2 * step + 2);
     const since = Math.max(step, missed);
     this.asked = this.span;
     return `/console/data/functions/${encodeURIComponent(this.name)}?since=${since}&step=${step}`;
@@ -102,6 +102,7 @@ export class FunctionPage {
 
   update(data) {
     this.data = data;
+    this.updatedAt = performance.now();
     const view = data.function;
     show(this.state, stateCell(view.state));
     show(this.sla, slaCell(data.sla));
@@ -172,7 +173,7 @@ export class FunctionPage {
     const { function: view, sla } = this.data;
     const found = [];
     if (["failed", "no-room"].includes(view.state)) found.push(`${view.name} is ${view.state}: ${view.message ?? "no reason reported"}`);
-    if (sla.state === "missed") found.push(`${view.name} misses its SLA: ${percent(sla.attained)} of the last minute within ${target(sla)}`);
+    if (sla.state === "missed") found.push(`${view.name} misses its SLA (${target(sla)})`);
     for (const revision of view.revisions) {
       if (revision.crash !== null) found.push(`${revision.id}: ${revision.crash.count} crashes in the last hour, the last one ${revision.crash.replica}: ${revision.crash.reason}`);
     }

@@ -7,7 +7,7 @@ export class Waiting {
   title = "Waiting room";
 
   constructor() {
-    this.summary = h("p", { role: "status" });
+    this.summary = h("p");
     const of = (row, name) => row.traffic?.[name];
     this.table = new Table("Waiting requests", [
       { title: "Function", cell: (row) => row.revision === null
