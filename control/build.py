@@ -52,7 +52,7 @@ from tidegate.deploy.local.backend import LocalBackend
 from tidegate.deploy.local.proc import cpu_seconds
 from tidegate.deploy.local.processes import ProcessTable
 from tidegate.deploy.local.records import ProcessKind, ProcessRecord, RecordStore
-from tidegate.deploy.local.replica import Places
+from tidegate.deploy.local.replica import ReplicaPlaces
 from tidegate.deploy.placement.strategies import strategy
 from tidegate.errors import InvalidInputError
 from tidegate.records.gateway_sample import GatewaySample
@@ -324,7 +324,7 @@ async def _backend(
     living = await processes.recover()
     backend = LocalBackend(
         table=processes,
-        places=Places(run=start.state.run, logs=start.state.logs),
+        places=ReplicaPlaces(run=start.state.run, logs=start.state.logs),
         host=_host(start),
         accelerators=found.accelerators,
         host_cores=found.host_cores,

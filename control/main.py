@@ -250,14 +250,14 @@ async def _api_socket(settings: Settings) -> AsyncGenerator[socket.socket, None]
 def _uvicorn(app: Any) -> "uvicorn.Server":
     import uvicorn
 
-    from tidegate.control.api.connections import BACKLOG, Places, connection_limit, protocol
+    from tidegate.control.api.connections import BACKLOG, ConnectionPlaces, connection_limit, protocol
 
     class Server(uvicorn.Server):
         @contextlib.contextmanager
         def capture_signals(self) -> Generator[None, None, None]:
             yield  # the control process has its own handlers
 
-    places = Places(connection_limit(resource.getrlimit(resource.RLIMIT_NOFILE)[0]))
+    places = ConnectionPlaces(connection_limit(resource.getrlimit(resource.RLIMIT_NOFILE)[0]))
     config = uvicorn.Config(
         app,
         http=protocol(places),

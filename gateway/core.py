@@ -11,7 +11,7 @@ from tidegate.gateway.access_log import AccessLog
 from tidegate.gateway.chain import Chain
 from tidegate.gateway.counting.counters import Report
 from tidegate.gateway.effects import ChainEffects
-from tidegate.gateway.routing.function import FunctionRouter, FunctionState
+from tidegate.gateway.routing.function import FunctionMemory, FunctionRouter
 from tidegate.gateway.routing.match import Matcher
 from tidegate.gateway.wiring import build_parts
 from tidegate.records.route_table import RouteTable
@@ -49,7 +49,7 @@ class GatewayCore:
         self._rng = rng
         self._clock = effects.time.clock
         self._token_line = b"tidegate-token: %b\r\n" % token.encode()
-        self._functions: dict[str, FunctionState] = {}
+        self._functions: dict[str, FunctionMemory] = {}
         self.table = RouteTable(epoch=0, number=0, workers=1)
 
     # --- route table ------------------------------------------------------------------------------------------------
@@ -61,7 +61,7 @@ class GatewayCore:
             return False
         self.table = table
         self._functions = {
-            route.name: self._functions.get(route.name) or FunctionState(now, self._rng.random())
+            route.name: self._functions.get(route.name) or FunctionMemory(now, self._rng.random())
             for route in table.functions
         }
         routers = {

@@ -105,7 +105,7 @@ def parse(
             faults.report("tenants", "nothing", "a list of tenants", top.node.line)
     elif len(items) > MAX_TENANTS:
         faults.report("tenants", f"{len(items)} tenants", f"at most {MAX_TENANTS}", top.node.line)
-    reader = _Reader(faults, base, read_key, warn or _ignore)
+    reader = _TenantsReader(faults, base, read_key, warn or _ignore)
     found = [reader.tenant(item, f"tenants[{index}]") for index, item in enumerate((items or ())[:MAX_TENANTS])]
     top.close()
     faults.raise_any()
@@ -116,7 +116,7 @@ def _ignore(warning: str) -> None:
     """Does nothing: the caller takes no warnings."""
 
 
-class _Reader:
+class _TenantsReader:
     def __init__(self, faults: Faults, base: str, read_key: ReadKey, warn: Callable[[str], None]) -> None:
         self._warn = warn
         self._faults = faults

@@ -7,7 +7,7 @@ from tidegate.function import Function, SizeRouting
 from tidegate.histogram import bucket_upper_micros
 from tidegate.records.decision import Reason
 from tidegate.traffic.size_cuts import BatchClass, SizeClass
-from tidegate.traffic.sizing import BY_HAND, Choice, SizedGroup, Sizing
+from tidegate.traffic.sizing import BY_HAND, SizeChoice, SizedGroup, Sizing
 
 WINDOW_S: Final = 30.0
 """Length of the window of arrivals that a choice is made from."""
@@ -44,7 +44,7 @@ class SizeRoutes:
         ready: Mapping[str, int],
         mu_ips: Mapping[str, float | None],
         now: float,
-    ) -> Choice:
+    ) -> SizeChoice:
         """Returns the choice in force, and makes a new one if it is due. ``ready``: ready replicas; ``mu_ips``: rate of
         one replica, used where no rate by size is known."""
         routing = function.routing

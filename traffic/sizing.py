@@ -57,7 +57,7 @@ class Forecast:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class SizeChoice:
     """The sizes that each group serves, and the reason. With empty ``sizes`` every group serves all, by weights."""
 
     sizes: Mapping[str, SizeClass]
@@ -67,10 +67,10 @@ class Choice:
     now do not show it."""
 
 
-BY_WEIGHTS: Final = Choice({}, "by weights: nothing is known of the sizes yet")
+BY_WEIGHTS: Final = SizeChoice({}, "by weights: nothing is known of the sizes yet")
 
 
-BY_HAND: Final = Choice({}, "by weights: that is what the function asks for")
+BY_HAND: Final = SizeChoice({}, "by weights: that is what the function asks for")
 
 
 def mixed(groups: Sequence[SizedGroup], classes: Sequence[BatchClass]) -> dict[str, float]:
@@ -143,7 +143,7 @@ def cut(groups: Sequence[SizedGroup], classes: Sequence[BatchClass]) -> dict[str
 
 @dataclass(slots=True)
 class _InForce:
-    choice: Choice
+    choice: SizeChoice
     groups: frozenset[str]
     reviewed_at: float
 
@@ -156,7 +156,7 @@ class Sizing:
     def __init__(self) -> None:
         self._choices: dict[str, _InForce] = {}
 
-    def in_force(self, revision: str) -> Choice:
+    def in_force(self, revision: str) -> SizeChoice:
         held = self._choices.get(revision)
         return BY_WEIGHTS if held is None else held.choice
 
@@ -172,7 +172,7 @@ class Sizing:
         classes: Sequence[BatchClass],
         requests: int,
         now: float,
-    ) -> Choice:
+    ) -> SizeChoice:
         """Returns the choice from now on. ``classes`` are the arrivals of the window, of ``requests`` requests."""
         ids = frozenset(group.id for group in groups)
         held = self._choices.get(revision)
@@ -181,7 +181,7 @@ class Sizing:
         self._choices[revision] = _InForce(choice, ids, now)
         return choice
 
-    def fix(self, revision: str, choice: Choice) -> None:
+    def fix(self, revision: str, choice: SizeChoice) -> None:
         """Puts ``choice`` in force, whatever the forecasts are."""
         self._choices[revision] = _InForce(choice, frozenset(), -math.inf)
 
@@ -192,26 +192,28 @@ class Sizing:
         return f"<Sizing {sum(bool(held.choice.sizes) for held in self._choices.values())} of {len(self._choices)} cut>"
 
 
-def _chosen(groups: Sequence[SizedGroup], classes: Sequence[BatchClass], requests: int, before: Choice) -> Choice:
+def _chosen(
+    groups: Sequence[SizedGroup], classes: Sequence[BatchClass], requests: int, before: SizeChoice
+) -> SizeChoice:
     if len(groups) < 2:
-        return Choice({}, "by weights: one group serves")
+        return SizeChoice({}, "by weights: one group serves")
     if requests < MIN_REQUESTS:
-        return before if before.sizes else Choice({}, "by weights: too few requests to know their sizes")
+        return before if before.sizes else SizeChoice({}, "by weights: too few requests to know their sizes")
     works = [math.fsum(each.rate_rps * group.seconds[each.batch] for group in groups) for each in classes]
     if max(works) >= DOMINANT * math.fsum(works):
-        return Choice({}, f"by weights: nearly all work is of size {classes[works.index(max(works))].batch}")
+        return SizeChoice({}, f"by weights: nearly all work is of size {classes[works.index(max(works))].batch}")
     mu_ips = mixed(groups, classes)
     weights = {group.id: mu_ips[group.id] * group.replicas for group in groups}
     sizes = cut(groups, classes)
     by_cuts, by_weights = (forecast(groups, classes, weights, each) for each in (sizes, {}))
     present = forecast(groups, classes, weights, before.sizes) if before.sizes else by_weights
     if not before.sizes and not by_cuts.is_better(by_weights, GAIN):
-        return Choice({}, _words("", by_weights, by_cuts), mu_ips)
+        return SizeChoice({}, _words("", by_weights, by_cuts), mu_ips)
     if before.sizes and by_weights.is_better(present, 0.0) and not by_cuts.is_better(by_weights, GAIN):
-        return Choice({}, _words("", by_weights, present), mu_ips)
+        return SizeChoice({}, _words("", by_weights, present), mu_ips)
     if by_cuts.is_better(present, GAIN):
-        return Choice(sizes, _words("cut", by_cuts, by_weights), mu_ips)
-    return Choice(before.sizes, _words("cut", present, by_weights), mu_ips)
+        return SizeChoice(sizes, _words("cut", by_cuts, by_weights), mu_ips)
+    return SizeChoice(before.sizes, _words("cut", present, by_weights), mu_ips)
 
 
 def _words(way: str, taken: Forecast, other: Forecast) -> str:

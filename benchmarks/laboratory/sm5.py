@@ -19,7 +19,7 @@ from benchmarks.laboratory.setup import Setup, lost
 from tidegate.deploy.placement.ledger import Accelerator, AcceleratorKind
 from tidegate.loadgen.experiments.setups.worlds import deployed, fixed, function, latencies
 from tidegate.loadgen.experiments.setups.worlds import run as simulate
-from tidegate.loadgen.simulator.devices import Kind as SimulatedKind
+from tidegate.loadgen.simulator.devices import DeviceKind as SimulatedKind
 from tidegate.loadgen.simulator.scenario import Callers, Scenario
 
 NAME = "sm5"

@@ -18,7 +18,7 @@ from tidegate.loadgen.arrivals.arrival import Arrival
 from tidegate.loadgen.clients.bodies import v2_body
 from tidegate.loadgen.clients.call import Request
 from tidegate.loadgen.experiments.setups.worlds import run as simulate
-from tidegate.loadgen.simulator.devices import Kind as SimulatedKind
+from tidegate.loadgen.simulator.devices import DeviceKind as SimulatedKind
 from tidegate.loadgen.simulator.profiles import ColdStart, Line, ServiceProfile
 from tidegate.loadgen.simulator.result import Everything
 from tidegate.loadgen.simulator.scenario import Callers, Deployed, Scenario

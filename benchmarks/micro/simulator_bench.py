@@ -25,7 +25,7 @@ from time import perf_counter, process_time
 from tidegate.deploy.placement.ledger import Accelerator, AcceleratorKind
 from tidegate.function import Function, Revision, Scaling, Server, ServerKind
 from tidegate.loadgen.arrivals.arrival import Arrival
-from tidegate.loadgen.simulator.devices import Kind
+from tidegate.loadgen.simulator.devices import DeviceKind
 from tidegate.loadgen.simulator.profiles import Line, ServiceProfile
 from tidegate.loadgen.simulator.result import Totals
 from tidegate.loadgen.simulator.scenario import Deployed, Scenario
@@ -79,7 +79,7 @@ def scenario(load: Load, requests: int) -> Scenario:
         ready={"emulated": load.replicas},
     )
     return Scenario(
-        kinds=(Kind(accelerator=accelerator),),
+        kinds=(DeviceKind(accelerator=accelerator),),
         functions=(deployed,),
         arrivals=poisson(load.rate, requests),
         keeps_scale=not load.is_scaled,

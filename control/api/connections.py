@@ -32,7 +32,7 @@ def connection_limit(descriptors: int) -> int:
     return max(LEAST, min(MOST, descriptors // 4))
 
 
-class Places:
+class ConnectionPlaces:
     """The connections of one API, at most ``limit``."""
 
     def __init__(self, limit: int, clock: Callable[[], float] = monotonic) -> None:
@@ -82,7 +82,7 @@ class Places:
         return f"<Places {len(self._open)} of {self.limit}, {len(self._waiting)} wait>"
 
 
-def protocol(places: Places) -> type[H11Protocol]:
+def protocol(places: ConnectionPlaces) -> type[H11Protocol]:
     """Returns uvicorn's protocol with these places and the limits of time."""
 
     class Connection(H11Protocol):

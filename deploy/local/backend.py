@@ -32,7 +32,7 @@ from tidegate.deploy.local.processes import KILL_AFTER_S, ProcessTable, Warn, wa
 from tidegate.deploy.local.records import ProcessKind, ProcessRecord
 from tidegate.deploy.local.recovery import pair_up
 from tidegate.deploy.local.registry import ReplicaRegistry
-from tidegate.deploy.local.replica import LocalReplica, Places
+from tidegate.deploy.local.replica import LocalReplica, ReplicaPlaces
 from tidegate.deploy.placement.ledger import (
     WHOLE,
     Accelerator,
@@ -66,7 +66,7 @@ class LocalBackend:
         self,
         *,
         table: ProcessTable,
-        places: Places,
+        places: ReplicaPlaces,
         host: Host,
         accelerators: Iterable[Accelerator],
         host_cores: Sequence[int],

@@ -36,7 +36,7 @@ from tidegate.deploy.local.recovery import ProcessPair
 from tidegate.deploy.local.registry import ReplicaRegistry
 from tidegate.deploy.local.replica import (
     LocalReplica,
-    Places,
+    ReplicaPlaces,
     addresses,
     failure_text,
     metrics_port,
@@ -60,7 +60,7 @@ class LocalLifecycle:
         registry: ReplicaRegistry,
         table: ProcessTable,
         forks: ForkServers,
-        places: Places,
+        places: ReplicaPlaces,
         host: Host,
         ledger: Ledger,
         quotas: CpuQuotas,

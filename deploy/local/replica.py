@@ -23,7 +23,7 @@ from tidegate.records.replica_state import ColdStartPhases
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Places:
+class ReplicaPlaces:
     """The folders of the state directory that replicas need. All exist and belong to this user."""
 
     run: Path
@@ -97,7 +97,7 @@ class LocalReplica:
 
 
 def addresses(
-    places: Places, revision: Revision, replica_id: str, shipped: bool, taken: set[int]
+    places: ReplicaPlaces, revision: Revision, replica_id: str, shipped: bool, taken: set[int]
 ) -> tuple[str, str, str]:
     """Returns the addresses of queue_proxy, its admin endpoint and the model server."""
     run, function = places.run, revision.function
@@ -126,7 +126,7 @@ def metrics_port(function: Function, shipped: bool, taken: set[int]) -> int | No
 
 def spawn_pair(
     table: ProcessTable,
-    places: Places,
+    places: ReplicaPlaces,
     host: Host,
     replica: LocalReplica,
     phases: Callable[[], ColdStartPhases],
@@ -165,7 +165,7 @@ def _spawn(
     kind: ProcessKind,
     details: ReplicaDetails,
     launch: Launch,
-    places: Places,
+    places: ReplicaPlaces,
     listener: socket.socket | None,
     forks: ForkServers,
 ) -> Child:

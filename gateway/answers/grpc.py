@@ -36,8 +36,8 @@ from tidegate.gateway.routing.grpc_methods import (
     DEEP_BYTES,
     METHODS,
     UNREAD,
-    Kind,
     Method,
+    MethodKind,
     Unreadable,
     deep_batch,
     peek,
@@ -56,7 +56,9 @@ if TYPE_CHECKING:
 
 _SPEAKS_V2: Final = frozenset((Protocol.V2, Protocol.GRPC))
 """Protocols of servers that understand V2's questions over gRPC."""
-_READING: Final = frozenset((Kind.MODEL, Kind.MODEL_READY, Kind.MODEL_METADATA, Kind.CHECK, Kind.WATCH))
+_READING: Final = frozenset(
+    (MethodKind.MODEL, MethodKind.MODEL_READY, MethodKind.MODEL_METADATA, MethodKind.CHECK, MethodKind.WATCH)
+)
 """Kinds of calls with a message that is read whole."""
 _RPC_ACTIONS: Final = {
     DEADLINE.code: "allow the call more time",
@@ -106,12 +108,12 @@ class GrpcFrontend:
         if method is None or (router is None and target.named):
             return False
         kind = method.kind
-        if kind is Kind.REFLECTION:
+        if kind is MethodKind.REFLECTION:
             if target.named:
                 return False
             self.watches.reflect(ex, method.service)
             return True
-        if kind is Kind.LIST:
+        if kind is MethodKind.LIST:
             self._list(ex, router if target.named else None)
             return True
         if kind in _READING:
@@ -119,7 +121,7 @@ class GrpcFrontend:
             return True
         if target.named and router is not None and router.route.protocol not in _SPEAKS_V2:
             return False
-        if kind is Kind.INFER:
+        if kind is MethodKind.INFER:
             if self._is_sized(ex, state):
                 return False
             self._wait_for_size(ex, on_function_known)
@@ -232,7 +234,7 @@ class GrpcFrontend:
         elif isinstance(fields, Unreadable):
             kind = TOO_LARGE if fields.status == TOO_LARGE.status else BAD_REQUEST
             self._fail(ex, kind, fields.why)
-        elif method.kind is Kind.CHECK or method.kind is Kind.WATCH:
+        elif method.kind is MethodKind.CHECK or method.kind is MethodKind.WATCH:
             self._answer_health(ex, state, method, fields.get("service", ""))
         elif not self._answers_about_model(ex, state, method, fields):
             on_function_known(ex, state)
@@ -247,11 +249,11 @@ class GrpcFrontend:
         model = fields.get("name", "")
         self._to_model(state, model)
         router = state.target.router
-        if router is None or router.route.protocol not in _SPEAKS_V2 or method.kind is Kind.MODEL:
+        if router is None or router.route.protocol not in _SPEAKS_V2 or method.kind is MethodKind.MODEL:
             return False
         route = router.route
         is_awake = self._health.is_awake(route)
-        if method.kind is Kind.MODEL_READY:
+        if method.kind is MethodKind.MODEL_READY:
             if is_awake and only_its_server_knows(router, model, is_versioned=bool(fields.get("version"))):
                 return False
             ex.reply(messages.MODEL_READY_RESPONSE.encode({"ready": router.failure is None}))
@@ -274,7 +276,7 @@ class GrpcFrontend:
     def _answer_health(self, ex: "GrpcCall", state: RequestState, method: Method, service: str) -> None:
         router = state.target.router if state.target.named else None
         name = router.name if router is not None else service
-        if method.kind is Kind.WATCH:
+        if method.kind is MethodKind.WATCH:
             self.watches.watch(ex, name)
             return
         status = self._state(name)
@@ -300,12 +302,12 @@ class GrpcFrontend:
 
     # --- V2's questions about servers -------------------------------------------------------------------------------
 
-    def _server(self, ex: "GrpcCall", kind: Kind, router: FunctionRouter | None) -> bool:
+    def _server(self, ex: "GrpcCall", kind: MethodKind, router: FunctionRouter | None) -> bool:
         """Answers for the gateway, or for the function that the call names. Returns False if only the function's server
         knows."""
-        if kind is Kind.SERVER_LIVE:
+        if kind is MethodKind.SERVER_LIVE:
             ex.reply(messages.SERVER_LIVE_RESPONSE.encode({"live": True}))
-        elif kind is Kind.SERVER_READY:
+        elif kind is MethodKind.SERVER_READY:
             ready = not self._is_leaving if router is None else router.failure is None
             ex.reply(messages.SERVER_READY_RESPONSE.encode({"ready": ready}))
         elif router is None or not self._health.is_awake(router.route):

@@ -1,6 +1,6 @@
 """FunctionRouter: the facts that the request path needs of one function, prepared once per route table.
 
-FunctionState has the facts that are kept across tables.
+FunctionMemory has the facts that are kept across tables.
 """
 
 from bisect import bisect_right
@@ -30,7 +30,7 @@ share of [0, 1) evenly (Weyl), also those of every second or third request. Mult
 pairs of shares evenly as well."""
 
 
-class FunctionState:
+class FunctionMemory:
     """The state of a function that a worker keeps while its route changes."""
 
     __slots__ = ("budget", "draw", "lateness", "shadow_draw", "tokens")
@@ -83,7 +83,7 @@ class FunctionRouter:
     def __init__(
         self,
         route: FunctionRoute,
-        memory: FunctionState,
+        memory: FunctionMemory,
         token_line: bytes = b"",
         tagged: "dict[bytes, FunctionRouter] | None" = None,
     ) -> None:
@@ -140,7 +140,7 @@ class FunctionRouter:
         )
         """The routers of the function's tags."""
 
-    def _tag_routers(self, memory: FunctionState, token_line: bytes) -> "dict[bytes, FunctionRouter]":
+    def _tag_routers(self, memory: FunctionMemory, token_line: bytes) -> "dict[bytes, FunctionRouter]":
         routers: dict[bytes, FunctionRouter] = {}
         for revision in self.route.revisions:
             route = replace(self.route, revisions=(replace(revision, percent=100.0, shadow_percent=0.0),))

@@ -25,7 +25,7 @@ _WINDOW_BITS: Final = {b"gzip": 31, b"deflate": 15}
 _ENDLESS: Final = b"\0\xff\xff\xff\xff"
 
 
-class Kind(Enum):
+class MethodKind(Enum):
     """Kinds of calls."""
 
     WORK = auto()
@@ -48,7 +48,7 @@ class Kind(Enum):
 class Method(NamedTuple):
     """A method that is not simply passed on."""
 
-    kind: Kind
+    kind: MethodKind
     request: Message | None = None
     """Type of its only message; ``name`` is the model's name, or ``service`` the service's."""
     service: str = ""
@@ -68,26 +68,28 @@ def _methods() -> dict[bytes, Method]:
 
     inference, health = messages.INFERENCE.name, messages.HEALTH.name
     by_name = {
-        "ModelInfer": Method(Kind.INFER),
-        "ModelStreamInfer": Method(Kind.INFER, streams=True),
-        "ModelReady": Method(Kind.MODEL_READY, messages.MODEL_READY_REQUEST),
-        "ModelMetadata": Method(Kind.MODEL_METADATA, messages.MODEL_METADATA_REQUEST),
-        "ModelConfig": Method(Kind.MODEL, _renamed(1)),
-        "ModelStatistics": Method(Kind.MODEL, _renamed(1)),
-        "RepositoryModelLoad": Method(Kind.MODEL, _renamed(2)),
-        "RepositoryModelUnload": Method(Kind.MODEL, _renamed(2)),
-        "TraceSetting": Method(Kind.MODEL, _renamed(2)),
-        "ServerLive": Method(Kind.SERVER_LIVE),
-        "ServerReady": Method(Kind.SERVER_READY),
-        "ServerMetadata": Method(Kind.SERVER_METADATA),
+        "ModelInfer": Method(MethodKind.INFER),
+        "ModelStreamInfer": Method(MethodKind.INFER, streams=True),
+        "ModelReady": Method(MethodKind.MODEL_READY, messages.MODEL_READY_REQUEST),
+        "ModelMetadata": Method(MethodKind.MODEL_METADATA, messages.MODEL_METADATA_REQUEST),
+        "ModelConfig": Method(MethodKind.MODEL, _renamed(1)),
+        "ModelStatistics": Method(MethodKind.MODEL, _renamed(1)),
+        "RepositoryModelLoad": Method(MethodKind.MODEL, _renamed(2)),
+        "RepositoryModelUnload": Method(MethodKind.MODEL, _renamed(2)),
+        "TraceSetting": Method(MethodKind.MODEL, _renamed(2)),
+        "ServerLive": Method(MethodKind.SERVER_LIVE),
+        "ServerReady": Method(MethodKind.SERVER_READY),
+        "ServerMetadata": Method(MethodKind.SERVER_METADATA),
     }
     found = {path(inference, name): method for name, method in by_name.items()}
-    found[path(health, "Check")] = Method(Kind.CHECK, messages.HEALTH_REQUEST)
-    found[path(health, "List")] = Method(Kind.LIST)
-    found[path(health, "Watch")] = Method(Kind.WATCH, messages.HEALTH_REQUEST, streams=True)
+    found[path(health, "Check")] = Method(MethodKind.CHECK, messages.HEALTH_REQUEST)
+    found[path(health, "List")] = Method(MethodKind.LIST)
+    found[path(health, "Watch")] = Method(MethodKind.WATCH, messages.HEALTH_REQUEST, streams=True)
     for file in messages.REFLECTION_FILES:
         service = file.services[0]
-        found[path(service.name, service.methods[0].name)] = Method(Kind.REFLECTION, service=service.name, streams=True)
+        found[path(service.name, service.methods[0].name)] = Method(
+            MethodKind.REFLECTION, service=service.name, streams=True
+        )
     return found
 
 

@@ -24,7 +24,7 @@ MOST_PAUSE_S: Final = 5.0
 """Longest pause after a refusal, also where Retry-After asks for more."""
 
 
-class Worker(Protocol):
+class LoadWorker(Protocol):
     """A worker of a closed loop."""
 
     def next(self, free_s: float) -> float | None:
@@ -46,9 +46,9 @@ class LoadRun:
         self._wake: asyncio.Future[None] | None = None
         self._working = 0
         self._draw: Callable[[], Request] | None = None
-        self._timers: dict[Worker, asyncio.TimerHandle] = {}
+        self._timers: dict[LoadWorker, asyncio.TimerHandle] = {}
         self._waits_for_ends = False
-        self._refused: dict[Worker, int] = {}
+        self._refused: dict[LoadWorker, int] = {}
         """Refusals in a row, by worker."""
         client.done = self._done
 
@@ -89,7 +89,7 @@ class LoadRun:
             self._send(call)
         await self._drained()
 
-    async def closed_loop(self, workers: Sequence[Worker], draw: Callable[[], Request]) -> None:
+    async def closed_loop(self, workers: Sequence[LoadWorker], draw: Callable[[], Request]) -> None:
         """Runs ``workers``, which send the requests of ``draw`` until each has sent its last, and waits for the
         answers."""
         self.began = self._clock()
@@ -148,7 +148,7 @@ class LoadRun:
         self._refused[call.owner] = count + 1
         return min(MOST_PAUSE_S, max(FAILED_PAUSE_S * 2.0 ** min(count, 10), call.retry_after_s or 0.0))
 
-    def _plan(self, worker: Worker, free_s: float) -> None:
+    def _plan(self, worker: LoadWorker, free_s: float) -> None:
         at_s = None if self.is_stopped else worker.next(free_s)
         if at_s is None:
             self._working -= 1
@@ -157,7 +157,7 @@ class LoadRun:
             return
         self._begin(worker, self.began + at_s)
 
-    def _begin(self, worker: Worker, due: float) -> None:
+    def _begin(self, worker: LoadWorker, due: float) -> None:
         """Sends the worker's next request when it is due. Timers may fire early, by up to their resolution."""
         self._timers.pop(worker, None)
         wait_s = due - self._clock()

@@ -9,7 +9,7 @@ from typing import Final
 from tidegate.loadgen.arrivals.arrival import Arrival
 from tidegate.loadgen.arrivals.pace import LoadPhase
 from tidegate.loadgen.clients.call import WantedSla
-from tidegate.loadgen.clients.runs import Worker
+from tidegate.loadgen.clients.runs import LoadWorker
 from tidegate.loadgen.clients.workers import callers, paced
 from tidegate.loadgen.plans import shape_words
 from tidegate.loadgen.plans.arrivals import ArrivalOptions, Loop, Reader, Source, source_of
@@ -55,7 +55,7 @@ class LoadPlan:
     seed: int
     total_s: float | None
     schedule: Callable[[random.Random], Iterator[Arrival]] | None
-    workers: Callable[[], list[Worker]] | None
+    workers: Callable[[], list[LoadWorker]] | None
     batches: shape_words.Batches | None
     protocol: str | None
     headers: tuple[tuple[str, str], ...]
@@ -150,7 +150,7 @@ class _LoadReader:
             return None
 
 
-def _workers(source: Source) -> Callable[[], list[Worker]] | None:
+def _workers(source: Source) -> Callable[[], list[LoadWorker]] | None:
     """Returns a maker of the closed loops' workers; None for an open loop."""
     phases = [loop for loop in source.loops if isinstance(loop, LoadPhase)]
     loops = [loop for loop in source.loops if isinstance(loop, Loop)]

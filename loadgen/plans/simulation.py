@@ -21,7 +21,7 @@ from tidegate.loadgen.plans.loads import GivenLoads, SimulatedLoad
 from tidegate.loadgen.plans.outputs import check_files
 from tidegate.loadgen.plans.settings import settings_for
 from tidegate.loadgen.profile_file import Profiled, gain_of, interference_of
-from tidegate.loadgen.simulator.devices import Kind
+from tidegate.loadgen.simulator.devices import DeviceKind
 from tidegate.loadgen.simulator.profiles import ColdStart, Line, ServiceProfile
 from tidegate.loadgen.simulator.scenario import AUTO_LIMIT, Callers, Deployed, Scenario
 from tidegate.manifest import reader as manifest
@@ -104,7 +104,7 @@ class SimulationPlan:
     variants: tuple[Variant, ...]
     parts: tuple[FunctionPlan, ...]
     """One for each function of a variant, in the same order."""
-    kinds: tuple[Kind, ...]
+    kinds: tuple[DeviceKind, ...]
     duration_s: float | None
     """Simulated seconds; None until every request has been sent and has ended."""
     notes: tuple[str, ...]
@@ -313,7 +313,7 @@ class _SimulationReader:
 
     def _kinds(
         self, functions: tuple[Function, ...], accelerators: list[Accelerator], profiled: Profiles
-    ) -> tuple[Kind, ...]:
+    ) -> tuple[DeviceKind, ...]:
         """Returns the kinds on which a function can be placed, with a profile for each function."""
         if not functions or not accelerators or len(self.faults):
             return ()
@@ -338,7 +338,7 @@ class _SimulationReader:
                     where = f"--profile {self.options.profile}: function of {accelerator}"
                     self.faults.add(where, name, f"one of {', '.join(names)}{nearest(name, names)}", entry.line)
 
-    def _ready(self, function: Function, kinds: tuple[Kind, ...], is_alone: bool) -> Mapping[str, int]:
+    def _ready(self, function: Function, kinds: tuple[DeviceKind, ...], is_alone: bool) -> Mapping[str, int]:
         """Places the initial replicas on the cheapest accelerator, as the first replicas of a deployed function are."""
         text = self.options.loads.of(function.name, is_alone=is_alone).get("ready", "0")
         count = self.values.whole("--ready", text, 0, 4096)
@@ -346,7 +346,7 @@ class _SimulationReader:
         return {usable[0].name: count} if count and usable else {}
 
     def _check_ready(
-        self, functions: tuple[Function, ...], kinds: tuple[Kind, ...], ready: Mapping[str, Mapping[str, int]]
+        self, functions: tuple[Function, ...], kinds: tuple[DeviceKind, ...], ready: Mapping[str, Mapping[str, int]]
     ) -> None:
         for kind in kinds:
             accelerator = kind.accelerator
@@ -365,11 +365,11 @@ def _lines(text: str) -> Iterator[int | None]:
     yield from (item.line for item in node.items) if isinstance(node, yaml_nodes.ListNode) else ()
 
 
-def _kind(accelerator: Accelerator, profiled: Profiles) -> Kind:
+def _kind(accelerator: Accelerator, profiled: Profiles) -> DeviceKind:
     entries = [entry for (name, _), entry in profiled.items() if name == accelerator.name]
     if not entries:
-        return Kind(accelerator=accelerator)
-    return Kind(
+        return DeviceKind(accelerator=accelerator)
+    return DeviceKind(
         accelerator=accelerator,
         sharing=entries[0].sharing,
         gain=gain_of(profiled, accelerator.name),
@@ -421,7 +421,9 @@ def _callers(source: Source, function: str) -> Iterator[Callers]:
             )
 
 
-def _all_notes(functions: Sequence[Function], parts: Sequence[FunctionPlan], kinds: tuple[Kind, ...]) -> Iterator[str]:
+def _all_notes(
+    functions: Sequence[Function], parts: Sequence[FunctionPlan], kinds: tuple[DeviceKind, ...]
+) -> Iterator[str]:
     """Yields the assumptions made for facts that no file contains."""
     for function, part in zip(functions, parts, strict=True):
         before = "" if len(functions) == 1 else f"{function.name}: "

@@ -31,7 +31,7 @@ class Sharing(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kind:
+class DeviceKind:
     """A kind of accelerator and how its units are shared."""
 
     accelerator: Accelerator
@@ -74,7 +74,7 @@ class Unit:
 
     __slots__ = ("_at", "_epoch", "_jobs", "_kernel", "_kind", "_name", "_number", "busy", "executions", "since")
 
-    def __init__(self, kernel: Kernel, kind: Kind, number: int) -> None:
+    def __init__(self, kernel: Kernel, kind: DeviceKind, number: int) -> None:
         self._kernel = kernel
         self._kind = kind
         self._name = kind.accelerator.name
@@ -167,8 +167,8 @@ class Devices:
 
     __slots__ = ("_units", "kinds")
 
-    def __init__(self, kernel: Kernel, kinds: tuple[Kind, ...]) -> None:
-        self.kinds: Mapping[str, Kind] = MappingProxyType({kind.accelerator.name: kind for kind in kinds})
+    def __init__(self, kernel: Kernel, kinds: tuple[DeviceKind, ...]) -> None:
+        self.kinds: Mapping[str, DeviceKind] = MappingProxyType({kind.accelerator.name: kind for kind in kinds})
         self._units = {
             (name, number): Unit(kernel, kind, number)
             for name, kind in self.kinds.items()

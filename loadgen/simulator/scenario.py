@@ -8,7 +8,7 @@ from tidegate.autoscaler.profiles.admission import KnownFigures
 from tidegate.deploy.placement.strategies import BEST_FIT, StrategyRow
 from tidegate.function import Revision
 from tidegate.loadgen.arrivals.arrival import Arrival
-from tidegate.loadgen.simulator.devices import Kind
+from tidegate.loadgen.simulator.devices import DeviceKind
 from tidegate.loadgen.simulator.profiles import ColdStart, ServiceProfile
 
 AUTO_LIMIT = 4
@@ -91,7 +91,7 @@ class BrokenStarts:
 class Scenario:
     """All inputs of a run: equal scenarios give equal runs. Raises ValueError if parts do not fit."""
 
-    kinds: tuple[Kind, ...]
+    kinds: tuple[DeviceKind, ...]
     functions: tuple[Deployed, ...]
     seed: int = 1
     arrivals: Iterable[Arrival] = ()

@@ -10,7 +10,7 @@ from tests.support.worlds.fake_exchange import FakeExchange, request
 from tests.support.worlds.gateway_chain import table
 from tidegate.gateway.access_log import BUFFERED_BYTES, AccessLog
 from tidegate.gateway.counting.counters import RevisionCounters
-from tidegate.gateway.routing.function import FunctionRouter, FunctionState
+from tidegate.gateway.routing.function import FunctionMemory, FunctionRouter
 from tidegate.gateway.routing.match import Call, Target
 from tidegate.gateway.routing.request_state import RequestState
 
@@ -25,7 +25,7 @@ def ended(status: int = 200) -> tuple[Any, RequestState]:
         None, request("POST /v2/models/m/infer?key=secret HTTP/1.1\nhost: x\n\n"), b"12345", complete=True, now=100.0
     )
     ex.status, ex.first_byte, ex.ended, ex.bytes_out, ex.inferences = status, 100.375, 100.5, 77, 4
-    router = FunctionRouter(table(1).functions[0], FunctionState(0.0))
+    router = FunctionRouter(table(1).functions[0], FunctionMemory(0.0))
     state = RequestState(Target(Call.WORK, router), b"my-id", b"")
     state.counters = RevisionCounters("f", "f-00001")
     state.replica, state.bound_at = "f-00001-aaaaa", 100.25

@@ -140,7 +140,7 @@ class GrpcConnection(asyncio.Protocol):
     def shut_down(self) -> None:
         """Ends open calls now and accepts no more."""
         for stream in tuple(self.engine.streams.values()):
-            if isinstance(stream.owner, Call):
+            if isinstance(stream.owner, ServedCall):
                 stream.owner.finish(grpc_fields.UNAVAILABLE, "the model server is stopping")
             _drop(stream)
         self.engine.goaway()
@@ -150,7 +150,7 @@ class GrpcConnection(asyncio.Protocol):
         for kind, stream, value, flag in events:
             if kind == HEAD:
                 self._begin(stream, value, flag)
-            elif isinstance(stream.owner, Call):
+            elif isinstance(stream.owner, ServedCall):
                 call = stream.owner
                 if kind == BODY:
                     call.feed(value, flag)
@@ -181,7 +181,7 @@ class GrpcConnection(asyncio.Protocol):
         except TimeoutFieldError as error:
             self.engine.head(stream, grpc_fields.trailers_only(grpc_fields.INVALID_ARGUMENT, str(error)), True)
             return
-        call = Call(self, stream, head.get(b"grpc-encoding"), self._server.body_bytes)
+        call = ServedCall(self, stream, head.get(b"grpc-encoding"), self._server.body_bytes)
         stream.owner = call
         if is_whole:
             call.feed(b"", True)
@@ -191,7 +191,7 @@ class GrpcConnection(asyncio.Protocol):
         return f"<GrpcConnection {self.engine!r}>"
 
 
-class Call:
+class ServedCall:
     """One call: the method's :class:`~tidegate.runtime.grpc_service.Stream`."""
 
     __slots__ = (
@@ -350,5 +350,5 @@ class Call:
 def _drop(stream: Stream) -> None:
     """Cancels a call that its client has left."""
     call, stream.owner = stream.owner, None
-    if isinstance(call, Call) and call.task is not None:
+    if isinstance(call, ServedCall) and call.task is not None:
         call.task.cancel()

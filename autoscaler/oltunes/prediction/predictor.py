@@ -45,7 +45,7 @@ class Sample:
     """Inferences per second."""
 
 
-class Verdict(StrEnum):
+class SampleVerdict(StrEnum):
     """What became of a sample."""
 
     LEARNT = "learnt"
@@ -134,7 +134,7 @@ class Predictor:
         self._pairs: Counter[tuple[str, str]] = Counter()
         self._errors: dict[tuple[str, str] | None, float] = {}
         """Running relative errors by (model, device); under None that of all together."""
-        self.verdicts: Counter[Verdict] = Counter()
+        self.verdicts: Counter[SampleVerdict] = Counter()
         """Samples so far by verdict."""
 
     def is_cold(self, configuration: Configuration) -> bool:
@@ -159,11 +159,11 @@ class Predictor:
         x = self._space.encode(configuration)
         return self._latency.predict(x), self._throughput.predict(x)
 
-    def observe(self, sample: Sample) -> Verdict:
+    def observe(self, sample: Sample) -> SampleVerdict:
         """Judges a sample and learns it. After ``DRIFT`` and ``OUTLIER`` a retraining is due."""
         verdict = self._judge(sample)
         self.verdicts[verdict] += 1
-        if verdict is not Verdict.REFUSED:
+        if verdict is not SampleVerdict.REFUSED:
             self._admit(sample)
             self._learn(sample)
             self._count(sample)
@@ -179,7 +179,7 @@ class Predictor:
         for each in samples:
             verdict = self._judge(each)
             self.verdicts[verdict] += 1
-            if verdict is not Verdict.REFUSED:
+            if verdict is not SampleVerdict.REFUSED:
                 self._learn(each)
                 self._count(each)
         for _ in range(PASSES - 1):
@@ -194,18 +194,18 @@ class Predictor:
                 self._learn(each)
                 yield
 
-    def _judge(self, sample: Sample) -> Verdict:
+    def _judge(self, sample: Sample) -> SampleVerdict:
         if not _is_usable(sample):
-            return Verdict.REFUSED
+            return SampleVerdict.REFUSED
         if self.is_cold(sample.configuration):
-            return Verdict.FIRST
+            return SampleVerdict.FIRST
         latency_s, throughput = self.estimate(sample.configuration)
         pairs = ((latency_s, sample.latency_s), (throughput, sample.throughput))
         error = max(abs(predicted - measured) / measured for predicted, measured in pairs)
         self._count_error(sample.configuration, min(error, OUTLIER))
         if any(not 1.0 / OUTLIER <= predicted / measured <= OUTLIER for predicted, measured in pairs):
-            return Verdict.OUTLIER
-        return Verdict.DRIFT if error > self._theta else Verdict.LEARNT
+            return SampleVerdict.OUTLIER
+        return SampleVerdict.DRIFT if error > self._theta else SampleVerdict.LEARNT
 
     def _count_error(self, configuration: Configuration, error: float) -> None:
         for key in ((configuration.model, configuration.device), None):

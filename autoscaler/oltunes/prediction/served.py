@@ -20,7 +20,7 @@ from typing import Final
 
 from tidegate.autoscaler.oltunes.prediction.analysis import DeviceRates, ModelFigures, first_time_s
 from tidegate.autoscaler.oltunes.prediction.features import Configuration
-from tidegate.autoscaler.oltunes.prediction.predictor import Predictor, Sample, Verdict
+from tidegate.autoscaler.oltunes.prediction.predictor import Predictor, Sample, SampleVerdict
 
 ALONE: Final = 1.5
 """Mean requests in flight up to which a second shows the time of a request on an empty replica (our choice)."""
@@ -91,7 +91,7 @@ class FirstPredictions:
     @property
     def verdicts(self) -> dict[str, int]:
         """Samples so far by what became of them."""
-        return {verdict.value: self._predictor.verdicts[verdict] for verdict in Verdict}
+        return {verdict.value: self._predictor.verdicts[verdict] for verdict in SampleVerdict}
 
     def know(self, model: str, figures: ModelFigures) -> None:
         """Takes the figures of a model's graph."""
@@ -122,9 +122,9 @@ class FirstPredictions:
         for _ in range(min(steps, len(self._pending))):
             _, sample = self._pending.popitem(last=False)
             verdict = self._predictor.observe(sample)
-            if verdict in (Verdict.DRIFT, Verdict.OUTLIER) and self._retraining is None:
+            if verdict in (SampleVerdict.DRIFT, SampleVerdict.OUTLIER) and self._retraining is None:
                 self._retraining = self._predictor.retrain()
-            if verdict not in (Verdict.REFUSED, Verdict.OUTLIER):
+            if verdict not in (SampleVerdict.REFUSED, SampleVerdict.OUTLIER):
                 self._correct(sample)
         for _ in range(steps):
             if self._retraining is not None and next(self._retraining, _END) is _END:

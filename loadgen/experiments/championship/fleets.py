@@ -7,7 +7,7 @@ from typing import Final
 
 from tidegate.deploy.placement.ledger import Accelerator, AcceleratorKind, Profile
 from tidegate.loadgen.arrivals.arrival import Arrival
-from tidegate.loadgen.simulator.devices import Kind
+from tidegate.loadgen.simulator.devices import DeviceKind
 from tidegate.loadgen.simulator.profiles import Line, ServiceProfile
 
 QUANTILE: Final = 0.99
@@ -46,7 +46,7 @@ FLEETS: Final[Mapping[int, tuple[FleetGroup, ...]]] = MappingProxyType(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Service:
+class FleetService:
     """What a request takes, and how soon it must be answered."""
 
     latency_s: float
@@ -69,10 +69,10 @@ class Service:
             variation=VARIATION,
         )
 
-    def kind(self, group: FleetGroup) -> Kind:
+    def kind(self, group: FleetGroup) -> DeviceKind:
         """Returns the group's accelerator. It is emulated: policies know its rate as of a live emulated one."""
         known = Line(base_s=self.mean_s * group.factor / self.slots) if self.mean_s else group.times
-        return Kind(
+        return DeviceKind(
             accelerator=Accelerator(
                 name=group.name,
                 kind=AcceleratorKind.EMULATED,
@@ -102,9 +102,9 @@ class Service:
         return self.bound_times(group).seconds(self.work(arrival))
 
 
-IMAGE: Final = Service(latency_s=0.3)
-BATCHES: Final = Service(latency_s=1.7)
-CHAT: Final = Service(
+IMAGE: Final = FleetService(latency_s=0.3)
+BATCHES: Final = FleetService(latency_s=1.7)
+CHAT: Final = FleetService(
     latency_s=15.0, slots=4, base_s=0.15, per_prompt_token_s=0.0001, per_completion_token_s=0.012, mean_s=2.8
 )
 """Four answers at a time, of a replica whose speed they do not change."""

@@ -12,7 +12,7 @@ from tidegate.errors import TidegateError
 from tidegate.function import Function, Revision, Server, ServerKind, Sla
 from tidegate.loadgen.arrivals.arrival import Arrival
 from tidegate.loadgen.bound.clairvoyant import Bound, Group, clairvoyant
-from tidegate.loadgen.experiments.championship.fleets import FLEETS, QUANTILE, UNITS, FleetGroup, Service
+from tidegate.loadgen.experiments.championship.fleets import FLEETS, QUANTILE, UNITS, FleetGroup, FleetService
 from tidegate.loadgen.experiments.championship.static import cheapest
 from tidegate.loadgen.experiments.championship.traces import DAY_S, LEAGUES, Lengths
 from tidegate.loadgen.histogram import FineHistogram
@@ -57,7 +57,7 @@ class Entrant:
     is_static: bool = False
     """No policy: a constant fleet, the cheapest that keeps the SLA, chosen with all requests known."""
 
-    def function(self, service: Service) -> Function:
+    def function(self, service: FleetService) -> Function:
         """Returns the function under the policy. Raises InvalidInputError for settings that it does not have."""
         function = Function(
             name="f",
@@ -184,7 +184,7 @@ def _play(cell: Cell, entrant: Entrant, kept: Mapping[str, int] | None = None) -
     return tally.played()
 
 
-def _ready(service: Service, fleet: Sequence[FleetGroup], arrivals: Iterable[Arrival]) -> Mapping[str, int]:
+def _ready(service: FleetService, fleet: Sequence[FleetGroup], arrivals: Iterable[Arrival]) -> Mapping[str, int]:
     """Returns the fleet at the beginning: that of best value, for the first minute's load and twice its deviation."""
     best = min(fleet, key=lambda each: each.price_per_hour * service.bound_times(each).seconds(1))
     work_s = 0.0

@@ -9,11 +9,11 @@ from collections.abc import Iterable, Sequence
 from heapq import heapify, heapreplace
 
 from tidegate.loadgen.arrivals.arrival import Arrival
-from tidegate.loadgen.experiments.championship.fleets import QUANTILE, UNITS, FleetGroup, Service
+from tidegate.loadgen.experiments.championship.fleets import QUANTILE, UNITS, FleetGroup, FleetService
 
 
 def cheapest(
-    service: Service, fleet: Sequence[FleetGroup], arrivals: Iterable[Arrival], seed: int
+    service: FleetService, fleet: Sequence[FleetGroup], arrivals: Iterable[Arrival], seed: int
 ) -> tuple[str, int] | None:
     """Returns (group, replicas) of the cheapest constant fleet of one group that keeps the SLA; None without one.
     ``arrivals``: those that are judged."""
@@ -40,7 +40,7 @@ def cheapest(
     return found
 
 
-def _smallest(times: Sequence[float], took: Sequence[float], service: Service, most: int) -> int | None:
+def _smallest(times: Sequence[float], took: Sequence[float], service: FleetService, most: int) -> int | None:
     """Returns the fewest replicas that keep the SLA; None if ``most`` do not."""
     allowed = (1.0 - QUANTILE) * len(times)
     load = sum(took) / max(1.0, times[-1] - times[0]) / service.slots
@@ -59,7 +59,7 @@ def _smallest(times: Sequence[float], took: Sequence[float], service: Service, m
     return low
 
 
-def _keeps(times: Sequence[float], took: Sequence[float], service: Service, count: int, allowed: float) -> bool:
+def _keeps(times: Sequence[float], took: Sequence[float], service: FleetService, count: int, allowed: float) -> bool:
     free = [0.0] * (count * service.slots)
     heapify(free)
     late, latency_s = 0, service.latency_s

@@ -13,7 +13,7 @@ from tidegate.errors import Fault, InvalidInputError
 from tidegate.loadgen.arrivals.arrival import Arrival
 from tidegate.loadgen.arrivals.changes import Placement, placed, sliced
 from tidegate.loadgen.arrivals.processes import mmpp, poisson
-from tidegate.loadgen.experiments.championship.fleets import BATCHES, CHAT, IMAGE, Service
+from tidegate.loadgen.experiments.championship.fleets import BATCHES, CHAT, IMAGE, FleetService
 from tidegate.loadgen.traces.files import TraceFile, open_trace
 from tidegate.loadgen.traces.formats import Format
 
@@ -50,7 +50,7 @@ class League:
     name: str
     title: str
     lengths: Lengths
-    service: Service
+    service: FleetService
     made: Made | None = None
     files: tuple[str, ...] = ()
     """Patterns of file names."""

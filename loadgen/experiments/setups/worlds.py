@@ -8,20 +8,20 @@ from tidegate.deploy.placement.ledger import Accelerator, AcceleratorKind
 from tidegate.function import Function, Revision, Scaling, Server, ServerKind
 from tidegate.loadgen.arrivals import processes as arrivals
 from tidegate.loadgen.arrivals.arrival import Arrival
-from tidegate.loadgen.simulator.devices import Kind
+from tidegate.loadgen.simulator.devices import DeviceKind
 from tidegate.loadgen.simulator.profiles import ColdStart, Line, ServiceProfile
 from tidegate.loadgen.simulator.result import Everything, SimulationResult
 from tidegate.loadgen.simulator.scenario import Deployed, Scenario
 from tidegate.loadgen.simulator.simulation import Simulation
 
 
-def kind(name: str = "t4", count: int = 4, price: float = 0.5, **rules: Any) -> Kind:
+def kind(name: str = "t4", count: int = 4, price: float = 0.5, **rules: Any) -> DeviceKind:
     """Returns a kind with ``count`` devices with MPS, at ``price`` dollars an hour each; ``rules``: fields of
     :class:`Kind`."""
     accelerator = Accelerator(
         name=name, kind=AcceleratorKind.NVIDIA, count=count, memory_bytes=16_000_000_000, price_per_hour=price, mps=True
     )
-    return Kind(accelerator=accelerator, **rules)
+    return DeviceKind(accelerator=accelerator, **rules)
 
 
 def function(name: str = "f", concurrency: int | None = 1, **settings: Any) -> Function:

@@ -15,7 +15,7 @@ from tidegate.autoscaler.oltunes.prediction.predictor import (
     THETA,
     Predictor,
     Sample,
-    Verdict,
+    SampleVerdict,
     retrain_all,
 )
 
@@ -55,9 +55,9 @@ def served(samples: Sequence[Sample]) -> Predictor:
     return predictor
 
 
-def observe(predictor: Predictor, of: Sample) -> Verdict:
+def observe(predictor: Predictor, of: Sample) -> SampleVerdict:
     verdict = predictor.observe(of)
-    if verdict in (Verdict.DRIFT, Verdict.OUTLIER):
+    if verdict in (SampleVerdict.DRIFT, SampleVerdict.OUTLIER):
         retrain_all(predictor.retrain())
     return verdict
 
@@ -112,7 +112,7 @@ def test_a_prediction_is_cold_until_model_and_device_have_twenty_samples() -> No
     predictor = Predictor(random.Random(1))
     for count, each in enumerate(stream(LEAST_SAMPLES)):
         assert predictor.predict(each.configuration) is None, count
-        assert predictor.observe(each) is Verdict.FIRST
+        assert predictor.observe(each) is SampleVerdict.FIRST
     found = predictor.predict(configuration())
     assert found is not None
     assert found.samples == LEAST_SAMPLES
@@ -142,7 +142,7 @@ def test_another_model_on_a_known_device_begins_with_what_the_device_taught() ->
 def test_a_drift_is_named_and_learnt_within_the_latest_samples() -> None:
     predictor = served(stream(200))
     drifted = stream(RECENT, slower=2.0, seed=2)
-    assert observe(predictor, drifted[0]) is Verdict.DRIFT
+    assert observe(predictor, drifted[0]) is SampleVerdict.DRIFT
     for each in drifted[1:]:
         observe(predictor, each)
     assert error(predictor, slower=2.0) < THETA
@@ -159,17 +159,17 @@ def test_a_sample_without_a_number_is_refused_and_changes_nothing(field: str, va
     predictor = served(stream(50))
     before = predictor.estimate(configuration())
     broken = replace(sample(4), latency_s=value) if field == "latency_s" else replace(sample(4), throughput=value)
-    assert predictor.observe(broken) is Verdict.REFUSED
+    assert predictor.observe(broken) is SampleVerdict.REFUSED
     assert predictor.estimate(configuration()) == before
-    assert predictor.verdicts[Verdict.REFUSED] == 1
+    assert predictor.verdicts[SampleVerdict.REFUSED] == 1
     nowhere = replace(sample(4), configuration=replace(configuration(), memory_gb=math.nan))
-    assert predictor.observe(nowhere) is Verdict.REFUSED
+    assert predictor.observe(nowhere) is SampleVerdict.REFUSED
 
 
 @pytest.mark.parametrize("factor", [1000.0, 1e-3])
 def test_a_poisoned_sample_is_named_has_a_bounded_effect_and_is_forgotten(factor: float) -> None:
     clean, poisoned = served(stream(300)), served(stream(300))
-    assert observe(poisoned, sample(4, slower=factor)) is Verdict.OUTLIER
+    assert observe(poisoned, sample(4, slower=factor)) is SampleVerdict.OUTLIER
     ratio = poisoned.estimate(configuration())[0] / clean.estimate(configuration())[0]
     assert 1 / 3 < ratio < 3, "a thousandfold sample moves the prediction by less than three"
     for each in stream(RECENT, seed=3):
@@ -181,7 +181,7 @@ def test_a_history_with_faults_is_learnt_without_them() -> None:
     predictor = Predictor(random.Random(1))
     history = stream(100)
     predictor.train([*history[:50], replace(history[0], latency_s=math.nan), *history[50:]])
-    assert predictor.verdicts[Verdict.REFUSED] == 1
+    assert predictor.verdicts[SampleVerdict.REFUSED] == 1
     assert error(predictor) < THETA
 
 

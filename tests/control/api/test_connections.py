@@ -15,7 +15,7 @@ from tidegate.control.api.connections import (
     HEAD_S,
     LOG_EVERY_S,
     UNREAD_S,
-    Places,
+    ConnectionPlaces,
     connection_limit,
     protocol,
 )
@@ -26,7 +26,7 @@ def test_the_limit_is_a_part_of_the_descriptors() -> None:
 
 
 def test_a_new_connection_takes_the_place_of_the_one_that_has_waited_longest() -> None:
-    places, ended = Places(2), list[str]()
+    places, ended = ConnectionPlaces(2), list[str]()
     first, second, third = (asyncio.Protocol() for _ in range(3))
     for connection, name in ((first, "first"), (second, "second"), (third, "third")):
         assert places.take(connection)
@@ -35,7 +35,7 @@ def test_a_new_connection_takes_the_place_of_the_one_that_has_waited_longest() -
 
 
 def test_a_connection_with_a_request_is_left_alone() -> None:
-    places, ended = Places(2), list[str]()
+    places, ended = ConnectionPlaces(2), list[str]()
     busy, silent, new, late = (asyncio.Protocol() for _ in range(4))
     assert places.take(busy)
     assert places.take(silent)
@@ -51,7 +51,7 @@ def test_a_connection_with_a_request_is_left_alone() -> None:
 
 def test_it_says_once_a_minute_that_it_closes_connections(caplog: object) -> None:
     now = [0.0]
-    places = Places(1, clock=lambda: now[0])
+    places = ConnectionPlaces(1, clock=lambda: now[0])
     places.take(asyncio.Protocol())
     for now[0] in (1.0, 2.0, 2.0 + LOG_EVERY_S):
         places.take(asyncio.Protocol())
@@ -112,7 +112,7 @@ def served(client: Client, *, answers: bool = True) -> None:
             await asyncio.Event().wait()
 
     async def drive() -> None:
-        made = protocol(Places(4))
+        made = protocol(ConnectionPlaces(4))
         config = uvicorn.Config(
             app, http=made, log_config=None, access_log=False, lifespan="off", timeout_keep_alive=30
         )

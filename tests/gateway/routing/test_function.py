@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.support.worlds.fake_exchange import request
-from tidegate.gateway.routing.function import FunctionRouter, FunctionState
+from tidegate.gateway.routing.function import FunctionMemory, FunctionRouter
 from tidegate.gateway.routing.grpc_methods import UNREAD
 from tidegate.records.route_table import FunctionRoute, RevisionRoute, Spread
 from tidegate.records.tenants import AccessRule
@@ -29,7 +29,7 @@ ROUTE: dict[str, Any] = {
 
 
 def router(*revisions: RevisionRoute, **settings: Any) -> FunctionRouter:
-    return FunctionRouter(FunctionRoute(revisions=revisions, **(ROUTE | settings)), FunctionState(0.0))
+    return FunctionRouter(FunctionRoute(revisions=revisions, **(ROUTE | settings)), FunctionMemory(0.0))
 
 
 def revision(number: int, percent: float, failure: str | None = None) -> RevisionRoute:
@@ -53,7 +53,7 @@ def test_any_few_hundred_requests_have_the_shares_also_every_second_or_third_of_
 
 
 def test_a_split_goes_on_where_it_was_when_the_table_changes() -> None:
-    memory = FunctionState(0.0, 0.3)
+    memory = FunctionMemory(0.0, 0.3)
     drawn = []
     for _ in range(100):
         route = FunctionRoute(revisions=(revision(1, 75.0), revision(2, 25.0)), **ROUTE)
@@ -62,7 +62,7 @@ def test_a_split_goes_on_where_it_was_when_the_table_changes() -> None:
 
 
 def test_shadows_get_their_percent_of_all_requests_and_of_each_revision() -> None:
-    memory = FunctionState(0.0, 0.9)
+    memory = FunctionMemory(0.0, 0.9)
     shadow = RevisionRoute(id="f-00003", percent=0.0, shadow_percent=20.0)
     split = FunctionRouter(FunctionRoute(revisions=(revision(1, 50.0), revision(2, 50.0), shadow), **ROUTE), memory)
     drawn = [(split.revision(), split.shadow()) for _ in range(1000)]

@@ -8,7 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.http2.grpc_client import framed
-from tidegate.gateway.routing.grpc_methods import METHODS, SMALL_BYTES, Kind, Unreadable, inflated, peek, read_small
+from tidegate.gateway.routing.grpc_methods import (
+    METHODS,
+    SMALL_BYTES,
+    MethodKind,
+    Unreadable,
+    inflated,
+    peek,
+    read_small,
+)
 from tidegate.wire.grpc import messages
 from tidegate.wire.grpc.first_message import Infer
 
@@ -24,10 +32,10 @@ CODED = {b"gzip": gzip.compress(REQUEST, mtime=0), b"deflate": zlib.compress(REQ
 
 def test_the_methods_that_are_more_than_work() -> None:
     inference = b"/inference.GRPCInferenceService/"
-    assert METHODS[inference + b"ModelInfer"].kind is Kind.INFER
+    assert METHODS[inference + b"ModelInfer"].kind is MethodKind.INFER
     assert METHODS[inference + b"ModelStreamInfer"].streams
     assert METHODS[b"/grpc.health.v1.Health/Watch"].streams
-    assert METHODS[b"/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"].kind is Kind.REFLECTION
+    assert METHODS[b"/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"].kind is MethodKind.REFLECTION
     assert b"/inference.GRPCInferenceService/Unknown" not in METHODS
 
 

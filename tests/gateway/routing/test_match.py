@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from tests.support.worlds.fake_exchange import request
-from tidegate.gateway.routing.function import FunctionRouter, FunctionState
+from tidegate.gateway.routing.function import FunctionMemory, FunctionRouter
 from tidegate.gateway.routing.match import CACHE_ENTRIES, Call, Matcher, Target
 from tidegate.records.route_table import FunctionRoute, HeaderMatch, RouteMatch, RouteTable
 
@@ -29,7 +29,7 @@ def route(name: str, *, models: tuple[str, ...] = (), protocol: str = "v2") -> F
 
 def matcher(*routes: FunctionRoute, default: str | None = None, domain: str = "localhost") -> Matcher:
     table = RouteTable(epoch=1, number=1, workers=1, domain=domain, default=default, functions=routes)
-    return Matcher(table, {route.name: FunctionRouter(route, FunctionState(0.0)) for route in routes})
+    return Matcher(table, {route.name: FunctionRouter(route, FunctionMemory(0.0)) for route in routes})
 
 
 RESNET, BERT, WEB = route("resnet", models=("resnet50", "resnet")), route("bert"), route("web", protocol="http")

@@ -12,7 +12,7 @@ from tidegate.function import GpuNeeds, QueueBounds, Resources, Sla
 from tidegate.loadgen.arrivals.arrival import Arrival
 from tidegate.loadgen.metrics.summary import RunSummary
 from tidegate.loadgen.metrics.usage import variation
-from tidegate.loadgen.simulator.devices import Kind, Sharing
+from tidegate.loadgen.simulator.devices import DeviceKind, Sharing
 from tidegate.loadgen.simulator.lease import Lease
 from tidegate.loadgen.simulator.profiles import ColdStart
 from tidegate.loadgen.simulator.result import Everything, FunctionSecond, SimulationResult, Start
@@ -144,7 +144,7 @@ def test_refusals_are_counted_by_their_code_and_break_the_sla() -> None:
 def test_power_is_of_all_devices_and_activity_of_each() -> None:
     of = function(gpu=GpuNeeds(memory_gb=10.0))
     scenario = Scenario(
-        kinds=(Kind(accelerator=GPU),),
+        kinds=(DeviceKind(accelerator=GPU),),
         functions=(deployed({"a100": fixed(1.0)}, of=of, ready={"a100": 1}),),
         callers=(Callers(function="f", callers=1, requests=5),),
         keeps_scale=True,
@@ -162,7 +162,7 @@ def test_power_is_of_all_devices_and_activity_of_each() -> None:
 def test_a_shared_device_is_paid_once() -> None:
     of = function(gpu=GpuNeeds(memory_gb=10.0, mps=True, core_percentage=50))
     scenario = Scenario(
-        kinds=(Kind(accelerator=GPU, sharing=Sharing.MPS),),
+        kinds=(DeviceKind(accelerator=GPU, sharing=Sharing.MPS),),
         functions=(deployed({"a100": fixed(1.0)}, of=of, ready={"a100": 2}),),
         keeps_scale=True,
     )
@@ -175,7 +175,7 @@ def test_a_shared_device_is_paid_once() -> None:
 def test_core_seconds_follow_a_replica_that_gets_other_cores() -> None:
     cpu = Accelerator(name="cpu", kind=AcceleratorKind.CPU, count=1, memory_bytes=0, cores=4)
     scenario = Scenario(
-        kinds=(Kind(accelerator=cpu),),
+        kinds=(DeviceKind(accelerator=cpu),),
         functions=(deployed({"cpu": fixed(0.1)}, of=function(resources=Resources(threads=1)), ready={"cpu": 1}),),
         keeps_scale=True,
     )

@@ -8,7 +8,7 @@ from tests.loadgen.simulator.worlds import deployed, fixed, function, kind, run
 from tidegate.deploy.placement.ledger import Accelerator, AcceleratorKind
 from tidegate.function import Cancel
 from tidegate.loadgen.arrivals.arrival import Arrival
-from tidegate.loadgen.simulator.devices import Kind, Sharing
+from tidegate.loadgen.simulator.devices import DeviceKind, Sharing
 from tidegate.loadgen.simulator.profiles import ServiceProfile
 from tidegate.loadgen.simulator.scenario import BrokenStarts, Callers, Crash, Scenario
 
@@ -106,7 +106,7 @@ def test_callers_go_on_after_a_deadline() -> None:
 def test_an_emulated_server_is_the_shipped_one() -> None:
     emulated = Accelerator(name="t4", kind=AcceleratorKind.EMULATED, count=1, memory_bytes=10**9)
     scenario = Scenario(
-        kinds=(Kind(accelerator=emulated),),
+        kinds=(DeviceKind(accelerator=emulated),),
         functions=(deployed(fixed(1.5), of=function(timeout_s=1.0)),),
         arrivals=[Arrival(10.0), Arrival(10.2)],
         keeps_scale=True,

@@ -12,7 +12,7 @@ from tests.loadgen.simulator.worlds import deployed, fixed, kind
 from tests.support.worlds.autoscaling import replica_sample
 from tidegate.deploy.backend import ReplicaStatus
 from tidegate.loadgen.simulator.counters import Request
-from tidegate.loadgen.simulator.devices import Devices, Kind, Sharing
+from tidegate.loadgen.simulator.devices import DeviceKind, Devices, Sharing
 from tidegate.loadgen.simulator.kernel import Kernel
 from tidegate.loadgen.simulator.profiles import ColdStart, Line, ServiceProfile, Table
 from tidegate.loadgen.simulator.scenario import Callers
@@ -129,7 +129,9 @@ def test_figures_that_mean_nothing_are_refused(make: object) -> None:
 # --- devices
 
 
-def ends(of: Kind, works: list[tuple[float, str, float]]) -> tuple[list[tuple[str, float]], list[tuple[float, float]]]:
+def ends(
+    of: DeviceKind, works: list[tuple[float, str, float]]
+) -> tuple[list[tuple[str, float]], list[tuple[float, float]]]:
     """(function, end) of executions (begin, function, work) on one unit, in order of their ends; its busy times."""
     kernel, seen = Kernel(), list[tuple[str, float]]()
     devices = Devices(kernel, (of,))

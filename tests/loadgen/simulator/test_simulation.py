@@ -15,7 +15,7 @@ from tests.loadgen.simulator.worlds import deployed, fixed, function, kind, late
 from tidegate.deploy.placement.ledger import Accelerator, AcceleratorKind
 from tidegate.function import QueueBounds, Resources, Routing, SizeRouting, Sla
 from tidegate.loadgen.arrivals.arrival import Arrival
-from tidegate.loadgen.simulator.devices import Kind, Sharing
+from tidegate.loadgen.simulator.devices import DeviceKind, Sharing
 from tidegate.loadgen.simulator.profiles import ColdStart, Line, ServiceProfile
 from tidegate.loadgen.simulator.result import Everything, Totals
 from tidegate.loadgen.simulator.scenario import BrokenStarts, Callers, Crash, Scenario
@@ -283,7 +283,7 @@ def test_the_first_execution_of_a_replica_is_longer_and_alone(sharing: Sharing) 
 def test_other_cores_come_after_their_time() -> None:
     cpu = Accelerator(name="cpu", kind=AcceleratorKind.CPU, count=1, memory_bytes=0, cores=4)
     scenario = Scenario(
-        kinds=(Kind(accelerator=cpu),),
+        kinds=(DeviceKind(accelerator=cpu),),
         functions=(
             deployed({"cpu": fixed(0.1, parallel=1.0)}, of=function(resources=Resources(threads=1)), ready={"cpu": 1}),
         ),

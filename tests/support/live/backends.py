@@ -23,7 +23,7 @@ from tidegate.deploy.fake import FakeBackend
 from tidegate.deploy.local.backend import LocalBackend
 from tidegate.deploy.local.processes import ProcessTable
 from tidegate.deploy.local.records import RecordStore
-from tidegate.deploy.local.replica import Places
+from tidegate.deploy.local.replica import ReplicaPlaces
 from tidegate.deploy.local.sockets import choose_port
 from tidegate.deploy.placement.ledger import Accelerator, AcceleratorKind
 from tidegate.function import Function, Readiness, Resources, Revision, Server, ServerKind
@@ -162,7 +162,7 @@ class LocalBench:
         root = Path(deploy.__file__).resolve().parent.parent
         self.local = LocalBackend(
             table=self.table,
-            places=Places(run=directory / "run", logs=directory / "logs"),
+            places=ReplicaPlaces(run=directory / "run", logs=directory / "logs"),
             host=Host(
                 python=sys.executable,
                 source_root=str(root),

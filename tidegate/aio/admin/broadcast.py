@@ -14,7 +14,7 @@ class Broadcast:
     __slots__ = ("_listeners",)
 
     def __init__(self) -> None:
-        self._listeners: set[_Listener] = set()
+        self._listeners: set[_Subscriber] = set()
 
     def publish(self, line: bytes) -> None:
         """Hands one line (with its line end) to every listener; never blocks."""
@@ -24,7 +24,7 @@ class Broadcast:
 
     async def listen(self, first: bytes = b"") -> AsyncGenerator[bytes, None]:
         """``first`` at once if not empty, then every line published from now on, until closed."""
-        listener = _Listener()
+        listener = _Subscriber()
         self._listeners.add(listener)
         try:
             if first:
@@ -44,7 +44,7 @@ class Broadcast:
         return f"<Broadcast to {len(self._listeners)}>"
 
 
-class _Listener:
+class _Subscriber:
     __slots__ = ("arrived", "lines")
 
     def __init__(self) -> None:

@@ -20,7 +20,7 @@ from tidegate.loadgen.arrivals.shapes import Load, times
 from tidegate.loadgen.experiments.setups.worlds import deployed, fixed, function, run
 from tidegate.loadgen.experiments.tables import Count, NotNegative, Positive, Share, Some, Word
 from tidegate.loadgen.metrics.cost import Accounting, memory_cost
-from tidegate.loadgen.simulator.devices import Kind, Sharing
+from tidegate.loadgen.simulator.devices import DeviceKind, Sharing
 from tidegate.loadgen.simulator.lease import Lease
 from tidegate.loadgen.simulator.profiles import ColdStart
 from tidegate.loadgen.simulator.result import Everything
@@ -75,7 +75,7 @@ class Testbed:
         busy = [model.throughput[kind] * share * model.rt_max_s for kind, share in self.latency_share.items()]
         return max(1, round(min(busy)))
 
-    def kinds(self) -> tuple[Kind, ...]:
+    def kinds(self) -> tuple[DeviceKind, ...]:
         """Returns the devices, with MPS. A tenant alone runs at its profile; the slow-down of a pair is divided among
         the requests that the other one runs at most, so that an idle tenant slows nothing."""
         made = []
@@ -94,7 +94,9 @@ class Testbed:
                 for other in self.models
                 if one is not other
             }
-            made.append(Kind(accelerator=accelerator, sharing=Sharing.MPS, gain={1000: 1000.0}, interference=pairs))
+            made.append(
+                DeviceKind(accelerator=accelerator, sharing=Sharing.MPS, gain={1000: 1000.0}, interference=pairs)
+            )
         return tuple(made)
 
     def deployed(self, model: Model, policy: str, ready: Mapping[str, int], only: tuple[str, ...] = ()) -> Deployed:

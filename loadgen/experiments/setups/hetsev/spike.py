@@ -82,7 +82,7 @@ def _measured(sink: Everything, since_s: float, until_s: float) -> tuple[float, 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step(Testbed):
+class LoadStep(Testbed):
     """One service. ``peak_rps`` of its model is not read: rates are parts of the capacity of ``replicas``."""
 
     replicas: Count
@@ -94,8 +94,8 @@ class Step(Testbed):
     """Time of each."""
 
 
-@setup(Step)
-def step(parameters: Step, seed: int) -> ExperimentOutcome:
+@setup(LoadStep)
+def step(parameters: LoadStep, seed: int) -> ExperimentOutcome:
     """Runs HetSev's policy through one step of the load."""
     model, kind = parameters.models[0], parameters.gpus[0].name
     capacity = parameters.replicas * model.throughput[kind]

@@ -8,7 +8,7 @@ from statistics import fmean
 
 import numpy as np
 
-from tidegate.autoscaler.oltunes.prediction.predictor import Predictor, Sample, Verdict, retrain_all
+from tidegate.autoscaler.oltunes.prediction.predictor import Predictor, Sample, SampleVerdict, retrain_all
 from tidegate.loadgen.experiments.outcome import ExperimentOutcome
 from tidegate.loadgen.experiments.registry import setup
 from tidegate.loadgen.experiments.setups.oltunes.baselines import Floats, MatrixFactorisation, RandomForest
@@ -168,7 +168,7 @@ def newcomer(parameters: NewModel, seed: int) -> ExperimentOutcome:
         predictor.train(known)
         own = generate(rng, parameters.observed + parameters.judged, (model,))
         for each in own[: parameters.observed]:
-            if predictor.observe(each) in (Verdict.DRIFT, Verdict.OUTLIER):
+            if predictor.observe(each) in (SampleVerdict.DRIFT, SampleVerdict.OUTLIER):
                 retrain_all(predictor.retrain())
         score = Split(own[: parameters.observed], own[parameters.observed :]).machine(predictor)
         shares.append(score.least_r2)

@@ -20,7 +20,7 @@ from msgspec import Meta
 from tidegate.function import Routing, Scaling
 from tidegate.loadgen.experiments.setups.worlds import deployed, fixed, function, kind, scaling
 from tidegate.loadgen.experiments.tables import Count, NotNegative, Positive, Share
-from tidegate.loadgen.simulator.devices import Kind, Sharing
+from tidegate.loadgen.simulator.devices import DeviceKind, Sharing
 from tidegate.loadgen.simulator.profiles import ColdStart, ServiceProfile
 from tidegate.loadgen.simulator.scenario import Callers, Scenario
 from tidegate.records.route_table import Spread
@@ -146,7 +146,7 @@ def _profile(system: System, cluster: Cluster) -> ServiceProfile:
     return fixed(cluster.service_s, width=0 if system is System.HPA else 1, first_s=cluster.first_s)
 
 
-def _gpus(system: System, cluster: Cluster, hpa: Hpa) -> Kind:
+def _gpus(system: System, cluster: Cluster, hpa: Hpa) -> DeviceKind:
     if system is not System.HPA:
         return kind(GPU, cluster.devices)
     gain = {hpa.crowd: cluster.service_s / hpa.crowded_s}

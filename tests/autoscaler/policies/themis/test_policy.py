@@ -13,7 +13,7 @@ from tidegate.deploy.placement.ledger import Accelerator, AcceleratorKind
 from tidegate.function import Function, Resources, Scaling, Server, ServerKind, Sla
 from tidegate.loadgen.arrivals import processes
 from tidegate.loadgen.arrivals.arrival import Arrival
-from tidegate.loadgen.simulator.devices import Kind
+from tidegate.loadgen.simulator.devices import DeviceKind
 from tidegate.loadgen.simulator.profiles import ColdStart
 from tidegate.loadgen.simulator.scenario import Scenario
 
@@ -161,7 +161,7 @@ def burst(policy: str) -> tuple[float, list[float]]:
     profile = {"cpu": fixed(0.1, parallel=1.0)}
     times = list(processes.poisson(lambda at_s: 5.0 if at_s < 60.0 else 35.0, 300.0, 35.0, random.Random(3)))
     scenario = Scenario(
-        kinds=(Kind(accelerator=cpu),),
+        kinds=(DeviceKind(accelerator=cpu),),
         functions=(deployed(profile, of=of, ready={"cpu": 1}, start=ColdStart(load_s=6.0)),),
         arrivals=[Arrival(at) for at in times],
         resize_s=0.1,
