@@ -436,7 +436,7 @@ class TidePolicy:
         if self._price.is_at_limit:
             hours = figure(mix.cost)
             reasons.append(reason("effort_limit", f"needs {sum(mix.counts)} replicas warm, {hours}/h"))
-        if other is not None and len(capacity.groups) > 1:
+        if other is not None:
             named = [each.seen.accelerator for each in capacity.groups]
             reasons.append(reason("mix", f"{_named(named, mix)}; next best {_named(named, other)}"))
         return tuple(reasons)

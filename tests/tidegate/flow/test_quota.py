@@ -482,3 +482,60 @@ def test_what_an_answer_said_to_be_free_may_be_asked_for_and_more_is_refused_at_
         quotas.answer(QuotaAnswer((QuotaGrant(100, 10, 5890),), 1.0, 1), 1.0)
         assert isinstance(quotas.reserve(MINUTE, 100, 1.0, is_again=True), Reservation)
         assert isinstance(quotas.reserve(MINUTE, amount, 1.0), verdict)
+
+
+def test_a_gateway_without_keys_shows_its_presence_every_second() -> None:
+    quotas = GatewayQuotas()
+    assert quotas.next_wakeup() == -math.inf
+    assert quotas.take(7.5) == ()
+    assert quotas.next_wakeup() == 8.5
+
+
+@pytest.mark.parametrize(
+    ("amount", "members", "asked", "want"),
+    [(6000, 1, 100, 115), (6000, 1, 7, 14), (6000, 200, 100, 107), (800, 1, 100, 102), (399, 1, 100, 100)],
+)
+def test_a_first_report_asks_for_the_request_and_a_four_hundredth_beside_it(
+    amount: int, members: int, asked: int, want: int
+) -> None:
+    budget, quotas = Budget("tenant", amount, 60), GatewayQuotas(members=members)
+    assert isinstance(quotas.reserve(budget, asked, 1.0), Ask)
+    assert quotas.take(1.0) == (QuotaReport(budget, 0, 0, want),)
+
+
+@pytest.mark.parametrize(("at", "want"), [(11.0, 15), (11.1, 8)])
+def test_an_amount_is_held_for_ten_seconds_then_what_three_reports_use(at: float, want: int) -> None:
+    quotas = GatewayQuotas()
+    quotas.reserve(MINUTE, 100, 1.0)
+    quotas.take(1.0)
+    quotas.answer(QuotaAnswer((QuotaGrant(0, 0, 6000),), 1.0, 1), 1.0)
+    assert quotas.take(at) == (QuotaReport(MINUTE, 0, 0, want),)
+
+
+def test_the_last_reports_are_what_each_gateway_used_and_held() -> None:
+    pool = Pool()
+    pool.exchange("a", [QuotaReport(MINUTE, 0, 100, 50)], 1.0)
+    (report,) = pool.last_reports()["a"]
+    assert (report.budget.key, report.window, report.used, report.want) == ("tenant", 0, 100, 50)
+    pool.exchange("b", [QuotaReport(MINUTE, 0, 0, 50)], 6.0)
+    assert list(pool.last_reports()) == ["a"], "five seconds ago it was there"
+    assert pool.exchange("b", [], 6.1).members == 1
+    assert pool.last_reports() == {}
+
+
+def test_a_larger_pool_leaves_its_part_of_what_was_free() -> None:
+    pool = Pool()
+    report = QuotaReport(MINUTE, 0, 100, 50)
+    assert not pool.knows(report)
+    pool.note("a", (report,), QuotaAnswer((QuotaGrant(150, 800, 0),), 1.0, 2), Fraction(1, 4))
+    assert pool.knows(report)
+    grant = QuotaGrant(200, 0, 100 + 6000 - 150 - 200)
+    assert pool.exchange("b", [QuotaReport(MINUTE, 0, 0, 9999)], 1.0).grants == (grant,)
+
+
+def test_a_window_is_forgotten_one_window_after_its_end() -> None:
+    pool = Pool()
+    pool.exchange("a", [QuotaReport(MINUTE, 0, 100, 0)], 1.0)
+    for at, is_known in ((119.0, True), (120.0, True), (121.0, False)):
+        pool.exchange("a", [], at)
+        assert bool(pool.last_reports()) is is_known

@@ -94,7 +94,7 @@ def test_an_event_is_kept_up_to_its_limit_however_it_is_cut(size: int, step: int
 def test_what_is_kept_of_an_event_is_shown() -> None:
     stream = EventStream()
     assert repr(stream) == "<EventStream 0 bytes of an event, done: False>"
-    stream.feed(b"data: x")
-    assert repr(stream) == "<EventStream 7 bytes of an event, done: False>"
+    stream.feed(b"data: xx")
+    assert repr(stream) == "<EventStream 8 bytes of an event, done: False>"
     stream.feed(b"y\n\ndata: [DONE]\n\n")
     assert "done: True" in repr(stream)
