@@ -14,6 +14,8 @@ TESTS := $(BIN)/python -m tests.support.rerun_failed --most $(RERUN) -q
 LIVE := $(TESTS) -m
 # The extras of every set-up. Those of model formats are large, so each is installed where it is needed.
 LOCKED := onnx gpu ilp triton redis examples dev
+# The extras of the container image.
+IMAGE := onnx gpu redis
 # pip installs uv, and uv the rest, in a quarter of pip's processor time: neither compiles the 7,000 modules, of which most
 # are never imported. Where uv reaches no index (it does not read pip's configuration), pip installs all (docs/adr/0087).
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
@@ -23,7 +25,7 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gen
 export PYTHONDONTWRITEBYTECODE =
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-units test-live test-redis test-clients test-prometheus test-interop test-triton test-embeddings test-presets test-torch test-h2spec embeddings lint format bench fuzz mutation \
+.PHONY: help install demo test test-units test-live test-redis test-clients test-prometheus test-compose test-interop test-triton test-embeddings test-presets test-torch test-h2spec embeddings lint format bench fuzz mutation \
 	docs clean lock console-libraries
 
 help: ## list the targets
@@ -63,6 +65,9 @@ test-clients: $(STAMP) ## curl, wrk and ab against gateway and queue_proxy (Debi
 
 test-prometheus: $(STAMP) ## rules and alerts in a real Prometheus over a running deployment (Debian: prometheus)
 	@$(LIVE) "needs(tool='prometheus') and not deep" -n 2
+
+test-compose: $(STAMP) ## images and services of docker-compose.yml, without Docker; as root (Debian: redis-server prometheus docker-compose iproute2)
+	@$(LIVE) "needs(tool='compose') and not deep"
 
 test-interop: $(STAMP) ## grpc-go's interoperability suite, grpcurl and a load client; `go install`s them once, into build/go
 	@$(LIVE) "needs(tool='go') and not deep"
@@ -118,6 +123,7 @@ console-libraries: $(STAMP) ## fetch the console's libraries again by npm, at th
 
 lock: $(STAMP) ## resolve pyproject.toml anew into requirements.lock, and the libraries of model formats into locks of their own
 	@$(COMPILE) $(foreach extra,$(LOCKED),--extra $(extra)) pyproject.toml -o requirements.lock
+	@$(COMPILE) $(foreach extra,$(IMAGE),--extra $(extra)) -c requirements.lock pyproject.toml -o deploy/compose/requirements.lock
 	@for name in presets torch; do $(BIN)/python -m tests.support.live.presets $$name --list | $(COMPILE) -c requirements.lock - -o tests/support/live/$$name.lock; done
 
 clean: ## remove the virtual environment and caches

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from tidegate.aio.loop.run import loop_factory, quiet_collector
-from tidegate.aio.loop.sockets import address_of, listen
+from tidegate.aio.loop.sockets import listen
 from tidegate.aio.loop.tasks import TaskOwner
 from tidegate.clock import LiveClock, wall
 from tidegate.control.metrics.discovery import write_targets
@@ -30,6 +30,7 @@ from tidegate.control.state.directory import DirectoryLock, Holder, StateDirecto
 from tidegate.control.state.notices import Faults
 from tidegate.deploy.local.recovery import end_all
 from tidegate.errors import TidegateError
+from tidegate.schema.rows import Address
 from tidegate.settings import LogFormat, Settings
 
 if TYPE_CHECKING:
@@ -147,7 +148,9 @@ class ControlProcess:
     async def _serve(self, state: "StateSide", work: "WorkSide", api_socket: socket.socket, ready: Ready) -> None:
         owner = TaskOwner("control", self._report)
         deployment = work.deployment
-        deployment.api = f"http://{address_of(api_socket)}"
+        # By the name that the API answers to, not by the address that it stands for.
+        api = Address(self._settings.control.listen.host, api_socket.getsockname()[1])
+        deployment.api = f"http://{api}"
         server = _uvicorn(work.app)
         serving: asyncio.Task[Any] | None = None
         rounds: asyncio.Task[Any] | None = None

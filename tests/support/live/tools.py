@@ -49,6 +49,14 @@ TOOLS = {
         _lacking("prometheus", "promtool"),
         "Debian: apt-get install prometheus",
     ),
+    "compose": Tool(
+        "the services of docker-compose.yml",
+        "test-compose",
+        lambda: (
+            _lacking("redis-server", "prometheus", "docker-compose", "ip")() or ("" if os.geteuid() == 0 else "root")
+        ),
+        "Debian: apt-get install redis-server prometheus docker-compose iproute2; run as root",
+    ),
     "go": Tool("Go", "test-interop", _lacking("go"), "https://go.dev/dl"),
     "triton": Tool(
         "Triton",
