@@ -127,9 +127,11 @@ class Image:
 
     def __init__(self, root: Path, base: "Image | None") -> None:
         self.root = root
-        self.user = base.user if base else "0:0"
-        self.folder = base.folder if base else "/"
-        self.environment = dict(base.environment) if base else {"PATH": PATH, "LD_LIBRARY_PATH": "/usr/local/lib"}
+        self.user: str = base.user if base else "0:0"
+        self.folder: str = base.folder if base else "/"
+        self.environment: dict[str, str] = (
+            dict(base.environment) if base else {"PATH": PATH, "LD_LIBRARY_PATH": "/usr/local/lib"}
+        )
         self.command: list[str] = []
         self.entry: list[str] = []
         if base:
@@ -291,8 +293,10 @@ class Compose:
         return subprocess.run(command, env=_environment(), capture_output=True, text=True, timeout=60.0)
 
     def is_healthy(self, service: str) -> bool:
-        process = self._running[service]
-        assert process.poll() is None, f"{service} ended:\n{self.log(service)}"
+        """Runs the health check of a service; one that has ended is started again first, as ``restart`` states."""
+        if self._running[service].poll() is not None:
+            assert self.file["services"][service]["restart"] == "unless-stopped", self.log(service)
+            self.start(service)
         return self.run(service, *self.file["services"][service]["healthcheck"]["test"][1:]).returncode == 0
 
     def log(self, service: str) -> str:

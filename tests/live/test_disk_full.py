@@ -1,0 +1,55 @@
+"""No file can be written any more: requests are served, decisions go on, memory stays, and one line says so.
+
+The limit on the size of files (RLIMIT_FSIZE) of each process stands for the full disk: it needs no right, and a write
+fails the same way.
+"""
+
+import resource
+from pathlib import Path
+
+import pytest
+
+from tests.support.live.deployment import Deployment, deployment, places
+
+pytestmark = [pytest.mark.live, pytest.mark.timeout(180)]
+
+REQUESTS = 200
+GROWTH_KIB = 16 * 1024
+
+
+def processes(world: Deployment) -> dict[str, int]:
+    assert world.process is not None
+    return {"control": world.process.pid, **world.living()}
+
+
+def fill_disk(world: Deployment, room: int) -> None:
+    for pid in processes(world).values():
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, (room, resource.RLIM_INFINITY))
+
+
+def resident_kib(pid: int) -> int:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith("VmRSS")).split()[1])
+
+
+def test_a_full_disk_changes_no_answer_is_said_in_one_line_and_passes(tmp_path: Path) -> None:
+    flags = ("--log-access-sampling", "1", *places(tmp_path, 2))
+    with deployment(tmp_path, *flags) as world:
+        world.up()
+        world.deploy(world.handler(), "--min-scale", "1", "--wait")
+        for _ in range(REQUESTS):
+            assert world.infer().is_success
+        before = {name: resident_kib(pid) for name, pid in processes(world).items()}
+        fill_disk(world, 0)
+        for _ in range(REQUESTS):
+            answer = world.infer()
+            assert answer.is_success, answer.text
+        faults = world.until(lambda: world.status()["faults"], 30.0, "the fault in the status")
+        (line,) = (each for each in faults if each.startswith("store: "))
+        assert str(world.state.database) in line and "\n" not in line
+        assert world.ask("explain", "echo")
+        for name, pid in processes(world).items():
+            assert resident_kib(pid) < before[name] + GROWTH_KIB, name
+        fill_disk(world, resource.RLIM_INFINITY)
+        assert world.infer().is_success
+        world.until(lambda: not world.status()["faults"], 40.0, "the fault to pass")
