@@ -17,7 +17,7 @@ import pytest
 from tests.support.deadline import Patience
 from tests.support.live.images import ROOT, Compose, composed
 
-pytestmark = [pytest.mark.live, pytest.mark.needs(tool="compose"), pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.live, pytest.mark.needs(tool="compose"), pytest.mark.timeout(1200)]
 
 TEXT = {"inputs": [{"name": "text", "shape": [1], "datatype": "BYTES", "data": ["tide"]}]}
 GET = """
