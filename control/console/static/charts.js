@@ -74,10 +74,12 @@ export class Chart {
       this.labels = labels;
       this.plot?.destroy();
       this.plot = new uPlot(this.options(shown), data, this.place);
+      this.values = shown.map(() => h("span"));
+      this.words.replaceChildren(...shown.flatMap((line, index) => [h("span", { class: "key" }, swatch(line), this.values[index]), " "]));
     } else {
       this.plot.setData(data);
     }
-    setText(this.words, shown.map((line) => `${line.label} ${this.format(last(line.points))}`).join(", "));
+    shown.forEach((line, index) => setText(this.values[index], `${line.label} ${this.format(last(line.points))}`));
   }
 
   options(lines) {
@@ -100,6 +102,12 @@ export class Chart {
       }))],
     };
   }
+}
+
+function swatch(line) {
+  const mark = h("i", { class: line.dashed ? "swatch dashed" : "swatch" });
+  mark.style.borderTopColor = `var(${line.colour})`;
+  return mark;
 }
 
 function last(points) {
