@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Final
 
 from tidegate.control.state.directory import default_directory
+from tidegate.errors import Fault, InvalidInputError
 
 VARIABLE: Final = "TIDEGATE_STATE"
 SETTINGS_FILE: Final = "tidegate.toml"
@@ -21,7 +22,6 @@ def _in_settings(folder: Path) -> str | None:
     path = folder / SETTINGS_FILE
     if not path.is_file():
         return None
-    from tidegate.errors import Fault, InvalidInputError
     from tidegate.settings import read
 
     try:

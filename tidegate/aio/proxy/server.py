@@ -18,13 +18,15 @@ from tidegate.aio.proxy.limits import Limits
 from tidegate.aio.proxy.tunnel import Tunnel
 from tidegate.wire.http1.request_head import HeadRules
 from tidegate.wire.http1.template import Templates
+from tidegate.wire.http2.block_memory import REQUEST, Blocks
+from tidegate.wire.http2.heads import request_drops
+from tidegate.wire.http2.tails import read_call_tail
 
 if TYPE_CHECKING:
     import ssl
 
     from tidegate.aio.proxy.contract import Connection, FirstConnection
     from tidegate.aio.proxy.http2_connection import H2Conn
-    from tidegate.wire.http2.block_memory import Blocks
 
 __all__ = ["Limits", "ProxyServer", "ServerConn", "serve_proxy"]
 
@@ -165,14 +167,10 @@ class ProxyServer:
             self._rules[trusted] = found = (limits.rules(trusted=trusted), limits.body_bytes, Templates())
         return found
 
-    def blocks_for(self, trusted: bool) -> "Blocks":
+    def blocks_for(self, trusted: bool) -> Blocks:
         """Returns the header blocks that HTTP/2 connections of such peers share; made for the first of them."""
         found = self._blocks.get(trusted)
         if found is None:
-            from tidegate.wire.http2.block_memory import REQUEST, Blocks
-            from tidegate.wire.http2.heads import request_drops
-            from tidegate.wire.http2.tails import read_call_tail
-
             drops = request_drops(front_door=self.limits.front_door, trusted=trusted)
             # No client's block ends as a gateway's do: there is no peer to look for before the front door.
             self._blocks[trusted] = found = Blocks(REQUEST, drops, None if self.limits.front_door else read_call_tail)
