@@ -392,6 +392,8 @@ def _gateway_settings(settings: Settings, workers: int) -> GatewaySettings:
         tls_key=settings.gateway.tls_key,
         log_format=settings.log.format.value,
         access_sampling=settings.log.access_sampling,
+        tracing_endpoint=settings.tracing.endpoint,
+        tracing_ratio=settings.tracing.sample_ratio,
         cors=asdict(settings.cors) if settings.cors.origins else None,
         jobs=_jobs(settings.jobs) if settings.jobs.limit else None,
     )

@@ -41,6 +41,8 @@ class Entry:
     first_byte_ms: float | None
     inferences: int
     ending: str
+    trace: str | None = None
+    """Trace id; None if the request was not sampled."""
 
 
 class AccessLog:
@@ -104,6 +106,7 @@ class AccessLog:
             first_byte_ms=_ms(ex.first_byte - received) if ex.first_byte else None,
             inferences=ex.inferences,
             ending=ending,
+            trace=None if state.trace is None else state.trace.trace_id.decode(),
         )
 
     def _time(self, unix: float) -> str:

@@ -65,7 +65,7 @@ class Chain:
         "_access_control", "_access_log", "_callers", "_clock", "_cold_answers", "_cold_starts", "_direct",
         "_early_ends", "_errors", "_fields", "_grpc", "_health", "_jobs", "_later_charge", "_matcher",
         "_open_circuits", "_outliers", "_pool_of", "_recovery", "_report", "_reschedule", "_resilience", "_rng",
-        "_room", "_room_state", "_run_command", "_shadows", "_suspects", "_tokens", "_unanswered", "body_gate",
+        "_room", "_room_state", "_run_command", "_shadows", "_suspects", "_tokens", "_tracer", "_unanswered", "body_gate",
     )  # fmt: skip
 
     def __init__(self, parts: Parts) -> None:
@@ -88,6 +88,7 @@ class Chain:
         self._fields = parts.fields
         self._access_control = parts.access_control
         self._tokens = parts.tokens
+        self._tracer = parts.tracer
         self._resilience = parts.resilience
         self._outliers = parts.resilience.outliers
         self._suspects = self._outliers.suspects
@@ -117,6 +118,9 @@ class Chain:
             ex.context = state = RequestState(target, given, b"")
         else:
             ex.context = state = state_with_new_id(head, target, given, self._rng)
+        tracer = self._tracer
+        if tracer is not None and (head.traced or tracer.draws()) and (target.is_work or ex.is_rpc):
+            state.trace = tracer.begin(head)
         if ex.is_rpc:
             if self._grpc.takes(ex, state, self._function_known):
                 return
@@ -314,10 +318,13 @@ class Chain:
             lines = router.lines(ex.inferences)
         else:
             lines = router.lines_with(ex.inferences, deadline - now)
+        id_line = state.id_line
+        if state.trace is not None:
+            id_line = state.trace.forwarded(id_line, replica.id, state.group, now)
         strip = state.target.strip
         ex.forward(
             self._pool_of(replica.address),
-            lines + bind.header + state.id_line,
+            lines + bind.header + id_line,
             target=stripped(ex.head.target, strip) if strip else None,
             hold=True,
         )
@@ -366,6 +373,9 @@ class Chain:
         if head.mentions(b"\nx-request-id:"):
             head.drop(headers.REQUEST_ID)
         timing = head.control(headers.TIMING)
+        if state.trace is not None:
+            state.trace.answered(bind.replica.id, status, timing, self._clock())
+            state.trace.cold = self._cold_starts.waited_for(bind.replica.id, ex.received)
         if timing is not None and state.bound_at == ex.received and not self._unanswered:
             return _NO_WAIT % (state.request_id, timing[6:].replace(b",model=", b", model;dur=", 1))
         lines = self._cold_starts.lines(bind.replica.id, ex.received, state.bound_at, timing, self._clock())
@@ -424,6 +434,8 @@ class Chain:
             count_end(ex, state, counters, is_complete=is_complete)
         elif ex.is_rpc:
             self._grpc.ended(ex)
+        if state.trace is not None and self._tracer is not None and not state.is_uncounted:
+            self._tracer.ended(ex, state, state.trace, _ending(ex, state).value)
         if self._access_log is not None and not state.is_uncounted:
             self._access_log.ended(ex, state, ending_of(ex, state).value)
         if self._room_state.out or self._room_state.unsettled:

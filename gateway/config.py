@@ -33,6 +33,10 @@ class WorkerConfig:
     """Format of the access log: ``text`` or ``json``."""
     access_sampling: float = 0.0
     """Share of the requests that get a line in the access log, 0 to 1."""
+    tracing_endpoint: str | None = None
+    """URL of the collector that spans go to (OTLP over HTTP); None if nothing is traced."""
+    tracing_ratio: float = 0.0
+    """Share of the requests without a parent that are traced, 0 to 1."""
     cors: CorsPolicy | None = None
     """What pages of browsers may do; None if they get no CORS fields."""
     quotas: str | None = None

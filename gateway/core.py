@@ -13,6 +13,7 @@ from tidegate.gateway.counting.counters import Report
 from tidegate.gateway.effects import ChainEffects
 from tidegate.gateway.routing.function import FunctionMemory, FunctionRouter
 from tidegate.gateway.routing.match import Matcher
+from tidegate.gateway.tracing.trace import Tracer
 from tidegate.gateway.wiring import build_parts
 from tidegate.records.route_table import RouteTable
 
@@ -29,9 +30,10 @@ class GatewayCore:
         rng: random.Random,
         effects: ChainEffects,
         access_log: AccessLog | None = None,
+        tracer: Tracer | None = None,
     ) -> None:
         """``token``: shows queue_proxies that a request comes from this deployment's gateways."""
-        parts = build_parts(room=room, report=report, rng=rng, effects=effects, access_log=access_log)
+        parts = build_parts(room=room, report=report, rng=rng, effects=effects, access_log=access_log, tracer=tracer)
         self.room = room
         self.report = report
         self.access_log = access_log

@@ -50,6 +50,9 @@ from tidegate.gateway.counting.counters import Report
 from tidegate.gateway.effects import ChainEffects, ExchangeTools, JobHost, Quotas, RoomHost, Time, Upstreams
 from tidegate.gateway.jobs.live import JobThread, new_id
 from tidegate.gateway.resilience.resilience import PROBE_TIMEOUT_S
+from tidegate.gateway.tracing.live import Exporter, read_headers
+from tidegate.gateway.tracing.trace import Tracer
+from tidegate.open_metrics import Form, form_of, formed
 from tidegate.records.codec import CodecError, decode, encode
 from tidegate.records.route_table import RouteTable
 from tidegate.store.counters import Asking, EmbeddedPool, SharedCounters, SharedPool, Wanted
@@ -157,6 +160,7 @@ class GatewayWorker:
         self._shed_logged_at = -SHED_LOG_S
         self._board = _waiting_board(config.waiting)
         self._jobs = self._job_thread()
+        self._exporter = self._span_exporter()
         self.core = GatewayCore(
             room=WaitingRoom(rng=rng, worker_index=config.index, board=self._board),
             report=Report(config.worker, incarnation, self._started),
@@ -164,6 +168,7 @@ class GatewayWorker:
             rng=rng,
             effects=self._effects(),
             access_log=self._access_log(),
+            tracer=self._tracer(),
         )
         self._sweeper.add(self._sweep)
 
@@ -209,6 +214,8 @@ class GatewayWorker:
             self._sweeper.close()
             if self.core.access_log is not None:
                 self._write(self.core.access_log)
+            if self._exporter is not None:
+                self._exporter.close()
 
     # --- effects of the chain ---------------------------------------------------------------------------------------
 
@@ -378,6 +385,24 @@ class GatewayWorker:
         offset = LiveClock().now() - monotonic()
         return AccessLog(config.access_sampling, as_json=config.log_format == "json", rng=self._rng, offset=offset)
 
+    def _span_exporter(self) -> Exporter | None:
+        endpoint = self._config.tracing_endpoint
+        if endpoint is None:
+            return None
+        return Exporter(endpoint, read_headers(os.environ.get("OTEL_EXPORTER_OTLP_HEADERS", "")))
+
+    def _tracer(self) -> Tracer | None:
+        if self._exporter is None:
+            return None
+        return Tracer(
+            ratio=self._config.tracing_ratio,
+            rng=self._rng,
+            offset=LiveClock().now() - monotonic(),
+            worker=self._config.worker,
+            scheme="http" if self._config.tls_cert is None else "https",
+            put=self._exporter.put,
+        )
+
     def _sweep(self, now: float) -> None:
         self.core.sweep(now)
         self._log_shed(now)
@@ -523,7 +548,7 @@ class GatewayWorker:
             case "GET", "/healthz":
                 return Response(body=b"ok", content_type="text/plain")
             case "GET", "/metrics":
-                return StreamResponse(self._scrape(), content_type=metrics.CONTENT_TYPE)
+                return self._exposition(request)
             case "GET", "/sample":
                 return Response(body=await self._sample())
             case "GET", "/activations":
@@ -574,6 +599,12 @@ class GatewayWorker:
             )
         )
 
+    def _exposition(self, request: Request) -> StreamResponse:
+        """Answers a scrape: OpenMetrics if it is asked for, and with the query ``exemplars`` Prometheus text with
+        exemplars, for the control process."""
+        form = Form.MERGING if request.query == "exemplars" else form_of(request.headers.get("accept", ""))
+        return StreamResponse(formed(self._scrape(), form), content_type=form.value)
+
     async def _scrape(self) -> AsyncIterator[bytes]:
         exposition = metrics.Exposition()
         steps = self.core.report.expose(
@@ -589,6 +620,10 @@ class GatewayWorker:
         await in_slices(steps)
         self.core.access_control.expose(exposition, self._config.worker)
         self.core.jobs.expose(exposition, self._config.worker)
+        if self._exporter is not None:
+            worker = self._config.worker
+            exposition.add(metrics.GATEWAY_TRACE_SPANS, (worker, "exported"), self._exporter.exported)
+            exposition.add(metrics.GATEWAY_TRACE_SPANS, (worker, "dropped"), self._exporter.dropped)
         gate, own = self.core.chain.body_gate, (self._config.worker,)
         exposition.add(metrics.GATEWAY_AWAITED_BODIES, own, gate.waiting)
         exposition.add(metrics.GATEWAY_CROWDED_BODIES, own, gate.crowded)

@@ -51,3 +51,5 @@ def count_end(ex: "Exchange", state: RequestState, counters: RevisionCounters, *
     if tokens is not None and router is not None and router.per_token_s is not None:
         is_slow = tokens.per_token_s > router.per_token_s
     counters.ended_well(state.group, ex.inferences, end - ex.received, target_s, is_slow=is_slow)
+    if state.trace is not None:
+        counters.sampled(state.trace.trace_id, end - ex.received, ex.ended + state.trace.offset)

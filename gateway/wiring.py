@@ -21,6 +21,7 @@ from tidegate.gateway.resilience.recovery import Recovery
 from tidegate.gateway.resilience.resilience import Resilience
 from tidegate.gateway.resilience.shadow import Shadows
 from tidegate.gateway.token_steps import TokenAccounting
+from tidegate.gateway.tracing.trace import Tracer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +34,8 @@ class Parts:
     effects: ChainEffects
     access_log: AccessLog | None
     """None if no access log is written."""
+    tracer: Tracer | None
+    """None if nothing is traced."""
     cold_starts: ColdStarts
     health: HealthResponder
     grpc: GrpcFrontend
@@ -50,7 +53,13 @@ class Parts:
 
 
 def build_parts(
-    *, room: WaitingRoom, report: Report, rng: random.Random, effects: ChainEffects, access_log: AccessLog | None
+    *,
+    room: WaitingRoom,
+    report: Report,
+    rng: random.Random,
+    effects: ChainEffects,
+    access_log: AccessLog | None,
+    tracer: Tracer | None,
 ) -> Parts:
     """Builds the parts of one worker."""
     time, upstreams, exchanges = effects.time, effects.upstreams, effects.exchanges
@@ -80,6 +89,7 @@ def build_parts(
         rng=rng,
         effects=effects,
         access_log=access_log,
+        tracer=tracer,
         cold_starts=cold_starts,
         health=health,
         grpc=grpc,

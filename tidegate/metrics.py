@@ -9,8 +9,8 @@ whole numbers (bytes, inferences) ``le`` is the largest number below the edge: t
 """
 
 import math
-from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
@@ -19,6 +19,10 @@ from itertools import accumulate
 from tidegate.histogram import BUCKETS, Histogram, bucket_upper_micros
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+
+Exemplar = tuple[str, float, float]
+"""Trace id (hexadecimal), observed value and its Unix time in seconds."""
 
 
 class MetricKind(StrEnum):
@@ -293,6 +297,13 @@ GATEWAY_CROWDED_BODIES = Metric(
 )
 GATEWAY_LOG_DROPPED = Metric(
     "tidegate_gateway_access_log_dropped_lines_total", _C, "Lines of the access log that were dropped.", ("worker",)
+)
+
+GATEWAY_TRACE_SPANS = Metric(
+    "tidegate_gateway_trace_spans_total",
+    _C,
+    "Spans of sampled requests: exported to the collector, or dropped because it was slow, away or refused them.",
+    ("worker", "outcome"),
 )
 
 # --- tokens ---------------------------------------------------------------------------------------------------------
@@ -652,24 +663,38 @@ class Exposition:
         """Adds one sample of a counter or gauge; ``labels`` are the values, in the row's order."""
         self._lines(metric).append(f"{metric.name}{_label_text(metric, labels)} {number(value)}\n")
 
-    def add_histogram(self, metric: Metric, labels: Sequence[str], histogram: Histogram) -> None:
-        """Adds the buckets, sum and count of one histogram."""
+    def add_histogram(
+        self,
+        metric: Metric,
+        labels: Sequence[str],
+        histogram: Histogram,
+        exemplars: Mapping[str, Exemplar] | None = None,
+    ) -> None:
+        """Adds the buckets, sum and count of one histogram; ``exemplars`` by the ``le`` of their bucket."""
         below = cumulative(histogram, _buckets(metric).edges)
-        self._add_buckets(metric, labels, below, histogram.total, histogram.sum_micros)
+        self._add_buckets(metric, labels, below, histogram.total, histogram.sum_micros, exemplars or {})
 
     def add_steps(self, metric: Metric, labels: Sequence[str], histogram: StepHistogram) -> None:
         """Adds the buckets, sum and count of a histogram that counts in the metric's own buckets."""
         below = list(accumulate(histogram.counts))
-        self._add_buckets(metric, labels, below[:-1], below[-1], histogram.sum)
+        self._add_buckets(metric, labels, below[:-1], below[-1], histogram.sum, {})
 
-    def _add_buckets(self, metric: Metric, labels: Sequence[str], below: Sequence[int], count: int, steps: int) -> None:
+    def _add_buckets(
+        self,
+        metric: Metric,
+        labels: Sequence[str],
+        below: Sequence[int],
+        count: int,
+        steps: int,
+        exemplars: Mapping[str, Exemplar],
+    ) -> None:
         buckets = _buckets(metric)
         lines = self._lines(metric)
         inner = _label_text(metric, labels)[:-1]
         prefix = f"{metric.name}_bucket{inner}," if inner else f"{metric.name}_bucket{{"
         for label, up_to in zip(buckets.labels, below, strict=True):
-            lines.append(f'{prefix}le="{label}"}} {up_to}\n')
-        lines.append(f'{prefix}le="+Inf"}} {count}\n')
+            lines.append(f'{prefix}le="{label}"}} {up_to}{_exemplar(exemplars, label)}\n')
+        lines.append(f'{prefix}le="+Inf"}} {count}{_exemplar(exemplars, "+Inf")}\n')
         closing = f"{inner}}}" if inner else ""
         total = steps * buckets.unit if buckets.unit != 1.0 else steps
         lines.append(f"{metric.name}_sum{closing} {number(total)}\n")
@@ -694,6 +719,18 @@ class Exposition:
         if lines is None:
             lines = self._samples[metric] = []
         return lines
+
+
+def _exemplar(exemplars: Mapping[str, Exemplar], label: str) -> str:
+    """Returns the exemplar of a bucket as OpenMetrics writes it; empty without one."""
+    found = exemplars.get(label) if exemplars else None
+    return "" if found is None else f' # {{trace_id="{found[0]}"}} {number(found[1])} {found[2]:.3f}'
+
+
+def bucket_of(buckets: Buckets, value: float) -> str:
+    """Returns the ``le`` of the bucket that an observation in the exposed unit falls into."""
+    index = bisect_right(buckets.edges, int(value / buckets.unit))
+    return buckets.labels[index] if index < len(buckets.labels) else "+Inf"
 
 
 def _buckets(metric: Metric) -> Buckets:

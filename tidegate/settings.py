@@ -165,6 +165,13 @@ class LogSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TracingSettings:
+    endpoint: str | None = None
+    """None if nothing is traced."""
+    sample_ratio: float = 0.01
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     gateway: GatewaySettings = field(default_factory=GatewaySettings)
     cors: CorsSettings = field(default_factory=CorsSettings)
@@ -178,6 +185,7 @@ class Settings:
     store: StoreSettings = field(default_factory=StoreSettings)
     tenants: TenantSettings = field(default_factory=TenantSettings)
     log: LogSettings = field(default_factory=LogSettings)
+    tracing: TracingSettings = field(default_factory=TracingSettings)
     origins: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
     """Where each given value came from, by key: a flag, or the file with its line."""
     overridden: tuple[str, ...] = field(default=(), compare=False, repr=False)
@@ -206,6 +214,10 @@ _ORIGINS: Final = Words(
     "* for any, or origins as browsers send them (https://app.example, http://localhost:3000; no path)",
 )
 _STORE: Final = Text(r"embedded|rediss?://[!-~]{1,500}", "embedded, redis://HOST:PORT/N or rediss://...")
+_COLLECTOR: Final = Text(
+    r"https?://(?:[A-Za-z0-9._-]{1,253}|\[[0-9a-f:.]{2,45}\])(?::[0-9]{1,5})?(?:/[!-~]{0,500})?",
+    "an http or https URL without credentials, such as http://127.0.0.1:4318",
+)
 _IDLE: Final = Duration(0.1, 86_400)
 PATHS: Final = frozenset(
     {"gateway.tls_cert", "gateway.tls_key", "state.directory", "accelerators.file", "tenants.file"}
@@ -491,6 +503,20 @@ SETTINGS: Final[tuple[Row, ...]] = (
         field="log.access_sampling",
         default="0",
         description="Share of requests with a line in the access log.",
+    ),
+    Row(
+        key="tracing.endpoint",
+        kind=WordOr("none", _COLLECTOR),
+        field="tracing.endpoint",
+        default="none",
+        description="Collector that spans go to by OTLP over HTTP (protocol buffers); without a path: /v1/traces.",
+    ),
+    Row(
+        key="tracing.sample-ratio",
+        kind=Number(0, 1),
+        field="tracing.sample_ratio",
+        default="0.01",
+        description="Share of the requests without a traceparent that are traced; with one, its flag decides.",
     ),
 )
 _ROWS: Final = {row.key: row for row in SETTINGS}

@@ -11,13 +11,12 @@ from contextlib import aclosing
 from http import HTTPStatus
 from typing import Annotated, Any, Final
 
-from fastapi import FastAPI, HTTPException, Query, Request, Security
+from fastapi import FastAPI, Header, HTTPException, Query, Request, Security
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, PlainTextResponse, StreamingResponse
 from fastapi.security import HTTPBearer
 from starlette.exceptions import HTTPException as StarletteHTTPException
 
-from tidegate import metrics
 from tidegate.control.api.access import AccessGuard
 from tidegate.control.api.deployment import Deployment
 from tidegate.control.api.errors import CannotRunError, LeavingError, OtherSourceError, UnknownFunctionError
@@ -39,6 +38,7 @@ from tidegate.control.views.functions import (
 )
 from tidegate.control.views.requests import DeployRequest, ResizeRequest, RollbackRequest, RolloutRequest, SplitRequest
 from tidegate.errors import InvalidInputError, TidegateError
+from tidegate.open_metrics import form_of, formed
 from tidegate.records.codec import encode
 from tidegate.records.costs import GroupBy
 from tidegate.records.decision import Decision
@@ -257,9 +257,11 @@ def _add_deployment(app: FastAPI, service: Deployment) -> None:
         return {"state": "shutting down"}
 
     @app.get("/metrics", tags=["deployment"], response_class=PlainTextResponse)
-    async def scrape() -> StreamingResponse:
-        """Returns Prometheus text: the figures of the control process, of all gateway workers and of all replicas."""
-        return StreamingResponse(service.metrics(), media_type=metrics.CONTENT_TYPE)
+    async def scrape(accept: Annotated[str, Header()] = "") -> StreamingResponse:
+        """Returns Prometheus text: the figures of the control process, of all gateway workers and of all replicas.
+        OpenMetrics with exemplars if `Accept` prefers it."""
+        form = form_of(accept)
+        return StreamingResponse(formed(service.metrics(), form), media_type=form.value)
 
     @app.get("/healthz", tags=["deployment"], response_class=PlainTextResponse)
     async def healthz() -> PlainTextResponse:

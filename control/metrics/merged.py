@@ -30,6 +30,8 @@ class _Family:
 
 
 Families = dict[bytes, _Family]
+Exemplars = dict[bytes, bytes]
+"""By series, as OpenMetrics writes them."""
 
 
 class MergedMetrics:
@@ -61,13 +63,14 @@ class MergedMetrics:
         """
         self.unreadable = 0
         merged: Families = {}
+        exemplars: Exemplars = {}
         yield from self._retire(texts.keys(), {each.encode() for each in functions})
         for process, text in texts.items():
             found: Families = {}
             try:
                 if text is None:
                     raise ValueError("no answer")
-                for _ in _read(text, found):
+                for _ in _read(text, found, exemplars):
                     yield b""
             except ValueError:
                 self.unreadable += 1
@@ -80,7 +83,7 @@ class MergedMetrics:
         yield from _add(merged, self._ended)
         for family in merged.values():
             if family.head:  # None where only a process of an earlier control process had it.
-                yield from _written(family)
+                yield from _written(family, exemplars)
 
     def _retire(self, living: Collection[str], functions: Collection[bytes]) -> Iterator[bytes]:
         for gone in self._living.keys() - living:
@@ -97,8 +100,8 @@ class MergedMetrics:
             yield b""
 
 
-def _read(text: bytes, families: Families) -> Iterator[None]:
-    """Reads an exposition into ``families``. Raises ValueError if it is none."""
+def _read(text: bytes, families: Families, exemplars: Exemplars) -> Iterator[None]:
+    """Reads an exposition into ``families`` and ``exemplars``. Raises ValueError if it is none."""
     family, head, start, count = None, b"", 0, 0
     while start < len(text):
         end = text.find(b"\n", start)
@@ -111,13 +114,23 @@ def _read(text: bytes, families: Families) -> Iterator[None]:
             _, _, name, kind = line.split(b" ")
             family = families.setdefault(name, _Family(kind, head + line + b"\n"))
         elif line and not line.startswith(b"#"):
+            exemplar = b""
+            if b" # {" in line and b"_bucket{" in line:
+                line, _, exemplar = line.rpartition(b" # {")
             series, _, value = line.rpartition(b" ")
             if family is None or not series:
                 raise ValueError("a sample without a family")
             family.samples[series] = float(value)
+            if exemplar and _second(exemplar) >= _second(exemplars.get(series, b"} 0 0")):
+                exemplars[series] = exemplar
         count += 1
         if count % LINES_A_STEP == 0:
             yield
+
+
+def _second(exemplar: bytes) -> float:
+    """Returns the Unix time of an exemplar. Raises ValueError if it has none."""
+    return float(exemplar.rpartition(b" ")[2])
 
 
 def _is_shared(family: _Family) -> bool:
@@ -150,12 +163,14 @@ def _dropped(families: Families) -> Iterator[bytes]:
                 yield b""
 
 
-def _written(family: _Family) -> Iterator[bytes]:
-    """Yields the lines of a family, which has no samples afterwards."""
+def _written(family: _Family, exemplars: Exemplars) -> Iterator[bytes]:
+    """Yields the lines of a family, which has no samples afterwards; of equal series the newest exemplar counts."""
     lines = [family.head]
     for series in tuple(family.samples):
         value = family.samples.pop(series)
-        lines.append(b"%s %s\n" % (series, number(int(value) if value.is_integer() else value).encode()))
+        exemplar = exemplars.get(series) if exemplars else None
+        mark = b"" if exemplar is None else b" # {" + exemplar
+        lines.append(b"%s %s%s\n" % (series, number(int(value) if value.is_integer() else value).encode(), mark))
         if len(lines) >= LINES_A_STEP:
             yield b"".join(lines)
             lines = []

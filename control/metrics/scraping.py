@@ -49,7 +49,9 @@ class Scrape:
         self._scraping = asyncio.Lock()
 
     async def pieces(self) -> AsyncIterator[bytes]:
-        """Yields the exposition of the whole deployment: to join that of a thousand functions would hold the loop."""
+        """Yields the exposition of the whole deployment, with exemplars (``tidegate.open_metrics`` makes its forms).
+
+        In pieces: to join that of a thousand functions would hold the loop."""
         async with self._scraping:
             texts = await self._others()
             merged = await in_slices(self._merged.steps(texts, self._functions()))

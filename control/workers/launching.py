@@ -41,6 +41,8 @@ class GatewaySettings:
     tls_key: str | None = None
     log_format: str = "text"
     access_sampling: float = 0.0
+    tracing_endpoint: str | None = None
+    tracing_ratio: float = 0.0
     cors: Mapping[str, Any] | None = None
     """As the gateway's ``CorsPolicy``; None if no origins are allowed."""
     jobs: Mapping[str, Any] | None = None
@@ -167,6 +169,8 @@ class Launcher:
             "tls_key": self.settings.tls_key,
             "log_format": self.settings.log_format,
             "access_sampling": self.settings.access_sampling,
+            "tracing_endpoint": self.settings.tracing_endpoint,
+            "tracing_ratio": self.settings.tracing_ratio,
             "cors": self.settings.cors,
             "quotas": f"unix:{self._state.quotas}",
             "waiting": str(self._state.waiting),

@@ -443,6 +443,6 @@ def _sample_of(worker: Worker) -> Callable[[], Awaitable[bytes]]:
 
 async def _exposition_of(worker: Worker) -> bytes | None:
     try:
-        return await worker.link.get("/metrics") if worker.is_linked else None
+        return await worker.link.get("/metrics?exemplars") if worker.is_linked else None
     except LinkError:
         return None

@@ -78,6 +78,11 @@ class ColdStarts:
             if len(self._took) > KEPT_TIMES:
                 del self._took[next(iter(self._took))]
 
+    def waited_for(self, replica: str, received: float) -> tuple[float, ColdStartPhases] | None:
+        """Returns when a replica became ready, and the phases before, if a request that came then waited for it."""
+        start = self._starts.get(replica)
+        return start if start is not None and received < start[0] else None
+
     def is_awake(self, route: FunctionRoute) -> bool:
         """Returns whether some replica of the function is ready, as far as the channels show."""
         return any(self._states.get(replica.id) is ReplicaState.READY for replica in _replicas(route))

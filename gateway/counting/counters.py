@@ -21,6 +21,7 @@ from tidegate.flow.outliers import Outliers
 from tidegate.gateway.counting.outcomes import Ending
 from tidegate.gateway.counting.token_metrics import TokenCounters
 from tidegate.histogram import BUCKETS, Histogram
+from tidegate.metrics import Exemplar
 from tidegate.records.gateway_sample import ColdStartSeen, GatewaySample, GroupTraffic, RevisionDemand, ShadowSeen
 
 KEPT_COLD_STARTS = 64
@@ -84,6 +85,7 @@ class RevisionCounters:
         "circuit_refusals",
         "dropped",
         "ended_by",
+        "exemplars",
         "function",
         "groups",
         "hedges",
@@ -131,6 +133,8 @@ class RevisionCounters:
         revision that has left the route table, and cumulative figures must not decrease while its last requests end."""
         self.shadow: ShadowCounters | None = None
         """Set once the revision was to get a copy of another revision's request."""
+        self.exemplars: dict[str, Exemplar] = {}
+        """The newest sampled request of each bucket of its durations, by ``le``."""
         self.tokens: TokenCounters | None = None
         """Set with the first request with counted tokens."""
 
@@ -173,6 +177,10 @@ class RevisionCounters:
         counters.requests += 1
         counters.inferences += inferences
         counters.latency.record(latency_s)
+
+    def sampled(self, trace_id: bytes, latency_s: float, unix: float) -> None:
+        """Takes a traced request that was answered, as the exemplar of its bucket."""
+        self.exemplars[metrics.bucket_of(metrics.DURATION, latency_s)] = (trace_id.decode(), latency_s, unix)
 
     def ended(self, ending: Ending, group: str, inferences: int) -> None:
         """Counts a request that ended otherwise; ``group`` is empty if it reached no replica."""
@@ -318,7 +326,7 @@ def _expose_revision(into: metrics.Exposition, held: RevisionCounters, waiting: 
     into.add(metrics.GATEWAY_WAITING, labels, waiting.waiting if waiting else 0)
     into.add(metrics.GATEWAY_WAITING_INFERENCES, labels, waiting.waiting_inferences if waiting else 0)
     into.add(metrics.GATEWAY_OLDEST_WAITING, labels, waiting.oldest_waiting_s if waiting else 0.0)
-    into.add_histogram(metrics.GATEWAY_LATENCY, labels, held.latency)
+    into.add_histogram(metrics.GATEWAY_LATENCY, labels, held.latency, held.exemplars)
     for group in held.groups.values():
         group_labels = (*labels, group.group)
         into.add(metrics.GATEWAY_GROUP_REQUESTS, group_labels, group.requests)

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from tidegate.gateway.counting.tenant_accounts import Account, Held
     from tidegate.gateway.counting.tokens import Tokens
     from tidegate.gateway.routing.match import Target
+    from tidegate.gateway.tracing.trace import Trace
     from tidegate.wire.bodies.openai import CallRequest
 
 
@@ -101,6 +102,7 @@ class RequestState:
         "target",
         "tenant",
         "tokens",
+        "trace",
     )
 
     def __init__(self, target: "Target", request_id: bytes, id_line: bytes) -> None:
@@ -116,6 +118,8 @@ class RequestState:
         """Its reservations of the tenant's quotas."""
         self.tokens: Tokens | None = None
         """Expected tokens, at the end the real ones; None if its tokens are not counted."""
+        self.trace: Trace | None = None
+        """Set if the request is sampled; the second copy has that of the first."""
         self.counters: RevisionCounters | None = None
         """Counters of its revision; None while it is not counted."""
         self.bind: Bind | None = None
@@ -179,6 +183,7 @@ class RequestState:
         state = RequestState(self.target, self.request_id, self.id_line)
         state.hedge_of = self.exchange
         state.is_uncounted = True
+        state.trace = self.trace
         return state
 
     def strand(self) -> None:

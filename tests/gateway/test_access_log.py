@@ -38,7 +38,7 @@ def test_a_line_of_text_says_everything_but_the_query() -> None:
     assert access.take() == (
         b"2023-11-14T22:15:00.500Z id=my-id function=f revision=f-00001 replica=f-00001-aaaaa method=POST "
         b"path=/v2/models/m/infer status=200 bytes_in=5 bytes_out=77 total_ms=500.0 wait_ms=250.0 first_byte_ms=375.0 "
-        b"inferences=4 ending=answered\n"
+        b"inferences=4 ending=answered trace=-\n"
     )
     assert access.take() == b""
 

@@ -47,7 +47,12 @@ class AnyRequestHead(_AnyHead, Protocol):
     @property
     def chunked(self) -> bool: ...
     @property
+    def traced(self) -> bool: ...
+    @property
     def internal(self) -> "Internal | None": ...
+
+    def take_trace(self) -> None:
+        """Removes its ``traceparent``: the application adds another one to what is forwarded."""
 
     def received_fields(self) -> bytes:
         """Returns all fields as received, each ``name: value CRLF``."""

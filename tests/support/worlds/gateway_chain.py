@@ -15,6 +15,7 @@ from tidegate.gateway.access_log import AccessLog
 from tidegate.gateway.core import GatewayCore
 from tidegate.gateway.counting.counters import Report
 from tidegate.gateway.effects import ChainEffects, ExchangeTools, JobHost, Quotas, RoomHost, Time, Upstreams
+from tidegate.gateway.tracing.trace import Tracer
 from tidegate.records.gateway_sample import RevisionDemand
 from tidegate.records.replica_state import ColdStartPhases, ReplicaState
 from tidegate.records.route_table import FunctionRoute, GroupRoute, ReplicaRoute, RevisionRoute, RouteTable
@@ -56,6 +57,7 @@ class Door:
         access: AccessLog | None = None,
         quota_counters: FakeQuotaCounters | None = None,
         jobs: JobHost | None = None,
+        tracer: Tracer | None = None,
     ) -> None:
         self.now = 100.0
         self.shell: list[Command] = []
@@ -93,6 +95,7 @@ class Door:
                 jobs=jobs,
             ),
             access_log=access,
+            tracer=tracer,
         )
         self.chain = self.core.chain
         assert self.core.apply(first)

@@ -18,7 +18,7 @@ _TRACE: Final = literal_name(b"traceparent") + b"\x37" + b"00-"
 
 
 class Forwarding:
-    """Makes ``x-forwarded-*``, ``forwarded``, ``via`` and a ``traceparent`` where none came.
+    """Makes ``x-forwarded-*``, ``forwarded``, ``via`` and a ``traceparent`` where none came: one that is not sampled.
 
     A stranger's own fields are gone by then (``HeadRules``); these lines stand behind what a trusted peer sent: several
     lines of one field are one list (RFC 9110 section 5.3). A trusted peer's ``x-forwarded-host`` and ``-proto`` are
@@ -69,7 +69,7 @@ class Forwarding:
         if head.traced:
             return lines
         ids = hexlify((self._random.getrandbits(192) | _NOT_ZERO).to_bytes(24, "big"))
-        return b"".join((lines, b"traceparent: 00-", ids[:32], b"-", ids[32:], b"-01\r\n"))
+        return b"".join((lines, b"traceparent: 00-", ids[:32], b"-", ids[32:], b"-00\r\n"))
 
     def fields(self, head: "CallHead") -> bytes:
         """The same for a call over HTTP/2: fields to be appended to its block."""
@@ -84,7 +84,7 @@ class Forwarding:
         if head.traced:
             return fields
         ids = hexlify((self._random.getrandbits(192) | _NOT_ZERO).to_bytes(24, "big"))
-        return b"".join((fields, _TRACE, ids[:32], b"-", ids[32:], b"-01"))
+        return b"".join((fields, _TRACE, ids[:32], b"-", ids[32:], b"-00"))
 
     def _lines_for(self, head: "RequestHead | CallHead") -> bytes:
         """Makes the lines of a request like this one, for it and those after it: most of a connection are alike."""

@@ -150,6 +150,11 @@ class RequestHead(Fields):
         """The target before ``?``."""
         return self.target.partition(b"?")[0]
 
+    def take_trace(self) -> None:
+        """Removes its ``traceparent``: the application adds another one to what is forwarded."""
+        self.drop(b"traceparent")
+        self.traced = True
+
     def __repr__(self) -> str:
         return f"<RequestHead {self.method!r} {self.target!r} at {self.host!r}>"
 
@@ -338,7 +343,7 @@ def _check_specials(
         head._values = values = dict(reversed(found))  # The first of each counts.
     strip = values.keys() - rules.passing
     if not head.traced and b"traceparent" in values:
-        strip.add(b"traceparent")
+        strip |= {b"traceparent", b"tracestate"}  # The state belongs to the trace that cannot be read.
     if rules.trusted:
         head.names_host = b"x-forwarded-host" in values
         head.names_proto = b"x-forwarded-proto" in values

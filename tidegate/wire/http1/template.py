@@ -114,7 +114,7 @@ class Template:
         start, stop = self._trace
         if stop and _trace(data, at + start, at + stop) is None:
             return None
-        head.traced = before.traced
+        head.traced = stop > 0
         head.method = before.method
         head.target = before.target
         head.authority = before.authority

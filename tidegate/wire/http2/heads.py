@@ -153,7 +153,7 @@ class CallHead(_Head):
         trace = block.get(b"traceparent")
         self.traced = trace is not None and grammar.TRACEPARENT.fullmatch(trace) is not None
         if trace is not None and not self.traced:
-            self.drop(b"traceparent")
+            self.drop(b"traceparent", b"tracestate")
         self.is_usual = block.lacks(_MEANINGFUL)
         """True if none of its fields has a meaning for Tidegate or for applications, except perhaps a
         ``grpc-timeout``."""
@@ -176,6 +176,11 @@ class CallHead(_Head):
         if not self.is_usual and not front_door:
             self.expect_continue = block.get(b"expect") == b"100-continue"
             self.internal = _internal(block)
+
+    def take_trace(self) -> None:
+        """Removes its ``traceparent``: the application adds another one to what is forwarded."""
+        self.drop(b"traceparent")
+        self.traced = self.is_changed = True
 
     def with_more(self, block: Block) -> "CallHead | None":
         """Returns the head of a call that begins as this one, with a trace, a deadline or metadata behind it. Returns

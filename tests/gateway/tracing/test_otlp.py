@@ -1,0 +1,54 @@
+"""The encoder of OTLP against the official messages."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support.live.otlp_receiver import read_spans
+from tidegate.gateway.tracing.otlp import CLIENT, SERVER, Span, encode_request, encode_span
+
+IDS = {"trace_id": b"0af7651916cd43dd8448eb211c80319c", "span_id": b"b7ad6b7169203331"}
+TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=200)
+
+
+def encoded(*spans: Span) -> bytes:
+    return encode_request([(span, encode_span(span)) for span in spans], "1.0")
+
+
+@given(name=TEXT, value=TEXT, number=st.integers(0, 2**63 - 1), start=st.integers(0, 2**32), is_error=st.booleans())
+def test_the_official_message_reads_what_was_written(
+    name: str, value: str, number: int, start: int, is_error: bool
+) -> None:
+    span = Span(
+        service="tidegate-gateway",
+        instance="g0",
+        name=name,
+        kind=SERVER,
+        parent_id=b"00f067aa0ba902b7",
+        start=float(start),
+        end=start + 0.25,
+        attributes=(("text", value), ("number", number)),
+        is_error=is_error,
+        trace_state="a=b",
+        **IDS,
+    )
+    (found,) = read_spans(encoded(span))
+    assert (found.name, found.kind, found.is_error, found.trace_state) == (name, SERVER, is_error, "a=b")
+    assert (found.trace_id, found.span_id, found.parent_id) == (
+        IDS["trace_id"].decode(),
+        IDS["span_id"].decode(),
+        "00f067aa0ba902b7",
+    )
+    assert found.attributes == {"text": value, "number": number}
+    assert abs(found.start - start * 10**9) < 500, "seconds since 1970 as a double are that exact"
+    assert abs(found.end - found.start - 250_000_000) < 500
+
+
+def test_spans_lie_below_the_process_that_they_stand_for_and_a_root_has_no_parent() -> None:
+    spans = [
+        Span(service, instance, "one", CLIENT, parent_id=b"", start=2.0, end=1.0, **IDS)
+        for service, instance in (("tidegate-gateway", "g0"), ("tidegate-queue-proxy", "r"), ("tidegate-gateway", "g0"))
+    ]
+    found = read_spans(encoded(*spans))
+    assert [each.instance for each in found] == ["g0", "g0", "r"]
+    assert {each.parent_id for each in found} == {""}
+    assert {each.end - each.start for each in found} == {0}, "a span never ends before its start"
