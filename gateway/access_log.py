@@ -4,11 +4,10 @@ The buffer is bounded: when the disk is full, lines are dropped and counted, and
 and no header: both may hold secrets.
 """
 
-import json
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import UTC, datetime
+from json.encoder import encode_basestring_ascii
 from typing import TYPE_CHECKING, Final
 
 from tidegate.gateway.routing.request_state import RequestState
@@ -20,40 +19,53 @@ BUFFERED_BYTES: Final = 1 << 20
 """Bytes of lines that wait to be written at most."""
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """One request in the access log. Times in milliseconds; None if that did not happen, or is unknown."""
+FIELDS: Final = (
+    "time",  # end of the request, UTC
+    "id",
+    "function",
+    "revision",
+    "replica",
+    "method",
+    "path",
+    "status",
+    "bytes_in",
+    "bytes_out",
+    "total_ms",
+    "wait_ms",  # until it was bound to its last replica
+    "first_byte_ms",
+    "inferences",
+    "ending",
+    "trace",  # trace id of a sampled request
+)
+"""The fields of a line, in their order; unknown ones are ``-`` in text and ``null`` in JSON."""
 
-    time: str
-    """End of the request, UTC."""
-    id: str
-    function: str | None
-    revision: str | None
-    replica: str | None
-    method: str
-    path: str
-    status: int
-    bytes_in: int
-    bytes_out: int
-    total_ms: float
-    wait_ms: float | None
-    """Time until it was bound to its last replica."""
-    first_byte_ms: float | None
-    inferences: int
-    ending: str
-    trace: str | None = None
-    """Trace id; None if the request was not sampled."""
+_TEXT: Final = "%s " + " ".join(f"{name}=%s" for name in FIELDS[1:]) + "\n"
+_JSON: Final = "{" + ",".join(f'"{name}":%s' for name in FIELDS) + "}\n"
 
 
 class AccessLog:
     """The lines of one worker that are not written yet."""
 
-    __slots__ = ("_bytes", "_format", "_lines", "_offset", "_rng", "_sampling", "_second", "_stamp", "dropped")
+    __slots__ = (
+        "_bytes",
+        "_lines",
+        "_none",
+        "_offset",
+        "_quoted",
+        "_rng",
+        "_sampling",
+        "_second",
+        "_stamp",
+        "_template",
+        "dropped",
+    )
 
     def __init__(self, sampling: float, *, as_json: bool, rng: random.Random, offset: float) -> None:
         """``sampling``: share of the requests that get a line; ``offset``: Unix time less the chain's clock."""
         self._sampling = sampling
-        self._format: Callable[[Entry], str] = _json if as_json else _text
+        self._template, self._none = (_JSON, "null") if as_json else (_TEXT, "-")
+        # No value contains a blank, so text needs no quotes: a request's target and id cannot.
+        self._quoted: Callable[[str], str] = encode_basestring_ascii if as_json else str
         self._rng = rng
         self._offset = offset
         self._lines: list[bytes] = []
@@ -67,7 +79,7 @@ class AccessLog:
         """Adds a line for a request that has ended, if it is sampled."""
         if self._sampling < 1.0 and self._rng.random() >= self._sampling:
             return
-        line = (self._format(self._entry(ex, state, ending)) + "\n").encode()
+        line = self._line(ex, state, ending).encode()
         if self._bytes + len(line) > BUFFERED_BYTES:
             self.dropped += 1
             return
@@ -87,26 +99,27 @@ class AccessLog:
             self._lines.insert(0, data)
             self._bytes += len(data)
 
-    def _entry(self, ex: "Exchange", state: RequestState, ending: str) -> Entry:
-        counters, received = state.counters, ex.received
-        router = state.target.router
-        return Entry(
-            time=self._time(ex.ended + self._offset),
-            id=state.request_id.decode("latin-1"),
-            function=router.name if router is not None else None,
-            revision=counters.revision if counters is not None else None,
-            replica=state.replica or None,
-            method=ex.head.method.decode("latin-1"),
-            path=ex.head.path.decode("latin-1"),
-            status=ex.status,
-            bytes_in=ex.bytes_in,
-            bytes_out=ex.bytes_out,
-            total_ms=_ms(ex.ended - received),
-            wait_ms=_ms(state.bound_at - received) if state.replica else None,
-            first_byte_ms=_ms(ex.first_byte - received) if ex.first_byte else None,
-            inferences=ex.inferences,
-            ending=ending,
-            trace=None if state.trace is None else state.trace.trace_id.decode(),
+    def _line(self, ex: "Exchange", state: RequestState, ending: str) -> str:
+        quoted, none = self._quoted, self._none
+        head, counters, received = ex.head, state.counters, ex.received
+        router, replica, trace = state.target.router, state.replica, state.trace
+        return self._template % (  # One format: this runs for every request.
+            quoted(self._time(ex.ended + self._offset)),
+            quoted(state.request_id.decode("latin-1")),
+            none if router is None else quoted(router.name),
+            none if counters is None else quoted(counters.revision),
+            quoted(replica) if replica else none,
+            quoted(head.method.decode("latin-1")),
+            quoted(head.path.decode("latin-1")),
+            ex.status,
+            ex.bytes_in,
+            ex.bytes_out,
+            round((ex.ended - received) * 1e3, 3),
+            round((state.bound_at - received) * 1e3, 3) if replica else none,
+            round((ex.first_byte - received) * 1e3, 3) if ex.first_byte else none,
+            ex.inferences,
+            quoted(ending),
+            none if trace is None else quoted(trace.trace_id.decode()),
         )
 
     def _time(self, unix: float) -> str:
@@ -118,23 +131,3 @@ class AccessLog:
 
     def __repr__(self) -> str:
         return f"<AccessLog {len(self._lines)} lines to write, {self.dropped} dropped>"
-
-
-def _ms(seconds: float) -> float:
-    return round(seconds * 1e3, 3)
-
-
-def _json(entry: Entry) -> str:
-    return json.dumps({name: getattr(entry, name) for name in Entry.__slots__}, separators=(",", ":"))
-
-
-def _text(entry: Entry) -> str:
-    """Returns ``name=value`` pairs after the time; ``-`` for unknown values.
-
-    No value contains a blank: a request's target and id cannot.
-    """
-    pairs = (
-        f"{name}={'-' if value is None else value}"
-        for name, value in ((name, getattr(entry, name)) for name in Entry.__slots__[1:])
-    )
-    return f"{entry.time} {' '.join(pairs)}"

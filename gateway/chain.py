@@ -39,7 +39,7 @@ from tidegate.gateway.answers.early_ends import EarlyEnds
 from tidegate.gateway.body_gate import BodyGate
 from tidegate.gateway.counting.counters import RevisionCounters
 from tidegate.gateway.head_fields import is_request_id, state_with_new_id
-from tidegate.gateway.outcome_step import begin_unbounded, count_end, ending_of
+from tidegate.gateway.outcome_step import at_end, begin_unbounded, count_end, ending_of
 from tidegate.gateway.resilience.resilience import cancel
 from tidegate.gateway.routing.function import FunctionRouter
 from tidegate.gateway.routing.match import Matcher, stripped
@@ -435,7 +435,7 @@ class Chain:
         elif ex.is_rpc:
             self._grpc.ended(ex)
         if state.trace is not None and self._tracer is not None and not state.is_uncounted:
-            self._tracer.ended(ex, state, state.trace, _ending(ex, state).value)
+            self._tracer.ended(ex, state.trace, at_end(ex, state))
         if self._access_log is not None and not state.is_uncounted:
             self._access_log.ended(ex, state, ending_of(ex, state).value)
         if self._room_state.out or self._room_state.unsettled:

@@ -50,7 +50,6 @@ from tidegate.gateway.counting.counters import Report
 from tidegate.gateway.effects import ChainEffects, ExchangeTools, JobHost, Quotas, RoomHost, Time, Upstreams
 from tidegate.gateway.jobs.live import JobThread, new_id
 from tidegate.gateway.resilience.resilience import PROBE_TIMEOUT_S
-from tidegate.gateway.tracing.live import Exporter, read_headers
 from tidegate.gateway.tracing.trace import Tracer
 from tidegate.open_metrics import Form, form_of, formed
 from tidegate.records.codec import CodecError, decode, encode
@@ -60,6 +59,7 @@ from tidegate.store.counters import Asking, EmbeddedPool, SharedCounters, Shared
 if TYPE_CHECKING:
     from tidegate.aio.loop.certificate import Certificate
     from tidegate.aio.proxy.exchange import Exchange, ProxyApp
+    from tidegate.gateway.tracing.live import Exporter
 
 POOL_IDLE_S = 60.0
 """Idle time of pooled connections. Below the 75 s for which a queue_proxy keeps an idle connection."""
@@ -132,7 +132,9 @@ class GatewayWorker:
         incarnation: str,
         rng: random.Random,
         certificate: "Certificate | None" = None,
+        collector_headers: str = "",
     ) -> None:
+        """``collector_headers``: fields for the collector of traces, as ``OTEL_EXPORTER_OTLP_HEADERS`` has them."""
         loop = asyncio.get_running_loop()
         self._config = config
         self._loop = loop
@@ -160,7 +162,7 @@ class GatewayWorker:
         self._shed_logged_at = -SHED_LOG_S
         self._board = _waiting_board(config.waiting)
         self._jobs = self._job_thread()
-        self._exporter = self._span_exporter()
+        self._exporter = self._span_exporter(collector_headers)
         self.core = GatewayCore(
             room=WaitingRoom(rng=rng, worker_index=config.index, board=self._board),
             report=Report(config.worker, incarnation, self._started),
@@ -385,11 +387,13 @@ class GatewayWorker:
         offset = LiveClock().now() - monotonic()
         return AccessLog(config.access_sampling, as_json=config.log_format == "json", rng=self._rng, offset=offset)
 
-    def _span_exporter(self) -> Exporter | None:
+    def _span_exporter(self, headers: str) -> "Exporter | None":
         endpoint = self._config.tracing_endpoint
         if endpoint is None:
             return None
-        return Exporter(endpoint, read_headers(os.environ.get("OTEL_EXPORTER_OTLP_HEADERS", "")))
+        from tidegate.gateway.tracing.live import Exporter, read_headers  # not in a worker that traces nothing
+
+        return Exporter(endpoint, read_headers(headers))
 
     def _tracer(self) -> Tracer | None:
         if self._exporter is None:

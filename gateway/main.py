@@ -37,7 +37,14 @@ def main(arguments: list[str]) -> int:
 
     async def serve(config: WorkerConfig) -> None:
         rng = random.Random(os.urandom(16))
-        await GatewayWorker(config, incarnation=os.urandom(8).hex(), rng=rng, certificate=certificate).serve(sock)
+        worker = GatewayWorker(
+            config,
+            incarnation=os.urandom(8).hex(),
+            rng=rng,
+            certificate=certificate,
+            collector_headers=os.environ.get("OTEL_EXPORTER_OTLP_HEADERS", ""),
+        )
+        await worker.serve(sock)
 
     run(serve(config))
     return 0

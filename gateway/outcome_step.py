@@ -6,6 +6,7 @@ from tidegate.gateway.answers.grpc import GrpcFrontend
 from tidegate.gateway.counting.counters import RevisionCounters
 from tidegate.gateway.counting.outcomes import Ending
 from tidegate.gateway.routing.request_state import RequestState
+from tidegate.gateway.tracing.trace import Ended
 from tidegate.wire.message_heads import AnyResponseHead
 
 if TYPE_CHECKING:
@@ -30,6 +31,17 @@ def ending_of(ex: "Exchange", state: RequestState) -> Ending:
     if state.ending is not None:
         return state.ending
     return Ending.FAILED if ex.truncated or ex.status >= 500 else Ending.ANSWERED
+
+
+def at_end(ex: "Exchange", state: RequestState) -> Ended:
+    """Returns what the trace of a request shows of its end."""
+    router, counters = state.target.router, state.counters
+    return Ended(
+        state.request_id,
+        ending_of(ex, state).value,
+        None if router is None else router.name,
+        None if counters is None else counters.revision,
+    )
 
 
 def count_end(ex: "Exchange", state: RequestState, counters: RevisionCounters, *, is_complete: bool) -> None:

@@ -15,6 +15,7 @@ import json
 import platform
 import pstats
 import random
+import re
 import time
 from collections.abc import Iterable
 from typing import cast
@@ -35,9 +36,11 @@ from tidegate.aio.upstream.pool import UpstreamPool
 from tidegate.flow.messages import Grant, State, Welcome
 from tidegate.function import ConcurrencyUnit
 from tidegate.gateway.access.quota_pool import QuotaCounters
+from tidegate.gateway.access_log import AccessLog
 from tidegate.gateway.core import GatewayCore
 from tidegate.gateway.counting.counters import Report
 from tidegate.gateway.effects import ChainEffects, ExchangeTools, Quotas, RoomHost, Time, Upstreams
+from tidegate.gateway.tracing.trace import Tracer
 from tidegate.records.replica_state import ReplicaState
 from tidegate.records.route_table import RouteTable
 
@@ -53,7 +56,14 @@ def no_quotas() -> QuotaCounters:
     raise RuntimeError("the benchmark's function has no quota")
 
 
-def core_on(pool: UpstreamPool, replicas: int, granted: Iterable[int] = range(1, CONNECTIONS + 1)) -> GatewayCore:
+def core_on(
+    pool: UpstreamPool,
+    replicas: int,
+    granted: Iterable[int] = range(1, CONNECTIONS + 1),
+    *,
+    access_log: AccessLog | None = None,
+    tracer: Tracer | None = None,
+) -> GatewayCore:
     """A gateway worker with one function, its default, whose replicas granted a credit per connection."""
     room = WaitingRoom(rng=random.Random(1))
     core = GatewayCore(
@@ -78,6 +88,8 @@ def core_on(pool: UpstreamPool, replicas: int, granted: Iterable[int] = range(1,
             ),
             quotas=Quotas(open_counters=no_quotas, ask_pool=lambda wanted, asking, decided: None),
         ),
+        access_log=access_log,
+        tracer=tracer,
     )
     route = function([(f"r{index}", "cpu") for index in range(replicas)], name="resnet")
     core.apply(RouteTable(epoch=1, number=1, workers=1, default="resnet", functions=(route,)))
@@ -93,10 +105,20 @@ def core_on(pool: UpstreamPool, replicas: int, granted: Iterable[int] = range(1,
     return core
 
 
+def _flagged(data: bytes, number: int, sampled_every: int) -> bytes:
+    """Returns the request, not sampled unless its number is a multiple of ``sampled_every``."""
+    if sampled_every and number % sampled_every == 0:
+        return data
+    return re.sub(rb"(traceparent: [0-9a-f-]{53})01", rb"\g<1>00", data)
+
+
 class Bench:
     """Connections and their requests, all in flight in every turn."""
 
-    def __init__(self, app: ProxyApp, pool: UpstreamPool, load: str, services: LoopServices) -> None:
+    def __init__(
+        self, app: ProxyApp, pool: UpstreamPool, load: str, services: LoopServices, *, sampled_every: int = 1
+    ) -> None:
+        """``sampled_every``: of so many requests with a ``traceparent`` one is sampled; 0: none."""
         self._server = ProxyServer(app, Limits(), services)
         self._clients = [ServerConn(self._server) for _ in range(CONNECTIONS)]
         for number, client in enumerate(self._clients):
@@ -106,7 +128,10 @@ class Bench:
             upstream.connection_made(cast(asyncio.Transport, FakeTransport("127.0.0.1")))
             pool.put(upstream)
         numbers = range(0, VARIANTS, CONNECTIONS)
-        self._turns = [[request(load, first + at, b"") for at in range(CONNECTIONS)] for first in numbers]
+        self._turns = [
+            [_flagged(request(load, first + at, b""), first + at, sampled_every) for at in range(CONNECTIONS)]
+            for first in numbers
+        ]
         self._answers = [
             [_ANSWER % ((first + at) % 1000, (first + at) % 7, first + at) for at in range(CONNECTIONS)]
             for first in numbers

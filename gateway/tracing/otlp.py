@@ -8,6 +8,7 @@ import struct
 from binascii import unhexlify
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 INTERNAL: Final = 1
@@ -22,9 +23,11 @@ _ERROR: Final = b"\x7a\x02\x18\x02"
 Value = str | int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Span:
-    """One span. ``trace_id`` (32), ``span_id`` and ``parent_id`` (16, or empty: a root) are hexadecimal digits."""
+    """One span; never changed after it was made.
+
+    ``trace_id`` (32), ``span_id`` and ``parent_id`` (16, or empty: a root) are hexadecimal digits."""
 
     service: str
     """``service.name`` of the process that it stands for."""
@@ -76,11 +79,19 @@ def encode_request(spans: Iterable[tuple[Span, bytes]], version: str) -> bytes:
 
 def _pair(key: str, value: Value) -> bytes:
     any_value = b"\x18" + _varint(value) if isinstance(value, int) else _bytes(1, value.encode("utf-8", "replace"))
-    return _bytes(1, key.encode()) + _bytes(2, any_value)
+    return _key(key) + _bytes(2, any_value)
+
+
+@lru_cache(maxsize=256)
+def _key(key: str) -> bytes:
+    return _bytes(1, key.encode())
 
 
 def _bytes(number: int, data: bytes) -> bytes:
-    return b"%b%b%b" % (_varint(number << 3 | 2), _varint(len(data)), data)
+    size = len(data)
+    if size < 0x80 and number < 16:
+        return b"%c%c%b" % (number << 3 | 2, size, data)
+    return b"%b%b%b" % (_varint(number << 3 | 2), _varint(size), data)
 
 
 def _varint(value: int) -> bytes:

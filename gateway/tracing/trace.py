@@ -17,7 +17,7 @@ goes to the replica names the innermost span that is known for it.
 import random
 from binascii import hexlify
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tidegate.gateway.tracing.otlp import CLIENT, INTERNAL, SERVER, Span, Value
 from tidegate.records.replica_state import ColdStartPhases, known_phases
@@ -25,7 +25,6 @@ from tidegate.wire.message_heads import AnyRequestHead
 
 if TYPE_CHECKING:
     from tidegate.aio.proxy.exchange import Exchange
-    from tidegate.gateway.routing.request_state import RequestState
 
 GATEWAY: Final = "tidegate-gateway"
 CONTROL: Final = "tidegate-control"
@@ -34,6 +33,7 @@ QUEUE_PROXY: Final = "tidegate-queue-proxy"
 _NOT_ZERO: Final = 1 << 64 | 1
 _FLAGS: Final = 3
 """The flags that are passed on: sampled, and random trace id."""
+_is_sampled: Final = frozenset(b"%02x" % flags for flags in range(1, 256, 2)).__contains__
 _KNOWN_METHODS: Final = frozenset((b"GET", b"POST", b"PUT", b"HEAD", b"DELETE", b"PATCH", b"OPTIONS"))
 
 
@@ -107,6 +107,17 @@ class Trace:
         return f"<Trace {self.trace_id.decode()}, {len(self.attempts)} attempts>"
 
 
+class Ended(NamedTuple):
+    """What the gateway knows of a request at its end, beside its exchange."""
+
+    request_id: bytes
+    ending: str
+    function: str | None
+    """None if the request named none."""
+    revision: str | None
+    """None if the request was not counted."""
+
+
 class Tracer:
     """Decides which requests are traced, and makes their spans. ``put`` takes those of one request."""
 
@@ -138,30 +149,30 @@ class Tracer:
     def begin(self, head: AnyRequestHead) -> Trace | None:
         """Begins the trace of a request: its parent's, if that is sampled, or its own. Returns None if the parent is
         not sampled: its fields pass unchanged then."""
-        state = head.get(b"tracestate")
         if head.traced:
             given = head.get(b"traceparent") or b""
-            flags = int(given[53:55], 16)
-            if not flags & 1:
+            if not _is_sampled(given[53:55]):
                 return None
+            flags = int(given[53:55], 16)
             head.take_trace()
+            state = head.get(b"tracestate")
             text = "" if state is None else state.decode("latin-1")
             return Trace(given[3:35], given[36:52], new_span_id(self._rng), flags & _FLAGS, text, self._rng, self._offset)
-        if state is not None:
+        if head.get(b"tracestate") is not None:
             head.drop(b"tracestate")  # It belongs to the trace that the request did not name.
         head.take_trace()
         ids = hexlify((self._rng.getrandbits(192) | _NOT_ZERO).to_bytes(24, "big"))
         return Trace(ids[:32], b"", ids[32:], _FLAGS, "", self._rng, self._offset)
 
-    def ended(self, ex: "Exchange", state: "RequestState", trace: Trace, ending: str) -> None:
+    def ended(self, ex: "Exchange", trace: Trace, ended: Ended) -> None:
         """The request is over: passes its spans on."""
-        self._put(tuple(self._spans(ex, state, trace, ending)))
+        self._put(tuple(self._spans(ex, trace, ended)))
 
     # --- spans ------------------------------------------------------------------------------------------------------
 
-    def _spans(self, ex: "Exchange", state: "RequestState", trace: Trace, ending: str) -> list[Span]:
-        found = [self._request(ex, state, trace, ending)]
-        if state.counters is not None:
+    def _spans(self, ex: "Exchange", trace: Trace, ended: Ended) -> list[Span]:
+        found = [self._request(ex, trace, ended)]
+        if ended.revision is not None:
             found += self._waiting(ex, trace)
         for number, attempt in enumerate(trace.attempts):
             follower = trace.attempts[number + 1] if number + 1 < len(trace.attempts) else None
@@ -198,8 +209,8 @@ class Tracer:
             trace_state=trace.trace_state,
         )
 
-    def _request(self, ex: "Exchange", state: "RequestState", trace: Trace, ending: str) -> Span:
-        head, counters, router = ex.head, state.counters, state.target.router
+    def _request(self, ex: "Exchange", trace: Trace, ended: Ended) -> Span:
+        head = ex.head
         path = head.path.decode("latin-1")
         method = head.method.decode("latin-1") if head.method in _KNOWN_METHODS else "_OTHER"
         attributes: list[tuple[str, Value]] = [
@@ -207,20 +218,20 @@ class Tracer:
             ("url.scheme", self._scheme),
             ("url.path", path),
             ("server.address", head.host.decode("latin-1")),
-            ("tidegate.request.id", state.request_id.decode("latin-1")),
-            ("tidegate.ending", ending),
+            ("tidegate.request.id", ended.request_id.decode("latin-1")),
+            ("tidegate.ending", ended.ending),
         ]
         if ex.status:
             attributes.append(("http.response.status_code", ex.status))
         if ex.is_rpc:
             attributes += [("rpc.system", "grpc"), ("rpc.method", path[1:])]
-        if router is not None:
-            attributes.append(("tidegate.function", router.name))
-        if counters is not None:
-            attributes += [("tidegate.revision", counters.revision), ("tidegate.inferences", ex.inferences)]
-        is_error = ex.status >= 500 or ending == "failed"
+        if ended.function is not None:
+            attributes.append(("tidegate.function", ended.function))
+        if ended.revision is not None:
+            attributes += [("tidegate.revision", ended.revision), ("tidegate.inferences", ex.inferences)]
+        is_error = ex.status >= 500 or ended.ending == "failed"
         if is_error:
-            attributes.append(("error.type", str(ex.status) if ex.status >= 500 else ending))
+            attributes.append(("error.type", str(ex.status) if ex.status >= 500 else ended.ending))
         name = path[1:] if ex.is_rpc else "HTTP" if method == "_OTHER" else method
         return self._span(
             trace,

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 from tests.support.live.otlp_receiver import read_spans
 from tidegate.gateway.tracing.otlp import CLIENT, SERVER, Span, encode_request, encode_span
 
-IDS = {"trace_id": b"0af7651916cd43dd8448eb211c80319c", "span_id": b"b7ad6b7169203331"}
-TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=200)
+TRACE, SPAN = b"0af7651916cd43dd8448eb211c80319c", b"b7ad6b7169203331"
+TEXT = st.text(st.characters(codec="utf-8"), max_size=200)
 
 
 def encoded(*spans: Span) -> bytes:
@@ -29,13 +29,14 @@ def test_the_official_message_reads_what_was_written(
         attributes=(("text", value), ("number", number)),
         is_error=is_error,
         trace_state="a=b",
-        **IDS,
+        trace_id=TRACE,
+        span_id=SPAN,
     )
     (found,) = read_spans(encoded(span))
     assert (found.name, found.kind, found.is_error, found.trace_state) == (name, SERVER, is_error, "a=b")
     assert (found.trace_id, found.span_id, found.parent_id) == (
-        IDS["trace_id"].decode(),
-        IDS["span_id"].decode(),
+        TRACE.decode(),
+        SPAN.decode(),
         "00f067aa0ba902b7",
     )
     assert found.attributes == {"text": value, "number": number}
@@ -45,7 +46,7 @@ def test_the_official_message_reads_what_was_written(
 
 def test_spans_lie_below_the_process_that_they_stand_for_and_a_root_has_no_parent() -> None:
     spans = [
-        Span(service, instance, "one", CLIENT, parent_id=b"", start=2.0, end=1.0, **IDS)
+        Span(service, instance, "one", CLIENT, parent_id=b"", start=2.0, end=1.0, trace_id=TRACE, span_id=SPAN)
         for service, instance in (("tidegate-gateway", "g0"), ("tidegate-queue-proxy", "r"), ("tidegate-gateway", "g0"))
     ]
     found = read_spans(encoded(*spans))

@@ -1,0 +1,148 @@
+"""What observing costs the gateway: metrics, access log and traces of 1% of the requests, against tracing and log off.
+
+    python -m benchmarks.micro.tracing_bench [--load post] [--rounds 100] [--instructions]
+
+The worlds of ``gateway_bench``, in turns in one process: ``off``; ``unsampled`` (tracing on, no request is sampled);
+``traced`` (1% traced, their spans encoded as the exporter does); ``observed`` (as ``traced``, and every request is in
+the access log). Metrics are counted in all of them. Prints one JSON line: microseconds in the best round, and the
+throughput of each as a ratio to ``off``.
+
+With ``--instructions`` each world runs under callgrind instead, which no other program disturbs: instructions per
+request, from the difference of two lengths of run. Needs ``valgrind``.
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import platform
+import random
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from typing import Final
+
+from benchmarks.micro.engine_bench import LOADS, VARIANTS
+from benchmarks.micro.gateway_bench import Bench, core_on
+from tidegate import __version__
+from tidegate.aio.loop.run import keep_memory, quiet_collector
+from tidegate.aio.loop.services import LoopServices
+from tidegate.aio.upstream.pool import UpstreamPool
+from tidegate.gateway.access_log import AccessLog
+from tidegate.gateway.tracing.otlp import Span, encode_request, encode_span
+from tidegate.gateway.tracing.trace import Tracer
+
+WORLDS: Final = ("off", "unsampled", "traced", "observed")
+EVERY: Final = 100
+"""One request of so many is sampled."""
+CALLGRIND: Final = ("valgrind", "--tool=callgrind")
+MODULE: Final = "benchmarks.micro.tracing_bench"
+SHORT, LONG = 2, 12
+"""Rounds of the two runs under callgrind."""
+
+
+def _export(spans: Sequence[Span]) -> None:
+    encode_request([(span, encode_span(span)) for span in spans], __version__)
+
+
+class World:
+    """A gateway that observes so much."""
+
+    def __init__(self, name: str, load: str, services: LoopServices) -> None:
+        self._log = None
+        tracer = None
+        if name != "off":
+            ratio = 0.0 if name == "unsampled" else 1.0 / EVERY
+            rng = random.Random(3)
+            tracer = Tracer(ratio=ratio, rng=rng, offset=0.0, worker="g0", scheme="http", put=_export)
+        if name == "observed":
+            self._log = AccessLog(1.0, as_json=False, rng=random.Random(4), offset=0.0)
+        pool = UpstreamPool("127.0.0.1:1", services)
+        core = core_on(pool, 1, access_log=self._log, tracer=tracer)
+        self._bench = Bench(core.chain, pool, load, services, sampled_every=0 if name == "unsampled" else EVERY)
+
+    def round(self) -> float:
+        """Sends every request once; CPU seconds, with those of taking the log's lines."""
+        passed = self._bench.round()
+        begun = time.process_time()
+        if self._log is not None:
+            self._log.take()
+        return passed + time.process_time() - begun
+
+
+async def in_turns(load: str, rounds: int) -> dict[str, float]:
+    """Microseconds per request of each world, in its best round."""
+    services = LoopServices(asyncio.get_running_loop())
+    worlds = {name: World(name, load, services) for name in WORLDS}
+    quiet_collector()
+    best = dict.fromkeys(WORLDS, 1e9)
+    for _ in range(rounds):
+        for name, world in worlds.items():
+            best[name] = min(best[name], world.round())
+    services.close()
+    return {name: seconds / VARIANTS * 1e6 for name, seconds in best.items()}
+
+
+async def alone(name: str, load: str, rounds: int) -> None:
+    """Runs one world: what callgrind counts."""
+    services = LoopServices(asyncio.get_running_loop())
+    world = World(name, load, services)
+    quiet_collector()
+    for _ in range(rounds):
+        world.round()
+    services.close()
+
+
+def instructions(name: str, load: str) -> int:
+    """Instructions per request of one world. Raises RuntimeError if valgrind cannot count them."""
+    counts = []
+    for rounds in (SHORT, LONG):
+        words = ["--world", name, "--load", load, "--rounds", str(rounds)]
+        with tempfile.TemporaryDirectory() as folder:
+            done = subprocess.run(
+                [*CALLGRIND, f"--callgrind-out-file={folder}/out", sys.executable, "-m", MODULE, *words],
+                env=os.environ | {"PYTHONHASHSEED": "0"},
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+        found = re.search(r"Collected : (\d+)", done.stderr)
+        if found is None:
+            raise RuntimeError(f"callgrind has counted nothing: {done.stderr[-500:]}")
+        counts.append(int(found[1]))
+    return (counts[1] - counts[0]) // ((LONG - SHORT) * VARIANTS)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--load", choices=LOADS, default="post")
+    parser.add_argument("--rounds", type=int, default=100, help=f"of {VARIANTS} requests; the best one counts")
+    parser.add_argument("--instructions", action="store_true")
+    parser.add_argument("--world", choices=WORLDS, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    keep_memory()
+    if arguments.world is not None:
+        asyncio.run(alone(arguments.world, arguments.load, arguments.rounds))
+        return
+    if arguments.instructions:
+        costs: dict[str, float] = {name: instructions(name, arguments.load) for name in WORLDS}
+        unit = "instructions"
+    else:
+        costs = asyncio.run(in_turns(arguments.load, arguments.rounds))
+        unit = "us"
+    row = {
+        "benchmark": "tracing",
+        "load": arguments.load,
+        "unit": f"{unit} per request",
+        **{name: round(cost, 2) for name, cost in costs.items()},
+        "throughput": {name: round(costs["off"] / cost, 4) for name, cost in costs.items() if name != "off"},
+        "python": platform.python_version(),
+    }
+    print(json.dumps(row), flush=True)
+
+
+if __name__ == "__main__":
+    main()
