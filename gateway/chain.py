@@ -65,7 +65,8 @@ class Chain:
         "_access_control", "_access_log", "_callers", "_clock", "_cold_answers", "_cold_starts", "_direct",
         "_early_ends", "_errors", "_fields", "_grpc", "_health", "_jobs", "_later_charge", "_matcher",
         "_open_circuits", "_outliers", "_pool_of", "_recovery", "_report", "_reschedule", "_resilience", "_rng",
-        "_room", "_room_state", "_run_command", "_shadows", "_suspects", "_tokens", "_tracer", "_unanswered", "body_gate",
+        "_room", "_room_state", "_run_command", "_shadows", "_suspects", "_tokens", "_tracer", "_unanswered",
+        "body_gate",
     )  # fmt: skip
 
     def __init__(self, parts: Parts) -> None:

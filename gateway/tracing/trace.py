@@ -157,7 +157,9 @@ class Tracer:
             head.take_trace()
             state = head.get(b"tracestate")
             text = "" if state is None else state.decode("latin-1")
-            return Trace(given[3:35], given[36:52], new_span_id(self._rng), flags & _FLAGS, text, self._rng, self._offset)
+            return Trace(
+                given[3:35], given[36:52], new_span_id(self._rng), flags & _FLAGS, text, self._rng, self._offset
+            )
         if head.get(b"tracestate") is not None:
             head.drop(b"tracestate")  # It belongs to the trace that the request did not name.
         head.take_trace()
