@@ -25,7 +25,7 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gen
 export PYTHONDONTWRITEBYTECODE =
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-units test-live test-redis test-clients test-prometheus test-compose test-interop test-triton test-embeddings test-presets test-torch test-h2spec embeddings lint format bench fuzz mutation \
+.PHONY: help install demo test test-units test-live test-redis test-clients test-prometheus test-browser test-compose test-interop test-triton test-embeddings test-presets test-torch test-h2spec embeddings lint format bench fuzz mutation \
 	docs clean lock console-libraries
 
 help: ## list the targets
@@ -68,6 +68,11 @@ test-prometheus: $(STAMP) ## rules and alerts in a real Prometheus over a runnin
 
 test-compose: $(STAMP) ## images and services of docker-compose.yml, without Docker; as root (Debian: redis-server prometheus docker-compose iproute2)
 	@$(LIVE) "needs(tool='compose') and not deep"
+
+test-browser: $(STAMP) ## the console in a real Chromium (Debian: chromium chromium-driver npm); Selenium and axe-core are brought once
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r tests/support/live/browser.lock
+	@$(BIN)/python -m tests.support.live.browser
+	@$(LIVE) "needs(tool='browser') and not deep" -n 2 --dist loadscope
 
 test-interop: $(STAMP) ## grpc-go's interoperability suite, grpcurl and a load client; `go install`s them once, into build/go
 	@$(LIVE) "needs(tool='go') and not deep"
@@ -125,6 +130,7 @@ lock: $(STAMP) ## resolve pyproject.toml anew into requirements.lock, and the li
 	@$(COMPILE) $(foreach extra,$(LOCKED),--extra $(extra)) pyproject.toml -o requirements.lock
 	@$(COMPILE) $(foreach extra,$(IMAGE),--extra $(extra)) -c requirements.lock pyproject.toml -o deploy/compose/requirements.lock
 	@for name in presets torch; do $(BIN)/python -m tests.support.live.presets $$name --list | $(COMPILE) -c requirements.lock - -o tests/support/live/$$name.lock; done
+	@$(BIN)/python -m tests.support.live.browser --list | $(COMPILE) -c requirements.lock - -o tests/support/live/browser.lock
 
 clean: ## remove the virtual environment and caches
 	rm -rf $(VENV) .mypy_cache* .ruff_cache .pytest_cache .hypothesis build ./*.egg-info

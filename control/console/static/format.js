@@ -59,7 +59,7 @@ const STATE_KINDS = { ready: "good", asleep: "idle", starting: "busy", draining:
 
 export function slaCell(sla) {
   const share = sla.attained === null ? "" : ` ${percent(sla.attained)}`;
-  return { text: sla.state + share, kind: SLA_KINDS[sla.state] ?? "idle", note: target(sla) };
+  return { text: sla.state + share, kind: SLA_KINDS[sla.state] ?? "idle", note: sla.state === "no target" ? "" : target(sla) };
 }
 
 export function stateCell(state) {

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tests.support.live import presets, triton
+from tests.support.live import browser, presets, triton
 
 PATH = f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/go/bin"
 
@@ -56,6 +56,12 @@ TOOLS = {
             _lacking("redis-server", "prometheus", "docker-compose", "ip")() or ("" if os.geteuid() == 0 else "root")
         ),
         "Debian: apt-get install redis-server prometheus docker-compose iproute2; run as root",
+    ),
+    "browser": Tool(
+        "Chromium and axe-core",
+        "test-browser",
+        browser.lacking,
+        "Debian: apt-get install chromium chromium-driver npm; `make test-browser` installs the rest",
     ),
     "go": Tool("Go", "test-interop", _lacking("go"), "https://go.dev/dl"),
     "triton": Tool(

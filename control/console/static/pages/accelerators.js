@@ -1,6 +1,6 @@
 // Accelerators, and what is placed on each of their units.
 
-import { h, refill } from "../dom.js";
+import { h, refill, setText } from "../dom.js";
 import { bytes, count, number } from "../format.js";
 
 export class Accelerators {
@@ -16,9 +16,12 @@ export class Accelerators {
   }
 
   update(data) {
-    refill(this.cards, JSON.stringify(data), () => data.accelerators.length === 0
+    // Replicas keep their elements, and so the focus, while only their work changes.
+    const shape = data.accelerators.map(({ accelerator, units }) => [accelerator.name, units.map((unit) => unit.placed.map((each) => each.replica))]);
+    refill(this.cards, JSON.stringify(shape), () => data.accelerators.length === 0
       ? h("p", { class: "quiet" }, "No accelerator is known.")
       : data.accelerators.map(card));
+    data.accelerators.forEach((each, index) => write(this.cards.children[index], each));
   }
 
   faults() {
@@ -26,7 +29,18 @@ export class Accelerators {
   }
 }
 
-function card({ accelerator, units, failed }) {
+function card({ accelerator, units }) {
+  return h("section", { class: "card", "aria-label": accelerator.name },
+    h("h2", {}, accelerator.name),
+    h("p", { class: "quiet" }),
+    h("ul", { class: "units" }, ...units.map((unit) => h("li", { class: unit.placed.length ? "unit" : "unit free" },
+      h("span", { class: "small quiet" }, `unit ${unit.index}`),
+      ...(unit.placed.length === 0 ? [h("span", {}, "free")] : unit.placed.map((each) => h("div", {},
+        h("a", { href: `/console/functions/${encodeURIComponent(each.function)}` }, each.function), h("span", { class: "small" }))))))));
+}
+
+/** Writes what changes into a card that `card` has made. */
+function write(card, { accelerator, units, failed }) {
   const facts = [
     accelerator.kind,
     `${count(accelerator.in_use, "replica")} on ${count(accelerator.count, "unit")}`,
@@ -36,20 +50,18 @@ function card({ accelerator, units, failed }) {
     accelerator.emulated ? "emulated: service times come from a profile" : null,
     failed ? `${count(failed, "failed replica")} without a place` : null,
   ];
-  return h("section", { class: "card", "aria-label": accelerator.name },
-    h("h2", {}, accelerator.name),
-    h("p", { class: "quiet" }, facts.filter((fact) => fact !== null).join(", ")),
-    h("ul", { class: "units" }, ...units.map((unit) => h("li", { class: unit.placed.length ? "unit" : "unit free" },
-      h("span", { class: "small quiet" }, `unit ${unit.index}`),
-      ...(unit.placed.length === 0 ? [h("span", {}, "free")] : unit.placed.map(placed))))));
+  setText(card.querySelector("p"), facts.filter((fact) => fact !== null).join(", "));
+  const places = card.querySelectorAll(".unit > div");
+  units.flatMap((unit) => unit.placed).forEach((each, index) => {
+    places[index].className = `placed ${each.state}`;
+    setText(places[index].lastChild, words(each));
+  });
 }
 
-function placed(each) {
+function words(each) {
   const share = each.share === 100 ? "" : `, ${each.share} %`;
   const cores = each.cores ? `, ${count(each.cores, "core")}` : "";
   const limit = each.limit ? ` of ${each.limit}` : "";
   const work = each.in_flight === null ? "" : `, ${each.in_flight}${limit} slots in use`;
-  return h("div", { class: `placed ${each.state}` },
-    h("a", { href: `/console/functions/${encodeURIComponent(each.function)}` }, each.function),
-    h("span", { class: "small" }, `${each.replica}: ${each.state}${share}${cores}${work}`));
+  return `${each.replica}: ${each.state}${share}${cores}${work}`;
 }

@@ -12,7 +12,7 @@ export class Waiting {
     this.table = new Table("Waiting requests", [
       { title: "Function", cell: (row) => row.revision === null
         ? { text: row.function, href: `/console/functions/${encodeURIComponent(row.function)}`, note: row.why ?? "" }
-        : { text: `  ${row.revision}`, note: row.why ?? "" } },
+        : { text: `\u2003${row.revision}`, note: row.why ?? "" } },
       { title: "Waiting", number: true, cell: (row) => number(row.waiting) },
       { title: "Oldest", number: true, cell: (row) => row.traffic ? seconds(row.waiting ? row.traffic.oldest_waiting_s : null) : "–" },
       { title: "Inferences", number: true, wide: true, cell: (row) => number(of(row, "waiting_inferences")) },
