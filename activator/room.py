@@ -96,6 +96,7 @@ class WaitingRoom:
         pinned: bool = False,
         avoid: str | None = None,
         claim: TenantCharge | None = None,
+        since: float | None = None,
     ) -> Bind | Refuse | None:
         """Binds, refuses or enqueues a request of ``inferences`` >= 1 that holds ``size`` bytes of memory while it
         waits.
@@ -105,6 +106,7 @@ class WaitingRoom:
         prefer one replica (``Spread.HASH``). ``pinned``: it is for this revision and never moves to another. ``avoid``:
         the replica of this id must not take it. ``claim``: its tenant, which takes fair turns with others
         (:mod:`tidegate.flow.fair_queue`) and has its part of the room (:mod:`tidegate.activator.state.tenants`).
+        ``since``: when the whole request arrived, of which this is a stage; its place and its age count from there.
         """
         room = self._fleet.revisions.get(revision)
         if room is None:
@@ -116,7 +118,7 @@ class WaitingRoom:
             room.expired += 1
             return Refuse(request, DEADLINE, "the deadline had passed on arrival")
         self._arrival = number = self._arrival + 1
-        bind = Bind(request, room, inferences, size, deadline, now, priority, number)
+        bind = Bind(request, room, inferences, size, deadline, now if since is None else since, priority, number)
         function = room.function
         if key is not None and function.hashes:
             bind.affinity = key

@@ -530,6 +530,10 @@ def serves(view: FunctionView, revision: str) -> bool:
     found = next((each for each in view.revisions if each.id == revision), None)
     if found is None:
         raise StartFailedError(f"{revision} was replaced or deleted meanwhile")
+    if view.is_pipeline:
+        if view.state in (FunctionState.FAILED, FunctionState.UNPLACED):
+            raise StartFailedError(f"{revision}: {view.message}")
+        return view.revision == revision and view.state in (FunctionState.READY, FunctionState.ASLEEP)
     if found.failure is not None and found.ready == 0:
         raise StartFailedError(f"{revision}: {found.failure.reason}")
     if found.stuck is not None:

@@ -15,6 +15,7 @@ error. Steps that must wait (for a body, the quota pool, a slot) get their conti
 - **quota** reserves them from the tenant's quotas; a spent quota is a 429
   (``CallerCheck.has_quota``);
 - **room** (``_enter_room``) counts the arrival and takes a slot, waits for one, or is refused (``activator/room.py``);
+  A pipeline's request goes to ``pipelines/pipelines.py`` instead, and each of its stages comes to the room from there;
 - **forward** sends the request to the replica that it is bound to;
 - **answer** (``answering``, ``upstream_failed``) passes the answer on, or recovers from a failed replica
   (``resilience/recovery.py``);
@@ -51,6 +52,7 @@ from tidegate.records.route_table import RouteTable
 from tidegate.wire.message_heads import AnyResponseHead
 
 if TYPE_CHECKING:
+    from tidegate.gateway.pipelines.pipelines import LiveRequest
     from tidegate.wire.bodies.openai import CallRequest
 
 _LONG_BYTES: Final = 64 * 1024
@@ -64,8 +66,8 @@ class Chain:
     __slots__ = (
         "_access_control", "_access_log", "_callers", "_clock", "_cold_answers", "_cold_starts", "_direct",
         "_early_ends", "_errors", "_fields", "_grpc", "_health", "_jobs", "_later_charge", "_matcher",
-        "_open_circuits", "_outliers", "_pool_of", "_recovery", "_report", "_reschedule", "_resilience", "_rng",
-        "_room", "_room_state", "_run_command", "_shadows", "_suspects", "_tokens", "_tracer", "_unanswered",
+        "_open_circuits", "_outliers", "_pipelines", "_pool_of", "_recovery", "_report", "_reschedule", "_resilience",
+        "_rng", "_room", "_room_state", "_run_command", "_shadows", "_suspects", "_tokens", "_tracer", "_unanswered",
         "body_gate",
     )  # fmt: skip
 
@@ -103,6 +105,8 @@ class Chain:
         self._early_ends = EarlyEnds(parts.room, parts.errors, clock=self._clock, flush=self.flush)
         self._later_charge = LaterCharge(self._early_ends.body_refused)
         self.body_gate = BodyGate(self._body_is_there, self._early_ends.crowded)
+        self._pipelines = parts.pipelines
+        self._pipelines.serve(self, self._enter_stage)
 
     def apply(self, matcher: Matcher) -> None:
         """Works from this route table on."""
@@ -210,6 +214,9 @@ class Chain:
                 return
             cost = inferences if state.tokens is None else state.tokens.expected
             charge = TenantCharge(tenant.name, tenant.weight, cost)
+        if router.pipelines is not None:
+            self._pipelines.begin(ex, state, router, counters, priority, charge)
+            return
         if state.tokens is not None:
             state.tokens.arrived()
         key = None if router.hash_key is None else router.hash_key(ex)
@@ -219,6 +226,8 @@ class Chain:
         """Returns whether a request with an incomplete body waits for more of it: a job for all."""
         if not (ex.is_rpc or ex.head.plain) and self._jobs.holds(ex, state, router, self._body_is_there):
             return True
+        if router.pipelines is not None and not ex.is_rpc:
+            return self._pipelines.holds(ex, router, self._body_is_there)
         return self.body_gate.holds(ex, router)
 
     def _body_is_there(self, ex: "Exchange") -> None:
@@ -281,6 +290,35 @@ class Chain:
             self._errors.refused(found)  # type: ignore[arg-type]  # mypy does not narrow on `type() is`
         elif not router.route.cold.is_silent and not self._jobs.has(ex):
             self._cold_answers.waits(ex, state, router, now)
+        self.flush()
+
+    def _enter_stage(self, ex: "Exchange", state: RequestState, router: FunctionRouter, live: "LiveRequest") -> None:
+        """Lets the request of a pipeline's stage into the room, in its place by the age of the whole request."""
+        now = ex.received
+        counters = router.counters or router.draw_counters(self._report)
+        if counters is None:
+            self._errors.no_traffic(ex, router)
+            return
+        inferences = router.inferences(ex.head, ex.body, True)
+        if inferences <= 0:
+            self._errors.bad_size(ex, router, inferences)
+            return
+        ex.inferences = inferences
+        state.counters = counters
+        counters.arrived(inferences)
+        router.budget.requests += 1
+        if self._open_circuits and self._outliers.refuses(counters.revision, now):
+            self._errors.circuit_open(ex, state, counters)
+            return
+        key = None if router.hash_key is None else router.hash_key(ex)
+        found = self._room.arrive(
+            ex, counters.revision, inferences, live.waits_until, now, len(ex.body), live.priority, key, router.is_tag,
+            None, live.charge, live.entered,
+        )  # fmt: skip
+        if isinstance(found, Bind):
+            self.forward(ex, found, now)
+        elif found is not None:
+            self._errors.refused(found)
         self.flush()
 
     def flush(self) -> None:
@@ -429,7 +467,8 @@ class Chain:
                 self._room.cost(bind, tokens.total or tokens.prompt_estimate)  # It took a slot, whatever it reported.
         if state.held is not None:
             is_good = is_complete and ex.status < 500
-            self._access_control.settle(ex, state, state.held, was_bound=bind is not None, is_answered=is_good)
+            was_bound = bind is not None or (state.pipeline is not None and state.pipeline.was_bound)
+            self._access_control.settle(ex, state, state.held, was_bound=was_bound, is_answered=is_good)
         counters = state.counters
         if counters is not None:
             count_end(ex, state, counters, is_complete=is_complete)

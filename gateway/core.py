@@ -45,6 +45,7 @@ class GatewayCore:
         self.cold_answers = parts.cold_answers
         self.jobs = parts.jobs
         self.direct = parts.direct
+        self.pipelines = parts.pipelines
         self.chain = Chain(parts)
         """The application behind the listener (``ProxyApp``)."""
         self._cold_starts = parts.cold_starts
@@ -70,6 +71,10 @@ class GatewayCore:
             route.name: FunctionRouter(route, self._functions[route.name], self._token_line)
             for route in table.functions
         }
+        for router in routers.values():
+            found = (router.pipelines or {}).values()
+            names = dict.fromkeys(stage.function for pipeline in found for stage in pipeline.stages)
+            router.stages = tuple(routers[name] for name in names if name in routers)
         matcher = Matcher(table, routers)
         self.chain.apply(matcher)
         self.direct.apply(table, matcher)
@@ -77,6 +82,7 @@ class GatewayCore:
         self.grpc.apply(matcher, routers)
         self.access_control.apply(table)
         self.jobs.apply(routers)
+        self.pipelines.apply(routers)
         self.resilience.apply(table, routers.values())
         self._cold_starts.apply(
             {

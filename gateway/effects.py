@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tidegate.aio.upstream.pool import UpstreamPool
     from tidegate.gateway.access.quota_pool import AskPool, QuotaCounters
     from tidegate.gateway.answers.cold_answers import BeginStream
+    from tidegate.gateway.pipelines.pipelines import NextExchange
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +66,8 @@ class ExchangeTools:
     """Returns a copy for a shadow; the body of its answer goes to the tap only."""
     tap_response: "Callable[[Exchange, BodyTap], None]"
     """Passes the body of the answer to the tap as well as to the client."""
+    next_exchange: "NextExchange"
+    """Returns the exchange of a pipeline's stage; its answer goes to a sink."""
     begin_stream: "BeginStream"
     """Opens an event stream before a replica answers."""
 

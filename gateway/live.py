@@ -29,6 +29,7 @@ from tidegate.aio.loop.tasks import TaskOwner
 from tidegate.aio.proxy.detached import (
     add_to_answer,
     defer_client,
+    next_exchange,
     second_copy,
     shadow_copy,
     swap_clients,
@@ -231,6 +232,7 @@ class GatewayWorker:
                 swap_clients=swap_clients,
                 shadow_copy=shadow_copy,
                 tap_response=tap_response,
+                next_exchange=next_exchange,
                 begin_stream=begin_stream,
             ),
             quotas=Quotas(open_counters=self._open_quota_counters, ask_pool=self._ask_pool),
@@ -628,6 +630,7 @@ class GatewayWorker:
             worker = self._config.worker
             exposition.add(metrics.GATEWAY_TRACE_SPANS, (worker, "exported"), self._exporter.exported)
             exposition.add(metrics.GATEWAY_TRACE_SPANS, (worker, "dropped"), self._exporter.dropped)
+        self.core.pipelines.expose(exposition, self._config.worker)
         gate, own = self.core.chain.body_gate, (self._config.worker,)
         exposition.add(metrics.GATEWAY_AWAITED_BODIES, own, gate.waiting)
         exposition.add(metrics.GATEWAY_CROWDED_BODIES, own, gate.crowded)

@@ -17,6 +17,7 @@ from tidegate.gateway.direct_answers import DirectAnswers
 from tidegate.gateway.effects import ChainEffects
 from tidegate.gateway.head_fields import HeadFields
 from tidegate.gateway.jobs.jobs import Jobs
+from tidegate.gateway.pipelines.pipelines import Pipelines
 from tidegate.gateway.resilience.recovery import Recovery
 from tidegate.gateway.resilience.resilience import Resilience
 from tidegate.gateway.resilience.shadow import Shadows
@@ -50,6 +51,7 @@ class Parts:
     recovery: Recovery
     cold_answers: ColdAnswers
     jobs: Jobs
+    pipelines: Pipelines
 
 
 def build_parts(
@@ -104,4 +106,7 @@ def build_parts(
         recovery=Recovery(room, resilience, shadows, errors, clock=time.clock, swap_clients=exchanges.swap_clients),
         cold_answers=ColdAnswers(cold_starts, room, exchanges.begin_stream),
         jobs=jobs,
+        pipelines=Pipelines(
+            room, errors, clock=time.clock, run=effects.room.run, next_exchange=exchanges.next_exchange
+        ),
     )

@@ -56,6 +56,7 @@ DEADLINE = ErrorKind(
     "deadline_exceeded", 504, False, "allow more time: tidegate-timeout-ms, up to the function's timeout"
 )
 REPLICA_BROKE = ErrorKind("replica_failed", 502, False, "retry if a second run does no harm")
+STAGE_FAILED = ErrorKind("stage_failed", 502, False, "correct the pipeline or its stage; tidegate-stage names it")
 JOB_LOST = ErrorKind("job_lost", 502, False, "send the request again if a second run does no harm")
 JOBS_UNAVAILABLE = ErrorKind(
     "jobs_unavailable", 503, True, "retry later, or send the request without `Prefer: respond-async`"

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from tidegate.records.cold_rules import ColdRules
+from tidegate.records.pipeline import Stage
 from tidegate.records.replica_state import ConcurrencyUnit as ConcurrencyUnit
 from tidegate.records.rollout import RolloutPlan
 from tidegate.records.route_table import Binding, Hedging, OutlierRules, QueueOrder, RouteMatch, Spread
@@ -64,6 +65,8 @@ class ServerKind(StrEnum):
     ASGI = "asgi"
     COMMAND = "command"
     IMAGE = "image"
+    STAGES = "stages"
+    """No server: a pipeline of other functions (``kind: Pipeline``)."""
 
 
 class ModelFormat(StrEnum):
@@ -82,7 +85,7 @@ class ModelFormat(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Server:
-    """The model server: exactly one of five kinds.
+    """The model server: exactly one of five kinds; or the stages of a pipeline, which has none.
 
     ``model``: absolute path of a model's file or folder, in ``format``; ``handler``: ``/absolute/file.py:Class``;
     ``asgi``: the same with an ASGI application; ``command``: argv with ``{port}`` placeholders; ``image``: container
@@ -100,6 +103,8 @@ class Server:
     modules: str | None = None
     """Name of the bundle of the modules beside a handler that it imports, made at the deploy. None if there are none,
     or their files are read."""
+    stages: tuple[Stage, ...] = ()
+    """Stages of a pipeline, in their order; empty for every other kind."""
 
     @property
     def is_triton(self) -> bool:
@@ -304,6 +309,11 @@ class Function:
     """Plan by which a new revision takes over the traffic of the previous one."""
     access: AccessRule | None = None
     """Access rule. None if the function is public."""
+
+    @property
+    def is_pipeline(self) -> bool:
+        """True if other functions serve its requests, one after the other."""
+        return self.server.kind is ServerKind.STAGES
 
     @property
     def has_port(self) -> bool:

@@ -130,6 +130,19 @@ GATEWAY_JOBS_REFUSED = Metric(
     "Requests that preferred to be jobs and were refused for it, by error code.",
     ("worker", "code"),
 )
+GATEWAY_STAGE_LATENCY = Metric(
+    "tidegate_gateway_stage_latency_seconds",
+    _H,
+    "From a request's arrival in a stage of a pipeline to the end of the stage's answer.",
+    ("worker", "pipeline", "stage"),
+    DURATION,
+)
+GATEWAY_STAGE_FAILURES = Metric(
+    "tidegate_gateway_stage_failures_total",
+    _C,
+    "Requests of a pipeline that ended with a 5xx in this stage.",
+    ("worker", "pipeline", "stage"),
+)
 GATEWAY_JOBS_ENDED = Metric(
     "tidegate_gateway_jobs_ended_total", _C, "Jobs that are over: done, failed or cancelled.", ("worker", "outcome")
 )

@@ -11,6 +11,7 @@ from typing import NamedTuple, Protocol
 
 from tidegate.flow.dropping import age_limit
 from tidegate.function import ConcurrencyUnit, Function, Revision
+from tidegate.records.pipeline import PipelineRoute
 from tidegate.records.replica_state import ReplicaState
 from tidegate.records.route_table import FailureKind, FunctionRoute, GroupRoute, ReplicaRoute, RevisionRoute, RouteTable
 from tidegate.records.tenants import KeySet, Tenant
@@ -217,7 +218,14 @@ def _revision(share: RevisionShare, groups: Mapping[str, list[ReplicaFacts]]) ->
         groups=tuple(_group(name, groups, share, ready) for name in sorted({*groups, *share.sizes})),
         failure=share.failure,
         failure_kind=share.failure_kind,
+        pipeline=_pipeline(function),
     )
+
+
+def _pipeline(function: Function) -> PipelineRoute | None:
+    if not function.is_pipeline:
+        return None
+    return PipelineRoute(stages=function.server.stages, body_bytes=function.body_bytes)
 
 
 def _ready(replicas: Iterable[ReplicaFacts]) -> int:

@@ -26,7 +26,7 @@ from tests.support.worlds.routes import function
 from tidegate.activator.room import WaitingRoom
 from tidegate.aio.loop.run import keep_memory, quiet_collector
 from tidegate.aio.loop.services import LoopServices
-from tidegate.aio.proxy.detached import second_copy, shadow_copy, swap_clients, tap_response
+from tidegate.aio.proxy.detached import next_exchange, second_copy, shadow_copy, swap_clients, tap_response
 from tidegate.aio.proxy.early_stream import begin_stream
 from tidegate.aio.proxy.exchange import ProxyApp
 from tidegate.aio.proxy.http1_connection import ServerConn
@@ -84,6 +84,7 @@ def core_on(
                 swap_clients=swap_clients,
                 shadow_copy=shadow_copy,
                 tap_response=tap_response,
+                next_exchange=next_exchange,
                 begin_stream=begin_stream,
             ),
             quotas=Quotas(open_counters=no_quotas, ask_pool=lambda wanted, asking, decided: None),

@@ -9,7 +9,7 @@ from typing import Final, Protocol
 from tidegate.autoscaler.measure.history import METRICS
 from tidegate.autoscaler.policies import registry
 from tidegate.autoscaler.profiles.admission import Assessment, Source, assess
-from tidegate.control.api import describe
+from tidegate.control.api import describe, pipelines
 from tidegate.control.api import logs as tailing
 from tidegate.control.api.copies import Copies
 from tidegate.control.api.errors import CannotRunError, LeavingError, OtherSourceError, UnknownFunctionError
@@ -238,6 +238,11 @@ class Deployment:
 
     def explain(self, name: str, last: int) -> ExplainView:
         deployed = self._deployed(name)
+        if deployed.current.function.is_pipeline:
+            stages = self._stages(deployed)
+            lines = pipelines.sentences(self._describe(deployed), stages)
+            text = "\n".join(f"tidegate explain {each.name}" for each in stages)
+            return ExplainView(function=name, text=text, decisions=(), summary=lines)
         words = self._loop.autoscaler.core.explain(name, last)
         usable = self._loop.backend.room(deployed.current.revision)
         emulated = sorted(
@@ -372,13 +377,14 @@ class Deployment:
             parsed = await asyncio.to_thread(
                 read, request.manifest, source=request.source, context=self._terms(request.base, request.flags)
             )
-            self._check_models(parsed.functions)
-            notes = self._take_measured(parsed.functions, request.measured)
-            for function in parsed.functions:
+            functions = pipelines.fitted(parsed.functions, self.registry)
+            self._check_models(functions)
+            notes = self._take_measured(functions, request.measured)
+            for function in functions:
                 await self._check(function)
-            self._check_origins(parsed.functions, request)
+            self._check_origins(functions, request)
             warnings = (*(str(note) for note in parsed.warnings), *notes)
-            views = [await self._deploy(function, request, warnings) for function in parsed.functions]
+            views = [await self._deploy(function, request, warnings) for function in functions]
             await asyncio.to_thread(self._copies.sweep, [each.function for each in self.registry.kept().values()])
         self._world.sync()
         await self._loop.publisher.publish()
@@ -391,6 +397,7 @@ class Deployment:
         self._refuse_when_leaving()
         self._deployed(name)
         async with self._changing:
+            pipelines.check_delete(name, self.registry)
             await self.registry.delete(name)
         self._world.sync()
         await self._loop.publisher.publish()
@@ -499,6 +506,8 @@ class Deployment:
             raise OtherSourceError({name: origin for name, origin in others.items() if origin}, request.origin)
 
     async def _check(self, function: Function) -> None:
+        if function.is_pipeline:
+            return
         try:
             await self._loop.backend.apply(Revision(function, self.registry.next_number(function.name)))
         except BackendError as error:
@@ -524,6 +533,12 @@ class Deployment:
             now=self._clock.now(),
             origin=request.origin,
         )
+        if function.is_pipeline:
+            stages = ", ".join(stage.function for stage in function.server.stages)
+            pipeline = {"stages": stages, "protocol": function.protocol.value, "timeout": f"{function.timeout_s:g} s"}
+            return DeployedView(
+                name=function.name, revision=record.revision.id, filled_in=pipeline, warnings=warnings, capacity=None
+            )
         rooms = self._loop.backend.room(record.revision)
         filled_in = {
             "policy": function.scaling.policy,
@@ -581,7 +596,13 @@ class Deployment:
 
     def _describe(self, deployed: Deployed, *, log: bool = False) -> FunctionView:
         last = self._last_log(deployed.name) if log else ()
-        return self._views.function(deployed, self.gateway, self._domain, last)
+        view = self._views.function(deployed, self.gateway, self._domain, last)
+        return pipelines.with_stages(view, self._stages(deployed)) if view.is_pipeline else view
+
+    def _stages(self, deployed: Deployed) -> tuple[FunctionView, ...]:
+        """Returns the views of a pipeline's stages."""
+        found = (self.registry.get(stage.function) for stage in deployed.current.function.server.stages)
+        return tuple(self._describe(each) for each in found if each is not None)
 
     def _last_log(self, name: str) -> tuple[str, ...]:
         found = tailing.files(self._state.logs / name, None, "server")

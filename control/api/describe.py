@@ -118,6 +118,7 @@ class FunctionViews:
             path_url=None if spec.protocol is Protocol.GRPC else f"{gateway}/functions/{deployed.name}/",
             models=spec.models,
             protocol=spec.protocol.value,
+            is_pipeline=spec.is_pipeline,
             latency_s=spec.sla.latency_s,
             percentile=spec.sla.percentile,
             per_token_s=spec.sla.per_token_s,

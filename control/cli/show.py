@@ -389,6 +389,8 @@ def function(view: "FunctionView") -> "Group":
         f"{traffic.cancelled} cancelled; p50 {seconds(traffic.p50_s)}, "
         f"p{view.percentile:g} {seconds(traffic.tail_s)}; {traffic.waiting} waiting",
     ]
+    if view.stages:
+        lines.insert(2, f"pipeline of {', then '.join(view.stages)}")
     if traffic.tokens is not None:
         lines.append(tokens(traffic.tokens, view.percentile))
     if view.is_pinned:
@@ -400,7 +402,7 @@ def function(view: "FunctionView") -> "Group":
     parts: list[RenderableType] = ["\n".join(lines)]
     if view.message:
         parts.append(Text(view.message, style="red"))
-    for revision in view.revisions:
+    for revision in () if view.is_pipeline else view.revisions:
         parts += ["", *_revision(revision)]
     if view.last_log and view.message is None:
         parts += ["", "[bold]last lines of the server[/bold]", Text("\n".join(view.last_log), style="dim")]

@@ -115,7 +115,11 @@ class Sampling:
     # --- the autoscaler's view of the fleet ---
 
     def _set_fleet(self) -> None:
-        rooms = {tracked.id: self._rooms_of(tracked) for tracked in self._world.revisions}
+        rooms = {
+            tracked.id: self._rooms_of(tracked)
+            for tracked in self._world.revisions
+            if not tracked.record.function.is_pipeline
+        }
         self._autoscaler.fleet(self._world.backend.replicas(), rooms)
 
     def set_fleet_of(self, tracked: TrackedRevision) -> None:
@@ -198,6 +202,8 @@ class Sampling:
         return link
 
     def tracked(self, tracked: TrackedRevision, *, fresh: bool, ready: int) -> None:
+        if tracked.record.function.is_pipeline:
+            return  # It has no replicas: its stages are scaled.
         self._autoscaler.apply(tracked.record.revision, fresh=fresh, ready=ready)
         self._profiles.track(tracked.record.revision)
 

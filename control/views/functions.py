@@ -357,6 +357,10 @@ class FunctionView:
     per_token_s: float | None = None
     """The SLA's time per output token of streams; ``latency_s`` is then for the first one."""
     last_log: tuple[str, ...] = ()
+    is_pipeline: bool = False
+    """Other functions serve its requests, one after the other; it has no replicas of its own."""
+    stages: tuple[str, ...] = ()
+    """The functions of its stages, if it is a pipeline."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,6 +16,8 @@ def problems(function: Function, search_path: str | None) -> list[str]:
 
 def _server(function: Function, search_path: str | None) -> Iterator[str]:
     server = function.server
+    if server.kind is ServerKind.STAGES:
+        return
     if server.kind is ServerKind.IMAGE:
         yield f"image {server.target} needs Kubernetes; the local backend runs models, handlers, asgi and commands"
     elif server.kind is ServerKind.COMMAND:

@@ -31,7 +31,11 @@ class EarlyEnds:
         """The deadline passed before an answer."""
         state: RequestState = ex.context
         state.ending = Ending.EXPIRED
-        if state.bind is None:
+        live = state.pipeline
+        if live is not None and live.exchange is ex:
+            live.leaves()
+            self._errors.expired(ex, state, f"its deadline passed in stage {live.stage_name}", Executed.UNKNOWN)
+        elif state.bind is None:
             message = "its deadline passed before a replica was free for it"
             if self._room.withdraw(ex, self._clock(), expired=True):
                 self._flush()
@@ -45,7 +49,10 @@ class EarlyEnds:
         """The client went away."""
         state: RequestState = ex.context
         state.ending = Ending.CANCELLED
-        if state.bind is None and self._room.withdraw(ex, self._clock()):
+        live = state.pipeline
+        if live is not None and live.exchange is ex:
+            live.leaves()
+        elif state.bind is None and self._room.withdraw(ex, self._clock()):
             self._flush()
 
     def body_refused(self, ex: "Exchange", kind: ErrorKind, message: str) -> None:

@@ -64,6 +64,8 @@ class ErrorResponses:
         state: RequestState = ex.context
         target = state.target
         executed = Executed.UNKNOWN if state.may_have_run else executed
+        if state.pipeline is not None and state.pipeline.has_run:
+            executed = Executed.TRUE
         if ex.is_rpc:
             self._grpc.fail(ex, state, kind, message, executed, extra)
             return
@@ -147,6 +149,8 @@ class ErrorResponses:
         """The waiting room does not let the request in, or wait any longer."""
         ex: Exchange = refusal.request  # type: ignore[assignment]  # requests here are exchanges
         state: RequestState = ex.context
+        if state.pipeline is not None:
+            refusal = state.pipeline.refused(refusal)
         state.ending = Ending.EXPIRED if refusal.kind is DEADLINE else Ending.REFUSED
         if refusal.kind is DROPPED and state.counters is not None:
             state.counters.dropped += 1

@@ -20,7 +20,7 @@ from tidegate.activator.room import RoomCounts
 from tidegate.flow.outliers import Outliers
 from tidegate.gateway.counting.outcomes import Ending
 from tidegate.gateway.counting.token_metrics import TokenCounters
-from tidegate.histogram import BUCKETS, Histogram
+from tidegate.histogram import BUCKETS, Histogram, bucket_index
 from tidegate.metrics import Exemplar
 from tidegate.records.gateway_sample import ColdStartSeen, GatewaySample, GroupTraffic, RevisionDemand, ShadowSeen
 
@@ -162,6 +162,11 @@ class RevisionCounters:
             whole.counts = [one + other for one, other in zip(whole.counts, group.latency.counts, strict=True)]
             whole.sum_micros += group.latency.sum_micros
         return whole
+
+    def arrived(self, inferences: int) -> None:
+        """Counts an arrival; the chain does the same in line for requests of functions."""
+        self.sizes[bucket_index(inferences)] += 1
+        self.arrivals_inferences += inferences
 
     def ended_well(
         self, group: str, inferences: int, latency_s: float, target_s: float | None, *, is_slow: bool = False

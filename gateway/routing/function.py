@@ -16,6 +16,7 @@ from tidegate.gateway.counting.tokens import FunctionTokens
 from tidegate.gateway.routing.affinity import FROM_BODY, READ_BYTES, hash_key
 from tidegate.gateway.routing.grpc_methods import UNREAD
 from tidegate.headers import INTERNAL_PREFIX
+from tidegate.records.pipeline import PipelineRoute
 from tidegate.records.route_table import FunctionRoute, Spread
 from tidegate.wire.bodies.charged import LaterShapes, charged_batch, unpacked
 from tidegate.wire.bodies.v2 import JSON_LENGTH, SEARCHED_BYTES, batch_size, positive, shape_batch, stated_batch
@@ -73,8 +74,10 @@ class FunctionRouter:
         "max_batch",
         "name",
         "per_token_s",
+        "pipelines",
         "priority",
         "route",
+        "stages",
         "tagged",
         "timeout_s",
         "tokens",
@@ -129,8 +132,15 @@ class FunctionRouter:
         self._shadow_bounds = tuple(accumulate(revision.shadow_percent for revision in shadows))
         self.is_grpc = route.protocol == Protocol.GRPC
         """Its server speaks gRPC and may speak nothing else."""
-        self.is_plain = self.access is None and self.tokens is None and self.hash_key is None and not self.is_grpc
-        """No access rule, token counting, affinity or gRPC: only the batch size of a request is read."""
+        found = {revision.id: revision.pipeline for revision in route.revisions if revision.pipeline is not None}
+        self.pipelines: dict[str, PipelineRoute] | None = found or None
+        """The stages by revision; None unless it is a pipeline."""
+        self.stages: tuple[FunctionRouter, ...] = ()
+        """The routers of a pipeline's stages, once all of the table's are there."""
+        self.is_plain = (
+            self.access is None and self.tokens is None and self.hash_key is None and not self.is_grpc and not found
+        )
+        """No access rule, token counting, affinity, gRPC or stages: only the batch size of a request is read."""
         self.is_followed = self.lateness is not None or bool(shadows)
         """A request may get a hedge or a shadow after it was sent."""
         self.is_tag = tagged is not None
@@ -263,7 +273,10 @@ class FunctionRouter:
         """The reason for which nothing of the function can be served now; None if something can, or may soon."""
         serving = [revision for revision in self.route.revisions if revision.percent > 0.0]
         failures = [revision.failure for revision in serving if revision.failure is not None]
-        return failures[0] if serving and len(failures) == len(serving) else None
+        if serving and len(failures) == len(serving):
+            return failures[0]
+        broken = next((stage.name for stage in self.stages if stage.failure is not None), None)
+        return None if broken is None else f"its stage {broken} cannot be served now"
 
     def __repr__(self) -> str:
         return f"<FunctionRouter {self.name}, revisions {', '.join(self._revisions) or 'none'}>"

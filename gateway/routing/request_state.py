@@ -24,9 +24,10 @@ The steps between two phases are the methods of :class:`RequestState`.
 from collections.abc import Mapping
 from enum import Enum, auto
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 if TYPE_CHECKING:
+    from tidegate.activator.commands import Refuse
     from tidegate.activator.state.bind import Bind
     from tidegate.aio.proxy.exchange import Exchange
     from tidegate.gateway.counting.counters import RevisionCounters
@@ -74,6 +75,32 @@ LEGAL: Final[Mapping[Phase, Fields]] = MappingProxyType(
 """The legal combinations of fields, by phase."""
 
 
+class PipelineRequest(Protocol):
+    """A request on its way through the stages of a pipeline (``gateway/pipelines/pipelines.py``)."""
+
+    @property
+    def exchange(self) -> "Exchange":
+        """That of the client."""
+
+    @property
+    def has_run(self) -> bool:
+        """An earlier stage has answered."""
+
+    @property
+    def was_bound(self) -> bool:
+        """A replica of some stage has had it."""
+
+    @property
+    def stage_name(self) -> str:
+        """The function of its present stage."""
+
+    def refused(self, refusal: "Refuse") -> "Refuse":
+        """Returns the room's refusal as its client reads it."""
+
+    def leaves(self) -> None:
+        """The client went away or the deadline passed: the present stage ends."""
+
+
 class RequestState:
     """The chain's state of one exchange. It is ``exchange.context``."""
 
@@ -96,6 +123,7 @@ class RequestState:
         "keeps_credit",
         "late_at",
         "may_have_run",
+        "pipeline",
         "primary_failed",
         "replica",
         "request_id",
@@ -120,6 +148,8 @@ class RequestState:
         """Expected tokens, at the end the real ones; None if its tokens are not counted."""
         self.trace: Trace | None = None
         """Set if the request is sampled; the second copy has that of the first."""
+        self.pipeline: PipelineRequest | None = None
+        """Set on a pipeline's request, and on the request of each of its stages."""
         self.counters: RevisionCounters | None = None
         """Counters of its revision; None while it is not counted."""
         self.bind: Bind | None = None
@@ -184,6 +214,7 @@ class RequestState:
         state.hedge_of = self.exchange
         state.is_uncounted = True
         state.trace = self.trace
+        state.pipeline = self.pipeline
         return state
 
     def strand(self) -> None:
@@ -205,7 +236,7 @@ class RequestState:
         """It is a hedge and its answer came first: takes over what the primary held, and is counted in its place."""
         self.hedge_of = primary.hedge = None
         primary.primary_failed = False
-        self.is_uncounted, primary.is_uncounted = False, True
+        self.is_uncounted, primary.is_uncounted = primary.is_uncounted, True
         self.counters, primary.counters = primary.counters, None
         self.tokens, primary.tokens = primary.tokens, None
         self.held, primary.held = primary.held, None

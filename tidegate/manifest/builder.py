@@ -253,6 +253,13 @@ class FunctionBuilder:
         self.values.setdefault("models", (name,))
         return assemble(Function(name=name, server=server), self.values)
 
+    def finish_pipeline(self, name: str, server: Server) -> Function:
+        """Does the same for a pipeline, which has no replicas and so no policy of its own."""
+        self._check_sla()
+        self.values["scaling.initial_scale"] = 0
+        self.values["models"] = (name,)
+        return assemble(Function(name=name, server=server), self.values)
+
     def _note_unserved(self) -> None:
         reasons = dict(UNSERVED)
         if self.values["scaling.policy"] in SLA_POLICIES:

@@ -1,8 +1,8 @@
 """Parses the text of a manifest into functions: all faults of the text at once, or frozen :class:`Function` values.
 
-A text may contain several documents, each a Tidegate ``Function`` or a Knative ``Service``
-(:mod:`tidegate.manifest.knative`). Unknown keys are faults at every level. Relative paths start from the folder of the
-manifest, become absolute, and must exist.
+A text may contain several documents, each a Tidegate ``Function`` or ``Pipeline`` (:mod:`tidegate.manifest.pipeline`),
+or a Knative ``Service`` (:mod:`tidegate.manifest.knative`). Unknown keys are faults at every level. Relative paths
+start from the folder of the manifest, become absolute, and must exist.
 """
 
 from collections.abc import Collection, Mapping
@@ -15,6 +15,7 @@ from tidegate.manifest.access import read_access
 from tidegate.manifest.annotations import ANNOTATION, PREFIX
 from tidegate.manifest.builder import NAME_KIND, FunctionBuilder, Note, ParseContext, SourceLocation
 from tidegate.manifest.knative import KNATIVE_API_VERSION, KNATIVE_KIND, read_service
+from tidegate.manifest.pipeline import PIPELINE_KIND, read_pipeline
 from tidegate.manifest.routing import read_matches
 from tidegate.manifest.spec import (
     ACCELERATOR,
@@ -36,6 +37,7 @@ SOCKET_PATH_BYTES: Final = 100
 """Length of a unix socket's path that every system supports."""
 
 FORMAT: Final = "format"
+_SERVERS: Final = tuple(kind for kind in ServerKind if kind is not ServerKind.STAGES)
 _PICKLE: Final = (
     "a pickle runs code when it is loaded: serve only files from sources that you trust; a .skops file holds no code"
 )
@@ -104,9 +106,11 @@ def _document(node: Node, builder: FunctionBuilder, faults: Faults) -> Function 
     written = (version.text if version else "", kind.text if kind else "")
     if written == (API_VERSION, KIND):
         return _function(root, builder)
+    if written == (API_VERSION, PIPELINE_KIND):
+        return read_pipeline(root, builder, _metadata(root, builder))
     if written == (KNATIVE_API_VERSION, KNATIVE_KIND):
         return read_service(root, builder)
-    allowed = f"{API_VERSION} {KIND}, or {KNATIVE_API_VERSION} {KNATIVE_KIND}"
+    allowed = f"{API_VERSION} {KIND} or {PIPELINE_KIND}, or {KNATIVE_API_VERSION} {KNATIVE_KIND}"
     faults.report("apiVersion and kind", f"{shown(written[0])} {shown(written[1])}", allowed, node.line)
     return None
 
@@ -220,9 +224,9 @@ def _server(spec: Section, builder: FunctionBuilder) -> Server | None:
             allowed = f"a mapping with one of {_kinds(builder)}"
             builder.faults.report(spec.path("server"), "nothing", allowed, spec.node.line)
         return None
-    kinds = [kind for kind in ServerKind if server.take(kind.value) is not None]
+    kinds = [kind for kind in _SERVERS if server.take(kind.value) is not None]
     form = server.scalar(FORMAT)
-    server.close(lambda key: _kinds(builder) + nearest(key, [FORMAT, *(kind.value for kind in ServerKind)]))
+    server.close(lambda key: _kinds(builder) + nearest(key, [FORMAT, *(kind.value for kind in _SERVERS)]))
     if len(kinds) != 1:
         allowed = f"exactly one of {_kinds(builder)}"
         builder.faults.report(server.where, " and ".join(kinds) or "nothing", allowed, server.node.line)
@@ -245,7 +249,7 @@ def _server(spec: Section, builder: FunctionBuilder) -> Server | None:
 
 def _kinds(builder: FunctionBuilder) -> str:
     """Returns the kinds of servers that can run here."""
-    return ", ".join(kind.value for kind in ServerKind if kind is not ServerKind.IMAGE or builder.context.images)
+    return ", ".join(kind.value for kind in _SERVERS if kind is not ServerKind.IMAGE or builder.context.images)
 
 
 def _model(origin: SourceLocation, stated: SourceLocation | None, builder: FunctionBuilder) -> Server | None:

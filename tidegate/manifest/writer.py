@@ -14,8 +14,10 @@ from tidegate.function import Function, Server, ServerKind
 from tidegate.manifest.access import ACCESS_ROWS, JWT_ROWS
 from tidegate.manifest.annotations import ANNOTATIONS, PARAMETER_PREFIX, PREFIX
 from tidegate.manifest.formats import by_suffix
+from tidegate.manifest.pipeline import BODY_BYTES, PIPELINE_ANNOTATIONS, PIPELINE_KIND
 from tidegate.manifest.routing import GroupWeights
 from tidegate.manifest.spec import API_VERSION, DEFAULT_READINESS, KIND, SPEC
+from tidegate.records.pipeline import Stage
 from tidegate.records.route_table import Hedging, RouteMatch
 from tidegate.records.tenants import AccessRule, JwtRule
 from tidegate.schema.rows import Duration, Kind, Row, Size, WholeSeconds, WordOr, reach
@@ -29,6 +31,8 @@ _SPECIAL: Final = {"user_metrics", "scaling.policy", "scaling.initial_scale", "r
 
 def write(function: Function) -> str:
     """Returns the manifest of a function. Copies of its files are not part of it."""
+    if function.is_pipeline:
+        return _pipeline(function)
     spec: dict[str, Any] = {"server": _server(function.server)}
     fields = {row.field for row in ANNOTATIONS}
     for row in SPEC:
@@ -56,6 +60,32 @@ def write(function: Function) -> str:
         spec["access"] = _access(function.access)
     metadata = {"name": function.name, "annotations": _annotations(function)}
     return dump({"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": spec})
+
+
+def _pipeline(function: Function) -> str:
+    spec: dict[str, Any] = {"stages": [_stage(each) for each in function.server.stages]}
+    if function.body_bytes != BODY_BYTES:
+        spec["limits"] = {"body-bytes": show_size(function.body_bytes)}
+    if function.routing.matches:
+        spec["match"] = [_match(each) for each in function.routing.matches]
+    if function.access is not None:
+        spec["access"] = _access(function.access)
+    found = {
+        PREFIX + row.key: text_of(row.kind, reach(function, row.field))
+        for row in PIPELINE_ANNOTATIONS
+        if reach(function, row.field) != reach(_DEFAULTS, row.field)
+    }
+    metadata = {"name": function.name, **({"annotations": found} if found else {})}
+    return dump({"apiVersion": API_VERSION, "kind": PIPELINE_KIND, "metadata": metadata, "spec": spec})
+
+
+def _stage(stage: Stage) -> dict[str, Any]:
+    found: dict[str, Any] = {"function": stage.function}
+    if stage.path is not None:
+        found["path"] = stage.path
+    if stage.inputs:
+        found["inputs"] = dict(stage.inputs)
+    return found
 
 
 def _annotations(function: Function) -> dict[str, str]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from tidegate.records.cold_rules import ColdRules
+from tidegate.records.pipeline import PipelineRoute
 from tidegate.records.tenants import AccessRule, KeySet, Tenant
 
 
@@ -131,6 +132,8 @@ class RevisionRoute:
     failure: str | None = None
     """Reason why it cannot be served now; waiting requests get 503 with this text."""
     failure_kind: FailureKind = FailureKind.START_FAILED
+    pipeline: PipelineRoute | None = None
+    """Stages of a pipeline, which has no replicas of its own. None for a function."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

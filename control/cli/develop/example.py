@@ -81,12 +81,16 @@ def example(tidegate: "Tidegate", view: "FunctionView") -> tuple[str, str | None
     """
     if view.protocol == "grpc":
         return _grpc(tidegate, view), "needs grpcio; grpcurl and other clients name the function by the same authority"
-    probe = _Probe(tidegate, view)
+    first = tidegate.function(view.stages[0]) if view.stages else view  # Its requests are the pipeline's.
+    probe = _Probe(tidegate, first)
     try:
-        words, remark = {"v2": _v2, "openai": _openai}.get(view.protocol, _http)(probe, view)
+        words, remark = {"v2": _v2, "openai": _openai}.get(view.protocol, _http)(probe, first)
         trust = _trust(tidegate)
     finally:
         probe.close()
+    if first is not view:
+        words = words.replace(f"/functions/{first.name}", f"/functions/{view.name}", 1)
+        words = words.replace(f"/v2/models/{first.models[0]}", f"/v2/models/{view.models[0]}", 1)
     pipe, _, call = words.rpartition(" | ")
     if _is_protected(tidegate, view):
         call += ' -H "authorization: Bearer $KEY"'

@@ -8,6 +8,7 @@ from tests.support.worlds.quota_counters import FakeQuotaCounters
 from tidegate.activator.commands import Activate
 from tidegate.activator.room import WaitingRoom
 from tidegate.activator.state.bind import Command
+from tidegate.aio.proxy.detached import StageClient
 from tidegate.flow.messages import Grant, State, Welcome
 from tidegate.function import ConcurrencyUnit
 from tidegate.gateway.access.quota_pool import Decided
@@ -67,6 +68,7 @@ class Door:
         self.quota_counters = quota_counters or FakeQuotaCounters()
         self.asked: list[tuple[Wanted, Asking, Decided]] = []
         """Questions to the quota pool that are not answered yet."""
+        self.stages: list[FakeExchange] = []
         self.report = Report("g0", "i", self.now)
         self.core = GatewayCore(
             room=WaitingRoom(rng=random.Random(1)),
@@ -86,6 +88,7 @@ class Door:
                     swap_clients=lambda first, copy: first.swap_clients(copy),  # type: ignore[attr-defined]  # as above
                     shadow_copy=lambda first, app, now, tap: first.shadow_copy(app, now, tap),  # type: ignore[attr-defined]  # as above
                     tap_response=lambda first, tap: first.tap_response(tap),  # type: ignore[attr-defined]  # as above
+                    next_exchange=self._next_exchange,
                     begin_stream=lambda ex, extra, name, failure: ex.begin_stream(extra, name, failure),  # type: ignore[attr-defined]  # as above
                 ),
                 quotas=Quotas(
@@ -99,6 +102,13 @@ class Door:
         )
         self.chain = self.core.chain
         assert self.core.apply(first)
+
+    def _next_exchange(self, first: Any, app: Any, sink: Any, head: Any, body: bytes, now: float) -> Any:
+        """The exchange of a stage; they are in ``stages``."""
+        stage = FakeExchange(app, head, body, complete=True, now=now)
+        stage._client = StageClient(first._client, sink)
+        self.stages.append(stage)
+        return stage
 
     def arrive(
         self, line: str = "POST /v2/models/m/infer", *fields: str, body: bytes = b"{}", complete: bool = True

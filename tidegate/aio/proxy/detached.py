@@ -6,6 +6,7 @@ A copy is an exchange like any other; its client side discards the answer: a :cl
 - A hedge (:func:`second_copy`) may take the first one's place. If its answer comes first, :func:`swap_clients` gives it
   the client, and the first copy ends as if its client had gone: its upstream connection is aborted, its application is
   informed, it is counted nowhere.
+- A stage of a pipeline (:func:`next_exchange`) is a request of its own for another function. Its answer goes to a sink.
 - A job's request goes on without its client: a :class:`DeferredClient` stands before the client until that has left,
   and passes the answer to a sink from then on.
 - A shadow (:func:`shadow_copy`) never gets a client, but a tap: its answer's body is passed to a callback piece by
@@ -307,6 +308,43 @@ class DeferredClient(PassingClient):
     def resume(self, why: int) -> None:
         if not self.is_parted:
             self._client.resume(why)
+
+
+class StageClient(DetachedClient):
+    """The client side of a pipeline's stage: its answer goes to a sink, which makes the next stage's request of it."""
+
+    __slots__ = ("_sink",)
+
+    def __init__(self, client: ClientSide, sink: AnswerSink) -> None:
+        super().__init__(client)
+        self._sink = sink
+
+    def carry(self, exchange: Exchange) -> None:
+        self._sink.carried(exchange)
+
+    def answer(self, answer: Answer) -> None:
+        status, _, block, extra, _, body, _, _ = answer
+        self._sink.begins(status, block[2:] + extra)
+        self._sink.body(body)
+
+    def more(self, data: Piece, done: bool, trailers: bytes, framed: bytes = b"") -> None:
+        self._sink.body(data)
+
+    def truncate(self) -> None:
+        self._sink.broke_off()
+
+    def ended(self) -> None:
+        self._sink.ended()
+
+
+def next_exchange(
+    first: Exchange, app: ProxyApp, sink: AnswerSink, head: RequestHead, body: bytes, now: float
+) -> HttpExchange:
+    """Returns the exchange of a pipeline's stage on behalf of the client of ``first``, with the same deadline."""
+    client = StageClient(as_http(first)._client, sink)
+    stage = HttpExchange(client, app, head, body, True, b"", now, first.deadline)
+    stage.keep(len(body))
+    return stage
 
 
 def defer_client(ex: Exchange, sink: AnswerSink) -> DeferredClient:

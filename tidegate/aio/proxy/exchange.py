@@ -268,6 +268,11 @@ class Exchange(ABC):
         return self._client.trusted
 
     @property
+    def budget(self) -> BodyBudget:
+        """The memory that the bodies of all waiting requests may take."""
+        return self._client.budget
+
+    @property
     def is_over_budget(self) -> bool:
         """Whether the bodies of all waiting requests exceed their budget."""
         return self._budget is not None and self._budget.used > self._budget.limit

@@ -1,0 +1,1 @@
+"""Pipelines: a request that runs through several functions, one after the other."""

@@ -1,0 +1,287 @@
+"""Pipelines through real processes: stages in sequence, one SLA and deadline, failures, cold starts, canaries."""
+
+import json
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.support.live.deployment import Deployment, deployment, places
+
+pytestmark = [pytest.mark.live, pytest.mark.timeout(180)]
+
+STAGE = """\
+import time
+
+class Stage:
+    arrays = "plain"
+    inputs = {{"x": ("FP32", [-1, 2])}}
+    outputs = {{"{output}": ("FP32", [-1, 2])}}
+    concurrency = 1
+
+    def load(self):
+        time.sleep({load_s})
+
+    def predict(self, inputs):
+        time.sleep({work_s})
+        return {{"{output}": [[{factor} * value + {added} for value in row] for row in inputs["x"]]}}
+"""
+REQUEST: dict[str, Any] = {"inputs": [{"name": "x", "shape": [1, 2], "datatype": "FP32", "data": [1.0, 2.0]}]}
+FUNCTION = """\
+apiVersion: tidegate.dev/v1alpha1
+kind: Function
+metadata:
+  name: {name}
+  annotations:
+    tidegate.dev/initial-scale: "{scale}"
+    tidegate.dev/max-scale: "2"
+{more}spec:
+  server: {{handler: "{name}.py:Stage"}}
+  concurrency: 1
+"""
+PIPELINE = """\
+apiVersion: tidegate.dev/v1alpha1
+kind: Pipeline
+metadata:
+  name: {name}
+  annotations: {annotations}
+spec:
+  stages:
+{stages}"""
+
+
+class Pipelines:
+    """Writes manifests and deploys them."""
+
+    def __init__(self, place: Deployment, folder: Path) -> None:
+        self.place = place
+        self.folder = folder
+
+    def stage(
+        self,
+        name: str,
+        *,
+        factor: float = 1.0,
+        added: float = 0.0,
+        output: str = "x",
+        work_s: float = 0.0,
+        load_s: float = 0.0,
+        scale: int = 1,
+        more: str = "",
+    ) -> str:
+        text = STAGE.format(factor=factor, added=added, output=output, work_s=work_s, load_s=load_s)
+        (self.folder / f"{name}.py").write_text(text)
+        return FUNCTION.format(name=name, scale=scale, more=more)
+
+    def pipeline(self, name: str, *stages: str, annotations: str = "{}") -> str:
+        lines = "".join(f"    - {stage}\n" for stage in stages)
+        return PIPELINE.format(name=name, stages=lines, annotations=annotations)
+
+    def deploy(self, *documents: str, code: int = 0) -> Any:
+        file = self.folder / "manifest.yaml"
+        file.write_text("---\n".join(documents))
+        return self.place.cli("deploy", str(file), "--no-wait", "--replace", code=code)
+
+    def ask(
+        self, name: str, body: Any = None, timeout: float = 30.0, headers: dict[str, str] | None = None
+    ) -> httpx.Response:
+        url = f"{self.place.gateway}/v2/models/{name}/infer"
+        return httpx.post(
+            url, json=REQUEST if body is None else body, headers=headers, timeout=timeout, trust_env=False
+        )
+
+    def until_ready(self, *names: str) -> None:
+        def ready() -> bool:
+            return all(self.place.status(name)["ready"] >= 1 for name in names)
+
+        self.place.until(ready, 60.0, f"{names} to be ready")
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pipelines]:
+    folder = tmp_path_factory.mktemp("pipelines")
+    with deployment(folder, "--gateway-workers", "2", *places(folder, 16)) as place:
+        place.up()
+        yield Pipelines(place, folder)
+
+
+def timing(answer: httpx.Response) -> dict[str, float]:
+    entries = (entry.strip().partition(";dur=") for entry in answer.headers["server-timing"].split(","))
+    return {name: float(value) for name, _, value in entries}
+
+
+def test_stages_answer_in_their_order_and_the_breakdown_sums_to_the_whole(world: Pipelines) -> None:
+    world.deploy(
+        world.stage("double", factor=2.0, output="doubled", work_s=0.05),
+        world.stage("plus", added=1.0, work_s=0.1),
+        world.pipeline(
+            "both",
+            "function: double",
+            "{function: plus, inputs: {x: doubled}}",
+            annotations="{tidegate.dev/latency: 5s}",
+        ),
+    )
+    world.until_ready("both")
+    assert world.ask("both").status_code == 200
+    with httpx.Client(trust_env=False, timeout=30.0) as client:
+        url = f"{world.place.gateway}/v2/models/both/infer"
+        client.post(url, json=REQUEST)
+        began = time.monotonic()
+        answer = client.post(url, json={**REQUEST, "id": "mine", "outputs": [{"name": "x"}]})
+        took_ms = 1e3 * (time.monotonic() - began)
+    assert answer.status_code == 200, answer.text
+    assert answer.json()["id"] == "mine"
+    assert answer.json()["outputs"][0]["data"] == [3.0, 5.0], "doubled, then one more"
+    found = timing(answer)
+    assert found["double"] >= 50 and found["plus"] >= 100
+    assert found["double"] + found["plus"] <= took_ms
+    assert {"double-wait", "double-model", "plus-wait", "plus-model"} <= found.keys()
+    by_path = httpx.post(f"{world.place.gateway}/functions/both/", json=REQUEST, timeout=30.0, trust_env=False)
+    assert by_path.json()["outputs"][0]["data"] == [3.0, 5.0]
+
+    view = world.place.status("both")
+    assert view["stages"] == ["double", "plus"] and view["state"] == "ready"
+    words = world.place.cli("explain", "both").stdout
+    assert "A pipeline of 2 stages: double, plus." in words and "stage 2, plus: ready" in words
+    assert "kind: Pipeline" in world.place.cli("get", "both", "-o", "yaml").stdout
+    with world.place.sdk() as tidegate:
+        metrics = tidegate.metrics()
+    assert "tidegate_gateway_stage_latency_seconds_count{" in metrics and 'stage="plus"' in metrics
+
+
+def test_what_cannot_work_is_refused_with_every_fault(world: Pipelines) -> None:
+    wrong = world.pipeline("wrong", "function: absent", "function: wrong", annotations='{tidegate.dev/max-scale: "3"}')
+    text = world.deploy(wrong, code=2).stderr
+    assert "max-scale" in text and "stages[1].function" in text
+    absent = world.deploy(world.pipeline("wrong", "function: absent"), code=2).stderr
+    assert "stages[0].function" in absent and "a function that is deployed" in absent
+    refused = world.place.cli("delete", "double", code=1).stderr
+    assert "double is a stage of both: delete the pipeline first" in refused
+    got = httpx.get(f"{world.place.gateway}/functions/both/", timeout=20.0, trust_env=False)
+    assert got.status_code == 400 and "takes POST" in got.text
+
+
+def test_an_error_says_which_stage_and_later_stages_do_not_run(world: Pipelines) -> None:
+    answer = world.ask("both", {"inputs": []})
+    assert answer.status_code == 400 and answer.headers["tidegate-stage"] == "double"
+    world.deploy(world.pipeline("misfit", "function: double", "{function: plus, inputs: {x: absent}}"))
+    answer = world.ask("misfit")
+    assert answer.status_code == 502 and answer.headers["tidegate-stage"] == "double"
+    assert answer.json()["code"] == "stage_failed" and "no output 'absent'; it has doubled" in answer.json()["error"]
+    assert answer.json()["executed"] == "true"
+    world.place.cli("delete", "misfit")
+
+
+def test_from_zero_all_stages_start_at_once(world: Pipelines) -> None:
+    load_s = 4.0
+    names = ("cold1", "cold2", "cold3")
+    stages = [world.stage(name, factor=2.0, load_s=load_s, scale=0) for name in names]
+    world.deploy(*stages, world.pipeline("cold", *(f"function: {name}" for name in names)))
+    began = time.monotonic()
+    answer = world.ask("cold", timeout=120.0)
+    took_s = time.monotonic() - began
+    assert answer.status_code == 200 and answer.json()["outputs"][0]["data"] == [8.0, 16.0]
+    found = timing(answer)
+    assert found["cold1"] > 1e3 * load_s, "its start was waited for"
+    assert found["cold2"] + found["cold3"] < 1e3 * load_s, f"they had started meanwhile: {found}, {took_s:.1f} s"
+
+
+def test_a_deadline_and_a_client_that_leaves_end_the_stage_that_has_the_request(world: Pipelines) -> None:
+    world.deploy(
+        world.stage("quick"),
+        world.stage("slow", work_s=5.0),
+        world.pipeline("long", "function: quick", "function: slow"),
+    )
+    world.until_ready("long")
+    late = world.ask("long", headers={"tidegate-timeout-ms": "700"})
+    assert late.status_code == 504 and late.json()["executed"] == "true", late.text
+
+    host, _, port = world.place.gateway.removeprefix("http://").partition(":")
+    body = json.dumps(REQUEST).encode()
+    head = b"POST /v2/models/long/infer HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % len(body)
+
+    def in_flight() -> int:
+        replicas = [each for revision in world.place.status("slow")["revisions"] for each in revision["replicas"]]
+        return sum((each["in_flight"] or 0) - each["held"] for each in replicas)
+
+    world.place.until(lambda: in_flight() == 0, 30.0, "the late one to have ended")
+    before = world.place.status("slow")["traffic"]["cancelled"]
+    with socket.create_connection((host, int(port))) as client:
+        client.sendall(head + body)
+        world.place.until(lambda: in_flight() == 1, 30.0, "the request to run in stage two")
+    world.place.until(lambda: world.place.status("slow")["traffic"]["cancelled"] > before, 30.0, "it to be withdrawn")
+    world.place.until(lambda: in_flight() == 0, 30.0, "its slot to be free")
+
+
+def test_a_request_is_dropped_by_the_age_of_the_whole(world: Pipelines) -> None:
+    world.deploy(
+        world.stage("first", work_s=0.4),
+        world.stage("second", work_s=1.0),
+        world.pipeline(
+            "drops",
+            "function: first",
+            "function: second",
+            annotations='{tidegate.dev/latency: 1s, tidegate.dev/drop-after: "2"}',
+        ),
+    )
+    world.until_ready("drops")
+    found: list[httpx.Response] = []
+    threads = [threading.Thread(target=lambda: found.append(world.ask("drops", timeout=60.0))) for _ in range(12)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert {each.status_code for each in found} == {200, 503}
+    dropped = [each for each in found if each.status_code == 503]
+    assert {each.json()["code"] for each in dropped} == {"dropped"}
+    assert all("2 s after its arrival" in each.json()["error"] for each in dropped)
+    assert "second" in {each.headers["tidegate-stage"] for each in dropped}, "it counts what it spent in stage one"
+
+
+def test_a_stage_killed_amid_load_loses_nothing_and_a_canary_of_a_stage_takes_over(world: Pipelines) -> None:
+    idempotent = '    tidegate.dev/idempotent: "true"\n    tidegate.dev/min-scale: "2"\n'
+    stages = [
+        world.stage("a", factor=2.0, work_s=0.02, scale=2, more=idempotent),
+        world.stage("b", added=1.0, work_s=0.02, scale=2, more=idempotent),
+    ]
+    world.deploy(*stages, world.pipeline("under", "function: a", "function: b"))
+    world.place.until(lambda: world.place.status("b")["ready"] == 2, 60.0, "both replicas of b")
+    found: list[httpx.Response] = []
+    is_over = threading.Event()
+
+    def load() -> None:
+        while not is_over.is_set():
+            found.append(world.ask("under", timeout=60.0))
+
+    threads = [threading.Thread(target=load) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    try:
+        world.place.until(lambda: len(found) > 30, 60.0, "the load to flow")
+        replica = world.place.status("b")["revisions"][0]["replicas"][0]
+        for pid in replica["pids"]:
+            os.kill(pid, signal.SIGKILL)
+        count = len(found)
+        world.place.until(lambda: len(found) > count + 60, 60.0, "the load to go on")
+        changed = idempotent + '    tidegate.dev/canary-steps: "50"\n    tidegate.dev/canary-window: 2s\n'
+        world.deploy(world.stage("b", added=3.0, work_s=0.02, scale=2, more=changed))
+        world.place.until(lambda: found[-1].json()["outputs"][0]["data"] == [5.0, 7.0], 90.0, "the canary to answer")
+        world.place.until(
+            lambda: all(each.json()["outputs"][0]["data"] == [5.0, 7.0] for each in found[-20:]),
+            90.0,
+            "it to serve all",
+        )
+    finally:
+        is_over.set()
+        for thread in threads:
+            thread.join()
+    assert {each.status_code for each in found} == {200}, [each.text for each in found if each.status_code != 200][:3]
+    answers = {tuple(each.json()["outputs"][0]["data"]) for each in found}
+    assert answers == {(3.0, 5.0), (5.0, 7.0)}
