@@ -99,3 +99,7 @@ def test_a_solution_that_does_not_hold_is_no_solution() -> None:
     assert not is_feasible((-1,), [kind()], 0.0, 0.4, {"t4": 1.0}), "nothing runs"
     assert not is_feasible((1,), [kind()], 10.1, 0.4, {"t4": 1.0}), "it carries too little"
     assert exact.is_available()
+
+
+def test_a_type_of_less_than_one_inference_a_second_may_be_launched_as_often_as_needed() -> None:
+    assert solve([kind(throughput_ips=0.5)], 5.0, 0.4, 0.01, {"t4": 12.0}).change == (10,)

@@ -7,7 +7,7 @@ import pytest
 
 from tests.autoscaler.policies.tide.test_level import WORK, arrivals
 from tidegate.autoscaler.policies.tide.level import Level
-from tidegate.autoscaler.policies.tide.outlook import FIRST_BUSY_ROW, IDLE_ROWS, Outlook
+from tidegate.autoscaler.policies.tide.outlook import FIRST_BUSY_ROW, HALF_LIFE_S, IDLE_ROWS, Outlook
 
 HORIZON_S = 31.0
 
@@ -159,3 +159,10 @@ def test_a_burst_is_expected_at_the_level_that_it_reached(began: int, reached: i
     levels, chances = load.outlook.forecast(load.level)
     burst = levels > 1.5 * now * WORK
     assert np.average(levels[burst], weights=chances[burst]) == pytest.approx(reached * WORK, rel=0.1)
+
+
+def test_a_change_weighs_half_after_its_half_life() -> None:
+    load = Load(4).run_evenly(20, 3000)
+    before = load.outlook._weight
+    after = load.run_evenly(20, 200).outlook._weight
+    assert after / before == pytest.approx(2.0 ** (200.0 / HALF_LIFE_S), rel=1e-9)

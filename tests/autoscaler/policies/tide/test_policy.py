@@ -366,3 +366,12 @@ def test_bursts_that_come_often_are_covered() -> None:
         world.run(120.0, 60)
     world.run(20.0, 200)
     assert "cover" in world.codes
+
+
+def test_a_time_per_output_token_is_shown_in_milliseconds() -> None:
+    llm = GroupObservation("llm", limit=8, services=((1.0, 0.25),), price_per_hour=0.5, execution_s=0.5, tail_s=0.6)
+    pace = ((1.0, 0.040), (8.0, 0.200))
+    world = World(groups=(llm,), latency_s=1.0, first_s={"llm": 0.1}, per_token_s=0.0999, pace=pace)
+    world.run(12.0, 120)
+    (paced,) = [each.detail for each in world.reasons if each.code == "token_pace"]
+    assert paced.endswith(" streams at a time, for 99.9 ms per output token")
