@@ -17,7 +17,7 @@ from tidegate import __version__
 from tidegate.gateway.tracing.otlp import Span, encode_request, encode_span
 
 KEPT: Final = 4096
-"""Spans that wait at most, besides one batch under way. Our choice: about 4 MB."""
+"""Spans that wait at most, besides one batch under way. Our choice."""
 BATCH: Final = 512
 """Spans in one request at most, as the batch processor of OpenTelemetry's SDKs has it."""
 EVERY_S: Final = 1.0
