@@ -177,8 +177,8 @@ class FunctionState:
     def surplus(self) -> Bind | None:
         """Returns a request that has to leave, because the room is beyond its bound and a tenant here fills most of it;
         None if there is none."""
-        shared, load = self.shared, self.tenants.top_load()
-        if shared is None or load <= 0.0:
+        shared = self.shared
+        if shared is None or (load := self.tenants.top_load()) <= 0.0:
             return None
         others = shared.others()
         return self.tenants.youngest() if load >= others.load and self._is_beyond(others, 0, 0) else None
@@ -463,7 +463,8 @@ class RevisionRoom:
         function.waiting_bytes += bind.size
         if bind.claim is not None:
             function.tenants.add(bind)
-        function.publish()
+        if function.shared is not None:
+            function.publish()
 
     def part(self, bind: Bind, now: float) -> None:
         """Ends the waiting of a request, wherever it stands."""
@@ -483,7 +484,8 @@ class RevisionRoom:
         function.waiting_bytes -= bind.size
         if bind.claim is not None:
             function.tenants.discard(bind)
-        function.publish()
+        if function.shared is not None:
+            function.publish()
         if not self.waiting and self.signal.raised:
             self.signal.update(False, now)
 
