@@ -235,6 +235,7 @@ def test_however_rates_flicker_the_tables_of_a_minute_are_few(steps: list[tuple[
     assert all(sum(at <= one <= at + 60.0 for one in changed) <= most for at in changed)
 
 
+@pytest.mark.timeout(120)
 @given(looks, st.lists(rates, min_size=3, max_size=3), st.floats(0.2, 1.0))
 def test_whatever_was_before_constant_rates_are_reported_to_half_a_point(
     steps: list[tuple[float, float, float, float]], mus: list[float], every_s: float
