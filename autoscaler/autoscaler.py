@@ -219,7 +219,7 @@ class Autoscaler:
 
     def unlearn(self, revision_id: str) -> tuple[str, ...]:
         """Drops what a revision's policy has learnt, with a reason in the next decision; returns it in words, empty if
-        there was nothing. The recording begins anew, from the state without it."""
+        there was nothing. The recording begins again, from the state without it."""
         words = self.decider.words(revision_id)
         if words:
             self.decider.unlearn(revision_id)

@@ -98,7 +98,7 @@ class JobHost:
 
     run: RunInStore
     new_id: Callable[[], str]
-    """Returns an id that nobody can guess: ``tg-`` and 32 hexadecimal digits."""
+    """Returns an id that cannot be guessed: ``tg-`` and 32 hexadecimal digits."""
     owner: str
     """Names this worker process."""
     bounds: JobBounds

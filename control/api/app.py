@@ -58,7 +58,7 @@ _STATUS: tuple[tuple[type[Exception], HTTPStatus, str], ...] = (
 )
 """The first match counts."""
 _ERROR: Final = {"application/json": {"schema": {"$ref": "#/components/schemas/ErrorView"}}}
-"""The body of an error. A model in its place would be built anew for each route and status: 100 ms of every start."""
+"""The body of an error. A model in its place would be built for each route and status: 100 ms of every start."""
 
 
 def build_app(

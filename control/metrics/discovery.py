@@ -15,8 +15,8 @@ EVERY_HOST: Final = {"0.0.0.0": "127.0.0.1", "::": "[::1]", "[::]": "[::1]"}
 
 
 def targets(api: str, deployment: str) -> list[dict[str, object]]:
-    """Returns the content of the file. ``api``: ``http://HOST:PORT``; ``deployment``: the label that tells this one
-    from others of one Prometheus."""
+    """Returns the content of the file. ``api``: ``http://HOST:PORT``; ``deployment``: the label that distinguishes
+    this one from others of one Prometheus."""
     host, _, port = api.partition("://")[2].rpartition(":")
     return [{"targets": [f"{EVERY_HOST.get(host, host)}:{port}"], "labels": {"deployment": deployment}}]
 

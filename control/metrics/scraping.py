@@ -38,7 +38,7 @@ class Scrape:
         goes_on: bool,
         faults: Faults,
     ) -> None:
-        """``goes_on``: other processes were adopted; if not, counting begins anew."""
+        """``goes_on``: other processes were adopted; if not, counting begins again."""
         self._own = own
         self._others = others
         self._functions = functions

@@ -1,4 +1,4 @@
-"""What a model's graph says of its speed: work, traffic, character, and a first time on a device nobody has measured.
+"""What a model's graph says of its speed: work, traffic, character, and a first time on a device without measurements.
 
 An operator takes the longer of two times, that of its arithmetic and that of its memory traffic (the roofline model:
 Williams and others, CACM 2009). An operator is bound by computation if it does at least ``RIDGE`` floating point

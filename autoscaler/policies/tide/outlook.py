@@ -204,7 +204,7 @@ class Outlook:
         if sum(map(len, self._rows.values())) <= MOST_CELLS:
             return
         cells = [(weight, row, change) for row, counts in self._rows.items() for change, weight in counts.items()]
-        self._rows = {}  # Made anew: a dictionary does not shrink.
+        self._rows = {}  # A new one: a dictionary does not shrink.
         for weight, row, change in sorted(nlargest(MOST_CELLS, cells), key=lambda cell: cell[1:]):
             self._rows.setdefault(row, {})[change] = weight
 

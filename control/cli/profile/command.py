@@ -18,17 +18,13 @@ from tidegate.control.cli.common import (
     say,
     write_file,
 )
+from tidegate.control.cli.deploy import FLAGS
 from tidegate.control.cli.develop import options
-from tidegate.control.cli.flags import Flag, GroupedCommand, with_flags
-from tidegate.manifest.annotations import ANNOTATIONS
+from tidegate.control.cli.flags import GroupedCommand, with_flags
 
 if TYPE_CHECKING:
     from tidegate.loadgen.profiling.points import Measured
 
-FLAGS = tuple(
-    Flag(key=row.key, name=row.key, help=f"{row.description} [{row.kind.allowed}]", panel=row.topic)
-    for row in ANNOTATIONS
-)
 BATCHES, SECONDS = "1,2,4,8", "3s"
 
 
