@@ -77,7 +77,7 @@ X = value("x", "batch", 3, 32, 32)
         (node("Split", "x", "y z", axis=2), [], (1, 3, 16, 32)),
         (node("MatMul", "x w", "y"), [weight("w", 32, 5)], (1, 3, 32, 5)),
         (node("Conv", "x w", "y"), [weight("w", 8, 3, 40, 40)], None),
-        (node("Nobody", "x", "y"), [], None),
+        (node("Unknown", "x", "y"), [], None),
         (node("Reshape", "x s", "y"), [whole("s", -1, 0, 0, 0, 0, 0)], None),
     ],
 )
