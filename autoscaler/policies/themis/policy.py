@@ -28,6 +28,8 @@ from tidegate.manifest import policy_parameters as scaling_parameters
 from tidegate.manifest.policy_parameters import THEMIS_PARAMETERS, QueueModel
 from tidegate.records.decision import Reason
 
+MOST_RPS: Final = 1e9
+"""A larger load is a figure that no gateway measures."""
 MOST_BATCH: Final = 64
 """Largest batch that the programs look at."""
 OBEYED_S: Final = 3.0
@@ -112,7 +114,7 @@ class ThemisPolicy:
         if profile is None:
             return self._result(observation, group.existing, UNSET, (reason("mu_unknown", "no profile yet"),))
         cores = self._cores_of(group, now)
-        load = max(list(self._rates)[-forecast.SLICE_S :], default=0.0)
+        load = min(MOST_RPS, max(list(self._rates)[-forecast.SLICE_S :], default=0.0))
         problem = Problem(
             stages=(profile,),
             slo_ms=self._slo_ms,
