@@ -146,11 +146,12 @@ class FunctionState:
 
     def is_full(self, size: int) -> bool:
         """Returns whether no further request of this many bytes may wait."""
-        if self.shared is None and self.board is not None:
-            self.shared, self.board = self.board.of(self.name), None
-            self.publish()
         if self.shared is None:
-            return not self._is_within_part(size)
+            if self.board is not None:
+                self.shared, self.board = self.board.of(self.name), None
+                self.publish()
+            if self.shared is None:  # As ``_is_within_part`` says, without its call: this is asked for each request.
+                return self.waiting >= self.part_requests or self.waiting_bytes + size > self.part_bytes
         if not self._is_beyond(self.shared.others(), 1, size):
             return False
         return not self.shared.drop_ended() or self._is_beyond(self.shared.others(), 1, size)
