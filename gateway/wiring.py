@@ -107,6 +107,11 @@ def build_parts(
         cold_answers=ColdAnswers(cold_starts, room, exchanges.begin_stream),
         jobs=jobs,
         pipelines=Pipelines(
-            room, errors, clock=time.clock, run=effects.room.run, next_exchange=exchanges.next_exchange
+            room,
+            errors,
+            clock=time.clock,
+            run=effects.room.run,
+            next_exchange=exchanges.next_exchange,
+            tracer=tracer,
         ),
     )

@@ -36,6 +36,7 @@ from tidegate.gateway.pipelines.heads import JSON_LENGTH, field, kept_lines, sta
 from tidegate.gateway.routing.function import FunctionRouter
 from tidegate.gateway.routing.match import Call, Target, stripped
 from tidegate.gateway.routing.request_state import RequestState
+from tidegate.gateway.tracing.trace import Tracer
 from tidegate.histogram import Histogram
 from tidegate.records.gateway_sample import Activation
 from tidegate.records.pipeline import PipelineRoute, Stage
@@ -195,7 +196,17 @@ class Pipelines:
     """All requests of pipelines on one worker."""
 
     __slots__ = (
-        "_app", "_clock", "_enter", "_errors", "_figures", "_next_exchange", "_room", "_routers", "_run", "_woken",
+        "_app",
+        "_clock",
+        "_enter",
+        "_errors",
+        "_figures",
+        "_next_exchange",
+        "_room",
+        "_routers",
+        "_run",
+        "_tracer",
+        "_woken",
     )  # fmt: skip
 
     def __init__(
@@ -206,12 +217,15 @@ class Pipelines:
         clock: Callable[[], float],
         run: Callable[[Command], None],
         next_exchange: NextExchange,
+        tracer: Tracer | None,
     ) -> None:
+        """``tracer``: None if nothing is traced."""
         self._room = room
         self._errors = errors
         self._clock = clock
         self._run = run
         self._next_exchange = next_exchange
+        self._tracer = tracer
         self._routers: Mapping[str, FunctionRouter] = {}
         self._woken: dict[str, float] = {}
         self._figures: dict[tuple[str, str], StageFigures] = {}
@@ -336,6 +350,9 @@ class Pipelines:
         state = RequestState(target, outer.request_id, b"x-request-id: %b\r\n" % outer.request_id)
         state.pipeline = live
         state.is_uncounted = True
+        if outer.trace is not None:
+            made.take_trace()
+            state.trace = outer.trace.of_stage()
         inner.context = state
         inner.deadline = ex.deadline
         live.begin_answer()
@@ -396,6 +413,12 @@ class Pipelines:
         figures.latency.record(total_s)
         if live.status >= 500:
             figures.failures += 1
+        self._trace(inner, state, name, live.status)
+
+    def _trace(self, inner: "Exchange", state: RequestState, name: str, status: int) -> None:
+        if state.trace is not None and self._tracer is not None:
+            revision = None if state.counters is None else state.counters.revision
+            self._tracer.stage_ended(inner, state.trace, name, revision, status)
 
     def _answer(self, live: LiveRequest, outer: RequestState, state: RequestState, body: bytes) -> None:
         """Gives the client the answer of the last stage, or of one that failed."""
@@ -477,6 +500,8 @@ class Pipelines:
             if state is not None:
                 live.ran(state, self._clock())
             inner.client_gone()
+            if state is not None:
+                self._trace(inner, state, live.stage.function, 0)
 
     # --- reports ----------------------------------------------------------------------------------------------------
 

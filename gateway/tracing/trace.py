@@ -9,6 +9,8 @@
        └─ queue_proxy            INTERNAL  at the replica, up to the head of the answer
           └─ model               CLIENT    the model server; its own spans are children of this one
 
+A pipeline's request has a span ``stage NAME`` for each stage instead, which has the waiting room and the attempts.
+
 The gateway makes all of them. A queue_proxy reports its two durations in the head of its answer, and a replica the
 phases of its start on the slot channel: neither needs a clock that agrees with the gateway's. The ``traceparent`` that
 goes to the replica names the innermost span that is known for it.
@@ -62,7 +64,18 @@ class Attempt:
 class Trace:
     """The trace of one request while it is here."""
 
-    __slots__ = ("_flags", "_rng", "attempts", "cold", "offset", "parent_id", "span_id", "trace_id", "trace_state")
+    __slots__ = (
+        "_flags",
+        "_rng",
+        "attempts",
+        "cold",
+        "has_stages",
+        "offset",
+        "parent_id",
+        "span_id",
+        "trace_id",
+        "trace_state",
+    )
 
     def __init__(
         self,
@@ -83,8 +96,16 @@ class Trace:
         self.attempts: list[Attempt] = []
         self.cold: tuple[float, ColdStartPhases] | None = None
         """When the replica that it waited for became ready, and the phases before."""
+        self.has_stages = False
+        """It is of a pipeline's request: its stages wait for slots, not the request."""
         self._flags = flags
         self._rng = rng
+
+    def of_stage(self) -> "Trace":
+        """Returns the trace of one stage, if this is that of a pipeline's request."""
+        self.has_stages = True
+        span_id = new_span_id(self._rng)
+        return Trace(self.trace_id, self.span_id, span_id, self._flags, self.trace_state, self._rng, self.offset)
 
     def forwarded(self, id_line: bytes, replica: str, group: str, now: float) -> bytes:
         """It goes to a replica: returns ``id_line`` with the ``traceparent`` line behind it."""
@@ -170,12 +191,36 @@ class Tracer:
         """The request is over: passes its spans on."""
         self._put(tuple(self._spans(ex, trace, ended)))
 
+    def stage_ended(self, ex: "Exchange", trace: Trace, name: str, revision: str | None, status: int) -> None:
+        """A stage of a pipeline is over: passes its spans on. ``revision``: None if it was not counted; ``status``: 0
+        if no answer came."""
+        attributes: list[tuple[str, Value]] = [("tidegate.function", name)]
+        if revision is not None:
+            attributes.append(("tidegate.revision", revision))
+        if status:
+            attributes.append(("http.response.status_code", status))
+        stage = self._span(
+            trace,
+            f"stage {name}",
+            trace.parent_id,
+            ex.received,
+            ex.ended,
+            tuple(attributes),
+            span_id=trace.span_id,
+            is_error=status >= 500,
+        )
+        self._put((stage, *self._at_replicas(ex, trace, is_counted=revision is not None)))
+
     # --- spans ------------------------------------------------------------------------------------------------------
 
     def _spans(self, ex: "Exchange", trace: Trace, ended: Ended) -> list[Span]:
-        found = [self._request(ex, trace, ended)]
-        if ended.revision is not None:
-            found += self._waiting(ex, trace)
+        return [
+            self._request(ex, trace, ended),
+            *self._at_replicas(ex, trace, is_counted=ended.revision is not None and not trace.has_stages),
+        ]
+
+    def _at_replicas(self, ex: "Exchange", trace: Trace, *, is_counted: bool) -> list[Span]:
+        found = self._waiting(ex, trace) if is_counted else []
         for number, attempt in enumerate(trace.attempts):
             follower = trace.attempts[number + 1] if number + 1 < len(trace.attempts) else None
             found += self._attempt(ex, trace, attempt, number, follower)

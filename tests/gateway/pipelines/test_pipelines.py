@@ -1,12 +1,15 @@
 """Conversations with the request path about pipelines: stages in order, by the age and the deadline of the whole."""
 
 import json
+import random
 from dataclasses import replace
 from typing import Any
 
 from tests.support.worlds.fake_exchange import FakeExchange
 from tests.support.worlds.gateway_chain import Door
 from tidegate.activator.commands import Activate
+from tidegate.gateway.tracing.otlp import Span
+from tidegate.gateway.tracing.trace import Tracer
 from tidegate.records.pipeline import PipelineRoute, Stage
 from tidegate.records.route_table import FunctionRoute, GroupRoute, ReplicaRoute, RevisionRoute, RouteTable
 
@@ -220,3 +223,39 @@ def test_what_is_no_post_is_refused_with_the_stages() -> None:
     door = opened()
     client = door.arrive("GET /functions/p/x")
     assert client.log[-1] == "answer 400" and "its stages: a, b" in client.error["error"]["message"]
+
+
+def test_each_stage_has_a_span_of_its_own_below_that_of_the_request() -> None:
+    spans: list[Span] = []
+    tracer = Tracer(ratio=0.0, rng=random.Random(5), offset=0.0, worker="g0", scheme="http", put=spans.extend)
+    door = Door(table(), tracer=tracer)
+    trace, parent = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+    client = ask(door, f"traceparent: 00-{trace}-{parent}-01")
+    both_ready(door)
+    door.now = 100.2
+    door.stages[0].gets_answer(100.2, 200, KEPT, "tidegate-timing: queue=2.000,model=30.000", body=ANSWER)
+    second = door.stages[1]
+    assert second.sent.count(b"traceparent:") == 1 and parent.encode() not in second.sent + second.head._block
+    door.now = 100.5
+    second.gets_answer(100.5, 500, KEPT, body=b"oh")
+    assert client.log[-1] == "answer 500"
+    assert {span.trace_id for span in spans} == {trace.encode()}
+    (whole,) = (span for span in spans if span.name == "POST")
+    a, b = (next(span for span in spans if span.name == name) for name in ("stage a", "stage b"))
+    assert a.parent_id == b.parent_id == whole.span_id
+    assert (a.start, a.end, b.start, b.end) == (100.0, 100.2, 100.2, 100.5)
+    assert not a.is_error and b.is_error
+    assert {span.parent_id for span in spans if span.name == "waiting room"} == {a.span_id, b.span_id}
+    assert dict(a.attributes) == {
+        "tidegate.function": "a",
+        "tidegate.revision": "a-00001",
+        "http.response.status_code": 200,
+    }
+    forwards = [span for span in spans if span.name == "forward"]
+    assert [span.parent_id for span in forwards] == [a.span_id, b.span_id]
+    assert len([span for span in spans if span.name == "model"]) == 1
+    door.grant(A, 3)
+    spans.clear()
+    client = ask(door, f"traceparent: 00-{trace}-{parent}-01")
+    client.client_leaves(100.6)
+    assert {"POST", "stage a"} <= {span.name for span in spans}
