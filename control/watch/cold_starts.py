@@ -41,6 +41,8 @@ class ColdStarts:
         self._lines = 0
         self._durations: dict[str, dict[str, StepHistogram]] = {}
         """Of all starts, by function and phase."""
+        self._unwritten: deque[bytes] = deque(maxlen=LINES)
+        """Lines that the file has not taken."""
 
     def started(
         self, *, function: str, revision: str, replica: str, accelerator: str, at: float, from_zero: bool
@@ -70,12 +72,15 @@ class ColdStarts:
             self._finish(self._with_phases(view, merged(seen.phases, view.phases)))
 
     def sweep(self, now: float) -> None:
-        """Completes the records of replicas that no request waited for; called every second."""
+        """Completes the records of replicas that no request waited for, and writes what could not be written; called
+        every second."""
         for replica, view in tuple(self._open.items()):
             if view.phases.load_s is None:
                 continue
             if now - self._ready_since.setdefault(replica, now) >= SETTLED_S:
                 self.gone(replica)
+        if self._unwritten:
+            self._write()
 
     def gone(self, replica: str) -> None:
         """Takes the failure or removal of a replica: its record is complete as it is."""
@@ -102,8 +107,14 @@ class ColdStarts:
     def _finish(self, view: ColdStartView) -> None:
         self._done.append(view)
         self._ready_since.pop(view.replica, None)
+        self._unwritten.append(encode(view) + b"\n")
+        self._write()
+
+    def _write(self) -> None:
         try:
-            self._append(encode(view) + b"\n")
+            while self._unwritten:
+                self._append(self._unwritten[0])
+                self._unwritten.popleft()
         except OSError as error:
             self._faults.set("cold-start journal", f"{self._path}: {error.strerror}")
         else:

@@ -21,7 +21,7 @@ from typing import Final
 
 from tidegate.aio.loop.tasks import TaskOwner
 from tidegate.clock import Clock
-from tidegate.control.state.directory import StateDirectory, write_atomically
+from tidegate.control.state.directory import StateDirectory
 from tidegate.control.state.notices import Faults
 from tidegate.control.views.deployment import GatewayView, ReplacedView
 from tidegate.control.workers.launching import GatewaySettings, Launcher
@@ -38,10 +38,10 @@ from tidegate.control.workers.seats import (
     name_of,
     place_of,
 )
+from tidegate.control.workers.table_file import RouteTableFile
 from tidegate.deploy.local.processes import Child, Exit, ProcessTable
 from tidegate.deploy.local.records import ProcessKind, ProcessRecord
 from tidegate.errors import TidegateError
-from tidegate.records.codec import encode
 from tidegate.records.gateway_sample import Activation, GatewaySample
 from tidegate.records.route_table import RouteTable
 
@@ -79,6 +79,7 @@ class Supervisor:
         self._lost = lost
         self._faults = faults
         self._owner = TaskOwner("supervisor")
+        self._file = RouteTableFile(state.routes, faults, self._owner)
         self._seats: list[Seat] = []
         self._retiring: list[Worker] = []
         self._table: RouteTable | None = None
@@ -111,7 +112,7 @@ class Supervisor:
         Raises PortTakenError if the address belongs to another program.
         """
         self._table = table
-        self._write_table(table)
+        self._file.write(table)
         adopted = await self._adopt(living)
         if adopted:
             self._launcher.address = adopted
@@ -129,7 +130,7 @@ class Supervisor:
     async def publish(self, table: RouteTable) -> None:
         """Writes the table for workers to come and sends it to the present ones."""
         self._table = table
-        self._write_table(table)
+        self._file.write(table)
         await asyncio.gather(*(self._apply(worker, table) for worker in self._all() if worker.is_linked))
 
     async def linked(self, limit_s: float) -> bool:
@@ -328,14 +329,6 @@ class Supervisor:
         # A worker without a link gets the newest table when its link is back.
         with contextlib.suppress(LinkError):
             await worker.link.apply(table)
-
-    def _write_table(self, table: RouteTable) -> None:
-        try:
-            write_atomically(self._state.routes, encode(table), durable=False)
-        except OSError as error:
-            self._faults.set("route table file", f"{self._state.routes}: {error.strerror}")
-        else:
-            self._faults.clear("route table file")
 
     # --- a worker that hangs ---
 

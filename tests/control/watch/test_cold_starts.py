@@ -97,3 +97,19 @@ def test_a_file_that_cannot_be_written_is_a_fault_and_nothing_else(tmp_path: Pat
     starts.gone("r1")
     assert len(starts.of("echo")) == 1
     assert "No such file" in faults.texts()[0]
+
+
+def test_what_could_not_be_written_is_written_once_the_disk_is_well(tmp_path: Path, faults: Faults) -> None:
+    path = tmp_path / "missing" / "c.jsonl"
+    starts = journal(path, faults)
+    for replica in ("r1", "r2"):
+        start(starts, replica)
+        starts.gone(replica)
+    starts.sweep(101.0)
+    assert len(faults.texts()) == 1
+    path.parent.mkdir()
+    starts.sweep(102.0)
+    assert not faults.texts()
+    assert [json.loads(line)["replica"] for line in path.read_text().splitlines()] == ["r1", "r2"]
+    starts.sweep(103.0)
+    assert len(path.read_text().splitlines()) == 2
