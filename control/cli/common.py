@@ -185,7 +185,7 @@ def seconds(value: float | None) -> str:
     if value is None:
         return "-"
     if value < 0.0995:
-        return f"{round(value * 1e3, 1):g} ms"
+        return "less than 0.1 ms" if 0.0 < value < 5e-5 else f"{round(value * 1e3, 1):g} ms"
     if value < 0.9995:
         return f"{value * 1e3:.0f} ms"
     if value < 120:

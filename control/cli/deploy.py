@@ -382,7 +382,8 @@ def _capacity(view: "CapacityView | None") -> list[str]:
                 how = f"{100 * each.error:.0f} %" if each.error < 1.0 else f"a factor of {1 + each.error:.2g}"
                 if each.meets_latency is None and view.latency_s is not None:
                     target = "may miss the target"
-                known = f"one inference about {one}, within {how} ({target}; predicted from {each.basis})"
+                about = one if one.startswith("less than") else f"about {one}"
+                known = f"one inference {about}, within {how} ({target}; predicted from {each.basis})"
         lines.append(f"{name}: {known}; {each.free} of {each.places} places free, {each.price_per_hour:g} an hour")
     if view.provided:
         counts = " + ".join(f"{count} {name}" for name, count in view.provided.items())

@@ -421,7 +421,7 @@ class TidePolicy:
             reasons.append(reason("target_ips", f"{figure(load)} slots instead of {figure(level.level)}"))
         late = 100.0 * lates.late(base / capacity.unit, load / capacity.unit)
         seen = f"{figure(level.level)} slots over {figure(level.window_s)} s"
-        reasons.append(reason("level", f"{seen}: on {figure(base)} slots {figure(late)} % is late"))
+        reasons.append(reason("level", f"{seen}: on {figure(base)} slots {_percent(late)} is late"))
         if cover > base and self._expectation is not None:
             price, surge = self._price.theta(self._aim), 100.0 * self._expectation.surge
             priced = f"a late request is worth {figure(price)} replica-seconds"
@@ -508,3 +508,8 @@ ROW = PolicyRow(
     load=TidePolicy.load,
     words=TidePolicy.words,
 )
+
+
+def _percent(value: float) -> str:
+    """Formats percent for people, without an exponent for what is next to nothing."""
+    return "less than 0.001 %" if 0.0 < value < 1e-3 else f"{figure(value)} %"

@@ -279,6 +279,8 @@ def test_faults_of_the_command_line_and_of_the_manifest_are_reported_together(tm
     ("value", "text"),
     [
         (None, "-"),
+        (0.0, "0 ms"),
+        (0.00004, "less than 0.1 ms"),
         (0.0004, "0.4 ms"),
         (0.0421, "42.1 ms"),
         (0.25, "250 ms"),
