@@ -2,7 +2,8 @@
 
 Prints one JSON line: microseconds per request for the pair arrive + answered on a kept credit (the steady state), with
 one and with eight replicas, by the hash of a key and by the prefix of a prompt of 4 KB, with two groups, for a tenant's
-request, for a request that waits, alone and among those of eight tenants, and for the ledger's start + keeps + ended.
+request, for a request that waits, alone, among those of eight tenants and with a bound that two workers share, and for
+the ledger's start + keeps + ended.
 
     python -m benchmarks.micro.room_bench
 """
@@ -10,13 +11,17 @@ request, for a request that waits, alone and among those of eight tenants, and f
 import json
 import platform
 import random
+import tempfile
 from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
 from time import perf_counter
 
 from tests.support.worlds.routes import table
 from tidegate.activator.prefixes import block_hashes
 from tidegate.activator.room import WaitingRoom
 from tidegate.activator.state.bind import Affinity, Bind
+from tidegate.aio.waiting_board import WaitingBoard
 from tidegate.flow.fair_queue import TenantCharge
 from tidegate.flow.messages import Grant, State, Welcome
 from tidegate.flow.slots import SlotLedger
@@ -34,9 +39,10 @@ def room_with(
     kinds: int = 1,
     credits: int = 4,  # noqa: A002 - the domain's word
     spread: Spread = Spread.MOST_FREE,
+    board: WaitingBoard | None = None,
 ) -> WaitingRoom:
     """A room whose replicas are linked, ready, and have granted so many credits each."""
-    room = WaitingRoom(rng=random.Random(1))
+    room = WaitingRoom(rng=random.Random(1), board=board)
     room.apply(table([(f"r{index}", f"kind{index % kinds}") for index in range(replicas)], spread=spread), 0.0)
     room.arrive("first", REVISION, 1, 1e9, 0.0)
     room.withdraw("first", 0.0)
@@ -127,6 +133,10 @@ def ledger_steady() -> Callable[[], None]:
 def main() -> None:
     """Prints the line."""
     prompt = block_hashes(b"x" * 4096)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "waiting")
+        with closing(WaitingBoard(path)), closing(WaitingBoard(path)) as board:
+            shared_us = best_us(waited(room_with(1, board=board)))
     figures = {
         "arrive_answered_1_replica_us": best_us(bound_at_once(room_with(1))),
         "arrive_answered_8_replicas_us": best_us(bound_at_once(room_with(8))),
@@ -136,6 +146,7 @@ def main() -> None:
         "arrive_answered_tenant_us": best_us(bound_at_once(room_with(1), tenants=8)),
         "waited_us": best_us(waited(room_with(1))),
         "waited_8_tenants_us": best_us(waited(room_with(1), tenants=8)),
+        "waited_2_workers_us": shared_us,
         "ledger_steady_us": best_us(ledger_steady()),
     }
     line = {"benchmark": "room_bench", "python": platform.python_version()}

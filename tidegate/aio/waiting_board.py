@@ -55,6 +55,9 @@ class WaitingBoard:
         self._loads = view[_HEAD + 8 * SLOTS :].cast("d")
         self._checked = 0.0
         self._row = self._take_row()
+        self._seen_marks = b""
+        self._others: list[int] = []
+        """The rows of the other processes, by the marks that were seen."""
 
     def close(self) -> None:
         """Gives the row back."""
@@ -96,14 +99,13 @@ class WaitingBoard:
             self._unlock(_DIRECTORY_LOCK)
 
     def rows(self) -> list[int]:
-        """Returns the rows of the other processes."""
-        marks, found = bytes(self._marks), []
-        row = marks.find(1)
-        while row >= 0:
-            if row != self._row:
-                found.append(row)
-            row = marks.find(1, row + 1)
-        return found
+        """Returns the rows of the other processes. They are looked for when a mark has changed: this is asked for each
+        request that waits."""
+        marks = bytes(self._marks)
+        if marks != self._seen_marks:
+            self._seen_marks = marks
+            self._others = [row for row in range(ROWS) if marks[row] == 1 and row != self._row]
+        return self._others
 
     def drop_ended(self) -> bool:
         """Clears the marks of dead rows; returns whether there were any."""
@@ -146,13 +148,12 @@ class WaitingBoard:
 
     # --- cells ---
 
-    def write(self, slot: int, requests: int, size: int, load: float) -> None:
-        at = (self._row * SLOTS + slot) * _WORDS
-        self._words[at] = requests
-        self._words[at + 1] = size
-        self._loads[at + 2] = load
+    def cells(self) -> "tuple[memoryview[int], memoryview[float], int]":
+        """Returns the numbers and the loads of all rows, and where this process's row begins in them."""
+        return self._words, self._loads, self._row * SLOTS * _WORDS
 
     def read(self, slot: int) -> Others:
+        """Returns the sums of a slot over the other rows."""
         words, requests, size, load = self._words, 0, 0, 0.0
         for row in self.rows():
             at = (row * SLOTS + slot) * _WORDS
@@ -182,15 +183,20 @@ class WaitingBoard:
 class FunctionFigures:
     """One function on the board."""
 
-    __slots__ = ("_board", "_slot")
+    __slots__ = ("_at", "_board", "_loads", "_slot", "_words")
 
     def __init__(self, board: WaitingBoard, slot: int) -> None:
         self._board = board
         self._slot = slot
+        self._words, self._loads, first = board.cells()
+        self._at = first + slot * _WORDS
 
     def publish(self, requests: int, size: int, load: float) -> None:
         """Replaces this process's figures."""
-        self._board.write(self._slot, requests, size, load)
+        at = self._at
+        self._words[at] = requests
+        self._words[at + 1] = size
+        self._loads[at + 2] = load
 
     def others(self) -> Others:
         """Returns the sums of all other processes."""
