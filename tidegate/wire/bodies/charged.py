@@ -41,18 +41,18 @@ def charged_batch(head: AnyRequestHead, body: bytes, header: bytes, *, is_whole:
     stated = positive(value) if value is not None else 0
     if not body:
         return stated
-    given = head.get(JSON_LENGTH)
+    given, json = head.get(JSON_LENGTH), body
     if given is not None:
         length = positive(given)
         is_whole = is_whole or len(body) >= length
-        body = body[:length]
+        json = body[:length]
     if is_whole:
         try:
-            inputs = _read(body).inputs
+            inputs = _read(json).inputs
             dimension = inputs[0].shape[0] if inputs and inputs[0].shape else 0.0
             return max(stated, int(min(dimension, MOST)))
         except (msgspec.DecodeError, RecursionError):
-            pass  # Its server refuses it, or reads more into it than JSON allows.
+            pass  # Its server refuses it, reads more into it than JSON allows, or does not heed the stated length.
     return max(stated, largest_shape(body))
 
 

@@ -126,3 +126,9 @@ def test_the_json_before_binary_tensors_is_read_once_it_is_whole() -> None:
     assert charged(HIDDEN + b'"shape":[99]', length, is_whole=False) == 16
     assert charged(HIDDEN + b'"shape":[99]', length) == 16
     assert charged(HIDDEN[:-1], length, is_whole=False) == 64
+
+
+@pytest.mark.parametrize("length", ["0", "1", "x", "-5"])
+def test_a_stated_length_that_cuts_the_json_hides_no_shape(length: str) -> None:
+    """A server that does not heed the field runs the whole batch."""
+    assert charged(b'{"inputs":[{"shape":[16]}]}', f"Inference-Header-Content-Length: {length}") == 16
