@@ -59,6 +59,7 @@ IO_FOLDERS = {
     "store",
     "runtime",
     "local",
+    "process",
     "devices",
     "clients",
     "traces",
