@@ -49,6 +49,7 @@ class GatewayCore:
         self.chain = Chain(parts)
         """The application behind the listener (``ProxyApp``)."""
         self._cold_starts = parts.cold_starts
+        self._job_reader = parts.job_reader
         self._rng = rng
         self._clock = effects.time.clock
         self._token_line = b"tidegate-token: %b\r\n" % token.encode()
@@ -81,7 +82,7 @@ class GatewayCore:
         self.cold_answers.domain = table.domain
         self.grpc.apply(matcher, routers)
         self.access_control.apply(table)
-        self.jobs.apply(routers)
+        self._job_reader.apply(routers)
         self.pipelines.apply(routers)
         self.resilience.apply(table, routers.values())
         self._cold_starts.apply(

@@ -11,7 +11,7 @@ from tidegate.gateway.answers.caller_check import CallerCheck
 from tidegate.gateway.answers.errors import ErrorResponses
 from tidegate.gateway.answers.health import HealthResponder, is_for_callers
 from tidegate.gateway.head_fields import HeadFields
-from tidegate.gateway.jobs.jobs import Jobs
+from tidegate.gateway.jobs.reader import JobReader
 from tidegate.gateway.routing.match import Call, Matcher
 from tidegate.gateway.routing.request_state import RequestState
 from tidegate.records.route_table import RouteTable
@@ -29,7 +29,7 @@ class DirectAnswers:
         self,
         *,
         health: HealthResponder,
-        jobs: Jobs,
+        jobs: JobReader,
         callers: CallerCheck,
         fields: HeadFields,
         errors: ErrorResponses,

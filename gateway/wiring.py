@@ -17,6 +17,8 @@ from tidegate.gateway.direct_answers import DirectAnswers
 from tidegate.gateway.effects import ChainEffects
 from tidegate.gateway.head_fields import HeadFields
 from tidegate.gateway.jobs.jobs import Jobs
+from tidegate.gateway.jobs.reader import JobReader
+from tidegate.gateway.jobs.recorder import JobRecorder
 from tidegate.gateway.pipelines.pipelines import Pipelines
 from tidegate.gateway.resilience.recovery import Recovery
 from tidegate.gateway.resilience.resilience import Resilience
@@ -51,6 +53,7 @@ class Parts:
     recovery: Recovery
     cold_answers: ColdAnswers
     jobs: Jobs
+    job_reader: JobReader
     pipelines: Pipelines
 
 
@@ -76,7 +79,9 @@ def build_parts(
     )
     callers = CallerCheck(access_control, errors)
     fields = HeadFields(errors, grpc, callers)
-    jobs = Jobs(effects.jobs, errors, access_control, clock=time.clock, wall=time.wall)
+    recorder = JobRecorder(effects.jobs, time.wall)
+    jobs = Jobs(effects.jobs, errors, recorder, clock=time.clock, wall=time.wall)
+    job_reader = JobReader(effects.jobs, jobs, recorder, errors, access_control, time.wall)
     resilience = Resilience(room, second_copy=exchanges.second_copy, alarm=time.alarm, probe=upstreams.probe)
     shadows = Shadows(
         room,
@@ -97,7 +102,9 @@ def build_parts(
         grpc=grpc,
         errors=errors,
         callers=callers,
-        direct=DirectAnswers(health=health, jobs=jobs, callers=callers, fields=fields, errors=errors, clock=time.clock),
+        direct=DirectAnswers(
+            health=health, jobs=job_reader, callers=callers, fields=fields, errors=errors, clock=time.clock
+        ),
         fields=fields,
         access_control=access_control,
         tokens=TokenAccounting(time.clock, exchanges.tap_response),
@@ -106,6 +113,7 @@ def build_parts(
         recovery=Recovery(room, resilience, shadows, errors, clock=time.clock, swap_clients=exchanges.swap_clients),
         cold_answers=ColdAnswers(cold_starts, room, exchanges.begin_stream),
         jobs=jobs,
+        job_reader=job_reader,
         pipelines=Pipelines(
             room,
             errors,

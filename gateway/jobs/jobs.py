@@ -6,30 +6,28 @@ goes on to quota and waiting room with a client side that passes everything on (
 there, or answered within the ``wait`` that it states, its client gets that answer and there is no job. Otherwise the
 client gets 202 and has left, and the answer is kept when it is whole.
 
+What clients ask about jobs is answered by ``reader.py``; ends are written by ``recorder.py``.
+
 A worker that ends before its jobs leaves records without an owner; the next reader of such a record finds it failed.
 Every method returns at once: the store works on a thread of its own and its results arrive in a later loop turn.
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from tidegate import metrics
 from tidegate.errors import (
-    BAD_REQUEST,
-    JOB_LOST,
-    JOB_NOT_FOUND,
     JOBS_FULL,
     JOBS_UNAVAILABLE,
     QUEUE_FULL,
     TOO_LARGE,
-    Executed,
 )
-from tidegate.gateway.access.control import AccessControl
 from tidegate.gateway.answers.errors import ErrorResponses
 from tidegate.gateway.effects import JobHost
 from tidegate.gateway.jobs.preference import FIELD, read_preference
+from tidegate.gateway.jobs.recorder import JobRecorder
 from tidegate.gateway.jobs.records import (
     Job,
     JobState,
@@ -40,10 +38,8 @@ from tidegate.gateway.jobs.records import (
     document,
     failure_message,
     kept_fields,
-    retry_after_s,
 )
 from tidegate.gateway.routing.function import FunctionRouter
-from tidegate.gateway.routing.match import JOBS, is_job_path
 from tidegate.gateway.routing.request_state import RequestState
 from tidegate.wire.http1.events import Piece
 
@@ -55,10 +51,6 @@ DELETED_EVERY_S: Final = 1.0
 """Interval at which jobs are checked for a deletion by another worker, and failed writes are repeated."""
 SWEEP_EVERY_S: Final = 5.0
 """Interval at which expired jobs are dropped."""
-NO_JOB: Final = (
-    "there is no such job: it never was, it was deleted, its time is over (`jobs.keep`), or it belongs to a tenant"
-    " whose key was not sent"
-)
 CROWDED: Final = "the bodies of waiting requests take all the memory that they may: retry later"
 
 
@@ -133,16 +125,15 @@ class Jobs:
     """All jobs of one worker."""
 
     __slots__ = (
-        "_access_control", "_clock", "_collected", "_errors", "_host", "_is_used", "_live", "_next_check",
-        "_next_sweep", "_routers", "_unforgotten", "_unwritten", "_wall", "accepted", "ended", "on_empty", "refused",
-        "use",
+        "_clock", "_collected", "_errors", "_host", "_is_used", "_live", "_next_check", "_next_sweep", "_recorder",
+        "_wall", "accepted", "on_empty", "refused", "use",
     )  # fmt: skip
 
     def __init__(
         self,
         host: JobHost | None,
         errors: ErrorResponses,
-        access_control: AccessControl,
+        recorder: JobRecorder,
         *,
         clock: Callable[[], float],
         wall: Callable[[], float],
@@ -150,17 +141,12 @@ class Jobs:
         """``host``: None if there are no jobs; the preference is ignored then, as RFC 7240 allows."""
         self._host = host
         self._errors = errors
-        self._access_control = access_control
+        self._recorder = recorder
         self._clock = clock
         self._wall = wall
         self._live: dict[Exchange, LiveJob] = {}
         self._collected = 0
         """Bytes of the answers that are not whole yet."""
-        self._unwritten: dict[str, Job] = {}
-        """Jobs that are over and whose end could not be written."""
-        self._unforgotten: set[str] = set()
-        """Ids of requests that became no jobs, and whose records could not be removed."""
-        self._routers: Mapping[str, FunctionRouter] = {}
         self.on_empty: Callable[[], None] = _nothing
         """Called when no job is live any more."""
         self._is_used = False
@@ -168,14 +154,8 @@ class Jobs:
         self.use = StoreUse(0, 0, None)
         """What the machine kept at the last sweep."""
         self.accepted = 0
-        self.ended: Counter[str] = Counter()
-        """Jobs that are over, by outcome: done, failed, cancelled."""
         self.refused: Counter[str] = Counter()
         """Requests that could not become jobs, by error code."""
-
-    def apply(self, routers: Mapping[str, FunctionRouter]) -> None:
-        """Takes over the functions of a route table."""
-        self._routers = routers
 
     @property
     def live(self) -> int:
@@ -316,14 +296,14 @@ class Jobs:
         now = self._wall()
         self._end(live)
         if live.too_large is not None:
-            self._keep(live.job.lost(now, self._host.bounds, live.too_large), None)
+            self._recorder.keep(live.job.lost(now, self._host.bounds, live.too_large), None)
             return
         reason = None
         if not live.is_from_function:
             reason = failure_message(body) or f"it was answered {live.status} before a replica had run it"
         content_type, fields = kept_fields(live.block)
         job = live.job.over(now, self._host.bounds, status=live.status, size=len(body), reason=reason)
-        self._keep(job, KeptAnswer(live.status, content_type, fields, body))
+        self._recorder.keep(job, KeptAnswer(live.status, content_type, fields, body))
 
     def broke_off(self, live: LiveJob) -> None:
         """Its answer will never be whole."""
@@ -336,7 +316,7 @@ class Jobs:
         """It is over without an answer."""
         if self._host is not None:
             self._end(live)
-            self._keep(live.job.lost(self._wall(), self._host.bounds, reason), None)
+            self._recorder.keep(live.job.lost(self._wall(), self._host.bounds, reason), None)
 
     def _end(self, live: LiveJob) -> None:
         """It is not live any more."""
@@ -350,38 +330,7 @@ class Jobs:
     def _drop(self, live: LiveJob) -> None:
         """There is no job: its client got the answer, or has left before a 202."""
         self._end(live)
-        self._forget(live.job.id)
-
-    def _forget(self, job_id: str) -> None:
-        if self._host is not None:
-            self._unforgotten.discard(job_id)
-            self._host.run(lambda store: store.forget(job_id), lambda found: self._forgotten(job_id, found))
-
-    def _forgotten(self, job_id: str, found: JobStoreError | None) -> None:
-        if found is not None:
-            self._unforgotten.add(job_id)
-
-    def _keep(self, job: Job, answer: KeptAnswer | None) -> None:
-        """Writes the end of a job; counts it once it is known."""
-        host, now = self._host, self._wall()
-        if host is None:
-            return
-
-        def done(found: bool | JobStoreError) -> None:
-            if found is True:
-                self._unwritten.pop(job.id, None)
-                self.ended[job.state.value] += 1
-            elif found is False:
-                reason = (
-                    f"its answer of {job.bytes} bytes was not kept: the answers of the kept jobs leave no room for it "
-                    f"(`jobs.bytes`)"
-                )
-                self._keep(job.lost(now, host.bounds, reason), None)
-            else:
-                lost = job if answer is None else job.lost(now, host.bounds, f"its answer was not kept: {found}")
-                self._unwritten[job.id] = lost
-
-        host.run(lambda store: store.finish(job, answer, now), done)
+        self._recorder.forget(live.job.id)
 
     # --- time -------------------------------------------------------------------------------------------------------
 
@@ -401,8 +350,22 @@ class Jobs:
             host.run(lambda store: store.sweep(wall), self._swept)
 
     def open(self) -> None:
-        """There are jobs from before: they are looked after from now on."""
+        """There are jobs from before, perhaps of other workers: they are looked after from now on."""
         self._is_used = True
+
+    def find(self, job_id: str) -> Job | None:
+        """Returns a job of this worker as it is now, if it is not over."""
+        live = self._find(job_id)
+        return None if live is None else live.now
+
+    def cancel(self, job_id: str) -> None:
+        """Ends the work of a job that a client deletes, if it runs here."""
+        live = self._find(job_id)
+        if live is not None:
+            self._cancel(live)
+
+    def _find(self, job_id: str) -> LiveJob | None:
+        return next((live for live in self._live.values() if live.job.id == job_id), None)
 
     def _swept(self, found: StoreUse | JobStoreError) -> None:
         if isinstance(found, StoreUse):
@@ -432,13 +395,7 @@ class Jobs:
         accepted = tuple(live.job.id for live in self._live.values() if live.is_accepted)
         if accepted:
             host.run(lambda store: store.deleted(accepted), self._deleted)
-        for job_id in tuple(self._unforgotten):
-            self._forget(job_id)
-        for job in tuple(self._unwritten.values()):
-            if job.expires is not None and self._wall() >= job.expires:
-                del self._unwritten[job.id]
-            else:
-                self._keep(job, None)
+        self._recorder.retry()
 
     def _deleted(self, found: tuple[str, ...] | JobStoreError) -> None:
         if isinstance(found, JobStoreError):
@@ -448,7 +405,7 @@ class Jobs:
 
     def _cancel(self, live: LiveJob) -> None:
         """Ends the work of a job that was deleted or cancelled."""
-        self.ended["cancelled"] += 1
+        self._recorder.ended["cancelled"] += 1
         self._end(live)
         live.exchange.client_gone()
 
@@ -462,106 +419,6 @@ class Jobs:
             elif live.client is not None:
                 self._drop(live)
 
-    # --- questions about jobs ---------------------------------------------------------------------------------------
-
-    def answer(self, ex: "Exchange", state: RequestState) -> None:
-        """Answers ``GET /jobs/ID``, ``GET /jobs/ID/result`` and ``DELETE /jobs/ID``, about jobs of any worker."""
-        host, path, method = self._host, ex.head.path, ex.head.method
-        if host is None or ex.is_rpc or is_job_path(path) is None:
-            self._errors.fail(ex, JOB_NOT_FOUND, NO_JOB)
-            return
-        is_result = path.endswith(b"/result")
-        is_delete = method == b"DELETE" and not is_result
-        if not is_delete and method not in (b"GET", b"HEAD"):
-            self._errors.fail(ex, BAD_REQUEST, "a job is read with GET, and deleted with DELETE /jobs/ID")
-            return
-        job_id = path[len(JOBS) :].removesuffix(b"/result").decode()
-        self._is_used = True
-        now = self._wall()
-
-        def found(record: Job | JobStoreError | None) -> None:
-            job = self._shown(ex, state, record)
-            if job is None:
-                return
-            if is_delete:
-                self._delete(ex, state, host, job)
-            elif is_result and job.state.is_over:
-                self._answer_result(ex, state, host, job)
-            else:
-                self._answer_document(ex, state, job, 202 if is_result else 200)
-
-        host.run(lambda store: store.find(job_id, now), found)
-
-    def _shown(self, ex: "Exchange", state: RequestState, record: Job | JobStoreError | None) -> Job | None:
-        """Returns the job, if the caller may see it; else the request has got an error."""
-        if ex.is_ended:
-            return None
-        if isinstance(record, JobStoreError):
-            self._errors.fail(ex, JOBS_UNAVAILABLE, f"jobs cannot be read: {record}")
-            return None
-        if record is None or not self._may_see(ex, state, record):
-            self._errors.fail(ex, JOB_NOT_FOUND, NO_JOB)
-            return None
-        live = self._find_live(record.id)
-        return self._unwritten.get(record.id, record) if live is None else live.now
-
-    def _find_live(self, job_id: str) -> LiveJob | None:
-        return next((live for live in self._live.values() if live.job.id == job_id), None)
-
-    def _may_see(self, ex: "Exchange", state: RequestState, job: Job) -> bool:
-        """Returns whether the caller is the tenant that made the job. Where none was asked for the id is enough."""
-        if job.tenant is None:
-            return True
-        router = self._routers.get(job.function)
-        if router is None or router.access is None:
-            return False
-        if self._access_control.check_caller(ex.head, state, router) is not None:
-            return False
-        return state.tenant is not None and state.tenant.name == job.tenant
-
-    def _answer_document(self, ex: "Exchange", state: RequestState, job: Job, status: int) -> None:
-        lines = b"x-request-id: %b\r\n" % state.request_id
-        if not job.state.is_over:
-            lines += b"retry-after: %d\r\n" % retry_after_s(job, self._wall())
-        ex.respond(status if not job.state.is_over else 200, document(job), extra=lines)
-
-    def _answer_result(self, ex: "Exchange", state: RequestState, host: JobHost, job: Job) -> None:
-        if job.status is None:
-            self._errors.fail(ex, JOB_LOST, job.reason or "it has no answer", executed=Executed.UNKNOWN)
-            return
-
-        def found(kept: KeptAnswer | JobStoreError | None) -> None:
-            if ex.is_ended:
-                return
-            if isinstance(kept, JobStoreError):
-                self._errors.fail(ex, JOBS_UNAVAILABLE, f"jobs cannot be read: {kept}")
-            elif kept is None:
-                self._errors.fail(ex, JOB_NOT_FOUND, NO_JOB)
-            else:
-                content_type = (kept.content_type or "application/octet-stream").encode("latin-1")
-                ex.respond(kept.status, kept.body, content_type=content_type, extra=kept.fields.encode("latin-1"))
-
-        host.run(lambda store: store.answer(job.id), found)
-
-    def _delete(self, ex: "Exchange", state: RequestState, host: JobHost, job: Job) -> None:
-        """Deletes a job; its work ends here at once, at another worker within ``DELETED_EVERY_S``."""
-        live = self._find_live(job.id)
-        if live is not None:
-            self._cancel(live)
-        self._unwritten.pop(job.id, None)
-
-        def done(found: JobStoreError | None) -> None:
-            if ex.is_ended:
-                return
-            if isinstance(found, JobStoreError):
-                self._errors.fail(ex, JOBS_UNAVAILABLE, f"the job cannot be deleted: {found}")
-                return
-            what = b"deleted" if job.state.is_over else b"cancelled"
-            body = b'{"id": "%b", "state": "%b"}\n' % (job.id.encode(), what)
-            ex.respond(200, body, extra=b"x-request-id: %b\r\n" % state.request_id)
-
-        host.run(lambda store: store.forget(job.id), done)
-
     # --- reports ----------------------------------------------------------------------------------------------------
 
     def expose(self, into: metrics.Exposition, worker: str) -> None:
@@ -572,11 +429,11 @@ class Jobs:
         into.add(metrics.GATEWAY_JOBS_LIVE, (worker,), len(self._live))
         into.add(metrics.GATEWAY_JOBS_KEPT, (worker,), self.use.jobs)
         into.add(metrics.GATEWAY_JOBS_KEPT_BYTES, (worker,), self.use.bytes)
-        into.add(metrics.GATEWAY_JOBS_UNWRITTEN, (worker,), len(self._unwritten))
-        for outcome, count in self.ended.items():
+        into.add(metrics.GATEWAY_JOBS_UNWRITTEN, (worker,), self._recorder.unwritten)
+        for outcome, count in self._recorder.ended.items():
             into.add(metrics.GATEWAY_JOBS_ENDED, (worker, outcome), count)
         for code, count in self.refused.items():
             into.add(metrics.GATEWAY_JOBS_REFUSED, (worker, code), count)
 
     def __repr__(self) -> str:
-        return f"<Jobs {len(self._live)} live, {self.use.jobs} kept, {len(self._unwritten)} unwritten>"
+        return f"<Jobs {len(self._live)} live, {self.use.jobs} kept, {self._recorder.unwritten} unwritten>"

@@ -1,32 +1,21 @@
-"""Requests with ``Prefer: respond-async`` through the real chain: accepted, refused, answered, lost, shown, deleted."""
+"""Requests with ``Prefer: respond-async`` through the real chain: accepted, refused, answered, lost, cancelled."""
 
 import json
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from tests.gateway.access.test_control import WITH_KEY, WITH_OTHER, closed
-from tests.support.worlds.fake_exchange import FakeExchange
+from tests.gateway.access.test_control import WITH_KEY, closed
 from tests.support.worlds.gateway_chain import ONE, Door, table
-from tests.support.worlds.job_world import ASYNC, JobWorld, replies
+from tests.support.worlds.job_world import ASYNC, ID, SECOND, JobWorld, answer_it, replies
 from tidegate import metrics
 from tidegate.gateway.jobs.records import JobState, StoreFull
 from tidegate.records.cold_rules import ColdCalls, ColdRules
 from tidegate.records.tenants import Quotas, Tenant, digest
 
-ID = "tg-" + "0" * 31 + "1"
-SECOND = "tg-" + "0" * 31 + "2"
-
 
 def state_of(world: JobWorld, job_id: str = ID) -> str:
     return str(world.get(f"/jobs/{job_id}").error["state"])
-
-
-def answer_it(world: JobWorld, job: FakeExchange, body: bytes = b'{"y": 1}', status: int = 200, **more: Any) -> None:
-    job.gets_answer(
-        world.door.now, status, "content-type: application/json", "x-model: a", body=body, length=len(body), **more
-    )
 
 
 # --- accepted ---------------------------------------------------------------------------------------------------------
@@ -260,28 +249,6 @@ def test_an_answer_above_the_bound_ends_the_work() -> None:
     assert world.jobs._collected == 0
 
 
-def test_an_answer_for_which_the_store_has_no_room_is_a_failure_that_says_so() -> None:
-    world = JobWorld(None, 1)
-    job = world.ask()
-    world.store.takes_answers = False
-    answer_it(world, job)
-    assert "(`jobs.bytes`)" in world.get(f"/jobs/{ID}").error["reason"]
-
-
-def test_an_answer_that_a_full_disk_does_not_take_is_a_failure_that_is_written_once_there_is_room() -> None:
-    world = JobWorld(None, 1)
-    job = world.ask()
-    world.fault = "disk full"
-    answer_it(world, job)
-    world.later(1.0)
-    world.fault = None
-    assert world.get(f"/jobs/{ID}").error["reason"] == "its answer was not kept: disk full", "its worker knows"
-    assert world.store.jobs[ID].state is JobState.QUEUED
-    world.later(1.0)
-    assert world.store.jobs[ID].reason == "its answer was not kept: disk full"
-    assert world.jobs.ended == {"failed": 1}
-
-
 def test_a_worker_that_is_stopped_says_so() -> None:
     world = JobWorld(None, 1)
     job, waiting = world.ask(), world.ask(prefer=f"{ASYNC}, wait=9")
@@ -294,7 +261,7 @@ def test_a_worker_that_is_stopped_says_so() -> None:
     assert not waiting.is_ended and over
 
 
-# --- deleted ----------------------------------------------------------------------------------------------------------
+# --- cancelled --------------------------------------------------------------------------------------------------------
 
 
 def test_a_deletion_ends_the_work() -> None:
@@ -304,7 +271,7 @@ def test_a_deletion_ends_the_work() -> None:
     assert deleted.log == ["answer 200"] and json.loads(deleted.answer) == {"id": ID, "state": "cancelled"}
     assert job.log == ["to 10.0.0.1:1", "gone"]
     assert world.get(f"/jobs/{ID}").log == ["answer 404"]
-    assert world.jobs.ended == {"cancelled": 1}
+    assert world.jobs._recorder.ended == {"cancelled": 1}
 
 
 def test_a_deletion_at_another_worker_ends_the_work_within_a_second() -> None:
@@ -316,60 +283,7 @@ def test_a_deletion_at_another_worker_ends_the_work_within_a_second() -> None:
     assert job.log[-1] == "gone" and world.jobs.live == 0
 
 
-def test_a_finished_job_is_deleted() -> None:
-    world = JobWorld(None, 1)
-    answer_it(world, world.ask())
-    assert json.loads(world.get(f"/jobs/{ID}", method="DELETE").answer)["state"] == "deleted"
-    assert world.get(f"/jobs/{ID}/result").log == ["answer 404"]
-
-
-@pytest.mark.parametrize(
-    ("line", "code"),
-    [
-        (f"POST /jobs/{ID}", 400),
-        (f"DELETE /jobs/{ID}/result", 400),
-        (f"GET /jobs/{SECOND}", 404),
-        ("GET /jobs/mistyped", 404),
-    ],
-)
-def test_other_questions_get_a_clear_error(line: str, code: int) -> None:
-    world = JobWorld(None, 1)
-    world.ask()
-    assert world.door.arrive(line, body=b"").log == [f"answer {code}"]
-
-
-# --- tenants ----------------------------------------------------------------------------------------------------------
-
-
-def tenants() -> JobWorld:
-    acme = Tenant(name="acme", keys=(digest(b"tg-a-key-that-nobody-guesses"),))
-    other = Tenant(name="other", keys=(digest(b"tg-the-key-of-somebody-else"),))
-    world = JobWorld(closed(acme, other))
-    world.door.ready(ONE, *range(1, 9))
-    return world
-
-
-def test_only_the_tenant_that_made_a_job_sees_it() -> None:
-    world = tenants()
-    assert world.ask().log == ["answer 401"], "a caller that may not call makes no job"
-    job = world.ask(WITH_KEY)
-    assert replies(job)[0][0] == 202
-    answer_it(world, job)
-    for path in (f"/jobs/{ID}", f"/jobs/{ID}/result"):
-        for fields in ((), (WITH_OTHER,), ("x-api-key: tg-wrong",)):
-            assert world.get(path, *fields).error["error"]["code"] == "job_not_found"
-        assert world.get(path, WITH_KEY).log == ["answer 200"]
-    assert world.get(f"/jobs/{ID}", WITH_OTHER, method="DELETE").log == ["answer 404"]
-    assert ID in world.store.jobs
-
-
-def test_a_tenants_job_is_shown_to_none_once_its_function_is_gone_or_open() -> None:
-    world = tenants()
-    world.ask(WITH_KEY)
-    world.door.core.apply(closed(number=2, access=None))
-    assert world.get(f"/jobs/{ID}").log == ["answer 404"]
-    world.door.core.apply(replace(closed(number=3), functions=()))
-    assert world.get(f"/jobs/{ID}", WITH_KEY).log == ["answer 404"]
+# --- quotas -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("amount", [1, 0])

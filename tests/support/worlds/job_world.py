@@ -15,6 +15,8 @@ from tidegate.records.route_table import RouteTable
 
 BOUNDS = JobBounds(jobs=5, total_bytes=4096, body_bytes=1024, keep_s=60.0)
 ASYNC = "Prefer: respond-async"
+ID = "tg-" + "0" * 31 + "1"
+SECOND = "tg-" + "0" * 31 + "2"
 
 
 class FakeJobStore:
@@ -117,3 +119,10 @@ def replies(ex: FakeExchange) -> list[tuple[int, dict[str, Any]]]:
     while isinstance(client, PassingClient):
         client = client._client
     return [(answer[0], json.loads(answer[5] or b"{}")) for answer in client.answers]
+
+
+def answer_it(world: JobWorld, job: FakeExchange, body: bytes = b'{"y": 1}', status: int = 200, **more: Any) -> None:
+    """A replica answers the request of a job."""
+    job.gets_answer(
+        world.door.now, status, "content-type: application/json", "x-model: a", body=body, length=len(body), **more
+    )
