@@ -15,7 +15,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from tidegate.aio.proxy.exchange import ALWAYS_READ_BYTES, KEPT_BYTES
+from tidegate.gateway.jobs.jobs import Jobs
+from tidegate.gateway.pipelines.pipelines import Pipelines
 from tidegate.gateway.routing.function import FunctionRouter
+from tidegate.gateway.routing.request_state import RequestState
 from tidegate.wire.grpc.first_message import first_message_end
 from tidegate.wire.http2.limits import STREAM_WINDOW
 
@@ -29,11 +32,19 @@ _READ_BYTES: Final = KEPT_BYTES + 1
 class BodyGate:
     """The requests of one worker whose bodies are awaited."""
 
-    __slots__ = ("_go_on", "_refuse", "_waiting", "crowded")
+    __slots__ = ("_go_on", "_jobs", "_pipelines", "_refuse", "_waiting", "crowded")
 
-    def __init__(self, go_on: "Callable[[Exchange], None]", refuse: "Callable[[Exchange], None]") -> None:
+    def __init__(
+        self,
+        jobs: Jobs,
+        pipelines: Pipelines,
+        go_on: "Callable[[Exchange], None]",
+        refuse: "Callable[[Exchange], None]",
+    ) -> None:
         """``go_on``: called with a request once enough of its body may have come; it asks :meth:`holds` again, unless
         all of it has, and :meth:`releases` it then. ``refuse`` answers a request for want of memory."""
+        self._jobs = jobs
+        self._pipelines = pipelines
         self._go_on = go_on
         self._refuse = refuse
         self._waiting: dict[Exchange, int] = {}
@@ -46,8 +57,17 @@ class BodyGate:
         """Requests whose bodies are awaited."""
         return sum(1 for ex in self._waiting if not ex.is_ended)
 
-    def holds(self, ex: "Exchange", router: FunctionRouter) -> bool:
-        """Returns whether a request with an incomplete body must wait for more of it."""
+    def holds(self, ex: "Exchange", state: RequestState, router: FunctionRouter) -> bool:
+        """Returns whether a request with an incomplete body must wait for more of it; a job, and the request of a
+        pipeline, for all of it."""
+        if not ex.is_rpc:
+            if not ex.head.plain and self._jobs.holds(ex, state, router, self._go_on):
+                return True
+            if router.pipelines is not None:
+                return self._pipelines.holds(ex, router, self._go_on)
+        return self._awaits(ex, router)
+
+    def _awaits(self, ex: "Exchange", router: FunctionRouter) -> bool:
         if ex.is_rpc and not router.buffers_requests:
             return False
         needed = _needed(ex, router)

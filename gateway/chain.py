@@ -15,11 +15,13 @@ error. Steps that must wait (for a body, the quota pool, a slot) get their conti
 - **quota** reserves them from the tenant's quotas; a spent quota is a 429
   (``CallerCheck.has_quota``);
 - **room** (``_enter_room``) counts the arrival and takes a slot, waits for one, or is refused (``activator/room.py``);
-  A pipeline's request goes to ``pipelines/pipelines.py`` instead, and each of its stages comes to the room from there;
+  A pipeline's request goes to ``pipelines/pipelines.py`` instead, and each of its stages comes to the room by
+  ``pipelines/entry.py``;
 - **forward** sends the request to the replica that it is bound to;
 - **answer** (``answering``, ``upstream_failed``) passes the answer on, or recovers from a failed replica
   (``resilience/recovery.py``);
-- **count** (``finished``) returns the slot and the reservations and counts the outcome (``outcome_step.py``).
+- **count** (``finished``) returns the slot and the reservations (``access/settlement.py``) and counts the outcome
+  (``outcome_step.py``).
 
 A request without any of our fields, with a whole body, a free slot and a 200 passes ``start``, ``_admit``,
 ``_enter_room``, ``forward``, ``answering`` and ``finished``, and nothing else;
@@ -41,6 +43,7 @@ from tidegate.gateway.body_gate import BodyGate
 from tidegate.gateway.counting.counters import RevisionCounters
 from tidegate.gateway.head_fields import is_request_id, state_with_new_id
 from tidegate.gateway.outcome_step import at_end, begin_unbounded, count_end, ending_of
+from tidegate.gateway.pipelines.entry import StageEntry
 from tidegate.gateway.resilience.resilience import cancel
 from tidegate.gateway.routing.function import FunctionRouter
 from tidegate.gateway.routing.match import Matcher, stripped
@@ -52,7 +55,6 @@ from tidegate.records.route_table import RouteTable
 from tidegate.wire.message_heads import AnyResponseHead
 
 if TYPE_CHECKING:
-    from tidegate.gateway.pipelines.pipelines import LiveRequest
     from tidegate.wire.bodies.openai import CallRequest
 
 _LONG_BYTES: Final = 64 * 1024
@@ -64,11 +66,10 @@ class Chain:
     """Handles the requests of one gateway worker (a ``tidegate.aio.proxy.exchange.ProxyApp``)."""
 
     __slots__ = (
-        "_access_control", "_access_log", "_callers", "_clock", "_cold_answers", "_cold_starts", "_direct",
-        "_early_ends", "_errors", "_fields", "_grpc", "_health", "_jobs", "_later_charge", "_matcher",
-        "_open_circuits", "_outliers", "_pipelines", "_pool_of", "_recovery", "_report", "_reschedule", "_resilience",
-        "_rng", "_room", "_room_state", "_run_command", "_shadows", "_suspects", "_tokens", "_tracer", "_unanswered",
-        "body_gate",
+        "_access_log", "_callers", "_clock", "_cold_answers", "_cold_starts", "_direct", "_early_ends", "_errors",
+        "_fields", "_grpc", "_health", "_jobs", "_later_charge", "_matcher", "_open_circuits", "_outliers",
+        "_pipelines", "_pool_of", "_recovery", "_report", "_reschedule", "_resilience", "_rng", "_room", "_room_state",
+        "_run_command", "_settlement", "_shadows", "_suspects", "_tokens", "_tracer", "_unanswered", "body_gate",
     )  # fmt: skip
 
     def __init__(self, parts: Parts) -> None:
@@ -89,7 +90,7 @@ class Chain:
         self._grpc = parts.grpc
         self._errors = parts.errors
         self._fields = parts.fields
-        self._access_control = parts.access_control
+        self._settlement = parts.settlement
         self._tokens = parts.tokens
         self._tracer = parts.tracer
         self._resilience = parts.resilience
@@ -104,9 +105,12 @@ class Chain:
         self._matcher = Matcher(RouteTable(epoch=0, number=0, workers=1), {})
         self._early_ends = EarlyEnds(parts.room, parts.errors, clock=self._clock, flush=self.flush)
         self._later_charge = LaterCharge(self._early_ends.body_refused)
-        self.body_gate = BodyGate(self._body_is_there, self._early_ends.crowded)
+        self.body_gate = BodyGate(parts.jobs, parts.pipelines, self._body_is_there, self._early_ends.crowded)
         self._pipelines = parts.pipelines
-        self._pipelines.serve(self, self._enter_stage)
+        entry = StageEntry(
+            parts.room, parts.report, self._outliers, parts.errors, forward=self.forward, flush=self.flush
+        )
+        self._pipelines.serve(self, entry.enter)
 
     def apply(self, matcher: Matcher) -> None:
         """Works from this route table on."""
@@ -178,7 +182,7 @@ class Chain:
         is_plain = router.is_plain
         if not is_plain and not self._callers.allows(ex, state, router):
             return
-        if not ex.body_complete and self._awaits_body(ex, state, router):
+        if not ex.body_complete and self.body_gate.holds(ex, state, router):
             return
         inferences = (
             self._grpc.inferences(ex, router) if ex.is_rpc else router.inferences(ex.head, ex.body, ex.body_complete)
@@ -221,14 +225,6 @@ class Chain:
             state.tokens.arrived()
         key = None if router.hash_key is None else router.hash_key(ex)
         self._enter_room(ex, state, router, counters, priority, key, charge, now)
-
-    def _awaits_body(self, ex: "Exchange", state: RequestState, router: FunctionRouter) -> bool:
-        """Returns whether a request with an incomplete body waits for more of it: a job for all."""
-        if not (ex.is_rpc or ex.head.plain) and self._jobs.holds(ex, state, router, self._body_is_there):
-            return True
-        if router.pipelines is not None and not ex.is_rpc:
-            return self._pipelines.holds(ex, router, self._body_is_there)
-        return self.body_gate.holds(ex, router)
 
     def _body_is_there(self, ex: "Exchange") -> None:
         """A body that was waited for is there. The request goes on by the route table of now."""
@@ -290,35 +286,6 @@ class Chain:
             self._errors.refused(found)  # type: ignore[arg-type]  # mypy does not narrow on `type() is`
         elif not router.route.cold.is_silent and not self._jobs.has(ex):
             self._cold_answers.waits(ex, state, router, now)
-        self.flush()
-
-    def _enter_stage(self, ex: "Exchange", state: RequestState, router: FunctionRouter, live: "LiveRequest") -> None:
-        """Lets the request of a pipeline's stage into the room, in its place by the age of the whole request."""
-        now = ex.received
-        counters = router.counters or router.draw_counters(self._report)
-        if counters is None:
-            self._errors.no_traffic(ex, router)
-            return
-        inferences = router.inferences(ex.head, ex.body, True)
-        if inferences <= 0:
-            self._errors.bad_size(ex, router, inferences)
-            return
-        ex.inferences = inferences
-        state.counters = counters
-        counters.arrived(inferences)
-        router.budget.requests += 1
-        if self._open_circuits and self._outliers.refuses(counters.revision, now):
-            self._errors.circuit_open(ex, state, counters)
-            return
-        key = None if router.hash_key is None else router.hash_key(ex)
-        found = self._room.arrive(
-            ex, counters.revision, inferences, live.waits_until, now, len(ex.body), live.priority, key, router.is_tag,
-            None, live.charge, live.entered,
-        )  # fmt: skip
-        if isinstance(found, Bind):
-            self.forward(ex, found, now)
-        elif found is not None:
-            self._errors.refused(found)
         self.flush()
 
     def flush(self) -> None:
@@ -406,9 +373,7 @@ class Chain:
         elif length > _LONG_BYTES and state.keeps_credit:
             self._room.keep_credit(bind)
         if state.target.is_metadata and status == 200 and (ex.is_rpc or ex.head.method == b"GET"):
-            self._health.remember(state.target, ex.head.path, bind)
-            if state.counters is not None:
-                state.counters.metadata += 1
+            self._health.remember(state, ex.head.path, bind)
         if head.mentions(b"\nx-request-id:"):
             head.drop(headers.REQUEST_ID)
         timing = head.control(headers.TIMING)
@@ -460,15 +425,8 @@ class Chain:
         if state.exchange is not None:
             cancel(state.unfollow())
             self._shadows.ends(ex, state, is_complete)
-        if state.tokens is not None:
-            tokens, was_bound = state.tokens, bind is not None
-            is_complete = self._tokens.ended(ex, state, tokens, was_bound=was_bound, is_complete=is_complete)
-            if bind is not None:
-                self._room.cost(bind, tokens.total or tokens.prompt_estimate)  # It took a slot, whatever it reported.
-        if state.held is not None:
-            is_good = is_complete and ex.status < 500
-            was_bound = bind is not None or (state.pipeline is not None and state.pipeline.was_bound)
-            self._access_control.settle(ex, state, state.held, was_bound=was_bound, is_answered=is_good)
+        if state.tokens is not None or state.held is not None:
+            is_complete = self._settlement.settle(ex, state, bind, is_complete=is_complete)
         counters = state.counters
         if counters is not None:
             count_end(ex, state, counters, is_complete=is_complete)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from tidegate.activator.room import WaitingRoom
 from tidegate.gateway.access.control import AccessControl
+from tidegate.gateway.access.settlement import Settlement
 from tidegate.gateway.access_log import AccessLog
 from tidegate.gateway.answers.caller_check import CallerCheck
 from tidegate.gateway.answers.cold_answers import ColdAnswers
@@ -48,6 +49,7 @@ class Parts:
     fields: HeadFields
     access_control: AccessControl
     tokens: TokenAccounting
+    settlement: Settlement
     resilience: Resilience
     shadows: Shadows
     recovery: Recovery
@@ -82,6 +84,7 @@ def build_parts(
     recorder = JobRecorder(effects.jobs, time.wall)
     jobs = Jobs(effects.jobs, errors, recorder, clock=time.clock, wall=time.wall)
     job_reader = JobReader(effects.jobs, jobs, recorder, errors, access_control, time.wall)
+    tokens = TokenAccounting(time.clock, exchanges.tap_response)
     resilience = Resilience(room, second_copy=exchanges.second_copy, alarm=time.alarm, probe=upstreams.probe)
     shadows = Shadows(
         room,
@@ -107,7 +110,8 @@ def build_parts(
         ),
         fields=fields,
         access_control=access_control,
-        tokens=TokenAccounting(time.clock, exchanges.tap_response),
+        tokens=tokens,
+        settlement=Settlement(room, tokens, access_control),
         resilience=resilience,
         shadows=shadows,
         recovery=Recovery(room, resilience, shadows, errors, clock=time.clock, swap_clients=exchanges.swap_clients),

@@ -14,6 +14,7 @@ from tidegate.gateway.answers.cold_starts import ColdStarts
 from tidegate.gateway.routing import openai_paths as openai
 from tidegate.gateway.routing.function import FunctionRouter
 from tidegate.gateway.routing.match import Call, Target, stripped
+from tidegate.gateway.routing.request_state import RequestState
 from tidegate.records.route_table import FunctionRoute, RouteTable
 
 KEPT_COPIES = 512
@@ -166,9 +167,11 @@ class HealthResponder:
             body = openai.with_own_keys(target.model, body)
         return status, body
 
-    def remember(self, target: Target, path: bytes, bind: Bind) -> None:
-        """Requests a copy of metadata that a replica has just sent, once per revision and path."""
-        revision = bind.revision.id
+    def remember(self, state: RequestState, path: bytes, bind: Bind) -> None:
+        """Counts metadata that a replica has just sent, and requests a copy of it, once per revision and path."""
+        if state.counters is not None:
+            state.counters.metadata += 1
+        revision, target = bind.revision.id, state.target
         text = stripped(path, target.strip).decode("latin-1")
         if text == METADATA_METHOD:
             text = f"/v2/models/{target.model}"
