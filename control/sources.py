@@ -36,10 +36,12 @@ def read_source(
     if path.suffix == ".py":
         file = handler_in(file, _text(path))
     python = Path(file.rpartition(":")[0]) if ".py:" in file else None
-    is_model = python is None and file != "-" and _is_model(path)
+    stored = (flags or {}).get("dnn-model")
+    repository = stored if stored is not None and (path / stored).is_dir() else None
+    is_model = python is None and file != "-" and (repository is not None or _is_model(path))
     made = from_file(
         file,
-        name=name_of(path.resolve().name) if name is None and path.is_dir() else name,
+        name=name_of(repository or path.resolve().name) if name is None and path.is_dir() else name,
         flags=flags,
         size_bytes=path.stat().st_size if path.is_file() else None,
         source=_text(python) if python is not None and python.is_file() else None,

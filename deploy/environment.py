@@ -12,7 +12,7 @@ be wrong. It can override thread counts.
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from tidegate.deploy.placement.ledger import WHOLE, Accelerator, AcceleratorKind, Assignment, Profile
@@ -238,7 +238,7 @@ def server_launch(
     threads: int | None,
 ) -> Launch:
     """Returns the launch of a replica's model server."""
-    function = revision.function
+    function, batching = _as_stored(revision.function, accelerator, batching)
     env = inherited(host.inherited)
     env["PATH"] = search_path(function, host)
     env["PYTHONUNBUFFERED"] = "1"
@@ -298,6 +298,15 @@ def server_launch(
         wrapper=wrapper,
         preload=preload_of(function, accelerator, host),
     )
+
+
+def _as_stored(function: Function, accelerator: Accelerator, batching: Batching) -> tuple[Function, Batching]:
+    """Returns the function with the file of its model repository for this accelerator, and batches of at most the size
+    that the file was built for."""
+    form, server = function.server.form_on(accelerator.name), function.server.on(accelerator.name)
+    if form is None or server is None:
+        return function, batching
+    return replace(function, server=server), replace(batching, max_size=min(batching.max_size, form.batch_size))
 
 
 def preload_of(function: Function, accelerator: Accelerator, host: Host) -> str | None:

@@ -6,8 +6,9 @@ are in seconds (``_s``), sizes in bytes, rates in inferences per second (``_ips`
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import Final
 
 from tidegate.records.cold_rules import ColdRules
 from tidegate.records.pipeline import Stage
@@ -83,6 +84,29 @@ class ModelFormat(StrEnum):
     """A model repository, served by the user's own Triton."""
 
 
+ANY_ACCELERATOR: Final = "any"
+"""Folder of a model repository with the forms for every kind of accelerator that has none of its own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredForm:
+    """One file of a model repository: a model as one kind of accelerator runs it."""
+
+    accelerator: str
+    """Name of the accelerator, its model (``t4``), or :data:`ANY_ACCELERATOR`."""
+    path: str
+    format: ModelFormat
+    quantization: Quantization = Quantization.FP32
+    batch_size: int = 1
+    """Largest batch that the form was built for, in inferences."""
+    copy: str | None = None
+    """As ``Server.copy``."""
+
+    def __str__(self) -> str:
+        """``t4/int8/b16``."""
+        return f"{self.accelerator}/{self.quantization.value}/b{self.batch_size}"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Server:
     """The model server: exactly one of five kinds; or the stages of a pipeline, which has none.
@@ -105,6 +129,25 @@ class Server:
     or their files are read."""
     stages: tuple[Stage, ...] = ()
     """Stages of a pipeline, in their order; empty for every other kind."""
+    forms: tuple[StoredForm, ...] = ()
+    """Of a model repository, which ``target`` is then: the form of each kind of accelerator. Empty for every other
+    server."""
+
+    def form_on(self, accelerator: str) -> StoredForm | None:
+        """Returns the stored form that an accelerator runs: the one with the longest name that is the accelerator's or
+        its model's (``h100`` for ``h100-80gb-hbm3``), else the one for any. Returns None if there is none."""
+        name = f"{accelerator.lower()}-"
+        own = [form for form in self.forms if name.startswith(f"{form.accelerator.lower()}-")]
+        own = own or [form for form in self.forms if form.accelerator == ANY_ACCELERATOR]
+        return max(own, key=lambda form: len(form.accelerator), default=None)
+
+    def on(self, accelerator: str) -> "Server | None":
+        """Returns the server of a replica on an accelerator: with a model repository that of its stored form, None if
+        it has none; else this server."""
+        if not self.forms:
+            return self
+        form = self.form_on(accelerator)
+        return None if form is None else replace(self, target=form.path, format=form.format, copy=form.copy, forms=())
 
     @property
     def is_triton(self) -> bool:

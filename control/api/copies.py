@@ -39,6 +39,8 @@ class Copies:
         """Returns the function with a copy of its file. If there is no copy where one would be expected, returns the
         function as it is, with the reason."""
         server = function.server
+        if server.forms:
+            return self._with_forms(function)
         path = file_of(server)
         if path is None:
             is_folder = server.kind is ServerKind.MODEL
@@ -76,9 +78,22 @@ class Copies:
         compiled = _warning(", ".join(found.compiled), "compiled") if found.compiled else None
         return replace(function, server=replace(server, modules=name)), compiled
 
+    def _with_forms(self, function: Function) -> tuple[Function, str | None]:
+        """Copies the files of a model repository that the function can run."""
+        forms, warnings = [], []
+        for form in function.server.forms:
+            alone = replace(function, server=Server(kind=ServerKind.MODEL, target=form.path, format=form.format))
+            taken, warning = self.take(alone)
+            forms.append(replace(form, copy=taken.server.copy))
+            warnings += [warning] if warning is not None else []
+        server = replace(function.server, forms=tuple(forms))
+        return replace(function, server=server), "; ".join(warnings) or None
+
     def sweep(self, functions: Iterable[Function]) -> None:
         """Removes each copy that none of ``functions`` uses."""
-        used = {name for function in functions for name in (function.server.copy, function.server.modules)}
+        servers = [function.server for function in functions]
+        used = {name for server in servers for name in (server.copy, server.modules)}
+        used |= {form.copy for server in servers for form in server.forms}
         with suppress(OSError):  # the next deploy tries again
             for path in self._folder.iterdir():
                 if path.name not in used:
@@ -109,7 +124,7 @@ def file_of(server: Server) -> Path | None:
     """Returns the one file that a server of Tidegate's own runtime serves; None if there is no such file."""
     if server.kind in (ServerKind.HANDLER, ServerKind.ASGI):
         return Path(server.target.rpartition(":")[0])
-    is_file = server.kind is ServerKind.MODEL and server.format not in FOLDERS
+    is_file = server.kind is ServerKind.MODEL and server.format not in FOLDERS and not server.forms
     return Path(server.target) if is_file else None
 
 

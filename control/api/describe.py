@@ -220,6 +220,7 @@ class FunctionViews:
             mu_ips, source = self._rate(tracked.id, group)
             rate = rates.get(name)
             limit = self._profiles.limit(tracked.id, name)
+            form = tracked.record.function.server.form_on(name)
             found.append(
                 GroupView(
                     accelerator=name,
@@ -243,6 +244,7 @@ class FunctionViews:
                     tail_s=group.tail_s,
                     limit=group.limit,
                     limit_reason=None if limit is None else limit.reason,
+                    stored=None if form is None else str(form),
                 )
             )
         return tuple(found)

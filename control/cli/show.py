@@ -485,6 +485,8 @@ def _groups(views: "Iterable[GroupView]") -> "RenderableType":
             seconds(each.tail_s),
             limit,
         )
+        if each.stored is not None:
+            notes.append(Text(f"  {each.accelerator} runs the stored form {each.stored}", style="dim"))
         if each.limit_reason is not None:
             why = f"  limit on {each.accelerator}: {each.limit_reason.code} ({each.limit_reason.detail})"
             notes.append(Text(why, style="dim"))

@@ -132,6 +132,8 @@ class GroupView:
     """Slots of one replica; 0: no limit; None: not reported yet."""
     limit_reason: Reason | None
     """Reason of a learnt limit (``concurrency: auto``)."""
+    stored: str | None = None
+    """The form of the model that its replicas run (``t4/int8/b16``); None without a model repository."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,6 +15,8 @@ def model_key(function: Function) -> str:
     """Returns the name under which samples of a function's model are learnt: functions with the same file, class or
     command share it."""
     server = function.server
+    if server.forms:
+        return f"{server.kind}:{server.target}/{function.dnn.name}/{function.dnn.quantization}"
     return f"{server.kind}:{server.target or ' '.join(server.argv)}"
 
 
@@ -29,7 +31,8 @@ def figures_of(function: Function) -> ModelFigures | None:
     if not has_graph(function):
         return None
     try:
-        with Path(function.server.target).open("rb") as file:
+        forms = function.server.forms
+        with Path(forms[0].path if forms else function.server.target).open("rb") as file:
             data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         if len(data) > MAX_BYTES:
             return None

@@ -25,6 +25,10 @@ def _server(function: Function, search_path: str | None) -> Iterator[str]:
         found = shutil.which(program, path=search_path)
         if found is None and not os.access(Path(function.workdir) / program, os.X_OK):
             yield f"command {program!r} is not a program on PATH or in {function.workdir}"
+    elif server.forms:
+        for form in server.forms:
+            if not Path(form.path).is_file():
+                yield f"model {form.path} is not a file"
     elif server.kind is ServerKind.MODEL and server.format in FOLDERS:
         if not Path(server.target).is_dir():
             yield f"model {server.target} is not a folder"

@@ -23,7 +23,7 @@ from typing import Final, NamedTuple
 from tidegate.deploy.placement.strategies import BEST_FIT, Free, StrategyRow
 from tidegate.deploy.placement.ties import least
 from tidegate.errors import TidegateError
-from tidegate.function import Function
+from tidegate.function import Function, StoredForm
 
 WHOLE = 100
 """Percent of a unit."""
@@ -162,23 +162,26 @@ def candidates(accelerators: Iterable[Accelerator], function: Function) -> tuple
     return tuple(sorted(allowed, key=lambda each: (each.price_per_hour, each.name)))
 
 
-_Needs = tuple[tuple[str, ...], str | None, float | None, bool, int, int | None, int, str]
+_Needs = tuple[tuple[str, ...], str | None, float | None, bool, int, int | None, int, str, tuple[StoredForm, ...]]
 """What a function's accelerators and demands follow from."""
 
 
 def _needs(function: Function, share: int, model: str) -> _Needs:
     gpu = function.gpu
     memory_bytes = function.resources.memory_bytes
-    return function.accelerators, gpu.model, gpu.memory_gb, gpu.mps, gpu.core_percentage, memory_bytes, share, model
+    kinds, forms = function.accelerators, function.server.forms
+    return kinds, gpu.model, gpu.memory_gb, gpu.mps, gpu.core_percentage, memory_bytes, share, model, forms
 
 
 def _is_allowed(function: Function, accelerator: Accelerator) -> bool:
     """Returns True if the function may use the accelerator.
 
     A list of accelerators decides if there is one, else the GPU model (``h100`` is also ``h100-80gb-hbm3``). A function
-    that configures its GPU use needs a GPU, of any model.
+    that configures its GPU use needs a GPU, of any model. One with a model repository needs a stored form for it.
     """
     name, gpu = accelerator.name, function.gpu
+    if function.server.forms and function.server.form_on(name) is None:
+        return False
     if function.accelerators:
         return name in function.accelerators
     if gpu.model is None:

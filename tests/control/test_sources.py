@@ -83,6 +83,14 @@ def test_a_models_file_or_folder_is_deployed_as_it_is(tmp_path: Path) -> None:
     assert "name: repository" in read_source(f"{tmp_path}/repository/")[0]
 
 
+def test_a_folder_with_the_named_model_is_a_repository(tmp_path: Path) -> None:
+    (tmp_path / "models" / "resnet").mkdir(parents=True)
+    text, _, _ = read_source(f"{tmp_path}/models", flags={"dnn-model": "resnet"})
+    assert f"model: {tmp_path}/models" in text and "name: resnet" in text
+    with pytest.raises(InvalidInputError, match="a folder of the model that dnn-model names"):
+        read_source(f"{tmp_path}/models", flags={"dnn-model": "vgg"})
+
+
 def test_a_json_file_is_a_model_if_it_begins_as_xgboost_writes_it(tmp_path: Path) -> None:
     (tmp_path / "bc.json").write_text('{"learner":{"attributes":{}}}', encoding="utf-8")
     (tmp_path / "function.json").write_text('{"apiVersion": "tidegate.dev/v1alpha1"}', encoding="utf-8")

@@ -40,6 +40,7 @@ from tidegate.function import (
     Revision,
     Server,
     ServerKind,
+    StoredForm,
 )
 from tidegate.queue_proxy.settings import ProxySettings, read_settings
 from tidegate.records.replica_state import ColdStartPhases
@@ -110,6 +111,24 @@ def test_a_copy_is_named_beside_what_it_is_a_copy_of() -> None:
     model = Server(kind=ServerKind.MODEL, target="/code/m.onnx", copy="12ab.onnx")
     onnx = server_launch(revision(model), EMULATED, held(EMULATED), SOCKET, host, Batching(), threads=None)
     assert (runtime.parse(onnx.env).model, runtime.parse(onnx.env).copy) == (None, None)
+
+
+def test_a_replica_runs_the_form_that_is_stored_for_its_accelerator() -> None:
+    forms = (
+        StoredForm(
+            accelerator="any", path="/r/m/any/fp32/b8.onnx", format=ModelFormat.ONNX, batch_size=8, copy="12.onnx"
+        ),
+        StoredForm(accelerator=CPU.name, path="/r/m/cpu/int8/b4.onnx", format=ModelFormat.ONNX, batch_size=4),
+    )
+    stored = Server(kind=ServerKind.MODEL, target="/r", forms=forms)
+    host = replace(HOST, copies="/state/copies")
+    own = server_launch(revision(stored), CPU, held(CPU), SOCKET, host, Batching(max_size=6), threads=None)
+    settings = runtime.parse(own.env)
+    assert (settings.model, settings.copy, settings.max_batch) == ("/r/m/cpu/int8/b4.onnx", None, 4)
+    other = replace(CPU, name="other")
+    any_kind = server_launch(revision(stored), other, held(other), SOCKET, host, Batching(max_size=6), threads=None)
+    settings = runtime.parse(any_kind.env)
+    assert (settings.model, settings.copy, settings.max_batch) == ("/r/m/any/fp32/b8.onnx", "/state/copies/12.onnx", 6)
 
 
 def test_a_handler_runs_in_the_interpreter_of_its_function() -> None:

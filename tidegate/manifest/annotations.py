@@ -344,7 +344,7 @@ ANNOTATIONS: Final[tuple[Row, ...]] = (
         kind=WordOr("none", Text(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}", "a name of letters, digits, dots, dashes")),
         default="none",
         field="dnn.name",
-        description="Name in the model repository; required with a GPU or a model repository.",
+        description="Name of the model; `server.model` with a folder of this name is a model repository.",
     ),
     Row(
         key="dnn-quantization",
@@ -352,7 +352,7 @@ ANNOTATIONS: Final[tuple[Row, ...]] = (
         kind=Choice(Quantization),
         default="fp32",
         field="dnn.quantization",
-        description="Stored form of the model to load.",
+        description="Stored form to run, of a model repository; else the next more precise one.",
     ),
     Row(
         key="infer-batch-size",
@@ -360,7 +360,7 @@ ANNOTATIONS: Final[tuple[Row, ...]] = (
         kind=Whole(1, 1_000_000, "inferences"),
         default="1",
         field="dnn.batch_size",
-        description="Batch that the stored model was built for; capacity is planned with it.",
+        description="Largest batch of the stored form, of a model repository; also its `batching.max`.",
     ),
     Row(
         key="gpu-mem-limit",
@@ -368,7 +368,7 @@ ANNOTATIONS: Final[tuple[Row, ...]] = (
         kind=WordOr("none", Gigabytes(0.001, 100_000)),
         default="none",
         field="gpu.memory_gb",
-        description="GPU memory of one replica; required with a GPU or a model repository.",
+        description="GPU memory of one replica; required with a GPU.",
     ),
     Row(
         key="mps-on",

@@ -8,7 +8,7 @@ from collections.abc import Collection, KeysView, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from tidegate.function import Function, Protocol, Server, ServerKind
+from tidegate.function import DnnModel, Function, Protocol, Server, ServerKind
 from tidegate.manifest.annotations import ANNOTATION, ANNOTATIONS, PARAMETER_PREFIX, PARAMETERS, PREFIX
 from tidegate.records.route_table import Spread
 from tidegate.schema.files import Disk, Files, Found, absolute
@@ -27,8 +27,8 @@ UNSERVED: Final[Mapping[str, str]] = {
     "sla.target_tps": "its policy does not read it",
     "sla.per_token_s": "tokens are counted with protocol: openai",
     "gpu.count": "a replica gets one GPU",
-    "dnn.quantization": "there is no model repository",
-    "dnn.batch_size": "there is no model repository",
+    "dnn.quantization": "its server is no model repository",
+    "dnn.batch_size": "its server is no model repository",
 }
 """Fields that are kept with the function, but have no effect in this version: reported as warnings."""
 SLA_POLICIES: Final = ("tide", "smif")
@@ -249,7 +249,7 @@ class FunctionBuilder:
         self._check_rollout()
         self._choose_policy()
         self._check_parameters()
-        self._note_unserved()
+        self._note_unserved(server)
         self.values.setdefault("models", (name,))
         return assemble(Function(name=name, server=server), self.values)
 
@@ -260,8 +260,10 @@ class FunctionBuilder:
         self.values["models"] = (name,)
         return assemble(Function(name=name, server=server), self.values)
 
-    def _note_unserved(self) -> None:
+    def _note_unserved(self, server: Server) -> None:
         reasons = dict(UNSERVED)
+        if server.forms:
+            del reasons["dnn.quantization"], reasons["dnn.batch_size"]
         if self.values["scaling.policy"] in SLA_POLICIES:
             del reasons["sla.target_ips"]
             if self.values.get("protocol") is Protocol.OPENAI:
@@ -286,6 +288,12 @@ class FunctionBuilder:
             self.values["scaling.initial_scale"] = max(1, low)
         elif not low <= self.whole("scaling.initial_scale", 1) <= (high or float("inf")):
             self.fault(initial, f"{low} (min-scale) to {high or 'any number'} (max-scale)")
+
+    @property
+    def dnn(self) -> DnnModel:
+        """The key into a model repository, as found so far."""
+        keys = {field.removeprefix("dnn."): value for field, value in self.values.items() if field.startswith("dnn.")}
+        return assemble(DnnModel(), keys)
 
     def whole(self, field: str, default: int) -> int:
         """Returns a whole number found so far."""

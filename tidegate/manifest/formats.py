@@ -39,7 +39,8 @@ ARGUMENTS: Final[Mapping[ModelFormat, Collection[str] | None]] = {
 ``transformers.pipeline``."""
 KNOWN_FILES: Final = f"a file with the suffix {', '.join(SUFFIXES)}"
 KNOWN_FOLDERS: Final = (
-    "a folder with a config.json (Hugging Face), or with models that have a config.pbtxt each (Triton)"
+    "a folder with a config.json (Hugging Face), with models that have a config.pbtxt each (Triton), or with a folder"
+    " of the model that dnn-model names (a model repository)"
 )
 
 

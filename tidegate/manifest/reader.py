@@ -16,6 +16,7 @@ from tidegate.manifest.annotations import ANNOTATION, PREFIX
 from tidegate.manifest.builder import NAME_KIND, FunctionBuilder, Note, ParseContext, SourceLocation
 from tidegate.manifest.knative import KNATIVE_API_VERSION, KNATIVE_KIND, read_service
 from tidegate.manifest.pipeline import PIPELINE_KIND, read_pipeline
+from tidegate.manifest.repository import LAYOUT, choose, is_repository, scan
 from tidegate.manifest.routing import read_matches
 from tidegate.manifest.spec import (
     ACCELERATOR,
@@ -25,6 +26,7 @@ from tidegate.manifest.spec import (
     HANDLER,
     IMAGE,
     KIND,
+    MAX_BATCH,
     MODEL_NAME,
     SPEC,
     VARIABLE,
@@ -268,6 +270,8 @@ def _model(origin: SourceLocation, stated: SourceLocation | None, builder: Funct
     if place is None:
         return None
     known = known or (formats.by_content(place, files) if is_folder else formats.by_suffix(place))
+    if known is None and is_folder and is_repository(place, builder.dnn, files):
+        return _stored(place, origin, builder)
     if known is None:
         allowed = formats.why_none(place, files) if is_folder else f"{formats.KNOWN_FILES}, or the server's format"
         builder.fault(origin, allowed)
@@ -275,6 +279,36 @@ def _model(origin: SourceLocation, stated: SourceLocation | None, builder: Funct
     if place.lower().endswith(formats.PICKLES):
         builder.note(origin.where, _PICKLE, origin.line)
     return Server(kind=ServerKind.MODEL, target=place, format=known)
+
+
+def _stored(root: str, origin: SourceLocation, builder: FunctionBuilder) -> Server | None:
+    """Returns the server of a model repository: for each kind of accelerator the form that fits best."""
+    wanted, accelerators = builder.dnn, builder.context.accelerators
+    stored = scan(f"{root}/{wanted.name}", builder.context.files)
+    for path in stored.strange:
+        builder.note(origin.where, f"{wanted.name}/{path} is no stored form and is not used ({LAYOUT})", origin.line)
+    forms = choose(stored.forms, wanted)
+    if not forms:
+        asked = f"{wanted.quantization.value} or more precise, for a batch of at most {wanted.batch_size}"
+        there = ", ".join(map(str, stored.forms)) or "nothing"
+        builder.fault(origin, f"a repository with a form of {wanted.name} in {asked}; it has {there}")
+        return None
+    kinds = {form.format for form in forms}
+    if len(kinds) > 1:
+        builder.fault(origin, f"forms of one format; {wanted.name} has {', '.join(sorted(kinds))}")
+        return None
+    server = Server(kind=ServerKind.MODEL, target=root, format=forms[0].format, forms=forms)
+    builder.values.setdefault("batching.max_size", min(wanted.batch_size, MAX_BATCH))
+    for name in sorted(accelerators or ()):
+        form = server.form_on(name)
+        if form is None:
+            builder.note(
+                origin.where, f"no form of {wanted.name} is stored for {name}: it runs no replica", origin.line
+            )
+        elif (form.quantization, form.batch_size) != (wanted.quantization, wanted.batch_size):
+            asked = f"{wanted.quantization.value} for a batch of {wanted.batch_size}"
+            builder.note(origin.where, f"{name} runs {form}: it has no {asked}", origin.line)
+    return server
 
 
 def _target(

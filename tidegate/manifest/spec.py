@@ -31,6 +31,7 @@ DEFAULT_READINESS: Final[Mapping[Protocol, str | None]] = {
     Protocol.GRPC: None,
 }
 
+MAX_BATCH: Final = 65536
 SPEC: Final[tuple[Row, ...]] = (
     Row(
         key="port",
@@ -77,9 +78,9 @@ SPEC: Final[tuple[Row, ...]] = (
     ),
     Row(
         key="batching.max",
-        kind=Whole(1, 65536, "inferences"),
+        kind=Whole(1, MAX_BATCH, "inferences"),
         field="batching.max_size",
-        default="1",
+        default_words="1; of a model repository infer-batch-size",
         description="Maximum batch that the shipped runtime forms; 1: no batching.",
     ),
     Row(

@@ -154,7 +154,7 @@ def _server(server: Server) -> dict[str, Any]:
     if server.kind is ServerKind.COMMAND:
         return {"command": list(server.argv)}
     written: dict[str, Any] = {server.kind.value: server.target}
-    if server.kind is ServerKind.MODEL and by_suffix(server.target) is not server.format:
+    if server.kind is ServerKind.MODEL and not server.forms and by_suffix(server.target) is not server.format:
         written["format"] = server.format.value
     return written
 

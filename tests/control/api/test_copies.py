@@ -7,7 +7,7 @@ import pytest
 
 from tidegate.control.api import copies
 from tidegate.control.api.copies import EXTERNAL, Copies
-from tidegate.function import Function, ModelFormat, Server, ServerKind
+from tidegate.function import Function, ModelFormat, Server, ServerKind, StoredForm
 
 
 @pytest.fixture
@@ -51,6 +51,24 @@ def test_equal_content_is_kept_once_and_goes_with_the_last_revision_that_has_it(
     kept.sweep([first, again])
     assert names(folder) == {first.server.copy} == {again.server.copy}
     kept.sweep([])
+    assert names(folder) == set()
+
+
+def test_each_stored_form_of_a_repository_is_copied(tmp_path: Path, folder: Path) -> None:
+    (tmp_path / "a.onnx").write_bytes(b"small")
+    (tmp_path / "b.onnx").write_bytes(b"large" + EXTERNAL)
+    kinds = [("t4", "a.onnx"), ("any", "b.onnx")]
+    forms = tuple(
+        StoredForm(accelerator=kind, path=str(tmp_path / file), format=ModelFormat.ONNX) for kind, file in kinds
+    )
+    stored = Function(name="net", server=Server(kind=ServerKind.MODEL, target=str(tmp_path), forms=forms))
+    kept, warning = Copies(folder).take(stored)
+    first, second = kept.server.forms
+    assert warning is not None and "no copy of b.onnx" in warning
+    assert (second.copy, first.path) == (None, str(tmp_path / "a.onnx"))
+    Copies(folder).sweep([kept])
+    assert names(folder) == {first.copy}
+    Copies(folder).sweep([])
     assert names(folder) == set()
 
 

@@ -24,7 +24,7 @@ from tidegate.deploy.placement.ledger import (
     demand_of,
 )
 from tidegate.deploy.placement.strategies import BEST_FIT, WORST_FIT, WORST_FIT_SOFT
-from tidegate.function import DnnModel, Function, GpuNeeds, Resources, Server, ServerKind
+from tidegate.function import DnnModel, Function, GpuNeeds, ModelFormat, Resources, Server, ServerKind, StoredForm
 
 if TYPE_CHECKING:
     from tidegate.deploy.placement.ledger import _Fill
@@ -124,6 +124,15 @@ def test_candidates_are_the_allowed_kinds_that_are_large_enough_cheapest_first()
     assert [each.name for each in candidates(kinds, large)] == ["v100"]
     assert [each.name for each in candidates(kinds, function(gpu=GpuNeeds(model="V100")))] == ["v100"]
     assert candidates(kinds, function(resources=Resources(memory_bytes=5 * GIB), accelerators=("cpu-1core",))) == ()
+
+
+def test_a_model_repository_runs_on_the_kinds_that_it_has_a_form_for() -> None:
+    form = StoredForm(accelerator="t4", path="/m", format=ModelFormat.ONNX)
+    stored = replace(function(), server=Server(kind=ServerKind.MODEL, forms=(form,)))
+    assert [each.name for each in candidates([V100, T4, CPU], stored)] == ["t4"]
+    ledger = Ledger.of([V100, T4])
+    assert list(ledger.rooms(stored)) == ["t4"]
+    assert list(ledger.rooms(function())) == ["t4", "v100"], "the answer of one is not the other's"
 
 
 @pytest.mark.parametrize("gpu", [GpuNeeds(memory_gb=2.0), GpuNeeds(mps=True)])

@@ -131,8 +131,8 @@ def test_what_is_kept_without_effect_is_reported(context: ParseContext) -> None:
     here = "metadata.annotations.tidegate.dev"
     assert [str(note) for note in parsed.warnings] == [
         f"line 23: {here}/volume-mounts: is kept, but has no effect: volumes are mounted on Kubernetes only",
-        f"line 26: {here}/dnn-quantization: is kept, but has no effect: there is no model repository",
-        f"line 27: {here}/infer-batch-size: is kept, but has no effect: there is no model repository",
+        f"line 26: {here}/dnn-quantization: is kept, but has no effect: its server is no model repository",
+        f"line 27: {here}/infer-batch-size: is kept, but has no effect: its server is no model repository",
         f"line 31: {here}/gpu-count: is kept, but has no effect: a replica gets one GPU",
         "line 32: metadata.annotations.example.com/owner: not an annotation of Tidegate; it has no effect here",
     ]
