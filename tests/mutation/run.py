@@ -11,16 +11,15 @@ A survivor that no test can notice is named in ``equivalent.toml`` with its reas
 
 import argparse
 import ast
+import difflib
 import json
 import math
 import os
 import random
-import resource
-import shlex
 import subprocess
 import sys
 import tomllib
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -33,8 +32,9 @@ LEFT_OUT: Final = frozenset({"__init__.py", "forecast_weights.py"})
 SLOWER: Final = 3.0
 """A mutant with which the tests take so many times the processor time has died: it loops."""
 TEST_S: Final = 120
-HANGS_S: Final = 7200.0
-"""Wall time of one test and of all. A busy machine must not kill a mutant."""
+"""Wall time of one test. A busy machine must not kill a mutant."""
+LONGEST_S: Final = 3600
+"""Processor seconds of a group's tests without a mutant."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +63,9 @@ class Mutant:
 
     module: str
     definition: str
-    operator: str
     was: str
     becomes: str
-    outcome: str
+    died: bool
 
     @property
     def key(self) -> tuple[str, str, str]:
@@ -75,8 +74,8 @@ class Mutant:
 
     @property
     def shown(self) -> dict[str, str]:
-        """The line that the runner prints: ``survived``, or what went wrong before a test had run."""
-        return {self.outcome: self.module, "in": self.definition, "was": self.was, "becomes": self.becomes}
+        """The line that the runner prints."""
+        return {"survived": self.module, "in": self.definition, "was": self.was, "becomes": self.becomes}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -95,8 +94,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 named += 1
                 continue
             judged += 1
-            died += mutant.outcome == "killed"
-            if mutant.outcome != "killed":
+            died += mutant.died
+            if not mutant.died:
                 print(json.dumps(mutant.shown), flush=True)
         percent = 100.0 * died / max(1, judged)
         figures = {"group": name, "mutants": judged, "died": died, "percent": round(percent, 1), "equivalent": named}
@@ -113,6 +112,17 @@ def equivalent() -> set[tuple[str, str, str]]:
 
 def run(name: str, group: Group, sample: int, rng: random.Random) -> Iterator[Mutant]:
     """Tests a sample of a group's mutants in a copy of the tree."""
+    folder = copied(name)
+    tests = Tests(folder)
+    limit_s = math.ceil(SLOWER * passes(name, tests, group.tests)) + 5
+    modules = sorted(path for pattern in group.modules for path in folder.glob(pattern) if path.name not in LEFT_OUT)
+    for site in draw([site for module in modules for site in listed(module)], sample, rng):
+        relative = site.module.relative_to(folder)
+        yield tried(site, relative, partial(tests.fail, list(stages(folder, relative, group.tests)), limit_s))
+
+
+def copied(name: str) -> Path:
+    """Copies the tree to the folder of a group."""
     folder = ROOT / "build" / "mutation" / name
     subprocess.run(["rm", "-rf", str(folder)], check=True)
     folder.mkdir(parents=True)
@@ -124,54 +134,105 @@ def run(name: str, group: Group, sample: int, rng: random.Random) -> Iterator[Mu
     pack.stdin.close()
     if pack.wait() or unpack.wait():
         raise SystemExit(f"{name}: the tree cannot be copied to {folder}")
-    limit_s = math.ceil(SLOWER * passes(name, folder, group.tests)) + 5
-    modules = sorted(path for pattern in group.modules for path in folder.glob(pattern) if path.name not in LEFT_OUT)
-    sessions = [listed(folder, module, group.tests, limit_s) for module in modules]
-    drawn = draw(sessions, sample, rng)
-    for session in sessions:
-        jobs = {job for owner, job in drawn if owner is session}
-        if jobs:
-            leave_out(session, partial(is_other, jobs))
-            subprocess.run(cosmic_ray("exec", session), cwd=folder, check=True, env=environment(folder))
-            yield from outcomes(session, jobs)
+    return folder
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Session:
-    """cosmic-ray's configuration and database for one module."""
+class Tests:
+    """A process that forks for each run of pytest in a copy of the tree (``forks.py``)."""
 
-    config: Path
-    database: Path
+    def __init__(self, folder: Path) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.mutation.forks"],
+            cwd=folder,
+            env={**os.environ, "PYTHONPATH": str(folder), "OPENBLAS_NUM_THREADS": "1"},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def answer(self, runs: Sequence[Sequence[str]], limit_s: int) -> dict[str, Any]:
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._process.stdin.write(json.dumps({"runs": runs, "limit_s": limit_s}) + "\n")
+        self._process.stdin.flush()
+        answer: dict[str, Any] = json.loads(self._process.stdout.readline())
+        return answer
+
+    def fail(self, runs: Sequence[Sequence[str]], limit_s: int) -> bool:
+        """Returns whether one of the runs fails. ``limit_s``: processor seconds that each may take."""
+        return bool(self.answer(runs, limit_s)["failed"])
 
 
-def passes(name: str, folder: Path, tests: Iterable[str]) -> float:
-    """Runs a group's tests without a mutant, keeps the bytecode and returns the processor seconds. Ends the program if
-    a test fails, since every mutant would seem to die."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    bytecode = {**environment(folder), "PYTHONDONTWRITEBYTECODE": ""}
-    done = subprocess.run(pytest(*tests), cwd=folder, env=bytecode, stdout=subprocess.PIPE, text=True)
-    if done.returncode:
-        raise SystemExit(f"{name}: the tests fail without a mutant\n{done.stdout}")
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+def passes(name: str, tests: Tests, paths: Iterable[str]) -> float:
+    """Runs a group's tests without a mutant and returns the processor seconds. Ends the program if a test fails, since
+    every mutant would seem to die."""
+    spent_s = 0.0
+    for _ in ("by themselves", "with what the first run has imported"):
+        answer = tests.answer([pytest(*paths)], LONGEST_S)
+        if answer["failed"]:
+            raise SystemExit(f"{name}: the tests fail without a mutant\n{answer['shown']}")
+        spent_s = float(answer["spent_s"])
+    return spent_s
 
 
-def listed(folder: Path, module: Path, tests: tuple[str, ...], limit_s: int) -> Session:
-    """Lists the mutants of a module. ``limit_s``: processor seconds that a run of tests may take."""
-    relative = module.relative_to(folder)
-    runs = " && ".join(shlex.join(pytest(*each)) for each in stages(folder, relative, tests))
-    command = f"ulimit -t {limit_s} && {runs}"
-    stem = relative.as_posix().replace("/", "-")
-    session = Session(folder / f"{stem}.toml", folder / f"{stem}.sqlite")
-    session.config.write_text(
-        "[cosmic-ray]\n"
-        f"module-path = {json.dumps(relative.as_posix())}\ntimeout = {HANGS_S}\nexcluded-modules = []\n"
-        f"test-command = {json.dumps(shlex.join(['sh', '-c', command]))}\n"
-        '[cosmic-ray.distributor]\nname = "local"\n'
+@dataclass(frozen=True, slots=True)
+class Site:
+    """One possible change: the ``occurrence``-th place in a module where an operator has something to do."""
+
+    module: Path
+    definition: str
+    operator: str
+    occurrence: int
+
+
+def listed(module: Path) -> list[Site]:
+    """Lists the possible changes of a module, in the same order in every listing."""
+    from cosmic_ray.ast import ast_nodes, get_ast
+    from cosmic_ray.ast.ast_query import ASTQuery
+    from cosmic_ray.plugins import get_operator, operator_names
+
+    text = module.read_text(encoding="utf-8")
+    is_unseen = unseen(ast.parse(text))
+    nodes = list(ast_nodes(get_ast(text)))
+    found: list[Site] = []
+    for operator in sorted(operator_names()):
+        if get_operator(operator).arguments():
+            continue
+        positions = ((node, at) for node in nodes for at, _ in get_operator(operator)().mutation_positions(node))
+        found += [
+            Site(module, ASTQuery(node).get_definition_name() or "", operator, occurrence)
+            for occurrence, (node, at) in enumerate(positions)
+            if not is_unseen(at)
+        ]
+    return found
+
+
+def draw(sites: list[Site], sample: int, rng: random.Random) -> list[Site]:
+    """Draws from all modules together, each mutant with the same chance, and orders the drawn by module."""
+    return sites if not 0 < sample < len(sites) else sorted(rng.sample(sites, sample), key=lambda site: site.module)
+
+
+def tried(site: Site, relative: Path, fails: Callable[[], bool]) -> Mutant:
+    """Changes a module, runs the tests and puts the module back, with its time: its bytecode is valid again."""
+    from cosmic_ray.mutating import mutate_code
+    from cosmic_ray.plugins import get_operator
+
+    original, times = site.module.read_text(encoding="utf-8"), site.module.stat()
+    changed = mutate_code(original, get_operator(site.operator)(), site.occurrence)
+    try:
+        site.module.write_text(changed, encoding="utf-8")
+        died = fails()
+    finally:
+        site.module.write_text(original, encoding="utf-8")
+        os.utime(site.module, ns=(times.st_atime_ns, times.st_mtime_ns))
+    lines = difflib.unified_diff(original.split("\n"), changed.split("\n"), lineterm="", n=0)
+    diff = [line for line in lines if line[:1] in "+-" and line[:3] not in ("+++", "---")]
+    return Mutant(
+        module=relative.as_posix(),
+        definition=site.definition,
+        was=" ".join(line[1:].strip() for line in diff if line[0] == "-"),
+        becomes=" ".join(line[1:].strip() for line in diff if line[0] == "+"),
+        died=died,
     )
-    subprocess.run(cosmic_ray("init", session), cwd=folder, check=True, env=environment(folder))
-    leave_out(session, unseen(ast.parse(module.read_text(encoding="utf-8"))))
-    return session
 
 
 def stages(folder: Path, module: Path, tests: tuple[str, ...]) -> Iterator[Sequence[str]]:
@@ -189,43 +250,12 @@ def stages(folder: Path, module: Path, tests: tuple[str, ...]) -> Iterator[Seque
 
 def pytest(*tests: str) -> list[str]:
     profile = ("--hypothesis-profile", "mutation", "--timeout", str(TEST_S))
-    return [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *profile, *tests]
+    return ["-q", "-x", "-p", "no:cacheprovider", "-W", "ignore::pytest.PytestAssertRewriteWarning", *profile, *tests]
 
 
-def cosmic_ray(command: str, session: Session) -> list[str]:
-    return [str(Path(sys.executable).with_name("cosmic-ray")), command, str(session.config), str(session.database)]
-
-
-def environment(folder: Path) -> Mapping[str, str]:
-    """The tests of a copy import the copy; no bytecode of a mutant is written, since files change within a second."""
-    return {**os.environ, "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
-
-
-def database(session: Session) -> Any:
-    """Opens a session. cosmic-ray is installed for this alone (``make mutation``)."""
-    from cosmic_ray.work_db import use_db
-
-    return use_db(str(session.database))
-
-
-def draw(sessions: Iterable[Session], sample: int, rng: random.Random) -> list[tuple[Session, str]]:
-    """Draws jobs from all sessions together, each mutant with the same chance."""
-    every: list[tuple[Session, str]] = []
-    for session in sessions:
-        with database(session) as work:
-            items = sorted(work.pending_work_items, key=lambda item: place(item.mutations[0]))
-            every += [(session, item.job_id) for item in items]
-    return every if not 0 < sample < len(every) else rng.sample(every, sample)
-
-
-def place(mutation: Any) -> tuple[str, int]:
-    """Orders the mutants of a module; job ids differ from listing to listing."""
-    return mutation.operator_name, mutation.occurrence
-
-
-def unseen(tree: ast.Module) -> Callable[[Any], bool]:
-    """Returns a test for mutants that change nothing at run time: annotations of variables, options of dataclasses,
-    protocols."""
+def unseen(tree: ast.Module) -> Callable[[tuple[int, int]], bool]:
+    """Returns a test for places whose mutants change nothing at run time: annotations of variables, options of
+    dataclasses, protocols."""
     nodes: list[ast.expr | ast.stmt] = []
     for node in ast.walk(tree):
         if isinstance(node, ast.AnnAssign):
@@ -235,41 +265,7 @@ def unseen(tree: ast.Module) -> Callable[[Any], bool]:
             if any(isinstance(base, ast.Name) and base.id == "Protocol" for base in node.bases):
                 nodes.append(node)
     spans = [((each.lineno, each.col_offset), (each.end_lineno, each.end_col_offset)) for each in nodes]
-    return lambda item: any(first <= item.mutations[0].start_pos <= last for first, last in spans)
-
-
-def is_other(jobs: Collection[str], item: Any) -> bool:
-    return item.job_id not in jobs
-
-
-def leave_out(session: Session, is_left_out: Callable[[Any], bool]) -> None:
-    """Marks jobs as skipped."""
-    from cosmic_ray.work_item import WorkerOutcome, WorkResult
-
-    with database(session) as work:
-        rest = [item.job_id for item in work.pending_work_items if is_left_out(item)]
-        work.set_multiple_results(rest, WorkResult(worker_outcome=WorkerOutcome.SKIPPED))
-
-
-def outcomes(session: Session, jobs: Collection[str]) -> Iterator[Mutant]:
-    """Yields the tested mutants of a session."""
-    with database(session) as work:
-        found = {item.job_id: (item, result) for item, result in work.completed_work_items if item.job_id in jobs}
-    for item, result in found.values():
-        mutation = item.mutations[0]
-        changed = [
-            line for line in (result.diff or "").split("\n") if line[:1] in "+-" and line[:3] not in ("+++", "---")
-        ]
-        yield Mutant(
-            module=Path(mutation.module_path).as_posix(),
-            definition=mutation.definition_name or "",
-            operator=mutation.operator_name,
-            was=" ".join(line[1:].strip() for line in changed if line[0] == "-"),
-            becomes=" ".join(line[1:].strip() for line in changed if line[0] == "+"),
-            outcome=str(result.test_outcome.value)
-            if result.test_outcome is not None
-            else str(result.worker_outcome.value),
-        )
+    return lambda at: any(first <= at <= last for first, last in spans)
 
 
 if __name__ == "__main__":
