@@ -1,8 +1,8 @@
 """Runs pytest in forks of a process that has imported what the tests need: ``python -m tests.mutation.forks``.
 
 It reads one JSON object per line: ``runs``, each the arguments of one pytest, and ``limit_s``, the processor seconds
-that each may take. It prints one: whether a run failed, the processor seconds of all, and what pytest printed. Every run
-has a process of its own, so that it imports the tree as it then is. After the first line the process imports what
+that each may take. It prints one: whether a run failed, the processor seconds of all, and what pytest printed. Every
+run has a process of its own, so that it imports the tree as it then is. After the first line the process imports what
 modules of other projects its runs have loaded.
 """
 
@@ -61,7 +61,8 @@ def run(arguments: Sequence[str], limit_s: int, shown: IO[str], loaded: IO[str] 
         os.dup2(shown.fileno(), 2)
         import pytest
 
-        code = int(pytest.main(list(arguments)))
+        found = pytest.main(list(arguments))
+        code = 0 if found == pytest.ExitCode.NO_TESTS_COLLECTED else int(found)
         if loaded is not None:
             loaded.write(" ".join(foreign()))
             loaded.flush()

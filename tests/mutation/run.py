@@ -19,7 +19,7 @@ import random
 import subprocess
 import sys
 import tomllib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -114,11 +114,12 @@ def run(name: str, group: Group, sample: int, rng: random.Random) -> Iterator[Mu
     """Tests a sample of a group's mutants in a copy of the tree."""
     folder = copied(name)
     tests = Tests(folder)
-    limit_s = math.ceil(SLOWER * passes(name, tests, group.tests)) + 5
     modules = sorted(path for pattern in group.modules for path in folder.glob(pattern) if path.name not in LEFT_OUT)
+    passes(name, tests, [pytest(*group.tests)])
+    limit_s = math.ceil(SLOWER * passes(name, tests, stages(folder, modules[0].relative_to(folder), group.tests))) + 5
     for site in draw([site for module in modules for site in listed(module)], sample, rng):
         relative = site.module.relative_to(folder)
-        yield tried(site, relative, partial(tests.fail, list(stages(folder, relative, group.tests)), limit_s))
+        yield tried(site, relative, partial(tests.fail, stages(folder, relative, group.tests), limit_s))
 
 
 def copied(name: str) -> Path:
@@ -162,16 +163,13 @@ class Tests:
         return bool(self.answer(runs, limit_s)["failed"])
 
 
-def passes(name: str, tests: Tests, paths: Iterable[str]) -> float:
+def passes(name: str, tests: Tests, runs: Sequence[Sequence[str]]) -> float:
     """Runs a group's tests without a mutant and returns the processor seconds. Ends the program if a test fails, since
     every mutant would seem to die."""
-    spent_s = 0.0
-    for _ in ("by themselves", "with what the first run has imported"):
-        answer = tests.answer([pytest(*paths)], LONGEST_S)
-        if answer["failed"]:
-            raise SystemExit(f"{name}: the tests fail without a mutant\n{answer['shown']}")
-        spent_s = float(answer["spent_s"])
-    return spent_s
+    answer = tests.answer(runs, LONGEST_S)
+    if answer["failed"]:
+        raise SystemExit(f"{name}: the tests fail without a mutant\n{answer['shown']}")
+    return float(answer["spent_s"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,17 +233,17 @@ def tried(site: Site, relative: Path, fails: Callable[[], bool]) -> Mutant:
     )
 
 
-def stages(folder: Path, module: Path, tests: tuple[str, ...]) -> Iterator[Sequence[str]]:
-    """Yields the runs of pytest for a module: its own tests, the others of their folder, the others of the group."""
+def stages(folder: Path, module: Path, tests: tuple[str, ...]) -> list[list[str]]:
+    """Returns the runs of pytest for a module: its own tests, the others of their folder, the others of the group."""
     mirror = Path("tests") / module.parent
     own = mirror / f"test_{module.stem}.py"
     has_own = (folder / own).exists()
-    if has_own:
-        yield (str(own),)
-    if any(path.name != own.name for path in (folder / mirror).rglob("test_*.py")):
-        yield (str(mirror), *(("--ignore", str(own)) if has_own else ()))
+    runs = [pytest(str(own))] if has_own else []
+    if (folder / mirror).exists():
+        runs.append(pytest(str(mirror), *(("--ignore", str(own)) if has_own else ())))
     if tests != (str(mirror),):
-        yield (*(each for each in tests if each != str(mirror)), "--ignore", str(mirror))
+        runs.append(pytest(*(each for each in tests if each != str(mirror)), "--ignore", str(mirror)))
+    return runs
 
 
 def pytest(*tests: str) -> list[str]:
