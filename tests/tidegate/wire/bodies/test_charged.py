@@ -46,6 +46,26 @@ def test_however_the_body_is_cut_its_shapes_are_found(text: bytes, cuts: list[in
     assert max(found) == 16
 
 
+@pytest.mark.parametrize("text", [*WRITTEN, b'{"shape"  :  [  16  ,3]}', b'{"shape":[-1],"shape":[16]}'])
+def test_a_shape_is_found_wherever_the_body_is_cut(text: bytes) -> None:
+    for at in range(len(text)):
+        later = LaterShapes(text[:at])
+        assert max(later.feed(text[at : at + 3]), later.feed(text[at + 3 :]), largest_shape(text[:at])) == 16
+
+
+@pytest.mark.parametrize(("size", "found"), [(64 * 1024, 16), (64 * 1024 + 1, 0)])
+def test_a_shape_in_pieces_begins_and_ends_within_64_kb(size: int, found: int) -> None:
+    begun = b'"shape":[' + b"0" * (size - 11) + b"16"
+    assert len(begun) == size
+    assert LaterShapes(b"pad" + begun).feed(b"]") == found
+
+
+def test_what_follows_the_json_hides_nothing_however_long_the_begun_part_was() -> None:
+    for length in (0, 1, 2):
+        assert LaterShapes(b"{}", length).feed(b'"shape":[64]}}}}') == 0
+    assert LaterShapes(b"{}", 15).feed(b'"shape":[64]}}}}') == 64
+
+
 def test_only_the_json_before_binary_tensors_counts() -> None:
     text = b'{"inputs":[{"shape":[16]}]}'
     later = LaterShapes(b"{", len(text))

@@ -1,6 +1,7 @@
 """Parameters of a request, usage of its response, failures in the clients' shapes."""
 
 import json
+import math
 import random
 from typing import Any
 
@@ -9,12 +10,27 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.fuzz.bytes_plan import cut
-from tidegate.errors import DEADLINE, NOT_FOUND, QUEUE_FULL, TOO_LARGE, Executed
+from tidegate.errors import (
+    BAD_REQUEST,
+    DEADLINE,
+    DROPPED,
+    MODEL_NOT_FOUND,
+    NOT_ALLOWED,
+    NOT_FOUND,
+    NOT_GRPC,
+    QUEUE_FULL,
+    REPLICA_BROKE,
+    TOO_LARGE,
+    UNAUTHENTICATED,
+    ErrorKind,
+    Executed,
+)
 from tidegate.wire.bodies.openai import (
     USAGE_BYTES,
     CallRequest,
     RequestReader,
     TokenEstimate,
+    Usage,
     UsageFinder,
     anthropic_error,
     openai_error,
@@ -68,6 +84,60 @@ def test_the_largest_of_the_limits_counts() -> None:
     assert asked(max_tokens=5, max_completion_tokens=7).max_tokens == 7
     assert asked(max_output_tokens=0).max_tokens == 0
     assert asked(max_tokens=-1).max_tokens is None
+
+
+@pytest.mark.parametrize(
+    ("written", "expected"),
+    [
+        (b"0", 0), (b"1", 1), (b"2147483648", 2**31), (b"2147483649", None), (b"9999999999", None), (b"07", None),
+        (b"10000000000", None), (b"5.0", None), (b"1e3", None), (b"-0", None), (b"-2", None),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("key", ["max_tokens", "max_completion_tokens", "max_output_tokens"])
+def test_a_limit_is_a_whole_number_up_to_2_to_the_31(key: str, written: bytes, expected: int | None) -> None:
+    found = read_request(b'{"%b":%b}' % (key.encode(), written))
+    if expected is None:
+        assert type(found) is Rejected
+        assert found.why == f"{key!r} must be a whole number from 0 to 2147483648"
+    else:
+        assert type(found) is CallRequest and found.max_tokens == expected
+
+
+def test_all_input_of_the_model_is_the_prompt() -> None:
+    parts = {"documents": ["d"], "input": "in", "instructions": "be", "messages": [], "prompt": "p", "system": "s",
+             "tools": [{}]}  # fmt: skip
+    found = asked(**parts, other="not this")
+    assert found.prompt_bytes == sum(len(json.dumps(part)) for part in parts.values())
+    assert asked(other="x").prompt_bytes == 0
+
+
+def test_the_part_that_grows_is_the_messages_then_the_prompt_the_input_the_documents() -> None:
+    parts = {"documents": ["d"], "input": "in", "prompt": "p", "messages": []}
+    while parts:
+        grows = list(parts)[-1]
+        body = json.dumps({"tools": [], **parts})
+        found = asked(tools=[], **parts)
+        assert found.prompt_start == body.index(f'"{grows}": ') + len(grows) + 4
+        del parts[grows]
+    assert asked(tools=[], system="s").prompt_start is None
+
+
+def test_the_longest_list_is_the_batch() -> None:
+    path = b"/v1/rerank"
+    assert asked(input=["a", "b"], documents=["a", "b", "c"]).inferences(path) == 3
+    assert asked(input=["a", "b", "c"], documents=["a", "b"]).inferences(path) == 3
+    assert asked(input=["a"], documents=[]).inferences(path) == 1
+    assert asked(input=["a", "b"]).inferences(b"/v1/chat/completions") == 1
+
+
+def test_a_wanted_usage_is_an_object_with_a_flag() -> None:
+    for written, wanted in (("{}", False), ('{"include_usage":null}', False), ('{"include_usage":false}', False),
+                            ('{"x":1,"include_usage":true}', True), ('{"include_usage": true}', True),
+                            ('{"include_usage":true}', True), ("null", False)):  # fmt: skip
+        found = read_request(b'{"stream_options":%b}' % written.encode())
+        assert type(found) is CallRequest and found.include_usage is wanted
+    for written in ("true", "false", "1", '"x"', '{"include_usage":0}', "[" * 5000 + "]" * 5000):
+        assert type(read_request(b'{"stream_options":%b}' % written.encode())) is Rejected
 
 
 @pytest.mark.parametrize(
@@ -163,6 +233,37 @@ def test_estimates_learn_nothing_from_nothing() -> None:
     assert (estimate.of(400), estimate.of(0)) == (100, 1)
 
 
+def test_an_estimate_is_a_ratio_of_sums_that_forget_a_fiftieth_at_each_report() -> None:
+    estimate = TokenEstimate()
+    estimate.learn(1_000_000, 400_000)
+    tokens, size = 0.98 * 1024 + 400_000, 0.98 * 4096 + 1_000_000
+    assert estimate.of(10**9) == math.ceil(10**9 * tokens / size)
+    estimate.learn(3_000_000, 600_000)
+    tokens, size = 0.98 * tokens + 600_000, 0.98 * size + 3_000_000
+    assert estimate.of(10**9) == math.ceil(10**9 * tokens / size)
+    assert repr(estimate) == f"<TokenEstimate {size / tokens:.2f} bytes per token>"
+
+
+def test_a_report_of_more_tokens_than_text_counts_8192_besides() -> None:
+    for tokens in (8192 + 1000, 8192 + 1001, 1 << 31):
+        estimate = TokenEstimate()
+        estimate.learn(1000, tokens)
+        assert estimate.of(10**9) == math.ceil(10**9 * (0.98 * 1024 + 9192) / (0.98 * 4096 + 1000))
+    estimate = TokenEstimate()
+    estimate.learn(1000, 9191)
+    assert estimate.of(10**9) == math.ceil(10**9 * (0.98 * 1024 + 9191) / (0.98 * 4096 + 1000))
+
+
+def test_the_smallest_report_counts_and_an_impossible_one_does_not() -> None:
+    estimate = TokenEstimate()
+    estimate.learn(1, 1)
+    assert estimate.of(10**9) == math.ceil(10**9 * (0.98 * 1024 + 1) / (0.98 * 4096 + 1))
+    before = estimate.of(10**9)
+    estimate.learn(1000, (1 << 31) + 1)
+    assert estimate.of(10**9) == before
+    assert [TokenEstimate().of(size) for size in (0, 1, 4, 5, 8, 9)] == [1, 1, 1, 2, 2, 3]
+
+
 # --- usage ----------------------------------------------------------------------------------------------------------
 
 _CHAT = {"prompt_tokens": 12, "completion_tokens": 5, "total_tokens": 17, "prompt_tokens_details": {"cached_tokens": 8}}
@@ -248,7 +349,92 @@ def test_usage_takes_little_memory() -> None:
     assert len(finder._first) + len(finder._last) + len(finder._open) + len(finder._tail) <= 4 * USAGE_BYTES
 
 
+@pytest.mark.parametrize(("more", "expected"), [(0, (7, 1, 0)), (1, None)])
+@pytest.mark.parametrize("step", [1, 100, 1 << 20])
+def test_a_record_is_read_up_to_2048_bytes(step: int, more: int, expected: tuple[int, int, int] | None) -> None:
+    front, back = b'{"prompt_tokens":7,"pad":"', b'","completion_tokens":1}'
+    record = front + b"x" * (2048 + more - len(front) - len(back)) + back
+    body = b'{"usage":' + record + b"}" + b" " * 3000
+    assert used([body[at : at + step] for at in range(0, len(body), step)]) == expected
+    last = b'{"id":"x","usage":' + record + b"}"
+    assert used([last]) == expected, "nothing follows it"
+
+
+@pytest.mark.parametrize(("spaces", "expected"), [(4, (7, 1, 0)), (5, None)])
+def test_a_record_is_found_with_four_spaces_wherever_it_is_cut(
+    spaces: int, expected: tuple[int, int, int] | None
+) -> None:
+    space = b" \t\r\n "[:spaces]
+    body = b'{"id":1,"usage"%b:%b{"prompt_tokens":7,"completion_tokens":1}}' % (space, space)
+    for at in range(len(body)):
+        assert used([body[:at], body[at:]]) == expected
+        assert used([body[:at], body[at : at + 1], body[at + 1 :]]) == expected
+
+
+def test_what_is_found_is_shown() -> None:
+    assert repr(Usage(5, 6, 4)) == "<Usage 5 (4 cached) + 6 tokens>"
+    assert repr(UsageFinder()) == "<UsageFinder None>"
+    assert repr(asked(model="m", prompt="p", max_tokens=3)) == "<CallRequest 'm', 3 bytes, at most 3 tokens>"
+
+
+@pytest.mark.parametrize(
+    ("record", "expected"),
+    [
+        ({"prompt_tokens": 2**26, "completion_tokens": 2**26}, (2**26, 2**26, 0)),
+        ({"prompt_tokens": 2**26 + 1, "completion_tokens": 1}, None),
+        ({"prompt_tokens": 1, "completion_tokens": 2**26 + 1}, None),
+        ({"prompt_tokens": 0, "completion_tokens": 0}, (0, 0, 0)),
+        ({"completion_tokens": 4}, (0, 4, 0)),
+        ({"total_tokens": 0}, (0, 0, 0)),
+        ({"total_tokens": 2**26 + 1}, None),
+        ({"prompt_tokens": 5, "prompt_tokens_details": {"cached_tokens": -1}}, (5, 0, 0)),
+        ({"prompt_tokens": 5, "prompt_tokens_details": {"cached_tokens": 0}, "cache_read_input_tokens": 3}, (5, 0, 3)),
+        ({"prompt_tokens": 5, "prompt_tokens_details": {}, "cache_read_input_tokens": 3}, (5, 0, 3)),
+        ({"prompt_tokens": 5, "input_tokens": 9, "output_tokens": 2}, (5, 2, 0)),
+        ({"prompt_tokens": 0, "input_tokens": 9, "output_tokens": 2}, (9, 2, 0)),
+        ({"input_tokens": 9, "cache_read_input_tokens": 3, "cache_creation_input_tokens": 4}, (16, 0, 3)),
+        ({"input_tokens": 9, "input_tokens_details": {}, "cache_read_input_tokens": 3}, (9, 0, 3)),
+        ({"input_tokens": 9, "prompt_tokens_details": {"cached_tokens": 1}, "input_tokens_details": {}}, (9, 0, 1)),
+        ({"output_tokens": 9, "total_tokens": 12}, (0, 9, 0)),
+    ],
+)  # fmt: skip
+def test_the_figures_of_a_record(record: dict[str, Any], expected: tuple[int, int, int] | None) -> None:
+    assert used([json.dumps({"usage": record}).encode()]) == expected
+
+
 # --- failures -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "openai", "anthropic"),
+    [
+        (BAD_REQUEST, "invalid_request_error", "invalid_request_error"),
+        (UNAUTHENTICATED, "authentication_error", "authentication_error"),
+        (NOT_ALLOWED, "permission_error", "permission_error"),
+        (NOT_FOUND, "not_found_error", "not_found_error"),
+        (MODEL_NOT_FOUND, "invalid_request_error", "not_found_error"),
+        (TOO_LARGE, "invalid_request_error", "request_too_large"),
+        (NOT_GRPC, "invalid_request_error", "invalid_request_error"),
+        (QUEUE_FULL, "rate_limit_error", "rate_limit_error"),
+        (ErrorKind("x", 499, False, "y"), "invalid_request_error", "invalid_request_error"),
+        (ErrorKind("x", 500, False, "y"), "server_error", "api_error"),
+        (REPLICA_BROKE, "server_error", "api_error"),
+        (DROPPED, "server_error", "overloaded_error"),
+        (DEADLINE, "server_error", "timeout_error"),
+    ],
+)
+def test_each_status_has_its_type(kind: ErrorKind, openai: str, anthropic: str) -> None:
+    for made, expected in ((openai_error, openai), (anthropic_error, anthropic)):
+        body = json.loads(made(kind, "so", function="f", request_id="r", executed=Executed.TRUE))
+        error = body["error"]
+        assert (error["type"], error["code"], error["function"], error["executed"]) == (
+            expected,
+            kind.code,
+            "f",
+            "true",
+        )
+        if made is openai_error:
+            assert error["param"] == ("model" if kind is MODEL_NOT_FOUND else None)
 
 
 def test_failures_in_openais_shape() -> None:

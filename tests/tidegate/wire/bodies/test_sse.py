@@ -75,6 +75,28 @@ def test_the_first_event_with_output(event: bytes, expected: bool) -> None:
     assert has_output(event) is expected
 
 
+@pytest.mark.parametrize(
+    "key",
+    ["content", "text", "delta", "thinking", "partial_json", "arguments", "reasoning", "reasoning_content", "refusal"],
+)
+def test_output_is_any_character_behind_a_known_key(key: str) -> None:
+    for colon in (":", " : ", ":\n\t"):
+        assert has_output(f'{{"{key}"{colon}"a"}}'.encode())
+        assert not has_output(f'{{"{key}"{colon}""}}'.encode())
+    assert not has_output(f'{{"x{key}":"a","{key}x":"a","{key}":null}}'.encode())
+
+
+@pytest.mark.parametrize("eol", [b"\n", b"\r\n", b"\r"])
+def test_an_event_is_found_wherever_it_is_cut(eol: bytes) -> None:
+    text = b": hi\nevent: a\ndata: 1\ndata:2\n\n\ndata:  3\n\nid: 4\n\ndata\n\ndata: [DONE]\n\n".replace(b"\n", eol)
+    for at in range(len(text)):
+        for more in (0, 1, 2, 3):
+            stream = EventStream()
+            seen = [*stream.feed(text[:at]), *stream.feed(text[at : at + more]), *stream.feed(text[at + more :])]
+            assert [*seen, *stream.feed(b"x")] == [b"1\n2", b" 3"]
+            assert stream.done
+
+
 def test_a_last_line_of_one_byte_is_no_data() -> None:
     assert EventStream().feed(b"data: x\nu\n\n") == [b"x"]
     assert EventStream().feed(b"\n\ndata: x\nu\n\n") == [b"x"]

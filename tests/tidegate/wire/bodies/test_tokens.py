@@ -91,6 +91,29 @@ def test_the_length_of_answers() -> None:
     assert AnswerLength(0.0).expected(None) == 0
 
 
+def test_the_mean_of_answers_forgets_a_fiftieth_at_each_and_bounds_it() -> None:
+    length = AnswerLength()
+    length.learn(1 << 17)
+    assert length.expected(None) == round((0.98 * 256 + (1 << 17)) / 1.98)
+    before = length.expected(None)
+    length = AnswerLength()
+    length.learn(1 << 20)
+    assert length.expected(None) == before
+    length = AnswerLength()
+    length.learn((1 << 17) - 2)
+    assert length.expected(None) == before - 1
+    length = AnswerLength(1000.0)
+    length.learn(0)
+    length.learn(500_000)
+    assert length.expected(None) == round((0.98 * 980 + (1 << 17)) / (0.98 * 1.98 + 1))
+    assert (AnswerLength(10.0).expected(9), AnswerLength(10.0).expected(10), AnswerLength(10.0).expected(11)) == (
+        9,
+        10,
+        10,
+    )
+    assert repr(AnswerLength(10.0)) == "<AnswerLength 10.0 tokens>"
+
+
 def test_one_answer_that_says_it_was_endless_does_not_tell_of_all() -> None:
     length = AnswerLength()
     for _ in range(300):
@@ -351,6 +374,78 @@ def test_a_bomb_is_read_no_further() -> None:
     seen = Weighing.weight
     reader.feed(gzip.compress(BODY))
     assert Weighing.weight == seen
+
+
+class Sizes(BodyReader):
+    """Keeps the sizes of the pieces that it is fed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sizes: list[int] = []
+
+    def feed(self, data: bytes) -> int:
+        self.sizes.append(len(data))
+        return super().feed(data)
+
+
+@pytest.mark.parametrize(("more", "is_read_on"), [(0, True), (1, False)])
+def test_one_piece_is_unpacked_to_4_mb_at_most(more: int, is_read_on: bool) -> None:
+    inner, pack = Sizes(), zlib.compressobj(wbits=31)
+    reader = CodedReader(inner)
+    reader.feed(pack.compress(bytes((4 << 20) + more)) + pack.flush(zlib.Z_SYNC_FLUSH))
+    assert sum(inner.sizes) == (4 << 20) + more
+    assert max(inner.sizes) == 64 * 1024
+    reader.feed(pack.compress(BODY) + pack.flush())
+    assert (reader.usage() is not None) is is_read_on
+
+
+def test_the_next_piece_may_unpack_to_as_much_again() -> None:
+    inner, pack = Sizes(), zlib.compressobj(wbits=31)
+    reader = CodedReader(inner)
+    for _ in range(3):
+        reader.feed(pack.compress(bytes(3 << 20)) + pack.flush(zlib.Z_SYNC_FLUSH))
+    assert sum(inner.sizes) == 9 << 20
+
+
+def test_what_follows_the_end_of_a_packed_answer_is_not_read() -> None:
+    inner = Sizes()
+    reader = CodedReader(inner)
+    reader.feed(gzip.compress(b"abc", mtime=0) + gzip.compress(b"defg", mtime=0))
+    assert reader.feed(gzip.compress(b"hi", mtime=0)) == 0
+    assert inner.sizes == [3]
+    assert CodedReader(StreamReader()).feed(b"") == 0
+
+
+def test_a_reader_shows_what_it_has_read() -> None:
+    reader = CodedReader(StreamReader())
+    reader.feed(gzip.compress(LINES[0] + b"\n\n", mtime=0))
+    assert repr(reader) == "<CodedReader of <StreamReader 1 outputs, <UsageFinder None>>>"
+    assert repr(BodyReader()) == "<BodyReader <UsageFinder None>>"
+
+
+@pytest.mark.parametrize("size", [EVENT_BYTES - 1, EVENT_BYTES, EVENT_BYTES + 1, EVENT_BYTES + 2, EVENT_BYTES + 3])
+@pytest.mark.parametrize("name", [b"", b"event: x\n"])
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_word_at_the_limit_of_an_event_counts_however_it_is_cut(count: int, name: bytes, size: int) -> None:
+    """The word ends at ``size`` bytes of the event."""
+    front, back = name + b'data: {"pad":"', b'","content":"a'
+    event = front + b"x" * (size - len(front) - len(back)) + back + b'"}\n\n'
+    counts = []
+    for step in (1, 100, 1 << 20):
+        reader = StreamReader()
+        whole = event * count
+        for at in range(0, len(whole), step):
+            reader.feed(whole[at : at + step])
+        counts.append(reader.outputs)
+    assert counts == [count if size <= EVENT_BYTES else 0] * 3
+
+
+def test_events_that_end_a_stream_among_others_end_it() -> None:
+    for tail in (b"data: [DONE]\n\n", b'event: message_stop\ndata: {"type":"message_stop"}\n\n'):
+        front = LINES[0] + b"\n\n" if tail[:1] == b"d" else b'event: x\ndata: {"text":"a"}\n\n'
+        reader = StreamReader()
+        assert reader.feed(front + tail + front) == 2
+        assert reader.is_done
 
 
 def test_an_event_counts_when_its_empty_line_is_there() -> None:
