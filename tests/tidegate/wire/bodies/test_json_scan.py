@@ -15,6 +15,7 @@ from tidegate.wire.bodies.json_scan import (
     FoundMembers,
     Keys,
     ObjectScan,
+    _read_compact,
     read_object,
 )
 from tidegate.wire.http1.fields import Rejected
@@ -334,3 +335,43 @@ def test_a_thousand_members_are_read(step: int) -> None:
     for found in (scanned([body[at : at + step] for at in range(0, len(body), step)]), read_object(body, KEYS)):
         assert type(found) is FoundMembers
         assert found.chosen == {"model": b"2"}
+
+
+@pytest.mark.parametrize("count", range(1, 12))
+@pytest.mark.parametrize("separators", [(",", ":"), (", ", ": ")])
+def test_the_form_of_most_clients_is_read_without_the_scan(separators: tuple[str, str], count: int) -> None:
+    members = {"model": "m", "input": ["a", "b"], **{f"a{'b' * number}": number for number in range(10)}}
+    body = json.dumps(dict([*members.items()][-count:]), separators=separators).encode()
+    quick = _read_compact(body, KEYS)
+    assert quick is not None
+    assert facts(quick) == facts(scanned([body]))
+    for other in (body + b" ", b" " + body, body.replace(b":", b" :", 1), body.replace(b"}", b",}")):
+        assert _read_compact(other, KEYS) is None
+
+
+def test_a_thousand_members_are_read_without_the_scan_and_no_more() -> None:
+    for count, is_read in ((1000, True), (1001, False), (0, False)):
+        body = b"{" + b",".join([b'"a%d":1' % number for number in range(count)]) + b"}"
+        assert (_read_compact(body, KEYS) is not None) is is_read
+
+
+def test_a_value_of_4096_bytes_is_read_without_the_scan_and_an_image_is_not() -> None:
+    for size in (VALUE_BYTES, VALUE_BYTES + 1):
+        text = b'"' + b"a b " * (size // 4) + b"a" * (size % 4)
+        value = text[: size - 1] + b'"'
+        assert len(value) == size
+        assert (_read_compact(b'{"model":%b}' % value, KEYS) is not None) is (size == VALUE_BYTES)
+        assert _read_compact(b'{"messages":[%b]}' % value, KEYS) is not None
+    for size in (BINARY_BYTES - 4, BINARY_BYTES - 3):
+        image = b'["' + b"a" * size + b'"]'
+        assert (_read_compact(b'{"messages":%b}' % image, KEYS) is not None) is (len(image) <= BINARY_BYTES)
+
+
+def test_a_small_body_takes_a_step_for_each_member() -> None:
+    body = b'{ "x":1, "model": "a", "stream" :true, "role":"u" }'
+    scan = ObjectScan(KEYS)
+    assert scan.feed(body) is None
+    assert scan.steps == 5, "the opening and four members, the last with the closing"
+    assert (
+        repr(scan) == f"<ObjectScan {len(body)} bytes, <FoundMembers {{'model': b'\"a\"', 'stream': b'true'}}, {{}}>>"
+    )
