@@ -4,27 +4,22 @@ import asyncio
 import json
 import signal
 import socket
-import sys
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, replace
-from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING
 
 from tidegate import headers, metrics
 from tidegate.aio.admin.broadcast import Broadcast
-from tidegate.aio.admin.client import FetchError, fetch
 from tidegate.aio.admin.endpoint import EndpointServer, Request, Response, StreamResponse, serve_endpoint
 from tidegate.aio.channel import SlotPort
 from tidegate.aio.loop.services import LoopServices
-from tidegate.aio.loop.sockets import host_port, is_unix
 from tidegate.aio.loop.tasks import TaskOwner, report_to_stderr
 from tidegate.aio.proxy.server import Limits, ProxyServer, serve_proxy
 from tidegate.aio.upstream.pool import UpstreamPool
 from tidegate.flow.slots import SlotLedger
 from tidegate.queue_proxy.chain import Sidecar
-from tidegate.queue_proxy.lifecycle import NotNowError, ReplicaLifecycle, StaleEpochError
+from tidegate.queue_proxy.lifecycle import ReplicaLifecycle
 from tidegate.queue_proxy.metrics import Identity, ReplicaCounters, ReplicaLevels
 from tidegate.queue_proxy.probes import (
     DEATH_ATTEMPTS,
@@ -32,9 +27,9 @@ from tidegate.queue_proxy.probes import (
     LivenessCount,
     LivenessProbe,
     StartProbe,
-    liveness_answer,
-    readiness_answer,
 )
+from tidegate.queue_proxy.process.model_server import ModelServerCalls
+from tidegate.queue_proxy.process.orders import Orders, error_response
 from tidegate.queue_proxy.settings import DEFAULT_LIMIT, ProxySettings
 from tidegate.records.replica_state import ConcurrencyUnit, FailureCause, ReplicaState
 
@@ -42,26 +37,12 @@ if TYPE_CHECKING:
     from tidegate.aio.proxy.exchange import Exchange
     from tidegate.queue_proxy.model_server_metrics import ModelServerMetrics
 
-CONNECT_TIMEOUT_S = 1.0
-ALIVE_S, HOLD_S = 0.25, 0.02
-"""Limits for a model server in doubt. It is busy, not dead, if it has not answered within ALIVE_S; a connection that
-stays open for HOLD_S counts as accepted."""
-DECLARED_PATH = "/tidegate/declared"
-"""Path at which the shipped model server declares how many requests it takes at once."""
-DECLARED_TIMEOUT_S = 1.0
-RUNNING_PATH = "/tidegate/running"
-"""Path at which the shipped model server reports the calls without a client that it goes on with."""
-RUNNING_TIMEOUT_S = 1.0
 HELD_FIRST_S, HELD_EVERY_S = 0.005, 0.25
-"""Interval at which the ends of such calls are looked for: at first, doubling up to the second."""
+"""Interval at which the ends of calls without a client are looked for: at first, doubling up to the second."""
 ADDED_HEAD_BYTES, ADDED_HEADERS = 4096, 32
 """Room for the fields that gateways (and meshes between) add to a head that was just within their limits."""
 NO_BOUND = 1 << 30
 """Queue bound of the ledger, never reached: the chain enforces its own, which follows the limit."""
-SCRAPE_EVERY_S, SCRAPE_TIMEOUT_S = 1.0, 0.8
-"""Interval at which the model server's own metrics are read, and the time limit of one scrape."""
-MESSAGE_BYTES = 500
-"""Bytes of a model server's answer that are quoted in a message."""
 
 
 def client_limits(settings: ProxySettings) -> Limits:
@@ -87,8 +68,7 @@ class QueueProxy:
         loop = asyncio.get_running_loop()
         self._settings = settings
         self._started = now - age_s
-        self._boost = 1
-        """Times its limit that it may work with: its model server has borrowed cores."""
+        self._calls = ModelServerCalls(settings)
         self._services = LoopServices(loop)
         self._tasks = TaskOwner("queue_proxy", self._task_failed)
         self._events = Broadcast()
@@ -102,6 +82,7 @@ class QueueProxy:
         unit = ConcurrencyUnit.INFERENCES if settings.unit_inferences else ConcurrencyUnit.REQUESTS
         limit = DEFAULT_LIMIT if settings.limit is None else settings.limit
         self.ledger = SlotLedger(incarnation=incarnation, limit=limit, unit=unit, fifo_bound=NO_BOUND)
+        self._orders = Orders(self.lifecycle, self.ledger, pump=self._pump, publish=self._publish)
         self.counters = ReplicaCounters(
             Identity(
                 function=settings.function,
@@ -157,7 +138,7 @@ class QueueProxy:
         """Probes until the model server is ready, warms it up, reads its declared concurrency, then opens for work."""
         settings = self._settings
         probe = StartProbe(self._started, settings.start_timeout_s)
-        while (why := await self._probe(probe.attempt_timeout(monotonic()))) is not None:
+        while (why := await self._calls.readiness_fault(probe.attempt_timeout(monotonic()))) is not None:
             pause = probe.failed(monotonic(), why)
             if pause is None:
                 self._failed(probe.message())
@@ -167,22 +148,22 @@ class QueueProxy:
         warm_s = None
         if settings.warmup_file is not None:
             began = monotonic()
-            fault = await self._warm_up(settings.warmup_file, probe.attempt_timeout(began) + settings.timeout_s)
+            fault = await self._calls.warm_up(settings.warmup_file, probe.attempt_timeout(began) + settings.timeout_s)
             if fault is not None:
                 self._failed(fault)
                 return
             warm_s = monotonic() - began
-        limit = await self._declared() if settings.limit is None else settings.limit
+        limit = await self._calls.declared() if settings.limit is None else settings.limit
         if self.lifecycle.limit is not None and self.lifecycle.limit != settings.limit:
             limit = self.lifecycle.limit  # Ordered during the start.
         self.lifecycle.model_ready(limit=limit, load_s=load_s, warm_s=warm_s)
         now = monotonic()
-        self.ledger.resize(limit * self._boost, now)
+        self.ledger.resize(limit * self._orders.boost, now)
         if self.ledger.state is ReplicaState.STARTING:
             self.ledger.ready(now, self.lifecycle.phases)
         self._pump()
         if settings.metrics_path is not None:
-            self._tasks.spawn(self._follow_metrics(settings.metrics_path), name="application metrics")
+            self._follow_metrics(settings.metrics_path)
         if settings.liveness is not None:
             self._tasks.spawn(self._probe_liveness(settings.liveness), name="liveness")
 
@@ -192,21 +173,19 @@ class QueueProxy:
         while not self.lifecycle.is_failed:
             due = max(due + probe.period_s, monotonic())
             await asyncio.sleep(due - monotonic())
-            why = count.probed(await self._is_live(probe))
+            why = count.probed(await self._calls.liveness_fault(probe))
             if why is not None:
                 self._failed(f"the model server is not alive: {why}", FailureCause.LIVENESS)
 
-    async def _is_live(self, probe: LivenessProbe) -> str | None:
-        """Makes one liveness attempt. Returns None if it passed, else the reason."""
-        if probe.path is None:
-            return await self._connect(probe.timeout_s)
-        try:
-            reply = await fetch(
-                self._settings.upstream, "GET", probe.path, timeout_s=probe.timeout_s, body_bytes=1 << 20
-            )
-        except FetchError as error:
-            return str(error)
-        return liveness_answer(reply.status)
+    def _follow_metrics(self, path: str) -> None:
+        """Reads the model server's metrics from now on."""
+        from tidegate.queue_proxy.process.metrics_reader import (
+            MetricsReader,  # Saves most replicas a millisecond and memory.
+        )
+
+        reader = MetricsReader(self._settings)
+        self.model_metrics = reader.metrics
+        self._tasks.spawn(reader.follow(path), name="application metrics")
 
     def _watch_held(self) -> None:
         """Follows the calls without a client until none is left."""
@@ -227,7 +206,7 @@ class QueueProxy:
             pause = min(2 * pause, HELD_EVERY_S)
             if self._settings.asks_running:
                 asked = held.calls()
-                running = await self._running()
+                running = await self._calls.running()
                 held.reported(len(asked) if running is None else running, asked)
             ended = self.counters.requests - self.counters.unanswered
             now = monotonic()
@@ -238,148 +217,6 @@ class QueueProxy:
                     f"after the client was gone, and nothing else ended (unresponsive-after {after_s:g} s)",
                     FailureCause.UNRESPONSIVE,
                 )
-
-    async def _running(self) -> int | None:
-        """Returns the calls without a client that the model server goes on with; None if it does not answer."""
-        try:
-            reply = await fetch(self._settings.upstream, "GET", RUNNING_PATH, timeout_s=RUNNING_TIMEOUT_S)
-            running = json.loads(reply.body)["abandoned"] if reply.status == 200 else 0
-        except FetchError:
-            return None
-        except (ValueError, KeyError, TypeError):
-            return 0  # Another program listens there: nothing is known of its calls.
-        return running if type(running) is int else 0
-
-    async def _probe(self, timeout_s: float) -> str | None:
-        """Makes one readiness attempt. Returns None if it passed, else the reason."""
-        path = self._settings.readiness_path
-        if path is None:
-            return await self._connect(min(timeout_s, CONNECT_TIMEOUT_S))
-        try:
-            reply = await fetch(self._settings.upstream, "GET", path, timeout_s=timeout_s, body_bytes=1 << 20)
-        except FetchError as error:
-            return str(error)
-        return readiness_answer(reply.status)
-
-    async def _connect(self, timeout_s: float, *, hold_s: float = 0.0) -> str | None:
-        """Opens a connection. Returns None if it was accepted and not closed by the server within ``hold_s``, else the
-        reason."""
-        loop = asyncio.get_running_loop()
-        closed = asyncio.Event()
-        upstream = self._settings.upstream
-        try:
-            async with asyncio.timeout(timeout_s):
-                if is_unix(upstream):
-                    path = upstream.removeprefix("unix:")
-                    transport, _ = await loop.create_unix_connection(lambda: _Probe(closed), path)
-                else:
-                    transport, _ = await loop.create_connection(lambda: _Probe(closed), *host_port(upstream))
-        except TimeoutError:
-            return f"no connection within {timeout_s:g} s"
-        except OSError as error:
-            return error.strerror or str(error)
-        try:
-            if hold_s:
-                async with asyncio.timeout(hold_s):
-                    await closed.wait()
-                return "the connection was closed at once"
-        except TimeoutError:
-            pass  # It keeps the connection.
-        finally:
-            transport.close()
-        return None
-
-    async def _warm_up(self, file: str, timeout_s: float) -> str | None:
-        """Sends the warm-up request. Returns None if the answer is 2xx, else the reason."""
-        settings = self._settings
-        try:
-            body = _content(file)
-        except OSError as error:
-            return f"warm-up file {file}: {error.strerror}"
-        fields = [("content-type", "application/json")]
-        try:
-            reply = await fetch(settings.upstream, "POST", settings.warmup_path, body, fields, timeout_s=timeout_s)
-        except FetchError as error:
-            return f"warm-up request: {error}"
-        if not 200 <= reply.status < 300:
-            quoted = reply.body[:MESSAGE_BYTES].decode("utf-8", "replace")
-            return f"warm-up request answered {reply.status}: {quoted}"
-        return None
-
-    async def _declared(self) -> int:
-        """Returns the slots that the model server declares, else the default."""
-        try:
-            reply = await fetch(self._settings.upstream, "GET", DECLARED_PATH, timeout_s=DECLARED_TIMEOUT_S)
-            declared = json.loads(reply.body)["concurrency"] if reply.status == 200 else None
-        except (FetchError, ValueError, KeyError, TypeError):
-            declared = None  # Most servers declare nothing: the default is documented.
-        return declared if type(declared) is int and declared >= 0 else DEFAULT_LIMIT
-
-    # --- the model server's own metrics -----------------------------------------------------------------------------
-
-    async def _follow_metrics(self, path: str) -> None:
-        """Reads the model server's metrics every second. No fault in them affects the traffic."""
-        from tidegate.queue_proxy.model_server_metrics import (
-            ModelServerMetrics,  # Saves most replicas a millisecond and memory.
-        )
-
-        self.model_metrics = app = ModelServerMetrics(self._settings.models)
-        due = monotonic()
-        while True:
-            try:
-                await self._scrape(app, path)
-            except FetchError as error:
-                app.failed(str(error))
-            except Exception as error:  # An internal fault here must not end the replica.
-                app.failed(f"internal fault: {error!r}")
-            if (news := app.news()) is not None:
-                sys.stderr.write(f"{news}\n")
-            due = max(due + SCRAPE_EVERY_S, monotonic())
-            await asyncio.sleep(due - monotonic())
-
-    async def _scrape(self, app: "ModelServerMetrics", path: str) -> None:
-        from tidegate.queue_proxy.known_metrics import WANTED
-        from tidegate.queue_proxy.prometheus_text import MAX_BYTES, ExpositionError, scan
-
-        fields = [("accept", "text/plain;version=0.0.4")]
-        reply = await fetch(
-            self._settings.metrics_address,
-            "GET",
-            path,
-            headers=fields,
-            timeout_s=SCRAPE_TIMEOUT_S,
-            body_bytes=MAX_BYTES,
-        )
-        if reply.status != 200:
-            app.failed(f"{self._settings.metrics_address}{path} answered {reply.status}")
-            return
-        reading = scan(reply.body, WANTED)
-        try:
-            while True:
-                next(reading)
-                await asyncio.sleep(0)
-        except StopIteration as done:
-            app.take(done.value, monotonic())
-        except ExpositionError as error:
-            app.failed(str(error))
-        if app.needs_config:
-            app.max_batch = await self._max_batch(app.model)
-
-    async def _max_batch(self, model: str | None) -> int | None:
-        """Returns the largest batch in Triton's model configuration. Returns None if it is missing or the model does
-        not batch."""
-        try:
-            reply = await fetch(
-                self._settings.upstream,
-                "GET",
-                f"/v2/models/{model}/config",
-                timeout_s=SCRAPE_TIMEOUT_S,
-                body_bytes=1 << 20,
-            )
-            largest = json.loads(reply.body)["max_batch_size"] if reply.status == 200 else 0
-        except (FetchError, ValueError, KeyError, TypeError):
-            largest = 0
-        return largest if type(largest) is int and largest > 0 else None
 
     def _check_model(self, why: str) -> None:
         """Starts a check after a request met a model server that broke off or refused."""
@@ -396,7 +233,7 @@ class QueueProxy:
             for attempt in range(DEATH_ATTEMPTS):
                 if attempt:
                     await asyncio.sleep(DEATH_PAUSE_S)
-                if await self._is_alive():
+                if await self._calls.is_alive():
                     break
             else:
                 is_dead = True
@@ -406,21 +243,6 @@ class QueueProxy:
                 self._failed(f"the model server is gone: {why}")
             else:
                 self.sidecar.resume()
-
-    async def _is_alive(self) -> bool:
-        """Returns True if the server answers a readiness call, or accepts a connection and does not close it at
-        once."""
-        path = self._settings.readiness_path
-        try:
-            async with asyncio.timeout(ALIVE_S):
-                if path is not None:
-                    await fetch(self._settings.upstream, "GET", path, timeout_s=ALIVE_S * 2, body_bytes=1 << 20)
-                    return True
-                return await self._connect(ALIVE_S, hold_s=HOLD_S) is None
-        except TimeoutError:
-            return True
-        except FetchError:
-            return False
 
     def _failed(self, message: str, cause: FailureCause = FailureCause.GONE) -> None:
         if self.lifecycle.model_failed(message, cause):
@@ -499,67 +321,15 @@ class QueueProxy:
                 return Response(body=json.dumps(asdict(self.counters.sample(monotonic(), self._levels()))).encode())
             case "GET", "/events":
                 return StreamResponse(self._events.listen(self._event_line()))
-            case "POST", "/drain":
-                return self._order(request, self._drain)
-            case "POST", "/revive":
-                return self._order(request, self._revive)
-            case "POST", "/limit":
-                return self._order(request, self._limit)
-            case "POST", "/boost":
-                return self._order(request, self._set_boost)
-        return _error(404, f"no {request.method} {request.path} here")
-
-    def _order(self, request: Request, carry_out: Callable[[int, dict[str, object]], None]) -> Response:
-        """Carries out an order of the control process, which brings its epoch."""
-        try:
-            order = json.loads(request.body)
-            epoch = order["epoch"]
-        except (ValueError, KeyError, TypeError):
-            return _error(400, 'the body must be JSON with an "epoch"')
-        if type(epoch) is not int or epoch < 0:
-            return _error(400, "epoch must be a whole number of at least 0")
-        try:
-            carry_out(epoch, order)
-        except (StaleEpochError, NotNowError) as error:
-            return _error(409, str(error))
-        except ValueError as error:
-            return _error(400, str(error))
-        return Response(body=json.dumps(self.lifecycle.event()).encode())
-
-    def _drain(self, epoch: int, _: dict[str, object]) -> None:
-        self.lifecycle.drain_ordered(epoch)
-        self.ledger.drain(monotonic())
-        self._pump()
-
-    def _revive(self, epoch: int, _: dict[str, object]) -> None:
-        self.lifecycle.revive_ordered(epoch)
-        self.ledger.revive(monotonic())
-        self._pump()
-
-    def _limit(self, epoch: int, order: dict[str, object]) -> None:
-        limit = order.get("limit")
-        if type(limit) is not int or limit < 0:
-            raise ValueError("limit must be a whole number of at least 0")
-        self.lifecycle.limit_ordered(epoch, limit)
-        self.ledger.resize(limit * self._boost, monotonic())
-        self._pump()
-        self._publish()
-
-    def _set_boost(self, epoch: int, order: dict[str, object]) -> None:
-        boost = order.get("boost")
-        if type(boost) is not int or boost < 1:
-            raise ValueError("boost must be a whole number of at least 1")
-        self.lifecycle.boost_ordered(epoch)
-        self._boost = boost
-        if self.lifecycle.limit is not None:
-            self.ledger.resize(self.lifecycle.limit * boost, monotonic())
-            self._pump()
+            case "POST", _ if (answer := self._orders.answer(request)) is not None:
+                return answer
+        return error_response(404, f"no {request.method} {request.path} here")
 
     def _levels(self) -> ReplicaLevels:
         return ReplicaLevels(
             state=self.lifecycle.state,
-            limit=self.ledger.limit // self._boost,
-            boost=self._boost,
+            limit=self.ledger.limit // self._orders.boost,
+            boost=self._orders.boost,
             queued=self.ledger.queued,
             phases=self.lifecycle.phases,
             held=self.sidecar.held.count,
@@ -569,25 +339,3 @@ class QueueProxy:
 
     def __repr__(self) -> str:
         return f"<QueueProxy {self.lifecycle!r}, {self.sidecar!r}>"
-
-
-class _Probe(asyncio.Protocol):
-    """A connection that only notes when the other side closes it."""
-
-    def __init__(self, closed: asyncio.Event) -> None:
-        self._closed = closed
-
-    def eof_received(self) -> bool:
-        self._closed.set()
-        return False
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._closed.set()
-
-
-def _error(status: int, message: str) -> Response:
-    return Response(status=status, body=json.dumps({"error": message}).encode())
-
-
-def _content(file: str) -> bytes:
-    return Path(file).read_bytes()
