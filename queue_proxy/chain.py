@@ -4,8 +4,8 @@
 
 A request of a gateway carries the deployment's token and the number of a credit. A *direct* request (curl, a Knative
 ingress) has no token. It takes a slot from the same ledger through the replica's own short queue, which is ten times
-the limit long, as in Knative's queue-proxy. A request past its deadline is never started. On failures
-``tidegate-outcome`` reports to the gateway whether the model server may have seen the request.
+the limit long, as in Knative's queue-proxy. ``request_slots.py`` has both ways. A request past its deadline is never
+started. On failures ``tidegate-outcome`` reports to the gateway whether the model server may have seen the request.
 
 A model server that breaks a connection off may be dying: its other connections and its listening socket close in any
 order. Until a probe has decided (milliseconds) nothing more is sent to it. A death thus costs the requests that ran and
@@ -14,7 +14,6 @@ no others.
 
 from _operator import _compare_digest as equal_secrets
 from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from tidegate import headers
@@ -26,21 +25,19 @@ from tidegate.errors import (
     NOT_SERVABLE,
     QUEUE_FULL,
     REPLICA_BROKE,
-    SHUTTING_DOWN,
-    STALE_CREDIT,
     START_FAILED,
     ErrorKind,
     Executed,
 )
-from tidegate.flow.slots import Credit, SlotLedger, Visit
-from tidegate.flow.wants import read_want
+from tidegate.flow.slots import SlotLedger
 from tidegate.headers import TimeoutFieldError, request_timeout_s
-from tidegate.queue_proxy.held_calls import HeldCall, HeldCalls
+from tidegate.queue_proxy.held_calls import HeldCall
 from tidegate.queue_proxy.lifecycle import ReplicaLifecycle
 from tidegate.queue_proxy.metrics import CLIENT_GONE, ReplicaCounters
-from tidegate.queue_proxy.probes import KnativeProbe, knative_probe
-from tidegate.queue_proxy.settings import KNATIVE_QUEUE_PER_SLOT, ProxySettings
-from tidegate.records.replica_state import ReplicaState
+from tidegate.queue_proxy.probes import answer_probe
+from tidegate.queue_proxy.request_slots import RequestSlots
+from tidegate.queue_proxy.request_state import RequestState
+from tidegate.queue_proxy.settings import ProxySettings
 from tidegate.wire.bodies.v2 import BatchSizer
 from tidegate.wire.grpc.first_message import call_batch
 from tidegate.wire.message_heads import AnyResponseHead
@@ -51,54 +48,10 @@ if TYPE_CHECKING:
     from tidegate.aio.upstream.pool import UpstreamPool
     from tidegate.wire.http1.request_head import Internal
 
-SLOTS_FOR_QUEUE: Final = 100
-"""Slots that bound the queue of a replica without a limit. Requests wait there only during its start."""
 _KEEP, _HOME = b"tidegate-credit: keep\r\n", b"tidegate-credit: home\r\n"
 NO_CREDIT: Final = -1
 """A number that no credit has."""
 NOT_STARTED, STARTED, ANSWERED = b"not-started", b"started", b"answered"
-
-
-class RequestState:
-    """One request of this replica, from its head to its end.
-
-    =========  =============  ===============  ========  ============
-    state      visit          units or credit  sent_at   may_have_run
-    =========  =============  ===============  ========  ============
-    new        None           no               0         False
-    queued     in `_queued`   no               0         False
-    paused     any            yes              set       `was_sent`
-    running    any            yes              set       True
-    ended      None           given back       any       any
-    =========  =============  ===============  ========  ============
-
-    - new -> running if a slot is free, -> queued if none is, -> ended if it is refused.
-    - queued -> running when its visit gets a credit, -> ended if it is refused, left by its client or too late.
-    - paused instead of running while the model server is being checked; -> running or ended with the outcome.
-    - running -> running or paused if a failed attempt is repeated, -> ended.
-
-    A paused request lies in `_paused`. A request holds ``units`` if a slot was free and it brought no credit, else
-    ``credit``. ``was_sent`` says that an earlier attempt had reached the model server.
-    """
-
-    __slots__ = ("credit", "is_trusted", "is_unanswered", "may_have_run", "sent_at", "units", "visit", "was_sent")
-
-    def __init__(self, is_trusted: bool, units: int = 0, sent_at: float = 0.0) -> None:
-        self.is_trusted = is_trusted
-        """The request comes from a gateway of this deployment."""
-        self.units = units
-        """Units of the ledger that it holds; 0 if it holds a credit or nothing."""
-        self.credit: Credit | None = None
-        self.visit: Visit | None = None
-        """Its place in the replica's own queue."""
-        self.sent_at = sent_at
-        """When it got its slot; 0 before."""
-        self.may_have_run = False
-        """The model server may have seen it."""
-        self.was_sent = False
-        """An earlier attempt had reached the model server."""
-        self.is_unanswered = False
-        """Its client left or its deadline passed before an answer began."""
 
 
 class Sidecar:
@@ -129,12 +82,10 @@ class Sidecar:
         self._counters = counters
         self._pool = pool
         self._clock = clock
-        self._carry_out = pump
         self._open_channel = open_channel
         self._check_model = check_model
         self._watch_held = watch_held
-        self.held = HeldCalls()
-        """Calls without a client that hold their slots."""
+        self.slots = RequestSlots(ledger, clock=clock, pump=pump, send=self._send, refuse=self._refuse)
         self._timeout_s = settings.timeout_s
         self._batch_header = settings.batch_header.lower().encode()
         self._own_header = None if self._batch_header.startswith(headers.INTERNAL_PREFIX) else self._batch_header
@@ -147,8 +98,6 @@ class Sidecar:
         """Reads the inferences of a direct request as the gateway would."""
         if settings.only_grpc:
             self.start = self._start_only_grpc  # type: ignore[method-assign]  # others pay nothing for it
-        self._queued: dict[Visit, Exchange] = {}
-        """Direct requests that wait for a slot."""
         self._paused: list[Exchange] | None = None
         """Requests with a slot that wait for the result of a probe. None if the model server is not in doubt."""
 
@@ -177,7 +126,7 @@ class Sidecar:
         charged = self._ledger.enter_at_once(units)
         if not charged:
             ex.context = request = RequestState(False)
-            self._enter(ex, request, now)
+            self.slots.enter(ex, request, now)
             return
         ex.context = request = RequestState(False, charged, now)
         self._counters.began(now, units)
@@ -215,7 +164,7 @@ class Sidecar:
         charged = self._ledger.enter_at_once(units) if now < ex.deadline else 0
         if not charged:
             ex.context = request = RequestState(False)
-            self._enter(ex, request, now)
+            self.slots.enter(ex, request, now)
             return
         ex.context = request = RequestState(False, charged, now)
         self._counters.began(now, units)
@@ -230,16 +179,16 @@ class Sidecar:
         ex.deadline = now + (own if own < timeout else timeout)
         ex.inferences = int(internal.batch_size) or 1
         if internal.credit is None:
-            self._enter(ex, request, now)
+            self.slots.enter(ex, request, now)
         else:
-            self._on_credit(ex, request, int(internal.credit), internal.want or b"", now)
+            self.slots.start_credit(ex, request, int(internal.credit), internal.want or b"", now)
 
     def _start_in_steps(self, ex: "Exchange") -> None:
         """Starts a request of any form, step by step."""
         head = ex.head
         given = head.get(headers.TOKEN) if self._token is not None else None
         is_trusted = given is not None and self._is_token(given)
-        if not is_trusted and not ex.is_rpc and head.mentions(b"-probe") and self._answer_probe(ex):
+        if not is_trusted and not ex.is_rpc and head.mentions(b"-probe") and answer_probe(ex, self._lifecycle.state):
             return
         ex.context = request = RequestState(is_trusted)
         if head.upgrade is not None and head.path == headers.SLOT_CHANNEL_PATH:
@@ -260,7 +209,7 @@ class Sidecar:
 
     def _admit_direct(self, ex: "Exchange", request: RequestState, now: float) -> None:
         ex.inferences = self._size(ex)
-        self._enter(ex, request, now)
+        self.slots.enter(ex, request, now)
 
     def _size(self, ex: "Exchange") -> int:
         """Returns the inferences of a direct request, judged by the part of its body that has arrived."""
@@ -275,62 +224,10 @@ class Sidecar:
         ex.inferences = self._size(ex) if stated is None or not _is_number(stated) else int(stated) or 1
         number = head.get(headers.CREDIT)
         if number is None:
-            self._enter(ex, request, now)
+            self.slots.enter(ex, request, now)
         else:
             credit = int(number) if _is_number(number) else NO_CREDIT
-            self._on_credit(ex, request, credit, head.get(headers.WANT) or b"", now)
-
-    def _on_credit(self, ex: "Exchange", request: RequestState, number: int, want: bytes, now: float) -> None:
-        if now >= ex.deadline:
-            self._refuse_late(ex)
-            return
-        request.credit = self._ledger.start(number, ex.inferences, read_want(want), now)
-        if request.credit is None:
-            self._refuse(ex, STALE_CREDIT, "the credit is not outstanding")
-        else:
-            self._send(ex, request, now)
-        self._pump()
-
-    def _enter(self, ex: "Exchange", request: RequestState, now: float) -> None:
-        """Sends a request without a credit to the model server, or puts it into the replica's own queue."""
-        if now >= ex.deadline:
-            self._refuse_late(ex)
-            return
-        request.units = self._ledger.enter_at_once(ex.inferences)
-        if request.units:
-            self._send(ex, request, now)
-            return
-        visit = self._ledger.enter(ex, ex.inferences, now)
-        if visit is None or visit.credit is None:
-            self._wait(ex, request, visit, now)
-        else:
-            request.credit = visit.credit
-            self._send(ex, request, now)
-            self._pump()
-
-    def admitted(self, visit: Visit) -> None:
-        """Continues a queued request that has got a slot."""
-        ex = self._queued.pop(visit, None)
-        credit = visit.credit
-        if credit is None:
-            return
-        now = self._clock()
-        if ex is None:
-            self._return_credit(credit, now)
-        elif now >= ex.deadline:
-            ex.context.visit = None
-            self._return_credit(credit, now)
-            self._refuse(ex, DEADLINE, "its deadline passed while it waited at the replica")
-        else:
-            ex.context.credit = credit
-            self._send(ex, ex.context, now)
-
-    def rejected(self, visit: Visit) -> None:
-        """Refuses a queued request that the replica will not run."""
-        ex = self._queued.pop(visit, None)
-        if ex is not None:
-            ex.context.visit = None
-            self._refuse(ex, SHUTTING_DOWN, "the replica has drained")
+            self.slots.start_credit(ex, request, credit, head.get(headers.WANT) or b"", now)
 
     def model_failed(self, message: str) -> None:
         """Ends all requests that wait for the model server, which is gone."""
@@ -338,13 +235,7 @@ class Sidecar:
         for ex in held:
             if not ex.ended:
                 self._fail(ex, START_FAILED, message, STARTED if ex.context.may_have_run else NOT_STARTED)
-        waiting, self._queued = self._queued, {}
-        now = self._clock()
-        for visit, ex in waiting.items():
-            ex.context.visit = None
-            self._ledger.leave(visit, now)
-            self._refuse(ex, START_FAILED, message)
-        self._pump()
+        self.slots.refuse_queued(message)
 
     def pause(self) -> None:
         """Holds requests back until ``resume`` or ``model_failed``, since the model server may be dead."""
@@ -369,12 +260,12 @@ class Sidecar:
             request.is_unanswered = not ex.first_byte
             if request.may_have_run:
                 self._hold_running(ex)
-        self._leave_queue(ex)
+        self.slots.leave_queue(ex)
 
     def expired(self, ex: "Exchange") -> None:
         request: RequestState = ex.context
         request.is_unanswered = not ex.first_byte
-        self._leave_queue(ex)
+        self.slots.leave_queue(ex)
         if request.may_have_run:
             self._hold_running(ex)
             self._fail(ex, DEADLINE, "its deadline passed while the model ran it", STARTED)
@@ -428,19 +319,16 @@ class Sidecar:
             self._counters.refused(ex.status)
         if ex.held is not None and (request.units or request.credit is not None):
             # No client waits, but the model server goes on computing: the slot is free when that has ended.
-            call = ex.held if isinstance(ex.held, HeldCall) else HeldCall()
-            ex.held.on_end = partial(self.held.end, call)
-            self.held.add(call, partial(self._hold_ended, request.units, request.credit), now)
-            request.units, request.credit = 0, None
+            self.slots.hold(ex.held, request, now)
             self._watch_held()
         if request.units:
             if self._ledger.left(request.units, now):
-                self._pump()
+                self.slots.pump()
             return
         if request.credit is not None:
             self._ledger.ended(request.credit, now, aborted=ex.truncated or ex.status == CLIENT_GONE)
             request.credit = None
-            self._pump()
+            self.slots.pump()
         # Exchange -> request -> visit -> exchange is a circle that would wait for the garbage collector. Cold memory
         # costs more time than all the counting here.
         request.visit = None
@@ -449,15 +337,6 @@ class Sidecar:
         """Holds the slot of a request without a client if the model server can be asked for its end."""
         if self._settings.asks_running:
             ex.held = HeldCall()
-
-    def _hold_ended(self, units: int, credit: Credit | None) -> None:
-        """Gives back the slot of an abandoned request that the model server has finished."""
-        now = self._clock()
-        if units:
-            self._ledger.left(units, now)
-        elif credit is not None:
-            self._ledger.ended(credit, now, aborted=True)
-        self._pump()
 
     # --- steps ------------------------------------------------------------------------------------------------------
 
@@ -472,28 +351,6 @@ class Sidecar:
             self._refuse(ex, START_FAILED, self._lifecycle.message)
         else:
             self._open_channel(ex)
-
-    def _answer_probe(self, ex: "Exchange") -> bool:
-        """Answers probes of Knative's own components. They take no slot and are not counted. Returns False for other
-        requests."""
-        head = ex.head
-        network, digest = head.get(b"k-network-probe"), head.get(b"k-network-hash")
-        probe = knative_probe(head.get(b"user-agent"), network, digest)
-        if probe is KnativeProbe.NONE:
-            return False
-        text = b"text/plain"
-        state = self._lifecycle.state
-        if probe is KnativeProbe.BAD:
-            ex.respond(400, b"unexpected probe header value", content_type=text)
-        elif state in (ReplicaState.DRAINING, ReplicaState.DRAINED):
-            ex.respond(503, b"shutting down", content_type=text)
-        elif probe is KnativeProbe.NETWORK:
-            ex.respond(200, b"probe", content_type=text, extra=b"k-network-hash: %b\r\n" % (digest or b""))
-        elif state is ReplicaState.READY:
-            ex.respond(200, b"queue", content_type=text)
-        else:
-            ex.respond(503, b"not ready", content_type=text)
-        return True
 
     def _set_deadline(self, ex: "Exchange") -> bool:
         """Sets the deadline that the request asks for, at most the revision's timeout. Returns False if the field was
@@ -519,18 +376,6 @@ class Sidecar:
             and head.get(self._batch_header) is None
         )
 
-    def _wait(self, ex: "Exchange", request: RequestState, visit: Visit | None, now: float) -> None:
-        """Puts a request without a credit into the replica's own queue, which is bounded."""
-        if visit is None:
-            self._refuse(ex, SHUTTING_DOWN, "the replica takes no work")
-        elif self._ledger.queued > KNATIVE_QUEUE_PER_SLOT * (self._ledger.limit or SLOTS_FOR_QUEUE):
-            self._ledger.leave(visit, now)
-            self._refuse(ex, QUEUE_FULL, "the replica's own queue is full")
-        else:
-            request.visit = visit
-            self._queued[visit] = ex
-        self._pump()
-
     def _send(self, ex: "Exchange", request: RequestState, now: float) -> None:
         """Sends a request that has got a slot to the model server."""
         request.sent_at = now
@@ -546,29 +391,9 @@ class Sidecar:
         else:
             self._paused.append(ex)
 
-    def _leave_queue(self, ex: "Exchange") -> None:
-        """Takes a request out of the queue, if it is in it."""
-        visit = ex.context.visit
-        if visit is not None and self._queued.pop(visit, None) is not None:
-            ex.context.visit = None
-            self._ledger.leave(visit, self._clock())
-            self._pump()
-
-    def _return_credit(self, credit: Credit, now: float) -> None:
-        self._ledger.ended(credit, now, aborted=True)
-        self._pump()
-
-    def _refuse_late(self, ex: "Exchange") -> None:
-        self._refuse(ex, DEADLINE, "its deadline passed before it reached the replica")
-
     def _refuse(self, ex: "Exchange", kind: ErrorKind, message: str) -> None:
         """Fails a request that the model server has not seen."""
         self._fail(ex, kind, message, NOT_STARTED)
-
-    def _pump(self) -> None:
-        ledger = self._ledger
-        if ledger.out or ledger.next_wakeup() is not None:
-            self._carry_out()
 
     def _fail(self, ex: "Exchange", kind: ErrorKind, message: str, outcome: bytes) -> None:
         request: RequestState = ex.context
@@ -583,7 +408,7 @@ class Sidecar:
         )
 
     def __repr__(self) -> str:
-        return f"<Sidecar {self._counters.in_flight} in flight, {len(self._queued)} queued, {self._ledger!r}>"
+        return f"<Sidecar {self._counters.in_flight} in flight, {self.slots.queued} queued, {self._ledger!r}>"
 
 
 def _is_number(text: bytes) -> bool:

@@ -109,7 +109,11 @@ class QueueProxy:
             watch_held=self._watch_held,
         )
         self._port = SlotPort(
-            self.ledger, loop, admit=self.sidecar.admitted, reject=self.sidecar.rejected, state=self._on_ledger_state
+            self.ledger,
+            loop,
+            admit=self.sidecar.slots.admitted,
+            reject=self.sidecar.slots.rejected,
+            state=self._on_ledger_state,
         )
 
     async def serve(self, sock: socket.socket) -> None:
@@ -195,7 +199,7 @@ class QueueProxy:
 
     async def _follow_held(self) -> None:
         """Releases the slots of held calls that have ended, and gives the model server up if it ends nothing."""
-        held, after_s, pause = self.sidecar.held, self._settings.unresponsive_after_s, HELD_FIRST_S
+        held, after_s, pause = self.sidecar.slots.held, self._settings.unresponsive_after_s, HELD_FIRST_S
         while held.count and not self.lifecycle.is_failed:
             if self._new_held.is_set():
                 self._new_held.clear()
@@ -332,8 +336,8 @@ class QueueProxy:
             boost=self._orders.boost,
             queued=self.ledger.queued,
             phases=self.lifecycle.phases,
-            held=self.sidecar.held.count,
-            held_s=self.sidecar.held.oldest_s(monotonic()),
+            held=self.sidecar.slots.held.count,
+            held_s=self.sidecar.slots.held.oldest_s(monotonic()),
             app=None if self.model_metrics is None else self.model_metrics.sample(monotonic()),
         )
 

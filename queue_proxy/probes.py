@@ -1,4 +1,4 @@
-"""The schedule of probes of a starting model server, its liveness probe, and the recognition of Knative's probes.
+"""The schedule of probes of a starting model server, its liveness probe, and the answers to Knative's probes.
 
 Every request of a cold start waits for readiness, so the probes are frequent: every 10 ms at first. They become rarer
 in a long start, since its duration outweighs the delay.
@@ -6,6 +6,12 @@ in a long start, since its duration outweighs the delay.
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from tidegate.records.replica_state import ReplicaState
+
+if TYPE_CHECKING:
+    from tidegate.aio.proxy.exchange import Exchange
 
 FAST_S, FAST_UNTIL_S = 0.010, 10.0
 MEDIUM_S, MEDIUM_UNTIL_S = 0.025, 60.0
@@ -112,3 +118,25 @@ def knative_probe(user_agent: bytes | None, network_probe: bytes | None, network
     if network_probe == b"probe":
         return KnativeProbe.NETWORK if network_hash else KnativeProbe.BAD
     return KnativeProbe.NONE
+
+
+def answer_probe(ex: "Exchange", state: ReplicaState) -> bool:
+    """Answers probes of Knative's own components. They take no slot and are not counted. Returns False for other
+    requests."""
+    head = ex.head
+    network, digest = head.get(b"k-network-probe"), head.get(b"k-network-hash")
+    probe = knative_probe(head.get(b"user-agent"), network, digest)
+    if probe is KnativeProbe.NONE:
+        return False
+    text = b"text/plain"
+    if probe is KnativeProbe.BAD:
+        ex.respond(400, b"unexpected probe header value", content_type=text)
+    elif state in (ReplicaState.DRAINING, ReplicaState.DRAINED):
+        ex.respond(503, b"shutting down", content_type=text)
+    elif probe is KnativeProbe.NETWORK:
+        ex.respond(200, b"probe", content_type=text, extra=b"k-network-hash: %b\r\n" % (digest or b""))
+    elif state is ReplicaState.READY:
+        ex.respond(200, b"queue", content_type=text)
+    else:
+        ex.respond(503, b"not ready", content_type=text)
+    return True

@@ -56,8 +56,8 @@ class ProxySettings:
     holds_cancelled: bool = False
     """The model server goes on computing after a disconnect, so the slot is held until it has answered."""
     asks_running: bool = False
-    """The model server reports the calls without a client that it goes on with (``live.RUNNING_PATH``). Their slots are
-    held meanwhile."""
+    """The model server reports the calls without a client that it goes on with (``RUNNING_PATH`` of
+    ``process/model_server.py``). Their slots are held meanwhile."""
     unresponsive_after_s: float | None = None
     """Time for which such calls may go on while no request ends. Then the model server is given up. None: for ever."""
     liveness: LivenessProbe | None = None

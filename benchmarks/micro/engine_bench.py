@@ -131,7 +131,11 @@ def queue_proxy_with_ledger(services: LoopServices, token: bytes | None) -> tupl
         check_model=lambda why: None,
     )
     port = SlotPort(
-        ledger, asyncio.get_running_loop(), admit=app.admitted, reject=app.rejected, state=lambda state: None
+        ledger,
+        asyncio.get_running_loop(),
+        admit=app.slots.admitted,
+        reject=app.slots.rejected,
+        state=lambda state: None,
     )
     lifecycle.model_ready(limit=CONNECTIONS, load_s=1.0, warm_s=None)
     ledger.ready(time.monotonic())

@@ -78,9 +78,9 @@ class Replica:
             commands, self.ledger.out = self.ledger.out, []
             for command in commands:
                 if isinstance(command, Admit):
-                    self.sidecar.admitted(command.visit)
+                    self.sidecar.slots.admitted(command.visit)
                 elif isinstance(command, Reject):
-                    self.sidecar.rejected(command.visit)
+                    self.sidecar.slots.rejected(command.visit)
                 elif isinstance(command, StateIs):
                     self.lifecycle.entered(command.state)
                 elif isinstance(command, Send):
@@ -426,7 +426,7 @@ def test_a_request_without_a_client_keeps_its_slot_while_the_model_server_report
     left, waiting = replica.arrive(), replica.arrive()
     left.client_leaves(101.0)
     assert (left.log[0], waiting.log) == ("to model", []), "the call goes on: nothing else is sent"
-    held = replica.sidecar.held
+    held = replica.sidecar.slots.held
     held.reported(1, held.calls())
     assert waiting.log == []
     held.reported(0, held.calls())
@@ -439,12 +439,12 @@ def test_a_credit_past_its_deadline_is_held_too_and_one_that_never_reached_the_s
     late = replica.on_credit(credit)
     late.expires(104.0)
     assert late.status == 504
-    assert (replica.sidecar.held.count, credit in channel.idle) == (1, False)
-    replica.sidecar.held.reported(0, replica.sidecar.held.calls())
-    assert replica.sidecar.held.count == 0
+    assert (replica.sidecar.slots.held.count, credit in channel.idle) == (1, False)
+    replica.sidecar.slots.held.reported(0, replica.sidecar.slots.held.calls())
+    assert replica.sidecar.slots.held.count == 0
     other = Replica(limit=1, asks_running=True)
     first, queued = other.arrive(), other.arrive()
     queued.client_leaves(101.0)
-    assert other.sidecar.held.count == 0
+    assert other.sidecar.slots.held.count == 0
     first.gets_answer(102.0)
-    assert other.sidecar.held.count == 0, "it has ended with its client"
+    assert other.sidecar.slots.held.count == 0, "it has ended with its client"
