@@ -34,6 +34,7 @@ from tidegate.control.state.registry import Registry
 from tidegate.control.views.deployment import ReplacedView
 from tidegate.control.watch.cold_starts import ColdStarts
 from tidegate.control.watch.cpus import Cpus
+from tidegate.control.watch.devices import DeviceWatch
 from tidegate.control.watch.gpus import Gpus
 from tidegate.control.watch.instruments import Instruments
 from tidegate.control.watch.traffic import TrafficMeter
@@ -46,7 +47,8 @@ from tidegate.control.workers.renewal import renewed
 from tidegate.control.workers.supervisor import Supervisor
 from tidegate.control.workers.tenants import Tenancy, reported_tenants
 from tidegate.deploy.devices.discovered import Inventory
-from tidegate.deploy.devices.usage import nvidia_use
+from tidegate.deploy.devices.health import DeviceFault, NvidiaHealth
+from tidegate.deploy.devices.usage import NvidiaUse, nvml
 from tidegate.deploy.environment import Host, inherited
 from tidegate.deploy.local.backend import LocalBackend
 from tidegate.deploy.local.proc import cpu_seconds
@@ -183,7 +185,12 @@ async def build_work(start: Start, state: StateSide) -> WorkSide:
         lost=lost,
         faults=faults,
     )
-    instruments = _instruments(start, traffic, timings)
+
+    def devices_failed(failed: Mapping[str, DeviceFault]) -> None:
+        backend.set_device_faults(failed)
+        loop.round.soon()
+
+    instruments = _instruments(start, traffic, timings, backend, devices_failed)
     backend.watch(lambda status: instruments.costs.changed(status, start.clock.now()))
     loop = build_loop(
         registry=state.registry,
@@ -266,12 +273,25 @@ async def _expositions(gateways: Supervisor, loop: ControlLoop) -> dict[str, byt
     return {**workers, **replicas}
 
 
-def _instruments(start: Start, traffic: TrafficMeter, timings: Timings) -> Instruments:
-    nvidia = nvidia_use()
+def _instruments(
+    start: Start,
+    traffic: TrafficMeter,
+    timings: Timings,
+    backend: LocalBackend,
+    devices_failed: Callable[[Mapping[str, DeviceFault]], None],
+) -> Instruments:
+    library = nvml()
     return Instruments(
         traffic=traffic,
         cold_starts=ColdStarts(start.state.cold_starts, start.faults),
-        gpus=Gpus(None if nvidia is None else nvidia.read),
+        gpus=Gpus(None if library is None else NvidiaUse(library).read),
+        devices=DeviceWatch(
+            None if library is None else NvidiaHealth(library).read,
+            devices=backend.devices,
+            failed=devices_failed,
+            faults=start.faults,
+            clock=start.clock,
+        ),
         cpus=Cpus(cpu_seconds),
         costs=Costs(start.state.costs, start.faults, now=start.clock.now()),
         round_took=timings.rounds.record_s,

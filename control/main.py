@@ -163,6 +163,8 @@ class ControlProcess:
             owner.spawn(work.reloading.watch(), name="settings")
             owner.spawn(work.key_sets.run(), name="keys")
             owner.spawn(work.costs.run(self._clock.now), name="costs")
+            if work.loop.instruments.devices is not None:
+                owner.spawn(work.loop.instruments.devices.run(), name="devices")
             owner.spawn(state.owner.run(wall), name="owner")
             serving = owner.spawn(server.serve(sockets=[api_socket]), name="api")
             ends = (rounds, serving, owner.spawn(self._stop.wait(), name="stop"))

@@ -579,6 +579,13 @@ GROUP_LIMIT = Metric("tidegate_group_concurrency_limit", _G, "Slots of one repli
 GROUP_EMULATED = Metric(
     "tidegate_group_emulated", _G, "1: the group's service times come from a profile; 0: they are a model's.", _GROUP
 )
+DEVICE_HEALTHY = Metric(
+    "tidegate_device_healthy",
+    _G,
+    "1: replicas may be placed on the device; 0: it has failed (`tidegate status` says how).",
+    ("accelerator", "unit"),
+)
+DEVICE_FAILURES = Metric("tidegate_device_failures_total", _C, "Failures of NVIDIA devices.")
 GROUP_PRICE = Metric(
     "tidegate_group_price_per_hour",
     _G,

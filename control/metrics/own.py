@@ -69,6 +69,8 @@ class OwnMetrics:
             exposition.add(metrics.PREDICTION_SAMPLES, (verdict,), count)
         for broken, count in sorted(self._loop.instruments.failures.counts.items()):
             exposition.add(metrics.REPLICA_FAILURES, broken, count)
+        if self._loop.instruments.devices is not None:
+            self._loop.instruments.devices.expose(exposition)
         yield
         yield from self._replicas(exposition)
         yield from self._loop.instruments.costs.expose(exposition)

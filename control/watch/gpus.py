@@ -5,13 +5,11 @@ Only devices that a ready replica of a function holds count for it. A shared dev
 holders, since NVML does not distinguish them.
 """
 
-import asyncio
-import contextlib
-import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final
 
 from tidegate.autoscaler.policies.hpa import RollingUtilization
+from tidegate.control.watch.threads import in_daemon_thread
 from tidegate.deploy.backend import ReplicaStatus
 from tidegate.deploy.devices.usage import DeviceUse
 from tidegate.deploy.placement.ledger import Accelerator
@@ -58,7 +56,7 @@ class Gpus:
             return
         self._is_reading = True
         try:
-            found = await _in_thread(self._read, {uuid for uuids in held.values() for uuid in uuids})
+            found = await in_daemon_thread(self._read, {uuid for uuids in held.values() for uuid in uuids})
         finally:
             self._is_reading = False
         self._metrics = {
@@ -87,31 +85,6 @@ def held_devices(
         if each.state is ReplicaState.READY and each.unit < len(there):
             held.setdefault((each.function, each.revision, each.accelerator), set()).add(there[each.unit])
     return held
-
-
-async def _in_thread(read: Read, uuids: set[str]) -> Mapping[str, DeviceUse]:
-    """Reads in a thread that the process's end does not wait for: a driver may never answer."""
-    loop = asyncio.get_running_loop()
-    answer: asyncio.Future[Mapping[str, DeviceUse]] = loop.create_future()
-
-    def give(found: Mapping[str, DeviceUse] | Exception) -> None:
-        if answer.done():
-            return
-        if isinstance(found, Exception):
-            answer.set_exception(found)
-        else:
-            answer.set_result(found)
-
-    def run() -> None:
-        try:
-            found: Mapping[str, DeviceUse] | Exception = read(uuids)
-        except Exception as error:  # raised by the caller
-            found = error
-        with contextlib.suppress(RuntimeError):  # the loop has ended
-            loop.call_soon_threadsafe(give, found)
-
-    threading.Thread(target=run, name="gpus", daemon=True).start()
-    return await answer
 
 
 def _means(uses: list[DeviceUse]) -> dict[str, float]:

@@ -7,6 +7,7 @@ from tidegate.autoscaler.measure.history import History
 from tidegate.control.costs.live import Costs
 from tidegate.control.watch.cold_starts import ColdStarts
 from tidegate.control.watch.cpus import Cpus
+from tidegate.control.watch.devices import DeviceWatch
 from tidegate.control.watch.failures import ReplicaFailures
 from tidegate.control.watch.gpus import Gpus
 from tidegate.control.watch.traffic import TrafficMeter
@@ -27,6 +28,8 @@ class Instruments:
     """Failures of replicas."""
     costs: Costs = field(default_factory=Costs)
     """Device time and its price."""
+    devices: DeviceWatch | None = None
+    """Health of the NVIDIA devices."""
     history: History = field(default_factory=History)
     """Recent time series of each function and group."""
     round_took: Callable[[float], object] = _unobserved

@@ -39,7 +39,7 @@ class Gpu:
     memory_bytes: int
     tdp_w: float | None = None
     mig: bool = False
-    """True if it is in MIG mode, so that only its partitions can be used."""
+    """True if it is in MIG mode, so that only its partitions can be used, which are devices of their own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +88,8 @@ def read_gpus(nvml: Any, log: Log) -> tuple[Gpu, ...]:
         log(f"no NVIDIA devices: {error}")
         return ()
     try:
-        found = tuple(_gpu(nvml, index) for index in range(nvml.nvmlDeviceGetCount()))
+        handles = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
+        found = tuple(gpu for handle in handles for gpu in (_gpu(nvml, handle), *_partitions(nvml, handle)))
     except nvml.NVMLError as error:
         log(f"NVIDIA devices cannot be read: {error}")
         return ()
@@ -99,8 +100,17 @@ def read_gpus(nvml: Any, log: Log) -> tuple[Gpu, ...]:
     return found
 
 
-def _gpu(nvml: Any, index: int) -> Gpu:
-    handle = nvml.nvmlDeviceGetHandleByIndex(index)
+def _partitions(nvml: Any, handle: Any) -> list[Gpu]:
+    """Returns the MIG partitions of a device; empty if it is not divided."""
+    found = []
+    with contextlib.suppress(nvml.NVMLError):  # Devices without MIG do not support the question.
+        for index in range(nvml.nvmlDeviceGetMaxMigDeviceCount(handle)):
+            with contextlib.suppress(nvml.NVMLError):  # There are fewer than the most possible.
+                found.append(_gpu(nvml, nvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, index)))
+    return found
+
+
+def _gpu(nvml: Any, handle: Any) -> Gpu:
     tdp_w, mig = None, False
     with contextlib.suppress(nvml.NVMLError):  # Some devices do not report it.
         tdp_w = nvml.nvmlDeviceGetPowerManagementDefaultLimit(handle) / 1000
@@ -129,7 +139,7 @@ def gpu_name(model: str) -> str:
 
 
 def discover(cpu: HostCpu, gpus: Sequence[Gpu], log: Log) -> tuple[Accelerator, ...]:
-    """Returns one accelerator per GPU model, or one for the cores of a machine without GPUs."""
+    """Returns one accelerator per GPU model and MIG profile, or one for the cores of a machine without GPUs."""
     if not gpus:
         return (
             Accelerator(
@@ -143,7 +153,7 @@ def discover(cpu: HostCpu, gpus: Sequence[Gpu], log: Log) -> tuple[Accelerator, 
     found: dict[str, Accelerator] = {}
     for gpu in gpus:
         if gpu.mig:
-            log(f"{gpu.model} {gpu.uuid} is in MIG mode and is left out: partitions are not supported yet")
+            log(f"{gpu.model} {gpu.uuid} is in MIG mode: its partitions are used, the whole device is not")
             continue
         name = gpu_name(gpu.model)
         known = found.get(name)
@@ -155,6 +165,7 @@ def discover(cpu: HostCpu, gpus: Sequence[Gpu], log: Log) -> tuple[Accelerator, 
                 memory_bytes=gpu.memory_bytes,
                 devices=(gpu.uuid,),
                 tdp_w=gpu.tdp_w,
+                mig=gpu.uuid.startswith("MIG-"),
             )
         else:
             found[name] = replace(

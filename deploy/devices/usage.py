@@ -64,10 +64,10 @@ class NvidiaUse:
         return f"<NvidiaUse {len(self._handles)} devices, fault {self.fault}>"
 
 
-def nvidia_use() -> NvidiaUse | None:
-    """Returns a reader. Returns None if the library's package is not installed (extra ``gpu``)."""
+def nvml() -> Any | None:
+    """Returns the module ``pynvml``. Returns None if its package is not installed (extra ``gpu``)."""
     try:
         import pynvml
     except ImportError:
         return None
-    return NvidiaUse(pynvml)
+    return pynvml

@@ -17,6 +17,7 @@ from tidegate.aio.loop.tasks import TaskOwner
 from tidegate.clock import Clock
 from tidegate.deploy.backend import BackendError, Listener, ReplicaStatus, ResizeRefusedError, RevisionFailure
 from tidegate.deploy.backoff import BackOff
+from tidegate.deploy.devices.health import DeviceFault
 from tidegate.deploy.environment import Host, batching_refusal, can_borrow, interpreter_of, preload_of, search_path
 from tidegate.deploy.local import sockets
 from tidegate.deploy.local.admin_link import LinkError, order_batching
@@ -315,6 +316,21 @@ class LocalBackend:
     def set_accelerators(self, accelerators: Iterable[Accelerator], host_cores: Sequence[int]) -> None:
         """Replaces the accelerators. Replicas stay where they are until the plan removes them."""
         self._ledger.set_accelerators(accelerators, host_cores)
+
+    def set_device_faults(self, faults: Mapping[str, DeviceFault]) -> None:
+        """Takes the devices that have failed, by UUID. Nothing is placed on them, and their replicas leave."""
+        failed = {
+            (kind.name, unit): faults[uuid]
+            for kind in self.devices()
+            for unit, uuid in enumerate(kind.devices)
+            if uuid in faults
+        }
+        kinds = {name for name, _ in failed}
+        self._ledger.set_taints({name: frozenset(unit for of, unit in failed if of == name) for name in kinds})
+        for replica in tuple(self._registry.present.values()):
+            fault = failed.get((replica.status.accelerator, replica.status.unit))
+            if fault is not None:
+                self._lifecycle.leave_device(replica, fault)
 
     def room(self, revision: Revision, share: int = WHOLE) -> Mapping[str, Room]:
         """See the protocol."""

@@ -23,6 +23,7 @@ from tidegate.aio.loop.tasks import TaskOwner
 from tidegate.clock import Clock
 from tidegate.deploy.backend import BackendError, ReplicaStatus
 from tidegate.deploy.backoff import BackOff
+from tidegate.deploy.devices.health import DeviceFault
 from tidegate.deploy.environment import Host, is_ours, is_shipped, threads_of
 from tidegate.deploy.local.admin_link import LinkError, ProxyLink, ProxyState
 from tidegate.deploy.local.fixed_ports import FixedPorts, is_replaceable
@@ -301,6 +302,13 @@ class LocalLifecycle:
             self._fail(replica, failure_text(what, replica.output), FailureCause.MEMORY)
             replica.server.kill()
 
+    def leave_device(self, replica: LocalReplica, fault: DeviceFault) -> None:
+        """Moves a replica away from a device that has failed: it drains, or has failed itself if the device is lost."""
+        if fault.is_lost:
+            self._fail(replica, f"its device is lost: {fault.reason}", FailureCause.DEVICE)
+        else:
+            self.remove(replica)
+
     def _start_timed_out(self, replica: LocalReplica) -> None:
         if replica.status.state is not ReplicaState.STARTING or replica.stop_recorded:
             return
@@ -319,7 +327,8 @@ class LocalLifecycle:
             and self._registry.port_holder(function.port) is not None
             and self._ports.has_failed_for_it(function, replica.details.port, replica.output)
         )
-        if not replica.leaving and not is_for_port:  # A missing port is a lack of room: no back-off.
+        # A missing port is a lack of room, and a lost device says nothing about the server: no back-off.
+        if not replica.leaving and not is_for_port and cause is not FailureCause.DEVICE:
             status, now = replica.status, self._clock.now()
             was_killed = cause is FailureCause.KILLED
             self._back_off.failed(status.revision, reason, now, status.ready_at, was_killed=was_killed)
@@ -375,7 +384,7 @@ class LocalLifecycle:
     async def revive(self, replica_id: str) -> bool:
         """Takes a drain back. See ``Backend.revive``."""
         replica = self._registry.present.get(replica_id)
-        if self.is_closing or replica is None or not replica.leaving:
+        if self.is_closing or replica is None or not replica.leaving or self._ledger.is_tainted(replica_id):
             return False
         # Shielded from cancellation: half of it would leave a serving queue_proxy whose drain is still awaited.
         task = self._tasks.spawn(self._revive(replica), name=f"revive {replica_id}")

@@ -9,7 +9,8 @@ The ledger also assigns host cores to CPU units: each new replica gets the cores
 operator may declare more CPU cores than the machine has (on a laptop). Cores are then shared evenly instead of refused;
 :attr:`Ledger.cores_overdrawn` reports it for a warning.
 
-Which of the units that fit a replica gets is up to a strategy (``tidegate.deploy.placement.strategies``).
+Which of the units that fit a replica gets is up to a strategy (``tidegate.deploy.placement.strategies``). A *tainted*
+unit, whose device has failed, takes no replica; those that hold it keep it until they have ended.
 """
 
 from bisect import bisect_left, insort
@@ -208,13 +209,15 @@ class _Units:
     or whole.
     """
 
-    __slots__ = ("_reads_tenants", "alike", "beyond", "fills")
+    __slots__ = ("_reads_tenants", "alike", "beyond", "fills", "tainted")
 
-    def __init__(self, count: int, *, reads_tenants: bool) -> None:
+    def __init__(self, count: int, *, reads_tenants: bool, tainted: frozenset[int] = frozenset()) -> None:
         self._reads_tenants = reads_tenants
+        self.tainted = frozenset(unit for unit in tainted if unit < count)
         self.fills = [_EMPTY] * count
-        self.alike: dict[_Fill, list[int]] = {_EMPTY: list(range(count))} if count else {}
-        """Indices of the units by fill, ascending. Units without a share to spare are left out."""
+        empty = [unit for unit in range(count) if unit not in self.tainted]
+        self.alike: dict[_Fill, list[int]] = {_EMPTY: empty} if empty else {}
+        """Indices of the units by fill, ascending. Units without a share to spare, and tainted ones, are left out."""
         self.beyond = 0
         """Replicas on units that no longer exist."""
 
@@ -226,6 +229,8 @@ class _Units:
         tenants = self._tenants(before.tenants, held.model, sign) if self._reads_tenants else ()
         after = _Fill(before.share + sign * held.share, before.memory_bytes + sign * held.memory_bytes, tenants)
         self.fills[held.unit] = after
+        if held.unit in self.tainted:
+            return
         if before.share < WHOLE:
             units = self.alike[before]
             del units[bisect_left(units, held.unit)]
@@ -248,7 +253,13 @@ class _Units:
 
     @property
     def used(self) -> int:
-        return len(self.fills) - len(self.alike.get(_EMPTY, ())) + self.beyond
+        held = sum(self.fills[unit] != _EMPTY for unit in self.tainted)
+        return len(self.fills) - len(self.tainted) - len(self.alike.get(_EMPTY, ())) + held + self.beyond
+
+
+def _failed(units: _Units) -> str:
+    count = len(units.tainted)
+    return "1 unit has failed" if count == 1 else f"{count} units have failed"
 
 
 @dataclass(slots=True)
@@ -259,6 +270,8 @@ class Ledger:
     host_cores: tuple[int, ...] = ()
     _held: dict[str, Assignment] = field(default_factory=dict)
     strategy: StrategyRow = field(default=BEST_FIT, kw_only=True)
+    _taints: dict[str, frozenset[int]] = field(default_factory=dict)
+    """Tainted units by kind."""
     _units: dict[str, _Units] = field(init=False, repr=False, compare=False)
     """Held units by kind."""
     _core_load: Counter[int] = field(init=False, repr=False, compare=False)
@@ -363,12 +376,23 @@ class Ledger:
         self.accelerators, self.host_cores = MappingProxyType(fresh), tuple(sorted(host_cores))
         self._recount()
 
+    def set_taints(self, tainted: Mapping[str, frozenset[int]]) -> None:
+        """Replaces the tainted units, given as indices by kind."""
+        self._taints = dict(tainted)
+        self._recount()
+
+    def is_tainted(self, replica: str) -> bool:
+        """Returns whether the unit that ``replica`` holds is tainted."""
+        held = self._held.get(replica)
+        return held is not None and held.unit in self._taints.get(held.accelerator, ())
+
     def room(self, accelerator: str, demand: Demand) -> Room:
         """Returns how many replicas of this demand fit on the accelerator, now and when it is empty."""
         kind = self.kind(accelerator)
         held = self._units[kind.name]
         free = sum(len(units) * self._times(kind, fill, demand) for fill, units in held.alike.items()) - held.beyond
-        return Room(free=free, total=kind.count * self._times(kind, _EMPTY, demand))
+        total = (kind.count - len(held.tainted)) * self._times(kind, _EMPTY, demand)
+        return Room(free=free, total=total, why=_failed(held) if held.tainted else None)
 
     def rooms(self, function: Function, share: int = WHOLE) -> Mapping[str, Room]:
         """Returns the room on each accelerator that ``function`` may use, cheapest first; the same object until
@@ -388,7 +412,9 @@ class Ledger:
     def describe(self, accelerator: str) -> str:
         """Returns ``2 of 2 units in use``, for reasons that people read."""
         kind = self.kind(accelerator)
-        return f"{self._units[kind.name].used} of {kind.count} units in use"
+        units = self._units[kind.name]
+        failed = f", {_failed(units)}" if units.tainted else ""
+        return f"{units.used} of {kind.count} units in use{failed}"
 
     def kind(self, accelerator: str) -> Accelerator:
         """Returns the accelerator of this name. Raises NoRoomError if there is none."""
@@ -401,7 +427,8 @@ class Ledger:
         """Computes the sums from the assignments."""
         reads_tenants = self.strategy.reads_tenants
         self._units = {
-            name: _Units(kind.count, reads_tenants=reads_tenants) for name, kind in self.accelerators.items()
+            name: _Units(kind.count, reads_tenants=reads_tenants, tainted=self._taints.get(name, frozenset()))
+            for name, kind in self.accelerators.items()
         }
         self._core_load = Counter()
         self._fitting, self._rooms = {}, {}

@@ -43,6 +43,8 @@ class FailureCause(StrEnum):
     """Calls whose clients were gone went on, and nothing else ended."""
     LIVENESS = "liveness"
     """The liveness probe failed."""
+    DEVICE = "device"
+    """Its device was lost."""
     GONE = "gone"
     """The model server breaks connections off or refuses them while its process lives."""
 

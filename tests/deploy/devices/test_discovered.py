@@ -39,7 +39,7 @@ def test_equal_gpus_are_units_of_one_accelerator() -> None:
     assert (t4.name, t4.memory_bytes, t4.tdp_w) == ("t4", 15 << 30, 70.0)
 
 
-def test_a_gpu_in_mig_mode_is_left_out_aloud() -> None:
+def test_a_gpu_in_mig_mode_is_not_used_as_a_whole() -> None:
     said: list[str] = []
     gpu = Gpu(uuid="GPU-m", model="NVIDIA A100", memory_bytes=40 << 30, mig=True)
     assert discover(CPU, [gpu], said.append) == ()
@@ -135,6 +135,9 @@ class FakeNvml:
     def nvmlDeviceGetPowerManagementDefaultLimit(self, handle: int) -> int:  # noqa: N802
         self._check("power", handle == 1)
         return 70_000
+
+    def nvmlDeviceGetMaxMigDeviceCount(self, handle: int) -> int:  # noqa: N802
+        return 0
 
     def nvmlDeviceGetMigMode(self, handle: int) -> list[int]:  # noqa: N802
         self._check("mig", handle == 1)

@@ -126,6 +126,32 @@ def test_candidates_are_the_allowed_kinds_that_are_large_enough_cheapest_first()
     assert candidates(kinds, function(resources=Resources(memory_bytes=5 * GIB), accelerators=("cpu-1core",))) == ()
 
 
+def test_a_tainted_unit_takes_no_replica_and_keeps_those_that_it_has() -> None:
+    ledger = Ledger.of([T4])
+    ledger.assign("a", "t4", Demand(share=50))
+    ledger.set_taints({"t4": frozenset({0})})
+    assert ledger.is_tainted("a") and not ledger.is_tainted("b")
+    assert ledger.assign("b", "t4", Demand(share=50)).unit == 1
+    assert ledger.room("t4", Demand(share=50)) == Room(free=1, total=2, why="1 unit has failed")
+    assert ledger.describe("t4") == "2 of 2 units in use, 1 unit has failed"
+    with pytest.raises(NoRoomError, match="1 unit has failed"):
+        ledger.assign("c", "t4", Demand())
+    ledger.release("a")
+    assert ledger.describe("t4") == "1 of 2 units in use, 1 unit has failed"
+    assert ledger.room("t4", Demand()).free == 0, "given back, and tainted still"
+    ledger.set_taints({})
+    assert ledger.room("t4", Demand()) == Room(free=1, total=2)
+    assert ledger.assign("c", "t4", Demand()).unit == 0
+
+
+def test_an_adopted_replica_holds_its_tainted_unit_until_it_has_ended() -> None:
+    ledger = Ledger.of([T4])
+    ledger.set_taints({"t4": frozenset({0, 7}), "gone": frozenset({0})})
+    ledger.restore("a", Assignment(accelerator="t4", unit=0, memory_bytes=0, share=100))
+    assert ledger.is_tainted("a")
+    assert ledger.room("t4", Demand()) == Room(free=1, total=1, why="1 unit has failed")
+
+
 def test_a_model_repository_runs_on_the_kinds_that_it_has_a_form_for() -> None:
     form = StoredForm(accelerator="t4", path="/m", format=ModelFormat.ONNX)
     stored = replace(function(), server=Server(kind=ServerKind.MODEL, forms=(form,)))

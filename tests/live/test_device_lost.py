@@ -1,0 +1,108 @@
+"""A GPU that fails under load: what waits or comes later is served on another kind, and nothing is placed there until
+the device is well. The driver is a fake; processes and requests are real."""
+
+import json
+import shutil
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.support import fake_nvml
+from tests.support.live.deployment import REQUEST, Deployment, deployment
+
+pytestmark = [pytest.mark.live, pytest.mark.timeout(180)]
+
+ACCELERATORS = """
+accelerators:
+  - {name: t4, kind: nvidia, price-per-hour: 0.1}
+  - {name: spare, kind: cpu, cores: 1, count: 2, memory: 1Gi, price-per-hour: 1}
+"""
+HANDLER = """
+import time
+class Echo:
+    arrays = "plain"
+    inputs = {"x": ("FP32", [-1, 2])}
+    outputs = {"y": ("FP32", [-1, 2])}
+    concurrency = 1
+    def predict(self, inputs):
+        time.sleep(0.02)
+        return {"y": inputs["x"]}
+"""
+
+
+class Gpu:
+    """The device of the fake driver."""
+
+    def __init__(self, folder: Path) -> None:
+        self._file = folder / "nvml.json"
+        self.set()
+
+    def set(self, *events: int, **state: Any) -> None:
+        part = self._file.with_suffix(".part")
+        part.write_text(
+            json.dumps({"devices": {"GPU-1": {"name": "Tesla T4", **state}}, "events": [["GPU-1", e] for e in events]})
+        )
+        part.replace(self._file)
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Deployment, Gpu]]:
+    (tmp_path / "path").mkdir()
+    shutil.copyfile(str(fake_nvml.__file__), tmp_path / "path" / "pynvml.py")
+    (tmp_path / "accelerators.yaml").write_text(ACCELERATORS)
+    (tmp_path / "handler.py").write_text(HANDLER)
+    gpu = Gpu(tmp_path)
+    monkeypatch.setenv("FAKE_NVML", str(tmp_path / "nvml.json"))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "path"))
+    with deployment(tmp_path, "--accelerators-file", str(tmp_path / "accelerators.yaml")) as made:
+        made.up(as_program=True)
+        yield made, gpu
+
+
+def places(world: Deployment) -> set[tuple[str, str]]:
+    """Accelerator and state of each replica."""
+    return {
+        (replica["accelerator"], replica["state"])
+        for revision in world.status("handler")["revisions"]
+        for replica in revision["replicas"]
+    }
+
+
+@pytest.mark.parametrize("is_lost", [True, False], ids=["lost", "xid"])
+def test_a_device_that_fails_under_load_is_left_and_no_waiting_request_is_lost(
+    world: tuple[Deployment, Gpu], is_lost: bool
+) -> None:
+    made, gpu = world
+    made.cli("deploy", "handler.py:Echo", "--gpu-mem-limit", "1", "--dnn-model", "echo", "--accelerators", "t4,spare")
+    made.until(lambda: ("t4", "ready") in places(made), 20.0, "the replica on the GPU")
+    answers: list[int] = []
+    stop = threading.Event()
+
+    def call() -> None:
+        with httpx.Client(timeout=60, trust_env=False) as client:
+            while not stop.is_set():
+                answers.append(client.post(f"{made.gateway}/v2/models/handler/infer", json=REQUEST).status_code)
+
+    callers = [threading.Thread(target=call) for _ in range(4)]
+    for each in callers:
+        each.start()
+    made.until(lambda: len(answers) > 20, 20.0, "load")
+    gpu.set(79, lost=is_lost)
+    made.until(lambda: ("t4", "ready") not in places(made), 10.0, "the end of the replica on it")
+    made.until(lambda: {("spare", "ready")} == places(made), 30.0, "replicas on the other kind alone")
+    before = len(answers)
+    made.until(lambda: len(answers) > before + 20, 20.0, "answers of the other kind")
+    stop.set()
+    for each in callers:
+        each.join()
+    failed = [code for code in answers if code != 200]
+    assert len(failed) <= (1 if is_lost else 0), "only what ran on a lost device may fail"
+    (fault,) = made.status()["faults"]
+    assert fault.startswith("device t4 unit 0 (GPU-1): ") and fault.endswith("; nothing is placed on it")
+    assert ("XID 79" in fault) or is_lost
+    with made.sdk() as sdk:
+        assert 'tidegate_device_healthy{accelerator="t4",unit="0"} 0' in sdk.metrics()
