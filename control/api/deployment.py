@@ -2,20 +2,18 @@
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from typing import Final, Protocol
 
 from tidegate.autoscaler.measure.history import METRICS
-from tidegate.autoscaler.policies import registry
-from tidegate.autoscaler.profiles.admission import Assessment, Source, assess
 from tidegate.control.api import describe, pipelines
 from tidegate.control.api import logs as tailing
+from tidegate.control.api.commands.deploy import DeployCommands
+from tidegate.control.api.commands.resize import ResizeCommands
+from tidegate.control.api.commands.traffic import TrafficCommands
 from tidegate.control.api.copies import Copies
-from tidegate.control.api.errors import CannotRunError, LeavingError, OtherSourceError, UnknownFunctionError
-from tidegate.control.api.resize_commands import ResizeCommands
+from tidegate.control.api.errors import LeavingError, UnknownFunctionError
 from tidegate.control.api.summary import summary
-from tidegate.control.api.traffic_commands import TrafficCommands
 from tidegate.control.rounds.wiring import ControlLoop
 from tidegate.control.state.directory import StateDirectory
 from tidegate.control.state.registry import Deployed, Registry
@@ -30,7 +28,6 @@ from tidegate.control.views.deployment import (
 )
 from tidegate.control.views.functions import (
     ColdStartView,
-    DeployedView,
     DeployView,
     ExplainView,
     ForgottenView,
@@ -44,24 +41,15 @@ from tidegate.control.views.functions import (
 )
 from tidegate.control.views.requests import DeployRequest, ResizeRequest, RollbackRequest, RolloutRequest, SplitRequest
 from tidegate.control.workers.renewal import Reloaded
-from tidegate.deploy.backend import BackendError
 from tidegate.errors import Fault, InvalidInputError
-from tidegate.function import Function, Revision
-from tidegate.manifest.builder import ParseContext
-from tidegate.manifest.reader import read
 from tidegate.manifest.writer import write
 from tidegate.records.costs import GroupBy
 from tidegate.records.decision import Decision
-from tidegate.records.profile_point import ProfilePoint
 from tidegate.schema.yaml_nodes import nearest
 from tidegate.store.records import Store
 
 LINKED_S: Final = 2.0
 """Time for which a worker that is being linked may answer 404; a deploy waits for it."""
-OPEN_PORT: Final = (
-    "its command listens on a TCP port, where every user of this machine can call it past its access rule; "
-    "{socket} in the command gives it a unix socket"
-)
 WATCH_EVERY_S: Final = 0.1
 """Smallest time between two views sent to a watcher."""
 
@@ -119,7 +107,7 @@ class Deployment:
         tenants: Callable[[], tuple[TenantView, ...]] = tuple,
     ) -> None:
         self._state = state
-        self._copies = Copies(state.copies)
+        self._deploys = DeployCommands(loop, Copies(state.copies))
         self._store = store
         self._loop = loop
         self._world = loop.world
@@ -254,7 +242,7 @@ class Deployment:
             subject = f"{rolling.strategy.value} rollout of {deployed.candidate.revision.id}"
             words.append(f"{subject}, {rolling.phase.value} at {rolling.percent:g} %: {rolling.verdict}")
         view = self._describe(deployed)
-        predictions = describe.prediction_lines(self._assess(deployed.current.revision.function))
+        predictions = describe.prediction_lines(self._deploys.assess(deployed.current.revision.function))
         words += predictions
         failures = describe.failure_lines(view)
         words += failures
@@ -371,27 +359,14 @@ class Deployment:
     async def deploy(self, request: DeployRequest) -> DeployView:
         """Raises InvalidInputError with all faults, CannotRunError, StoreError."""
         self._refuse_when_leaving()
-        if not Path(request.base).is_absolute():
-            raise InvalidInputError("request", [Fault("base", request.base, "an absolute path of a folder")])
         async with self._changing:
-            parsed = await asyncio.to_thread(
-                read, request.manifest, source=request.source, context=self._terms(request.base, request.flags)
-            )
-            functions = pipelines.fitted(parsed.functions, self.registry)
-            self._check_models(functions)
-            notes = self._take_measured(functions, request.measured)
-            for function in functions:
-                await self._check(function)
-            self._check_origins(functions, request)
-            warnings = (*(str(note) for note in parsed.warnings), *notes)
-            views = [await self._deploy(function, request, warnings) for function in functions]
-            await asyncio.to_thread(self._copies.sweep, [each.function for each in self.registry.kept().values()])
+            deployed = await self._deploys.deploy(request)
         self._world.sync()
         await self._loop.publisher.publish()
         self._loop.round.soon()
         await self._gateways.linked(LINKED_S)
         self._changes.fire()
-        return DeployView(functions=tuple(views))
+        return DeployView(functions=deployed)
 
     async def delete(self, name: str) -> None:
         self._refuse_when_leaving()
@@ -473,124 +448,6 @@ class Deployment:
     def shut_down(self) -> None:
         """Begins an orderly end and returns."""
         self._stop()
-
-    def _take_measured(self, functions: Sequence[Function], points: Sequence[ProfilePoint]) -> tuple[str, ...]:
-        """Gives the functions what was measured of them. Returns a warning if none of it is of an accelerator here.
-        Raises InvalidInputError for figures that no measurement has."""
-        faults = [
-            Fault(f"measured[{index}]", f"{each}", "times and rates that are finite and above 0")
-            for index, each in enumerate(points)
-            if not each.is_possible
-        ]
-        if faults:
-            raise InvalidInputError("request", faults)
-        for function in functions:
-            self._loop.profiles.give(function, points)
-        measured, here = (
-            {each.cell.accelerator for each in points},
-            {each.name for each in self._loop.backend.devices()},
-        )
-        if not points or measured & here:
-            return ()
-        return (
-            f"the profile has no effect: it is of {', '.join(sorted(measured))}, here are {', '.join(sorted(here))}",
-        )
-
-    def _check_origins(self, functions: Sequence[Function], request: DeployRequest) -> None:
-        """Raises OtherSourceError for functions that came from another file, unless they are to be replaced."""
-        if request.replace or request.origin is None:
-            return
-        before = {each.name: self.registry.origin(each.name) for each in functions}
-        others = {name: origin for name, origin in before.items() if origin not in (None, request.origin)}
-        if others:
-            raise OtherSourceError({name: origin for name, origin in others.items() if origin}, request.origin)
-
-    async def _check(self, function: Function) -> None:
-        if function.is_pipeline:
-            return
-        try:
-            await self._loop.backend.apply(Revision(function, self.registry.next_number(function.name)))
-        except BackendError as error:
-            raise CannotRunError(str(error)) from error
-        await self._loop.profiles.predictions.inspect(function)
-        refusal = self._assess(function).refusal
-        if refusal is not None:
-            latency = f"{1e3 * (function.sla.latency_s or 0.0):g} ms"
-            raise InvalidInputError(function.name, [Fault("tidegate.dev/latency", latency, refusal)])
-
-    def _assess(self, function: Function) -> "Assessment":
-        """Compares the SLA with the capacity of the accelerators, as far as it is known."""
-        revision = Revision(function, self.registry.next_number(function.name))
-        return assess(function, self._loop.profiles.kinds(revision))
-
-    async def _deploy(self, function: Function, request: DeployRequest, warnings: tuple[str, ...]) -> DeployedView:
-        found, load = self._assess(function), self._loop.profiles.load_of(function.name)
-        function, uncopied = await asyncio.to_thread(self._copies.take, function)
-        record = await self.registry.deploy(
-            function,
-            manifest=request.manifest,
-            source=request.source,
-            now=self._clock.now(),
-            origin=request.origin,
-        )
-        if function.is_pipeline:
-            stages = ", ".join(stage.function for stage in function.server.stages)
-            pipeline = {"stages": stages, "protocol": function.protocol.value, "timeout": f"{function.timeout_s:g} s"}
-            return DeployedView(
-                name=function.name, revision=record.revision.id, filled_in=pipeline, warnings=warnings, capacity=None
-            )
-        rooms = self._loop.backend.room(record.revision)
-        filled_in = {
-            "policy": function.scaling.policy,
-            "models": ", ".join(function.models),
-            "accelerators": ", ".join(rooms) or "none has room",
-            "concurrency": "auto" if function.concurrency is None else str(function.concurrency),
-            "timeout": f"{function.timeout_s:g} s",
-        }
-        is_predicted = any(each.source is Source.PREDICTED for each in found.kinds)
-        has_sla = function.sla.latency_s is not None or function.sla.target_ips is not None
-        return DeployedView(
-            name=function.name,
-            revision=record.revision.id,
-            filled_in=filled_in,
-            warnings=(
-                *warnings,
-                *registry.row(function.scaling.policy).warnings(function),
-                *found.warnings,
-                *(() if uncopied is None else (uncopied,)),
-                *((OPEN_PORT,) if function.access is not None and function.has_port else ()),
-            ),
-            capacity=describe.capacity(function, found, load) if has_sla or is_predicted else None,
-        )
-
-    def _terms(self, base: str, flags: dict[str, str]) -> "ParseContext":
-        return ParseContext(
-            base=base,
-            policies=registry.names(),
-            accelerators={each.name: each.kind.value for each in self._loop.backend.devices()},
-            flags=flags,
-        )
-
-    def _check_models(self, functions: tuple[Function, ...]) -> None:
-        """Raises InvalidInputError unless each model name leads to one function, among serving revisions and
-        candidates."""
-        new = {function.name for function in functions}
-        owners = {
-            model: deployed.name
-            for deployed in self.registry.all()
-            if deployed.name not in new
-            for record in (deployed.current, deployed.candidate)
-            if record is not None
-            for model in record.function.models
-        }
-        faults = [
-            Fault("spec.models", model, f"a name of its own; {owners[model]} answers to it")
-            for function in functions
-            for model in function.models
-            if model in owners
-        ]
-        if faults:
-            raise InvalidInputError("models", faults)
 
     # --- small things ---
 

@@ -9,8 +9,8 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.control.api.test_deployment import Desk, at_desk
 from tests.control.console.test_pages import deployment
+from tests.support.worlds.api_desk import Desk, at_desk
 from tests.support.worlds.control_api import CLOCK
 from tidegate.clock import ManualClock
 from tidegate.control.api.sessions import CODE_S, SESSION_S

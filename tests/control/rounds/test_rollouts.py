@@ -9,8 +9,8 @@ import pytest
 
 from tests.support.worlds.autoscaling import demand
 from tests.support.worlds.control_world import ControlWorld, function, in_world
+from tidegate.control.api.commands.traffic import TrafficCommands
 from tidegate.control.api.errors import RefusedError
-from tidegate.control.api.traffic_commands import TrafficCommands
 from tidegate.control.views.functions import RolloutView, SplitView
 from tidegate.control.views.requests import RollbackRequest, RolloutAction, RolloutRequest, SplitRequest
 from tidegate.errors import InvalidInputError

@@ -10,8 +10,8 @@ from typing import Any
 
 from tests.support.worlds.autoscaling import demand, gateway_sample, replica_sample
 from tidegate.clock import ManualClock
+from tidegate.control.api.commands.traffic import TrafficCommands
 from tidegate.control.api.describe import views_of
-from tidegate.control.api.traffic_commands import TrafficCommands
 from tidegate.control.metrics.own import OwnMetrics, Timings
 from tidegate.control.rounds.tracked import TrackedRevision
 from tidegate.control.rounds.wiring import DecisionSettings, build_loop
