@@ -13,7 +13,7 @@ from tidegate.control.api.commands.resize import ResizeCommands
 from tidegate.control.api.commands.traffic import TrafficCommands
 from tidegate.control.api.copies import Copies
 from tidegate.control.api.errors import LeavingError, UnknownFunctionError
-from tidegate.control.api.summary import summary
+from tidegate.control.api.explanations import Explanations
 from tidegate.control.rounds.wiring import ControlLoop
 from tidegate.control.state.directory import StateDirectory
 from tidegate.control.state.registry import Deployed, Registry
@@ -121,6 +121,7 @@ class Deployment:
             soon=loop.round.soon,
         )
         self._resizes = ResizeCommands(world=loop.world, executor=loop.executor, clock=loop.clock)
+        self._explanations = Explanations(loop.autoscaler.core, loop.backend)
         self._gateways = gateways
         self._scrape = scrape
         self._faults = loop.faults
@@ -225,34 +226,12 @@ class Deployment:
             await asyncio.sleep(WATCH_EVERY_S)
 
     def explain(self, name: str, last: int) -> ExplainView:
+        """Returns why the function has its number of replicas. Raises UnknownFunctionError."""
         deployed = self._deployed(name)
-        if deployed.current.function.is_pipeline:
-            stages = self._stages(deployed)
-            lines = pipelines.sentences(self._describe(deployed), stages)
-            text = "\n".join(f"tidegate explain {each.name}" for each in stages)
-            return ExplainView(function=name, text=text, decisions=(), summary=lines)
-        words = self._loop.autoscaler.core.explain(name, last)
-        usable = self._loop.backend.room(deployed.current.revision)
-        emulated = sorted(
-            each.name for each in self._loop.backend.devices() if each.is_emulated and each.name in usable
-        )
-        if words and emulated:
-            words.append(f"emulated, their service times come from a profile: {', '.join(emulated)}")
-        if words and (rolling := deployed.rolling) is not None and deployed.candidate is not None:
-            subject = f"{rolling.strategy.value} rollout of {deployed.candidate.revision.id}"
-            words.append(f"{subject}, {rolling.phase.value} at {rolling.percent:g} %: {rolling.verdict}")
         view = self._describe(deployed)
-        predictions = describe.prediction_lines(self._deploys.assess(deployed.current.revision.function))
-        words += predictions
-        failures = describe.failure_lines(view)
-        words += failures
-        text = "\n".join(words) if words else f"nothing was decided about {name} yet"
-        return ExplainView(
-            function=name,
-            text=text,
-            decisions=self.decisions(name, last),
-            summary=(*summary(view, failures), *predictions),
-        )
+        if view.is_pipeline:
+            return self._explanations.of_pipeline(view, self._stages(deployed))
+        return self._explanations.of_function(deployed, view, self._deploys.assess(deployed.current.function), last)
 
     def manifest(self, name: str, revision: str | None) -> ManifestView:
         """Returns the revision that was deployed last, or that one, as a manifest; after a rollback, the one returned

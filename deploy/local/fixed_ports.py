@@ -7,7 +7,7 @@ with another command.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Final
 
 from tidegate.function import Function
@@ -24,6 +24,25 @@ lines do not match."""
 def is_replaceable(function: Function) -> bool:
     """Returns True if its command names the port by placeholder, so that any port does."""
     return function.port is None or any("{port}" in word for word in function.server.argv)
+
+
+def lost_port(function: Function, given: int | None, holder: str | None) -> str | None:
+    """Returns a hint if a server did not get its fixed port: the holder and the port given instead."""
+    if function.port in (None, given) or is_replaceable(function):
+        return None
+    return f"port {function.port} is held by {holder or 'another program'}, so it was given {given} instead (PORT)"
+
+
+def port_hint(given: int, listening: Collection[int], lost: str | None) -> str | None:
+    """Returns where a server listens instead of the port that it was given; None if it listens there. ``lost``: the
+    hint of a fixed port that it did not get."""
+    if given in listening:
+        return None
+    if lost is not None:
+        return lost
+    if not listening:
+        return f"it listens on no port, {given} was expected (PORT, {{port}})"
+    return f"it listens on port {', '.join(map(str, listening))}, {given} was expected (PORT, {{port}})"
 
 
 class FixedPorts:

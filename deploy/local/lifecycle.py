@@ -14,7 +14,6 @@ The unit is released when both processes have ended.
 """
 
 import asyncio
-import signal
 from dataclasses import replace
 from functools import partial
 from typing import Final
@@ -25,8 +24,8 @@ from tidegate.deploy.backend import BackendError, ReplicaStatus
 from tidegate.deploy.backoff import BackOff
 from tidegate.deploy.devices.health import DeviceFault
 from tidegate.deploy.environment import Host, is_ours, is_shipped, threads_of
-from tidegate.deploy.local.admin_link import LinkError, ProxyLink, ProxyState
-from tidegate.deploy.local.fixed_ports import FixedPorts, is_replaceable
+from tidegate.deploy.local.admin_link import LinkError, ProxyState
+from tidegate.deploy.local.fixed_ports import FixedPorts, lost_port, port_hint
 from tidegate.deploy.local.fork_servers import ForkServers
 from tidegate.deploy.local.limits.cpu_quota import CpuQuotas
 from tidegate.deploy.local.limits.memory import MemoryLimits, above_limit, amount
@@ -39,8 +38,10 @@ from tidegate.deploy.local.replica import (
     LocalReplica,
     ReplicaPlaces,
     addresses,
+    exit_text,
     failure_text,
     metrics_port,
+    new_replica,
     spawn_pair,
 )
 from tidegate.deploy.placement.ledger import Accelerator, Assignment, Ledger, NoRoomError, demand_of
@@ -148,28 +149,7 @@ class LocalLifecycle:
         if details.port is not None:
             taken.add(details.port)
         details = replace(details, metrics_port=metrics_port(function, shipped, taken))
-        return self._replica_of(details, revision, kind, adopted=False)
-
-    def _replica_of(
-        self, details: ReplicaDetails, revision: Revision, kind: Accelerator, *, adopted: bool
-    ) -> LocalReplica:
-        status = ReplicaStatus(
-            id=details.id,
-            function=details.function,
-            revision=details.revision,
-            accelerator=kind.name,
-            state=ReplicaState.STARTING,
-            address=details.address,
-            admin=details.admin,
-            created_at=details.created_at,
-            cores=self._ledger.held[details.id].cores,
-            unit=details.assignment.unit,
-            share=details.assignment.share,
-            threads=details.threads,
-            emulated=kind.is_emulated,
-            adopted=adopted,
-        )
-        return LocalReplica(status, revision, kind, details, ProxyLink(details.admin))
+        return new_replica(details, revision, kind, self._ledger.held[replica_id].cores, adopted=False)
 
     def adopt(self, pair: ProcessPair, revision: Revision) -> bool:
         """Takes a living pair over. Returns False if its unit is gone or a process has just ended."""
@@ -184,7 +164,7 @@ class LocalLifecycle:
         if proxy is None or server is None:
             self._ledger.release(details.id)
             return False
-        replica = self._replica_of(details, revision, kind, adopted=True)
+        replica = new_replica(details, revision, kind, self._ledger.held[details.id].cores, adopted=True)
         replica.proxy, replica.server = proxy, server
         if replica.details.assignment.cores:
             set_affinity(server.pid, replica.details.assignment.cores)  # It may have borrowed others.
@@ -264,24 +244,13 @@ class LocalLifecycle:
     def _process_ended(self, replica: LocalReplica, child: Child, how: Exit) -> None:
         if replica.stop_recorded:
             return
-        now = self._clock.now()
-        age = f"{now - replica.status.created_at:.1f} s after its start"
-        cause = FailureCause.EXITED if how.signal is None else FailureCause.KILLED
+        age_s = self._clock.now() - replica.status.created_at
         limit_bytes = replica.memory_limit_bytes
         if child is replica.server and limit_bytes is not None and self._memory.was_exceeded(replica.id):
             cause = FailureCause.MEMORY
-            what = (
-                f"the model server used the {amount(limit_bytes)} that resources.memory allows, and the kernel ended it"
-            )
-            reason = failure_text(f"{what} {age}", replica.output)
-        elif child is replica.server:
-            doubt = " (out of memory?)" if how.signal == signal.SIGKILL else ""
-            what = f"the model server {how}{doubt} {age}"
-            reason = failure_text(what, replica.output, self._lost_port(replica))
         else:
-            words = "\n".join(f"  {line}" for line in child.last_output())
-            reason = f"its queue_proxy {how} {age}" + (f"; its last output:\n{words}" if words else "")
-        self._fail(replica, reason, cause)
+            cause = FailureCause.EXITED if how.signal is None else FailureCause.KILLED
+        self._fail(replica, exit_text(replica, child, how, cause, age_s, self._lost_port(replica)), cause)
 
     async def watch_memory(self) -> None:
         """Ends the model servers that use more than ``resources.memory``, where the kernel does not."""
@@ -346,22 +315,14 @@ class LocalLifecycle:
         port = replica.details.port
         if replica.server is None or port is None:
             return None
-        others = listening_ports(replica.server.pid)
-        if port in others:
-            return None
-        if (lost := self._lost_port(replica)) is not None:
-            return lost
-        if not others:
-            return f"it listens on no port, {port} was expected (PORT, {{port}})"
-        return f"it listens on port {', '.join(map(str, others))}, {port} was expected (PORT, {{port}})"
+        return port_hint(port, listening_ports(replica.server.pid), self._lost_port(replica))
 
     def _lost_port(self, replica: LocalReplica) -> str | None:
-        """Returns a hint if the server did not get its fixed port: the holder and the port given instead."""
-        function, given = replica.revision.function, replica.details.port
-        if replica.status.ready_at is not None or function.port in (None, given) or is_replaceable(function):
+        """Returns a hint if the server did not get its fixed port and was never ready."""
+        if replica.status.ready_at is not None:
             return None
-        holder = self._registry.port_holder(function.port) or "another program"
-        return f"port {function.port} is held by {holder}, so it was given {given} instead (PORT)"
+        function = replica.revision.function
+        return lost_port(function, replica.details.port, self._registry.port_holder(function.port))
 
     # --- leaving ---
 

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import shutil
+import signal
 import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -14,12 +15,13 @@ from tidegate.deploy.environment import Endpoints, Host, Launch, proxy_launch, s
 from tidegate.deploy.local import sockets
 from tidegate.deploy.local.admin_link import ProxyLink
 from tidegate.deploy.local.fork_servers import ForkServers
+from tidegate.deploy.local.limits.memory import amount
 from tidegate.deploy.local.proc import set_affinity
-from tidegate.deploy.local.processes import Child, ProcessTable, SpawnError
+from tidegate.deploy.local.processes import Child, Exit, ProcessTable, SpawnError
 from tidegate.deploy.local.records import ProcessKind, ReplicaDetails
 from tidegate.deploy.placement.ledger import Accelerator
 from tidegate.function import Function, Revision
-from tidegate.records.replica_state import ColdStartPhases
+from tidegate.records.replica_state import ColdStartPhases, FailureCause, ReplicaState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +96,29 @@ class LocalReplica:
 
     def __repr__(self) -> str:
         return f"<LocalReplica {self.id} {self.status.state.value}{', leaving' if self.leaving else ''}>"
+
+
+def new_replica(
+    details: ReplicaDetails, revision: Revision, kind: Accelerator, cores: tuple[int, ...], *, adopted: bool
+) -> LocalReplica:
+    """Returns a replica that starts, without its processes. ``cores``: those that its unit holds."""
+    status = ReplicaStatus(
+        id=details.id,
+        function=details.function,
+        revision=details.revision,
+        accelerator=kind.name,
+        state=ReplicaState.STARTING,
+        address=details.address,
+        admin=details.admin,
+        created_at=details.created_at,
+        cores=cores,
+        unit=details.assignment.unit,
+        share=details.assignment.share,
+        threads=details.threads,
+        emulated=kind.is_emulated,
+        adopted=adopted,
+    )
+    return LocalReplica(status, revision, kind, details, ProxyLink(details.admin))
 
 
 def addresses(
@@ -216,3 +241,19 @@ def failure_text(what: str, output: list[str], hint: str | None = None) -> str:
     else:
         lines.append("the model server wrote nothing")
     return "\n".join(lines)
+
+
+def exit_text(
+    replica: LocalReplica, child: Child, how: Exit, cause: FailureCause, age_s: float, lost_port: str | None
+) -> str:
+    """Returns why the end of one of its processes is a failure, for people. ``lost_port``: the hint of a fixed port
+    that its server did not get."""
+    age = f"{age_s:.1f} s after its start"
+    if child is not replica.server:
+        words = "\n".join(f"  {line}" for line in child.last_output())
+        return f"its queue_proxy {how} {age}" + (f"; its last output:\n{words}" if words else "")
+    if cause is FailureCause.MEMORY:
+        used = f"the model server used the {amount(replica.memory_limit_bytes or 0)} that resources.memory allows"
+        return failure_text(f"{used}, and the kernel ended it {age}", replica.output)
+    doubt = " (out of memory?)" if how.signal == signal.SIGKILL else ""
+    return failure_text(f"the model server {how}{doubt} {age}", replica.output, lost_port)

@@ -6,7 +6,7 @@ from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
 
-from tests.support.worlds.api_desk import MANIFEST, Desk, at_desk
+from tests.support.worlds.api_desk import MANIFEST, Desk, FakeFrontDoor, at_desk
 from tests.support.worlds.control_world import CPU
 from tidegate.deploy.placement.ledger import Accelerator, AcceleratorKind, Profile
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from tests.support.live.backends import revision
-from tidegate.deploy.local.fixed_ports import FixedPorts, is_replaceable
+from tidegate.deploy.local.fixed_ports import FixedPorts, is_replaceable, lost_port, port_hint
 from tidegate.deploy.local.replica import metrics_port
 from tidegate.function import Function, MetricsEndpoint, Server, ServerKind
 
@@ -67,3 +67,23 @@ def test_without_it_the_metrics_are_where_the_manifest_says() -> None:
     assert metrics_port(replace(fixed(), metrics=MetricsEndpoint()), False, set()) is None
     assert metrics_port(replace(fixed(), metrics=MetricsEndpoint(port=9002)), False, {9002}) == 9002
     assert metrics_port(replace(fixed("{metrics_port}"), metrics=MetricsEndpoint(port=9002)), True, set()) is None
+
+
+@pytest.mark.parametrize(
+    ("given", "holder", "hint"),
+    [
+        (9000, None, None),
+        (41000, "a-00001-x", "port 9000 is held by a-00001-x, so it was given 41000 instead (PORT)"),
+        (41000, None, "port 9000 is held by another program, so it was given 41000 instead (PORT)"),
+    ],
+)
+def test_a_fixed_port_that_was_lost_is_named_with_its_holder(given: int, holder: str | None, hint: str | None) -> None:
+    assert lost_port(fixed(), given, holder) == hint
+    assert lost_port(fixed("{port}"), given, holder) is None, "any port does"
+
+
+def test_a_server_that_listens_elsewhere_has_another_hint_than_one_that_lost_its_port() -> None:
+    assert port_hint(9000, (80, 9000), "lost") is None
+    assert port_hint(9000, (), None) == "it listens on no port, 9000 was expected (PORT, {port})"
+    assert port_hint(9000, (80, 81), None) == "it listens on port 80, 81, 9000 was expected (PORT, {port})"
+    assert port_hint(9000, (80,), "lost") == "lost"
