@@ -4,8 +4,8 @@
 
 A scrape works in slices with a turn of the loop in between. Measured is processor time of the longest slice
 (``longest_ms``, the least of ``--repeats`` scrapes) and of the whole scrape (``total_ms``, likewise): of a gateway
-worker's own exposition, of the control process's own figures, and of the merged text of all workers. Prints one JSON
-line each. Nothing real is behind them: no sockets, no processes.
+worker's own exposition, of the control process's own figures, of the merged text of all workers, and of its form for
+Prometheus. Prints one JSON line each. Nothing real is behind them: no sockets, no processes.
 """
 
 import argparse
@@ -27,12 +27,14 @@ from tidegate.aio.loop.slices import SLICE
 from tidegate.clock import ManualClock
 from tidegate.control.metrics.merged import MergedMetrics
 from tidegate.control.metrics.own import OwnMetrics, Timings
+from tidegate.control.metrics.scraping import PARTS_A_PIECE
 from tidegate.control.state.registry import Registry
 from tidegate.deploy.fake import FakeBackend
 from tidegate.deploy.placement.ledger import Accelerator, AcceleratorKind
 from tidegate.function import Function, Scaling, Server, ServerKind, Sla
 from tidegate.histogram import Histogram
 from tidegate.metrics import Exposition, Metric, MetricKind
+from tidegate.open_metrics import Form, part_in
 from tidegate.store.embedded import EmbeddedStore
 
 
@@ -57,21 +59,21 @@ def _is_counted(row: Metric) -> bool:
     return row.labels == ("function", "revision")
 
 
-def slices(steps: Iterable[object]) -> tuple[float, float]:
-    """Returns the longest slice and the sum in milliseconds of processor time."""
+def slices(steps: Iterable[object], length: int) -> tuple[float, float]:
+    """Returns the longest slice of ``length`` steps and the sum in milliseconds of processor time."""
     longest, began = 0.0, time.thread_time()
     first = since = began
     for number, _ in enumerate(steps, start=1):
-        if number % SLICE == 0:
+        if number % length == 0:
             now = time.thread_time()
             longest, since = max(longest, now - since), now
     end = time.thread_time()
     return 1e3 * max(longest, end - since), 1e3 * (end - first)
 
 
-def measured(what: str, steps: Callable[[], Iterable[object]], repeats: int) -> dict[str, object]:
+def measured(what: str, steps: Callable[[], Iterable[object]], repeats: int, length: int = SLICE) -> dict[str, object]:
     gc.disable()
-    found = [slices(steps()) for _ in range(repeats)]
+    found = [slices(steps(), length) for _ in range(repeats)]
     gc.enable()
     return {
         "bench": "scrape_bench",
@@ -113,6 +115,7 @@ async def control(functions: int, folder: Path) -> OwnMetrics:
 
 def scraped(own: OwnMetrics) -> Iterator[object]:
     exposition = Exposition()
+    yield from own.zeros(exposition)
     yield from own.steps(exposition)
     yield from exposition.parts()
 
@@ -128,6 +131,10 @@ def run(functions: int, workers: int, repeats: int) -> Iterator[dict[str, object
     merged = MergedMetrics()
     texts = {f"g{number}/1": text for number in range(workers)}
     yield measured("merged", lambda: merged.steps(texts, names), repeats) | {"lines": text.count(b"\n")}
+    parts = tuple(merged.steps(texts, names))
+    starts = range(0, len(parts), PARTS_A_PIECE)
+    pieces = lambda: (part_in(b"".join(parts[at : at + PARTS_A_PIECE]), Form.OPEN_METRICS) for at in starts)  # noqa: E731
+    yield measured("as OpenMetrics", pieces, repeats, 1)
 
 
 def _worker(functions: int) -> Iterator[object]:

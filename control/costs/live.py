@@ -31,7 +31,7 @@ from tidegate.records.replica_state import ReplicaState
 PERIOD_S: Final = 10.0
 """Between two writes. What replicas that end while no control process runs did since the last one is lost."""
 SUBJECT: Final = "costs"
-ROWS_A_STEP: Final = 20
+ROWS_A_STEP: Final = 5
 
 _GONE: Final = (ReplicaState.STOPPED, ReplicaState.FAILED)
 

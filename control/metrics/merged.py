@@ -8,25 +8,75 @@ replica, process) end with that process.
 The texts are those of ``tidegate.metrics``: families in one piece, HELP and TYPE first.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
+from operator import add
 from typing import Final
 
 from tidegate.metrics import number
 
 LINES_A_STEP: Final = 50
+TABLE: Final = 2048
 LARGEST: Final = (b"oldest", b"circuit_open", b"_age_")
 """Parts of a name that mark an age or a flag."""
 CUMULATIVE: Final = (b"counter", b"histogram")
 ONE_PROCESS: Final = (b'worker="', b'replica="', b'process="')
 
 
+class _Samples:
+    """The values of a family by series (name and labels as they are written), in the order in which they came.
+
+    They are in tables of ``TABLE`` series: one of 30,000 holds the loop for a millisecond when it grows, and again when
+    it is freed."""
+
+    __slots__ = ("tables",)
+
+    def __init__(self) -> None:
+        self.tables: list[dict[bytes, float]] = [{}]
+
+    def items(self) -> Iterator[tuple[bytes, float]]:
+        return chain.from_iterable(table.items() for table in self.tables)
+
+    def last(self) -> dict[bytes, float]:
+        """Returns the table that takes the next new series."""
+        if len(self.tables[-1]) >= TABLE:
+            self.tables.append({})
+        return self.tables[-1]
+
+    def taken(self) -> Iterator[tuple[bytes, float]]:
+        """Yields all and drops them, a table at a time."""
+        self.tables.reverse()
+        while self.tables:
+            yield from self.tables.pop().items()
+        self.tables.append({})
+
+    def joined(self, others: "_Samples", join: Callable[[float, float], float]) -> Iterator[None]:
+        """Adds the values of ``others``; ``join`` makes one of two of the same series. Yields after some each."""
+        if not any(self.tables):
+            for table in others.tables:
+                self.tables[-1] = dict(table)
+                self.tables.append({})
+                yield
+            return
+        found = self.tables[0]  # neighbours lie together: the table of the one before is tried first
+        for count, (series, value) in enumerate(others.items(), start=1):
+            before = found.get(series)
+            if before is None:
+                found = next((table for table in self.tables if series in table), self.tables[-1])
+                if series not in found:
+                    found = self.last()
+                before = found.get(series)
+            found[series] = value if before is None else join(before, value)
+            if count % LINES_A_STEP == 0:
+                yield
+
+
 @dataclass(slots=True)
 class _Family:
     kind: bytes
     head: bytes
-    samples: dict[bytes, float] = field(default_factory=dict)
-    """By series: name and labels as they are written."""
+    samples: _Samples = field(default_factory=_Samples)
 
 
 Families = dict[bytes, _Family]
@@ -41,10 +91,10 @@ class MergedMetrics:
     def __init__(self, ended: Mapping[str, Mapping[str, float]] | None = None) -> None:
         self.unreadable = 0
         """Processes that did not answer at the last scrape, or with no exposition."""
-        self._ended: Families = {
-            name.encode(): _Family(b"counter", b"", {series.encode(): value for series, value in samples.items()})
-            for name, samples in (ended or {}).items()
-        }
+        self._ended: Families = {name.encode(): _Family(b"counter", b"") for name in ended or {}}
+        for name, samples in (ended or {}).items():
+            for series, value in samples.items():
+                self._ended[name.encode()].samples.last()[series.encode()] = value
         self._living: dict[str, Families] = {}
 
     @property
@@ -80,6 +130,7 @@ class MergedMetrics:
                 self._living[process] = {name: each for name, each in found.items() if _is_shared(each)}
                 yield from _dropped(before)
             yield from _add(merged, found)
+            yield from _dropped({name: each for name, each in found.items() if not _is_shared(each)})
         yield from _add(merged, self._ended)
         for family in merged.values():
             if family.head:  # None where only a process of an earlier control process had it.
@@ -89,20 +140,21 @@ class MergedMetrics:
         for gone in self._living.keys() - living:
             yield from _add(self._ended, self._living.pop(gone))
         for name, family in tuple(self._ended.items()):
-            for count, series in enumerate(tuple(family.samples), start=1):
-                function = _function(series)
-                if function is not None and function not in functions:
-                    del family.samples[series]
-                if count % LINES_A_STEP == 0:
-                    yield b""
-            if not family.samples:
+            for table in family.samples.tables:
+                for count, series in enumerate(tuple(table), start=1):
+                    function = _function(series)
+                    if function is not None and function not in functions:
+                        del table[series]
+                    if count % LINES_A_STEP == 0:
+                        yield b""
+            if not any(family.samples.tables):
                 del self._ended[name]
             yield b""
 
 
 def _read(text: bytes, families: Families, exemplars: Exemplars) -> Iterator[None]:
     """Reads an exposition into ``families`` and ``exemplars``. Raises ValueError if it is none."""
-    family, head, start, count = None, b"", 0, 0
+    family, table, head, start, count = None, dict[bytes, float](), b"", 0, 0
     while start < len(text):
         end = text.find(b"\n", start)
         if end < 0:
@@ -113,6 +165,7 @@ def _read(text: bytes, families: Families, exemplars: Exemplars) -> Iterator[Non
         elif line.startswith(b"# TYPE "):
             _, _, name, kind = line.split(b" ")
             family = families.setdefault(name, _Family(kind, head + line + b"\n"))
+            table = family.samples.last()
         elif line and not line.startswith(b"#"):
             exemplar = b""
             if b" # {" in line and b"_bucket{" in line:
@@ -120,7 +173,9 @@ def _read(text: bytes, families: Families, exemplars: Exemplars) -> Iterator[Non
             series, _, value = line.rpartition(b" ")
             if family is None or not series:
                 raise ValueError("a sample without a family")
-            family.samples[series] = float(value)
+            table[series] = float(value)
+            if len(table) >= TABLE:
+                table = family.samples.last()
             if exemplar and _second(exemplar) >= _second(exemplars.get(series, b"} 0 0")):
                 exemplars[series] = exemplar
         count += 1
@@ -135,7 +190,7 @@ def _second(exemplar: bytes) -> float:
 
 def _is_shared(family: _Family) -> bool:
     """Whether the family's series are counters of several processes together; all have the same labels."""
-    series = next(iter(family.samples), b"")
+    series, _ = next(family.samples.items(), (b"", 0.0))
     return family.kind in CUMULATIVE and not any(label in series for label in ONE_PROCESS)
 
 
@@ -146,19 +201,14 @@ def _add(merged: Families, found: Families) -> Iterator[bytes]:
             into = merged[name] = _Family(family.kind, family.head)
         into.head = into.head or family.head
         is_largest = any(part in name for part in LARGEST)
-        samples = into.samples
-        for count, (series, value) in enumerate(family.samples.items(), start=1):
-            before = samples.get(series, 0.0)
-            samples[series] = max(before, value) if is_largest else before + value
-            if count % LINES_A_STEP == 0:
-                yield b""
+        for _ in into.samples.joined(family.samples, max if is_largest else add):
+            yield b""
 
 
 def _dropped(families: Families) -> Iterator[bytes]:
     """Drops series a few at a time: to free a hundred thousand at once takes 10 ms."""
     for family in families.values():
-        for count, series in enumerate(tuple(family.samples), start=1):
-            del family.samples[series]
+        for count, _ in enumerate(family.samples.taken(), start=1):
             if count % LINES_A_STEP == 0:
                 yield b""
 
@@ -166,8 +216,7 @@ def _dropped(families: Families) -> Iterator[bytes]:
 def _written(family: _Family, exemplars: Exemplars) -> Iterator[bytes]:
     """Yields the lines of a family, which has no samples afterwards; of equal series the newest exemplar counts."""
     lines = [family.head]
-    for series in tuple(family.samples):
-        value = family.samples.pop(series)
+    for series, value in family.samples.taken():
         exemplar = exemplars.get(series) if exemplars else None
         mark = b"" if exemplar is None else b" # {" + exemplar
         lines.append(b"%s %s%s\n" % (series, number(int(value) if value.is_integer() else value).encode(), mark))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tidegate.control.metrics.merged import MergedMetrics
+from tidegate.control.metrics.merged import TABLE, MergedMetrics
 
 WORKER = """# HELP tidegate_gateway_requests_total Requests that arrived.
 # TYPE tidegate_gateway_requests_total counter
@@ -47,6 +47,34 @@ def test_equal_series_add_up_and_ages_do_not() -> None:
     assert found['tidegate_gateway_connections{worker="g0"}'] == "3"
     assert found['tidegate_gateway_connections{worker="g1"}'] == "3"
     assert metrics.unreadable == 0
+
+
+def test_more_series_than_a_table_has_add_up_in_any_order_and_go_with_their_functions() -> None:
+    def text(first: int, last: int, step: int, worker: str) -> bytes:
+        lines = [f'a_total{{function="f{number}"}} {number + 1}\n' for number in range(first, last, step)]
+        return f"# HELP a_total A.\n# TYPE a_total counter\n{''.join(lines)}".encode() + (
+            f'# HELP b Level.\n# TYPE b gauge\nb{{worker="{worker}"}} 1\n'.encode()
+        )
+
+    count, metrics = 2 * TABLE + 10, MergedMetrics()
+    functions = tuple(f"f{number}" for number in range(count + 5))
+    up, down = text(0, count, 1, "g0"), text(count + 4, 4, -1, "g1")
+    found: dict[str, str] = {}
+    for _ in range(2):  # a second scrape begins with empty tables
+        found = merged(metrics, functions, a=up, b=down)
+        assert len(found) == count + 5 + 2
+        for number in range(count + 5):
+            both = (number < count) + (number > 4)
+            assert found[f'a_total{{function="f{number}"}}'] == str(both * (number + 1)), number
+    assert list(found)[:3] == [f'a_total{{function="f{number}"}}' for number in range(3)], "in the order of the first"
+    found = merged(metrics, ("f0", f"f{TABLE}"), b=text(TABLE, TABLE + 1, 1, "g1"))
+    assert found == {
+        'a_total{function="f0"}': "1",
+        f'a_total{{function="f{TABLE}"}}': str(2 * (TABLE + 1)),
+        'b{worker="g1"}': "1",
+    }
+    found = merged(metrics, (f"f{TABLE}",), b=text(TABLE, TABLE + 1, 1, "g1"))
+    assert found[f'a_total{{function="f{TABLE}"}}'] == str(2 * (TABLE + 1))
 
 
 @pytest.mark.parametrize(
