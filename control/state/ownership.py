@@ -19,6 +19,8 @@ from tidegate.store.records import ConflictError, Record, Store, StoreError
 
 KEY: Final = "owner"
 BEAT_S: Final = 5.0
+RETRY_S: Final = 1.0
+"""Time between two heartbeats while the store's last write failed: one that succeeds ends its fault."""
 GONE_S: Final = 20.0
 """Age of the last heartbeat from which an owner counts as gone. Machines' clocks may differ by some seconds."""
 SUBJECT: Final = "store"
@@ -65,7 +67,7 @@ class Ownership:
     async def run(self, wall: Callable[[], float]) -> None:
         """Sends heartbeats until cancelled."""
         while True:
-            await asyncio.sleep(BEAT_S)
+            await asyncio.sleep(BEAT_S if self._store.fault is None else RETRY_S)
             await self.beat(wall())
 
     async def beat(self, now: float) -> None:

@@ -58,5 +58,5 @@ def test_a_full_disk_changes_no_answer_is_said_in_one_line_and_passes(tmp_path: 
             assert resident_kib(pid) < before[name] + GROWTH_KIB, name
         fill_disk(world, resource.RLIM_INFINITY)
         assert world.infer().is_success
-        world.deploy(world.handler(), "--min-scale", "1", "--timeout", "9s", "--wait")  # Writes all that failed before.
-        world.until(lambda: not lines(world), 60.0, "the faults to pass")
+        world.until(lambda: not lines(world), 60.0, "the faults to pass by themselves")
+        world.deploy(world.handler(), "--min-scale", "1", "--timeout", "9s", "--wait")

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tidegate.aio.loop.tasks import TaskOwner
+from tidegate.control.state import ownership
 from tidegate.control.state.notices import Faults
 from tidegate.control.state.ownership import GONE_S, KEY, OwnedError, Ownership
 from tidegate.store.embedded import EmbeddedStore
@@ -82,5 +84,26 @@ def test_a_store_that_lost_the_record_gets_it_again(tmp_path: Path) -> None:
         with pytest.raises(OwnedError):
             await Ownership(store, "two", Faults()).claim(NOW + 5)
         assert faults.texts() == ()
+
+    with_store(tmp_path, run)
+
+
+def test_a_store_that_failed_is_tried_each_second_and_its_fault_passes_by_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ownership, "RETRY_S", 0.0)  # the other wait is longer than this test
+
+    async def run(store: EmbeddedStore) -> None:
+        owner = Ownership(store, "one", Faults())
+        await owner.claim(NOW)
+        store._fault = "the disk is full"
+        beating = TaskOwner("test")
+        beating.spawn(owner.run(lambda: NOW + 1), name="owner")
+        for _ in range(1000):
+            if store.fault is None:
+                break
+            await asyncio.sleep(0.001)
+        await beating.close()
+        assert store.fault is None
 
     with_store(tmp_path, run)
