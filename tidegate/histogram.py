@@ -10,6 +10,8 @@ SUB_BITS = 3
 SUB_BUCKETS = 1 << SUB_BITS
 BUCKETS = (40 - SUB_BITS) * SUB_BUCKETS
 """Up to 2**39 us (six days); larger values count in the last bucket."""
+FINE_BITS = 7
+"""Of fine buckets, for percentiles that people read: at most 1/128 wide, so that a percentile is less than 1 % off."""
 
 
 def bucket_index(micros: int) -> int:
@@ -21,12 +23,20 @@ def bucket_index(micros: int) -> int:
     return index if index < BUCKETS else BUCKETS - 1
 
 
-def bucket_upper_micros(index: int) -> int:
-    """Returns the exclusive upper bound of a bucket in microseconds."""
-    if index < SUB_BUCKETS:
+def fine_index(micros: int) -> int:
+    """Returns the fine bucket of a duration in microseconds; a negative duration counts as 0."""
+    if micros < 1 << FINE_BITS:
+        return micros if micros > 0 else 0
+    shift = micros.bit_length() - FINE_BITS - 1
+    return (shift << FINE_BITS) + (micros >> shift)
+
+
+def bucket_upper_micros(index: int, bits: int = SUB_BITS) -> int:
+    """Returns the exclusive upper bound of a bucket in microseconds, of those with ``2**bits`` per power of two."""
+    if index < 1 << bits:
         return index + 1
-    shift, sub = divmod(index, SUB_BUCKETS)
-    return (SUB_BUCKETS + sub + 1) << (shift - 1)
+    shift, sub = divmod(index, 1 << bits)
+    return ((1 << bits) + sub + 1) << (shift - 1)
 
 
 KNOWN = 1 << 15
@@ -108,15 +118,36 @@ def quantile(sparse: Iterable[tuple[int, int]], q: float) -> float | None:
     return bucket_upper_micros(buckets[-1][0]) / 1e6
 
 
+def fine_buckets(durations: Iterable[float]) -> tuple[tuple[int, int], ...]:
+    """Returns durations in seconds as sparse fine buckets."""
+    counts: dict[int, int] = {}
+    for seconds in durations:
+        index = fine_index(int(seconds * 1e6))
+        counts[index] = counts.get(index, 0) + 1
+    return tuple(sorted(counts.items()))
+
+
 def interpolated(sparse: Iterable[tuple[int, int]], q: float) -> float | None:
     """Returns the q-quantile of sparse buckets in seconds, for people: on the line between the bounds of its bucket, as
     ``histogram_quantile`` of Prometheus. Decisions take :func:`quantile`, which is never below the real one. Returns
     None if they are empty."""
+    return all_interpolated(sparse, (q,))[0]
+
+
+def all_interpolated(
+    sparse: Iterable[tuple[int, int]], quantiles: Iterable[float], bits: int = SUB_BITS
+) -> list[float | None]:
+    """Returns the same for each of ``quantiles``, of buckets with ``2**bits`` per power of two."""
     buckets = sorted(sparse)
-    rank, running = q * sum(count for _, count in buckets), 0
+    total = sum(count for _, count in buckets)
+    return [_interpolated(buckets, q * total, bits) for q in quantiles]
+
+
+def _interpolated(buckets: Iterable[tuple[int, int]], rank: float, bits: int) -> float | None:
+    running = 0
     for index, count in buckets:
         if count and running + count >= rank:
-            low = bucket_upper_micros(index - 1) if index else 0
-            return (low + (bucket_upper_micros(index) - low) * (rank - running) / count) / 1e6
+            low = bucket_upper_micros(index - 1, bits) if index else 0
+            return (low + (bucket_upper_micros(index, bits) - low) * (rank - running) / count) / 1e6
         running += count
     return None

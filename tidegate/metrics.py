@@ -548,6 +548,12 @@ SLA_OBJECTIVE = Metric(
     "Fraction of requests that the SLA wants within its latency target, where it states one.",
     _REVISION,
 )
+LATENCY_QUANTILE = Metric(
+    "tidegate_latency_quantile_seconds",
+    _G,
+    "Quantile of the latencies at the gateway in the last minute, as the console shows it: less than 1 % off.",
+    ("function", "quantile"),
+)
 TRAFFIC_PERCENT = Metric("tidegate_traffic_percent", _G, "Share of a function's requests.", _REVISION)
 ROLLOUT_REQUESTS = Metric("tidegate_rollout_window_requests", _G, "Requests that a canary's window has.", _REVISION)
 ROLLOUT_BAD = Metric("tidegate_rollout_window_bad_requests", _G, "Those of them that went badly.", _REVISION)

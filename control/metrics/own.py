@@ -12,9 +12,12 @@ from tidegate.control.rounds.wiring import ControlLoop
 from tidegate.control.state.registry import Deployed
 from tidegate.control.views.deployment import GatewayView
 from tidegate.control.views.functions import GroupView, RateSource
+from tidegate.gateway.counting.outcomes import Ending
 from tidegate.metrics import Exposition, Metric, StepHistogram
 
 REPLICAS_A_STEP: Final = 100
+QUANTILES: Final = (0.5, 0.95, 0.99)
+"""Of latencies; the function's own is added."""
 
 
 class Timings:
@@ -55,6 +58,18 @@ class OwnMetrics:
     def process_text(self) -> bytes:
         """Returns memory, processor time and descriptors of this process."""
         return generate_latest(self._process)
+
+    def zeros(self, exposition: Exposition) -> Iterator[None]:
+        """Adds a zero for each counter of requests of the deployed revisions, a function a step. Of a counter that
+        begins above zero Prometheus takes no increase: it would miss the first requests of each function."""
+        for deployed in tuple(self._world.registry.all()):
+            for tracked in self._world.tracked(deployed.name):
+                labels = (deployed.name, tracked.id)
+                for metric in _ZEROS:
+                    exposition.add(metric, labels, 0)
+                for ending in Ending:
+                    exposition.add(metrics.GATEWAY_ENDED, (*labels, ending.value), 0)
+            yield
 
     def steps(self, exposition: Exposition) -> Iterator[None]:
         """Adds everything to ``exposition``, one function a step."""
@@ -97,6 +112,11 @@ class OwnMetrics:
         utilization = self._loop.instruments.gpus.utilization(name, self._loop.clock.now())
         if utilization is not None:
             exposition.add(metrics.FUNCTION_GPU_UTILIZATION, (name,), utilization / 100.0)
+        quantiles = sorted({*QUANTILES, deployed.current.function.sla.percentile / 100.0})
+        latencies = self._loop.instruments.traffic.latencies(name, quantiles, self._loop.clock.now())
+        for quantile, latency_s in zip(quantiles, latencies, strict=True):
+            if latency_s is not None:
+                exposition.add(metrics.LATENCY_QUANTILE, (name, f"{quantile:g}"), latency_s)
         for tracked in self._world.tracked(name):
             labels, spec = (name, tracked.id), tracked.record.function
             exposition.add(metrics.TRAFFIC_PERCENT, labels, tracked.percent)
@@ -123,6 +143,7 @@ class OwnMetrics:
             exposition.add(metrics.ROLLOUT_BAD, labels, tally.bad)
 
 
+_ZEROS: Final = (metrics.GATEWAY_ARRIVALS, metrics.GATEWAY_ARRIVED_INFERENCES, metrics.GATEWAY_WITHIN_SLA)
 _GROUP_GAUGES: Final[tuple[tuple[Metric, Callable[[GroupView], float | None]], ...]] = (
     (metrics.GROUP_SERVICE_RATE, lambda group: group.mu_ips if group.mu_source is RateSource.LEARNT else None),
     (metrics.GROUP_SERVICE_RATE_BOUND, lambda group: group.mu_ips if group.mu_source is RateSource.BOUND else None),

@@ -15,7 +15,9 @@ from tidegate.control.state.notices import Faults
 from tidegate.metrics import Exposition
 
 SUBJECT: Final = "metrics of ended processes"
-PARTS_A_PIECE: Final = 16
+PARTS_A_PIECE: Final = 8
+ZEROS: Final = "zeros"
+"""Takes the place of a process among those that are merged."""
 
 Texts = Mapping[str, bytes | None]
 """Expositions by process, one name for each run of a program; None: it did not answer."""
@@ -51,9 +53,12 @@ class Scrape:
     async def pieces(self) -> AsyncIterator[bytes]:
         """Yields the exposition of the whole deployment, with exemplars (``tidegate.open_metrics`` makes its forms).
 
-        In pieces: to join that of a thousand functions would hold the loop."""
+        In pieces, with a turn of the loop after each: to join that of a thousand functions would hold it, and so would
+        sending all to a reader that keeps up."""
         async with self._scraping:
-            texts = await self._others()
+            zeros = Exposition()
+            await in_slices(self._own.zeros(zeros))
+            texts = {**await self._others(), ZEROS: b"".join(await in_slices(zeros.parts()))}
             merged = await in_slices(self._merged.steps(texts, self._functions()))
             exposition = Exposition()
             exposition.add(metrics.CONTROL_UNREADABLE, (), self._merged.unreadable)
@@ -62,6 +67,7 @@ class Scrape:
             await self._keep()
         for start in range(0, len(parts), PARTS_A_PIECE):
             yield b"".join(parts[start : start + PARTS_A_PIECE])
+            await asyncio.sleep(0)
 
     async def _keep(self) -> None:
         ended = self._merged.ended

@@ -254,12 +254,15 @@ class TrafficView:
     within_sla: int = 0
     dropped: int = 0
     """Requests among the refused ones that had waited for ``drop-after``."""
+    ended_in_all: int = 0
+    """Requests that are over, of the whole life of this control process."""
     waiting: int = 0
     waiting_inferences: int = 0
     oldest_waiting_s: float = 0.0
     requests_per_s: float = 0.0
     """Mean of the last 5 s."""
     inferences_per_s: float = 0.0
+    """This too. The percentiles below are of the window, each less than 1 % off."""
     p50_s: float | None = None
     tail_s: float | None = None
     """Latency at the function's own percentile."""

@@ -6,17 +6,20 @@ worker's counts from before its first pull belong to no minute of this process a
 """
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from itertools import takewhile
 from typing import Final
 
 from tidegate.control.views.functions import TrafficView
 from tidegate.control.watch.tokens import TokenMeter
-from tidegate.histogram import bucket_upper_micros, interpolated
+from tidegate.histogram import FINE_BITS, all_interpolated, bucket_upper_micros, fine_index
 from tidegate.records.gateway_sample import GatewaySample, RevisionDemand, ShadowSeen
 from tidegate.records.replica_sample import SparseHistogram
 
 WINDOW_S: Final = 60.0
+RATE_S: Final = 5.0
+"""Window of the rates."""
 KEPT_GONE: Final = 64
 """Number of workers whose last sample is kept after their end: an answer of theirs may still be on its way."""
 NEW_S: Final = 5.0
@@ -72,8 +75,52 @@ class _Slice:
     at: float
     revision: str
     counts: Counts
-    latency: dict[int, int]
-    sizes: dict[int, int]
+    latency: Mapping[int, int]
+    """In fine buckets."""
+    sizes: Mapping[int, int]
+
+
+class _Window:
+    """The slices of one function in the window, and their sums: a view costs no look at each of them."""
+
+    __slots__ = ("_latency", "_sizes", "_slices", "counts")
+
+    def __init__(self) -> None:
+        self._slices: deque[_Slice] = deque()
+        self._latency: dict[int, int] = {}
+        self._sizes: dict[int, int] = {}
+        self.counts = Counts()
+
+    def __iter__(self) -> Iterator[_Slice]:
+        return iter(self._slices)
+
+    def __reversed__(self) -> Iterator[_Slice]:
+        return reversed(self._slices)
+
+    def add(self, one: _Slice) -> None:
+        self._slices.append(one)
+        self._count(one, 1)
+
+    def drop(self, until: float) -> None:
+        """Drops the slices of ``until`` and before."""
+        while self._slices and self._slices[0].at <= until:
+            self._count(self._slices.popleft(), -1)
+
+    def latencies(self, quantiles: Sequence[float]) -> list[float | None]:
+        return all_interpolated(self._latency.items(), quantiles, FINE_BITS)
+
+    def sizes(self) -> tuple[tuple[int, int], ...]:
+        return tuple((bucket_upper_micros(index) - 1, self._sizes[index]) for index in sorted(self._sizes))
+
+    def _count(self, one: _Slice, sign: int) -> None:
+        self.counts.add(one.counts, sign)
+        for sums, part in ((self._latency, one.latency), (self._sizes, one.sizes)):
+            for index, count in part.items():
+                left = sums.get(index, 0) + sign * count
+                if left:
+                    sums[index] = left
+                else:
+                    del sums[index]
 
 
 class TrafficMeter:
@@ -85,7 +132,7 @@ class TrafficMeter:
         self._by_function: dict[str, list[RevisionDemand]] | None = None
         """Content of ``_last`` by function; None after a change."""
         self._gone: dict[str, GatewaySample] = {}
-        self._slices: dict[str, deque[_Slice]] = {}
+        self._windows: dict[str, _Window] = {}
         self._totals: dict[str, Counts] = {}
         self._revisions: dict[str, Counts] = {}
         self._shadows: dict[str, ShadowSeen] = {}
@@ -151,7 +198,7 @@ class TrafficMeter:
     def recent(self, revision: str, since: float) -> Counts:
         """Returns the counts of a revision after ``since``, within the window."""
         counts = Counts()
-        for each in self._slices.get(_function(revision), ()):
+        for each in self._windows.get(_function(revision), ()):
             if each.revision == revision and each.at > since:
                 counts.add(each.counts)
         return counts
@@ -160,7 +207,7 @@ class TrafficMeter:
         """Returns the arrivals of a revision after ``since``, within the window, by bucket of inferences per
         request."""
         found: dict[int, int] = {}
-        for each in self._slices.get(_function(revision), ()):
+        for each in self._windows.get(_function(revision), ()):
             if each.revision == revision and each.at > since:
                 for index, count in each.sizes.items():
                     found[index] = found.get(index, 0) + count
@@ -178,33 +225,36 @@ class TrafficMeter:
 
     def view(self, function: str, percentile: float, now: float) -> TrafficView:
         """Returns the last minute of ``function``, with its tail latency at ``percentile`` (0..100)."""
-        slices = self._slices.get(function, deque())
-        while slices and slices[0].at <= now - self.window_s:
-            slices.popleft()
-        counts, latency, sizes = Counts(), dict[int, int](), dict[int, int]()
-        for each in slices:
-            counts.add(each.counts)
-            for index, count in each.latency.items():
-                latency[index] = latency.get(index, 0) + count
-            for index, count in each.sizes.items():
-                sizes[index] = sizes.get(index, 0) + count
+        window = self._window(function, now)
         waiting = self._demands_of(function)
-        recent = [each for each in slices if each.at > now - 5.0]
+        recent = [each.counts for each in takewhile(lambda each: each.at > now - RATE_S, reversed(window))]
+        p50_s, tail_s, p95_s, p99_s = window.latencies((0.5, percentile / 100.0, 0.95, 0.99))
+        total = self.total(function)
         return TrafficView(
             window_s=self.window_s,
-            **{name: getattr(counts, name) for name in COUNTED},
+            **{name: getattr(window.counts, name) for name in COUNTED},
+            ended_in_all=total.ended,
             waiting=sum(demand.waiting for demand in waiting),
             waiting_inferences=sum(demand.waiting_inferences for demand in waiting),
             oldest_waiting_s=max((demand.oldest_waiting_s for demand in waiting), default=0.0),
-            requests_per_s=sum(each.counts.requests for each in recent) / 5.0,
-            inferences_per_s=sum(each.counts.inferences for each in recent) / 5.0,
-            p50_s=interpolated(latency.items(), 0.5),
-            tail_s=interpolated(latency.items(), percentile / 100.0),
-            p95_s=interpolated(latency.items(), 0.95),
-            p99_s=interpolated(latency.items(), 0.99),
-            sizes=tuple((bucket_upper_micros(index) - 1, sizes[index]) for index in sorted(sizes)),
+            requests_per_s=sum(each.requests for each in recent) / RATE_S,
+            inferences_per_s=sum(each.inferences for each in recent) / RATE_S,
+            p50_s=p50_s,
+            tail_s=tail_s,
+            p95_s=p95_s,
+            p99_s=p99_s,
+            sizes=window.sizes(),
             tokens=self._tokens.view(function, percentile, now),
         )
+
+    def latencies(self, function: str, quantiles: Sequence[float], now: float) -> list[float | None]:
+        """Returns quantiles of the latencies of the last minute; None where no request was answered in it."""
+        return self._window(function, now).latencies(quantiles)
+
+    def _window(self, function: str, now: float) -> _Window:
+        window = self._windows.get(function) or _Window()
+        window.drop(now - self.window_s)
+        return window
 
     def _demands(self) -> Iterator[RevisionDemand]:
         return (demand for sample in self._last.values() for demand in sample.demands)
@@ -232,9 +282,8 @@ class TrafficMeter:
         counts = Counts.of(demand)
         if before is not None:
             counts.add(Counts.of(before), sign=-1)
-        slices = self._slices.setdefault(demand.function, deque())
-        while slices and slices[0].at <= now - self.window_s:
-            slices.popleft()
+        window = self._windows.setdefault(demand.function, _Window())
+        window.drop(now - self.window_s)
         self._totals.setdefault(demand.function, Counts()).add(counts)
         if counts != Counts():  # a worker may report a forgotten revision for a while
             self._revisions.setdefault(demand.revision, Counts()).add(counts)
@@ -248,10 +297,10 @@ class TrafficMeter:
         latency = difference(demand.latency, () if before is None else before.latency)
         sizes = difference(demand.sizes, () if before is None else before.sizes)
         if counts != Counts() or latency or sizes:
-            slices.append(_Slice(now, demand.revision, counts, latency, sizes))
+            window.add(_Slice(now, demand.revision, counts, _fine(demand.recent, latency), sizes))
 
     def __repr__(self) -> str:
-        return f"<TrafficMeter {len(self._last)} workers, {len(self._slices)} functions>"
+        return f"<TrafficMeter {len(self._last)} workers, {len(self._windows)} functions>"
 
 
 def _function(revision: str) -> str:
@@ -263,6 +312,20 @@ def difference(after: SparseHistogram, before: SparseHistogram) -> dict[int, int
     earlier = dict(before)
     found = {index: count - earlier.get(index, 0) for index, count in after}
     return {index: count for index, count in found.items() if count > 0}
+
+
+def _fine(recent: SparseHistogram, latency: Mapping[int, int]) -> Mapping[int, int]:
+    """Returns the latencies since the pull before in fine buckets. Where some are not in ``recent`` (a sample was lost,
+    there were too many, or the worker is of an older version), all are of the middle of their coarse bucket."""
+    found = dict(recent)
+    if sum(found.values()) == sum(latency.values()):
+        return found
+    found.clear()
+    for index, count in latency.items():
+        low = bucket_upper_micros(index - 1) if index else 0
+        middle = fine_index((low + bucket_upper_micros(index)) // 2)
+        found[middle] = found.get(middle, 0) + count
+    return found
 
 
 def _grown(total: ShadowSeen, after: ShadowSeen, before: ShadowSeen) -> ShadowSeen:

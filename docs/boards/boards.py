@@ -153,11 +153,9 @@ FUNCTION: Final = Board(
                 ),
                 line(
                     "Latency and its target",
-                    "At the gateway, cold starts included.",
+                    "At the gateway in the last minute, cold starts included; less than 1 % off.",
                     "s",
-                    (f"function:tidegate_latency_seconds:p50_5m{{{F}}}", "p50"),
-                    (f"function:tidegate_latency_seconds:p95_5m{{{F}}}", "p95"),
-                    (f"function:tidegate_latency_seconds:p99_5m{{{F}}}", "p99"),
+                    (f"max by (quantile) (tidegate_latency_quantile_seconds{{{F}}})", "p{{quantile}}"),
                     (f"max(tidegate_sla_latency_seconds{{{F}}})", "target"),
                 ),
             ),

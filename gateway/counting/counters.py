@@ -20,11 +20,13 @@ from tidegate.activator.room import RoomCounts
 from tidegate.flow.outliers import Outliers
 from tidegate.gateway.counting.outcomes import Ending
 from tidegate.gateway.counting.token_metrics import TokenCounters
-from tidegate.histogram import BUCKETS, Histogram, bucket_index
+from tidegate.histogram import BUCKETS, Histogram, bucket_index, fine_buckets
 from tidegate.metrics import Exemplar
 from tidegate.records.gateway_sample import ColdStartSeen, GatewaySample, GroupTraffic, RevisionDemand, ShadowSeen
 
 KEPT_COLD_STARTS = 64
+KEPT_LATENCIES = 4096
+"""Latencies of one revision that are kept until the next sample, the newest ones."""
 
 Waiting = Callable[[str], RoomCounts | None]
 """Returns the room's figures of a revision's waiting requests."""
@@ -91,6 +93,7 @@ class RevisionCounters:
         "hedges",
         "hedges_won",
         "metadata",
+        "recent",
         "retries",
         "retries_denied",
         "revision",
@@ -114,6 +117,8 @@ class RevisionCounters:
         """Requests by all other endings."""
         self.within_sla = 0
         self.groups: dict[str, GroupCounters] = {}
+        self.recent: deque[float] = deque(maxlen=KEPT_LATENCIES)
+        """Latencies of the requests answered since the last sample."""
         self.retries = 0
         """Requests that were sent once more although a replica may have run them."""
         self.retries_denied = 0
@@ -182,6 +187,7 @@ class RevisionCounters:
         counters.requests += 1
         counters.inferences += inferences
         counters.latency.record(latency_s)
+        self.recent.append(latency_s)
 
     def sampled(self, trace_id: bytes, latency_s: float, unix: float) -> None:
         """Takes a traced request that was answered, as the exemplar of its bucket."""
@@ -200,12 +206,14 @@ class RevisionCounters:
         counters.failures += 1
 
     def demand(self, waiting: RoomCounts | None) -> RevisionDemand:
-        """Returns the present values as a record; ``waiting`` is None if no request waits or the room forgot the
-        revision."""
+        """Returns the present values as a record, and empties ``recent``; ``waiting`` is None if no request
+        waits or the room forgot the revision."""
         ended = self.ended_by
         if waiting is not None:
             self.waited = (waiting.waiting_request_s, waiting.waiting_inference_s)
         groups = tuple(group.traffic() for group in self.groups.values())
+        recent = fine_buckets(self.recent) if self.recent else ()
+        self.recent.clear()
         return RevisionDemand(
             function=self.function,
             revision=self.revision,
@@ -225,6 +233,7 @@ class RevisionCounters:
             waiting_request_s=self.waited[0],
             waiting_inference_s=self.waited[1],
             latency=groups[0].latency if len(groups) == 1 else self.latency.sparse(),
+            recent=recent,
             sizes=tuple((index, count) for index, count in enumerate(self.sizes) if count),
             groups=groups,
             shadow=None if self.shadow is None else self.shadow.seen(),

@@ -35,6 +35,19 @@ class RequestOutcome:
     def is_good(self) -> bool:
         return self.status == 200
 
+    @property
+    def sent_s(self) -> float:
+        return self.at_s + self.lag_s
+
+    @property
+    def ended_s(self) -> float:
+        return self.at_s + self.latency_s
+
+    @property
+    def served_s(self) -> float:
+        """Seconds from sending to the end."""
+        return self.latency_s - self.lag_s
+
 
 def outcome_of(call: Call, began: float) -> RequestOutcome:
     """Returns the outcome of a call that has ended, in a run that began at ``began``."""

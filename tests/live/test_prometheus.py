@@ -4,6 +4,7 @@ that they are for and clear after it."""
 import json
 import os
 import signal
+import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Mapping
@@ -127,6 +128,19 @@ def test_every_rule_and_panel_has_data_and_the_figures_are_those_of_the_client(t
             objective = watcher.value('function:tidegate_price_per_hour:sum{function="echo"}')
             assert objective is not None
             assert watcher.value('up{job="tidegate",deployment="state"}') == 1
+
+
+@pytest.mark.timeout(240)
+def test_the_demos_console_and_boards_show_what_its_client_counted(tmp_path: Path) -> None:
+    """Rates, shares and percentiles within 2 %, at each number of replicas with enough requests."""
+    command = (sys.executable, "-m", "tidegate.control.cli", "demo", "--fast", "--json", "--report")
+    done = subprocess.run((*command, tmp_path / "report.html"), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["figures_agree"], (found["figures"], found["compared"])
+    assert 2 in {each["ready"] for each in found["compared"]}
+    assert all(each["boards"] is not None for each in found["compared"])
+    assert "the boards&#x27; in Prometheus" in (tmp_path / "report.html").read_text()
 
 
 def test_counters_never_fall_when_a_worker_dies_and_its_alert_fires_and_clears(tmp_path: Path) -> None:

@@ -6,7 +6,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.histogram import BUCKETS, Histogram, bucket_index, bucket_upper_micros, interpolated, quantile
+from tidegate.histogram import (
+    BUCKETS,
+    FINE_BITS,
+    Histogram,
+    all_interpolated,
+    bucket_index,
+    bucket_upper_micros,
+    fine_buckets,
+    fine_index,
+    interpolated,
+    quantile,
+)
 
 
 @given(st.integers(min_value=0, max_value=2**38))
@@ -74,3 +85,18 @@ def test_a_quantile_for_people_is_within_an_eighth_of_the_real_one(micros: list[
     assert bound is not None
     real = sorted(micros)[max(0, math.ceil(q * len(micros)) - 1)] / 1e6
     assert real - max(real / 8, 1e-6) <= found <= bound
+
+
+@given(st.integers(min_value=0, max_value=1 << 40))
+def test_a_fine_bucket_holds_its_duration_and_is_less_than_one_percent_wide(micros: int) -> None:
+    index = fine_index(micros)
+    low, high = bucket_upper_micros(index - 1, FINE_BITS) if index else 0, bucket_upper_micros(index, FINE_BITS)
+    assert low <= micros < high
+    assert high - low <= max(1, low / 128)
+
+
+def test_quantiles_of_fine_buckets() -> None:
+    sparse = fine_buckets([0.001] * 9 + [0.1])
+    assert [count for _, count in sparse] == [9, 1]
+    assert all_interpolated(sparse, (0.5, 0.99), FINE_BITS) == pytest.approx([0.001, 0.1], rel=0.008)
+    assert fine_index(-1) == 0

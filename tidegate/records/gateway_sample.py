@@ -90,6 +90,9 @@ class RevisionDemand:
     """Integral of waiting requests over time; with the queue_proxies' it is KPA's concurrency."""
     waiting_inference_s: float
     latency: SparseHistogram = ()
+    recent: SparseHistogram = ()
+    """The latencies of the requests answered since the last sample, in fine buckets, for percentiles that people read.
+    They are not cumulative: what a lost sample had is missing from these percentiles and nowhere else."""
     sizes: SparseHistogram = ()
     """Arrivals by inferences per request, recorded as if they were microseconds. Cumulative."""
     groups: tuple[GroupTraffic, ...] = ()

@@ -27,7 +27,7 @@ def demo(
     write_file(report, render(result.report))
     if json:
         print_json(result.summary)
-    say(f"\n{result.report.verdict}\nreport: {report.absolute()}")
+    say(f"\n{result.report.verdict}\n{result.summary['figures']}\nreport: {report.absolute()}")
     if not result.report.passed:
         raise typer.Exit(EXIT_FAILED)
 

@@ -14,6 +14,7 @@ class Look:
     """One reading of the function's status, ``at_s`` seconds after the load began (negative: before)."""
 
     at_s: float
+    unix: float
     ready: int
     starting: int
     leaving: int
@@ -42,6 +43,8 @@ class Records:
     latency_s: float
     percentile: float
     outcomes: list[RequestOutcome] = field(default_factory=list)
+    asked: list[RequestOutcome] = field(default_factory=list)
+    """The requests before the load: the first one, and those that measured its cost."""
     looks: list[Look] = field(default_factory=list)
 
     def recent(self, now_s: float, window_s: float = 5.0) -> list[RequestOutcome]:

@@ -10,11 +10,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from tidegate.control.cli.common import say, seconds
 from tidegate.errors import TidegateError
@@ -23,12 +23,13 @@ if TYPE_CHECKING:
     from httpx import Response
     from rich.table import Table
 
-    from tidegate.control.cli.demo.records import Look, Records
-    from tidegate.control.cli.demo.shown import Compared, Pair
+    from tidegate.control.cli.demo.boards import Watcher
+    from tidegate.control.cli.demo.conclusion import DemoResult
+    from tidegate.control.cli.demo.records import Look
+    from tidegate.control.cli.demo.shown import BoardFigures
     from tidegate.control.sdk import Tidegate
     from tidegate.control.views.functions import ColdStartView
     from tidegate.loadgen.clients.outcomes import Shot
-    from tidegate.loadgen.reports.demo_page import DemoReport, ReportTable
 
 NAME: Final = "magika"
 PATH: Final = f"/v2/models/{NAME}/infer"
@@ -42,6 +43,10 @@ process and this client.
 MAX_PER_S: Final = 300.0
 """Upper bound of requests per second that the client sends, however fast the model is."""
 LOOK_EVERY_S: Final = 0.5
+SEEN_TRIES: Final = 150
+"""Looks, a tenth of a second apart, for the function in Prometheus before the first request."""
+STATE: Final = "state"
+"""Name of the state directory in the demo's folder."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,24 +68,27 @@ class DemoError(TidegateError):
 
 def run(script: DemoScript) -> "DemoResult":
     """Runs the whole demo and stops everything that it started."""
-    with tempfile.TemporaryDirectory(prefix="tidegate-demo-") as folder, own_deployment(Path(folder)) as tidegate:
-        return asyncio.run(Demo(tidegate, Path(folder), script).run())
+    from tidegate.control.cli.demo.boards import watching
 
-
-@dataclass(frozen=True, slots=True)
-class DemoResult:
-    report: "DemoReport"
-    summary: dict[str, Any]
+    with tempfile.TemporaryDirectory(prefix="tidegate-demo-") as named:
+        folder, tree = Path(named), example_folder().parent.parent
+        with (
+            own_deployment(folder) as tidegate,
+            watching(tree, folder / "prometheus", folder / STATE, NAME) as boards,
+        ):
+            return asyncio.run(Demo(tidegate, folder, script, boards).run())
 
 
 class Demo:
     """One run against a deployment that is up and has no functions."""
 
-    def __init__(self, tidegate: "Tidegate", folder: Path, script: DemoScript) -> None:
+    def __init__(self, tidegate: "Tidegate", folder: Path, script: DemoScript, boards: "Watcher | None") -> None:
         from tidegate.control.cli.demo.records import Records
 
         self._tidegate = tidegate
         self._script = script
+        self._boards = boards
+        self._state = folder / STATE
         self._example = load_example()
         self._manifest = self._example.prepare(folder / "example")
         self._layout = self._example.own_layout()
@@ -91,7 +99,7 @@ class Demo:
         self._answer = ""
         self._start = 0.0
 
-    async def run(self) -> DemoResult:
+    async def run(self) -> "DemoResult":
         await self._deploy()
         await self._first_request()
         cold = await self._cold_start()
@@ -118,11 +126,17 @@ class Demo:
             f"{NAME} is deployed as {deployed.functions[0].revision}, with no replica; its target: "
             f"p{view.percentile:g} within {seconds(view.latency_s)}"
         )
+        for _ in range(SEEN_TRIES):
+            if self._boards is None or await asyncio.to_thread(self._boards.sees_function):
+                break
+            await asyncio.sleep(0.1)
         link = await asyncio.to_thread(self._tidegate.console_link, NAME)
         say(f"watch it in the console, while the demo runs (the link works once): {link.url}")
 
     async def _first_request(self) -> None:
         name, row = self._files[0]
+        if not precede(self._state / "processes"):
+            say("(not as root: gateway and client wait for cores as all do, which their figures differ by)")
         async with self._asking() as ask:
             answer, latency_s = await ask(self._body([row]))
         self._first_good = answer.is_success
@@ -134,6 +148,8 @@ class Demo:
 
     async def _cold_start(self) -> "ColdStartView":
         """Returns the record of the first cold start, once it is complete: the gateway has been polled by then."""
+        from tidegate.control.cli.demo.conclusion import phases_of
+
         for _ in range(50):
             starts = await asyncio.to_thread(self._tidegate.cold_starts, NAME)
             if starts and starts[0].phases.first_response_s is not None:
@@ -194,16 +210,37 @@ class Demo:
         say(self._line(0))
 
     async def _wait_for_zero(self) -> None:
+        from tidegate.control.cli.demo.shown import MIN_LOOKS
+
         say("the load is over; waiting for zero replicas")
         end = time.monotonic() + self._script.zero_within_s
         while (await self._look()).present and time.monotonic() < end:
             await asyncio.to_thread(time.sleep, LOOK_EVERY_S)
         at = self._records.looks[-1]
+        for _ in range(MIN_LOOKS):  # its last minute is compared as well
+            await asyncio.to_thread(time.sleep, LOOK_EVERY_S)
+            await self._look()
         say(f"{at.present} replicas {at.at_s - self._script.load_s:.0f} s after the last request")
 
-    async def _conclude(self, cold: "ColdStartView") -> DemoResult:
+    async def _conclude(self, cold: "ColdStartView") -> "DemoResult":
+        from tidegate.control.cli.demo.conclusion import conclude
+        from tidegate.control.cli.demo.shown import compare
+
         explained = await asyncio.to_thread(self._tidegate.explain, NAME, last=40)
-        return conclude(self._records, self._first_good, self._answer, cold, explained.text, self._script.load_s)
+        compared = compare(self._records, self._board_figures())
+        return conclude(
+            self._records, self._first_good, self._answer, cold, explained.text, self._script.load_s, compared
+        )
+
+    def _board_figures(self) -> "list[BoardFigures]":
+        """Returns what the boards showed in each part of the story."""
+        from tidegate.control.cli.demo.shown import story
+
+        if self._boards is None:
+            return []
+        began, percentile = time.time() - (time.monotonic() - self._start), self._records.percentile
+        parts = story(self._records.looks)
+        return [self._boards.figures(looks[0].unix, looks[-1].unix, percentile, began) for looks in parts]
 
     # --- looking ---
 
@@ -214,6 +251,7 @@ class Demo:
         revision = view.revisions[0]
         look = Look(
             at_s=time.monotonic() - self._start,
+            unix=time.time(),
             ready=revision.ready,
             starting=revision.starting,
             leaving=revision.leaving,
@@ -235,7 +273,9 @@ class Demo:
         from dataclasses import replace
 
         moved = start - self._start
-        self._records.looks[:] = [replace(look, at_s=look.at_s - moved) for look in self._records.looks]
+        records = self._records
+        records.looks[:] = [replace(look, at_s=look.at_s - moved) for look in records.looks]
+        records.asked[:] = [replace(each, at_s=each.at_s - moved) for each in records.asked]
         self._start = start
 
     def _figures(self, in_flight: int) -> dict[str, str]:
@@ -278,6 +318,8 @@ class Demo:
         """Sends single requests, outside any schedule, and returns (answer, seconds it took) for each."""
         import httpx
 
+        from tidegate.loadgen.clients.outcomes import RequestOutcome
+
         async with httpx.AsyncClient(base_url=self._tidegate.gateway, timeout=60.0, trust_env=False) as client:
 
             async def ask(body: bytes) -> tuple[httpx.Response, float]:
@@ -286,7 +328,9 @@ class Demo:
                     answer = await client.post(PATH, content=body, headers={"content-type": "application/json"})
                 except httpx.HTTPError as error:
                     raise DemoError(f"no answer to a request: {str(error) or type(error).__name__}") from error
-                return answer, time.monotonic() - began
+                latency_s = time.monotonic() - began
+                self._records.asked.append(RequestOutcome(began - self._start, latency_s, 1, answer.status_code))
+                return answer, latency_s
 
             yield ask
 
@@ -311,150 +355,19 @@ class Demo:
         return self._body(rows), len(rows)
 
 
-def conclude(
-    records: "Records", first_good: bool, answer: str, cold: "ColdStartView", explained: str, load_s: float
-) -> DemoResult:
-    """Builds the report and the summary from the records."""
-    from tidegate.control.cli.demo.records import by_second, quantile
-    from tidegate.control.cli.demo.shown import compare
-    from tidegate.loadgen.reports.demo_page import DemoReport
-    from tidegate.loadgen.reports.plot import COLOURS, Plot, Series
+def precede(processes: Path) -> bool:
+    """Lets this client and the gateway run before all other programs, where the user may: on cores that the model
+    servers fill, each would read its clock some milliseconds after the bytes have come. Returns whether it could."""
+    from tidegate.deploy.local.records import ProcessKind, RecordStore
+    from tidegate.deploy.local.recovery import survey
 
-    verdict, compared = records.verdict(first_good), compare(records, load_s)
-    good = [outcome.latency_s for outcome in records.outcomes if outcome.is_good]
-    q, name = records.percentile / 100, f"p{records.percentile:g}"
-    slices = by_second(records.outcomes, load_s)
-    p50, tail = [], []
-    for second, found in enumerate(slices):
-        latencies = [outcome.latency_s * 1e3 for outcome in found if outcome.is_good]
-        if latencies:
-            p50.append((float(second), quantile(latencies, 0.5) or 0.0))
-            tail.append((float(second), quantile(latencies, q) or 0.0))
-    target = records.latency_s * 1e3
-    rates = tuple((float(at), float(len(found))) for at, found in enumerate(slices))
-    ips = tuple((float(at), float(sum(outcome.inferences for outcome in found))) for at, found in enumerate(slices))
-    looks = [look for look in records.looks if look.at_s >= 0]
-    ready = tuple((look.at_s, float(look.ready)) for look in looks)
-    waiting = tuple((look.at_s, float(look.waiting)) for look in looks)
-    wanted = tuple((look.at_s, float(look.desired)) for look in looks if look.desired is not None)
-    plots = (
-        Plot(
-            "Latency against its target, by second of arrival",
-            "ms",
-            (
-                Series("p50", tuple(p50), COLOURS["main"]),
-                Series(name, tuple(tail), COLOURS["second"]),
-                Series("target", ((0.0, target), (load_s, target)), COLOURS["limit"], dashed=True),
-            ),
-        ),
-        Plot(
-            "Arrivals",
-            "per second",
-            (Series("requests", rates, COLOURS["main"]), Series("inferences", ips, COLOURS["second"])),
-        ),
-        Plot("Waiting requests", "requests", (Series("waiting", waiting, COLOURS["main"], steps=True),)),
-        Plot(
-            "Replicas",
-            "replicas",
-            (
-                Series("wanted", wanted, COLOURS["quiet"], steps=True, dashed=True),
-                Series("ready", ready, COLOURS["main"], steps=True),
-            ),
-        ),
-    )
-    within = records.within_sla
-    facts = (
-        ("requests", f"{len(records.outcomes) + 1}, {len(records.lost)} lost"),
-        ("latency", f"p50 {seconds(quantile(good, 0.5))}, {name} {seconds(quantile(good, q))}"),
-        ("target", f"{name} within {seconds(records.latency_s)}; {within:.2%} within" if within is not None else "-"),
-        ("replicas", f"0, then up to {records.most()}, then {records.looks[-1].present}"),
-    )
-    report = DemoReport(
-        title=f"Tidegate demo: {NAME}",
-        passed=verdict.passed,
-        verdict=verdict.text,
-        facts=facts,
-        answer=answer,
-        phases=phases_of(cold),
-        plots=plots,
-        tables=(shown_beside_client(compared, name), groups_at_most(records)),
-        decisions=tuple(explained.splitlines()),
-    )
-    summary = {
-        "passed": verdict.passed,
-        "verdict": verdict.text,
-        "requests": len(records.outcomes) + 1,
-        "lost": len(records.lost),
-        "p50_s": quantile(good, 0.5),
-        "tail_s": quantile(good, q),
-        "within_sla": within,
-        "most_replicas": records.most(),
-        "console": compared,
-        "cold_start": cold,
-    }
-    return DemoResult(report, summary)
-
-
-def shown_beside_client(compared: "Sequence[Compared]", tail: str) -> "ReportTable":
-    """Returns the table of the console's figures beside the load client's."""
-    from tidegate.loadgen.reports.demo_page import ReportTable
-
-    def rate(pair: "Pair") -> str:
-        off = "" if pair.difference is None else f" ({100 * pair.difference:+.1f} %)"
-        return f"{pair.client or 0.0:.1f} / {pair.console or 0.0:.1f}{off}"
-
-    def duration(pair: "Pair") -> str:
-        return f"{seconds(pair.client)} / {seconds(pair.console)}"
-
-    def part(pair: "Pair") -> str:
-        return " / ".join("-" if value is None else f"{value:.2%}" for value in (pair.client, pair.console))
-
-    head = ("replicas ready", "readings", "requests/s", "p50", tail, "within the target")
-    rows = tuple(
-        (
-            str(each.ready),
-            str(each.looks),
-            rate(each.requests_per_s),
-            duration(each.p50_s),
-            duration(each.tail_s),
-            part(each.within_sla),
-        )
-        for each in compared
-    )
-    return ReportTable("The load client's figures / the console's, by replicas", head, rows)
-
-
-def groups_at_most(records: "Records") -> "ReportTable":
-    """Returns the table of the groups, as the console showed them at the end of the largest number of replicas."""
-    from tidegate.loadgen.reports.demo_page import ReportTable
-
-    most = records.most()
-    groups = next((look.groups for look in reversed(records.looks) if look.ready == most and most), ())
-    rows = tuple(
-        (
-            each.accelerator,
-            str(each.ready),
-            "-" if each.mu_ips is None else f"{each.mu_ips:.4g}/s",
-            f"{each.ips:.1f}/s",
-            f"{each.weight:.0%}",
-            f"{each.busy:.0%}",
-        )
-        for each in groups
-    )
-    return ReportTable("Groups at the peak", ("group", "ready", "mu per replica", "lambda", "weight", "busy"), rows)
-
-
-def phases_of(cold: "ColdStartView") -> tuple[tuple[str, str], ...]:
-    """Returns a cold start as (phase, duration) texts."""
-    phases = cold.phases
-    until_ready = sum(value or 0.0 for value in (phases.decide_s, phases.schedule_s, phases.load_s, phases.warm_s))
-    return (
-        ("decide", seconds(phases.decide_s)),
-        ("spawn", seconds(phases.schedule_s)),
-        ("load", seconds(phases.load_s)),
-        ("ready", f"after {seconds(until_ready)}"),
-        ("first answer", f"{seconds(phases.first_response_s)} later"),
-    )
+    gateways = [each.pid for each in survey(RecordStore(processes)).living if each.kind is ProcessKind.GATEWAY]
+    try:
+        for pid in (0, *(pid for pid in gateways if pid)):
+            os.sched_setscheduler(pid, os.SCHED_RR | os.SCHED_RESET_ON_FORK, os.sched_param(1))
+    except (AttributeError, OSError):
+        return False
+    return True
 
 
 def model_s(timing: str, latency_s: float) -> float:
@@ -496,7 +409,7 @@ def own_deployment(folder: Path) -> Iterator["Tidegate"]:
     from tidegate.control.sdk import Tidegate
     from tidegate.control.state.directory import StateDirectory
 
-    state = StateDirectory(folder / "state")
+    state = StateDirectory(folder / STATE)
     state.prepare()
     devices = folder / "accelerators.yaml"
     count = max(2, os.cpu_count() or 1)

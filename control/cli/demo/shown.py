@@ -1,86 +1,237 @@
-"""The console's figures during a demo beside those of the load client, at each number of replicas. No clock, no
-sockets."""
+"""The figures of the console and of Grafana's boards during a demo beside those of the load client, at each number of
+replicas of its story. No clock, no sockets.
+
+Like is compared with like. The console counts what the gateways have reported: its total says which of the client's
+requests these are. A latency of the client is here the time from sending to the last byte, as at the gateway; the
+client's own latency counts from the due time.
+"""
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Final
 
 from tidegate.control.cli.demo.records import Look, Records, quantile
+from tidegate.control.views.functions import TrafficView
 from tidegate.loadgen.clients.outcomes import RequestOutcome
 
 RATE_S: Final = 5.0
 """Window of the console's rates (``TrafficView.requests_per_s``)."""
+WINDOW_S: Final = 60.0
+"""Window of the latencies on console and boards."""
 BEHIND_S: Final = 0.5
 """Mean age of what a reading shows: the control process pulls the gateways once a second."""
+MIN_LOOKS: Final = 6
+"""Readings of a number of replicas that is compared: three seconds of it."""
+MIN_RATE: Final = 1.0
+"""Requests per second of the client from which on rates are compared: a few more or less are not 2 %."""
+MIN_REQUESTS: Final = 100
+"""Requests in a window from which on its percentiles are compared."""
+BOARD_RATE_S: Final = 60.0
+"""Window of the boards' rate (``function:tidegate_requests:rate1m``)."""
+BOARD_SLA_S: Final = 300.0
+"""Window of the boards' attainment (``function:tidegate_sla_attainment:ratio_rate5m``)."""
+ALLOWED: Final = 0.02
+"""Largest difference, as a fraction of the client's figure."""
+
+
+Curve = Sequence[tuple[float, float]]
+"""(time in seconds after the beginning of the load, value) of a panel; the time is that of the scrape behind it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BoardFigures:
+    """The curves of the boards in one part of the story; empty: no data."""
+
+    requests_per_s: Curve
+    p50_s: Curve
+    tail_s: Curve
+    within_sla: Curve
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pair:
-    """One figure, counted by the load client and shown by the console. None: neither has it."""
+    """One figure, counted by the load client and shown by the console or by a board. None: it has none, or the client's
+    is too small to be compared."""
 
     client: float | None
-    console: float | None
+    shown: float | None
 
     @property
     def difference(self) -> float | None:
-        """Returns the console's figure against the client's, as a fraction of the latter."""
-        return self.console / self.client - 1.0 if self.client and self.console is not None else None
+        """Returns the figure that is shown against the client's, as a fraction of the latter."""
+        if self.client is None or self.shown is None:
+            return None
+        if not self.client:
+            return None if self.shown else 0.0
+        return self.shown / self.client - 1.0
+
+    @property
+    def is_missing(self) -> bool:
+        return self.shown is None or (self.client is not None and self.difference is None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shown:
+    """What the console or the boards show, each beside the client's figure of the same requests."""
+
+    requests_per_s: Pair
+    p50_s: Pair
+    tail_s: Pair
+    within_sla: Pair
+
+    def pairs(self) -> Iterator[tuple[str, Pair]]:
+        yield "requests/s", self.requests_per_s
+        yield "p50", self.p50_s
+        yield "tail", self.tail_s
+        yield "within the target", self.within_sla
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:
-    """The figures while ``ready`` replicas were ready, from ``looks`` readings."""
+    """The figures of one part of the story, in which ``ready`` replicas were ready; it ended at ``until_s``. Each is
+    the mean over the readings."""
 
     ready: int
     looks: int
-    requests_per_s: Pair
-    """Mean over the readings."""
-    p50_s: Pair
-    """This and the next two: of the window before the last reading."""
-    tail_s: Pair
-    within_sla: Pair
+    until_s: float
+    requests: int
+    """Requests of the console's window at the last reading."""
+    console: Shown
+    boards: Shown | None
+    """None: no Prometheus was there."""
+    due_p50_s: float | None
+    """The client's latencies of the console's requests from their due times."""
+    due_tail_s: float | None
+
+    def figures(self) -> Iterator[tuple[str, Pair]]:
+        """Yields each figure with its name."""
+        for place, shown in (("console", self.console), ("boards", self.boards)):
+            for name, pair in () if shown is None else shown.pairs():
+                yield f"{name} of the {place} at {self.ready} ready", pair
 
 
-def compare(records: Records, load_s: float) -> tuple[Compared, ...]:
-    """Returns the comparison for each number of ready replicas, in the order of their first readings under load.
-    ``load_s``: length of the load."""
-    looks = [look for look in records.looks if look.traffic is not None and RATE_S <= look.at_s <= load_s]
-    sent = sorted(outcome.at_s for outcome in records.outcomes)
-    return tuple(
-        _compared(records, [look for look in looks if look.ready == ready], sent)
-        for ready in dict.fromkeys(look.ready for look in looks)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Agreement:
+    holds: bool
+    text: str
+
+
+def story(looks: Sequence[Look]) -> list[list[Look]]:
+    """Returns the readings since the load began, by the times in which the number of ready replicas stayed the same."""
+    seen = [look for look in looks if look.traffic is not None and look.at_s >= RATE_S]
+    return [part for _, found in groupby(seen, lambda look: look.ready) if len(part := list(found)) >= MIN_LOOKS]
+
+
+def compare(records: Records, boards: Sequence[BoardFigures] = ()) -> tuple[Compared, ...]:
+    """Returns the comparison for each part of the story. ``boards``: their figures in each part; empty: none."""
+    client = _Client([*records.asked, *records.outcomes], records.latency_s, records.percentile / 100.0)
+    parts = story(records.looks)
+    curves: Sequence[BoardFigures | None] = boards or [None] * len(parts)
+    compared = (_compared(client, part, board) for part, board in zip(parts, curves, strict=True))
+    return tuple(each for each in compared if each is not None)
+
+
+def agreement(compared: Sequence[Compared]) -> Agreement:
+    """Returns whether every figure is within 2 % of the client's."""
+    counts = ", ".join(str(each.ready) for each in compared)
+    pairs = [pair for each in compared for pair in each.figures()]
+    if not pairs:
+        return Agreement(holds=False, text="Nothing to compare: the load was too short.")
+    if missing := [name for name, pair in pairs if pair.is_missing]:
+        return Agreement(holds=False, text=f"Figures are missing: {', '.join(missing)}.")
+    name, worst = max(pairs, key=lambda found: abs(found[1].difference or 0.0))
+    off = abs(worst.difference or 0.0)
+    whose = "console's and the boards'" if any(each.boards is not None for each in compared) else "console's"
+    if off <= ALLOWED:
+        text = f"The {whose} figures are within 2 % of the client's at {counts} replicas ready; most off: {name}"
+        return Agreement(holds=True, text=f"{text}, {off:.1%}.")
+    return Agreement(holds=False, text=f"The {whose} figures differ from the client's by up to {off:.1%}: {name}.")
+
+
+class _Client:
+    """What the load client has counted."""
+
+    def __init__(self, outcomes: Sequence[RequestOutcome], target_s: float, q: float) -> None:
+        self._target_s = target_s
+        self.q = q
+        self._ended = sorted(outcomes, key=lambda each: each.ended_s)
+        self._ends = [each.ended_s for each in self._ended]
+        self._sent = sorted(each.sent_s for each in outcomes)
+
+    def shown(self, seen: TrafficView) -> Sequence[RequestOutcome]:
+        """Returns the requests of the console's window: its total says which they are."""
+        counted = seen.answered + seen.failed + seen.refused + seen.expired + seen.cancelled
+        return self._ended[max(0, seen.ended_in_all - counted) : seen.ended_in_all]
+
+    def ended(self, until: float, window_s: float) -> Sequence[RequestOutcome]:
+        return self._ended[bisect_right(self._ends, until - window_s) : bisect_right(self._ends, until)]
+
+    def rate(self, until: float, window_s: float) -> float:
+        return (bisect_right(self._sent, until) - bisect_right(self._sent, until - window_s)) / window_s
+
+    def served_s(self, outcomes: Sequence[RequestOutcome], q: float) -> float | None:
+        """Returns the quantile of the times from sending to the last byte."""
+        return quantile([each.served_s for each in outcomes if each.is_good], q)
+
+    def due_s(self, outcomes: Sequence[RequestOutcome], q: float) -> float | None:
+        return quantile([each.latency_s for each in outcomes if each.is_good], q)
+
+    def within(self, outcomes: Sequence[RequestOutcome]) -> float:
+        return sum(each.is_good and each.served_s <= self._target_s for each in outcomes) / len(outcomes)
+
+
+def _compared(client: _Client, looks: Sequence[Look], board: BoardFigures | None) -> Compared | None:
+    """Returns the comparison of one part; None where too few requests were in each window."""
+    views = [(look, look.traffic) for look in looks if look.traffic is not None]
+    known = [(view, same) for _, view in views if len(same := client.shown(view)) >= MIN_REQUESTS]
+    if not known:
+        return None
+    console = Shown(
+        requests_per_s=_rates(
+            [(client.rate(look.at_s - BEHIND_S, RATE_S), view.requests_per_s) for look, view in views]
+        ),
+        p50_s=_means([(client.served_s(same, 0.5), view.p50_s) for view, same in known]),
+        tail_s=_means([(client.served_s(same, client.q), view.tail_s) for view, same in known]),
+        within_sla=_means([(client.within(same), view.within_sla / len(same)) for view, same in known]),
     )
-
-
-def _compared(records: Records, looks: Sequence[Look], sent: Sequence[float]) -> Compared:
-    last = looks[-1]
-    seen = last.traffic
-    assert seen is not None
-    ended = _ended(records.outcomes, last.at_s - BEHIND_S, seen.window_s)
-    latencies = [outcome.latency_s for outcome in ended if outcome.is_good]
-    in_time = sum(latency_s <= records.latency_s for latency_s in latencies)
-    counted = seen.answered + seen.failed + seen.refused + seen.expired
-    rates = [each.traffic.requests_per_s for each in looks if each.traffic is not None]
     return Compared(
-        ready=last.ready,
+        ready=looks[-1].ready,
         looks=len(looks),
-        requests_per_s=Pair(
-            client=sum(_rate(sent, each.at_s - BEHIND_S) for each in looks) / len(looks),
-            console=sum(rates) / len(rates),
-        ),
-        p50_s=Pair(client=quantile(latencies, 0.5), console=seen.p50_s),
-        tail_s=Pair(client=quantile(latencies, records.percentile / 100.0), console=seen.tail_s),
-        within_sla=Pair(
-            client=in_time / len(ended) if ended else None,
-            console=seen.within_sla / counted if counted else None,
-        ),
+        until_s=looks[-1].at_s,
+        requests=len(known[-1][1]),
+        console=console,
+        boards=None if board is None else _boards(client, board),
+        due_p50_s=_means([(client.due_s(same, 0.5), None) for _, same in known]).client,
+        due_tail_s=_means([(client.due_s(same, client.q), None) for _, same in known]).client,
     )
 
 
-def _rate(sent: Sequence[float], until: float) -> float:
-    return (bisect_right(sent, until) - bisect_right(sent, until - RATE_S)) / RATE_S
+def _boards(client: _Client, board: BoardFigures) -> Shown:
+    def latency(curve: Curve, q: float) -> Pair:
+        windows = [(client.ended(at - BEHIND_S, WINDOW_S), value) for at, value in curve]
+        return _means([(client.served_s(found, q), value) for found, value in windows if len(found) >= MIN_REQUESTS])
+
+    within = [(client.ended(at, BOARD_SLA_S), value) for at, value in board.within_sla]
+    return Shown(
+        requests_per_s=_rates([(client.rate(at, BOARD_RATE_S), value) for at, value in board.requests_per_s]),
+        p50_s=latency(board.p50_s, 0.5),
+        tail_s=latency(board.tail_s, client.q),
+        within_sla=_means([(client.within(found), value) for found, value in within if len(found) >= MIN_REQUESTS]),
+    )
 
 
-def _ended(outcomes: Sequence[RequestOutcome], until: float, window_s: float) -> list[RequestOutcome]:
-    return [each for each in outcomes if until - window_s < each.at_s + each.latency_s <= until]
+def _means(readings: Sequence[tuple[float | None, float | None]]) -> Pair:
+    """Returns the means of the client's figures and of those shown; None where one has none."""
+
+    def mean(values: Sequence[float | None]) -> float | None:
+        known = [value for value in values if value is not None]
+        return sum(known) / len(known) if known and len(known) == len(values) else None
+
+    return Pair(client=mean([one for one, _ in readings]), shown=mean([other for _, other in readings]))
+
+
+def _rates(readings: Sequence[tuple[float, float]]) -> Pair:
+    pair = _means(readings)
+    return pair if pair.client is not None and pair.client >= MIN_RATE else Pair(client=None, shown=pair.shown)

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from tests.control.watch.test_traffic import demand, sample
 from tests.support.worlds.control_world import ControlWorld, function, in_world
 from tidegate.function import Scaling, Sla
 from tidegate.metrics import CATALOGUE
@@ -18,6 +19,20 @@ def test_a_functions_sla_price_and_replicas_are_shown(tmp_path: Path) -> None:
         assert f'tidegate_replicas{{{revision},accelerator="cpu",state="ready"}} 2\n' in text
         price = world.backend.devices()[0].price_per_hour
         assert f'tidegate_group_price_per_hour{{{revision},group="cpu"}} {2 * price:g}' in text
+
+    in_world(tmp_path, tell)
+
+
+def test_quantiles_of_the_last_minute_are_those_of_the_console(tmp_path: Path) -> None:
+    async def tell(world: ControlWorld) -> None:
+        await world.deploy(function(sla=Sla(latency_s=0.25, percentile=98.0)))
+        assert "tidegate_latency_quantile_seconds{" not in world.exposition(), "no request yet"
+        seen = (0.1,) * 9 + (0.4,)
+        traffic = world.loop.instruments.traffic
+        traffic.record(sample(1, demand(10, latencies=seen, recent=seen)), world.loop.clock.now())
+        text, view = world.exposition(), traffic.view("echo", 98.0, world.loop.clock.now())
+        for quantile, shown in (("0.5", view.p50_s), ("0.95", view.p95_s), ("0.98", view.tail_s), ("0.99", view.p99_s)):
+            assert f'tidegate_latency_quantile_seconds{{function="echo",quantile="{quantile}"}} {shown}\n' in text
 
     in_world(tmp_path, tell)
 

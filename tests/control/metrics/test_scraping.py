@@ -36,6 +36,25 @@ async def requests(scrape: Scrape) -> float:
     raise AssertionError("no requests")
 
 
+def test_a_deployed_function_has_zeros_until_its_first_request(
+    tmp_path: Path,
+) -> None:
+    async def tell(world: ControlWorld) -> None:
+        await world.deploy(function())
+        others = Others()
+        first = scrape(world, others, tmp_path / "counted.json", goes_on=False)
+        assert await requests(first) == 0
+        others.counts["a"] = 3
+        assert await requests(first) == 3
+        text = b"".join([piece async for piece in first.pieces()])
+        assert (
+            b'tidegate_gateway_ended_requests_total{function="echo",revision="echo-00001",outcome="failed"} 0\n' in text
+        )
+        assert text.count(b"# TYPE tidegate_gateway_requests_total counter") == 1
+
+    in_world(tmp_path, tell)
+
+
 def test_counters_go_on_over_ended_workers_and_control_processes(tmp_path: Path) -> None:
     kept = tmp_path / "counted.json"
 
@@ -63,6 +82,32 @@ def test_a_file_that_cannot_be_written_or_read_is_a_fault_and_stops_nothing(tmp_
         assert "counted.json: No such file" in str(faults.texts())
         (tmp_path / "bad.json").write_text('{"a": 3}')
         assert await requests(scrape(world, others, tmp_path / "bad.json", goes_on=True)) == 4
+
+    in_world(tmp_path, tell)
+
+
+def test_others_have_their_turn_between_two_pieces_though_the_reader_keeps_up(tmp_path: Path) -> None:
+    async def tell(world: ControlWorld) -> None:
+        turns = 0
+        text = b"".join(b'a_total{worker="g%d"} 1\n' % number for number in range(5000))
+
+        async def others() -> dict[str, bytes | None]:
+            return {"a": b"# HELP a_total A.\n# TYPE a_total counter\n" + text}
+
+        def turn() -> None:
+            nonlocal turns
+            turns += 1
+            asyncio.get_running_loop().call_soon(turn)
+
+        answer = Scrape(
+            world.own_metrics(), others, functions=set, kept=tmp_path / "kept", goes_on=False, faults=Faults()
+        ).pieces()
+        await anext(answer)
+        turn()
+        pieces, began = 0, turns
+        async for _ in answer:
+            pieces += 1
+        assert pieces > 5 and turns - began >= pieces
 
     in_world(tmp_path, tell)
 

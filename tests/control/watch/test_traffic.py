@@ -1,10 +1,13 @@
 """The last minute of a function, from cumulative counters of several workers."""
 
+import random
 from collections.abc import Iterator
 from dataclasses import replace
 
+import pytest
+
 from tidegate.control.watch.traffic import KEPT_GONE, TrafficMeter
-from tidegate.histogram import Histogram
+from tidegate.histogram import Histogram, fine_buckets
 from tidegate.records.gateway_sample import GatewaySample, RevisionDemand, ShadowSeen
 
 
@@ -15,6 +18,7 @@ def demand(
     waiting: int = 0,
     oldest: float = 0.0,
     under_way: int = 0,
+    recent: tuple[float, ...] = (),
 ) -> RevisionDemand:
     histogram = Histogram()
     for seconds in latencies:
@@ -36,6 +40,7 @@ def demand(
         waiting_request_s=0.0,
         waiting_inference_s=0.0,
         latency=histogram.sparse(),
+        recent=fine_buckets(recent),
     )
 
 
@@ -66,6 +71,29 @@ def test_differences_add_up_over_workers_and_leave_after_a_minute() -> None:
     assert meter.total("echo").requests == 35
 
 
+def test_percentiles_are_less_than_one_percent_off() -> None:
+    """The coarse buckets are as wide as an eighth: 0.0655 and 0.0736 are in one."""
+    meter, rng = TrafficMeter(), random.Random(7)
+    every = [0.0655 + 0.008 * rng.random() ** 4 for _ in range(40)] + [0.3]
+    for count in range(1, len(every) + 1):
+        seen = tuple(every[:count])
+        meter.record(sample(count, demand(count, latencies=seen, recent=seen[-1:])), count / 2)
+    view, ordered = meter.view("echo", 98.0, 21.0), sorted(every)
+    for shown, exact in ((view.p50_s, ordered[20]), (view.p95_s, ordered[38]), (view.tail_s, ordered[40])):
+        assert shown == pytest.approx(exact, rel=0.01)
+    assert meter.latencies("echo", (0.5, 0.98), 21.0) == [view.p50_s, view.tail_s]
+    assert (view.ended_in_all, meter.view("echo", 98.0, 100.0).ended_in_all) == (41, 41)
+    assert meter.latencies("echo", (0.5,), 100.0) == [None]
+
+
+def test_latencies_of_a_lost_sample_are_taken_from_the_coarse_buckets() -> None:
+    meter = TrafficMeter()
+    meter.record(sample(1, demand(1, latencies=(0.1,), recent=(0.1,))), 0.0)
+    every = (0.1, *[0.04] * 5, 0.2)
+    meter.record(sample(3, demand(7, latencies=every, recent=(0.2,))), 2.0)
+    assert meter.view("echo", 98.0, 3.0).p50_s == pytest.approx(0.04, rel=0.07)
+
+
 def test_a_repeated_sample_counts_once_and_a_new_life_from_zero() -> None:
     meter = TrafficMeter()
     meter.record(sample(1, demand(10)), 0.0)
@@ -88,7 +116,7 @@ def test_latency_is_of_the_window_and_waiting_is_the_level_now() -> None:
     meter.record(sample(1, demand(0, waiting=1, oldest=0.9), worker="g1"), 50.0)
     view = meter.view("echo", 98.0, 65.0)
     assert view.tail_s is not None
-    assert 0.020 <= view.tail_s < 0.024
+    assert 0.019 <= view.tail_s < 0.022, "the middle of its coarse bucket: what the worker sent has no fine ones"
     assert (view.waiting, view.oldest_waiting_s, meter.waiting("echo-00001")) == (3, 0.9, 3)
     meter.forget_worker("g0")
     assert meter.waiting("echo-00001") == 1

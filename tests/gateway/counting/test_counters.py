@@ -6,9 +6,9 @@ import pytest
 
 from tidegate.activator.room import RoomCounts
 from tidegate.flow.outliers import Outliers
-from tidegate.gateway.counting.counters import KEPT_COLD_STARTS, Report
+from tidegate.gateway.counting.counters import KEPT_COLD_STARTS, KEPT_LATENCIES, Report
 from tidegate.gateway.counting.outcomes import Ending
-from tidegate.histogram import bucket_index, quantile
+from tidegate.histogram import bucket_index, fine_buckets, quantile
 from tidegate.metrics import Exposition
 from tidegate.records import codec
 from tidegate.records.gateway_sample import ColdStartSeen, GatewaySample
@@ -30,6 +30,18 @@ def revisions(report: Report) -> list[str]:
         demand.revision
         for demand in report.sample(1.0, table=(0, 0), connections=0, demands=report.demands(nobody)).demands
     ]
+
+
+def test_fine_latencies_are_those_since_the_last_sample_and_bounded() -> None:
+    report = Report("g0", "inc", now=100.0)
+    held = report.revision("resnet", "resnet-00001")
+    for latency_s in (0.001, 0.001, 0.1):
+        held.ended_well("t4", 1, latency_s, None)
+    assert held.demand(None).recent == fine_buckets((0.001, 0.001, 0.1))
+    assert held.demand(None).recent == ()
+    for _ in range(KEPT_LATENCIES + 10):
+        held.ended_well("t4", 1, 0.001, None)
+    assert held.demand(None).recent == fine_buckets([0.001] * KEPT_LATENCIES)
 
 
 def test_a_conversation_ends_in_a_sample_whose_parts_add_up() -> None:

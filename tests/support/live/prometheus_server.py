@@ -1,8 +1,6 @@
 """A real Prometheus that scrapes a deployment, with our rules and alerts; their windows are as short as tests need."""
 
 import re
-import socket
-import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,10 +9,9 @@ from typing import Any, Final
 import httpx
 import yaml
 
-from tests.support.deadline import Patience
+from tidegate.control.cli.demo.boards import running
 
 SHIPPED: Final = Path(__file__).parents[3] / "deploy" / "prometheus"
-POLL_S: Final = 0.2
 SCRAPE_S: Final = 1
 
 
@@ -77,26 +74,5 @@ def prometheus(folder: Path, state: Path) -> Iterator[Prometheus]:
     (folder / "prometheus.yml").write_text(config)
     for name in ("rules.yml", "alerts.yml"):
         (folder / name).write_text(shortened((SHIPPED / name).read_text()))
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{probe.getsockname()[1]}"
-    log = folder / "log"
-    command = ("prometheus", f"--config.file={folder / 'prometheus.yml'}", f"--storage.tsdb.path={folder / 'data'}")
-    with log.open("wb") as output:
-        process = subprocess.Popen((*command, f"--web.listen-address={address}"), stdout=output, stderr=output)
-    try:
-        patience = Patience(30.0)
-        while not _is_ready(address):
-            assert process.poll() is None, log.read_text()
-            assert not patience.is_over, log.read_text()
-        yield Prometheus(f"http://{address}")
-    finally:
-        process.kill()
-        process.wait()
-
-
-def _is_ready(address: str) -> bool:
-    try:
-        return httpx.get(f"http://{address}/-/ready", trust_env=False).is_success
-    except httpx.HTTPError:
-        return False
+    with running(folder) as url:
+        yield Prometheus(url)

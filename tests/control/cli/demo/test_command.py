@@ -7,8 +7,9 @@ from xml.etree import ElementTree
 import pytest
 
 from tests.control.cli.test_commands import tidegate
+from tidegate.control.cli.demo.conclusion import conclude
 from tidegate.control.cli.demo.records import Look, Records, by_second, quantile
-from tidegate.control.cli.demo.run import conclude, model_s
+from tidegate.control.cli.demo.run import model_s
 from tidegate.control.views.functions import ColdStartView
 from tidegate.loadgen.clients.outcomes import RequestOutcome
 from tidegate.loadgen.reports.demo_page import render
@@ -16,7 +17,9 @@ from tidegate.records.replica_state import ColdStartPhases
 
 
 def look(at_s: float, ready: int, *, leaving: int = 0, desired: int | None = 1) -> Look:
-    return Look(at_s=at_s, ready=ready, starting=0, leaving=leaving, desired=desired, waiting=0, reasons=("load",))
+    return Look(
+        at_s=at_s, unix=at_s, ready=ready, starting=0, leaving=leaving, desired=desired, waiting=0, reasons=("load",)
+    )
 
 
 def outcome(at_s: float, latency_s: float = 0.02, status: int | None = 200, error: str | None = None) -> RequestOutcome:
@@ -90,7 +93,7 @@ def test_the_report_is_one_file_with_four_plots() -> None:
         total_s=0.26,
     )
     found = records(*WENT_AROUND, outcomes=(outcome(1.0), outcome(2.0, latency_s=0.3)))
-    result = conclude(found, True, "a <b> file", cold, "decided: 1 < 2", 4.0)
+    result = conclude(found, True, "a <b> file", cold, "decided: 1 < 2", 4.0, ())
     text = render(result.report)
     assert text.count("<svg") == 4
     assert "a &lt;b&gt; file" in text

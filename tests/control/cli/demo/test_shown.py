@@ -1,64 +1,122 @@
-"""The console's figures beside the load client's."""
+"""The console's and the boards' figures beside the load client's."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from tests.control.api.test_summary import GROUP
+from tidegate.control.cli.demo.conclusion import groups_at_most, shown_beside_client
 from tidegate.control.cli.demo.records import Look, Records
-from tidegate.control.cli.demo.run import groups_at_most, shown_beside_client
-from tidegate.control.cli.demo.shown import Pair, compare
+from tidegate.control.cli.demo.shown import BoardFigures, Pair, agreement, compare
 from tidegate.control.views.functions import TrafficView
 from tidegate.loadgen.clients.outcomes import RequestOutcome
 
-LOAD_S = 40.0
+LAG_S = 0.004
+BOARDS = BoardFigures(
+    requests_per_s=((16.5, 165 / 60), (17.5, 175 / 60)),
+    p50_s=((17.5, 0.02),),
+    tail_s=((16.5, 0.3), (17.5, 0.3)),
+    within_sla=((17.5, 0.9),),
+)
+"""What the boards show of the first 17.5 s of :func:`records`."""
 
 
-def look(at_s: float, ready: int, rate: float, **counts: Any) -> Look:
-    traffic = TrafficView(window_s=60.0, requests_per_s=rate, p50_s=0.02, tail_s=0.3, **counts)
+def look(at_s: float, ready: int, rate: float, answered: int, in_all: int, **figures: Any) -> Look:
+    known = {"p50_s": 0.02, "tail_s": 0.3, "within_sla": round(0.9 * answered)} | figures
+    traffic = TrafficView(window_s=60.0, requests_per_s=rate, answered=answered, ended_in_all=in_all, **known)
     return Look(
-        at_s=at_s, ready=ready, starting=0, leaving=0, desired=ready, waiting=0, traffic=traffic, groups=(GROUP,)
+        at_s=at_s,
+        unix=1000.0 + at_s,
+        ready=ready,
+        starting=0,
+        leaving=0,
+        desired=ready,
+        waiting=0,
+        traffic=traffic,
+        groups=(GROUP,),
     )
 
 
-def records(*looks: Look) -> Records:
-    """Ten requests a second for 20 s, then 20; every tenth takes 0.3 s, against a target of 0.2 s."""
+def looks(first: float, ready: int, rate: float, answered: int, in_all: int, **figures: Any) -> list[Look]:
+    return [look(first + 0.5 * number, ready, rate, answered, in_all, **figures) for number in range(6)]
+
+
+def records(*found: list[Look]) -> Records:
+    """Ten requests a second for 20 s, then 20, each sent 4 ms late; every tenth takes 0.3 s, against a target of
+    0.2 s."""
     times = [0.1 * number for number in range(200)] + [20.0 + 0.05 * number for number in range(400)]
-    outcomes = [RequestOutcome(at_s, 0.3 if number % 10 == 0 else 0.02, 1, 200) for number, at_s in enumerate(times)]
-    return Records(latency_s=0.2, percentile=98.0, outcomes=outcomes, looks=list(looks))
+    outcomes = [
+        RequestOutcome(at_s, LAG_S + (0.3 if number % 10 == 0 else 0.02), 1, 200, lag_s=LAG_S)
+        for number, at_s in enumerate(times)
+    ]
+    story = [each for part in found for each in part]
+    return Records(latency_s=0.2, percentile=98.0, outcomes=outcomes, looks=story)
 
 
-def test_each_number_of_replicas_has_its_means_in_the_order_of_the_story() -> None:
-    found = compare(
-        records(
-            look(-1.0, 0, 99.0),
-            look(3.0, 0, 99.0),
-            look(10.0, 1, 10.0),
-            look(15.0, 1, 10.4),
-            look(30.0, 2, 20.0, answered=200, within_sla=180),
-            look(50.0, 0, 99.0),
-        ),
-        LOAD_S,
+def test_each_part_of_the_story_has_the_figures_of_the_same_requests() -> None:
+    seen = records(
+        looks(-3.0, 0, 99.0, 0, 0),  # before the load
+        looks(15.0, 1, 10.0, 175, 175),
+        looks(30.0, 2, 20.1, 400, 400),
+        [look(33.5, 1, 99.0, 400, 400)],  # too short to be compared
+        looks(45.0, 0, 0.0, 400, 600),
     )
-    assert [(each.ready, each.looks) for each in found] == [(1, 2), (2, 1)]
-    one, two = found
-    assert (one.requests_per_s.client, one.requests_per_s.console) == pytest.approx((10.0, 10.2))
-    assert one.requests_per_s.difference == pytest.approx(0.02)
-    assert two.requests_per_s.client == pytest.approx(20.0)
-    assert (two.p50_s.client, two.tail_s.client) == (0.02, 0.3)
-    assert two.within_sla.client == pytest.approx(0.9, abs=0.01) and two.within_sla.console == 0.9
-    assert one.within_sla.console is None
+    found = compare(seen)
+    assert [(each.ready, each.looks, each.until_s, each.requests) for each in found] == [
+        (1, 6, 17.5, 175),
+        (2, 6, 32.5, 400),
+        (0, 6, 47.5, 400),
+    ]
+    one, two, none = found
+    assert one.console.requests_per_s.client == pytest.approx(10.0)
+    assert two.console.requests_per_s.client == pytest.approx(20.0)
+    assert two.console.requests_per_s.difference == pytest.approx(0.005)
+    assert (one.console.p50_s.client, one.console.tail_s.client) == pytest.approx((0.02, 0.3))
+    assert (one.due_p50_s, one.due_tail_s) == pytest.approx((0.024, 0.304))
+    assert two.console.within_sla.client == pytest.approx(0.9, abs=0.005)
+    assert none.console.p50_s.difference == pytest.approx(0.0)
+
+
+def test_requests_before_the_load_are_among_those_of_the_console() -> None:
+    seen = records(looks(15.0, 1, 10.0, 185, 185))
+    seen.asked = [RequestOutcome(-1.0 - number, 0.1, 1, 200) for number in range(10)]
+    (found,) = compare(seen)
+    assert found.requests == 185
+    assert found.console.within_sla.client == pytest.approx((10 + 0.9 * 175) / 185, abs=0.006)
+
+
+def test_two_percent_decide_and_the_figure_that_is_most_off_is_named() -> None:
+    seen = records(looks(15.0, 1, 10.0, 175, 175, p50_s=0.0203, within_sla=157))
+    good = agreement(compare(seen, [BOARDS]))
+    assert good.holds
+    assert good.text == (
+        "The console's and the boards' figures are within 2 % of the client's at 1 replicas ready; "
+        "most off: p50 of the console at 1 ready, 1.5%."
+    )
+    off = agreement(compare(seen, [replace(BOARDS, tail_s=((16.5, 0.3), (17.5, 0.34)))]))
+    assert not off.holds
+    assert off.text == (
+        "The console's and the boards' figures differ from the client's by up to 6.7%: tail of the boards at 1 ready."
+    )
+    assert "figures differ" in agreement(compare(records(looks(15.0, 1, 10.3, 175, 175)))).text
+    missing = agreement(compare(seen, [replace(BOARDS, requests_per_s=())]))
+    assert missing.text == "Figures are missing: requests/s of the boards at 1 ready."
+    assert not agreement(()).holds
 
 
 def test_a_figure_without_a_client_has_no_difference() -> None:
-    assert Pair(client=None, console=1.0).difference is None
-    assert Pair(client=0.0, console=1.0).difference is None
-    assert Pair(client=4.0, console=None).difference is None
+    assert Pair(client=None, shown=1.0).difference is None
+    assert Pair(client=0.0, shown=1.0).difference is None
+    assert Pair(client=4.0, shown=None).difference is None
 
 
 def test_the_tables_name_both_figures_and_the_groups_at_the_peak() -> None:
-    seen = records(look(10.0, 1, 10.0), look(12.0, 0, 10.0))
-    table = shown_beside_client(compare(seen, LOAD_S), "p98")
-    assert table.rows[0][:4] == ("1", "1", "10.0 / 10.0 (+0.0 %)", "20 ms / 20 ms")
+    seen = records(looks(15.0, 1, 10.0, 175, 175))
+    console, boards = shown_beside_client(compare(seen, [BOARDS]), "p98")
+    assert console.rows[0][:4] == ("1", "18 s", "10.0 / 10.0 (+0.0 %)", "20 ms / 20 ms (+0.0 %)")
+    assert console.rows[0][6:] == ("24 ms", "304 ms")
+    assert boards.rows[0][4] == "300 ms / 300 ms (+0.0 %)"
+    assert shown_beside_client(compare(seen), "p98")[1].rows == ()
     assert groups_at_most(seen).rows[0][0] == GROUP.accelerator
     assert groups_at_most(records()).rows == ()
