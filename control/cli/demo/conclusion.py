@@ -6,7 +6,7 @@ from typing import Any
 
 from tidegate.control.cli.common import seconds
 from tidegate.control.cli.demo.records import Records, by_second, quantile
-from tidegate.control.cli.demo.shown import Compared, Pair, Shown, agreement
+from tidegate.control.cli.demo.shown import Compared, FiguresShown, Pair, agreement
 from tidegate.control.views.functions import ColdStartView
 from tidegate.loadgen.reports.demo_page import DemoReport, ReportTable
 from tidegate.loadgen.reports.plot import COLOURS, Plot, Series
@@ -121,7 +121,7 @@ def shown_beside_client(compared: Sequence[Compared], tail: str) -> tuple[Report
     def part(pair: Pair) -> str:
         return " / ".join("-" if value is None else f"{value:.2%}" for value in (pair.client, pair.shown))
 
-    def cells(each: Compared, shown: Shown) -> tuple[str, ...]:
+    def cells(each: Compared, shown: FiguresShown) -> tuple[str, ...]:
         place = str(each.ready), f"{each.until_s:.0f} s", rate(shown.requests_per_s)
         return *place, duration(shown.p50_s), duration(shown.tail_s), part(shown.within_sla)
 

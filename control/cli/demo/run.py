@@ -16,6 +16,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Final
 
+from tidegate.clock import wall
 from tidegate.control.cli.common import say, seconds
 from tidegate.errors import TidegateError
 
@@ -238,7 +239,7 @@ class Demo:
 
         if self._boards is None:
             return []
-        began, percentile = time.time() - (time.monotonic() - self._start), self._records.percentile
+        began, percentile = wall() - (time.monotonic() - self._start), self._records.percentile
         parts = story(self._records.looks)
         return [self._boards.figures(looks[0].unix, looks[-1].unix, percentile, began) for looks in parts]
 
@@ -251,7 +252,7 @@ class Demo:
         revision = view.revisions[0]
         look = Look(
             at_s=time.monotonic() - self._start,
-            unix=time.time(),
+            unix=wall(),
             ready=revision.ready,
             starting=revision.starting,
             leaving=revision.leaving,

@@ -73,7 +73,7 @@ class Pair:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shown:
+class FiguresShown:
     """What the console or the boards show, each beside the client's figure of the same requests."""
 
     requests_per_s: Pair
@@ -98,8 +98,8 @@ class Compared:
     until_s: float
     requests: int
     """Requests of the console's window at the last reading."""
-    console: Shown
-    boards: Shown | None
+    console: FiguresShown
+    boards: FiguresShown | None
     """None: no Prometheus was there."""
     due_p50_s: float | None
     """The client's latencies of the console's requests from their due times."""
@@ -188,7 +188,7 @@ def _compared(client: _Client, looks: Sequence[Look], board: BoardFigures | None
     known = [(view, same) for _, view in views if len(same := client.shown(view)) >= MIN_REQUESTS]
     if not known:
         return None
-    console = Shown(
+    console = FiguresShown(
         requests_per_s=_rates(
             [(client.rate(look.at_s - BEHIND_S, RATE_S), view.requests_per_s) for look, view in views]
         ),
@@ -208,13 +208,13 @@ def _compared(client: _Client, looks: Sequence[Look], board: BoardFigures | None
     )
 
 
-def _boards(client: _Client, board: BoardFigures) -> Shown:
+def _boards(client: _Client, board: BoardFigures) -> FiguresShown:
     def latency(curve: Curve, q: float) -> Pair:
         windows = [(client.ended(at - BEHIND_S, WINDOW_S), value) for at, value in curve]
         return _means([(client.served_s(found, q), value) for found, value in windows if len(found) >= MIN_REQUESTS])
 
     within = [(client.ended(at, BOARD_SLA_S), value) for at, value in board.within_sla]
-    return Shown(
+    return FiguresShown(
         requests_per_s=_rates([(client.rate(at, BOARD_RATE_S), value) for at, value in board.requests_per_s]),
         p50_s=latency(board.p50_s, 0.5),
         tail_s=latency(board.tail_s, client.q),
