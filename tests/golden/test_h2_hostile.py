@@ -20,11 +20,11 @@ from tests.support.http2.capture import H2Capture
 from tests.support.http2.live import run_case
 from tests.support.http2.view import CORPUS, OWN, Case, load
 
-pytestmark = [pytest.mark.live, pytest.mark.alone, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.live, pytest.mark.early]
 
 FILES = {"corpus": CORPUS, "own": OWN}
 KINDS = ("gateway", "queue_proxy")
-LANES = 14
+LANES = 7
 """Doors of each kind at once."""
 SLOTS = "250"
 """As many as the backend takes streams."""

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.deadline import Patience
 from tests.support.http.doors import default_table
 from tests.support.http.loopback import run_on, until
 from tests.support.http2.capture import H2Capture
@@ -17,7 +18,7 @@ from tests.support.live.live_edge import Edge, edge, table
 from tidegate.records.route_table import RouteTable
 from tidegate.wire.http2 import frames
 
-pytestmark = [pytest.mark.live, pytest.mark.alone, pytest.mark.timeout(90)]
+pytestmark = [pytest.mark.live, pytest.mark.early]
 
 CONNECTIONS, STREAMS = 5, 100
 NUMBERS = range(1, 2 * STREAMS, 2)
@@ -94,6 +95,13 @@ async def _waiting(world: Edge) -> int:
     return sum(int(demand["waiting"]) for demand in sample["demands"])
 
 
+async def _until_waiting(world: Edge, count: int, limit_s: float) -> None:
+    patience = Patience(limit_s)
+    while (found := await _waiting(world)) != count:
+        assert not patience.is_over, f"{found} calls wait in the place of {count} after {patience}"
+        await asyncio.sleep(0.05)
+
+
 async def _callers(address: Address) -> list[_Caller]:
     callers = [_Caller(await connect(address), seed) for seed in range(CONNECTIONS)]
     for caller in callers:
@@ -116,11 +124,7 @@ def test_large_calls_wait_for_a_function_that_sleeps(ends: str) -> None:
             try:
                 async with asyncio.TaskGroup() as group:
                     work = [group.create_task(caller.send()) for caller in callers]
-                    for _ in range(200):
-                        if await _waiting(world) == CONNECTIONS * STREAMS:
-                            break
-                        await asyncio.sleep(0.05)
-                    assert await _waiting(world) == CONNECTIONS * STREAMS
+                    await _until_waiting(world, CONNECTIONS * STREAMS, 10.0)
                     await asyncio.sleep(2.0)
                     assert rss_mb([pid]) - before < HELD_BOUND_MB
                     if ends == "the clients go":
@@ -137,10 +141,7 @@ def test_large_calls_wait_for_a_function_that_sleeps(ends: str) -> None:
                 if ends == "the clients go":
                     for caller in callers:
                         caller.client.transport.abort()
-                    for _ in range(40):
-                        if not await _waiting(world):
-                            break
-                        await asyncio.sleep(0.05)
+                    await _until_waiting(world, 0, 2.0)
                 else:
                     await until(lambda: all(caller.answered() == STREAMS for caller in callers), 40.0)
                     wrong = [n for caller in callers for n in NUMBERS if not caller.is_right(n)]

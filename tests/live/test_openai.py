@@ -23,9 +23,16 @@ LARGE = "x" * 900_000
 
 
 def manifest(
-    folder: Path, name: str, *, load_s: float = 0.0, annotations: dict[str, str] | None = None, **spec: Any
+    folder: Path,
+    name: str,
+    *,
+    load_s: float = 0.0,
+    load_until: Path | None = None,
+    annotations: dict[str, str] | None = None,
+    **spec: Any,
 ) -> str:
-    """A function whose server is the script; its file's path."""
+    """A function whose server is the script, which listens after ``load_s`` and when there is a file ``load_until``;
+    its file's path."""
     server = {"command": [sys.executable, str(SERVER), "{port}", str(load_s)]}
     document = {
         "apiVersion": "tidegate.dev/v1alpha1",
@@ -39,7 +46,7 @@ def manifest(
             "protocol": "openai",
             "concurrency": 4,
             "models": [name, f"{name}-lora"],
-            "env": {"JOURNAL": str(folder / f"{name}.journal")},
+            "env": {"JOURNAL": str(folder / f"{name}.journal"), "LOAD_UNTIL": str(load_until or "")},
             **spec,
         },
     }

@@ -4,6 +4,7 @@ import json
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -29,10 +30,12 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
         yield found
 
 
-def asleep(world: Deployment, name: str, *, load_s: float = LOAD_S, **annotations: str) -> None:
+def asleep(
+    world: Deployment, name: str, *, load_s: float = LOAD_S, load_until: Path | None = None, **annotations: str
+) -> None:
     """Deploys a function that has no replica yet."""
     told = SLEEPS | {key.replace("_", "-"): value for key, value in annotations.items()}
-    world.cli("deploy", manifest(world.folder, name, load_s=load_s, annotations=told))
+    world.cli("deploy", manifest(world.folder, name, load_s=load_s, load_until=load_until, annotations=told))
     world.until_replicas(0, name=name)
 
 
@@ -127,10 +130,10 @@ def test_the_deadline_is_kept_and_reported_as_an_event(world: Deployment) -> Non
     world.cli("delete", "late")
 
 
-@pytest.mark.alone
 def test_who_leaves_while_waiting_frees_everything_at_once(world: Deployment) -> None:
     """Before its stream was opened, and after."""
-    asleep(world, "left", load_s=6.0, heartbeat="500ms")
+    are_gone = world.folder / "gone"
+    asleep(world, "left", load_s=0.0, load_until=are_gone, heartbeat="2s")
     url = f"{world.gateway}/v1/chat/completions"
     with (
         pytest.raises(httpx.ReadTimeout),
@@ -141,6 +144,7 @@ def test_who_leaves_while_waiting_frees_everything_at_once(world: Deployment) ->
         assert next(answer.iter_lines()).startswith(": ")
         world.until(lambda: waiting(world, "left") == 1, 5.0, "one to wait")
     world.until(lambda: waiting(world, "left") == 0, 2.5, "nobody to wait")
+    are_gone.touch()
     world.until_replicas(1, name="left", limit_s=20.0)
     with openai.OpenAI(base_url=f"{world.gateway}/v1", api_key="none", max_retries=0, timeout=60) as client:
         client.chat.completions.create(model="left", messages=MESSAGES)

@@ -142,7 +142,6 @@ def test_tokens_of_an_issuer_over_https_with_keys_that_roll_over(tmp_path: Path,
 # --- quotas ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.alone
 def test_a_quota_over_four_workers_is_met_within_two_percent(tmp_path: Path) -> None:
     """One window of a minute, offered three times its quota on many connections."""
     quota = 200

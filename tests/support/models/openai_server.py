@@ -4,9 +4,9 @@ A request's own members define its answer: ``max_tokens`` words (5 by default), 
 stream, ``wait_ms`` before its first byte, ``die_after`` a number of events, ``fail`` with this status, ``think`` a
 number of words before. Usage counts words; ``usage: false`` leaves it out. It listens ``LOAD_S`` seconds after start.
 
-Environment. ``JOURNAL`` is a file with a line ``begun PATH`` or ``ended PATH`` for each request. Chat calls cost
-``US_PER_WORD`` for each word of the answer and for each word of the prompt that is not cached. The cache keeps
-``CACHE_BLOCKS`` blocks of 16 words, apart for each model; the least recently used are dropped. With it, usage reports
+Environment. Before it listens it also waits for a file ``LOAD_UNTIL``. ``JOURNAL`` is a file with a line ``begun PATH``
+or ``ended PATH`` for each request. Chat calls cost ``US_PER_WORD`` for each word of the answer and for each word of the
+prompt that is not cached. The cache keeps ``CACHE_BLOCKS`` blocks of 16 words, apart for each model; the least recently used are dropped. With it, usage reports
 the cached words. A model that is not among the last ``ADAPTERS`` (8) models is loaded, which is counted. The fields
 ``x-replica`` and ``x-loads`` of the answer are the process and the number of its loads.
 
@@ -305,6 +305,8 @@ async def health(request: web.Request) -> web.Response:
 def main() -> None:
     port, load_s = int(sys.argv[1]), float(sys.argv[2]) if len(sys.argv) > 2 else 0.0
     time.sleep(load_s)
+    while (file := os.environ.get("LOAD_UNTIL")) and not Path(file).exists():
+        time.sleep(0.01)
     app = web.Application(client_max_size=1 << 28, middlewares=[journal])
     app[CACHE] = PrefixCache(os.environ)
     app.router.add_get("/health", health)
