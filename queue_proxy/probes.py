@@ -36,10 +36,15 @@ class StartProbe:
         self.last_failure = "not asked yet"
 
     def failed(self, now: float, why: str) -> float | None:
-        """Records a failed attempt. Returns the pause before the next one, or None if the start has failed."""
+        """Records a failed attempt. Returns the pause before the next one, or None if the start has failed.
+
+        The start timeout may cut the last attempt short, so the reason of the one before it counts.
+        """
         self.attempts += 1
-        self.last_failure = why
-        if now >= self._give_up_at:
+        is_last = now >= self._give_up_at
+        if not is_last or self.attempts == 1:
+            self.last_failure = why
+        if is_last:
             return None
         age = now - self._started
         pause = FAST_S if age < FAST_UNTIL_S else MEDIUM_S if age < MEDIUM_UNTIL_S else SLOW_S

@@ -72,8 +72,8 @@ def test_while_one_drains_the_other_takes_over_without_a_failure() -> None:
             one, two = world.start_replica(limit="2"), world.start_replica(limit="2")
             await ready(world, one, two)
             async with world.client() as http:
-                requests = [begin(infer(http, x_work_ms="10")) for _ in range(100)]
-                await world.working(one)
+                requests = [begin(infer(http, x_work_ms="60")) for _ in range(100)]
+                await world.working(one)  # seen while it works, also by a slow machine
                 await world.order(one, "drain", epoch=5)
                 answers = await asyncio.gather(*requests)
                 assert Counter(answer.status_code for answer in answers) == {200: 100}

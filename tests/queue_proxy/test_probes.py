@@ -26,9 +26,16 @@ def test_pauses_grow_with_the_age_of_the_start() -> None:
 
 def test_it_gives_up_at_the_start_timeout_and_says_what_it_saw_last() -> None:
     probe = StartProbe(0.0, 5.0)
-    assert probe.failed(4.995, "refused") == pytest.approx(0.005)
-    assert probe.failed(5.0, "readiness answered 503") is None
-    assert probe.message() == "not ready within 5 s (2 attempts; last: readiness answered 503)"
+    assert probe.failed(4.9, "refused") == pytest.approx(0.010)
+    assert probe.failed(4.995, "readiness answered 503") == pytest.approx(0.005)
+    assert probe.failed(5.005, "no answer within 0.01 s") is None, "the start timeout has cut this attempt short"
+    assert probe.message() == "not ready within 5 s (3 attempts; last: readiness answered 503)"
+
+
+def test_the_only_attempt_of_a_start_is_what_it_saw_last() -> None:
+    probe = StartProbe(0.0, 1.0)
+    assert probe.failed(1.0, "no answer within 1 s") is None
+    assert probe.message() == "not ready within 1 s (1 attempts; last: no answer within 1 s)"
 
 
 def test_an_attempt_never_outlives_the_timeout() -> None:

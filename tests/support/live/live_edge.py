@@ -20,7 +20,7 @@ from typing import Any
 
 import httpx
 
-from tests.support.deadline import Patience
+from tests.support.deadline import Patience, within
 from tests.support.live.commands import GATEWAY, MODEL_SERVER, QUEUE_PROXY, Running, command_server
 from tidegate.records.codec import encode
 from tidegate.records.route_table import FunctionRoute, GroupRoute, ReplicaRoute, RevisionRoute, RouteTable
@@ -39,7 +39,7 @@ def run(main: Coroutine[Any, Any, None]) -> None:
     """Runs a conversation; one that hangs fails."""
 
     async def bounded() -> None:
-        async with asyncio.timeout(HANGS_S):
+        async with within(HANGS_S):
             await main
 
     asyncio.run(bounded())
