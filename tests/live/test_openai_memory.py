@@ -46,9 +46,10 @@ def test_many_large_prompts_before_their_models_take_bounded_memory() -> None:
                 held = asyncio.Event()
                 sent = 0
 
+                piece = prompt(SIZE)
+
                 async def body() -> AsyncIterator[bytes]:
                     nonlocal sent
-                    piece = prompt(SIZE)
                     for at in range(0, len(piece), 65536):
                         yield piece[at : at + 65536]
                     sent += 1

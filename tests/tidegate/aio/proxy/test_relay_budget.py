@@ -75,8 +75,8 @@ class Uploads:
             client.close()
 
 
-def test_two_thousand_waiting_uploads_take_bounded_memory(loop: str) -> None:
-    count = 2000
+def test_a_thousand_waiting_uploads_take_bounded_memory(loop: str) -> None:
+    count = 1000
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard < 3 * count + 200:
         count = (hard - 200) // 3
