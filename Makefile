@@ -7,7 +7,7 @@ FUZZ_SECONDS ?= 60
 MUTANTS ?= 100
 # Tests side by side: units take a core each, live tests mostly wait.
 UNITS_AT_ONCE ?= auto
-LIVE_AT_ONCE ?= 7
+LIVE_AT_ONCE ?= 10
 # At most so many failed tests are run again, alone; `.ci/run` allows five (docs/adr/0045).
 RERUN ?= 0
 TESTS := $(BIN)/python -m tests.support.rerun_failed --most $(RERUN) -q

@@ -16,7 +16,7 @@ from typing import cast
 
 import pytest
 
-from tests.support.deadline import starved_s, within
+from tests.support.deadline import Patience, starved_s
 from tests.support.http.doors import default_table
 from tests.support.http.loopback import run_on
 from tests.support.http2.echo import message
@@ -165,11 +165,11 @@ def test_a_client_whose_body_is_not_read_leaves_and_its_request_with_it(way: str
 
             async def reached(*wanted: int) -> float:
                 """Returns the seconds until then, without those in which a process waited for a processor."""
-                begun, starved = monotonic(), starved_s()
-                async with within(10.0):
-                    while await counts(found, replica) != wanted:
-                        await asyncio.sleep(LOOK_S)
-                return monotonic() - begun - (starved_s() - starved)
+                patience, starved = Patience(10.0), starved_s()
+                while (now := await counts(found, replica)) != wanted:
+                    assert not patience.is_over, f"{now} wait and run in the place of {wanted} after {patience}"
+                    await asyncio.sleep(LOOK_S)
+                return patience.passed_s - (starved_s() - starved)
 
             delays: dict[str, list[float]] = {"running": [], "waiting": []}
             for _ in range(ROUNDS):

@@ -79,6 +79,7 @@ def is_carried_out(groups: dict[str, dict[str, Any]]) -> bool:
     return all(each["wanted"] == each["ready"] + each["starting"] for each in groups.values())
 
 
+@pytest.mark.early
 def test_two_emulated_kinds_serve_one_function_and_change_under_it(tmp_path: Path) -> None:
     file = declare(tmp_path, T4, V100)
     with deployment(tmp_path, "--accelerators-file", str(file)) as live:

@@ -55,6 +55,7 @@ def eventually(is_so: Callable[[], bool], within_s: float, what: str) -> float:
     return time.monotonic() - began
 
 
+@pytest.mark.early
 def test_a_burst_gets_cores_within_a_second_without_a_new_replica_and_gives_them_back(tmp_path: Path) -> None:
     if cores(0) < 2:
         pytest.skip("there is one core")

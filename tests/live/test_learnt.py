@@ -37,6 +37,7 @@ def serve(world: Deployment, latency: str) -> None:
     world.until(lambda: world.infer().status_code == 200 and learnt_s(world) >= 1, 40.0, "a service rate to be known")
 
 
+@pytest.mark.early
 def test_it_outlives_an_orderly_end_a_kill_and_a_redeploy_and_is_deleted_by_request(tmp_path: Path) -> None:
     with deployment(tmp_path) as world:
         world.up()

@@ -36,6 +36,7 @@ class Model:
 """
 
 
+@pytest.mark.early
 def test_a_profile_says_what_a_model_takes_and_deploy_goes_by_it(tmp_path: Path) -> None:
     (tmp_path / "model.py").write_text(HANDLER)
     (tmp_path / "acc.yaml").write_text(ACCELERATORS)
@@ -71,6 +72,7 @@ def test_a_profile_says_what_a_model_takes_and_deploy_goes_by_it(tmp_path: Path)
         assert simulated.returncode == 0, simulated.stderr
 
 
+@pytest.mark.early
 def test_an_interrupted_profile_keeps_what_is_there_and_goes_on(tmp_path: Path) -> None:
     (tmp_path / "model.py").write_text(HANDLER)
     (tmp_path / "acc.yaml").write_text(ACCELERATORS)

@@ -22,6 +22,7 @@ def replay(recording: Path, *flags: str) -> str:
     return done.stdout
 
 
+@pytest.mark.early
 def test_a_dry_run_serves_from_zero_and_its_recording_replays_over_a_restart(tmp_path: Path) -> None:
     with deployment(tmp_path, *places(tmp_path, 2)) as world:
         world.up()

@@ -6,9 +6,10 @@ number of words before. Usage counts words; ``usage: false`` leaves it out. It l
 
 Environment. Before it listens it also waits for a file ``LOAD_UNTIL``. ``JOURNAL`` is a file with a line ``begun PATH``
 or ``ended PATH`` for each request. Chat calls cost ``US_PER_WORD`` for each word of the answer and for each word of the
-prompt that is not cached. The cache keeps ``CACHE_BLOCKS`` blocks of 16 words, apart for each model; the least recently used are dropped. With it, usage reports
-the cached words. A model that is not among the last ``ADAPTERS`` (8) models is loaded, which is counted. The fields
-``x-replica`` and ``x-loads`` of the answer are the process and the number of its loads.
+prompt that is not cached. The cache keeps ``CACHE_BLOCKS`` blocks of 16 words, apart for each model; the least recently
+used are dropped. With it, usage reports the cached words. A model that is not among the last ``ADAPTERS`` (8) models is
+loaded, which is counted. The fields ``x-replica`` and ``x-loads`` of the answer are the process and the number of its
+loads.
 
 It uses aiohttp, unlike ``scripted_server.py``: documents, forms and WebSockets matter here, not speed or a fast start.
 """
