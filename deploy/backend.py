@@ -51,6 +51,8 @@ class ReplicaStatus:
     """Host cores that the model server may use. Empty if it is not pinned."""
     unit: int = 0
     """Index of its unit of the accelerator."""
+    more_units: tuple[int, ...] = ()
+    """Further units that it holds (``gpu-count``)."""
     share: int = WHOLE
     """Percent of the unit."""
     threads: int | None = None
@@ -63,6 +65,11 @@ class ReplicaStatus:
     emulated: bool = False
     adopted: bool = False
     """True if an earlier control process started it."""
+
+    @property
+    def units(self) -> tuple[int, ...]:
+        """All units that it holds."""
+        return (self.unit, *self.more_units)
 
     @property
     def is_wanted(self) -> bool:

@@ -508,8 +508,8 @@ def _placement_variables(function: Function, accelerator: Accelerator, assignmen
     if accelerator.kind is not AcceleratorKind.NVIDIA:
         return {"CUDA_VISIBLE_DEVICES": ""}
     devices = accelerator.devices
-    device = devices[assignment.unit] if assignment.unit < len(devices) else str(assignment.unit)
-    env = {"CUDA_VISIBLE_DEVICES": device, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+    visible = [devices[unit] if unit < len(devices) else str(unit) for unit in assignment.units]
+    env = {"CUDA_VISIBLE_DEVICES": ",".join(visible), "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
     if function.gpu.mps and accelerator.mps:
         env["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] = str(min(assignment.share, WHOLE))
         if assignment.memory_bytes:

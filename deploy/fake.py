@@ -143,6 +143,7 @@ class FakeBackend:
             phases=replace(phases, schedule_s=phases.schedule_s or 0.0, pull_s=0.0),
             cores=assignment.cores,
             unit=assignment.unit,
+            more_units=assignment.more,
             share=assignment.share,
             threads=threads_of(function, kind),
             emulated=kind.is_emulated,

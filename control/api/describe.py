@@ -277,6 +277,7 @@ class FunctionViews:
             cores=len(status.cores),
             max_batch=None if status.batching is None else status.batching.max_size,
             unit=status.unit,
+            more_units=status.more_units,
             share=status.share,
         )
 

@@ -359,21 +359,21 @@ def _card(accelerator: AcceleratorView, here: Iterable[tuple[str, str, ReplicaVi
         if replica.state == "failed":
             failed += 1
             continue
-        units.setdefault(replica.unit, []).append(
-            Placed(
-                replica=replica.id,
-                function=function,
-                revision=revision,
-                state=replica.state,
-                share=replica.share,
-                cores=replica.cores,
-                in_flight=replica.in_flight,
-                limit=replica.limit,
-            )
+        placed = Placed(
+            replica=replica.id,
+            function=function,
+            revision=revision,
+            state=replica.state,
+            share=replica.share,
+            cores=replica.cores,
+            in_flight=replica.in_flight,
+            limit=replica.limit,
         )
+        for unit in (replica.unit, *replica.more_units):
+            units.setdefault(unit, []).append(placed)
     return AcceleratorCard(
         accelerator=accelerator,
-        units=tuple(Unit(index=index, placed=tuple(placed)) for index, placed in sorted(units.items())),
+        units=tuple(Unit(index=index, placed=tuple(held)) for index, held in sorted(units.items())),
         failed=failed,
     )
 

@@ -53,6 +53,8 @@ class ReplicaView:
     """Largest batch that it was last ordered to form. None: as its function says."""
     unit: int = 0
     """Index of its unit of the accelerator."""
+    more_units: tuple[int, ...] = ()
+    """Further units that it holds (``gpu-count``)."""
     share: int = 100
     """Percent of the unit."""
 

@@ -82,8 +82,9 @@ def held_devices(
     held: dict[tuple[str, str, str], set[str]] = {}
     for each in replicas:
         there = devices.get(each.accelerator, ())
-        if each.state is ReplicaState.READY and each.unit < len(there):
-            held.setdefault((each.function, each.revision, each.accelerator), set()).add(there[each.unit])
+        mine = {there[unit] for unit in each.units if unit < len(there)}
+        if each.state is ReplicaState.READY and mine:
+            held.setdefault((each.function, each.revision, each.accelerator), set()).update(mine)
     return held
 
 

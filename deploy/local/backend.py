@@ -328,9 +328,10 @@ class LocalBackend:
         kinds = {name for name, _ in failed}
         self._ledger.set_taints({name: frozenset(unit for of, unit in failed if of == name) for name in kinds})
         for replica in tuple(self._registry.present.values()):
-            fault = failed.get((replica.status.accelerator, replica.status.unit))
-            if fault is not None:
-                self._lifecycle.leave_device(replica, fault)
+            status = replica.status
+            found = [each for unit in status.units if (each := failed.get((status.accelerator, unit))) is not None]
+            if found:
+                self._lifecycle.leave_device(replica, max(found, key=lambda fault: fault.is_lost))
 
     def room(self, revision: Revision, share: int = WHOLE) -> Mapping[str, Room]:
         """See the protocol."""

@@ -113,6 +113,7 @@ def new_replica(
         created_at=details.created_at,
         cores=cores,
         unit=details.assignment.unit,
+        more_units=details.assignment.more,
         share=details.assignment.share,
         threads=details.threads,
         emulated=kind.is_emulated,

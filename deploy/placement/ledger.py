@@ -2,8 +2,9 @@
 
 An :class:`Accelerator` is one *kind* of hardware on this machine (``t4``, ``cpu-1core``) with ``count`` equal *units*.
 A replica holds part of one unit: a share in percent and an amount of memory. On a CPU kind a unit is ``cores`` cores
-and always belongs to one replica; on a GPU several replicas may divide a unit if the function asks for MPS. For each
-unit the shares sum to at most 100 and the memory to at most the unit's.
+and always belongs to one replica; on a GPU several replicas may divide a unit if the function asks for MPS, and one may
+hold several whole units (``gpu-count``). For each unit the shares sum to at most 100 and the memory to at most the
+unit's.
 
 The ledger also assigns host cores to CPU units: each new replica gets the cores that the fewest replicas hold. An
 operator may declare more CPU cores than the machine has (on a laptop). Cores are then shared evenly instead of refused;
@@ -85,6 +86,8 @@ class Demand:
     share: int = WHOLE
     model: str = ""
     """Its model, for strategies that keep equal models apart."""
+    count: int = 1
+    """Units that it takes. More than one only as whole units; the memory is then that of each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +102,13 @@ class Assignment:
     cores: tuple[int, ...] = ()
     """Host cores of a CPU unit."""
     model: str = ""
+    more: tuple[int, ...] = ()
+    """Further units that it holds in the same way."""
+
+    @property
+    def units(self) -> tuple[int, ...]:
+        """All units that it holds."""
+        return (self.unit, *self.more)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,16 +140,16 @@ def demand_of(function: Function, accelerator: Accelerator, share: int = WHOLE) 
     gpu_memory = function.gpu.memory_gb
     memory = int(gpu_memory * 1e9) if gpu_memory is not None else 0
     if not function.gpu.mps:
-        return Demand(memory_bytes=memory, model=model)
+        return Demand(memory_bytes=memory, model=model, count=function.gpu.count)
     return Demand(memory_bytes=memory, share=min(share, function.gpu.core_percentage), model=model)
 
 
 def part_of(function: Function, accelerator: Accelerator) -> float:
-    """Returns the part of a unit, above 0 and up to 1, that a replica is charged for: of the memory if it shares the
-    unit and states its memory, of the share if it states none; else the whole unit. So HetSev charges instances."""
+    """Returns how much of a unit a replica is charged for: whole units, by their number; or the part of one that it
+    shares, above 0 and below 1, by its memory, or by its share if it states none. So HetSev charges instances."""
     demand = demand_of(function, accelerator)
     if demand.share >= WHOLE:
-        return 1.0
+        return float(demand.count)
     if demand.memory_bytes and accelerator.memory_bytes:
         return min(1.0, demand.memory_bytes / accelerator.memory_bytes)
     return demand.share / WHOLE
@@ -158,12 +168,12 @@ def candidates(accelerators: Iterable[Accelerator], function: Function) -> tuple
         for each in accelerators
         if _is_allowed(function, each)
         and demand_of(function, each).memory_bytes <= each.memory_bytes
-        and each.count > 0
+        and each.count >= demand_of(function, each).count
     ]
     return tuple(sorted(allowed, key=lambda each: (each.price_per_hour, each.name)))
 
 
-_Needs = tuple[tuple[str, ...], str | None, float | None, bool, int, int | None, int, str, tuple[StoredForm, ...]]
+_Needs = tuple[tuple[str, ...], str | None, float | None, bool, int, int, int | None, int, str, tuple[StoredForm, ...]]
 """What a function's accelerators and demands follow from."""
 
 
@@ -171,7 +181,8 @@ def _needs(function: Function, share: int, model: str) -> _Needs:
     gpu = function.gpu
     memory_bytes = function.resources.memory_bytes
     kinds, forms = function.accelerators, function.server.forms
-    return kinds, gpu.model, gpu.memory_gb, gpu.mps, gpu.core_percentage, memory_bytes, share, model, forms
+    use = (gpu.model, gpu.memory_gb, gpu.mps, gpu.core_percentage, gpu.count)
+    return kinds, *use, memory_bytes, share, model, forms
 
 
 def _is_allowed(function: Function, accelerator: Accelerator) -> bool:
@@ -222,22 +233,26 @@ class _Units:
         """Replicas on units that no longer exist."""
 
     def add(self, held: Assignment, sign: int = 1) -> None:
-        if held.unit >= len(self.fills):
+        for unit in held.units:
+            self._add(held, unit, sign)
+
+    def _add(self, held: Assignment, unit: int, sign: int) -> None:
+        if unit >= len(self.fills):
             self.beyond += sign
             return
-        before = self.fills[held.unit]
+        before = self.fills[unit]
         tenants = self._tenants(before.tenants, held.model, sign) if self._reads_tenants else ()
         after = _Fill(before.share + sign * held.share, before.memory_bytes + sign * held.memory_bytes, tenants)
-        self.fills[held.unit] = after
-        if held.unit in self.tainted:
+        self.fills[unit] = after
+        if unit in self.tainted:
             return
         if before.share < WHOLE:
             units = self.alike[before]
-            del units[bisect_left(units, held.unit)]
+            del units[bisect_left(units, unit)]
             if not units:
                 del self.alike[before]
         if after.share < WHOLE:
-            insort(self.alike.setdefault(after, []), held.unit)
+            insort(self.alike.setdefault(after, []), unit)
 
     @staticmethod
     def _tenants(before: tuple[str, ...], model: str, sign: int) -> tuple[str, ...]:
@@ -315,6 +330,8 @@ class Ledger:
         if replica in self._held:
             raise NoRoomError(f"{replica} already holds a unit of {self._held[replica].accelerator}")
         kind = self.kind(accelerator)
+        if demand.count > 1:
+            return self._take(replica, kind, self._whole_units(kind, demand), demand, ())
         fitting = sorted(
             (units[0], Free(float(kind.memory_bytes - fill.memory_bytes), float(WHOLE - fill.share), fill.tenants))
             for fill, units in self._units[kind.name].alike.items()
@@ -324,20 +341,28 @@ class Ledger:
             raise NoRoomError(f"no room on {accelerator}: {self.describe(accelerator)}")
         score = self.strategy.score
         unit, _ = least(fitting, lambda each: score(each[1], demand.memory_bytes, demand.share, demand.model))
-        return self._take(replica, kind, unit, demand, self._choose_cores(kind.cores))
+        return self._take(replica, kind, (unit,), demand, self._choose_cores(kind.cores))
+
+    def _whole_units(self, kind: Accelerator, demand: Demand) -> tuple[int, ...]:
+        """Returns the first empty units, as many as are demanded. Raises NoRoomError if there are fewer."""
+        empty = self._units[kind.name].alike.get(_EMPTY, ()) if self._takes(kind, _EMPTY, demand) else ()
+        if len(empty) < demand.count:
+            raise NoRoomError(f"no room for {demand.count} units on {kind.name}: {self.describe(kind.name)}")
+        return tuple(empty[: demand.count])
 
     def restore(self, replica: str, assignment: Assignment) -> None:
         """Records the assignment of an adopted replica. Raises NoRoomError if its unit is no longer there."""
         kind = self.kind(assignment.accelerator)
         demand = Demand(memory_bytes=assignment.memory_bytes, share=assignment.share, model=assignment.model)
-        if replica in self._held or assignment.unit >= kind.count:
-            raise NoRoomError(f"{replica} cannot hold unit {assignment.unit} of {kind.name}")
-        if not self._fits(kind, self._units[kind.name].fills[assignment.unit], demand):
-            raise NoRoomError(f"unit {assignment.unit} of {kind.name} is taken: {self.describe(kind.name)}")
+        if replica in self._held or max(assignment.units) >= kind.count:
+            raise NoRoomError(f"{replica} cannot hold unit {max(assignment.units)} of {kind.name}")
+        for unit in assignment.units:
+            if not self._fits(kind, self._units[kind.name].fills[unit], demand):
+                raise NoRoomError(f"unit {unit} of {kind.name} is taken: {self.describe(kind.name)}")
         known = set(self.host_cores)
         kept = tuple(core for core in assignment.cores if core in known)
         cores = kept if len(kept) == len(assignment.cores) else self._choose_cores(kind.cores)
-        self._take(replica, kind, assignment.unit, demand, cores)
+        self._take(replica, kind, assignment.units, demand, cores)
 
     def idle_cores(self, count: int, without: Collection[int] = ()) -> tuple[int, ...]:
         """Returns ``count`` host cores outside ``without`` that no replica holds. Raises NoRoomError if there are
@@ -357,7 +382,7 @@ class Ledger:
         kept = held.cores[:count]
         more = self._choose_cores(count - len(kept), without=kept)
         demand = Demand(memory_bytes=held.memory_bytes, share=held.share, model=held.model)
-        return self._take(replica, kind, held.unit, demand, kept + more)
+        return self._take(replica, kind, held.units, demand, kept + more)
 
     def release(self, replica: str) -> None:
         """Releases the unit of ``replica``, if it holds one."""
@@ -384,15 +409,20 @@ class Ledger:
     def is_tainted(self, replica: str) -> bool:
         """Returns whether the unit that ``replica`` holds is tainted."""
         held = self._held.get(replica)
-        return held is not None and held.unit in self._taints.get(held.accelerator, ())
+        return held is not None and not self._taints.get(held.accelerator, frozenset()).isdisjoint(held.units)
 
     def room(self, accelerator: str, demand: Demand) -> Room:
         """Returns how many replicas of this demand fit on the accelerator, now and when it is empty."""
         kind = self.kind(accelerator)
         held = self._units[kind.name]
+        why = _failed(held) if held.tainted else None
+        if demand.count > 1:
+            fits = self._takes(kind, _EMPTY, demand)
+            empty, there = len(held.alike.get(_EMPTY, ())) - held.beyond, kind.count - len(held.tainted)
+            return Room(free=fits * (empty // demand.count), total=fits * (there // demand.count), why=why)
         free = sum(len(units) * self._times(kind, fill, demand) for fill, units in held.alike.items()) - held.beyond
         total = (kind.count - len(held.tainted)) * self._times(kind, _EMPTY, demand)
-        return Room(free=free, total=total, why=_failed(held) if held.tainted else None)
+        return Room(free=free, total=total, why=why)
 
     def rooms(self, function: Function, share: int = WHOLE) -> Mapping[str, Room]:
         """Returns the room on each accelerator that ``function`` may use, cheapest first; the same object until
@@ -464,10 +494,13 @@ class Ledger:
         free = [core for core in self.host_cores if core not in without]
         return tuple(sorted(sorted(free, key=lambda core: (self._core_load[core], core))[:count]))
 
-    def _take(self, replica: str, kind: Accelerator, unit: int, demand: Demand, cores: tuple[int, ...]) -> Assignment:
+    def _take(
+        self, replica: str, kind: Accelerator, units: tuple[int, ...], demand: Demand, cores: tuple[int, ...]
+    ) -> Assignment:
         assignment = Assignment(
             accelerator=kind.name,
-            unit=unit,
+            unit=units[0],
+            more=units[1:],
             memory_bytes=demand.memory_bytes,
             share=demand.share,
             cores=cores,

@@ -204,6 +204,13 @@ def test_mps_share_and_memory_limit() -> None:
     assert "OMP_NUM_THREADS" not in env
 
 
+def test_a_replica_sees_each_of_its_gpus() -> None:
+    kind = replace(T4, count=3, devices=("GPU-a", "GPU-b", "GPU-c"))
+    both = replace(held(kind, unit=0), more=(2,))
+    env = server_launch(revision(COMMAND, gpu=GpuNeeds(count=2)), kind, both, PORT, HOST, Batching(), None).env
+    assert env["CUDA_VISIBLE_DEVICES"] == "GPU-a,GPU-c"
+
+
 def test_a_cpu_replica_sees_no_gpu() -> None:
     assert server_launch(revision(COMMAND), CPU, held(CPU), PORT, HOST, Batching(), 1).env["CUDA_VISIBLE_DEVICES"] == ""
 

@@ -368,7 +368,7 @@ ANNOTATIONS: Final[tuple[Row, ...]] = (
         kind=WordOr("none", Gigabytes(0.001, 100_000)),
         default="none",
         field="gpu.memory_gb",
-        description="GPU memory of one replica; required with a GPU.",
+        description="GPU memory of one replica, on each of its GPUs; required with a GPU.",
     ),
     Row(
         key="mps-on",
@@ -392,7 +392,7 @@ ANNOTATIONS: Final[tuple[Row, ...]] = (
         kind=Whole(1, 1024, "GPUs"),
         default="1",
         field="gpu.count",
-        description="GPUs of one replica, all on one machine.",
+        description="Whole GPUs of one replica, all on one machine; not with mps-on.",
     ),
 )
 

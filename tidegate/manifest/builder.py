@@ -26,7 +26,6 @@ UNSERVED: Final[Mapping[str, str]] = {
     "sla.target_ips": "its policy does not read it",
     "sla.target_tps": "its policy does not read it",
     "sla.per_token_s": "tokens are counted with protocol: openai",
-    "gpu.count": "a replica gets one GPU",
     "dnn.quantization": "its server is no model repository",
     "dnn.batch_size": "its server is no model repository",
 }
@@ -304,6 +303,8 @@ class FunctionBuilder:
     def _check_gpu(self) -> None:
         if self.whole("gpu.core_percentage", 100) < 100 and not self.values.get("gpu.mps"):
             self.fault(self.origins["gpu.core_percentage"], "100, unless mps-on is true")
+        if self.whole("gpu.count", 1) > 1 and self.values.get("gpu.mps"):
+            self.fault(self.origins["gpu.mps"], "false: a replica has several whole GPUs, or shares one")
         gpu, repository = self._asks_for_gpu(), self._first_of("dnn.quantization")
         if gpu is not None and (missing := self._without_gpu()) is not None:
             self.fault(gpu, missing)

@@ -12,7 +12,7 @@ from typing import Final
 from tidegate.function import Function, Protocol, Server, ServerKind
 from tidegate.manifest import knative_annotations as rules
 from tidegate.manifest.annotations import PREFIX
-from tidegate.manifest.builder import NAME_KIND, SPEC_FLAG, UNSERVED, FunctionBuilder, SourceLocation
+from tidegate.manifest.builder import NAME_KIND, SPEC_FLAG, FunctionBuilder, SourceLocation
 from tidegate.manifest.policy_parameters import HPA_PARAMETERS
 from tidegate.manifest.spec import IMAGE, PROBE_PATH, VARIABLE
 from tidegate.schema.files import Found
@@ -517,10 +517,6 @@ def _resources(container: Section, builder: FunctionBuilder) -> None:
             text = section.text(key, _QUANTITY)
             if text is not None and (section is limits or key == "memory"):
                 amounts[key] = int(text)
-            if text is not None and key == _GPUS and section is limits and int(text) > 1:
-                builder.note(
-                    section.path(key), f"is kept, but has no effect: {UNSERVED['gpu.count']}", section.node.line
-                )
         if section is requests:
             _noted(section, ("cpu", _GPUS), builder)
         _noted(section, ("ephemeral-storage",), builder)

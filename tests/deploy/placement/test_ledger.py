@@ -22,6 +22,7 @@ from tidegate.deploy.placement.ledger import (
     Room,
     candidates,
     demand_of,
+    part_of,
 )
 from tidegate.deploy.placement.strategies import BEST_FIT, WORST_FIT, WORST_FIT_SOFT
 from tidegate.function import DnnModel, Function, GpuNeeds, ModelFormat, Resources, Server, ServerKind, StoredForm
@@ -126,6 +127,39 @@ def test_candidates_are_the_allowed_kinds_that_are_large_enough_cheapest_first()
     assert candidates(kinds, function(resources=Resources(memory_bytes=5 * GIB), accelerators=("cpu-1core",))) == ()
 
 
+def test_a_replica_may_hold_several_whole_units() -> None:
+    ledger = Ledger.of([replace(T4, count=5)])
+    ledger.assign("a", "t4", Demand(share=50))
+    pair = Demand(count=2, memory_bytes=GIB)
+    assert ledger.room("t4", pair) == Room(free=2, total=2)
+    assert ledger.assign("b", "t4", pair).units == (1, 2)
+    assert ledger.assign("c", "t4", pair).units == (3, 4)
+    with pytest.raises(NoRoomError, match="no room for 2 units on t4: 5 of 5 units in use"):
+        ledger.assign("d", "t4", pair)
+    held = ledger.held["b"]
+    ledger.release("b")
+    assert ledger.room("t4", pair).free == 1
+    ledger.restore("b", held)
+    assert ledger.room("t4", Demand()).free == 0
+    with pytest.raises(NoRoomError, match="cannot hold unit 5"):
+        ledger.restore("e", replace(held, more=(5,)))
+    ledger.release("c")
+    with pytest.raises(NoRoomError, match="unit 2 of t4 is taken"):
+        ledger.restore("e", replace(held, unit=3))
+    assert Ledger.of([T4]).room("t4", Demand(count=2, memory_bytes=17 * GIB)) == Room(free=0, total=0)
+
+
+def test_gpu_count_asks_for_whole_units_of_kinds_that_have_as_many_and_pays_for_each() -> None:
+    needs = function(gpu=GpuNeeds(memory_gb=4.0, count=2))
+    assert [each.name for each in candidates([T4, V100], needs)] == ["t4"]
+    assert demand_of(needs, T4) == Demand(memory_bytes=4 * 10**9, count=2, model="f")
+    assert part_of(needs, T4) == 2.0
+    assert demand_of(function(gpu=GpuNeeds(count=2)), CPU).count == 1
+    ledger = Ledger.of([T4])
+    assert ledger.rooms(needs)["t4"].free == 1
+    assert ledger.rooms(function(gpu=GpuNeeds(memory_gb=4.0)))["t4"].free == 2, "the answer of one is not the other's"
+
+
 def test_a_tainted_unit_takes_no_replica_and_keeps_those_that_it_has() -> None:
     ledger = Ledger.of([T4])
     ledger.assign("a", "t4", Demand(share=50))
@@ -183,7 +217,7 @@ def test_only_mps_divides_a_unit() -> None:
 
 
 class LedgerMachine(RuleBasedStateMachine):
-    """Any order of taking and giving back: shares, memory and counts stay within every unit."""
+    """Any order of taking, giving back and tainting: shares, memory and counts stay within every unit."""
 
     strategy = BEST_FIT
 
@@ -191,23 +225,33 @@ class LedgerMachine(RuleBasedStateMachine):
         super().__init__()
         self.ledger = Ledger.of([T4, V100, CPU, CPU2], host_cores=(0, 1, 2, 3), strategy=self.strategy)
         self.names = 0
+        self.tainted: dict[str, frozenset[int]] = {name: frozenset() for name in self.ledger.accelerators}
 
     @rule(
         accelerator=st.sampled_from(["t4", "v100", "cpu-1core", "cpu-2core"]),
         share=st.integers(-5, 120),
         memory=st.integers(-1, 40 * GIB),
         model=st.sampled_from(["resnet", "bert"]),
+        count=st.sampled_from([1, 1, 1, 2]),
     )
-    def assign(self, accelerator: str, share: int, memory: int, model: str) -> None:
+    def assign(self, accelerator: str, share: int, memory: int, model: str, count: int) -> None:
         self.names += 1
-        demand = Demand(share=share, memory_bytes=memory, model=model)
+        share = share if count == 1 else WHOLE
+        demand = Demand(share=share, memory_bytes=memory, model=model, count=count)
         room = self.ledger.room(accelerator, demand).free
         try:
-            self.ledger.assign(f"r{self.names}", accelerator, demand)
+            taken = self.ledger.assign(f"r{self.names}", accelerator, demand)
         except NoRoomError:
             assert room == 0, "what room() promises can be had"
         else:
             assert room > 0
+            assert len(set(taken.units)) == count
+            assert self.tainted[accelerator].isdisjoint(taken.units)
+
+    @rule(units=st.sets(st.integers(0, 1)), accelerator=st.sampled_from(["t4", "v100", "cpu-1core"]))
+    def taint(self, units: set[int], accelerator: str) -> None:
+        self.tainted = {**self.tainted, accelerator: frozenset(units)}
+        self.ledger.set_taints(self.tainted)
 
     @rule(data=st.data())
     def release(self, data: st.DataObject) -> None:
@@ -225,14 +269,15 @@ class LedgerMachine(RuleBasedStateMachine):
     def no_unit_is_over_committed(self) -> None:
         for kind in self.ledger.accelerators.values():
             for unit in range(kind.count):
-                here = [a for a in self.ledger.held.values() if a.accelerator == kind.name and a.unit == unit]
+                here = [a for a in self.ledger.held.values() if a.accelerator == kind.name and unit in a.units]
                 assert sum(each.share for each in here) <= WHOLE
                 assert sum(each.memory_bytes for each in here) <= kind.memory_bytes
                 assert all(each.share > 0 for each in here)
                 assert all(len(each.cores) <= kind.cores for each in here)
                 if self.strategy.keeps_models_apart:
                     assert len({each.model for each in here}) == len(here)
-        assert all(each.unit < self.ledger.accelerators[each.accelerator].count for each in self.ledger.held.values())
+        held = self.ledger.held.values()
+        assert all(max(each.units) < self.ledger.accelerators[each.accelerator].count for each in held)
 
 
 class WorstFitMachine(LedgerMachine):

@@ -94,7 +94,7 @@ def test_every_key_lands_in_the_function(context: ParseContext) -> None:
             metrics=MetricsEndpoint(path="/stats", port=9002),
             accelerators=("t4", "h100"),
             resources=Resources(memory_bytes=2**31, threads=2),
-            gpu=GpuNeeds(model="v100", memory_gb=4 * 2**30 / 10**9, mps=True, core_percentage=50, count=2),
+            gpu=GpuNeeds(model="v100", memory_gb=4 * 2**30 / 10**9, mps=True, core_percentage=50, count=1),
             dnn=DnnModel(name="resnet50", quantization=Quantization.FP16, batch_size=16),
             task_class=TaskClass.THROUGHPUT_ORIENTED,
             user_metrics=True,
@@ -133,7 +133,6 @@ def test_what_is_kept_without_effect_is_reported(context: ParseContext) -> None:
         f"line 23: {here}/volume-mounts: is kept, but has no effect: volumes are mounted on Kubernetes only",
         f"line 26: {here}/dnn-quantization: is kept, but has no effect: its server is no model repository",
         f"line 27: {here}/infer-batch-size: is kept, but has no effect: its server is no model repository",
-        f"line 31: {here}/gpu-count: is kept, but has no effect: a replica gets one GPU",
         "line 32: metadata.annotations.example.com/owner: not an annotation of Tidegate; it has no effect here",
     ]
     assert read(good("smallest") + "  metrics: {}\n", source="m", context=context).warnings == ()
