@@ -21,9 +21,11 @@ from tidegate.autoscaler.decisions.totals import Totals, Want, is_idle, starts
 from tidegate.autoscaler.measure.collector import Collector
 from tidegate.autoscaler.measure.observation import AcceleratorRoom, FleetGroup, GivenUp, Observation
 from tidegate.autoscaler.measure.sampling import ALL_UP_TO, to_sample
+from tidegate.autoscaler.pipelines.budgets import Budgets
+from tidegate.autoscaler.pipelines.scaling import Pipelines
 from tidegate.autoscaler.policies import registry
 from tidegate.clock import Clock
-from tidegate.function import Revision, TaskClass
+from tidegate.function import Function, Revision, TaskClass
 from tidegate.records.decision import Decision, Reason
 from tidegate.records.gateway_sample import Activation
 from tidegate.records.replica_state import ReplicaState
@@ -167,6 +169,9 @@ class Autoscaler:
         """By revision: the last replica that it gave up, until it has one again or a request waits for it."""
         self.collector = Collector(by_size=registry.by_size(), by_cores=registry.by_cores())
         self.decider = Decider()
+        self._pipelines = Pipelines()
+        self._deployed: dict[str, Revision] = {}
+        """Revisions as they were deployed; the decider has those of stages as a pipeline scales them."""
         self._filter = DecisionFilter()
         self._recent: dict[str, deque[Decision]] = {}
         self._fleet: dict[str, tuple[FleetGroup, ...]] = {}
@@ -188,6 +193,8 @@ class Autoscaler:
         revision was known to an earlier control process. ``ready``: its present ready replicas. Raises
         InvalidInputError for an unknown policy."""
         now = self._clock.now()
+        self._deployed[revision.id] = revision
+        revision = replace(revision, function=self._pipelines.scaled(revision.function))
         self.decider.apply(revision, now, fresh=fresh, ready=ready)
         self.collector.apply(revision.id, now)
         name = revision.function.name
@@ -196,8 +203,31 @@ class Autoscaler:
         if name not in self._recent:
             self._recent[name] = deque(self._log.read(name, RECENT), maxlen=RECENT)
 
+    def pipelines(self, functions: Iterable[Function]) -> None:
+        """Sets the deployed pipelines: the revisions of their stages are scaled under their SLAs from now on."""
+        if self._pipelines.apply(functions):
+            self._follow_pipelines()
+
+    def scaled(self, function: Function) -> Function:
+        """Returns a function as it is scaled: a pipeline's stage has a budget of the SLA for its latency target."""
+        return self._pipelines.scaled(function)
+
+    def budgets(self, pipeline: str) -> Budgets | None:
+        """Returns the budgets of a pipeline's stages; None if it has no latency target."""
+        return self._pipelines.budgets(pipeline)
+
+    def _follow_pipelines(self) -> None:
+        """Goes on with the stages as their pipelines scale them now."""
+        for known in self.decider.revisions:
+            function = self._pipelines.scaled(self._deployed[known.id].function)
+            if function != known.function:
+                self.decider.follow(replace(known, function=function), self._clock.now())
+                if self._recorder is not None:
+                    self._recorder.forget(known.id)  # its recording begins again, with this function
+
     def forget(self, revision_id: str) -> None:
         """Removes a revision from control. The log file of its function stays."""
+        self._deployed.pop(revision_id, None)
         revision = self.decider.revision(revision_id)
         self.decider.forget(revision_id)
         if revision is not None and not any(
@@ -288,6 +318,8 @@ class Autoscaler:
                 for revision, fleet in self._fleet.items()
             )
         self._answered.clear()
+        if self._pipelines.review(now):
+            self._follow_pipelines()
         self._places.match(self._fleet, now)
         for revision in self.decider.revisions:
             # Between two decisions a revision may have been forgotten, or answered: then its fleet is no longer this.
@@ -454,6 +486,7 @@ class Autoscaler:
         given = self._places.given_up(revision.id)
         if given is not None and (self._is_idle(observation) or (_is_oriented(revision) and observation.ready > 1)):
             observation = structs.replace(observation, gives_up=given)
+        observation = self._pipelines.seen(observation, now)
         self._observations[revision.id] = observation
         return observation
 

@@ -94,6 +94,18 @@ class Decider:
             is_initial=fresh and revision.function.scaling.initial_scale > 0,
         )
 
+    def follow(self, revision: Revision, now: float) -> None:
+        """Goes on with a known revision under another SLA or policy, where it is. A policy that stays keeps what it
+        knows. Raises InvalidInputError for an unknown policy."""
+        state, ready = self._state(revision.id), 0
+        if state.last is not None:
+            ready = state.last.ready
+        if state.revision.function.scaling == revision.function.scaling:
+            registry.row(revision.function.scaling.policy).retarget(state.policy, revision.function)
+        else:
+            state.policy = registry.build(revision.function, now, ready)
+        state.revision = revision
+
     def snapshot(self, revision_id: str) -> Plain:
         """Returns the state of a revision as plain data. Raises UnknownRevisionError, StateError."""
         known = self._state(revision_id)

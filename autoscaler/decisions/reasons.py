@@ -57,6 +57,7 @@ SENTENCES: Mapping[str, str] = MappingProxyType(
         "cores_for_burst": "more cores at once: with them the replicas carry the load",
         "cores_not_enough": "all their cores do not carry the load",
         "to_one_core": "the load is stable: replicas of one core take over from more cores",
+        "other_stage": "held, as another stage of the pipeline cannot be decided about yet",
         # the concurrency limit
         "limit_kept": "no limit measured so far does better",
         "limit_measuring": "the limit is being measured: it needs time with every slot taken",
@@ -172,6 +173,7 @@ CHANGES: Mapping[str, str] = MappingProxyType(
         "cores_for_burst": "the load falls, or stays as it is for policy.stabilization",
         "cores_not_enough": "further replicas become ready; more cores in policy.max-cores, or less load",
         "to_one_core": "the replicas of one core are ready, or the load changes",
+        "other_stage": "that stage is ready and measured: see its own `tidegate explain`",
         "hold": "a request comes, or it stays idle",
         "hold_no_metric": "the model server or device reports it, or another policy.metric",
         "hold_no_data": "samples arrive again: see `tidegate status` for sources that do not answer",

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from tidegate.autoscaler.measure.plausible import ROUNDING
+from tidegate.records.decision import GroupDecision, Reason
 
 UNLOADED = 1.1
 """Requests in a busy replica at a time, up to which each has the replica for itself."""
@@ -158,6 +159,18 @@ class GivenUp(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What asks for it, and why this revision gives way, for people."""
 
 
+class StageOrder(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """What was decided about one stage of a pipeline, over all of its stages at once. The fields are those of a
+    recommendation."""
+
+    pipeline: str
+    desired: int | None
+    groups: tuple[GroupDecision, ...] | None = None
+    reasons: tuple[Reason, ...] = ()
+    cores: int | msgspec.UnsetType = msgspec.UNSET
+    observed: Mapping[str, float] = msgspec.field(default_factory=dict)
+
+
 class _Counted:
     """Sums over the groups, beside the fields: computed once, read a dozen times in every decision."""
 
@@ -255,6 +268,8 @@ class Observation(_Counted, msgspec.Struct, frozen=True, kw_only=True, dict=True
     """The replica to give up for another function. Absent from recordings unless there is one."""
     counts: ArrivalCounts | msgspec.UnsetType = msgspec.UNSET
     """Unset for policies that do not read them (``PolicyRow.is_by_size``)."""
+    order: StageOrder | msgspec.UnsetType = msgspec.UNSET
+    """Absent unless the function is a stage of a pipeline whose policy decides over all stages at once."""
 
     def __post_init__(self) -> None:
         ready = starting = further = 0

@@ -75,6 +75,8 @@ class PolicyRow:
     """Gives a new policy such a memory, ``away_s`` seconds after it was taken."""
     forget: Callable[[Any], None] = field(default=lambda policy: None)
     """Drops what :attr:`memory` returns; the policy goes on from what it holds at the moment."""
+    retarget: Callable[[Any, Function], None] = field(default=lambda policy, function: None)
+    """Goes on with the same function under another SLA: the budget of a stage has changed."""
     load: Callable[[Any], tuple[float, float] | None] = field(default=lambda policy: None)
     """Returns (mean arrivals per second of the last day, inferences of a request); None if the policy does not know."""
     words: Callable[[Any], tuple[str, ...]] = field(default=lambda policy: ())

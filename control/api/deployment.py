@@ -433,7 +433,9 @@ class Deployment:
     def _describe(self, deployed: Deployed, *, log: bool = False) -> FunctionView:
         last = self._last_log(deployed.name) if log else ()
         view = self._views.function(deployed, self.gateway, self._domain, last)
-        return pipelines.with_stages(view, self._stages(deployed)) if view.is_pipeline else view
+        if not view.is_pipeline:
+            return view
+        return pipelines.with_stages(view, self._stages(deployed), self._loop.autoscaler.core.budgets(deployed.name))
 
     def _stages(self, deployed: Deployed) -> tuple[FunctionView, ...]:
         """Returns the views of a pipeline's stages."""

@@ -390,7 +390,9 @@ def function(view: "FunctionView") -> "Group":
         f"p{view.percentile:g} {seconds(traffic.tail_s)}; {traffic.waiting} waiting",
     ]
     if view.stages:
-        lines.insert(2, f"pipeline of {', then '.join(view.stages)}")
+        lines.insert(2, f"pipeline of {', '.join(view.stages)}")
+        if view.attained is not None:
+            lines.insert(3, f"SLA {view.attained}")
     if traffic.tokens is not None:
         lines.append(tokens(traffic.tokens, view.percentile))
     if view.is_pinned:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Protocol
 
 from tidegate.aio.loop.tasks import TaskOwner
@@ -10,6 +11,7 @@ from tidegate.control.rounds.tracked import TrackedRevision
 from tidegate.control.rounds.weights import GroupWeights
 from tidegate.control.rounds.world import World
 from tidegate.control.state.notices import ChangeSignal
+from tidegate.function import Function
 from tidegate.records.roles import Role
 from tidegate.records.route_table import RouteTable
 from tidegate.traffic.table import TableBuilder
@@ -41,14 +43,17 @@ class Publisher:
         weights: GroupWeights,
         tables: TableBuilder,
         gateways: Gateways,
+        scaled: Callable[[Function], Function],
         changes: ChangeSignal,
         clock: Clock,
         tasks: TaskOwner,
     ) -> None:
+        """``scaled``: returns a function with the SLA that it is scaled by; a pipeline's stage has a budget."""
         self._world = world
         self._weights = weights
         self._tables = tables
         self._gateways = gateways
+        self._scaled = scaled
         self._changes = changes
         self._clock = clock
         self._tasks = tasks
@@ -109,7 +114,11 @@ class Publisher:
         served = self._weights.served(
             world.registry.all(), world.revisions, replicas, world.backend.failure, self._clock.now()
         )
-        return self._tables.build(served, replicas)
+        found = []
+        for each in served:
+            function = self._scaled(each.function)
+            found.append(each if function is each.function else replace(each, function=function))
+        return self._tables.build(found, replicas)
 
     def __repr__(self) -> str:
         return (

@@ -5,7 +5,7 @@ learnt concurrency limits back.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Protocol
 
 from tidegate.aio.loop.tasks import TaskOwner
@@ -23,6 +23,7 @@ from tidegate.control.watch.profiles import LearnedProfiles
 from tidegate.control.workers.links import Link
 from tidegate.deploy.backend import ReplicaStatus
 from tidegate.deploy.placement.ledger import Accelerator, Room, part_of
+from tidegate.function import Function
 from tidegate.records.gateway_sample import GatewaySample
 from tidegate.records.replica_sample import ReplicaSample
 from tidegate.records.replica_state import ReplicaState
@@ -200,6 +201,9 @@ class Sampling:
         if link is None:
             link = self._links[status.id] = self._reach(status.id, status.admin)
         return link
+
+    def deployed(self, functions: Iterable[Function]) -> None:
+        self._autoscaler.pipelines(functions)
 
     def tracked(self, tracked: TrackedRevision, *, fresh: bool, ready: int) -> None:
         if tracked.record.function.is_pipeline:

@@ -142,7 +142,14 @@ def build_loop(
     sizes = SizeRoutes(instruments.traffic, autoscaler.core)
     weights = GroupWeights(profiles.mu_ips, sizes, published)
     publisher = Publisher(
-        world=world, weights=weights, tables=tables, gateways=gateways, changes=changes, clock=clock, tasks=tasks
+        world=world,
+        weights=weights,
+        tables=tables,
+        gateways=gateways,
+        scaled=autoscaler.core.scaled,
+        changes=changes,
+        clock=clock,
+        tasks=tasks,
     )
     replacement = Replacement(world, publisher)
     rollouts = Rollouts(

@@ -14,7 +14,7 @@ from tidegate.control.state.registry import Registry
 from tidegate.deploy.backend import ReplicaStatus, RevisionFailure
 from tidegate.deploy.placement.ledger import Accelerator, Room
 from tidegate.deploy.revocation import Revocations
-from tidegate.function import Revision
+from tidegate.function import Function, Revision
 from tidegate.records.replica_sample import ReplicaSample
 from tidegate.records.replica_state import ReplicaState
 from tidegate.records.roles import Role
@@ -38,6 +38,10 @@ class BackendState(Protocol):
 
 class RevisionListener(Protocol):
     """A component that keeps something for each tracked revision."""
+
+    def deployed(self, functions: Iterable[Function]) -> None:
+        """These functions are deployed now; their new revisions are tracked next."""
+        ...
 
     def tracked(self, tracked: TrackedRevision, *, fresh: bool, ready: int) -> None:
         """A revision is tracked from now on. ``fresh``: it was just deployed; False: an earlier process knew it.
@@ -198,6 +202,11 @@ class World:
         """Brings the roles in line with the registry. ``restart``: the revisions were known before this process.
         ``only``: those of one function."""
         wanted = set()
+        changed = None if only is None else self.registry.get(only)
+        if only is None or (changed is not None and changed.current.function.is_pipeline):
+            functions = [deployed.current.function for deployed in self.registry.all()]
+            for listener in self._listeners:
+                listener.deployed(functions)
         for deployed in self.registry.all() if only is None else filter(None, (self.registry.get(only),)):
             for role in traffic_split(deployed, self.handovers.promoted_early(deployed.name), self.is_ready):
                 id_ = role.record.revision.id

@@ -334,6 +334,27 @@ class RolloutView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StageBudgetView:
+    """The part of a pipeline's latency target that one stage has."""
+
+    stage: str
+    budget_s: float
+    percentile: float
+    """Part of its requests that the stage is to answer within it, in percent."""
+    service_s: float | None
+    """Time of a request that has a replica for itself; None if none was measured."""
+    requests_per_s: float
+    replicas: int | None
+    """Fewest replicas that are expected to keep it; None if that is not known, or none do."""
+    is_own: bool
+    """True if it is the function's own ``latency``."""
+    is_even: bool
+    """True while the target is divided evenly, since a stage has not been measured yet."""
+    is_feasible: bool
+    """False: the stages alone take longer than the whole target."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FunctionView:
     name: str
     state: FunctionState
@@ -368,6 +389,10 @@ class FunctionView:
     """Other functions serve its requests, one after the other; it has no replicas of its own."""
     stages: tuple[str, ...] = ()
     """The functions of its stages, if it is a pipeline."""
+    budgets: tuple[StageBudgetView, ...] = ()
+    """How its latency target is divided among its stages."""
+    attained: str | None = None
+    """Whether it keeps its latency target, in words; None for a function, and without one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -58,7 +58,7 @@ class PolicyMemories:
         if known is None:
             return
         try:
-            state = unpacked(known, revision.function)
+            state = unpacked(known, self._autoscaler.scaled(revision.function))
             if state is not None:
                 self._autoscaler.decider.resume(revision.id, state, max(0.0, self._clock.now() - known.at))
         except (CodecError, StateError) as error:
@@ -122,7 +122,7 @@ class PolicyMemories:
         with suppress(StateError):
             state = self._autoscaler.decider.memory(revisions[-1].id)
             if state is not None:
-                self._kept[function] = packed(revisions[-1].function, state, self._clock.now())
+                self._kept[function] = packed(self._autoscaler.scaled(revisions[-1].function), state, self._clock.now())
 
     async def _write(self, function: str) -> None:
         known = self._kept.get(function)

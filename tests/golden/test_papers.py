@@ -443,8 +443,12 @@ def thesis_hey_pace(qps_per_worker: float, latencies_s: list[float]) -> list[flo
     return sent
 
 
+def themis_profile(given: dict[str, float]) -> StageProfile:
+    return StageProfile(gamma=given["gamma"], epsilon=given["epsilon"], delta=given["delta"], eta=given["eta"])
+
+
 def themis_latency(profile: dict[str, float], b: int, c: int) -> dict[str, float]:
-    stage = StageProfile(**profile)
+    stage = themis_profile(profile)
     return {"latency_ms": stage.latency_ms(b, c), "throughput_rps": stage.throughput_rps(b, c)}
 
 
@@ -486,7 +490,7 @@ def themis_predictor_window(rps: list[float], now_index: int, prediction: float)
 def themis_problem(
     stages: list[dict[str, float]], slo_ms: float, lambda_rps: float, b_max: int, c_max: int = 1
 ) -> Problem:
-    profiles = tuple(StageProfile(**each) for each in stages)
+    profiles = tuple(themis_profile(each) for each in stages)
     return Problem(stages=profiles, slo_ms=slo_ms, lambda_rps=lambda_rps, b_max=b_max, c_max=c_max)
 
 

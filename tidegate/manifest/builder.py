@@ -253,8 +253,18 @@ class FunctionBuilder:
         return assemble(Function(name=name, server=server), self.values)
 
     def finish_pipeline(self, name: str, server: Server) -> Function:
-        """Does the same for a pipeline, which has no replicas and so no policy of its own."""
+        """Does the same for a pipeline, which has no replicas: its policy scales its stages, by its latency."""
         self._check_sla()
+        self._choose_policy()
+        usable = [each for each in LATENCY_POLICIES if each in self.context.policies]
+        if self.values["scaling.policy"] in LATENCY_POLICIES:
+            self._check_parameters()
+        else:
+            origin = self.origins.get("scaling.policy")
+            if origin is not None and self.values["scaling.policy"] in self.context.policies:
+                self.fault(origin, f"{', '.join(usable)}: these divide the latency of the whole among the stages")
+            for origin in self.parameters.values():
+                self.fault(origin, f"no such key of a pipeline unless its policy is {' or '.join(usable)}")
         self.values["scaling.initial_scale"] = 0
         self.values["models"] = (name,)
         return assemble(Function(name=name, server=server), self.values)

@@ -62,15 +62,16 @@ TIDE_PARAMETERS: Final[tuple[Row, ...]] = (
 )
 
 _NUMBER: Final = r"-?[0-9]{1,9}(?:\.[0-9]{1,9})?"
+THEMIS_PROFILE: Final = Text(
+    f"measured|{_NUMBER}(?:,{_NUMBER}){{3}}",
+    "measured, or the milliseconds GAMMA,EPSILON,DELTA,ETA of gamma*b/c + epsilon/c + delta*b + eta",
+)
 _THEMIS: Final = {
     row.key: row
     for row in (
         _row(
             "profile",
-            Text(
-                f"measured|{_NUMBER}(?:,{_NUMBER}){{3}}",
-                "measured, or the milliseconds GAMMA,EPSILON,DELTA,ETA of gamma*b/c + epsilon/c + delta*b + eta",
-            ),
+            THEMIS_PROFILE,
             "measured",
             "Latency of a batch of b on c cores. `measured`: the least execution time of a request, over the cores.",
         ),

@@ -17,7 +17,7 @@ from tidegate.manifest.formats import by_suffix
 from tidegate.manifest.pipeline import BODY_BYTES, PIPELINE_ANNOTATIONS, PIPELINE_KIND
 from tidegate.manifest.routing import GroupWeights
 from tidegate.manifest.spec import API_VERSION, DEFAULT_READINESS, KIND, SPEC
-from tidegate.records.pipeline import Stage
+from tidegate.records.pipeline import CHAIN, Stage
 from tidegate.records.route_table import Hedging, RouteMatch
 from tidegate.records.tenants import AccessRule, JwtRule
 from tidegate.schema.rows import Duration, Kind, Row, Size, WholeSeconds, WordOr, reach
@@ -75,6 +75,8 @@ def _pipeline(function: Function) -> str:
         for row in PIPELINE_ANNOTATIONS
         if reach(function, row.field) != reach(_DEFAULTS, row.field)
     }
+    for key, text in function.scaling.parameters.items():
+        found[f"{PREFIX}{PARAMETER_PREFIX}{key}"] = text
     metadata = {"name": function.name, **({"annotations": found} if found else {})}
     return dump({"apiVersion": API_VERSION, "kind": PIPELINE_KIND, "metadata": metadata, "spec": spec})
 
@@ -85,6 +87,13 @@ def _stage(stage: Stage) -> dict[str, Any]:
         found["path"] = stage.path
     if stage.inputs:
         found["inputs"] = dict(stage.inputs)
+    if stage.after != CHAIN:
+        found["after"] = stage.after[0] if len(stage.after) == 1 else list(stage.after)
+    if stage.when is not None:
+        values = stage.when.values
+        found["when"] = {"field": stage.when.field, stage.when.test.value: values[0] if len(values) == 1 else [*values]}
+    if stage.profile is not None:
+        found["profile"] = stage.profile
     return found
 
 

@@ -185,6 +185,12 @@ class SmifPolicy:
         counts = self._after_checks(kinds, result, load, now, reasons)
         return self._recommendation(observation, kinds, counts, result, load, reasons)
 
+    def retarget(self, function: Function) -> None:
+        """Goes on under another SLA."""
+        self._function = function
+        self._slo_s = function.sla.latency_s or 3600.0
+        self._q = function.sla.percentile / 100.0
+
     # --- facts
 
     def _note_changes(self, observation: Observation, now: float) -> None:
@@ -624,6 +630,7 @@ def _utilization(load_ips: float, kinds: Sequence[_Kind]) -> float:
 ROW = PolicyRow(
     name="smif",
     sentence="Replicas by accelerator kind, so that the load is carried inside the latency target.",
+    retarget=SmifPolicy.retarget,
     build=SmifPolicy,
     keeps=(SmifPolicy, RuleParameters, LoadEstimate, MissMemory, SlowGroupHold, ScaleInTimer, LateShare),
 )

@@ -29,6 +29,8 @@ class StageProfile:
     epsilon: float
     delta: float
     eta: float
+    b_max: int | None = None
+    """Largest batch of the stage, where it is smaller than that of the others; None: the problem's."""
 
     def fitted_ms(self, b: int, c: int) -> float:
         """Returns the fitted latency of a batch of ``b`` on ``c`` cores, whatever its sign."""

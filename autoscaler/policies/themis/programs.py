@@ -58,6 +58,10 @@ class Problem:
         if faults:
             raise InvalidInputError("pipeline", faults)
 
+    def batches(self, stage: StageProfile) -> range:
+        """Returns the batch sizes that a stage may have."""
+        return range(1, (self.b_max if stage.b_max is None else min(self.b_max, stage.b_max)) + 1)
+
 
 class StagePlan(NamedTuple):
     """The configuration of one stage."""
@@ -132,11 +136,7 @@ def with_cores(problem: Problem, config: Sequence[tuple[int, int]]) -> PipelineP
     """Returns batch sizes with which ``config``, (instances, cores) of each stage, carries the load as it is; None if
     none do."""
     options = [
-        [
-            StagePlan(n, b, c)
-            for b in range(1, problem.b_max + 1)
-            if _carries(problem, stage, n, b, c, problem.lambda_rps)
-        ]
+        [StagePlan(n, b, c) for b in problem.batches(stage) if _carries(problem, stage, n, b, c, problem.lambda_rps)]
         for stage, (n, c) in zip(problem.stages, config, strict=True)
     ]
     return _cheapest(problem, options)
@@ -154,7 +154,7 @@ def extra_instances(problem: Problem, plan: PipelinePlan, remaining_rps: float) 
 def _free(problem: Problem, stage: StageProfile, c_max: int) -> Options:
     wanted = problem.lambda_rps * problem.headroom
     for c in range(1, c_max + 1):
-        for b in range(1, problem.b_max + 1):
+        for b in problem.batches(stage):
             yield StagePlan(max(1, ceil(wanted / stage.throughput_rps(b, c))), b, c)
 
 
@@ -163,7 +163,7 @@ def _vertical(problem: Problem, instances: Sequence[int], load: float) -> Pipeli
         [
             StagePlan(n, b, c)
             for c in range(1, problem.c_max + 1)
-            for b in range(1, problem.b_max + 1)
+            for b in problem.batches(stage)
             if _carries(problem, stage, n, b, c, load)
         ]
         for stage, n in zip(problem.stages, instances, strict=True)
@@ -185,7 +185,7 @@ def _largest_load(problem: Problem, instances: Sequence[int]) -> int:
     ends, options = {highest}, []
     for stage, n in zip(problem.stages, instances, strict=True):
         own = []
-        for b in range(1, problem.b_max + 1):
+        for b in problem.batches(stage):
             for c in range(1, problem.c_max + 1):
                 most = (n * stage.throughput_rps(b, c) + TIE) / problem.headroom
                 end = math.floor(most + TIE)

@@ -267,6 +267,14 @@ class TidePolicy:
             observed=figures,
         )
 
+    def retarget(self, function: Function) -> None:
+        """Goes on under another SLA."""
+        self._function = function
+        self._slo_s = function.sla.latency_s or 3600.0
+        self._aim = AIM * (1.0 - function.sla.percentile / 100.0)
+        self._reference.retarget(self._slo_s)
+        self._expectation = None
+
     # --- what is learnt
 
     def memory(self) -> TideMemory | None:
@@ -486,6 +494,7 @@ def _named(names: list[str], mix: Mix) -> str:
 ROW = PolicyRow(
     name="tide",
     sentence="The cheapest fleet that keeps the latency target, with cover for what may come while a replica starts.",
+    retarget=TidePolicy.retarget,
     build=TidePolicy,
     is_by_size=True,
     keeps=(

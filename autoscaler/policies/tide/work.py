@@ -148,6 +148,11 @@ class Reference:
         """The reference group, once one is known."""
         return self._name
 
+    def retarget(self, latency_s: float) -> None:
+        """Goes on with another latency target."""
+        self._latency_s = latency_s
+        self._service = None
+
     def resume(self, name: str | None) -> None:
         """Continues with the reference group of before."""
         self._name = name

@@ -117,6 +117,8 @@ class DeployCommands:
         if function.is_pipeline:
             stages = ", ".join(stage.function for stage in function.server.stages)
             pipeline = {"stages": stages, "protocol": function.protocol.value, "timeout": f"{function.timeout_s:g} s"}
+            if function.sla.latency_s is not None:
+                pipeline["policy"] = function.scaling.policy
             return DeployedView(
                 name=function.name, revision=record.revision.id, filled_in=pipeline, warnings=warnings, capacity=None
             )

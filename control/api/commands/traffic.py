@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from tidegate.clock import Clock
+from tidegate.control.api import pipelines
 from tidegate.control.api.describe import FunctionViews
 from tidegate.control.api.errors import RefusedError, UnknownFunctionError
 from tidegate.control.rounds.publisher import Publisher
@@ -89,6 +90,7 @@ class TrafficCommands:
                 faults.append(Fault("tag", tag, allowed))
             record = self._revision(deployed, text, f"tag {tag}", faults)
             if record is not None:
+                pipelines.check_revision(record.function, self._registry)
                 tags[tag] = record.number
         if request.follow and request.split:
             faults.append(Fault("follow", "true", "either a split or to follow the newest revision"))
@@ -115,6 +117,7 @@ class TrafficCommands:
             if record is not None and record.number in split:
                 faults.append(Fault("split", text, f"each revision once; {record.revision.id} is named twice"))
             elif record is not None:
+                pipelines.check_revision(record.function, self._registry)
                 split[record.number] = percent
         total = sum(request.split.values())
         if abs(total - SUM) > SUM_TOLERANCE:
@@ -138,6 +141,7 @@ class TrafficCommands:
                 raise RefusedError(f"{name} has no earlier revision; {deployed.current.revision.id} is the first kept")
         if faults or record is None:
             raise InvalidInputError("rollback", faults)
+        pipelines.check_revision(record.function, self._registry)
         rolling = deployed.rolling
         over = None if rolling is None else self._ended(rolling, Phase.ABORTED, "rolled back by hand")
         await self._registry.give_back(name, record.number, self._clock.now(), over)

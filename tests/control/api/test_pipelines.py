@@ -1,13 +1,13 @@
 """What holds between a pipeline and the functions of its stages."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 
 from tidegate.control.api.errors import RefusedError
-from tidegate.control.api.pipelines import check_delete, fitted
+from tidegate.control.api.pipelines import check_delete, check_revision, fitted
 from tidegate.errors import InvalidInputError
-from tidegate.function import Function, Protocol, Server, ServerKind
+from tidegate.function import Function, Protocol, Scaling, Server, ServerKind, Sla
 from tidegate.records.pipeline import Stage
 
 
@@ -65,13 +65,42 @@ def test_every_fault_between_a_pipeline_and_its_stages_is_reported() -> None:
     assert "p: spec.stages[1].function: got q; allowed: a function: it is a pipeline" in words
     assert "rpc: spec.protocol: got grpc; allowed: v2 or http: rpc is a stage of p" in words
     named = [pipeline("p", "a", "b", inputs=(("x", "y"),))]
-    assert "no such key unless both functions speak v2" in faults(named, plain("a"), plain("b", Protocol.HTTP))
+    assert "no such key unless these functions speak v2" in faults(named, plain("a"), plain("b", Protocol.HTTP))
 
 
 def test_a_deployed_stage_gets_no_protocol_that_it_may_not_have_and_no_kind_changes() -> None:
     there = (plain("a"), pipeline("p", "a"))
     assert "a: spec.protocol: got openai" in faults([plain("a", Protocol.OPENAI)], *there)
     assert "p: kind: got Function; allowed: Pipeline" in faults([plain("p")], *there)
+
+
+def test_answers_join_between_functions_that_speak_v2_alone() -> None:
+    joined = Stage(function="c", after=("a", "b"))
+    found = Function(
+        name="p",
+        server=Server(kind=ServerKind.STAGES, stages=(Stage(function="a"), Stage(function="b", after=()), joined)),
+    )
+    words = faults([found], plain("a"), plain("b", Protocol.HTTP), plain("c"))
+    assert "p: spec.stages[2].after: got answers of several stages" in words
+
+
+def test_a_policy_over_all_stages_is_alone_in_scaling_them() -> None:
+    whole = replace(pipeline("p", "a", "b"), sla=Sla(latency_s=0.5), scaling=Scaling(policy="themis"))
+    other = replace(pipeline("q", "a"), sla=Sla(latency_s=0.2), scaling=Scaling(policy="tide"))
+    own = replace(plain("b"), sla=Sla(latency_s=0.1))
+    words = faults([whole], plain("a"), own, other)
+    assert "p: spec.stages[0].function: got a; allowed: a function that is no stage of q" in words
+    assert "b: latency: got 100ms; allowed: no tidegate.dev/latency of its own" in words
+    assert "b: latency" in faults([own], plain("a"), plain("b"), whole), "nor is the stage deployed with one later"
+
+
+def test_traffic_returns_to_no_graph_whose_stages_are_gone_or_speak_otherwise() -> None:
+    known = KnownFunctions(plain("a"), pipeline("p", "a"))
+    check_revision(pipeline("p", "a"), known)  # type: ignore[arg-type]  # a stand-in
+    with pytest.raises(InvalidInputError, match=r"p: spec.stages\[1\].function: got b"):
+        check_revision(pipeline("p", "a", "b"), known)  # type: ignore[arg-type]  # as above
+    with pytest.raises(InvalidInputError, match="a: spec.protocol: got grpc"):
+        check_revision(plain("a", Protocol.GRPC), known)  # type: ignore[arg-type]  # as above
 
 
 def test_a_stage_is_deleted_after_its_pipelines_alone() -> None:

@@ -8,7 +8,8 @@ from msgspec import UNSET
 from tests.loadgen.simulator.worlds import deployed, fixed, run
 from tests.support.worlds.autoscaling import T0, group, observation, revision
 from tidegate.autoscaler.policies.contract import Recommendation
-from tidegate.autoscaler.policies.themis.policy import REFUSED_S, ThemisMode, ThemisPolicy
+from tidegate.autoscaler.policies.themis.joint import REFUSED_S, ThemisMode
+from tidegate.autoscaler.policies.themis.policy import ThemisPolicy
 from tidegate.deploy.placement.ledger import Accelerator, AcceleratorKind
 from tidegate.function import Function, Resources, Scaling, Server, ServerKind, Sla
 from tidegate.loadgen.arrivals import processes
