@@ -209,8 +209,8 @@ def _of_budget(budget: StageBudgetView) -> str:
     alone = f"{said}: a request takes {_ms(budget.service_s)} alone, the rest is for waiting"
     if budget.replicas is None:
         return alone
-    count = f"{budget.replicas} {'replica' if budget.replicas == 1 else 'replicas'}"
-    return f"{alone}; {count} keep it at {figure(budget.requests_per_s)}/s"
+    count = "1 replica keeps" if budget.replicas == 1 else f"{budget.replicas} replicas keep"
+    return f"{alone}; {count} it at {figure(budget.requests_per_s)}/s"
 
 
 def _ms(seconds: float) -> str:

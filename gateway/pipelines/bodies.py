@@ -1,15 +1,25 @@
 """The body of a stage's request, made from the answer of the stage before. Pure.
 
 Between two functions that speak the Open Inference Protocol (V2) the ``outputs`` of an answer are the ``inputs`` of the
-next request, with their binary data if they have any. Every other answer is passed on as it is.
+next request, with their binary data if they have any. Several answers join in one request. Every other answer is passed
+on as it is. A condition reads one value of an answer.
 """
 
 import json
-from collections.abc import Mapping
+import struct
+from collections.abc import Collection, Mapping
 from typing import Any, Final, NamedTuple
 
+from tidegate.records.pipeline import Comparison, Condition
+
 _ASKED: Final = ("outputs", "parameters")
-"""Keys of a V2 request that are about the answer: they are for the last stage."""
+"""Keys of a V2 request that are about the answer: they are for the last stages."""
+_LAYOUTS: Final = {
+    "BOOL": "<?", "FP16": "<e", "FP32": "<f", "FP64": "<d",
+    "INT8": "<b", "INT16": "<h", "INT32": "<i", "INT64": "<q",
+    "UINT8": "<B", "UINT16": "<H", "UINT32": "<I", "UINT64": "<Q",
+}  # fmt: skip
+"""First value of binary data, by datatype."""
 
 
 class UnfitAnswerError(ValueError):
@@ -40,37 +50,156 @@ def without_asked(body: StageBody) -> tuple[StageBody, Mapping[str, Any]]:
     return (_joined(document, binary, body), asked) if asked else (body, {})
 
 
-def next_body(answer: StageBody, inputs: tuple[tuple[str, str], ...], asked: Mapping[str, Any]) -> StageBody:
-    """Returns the V2 request that a V2 answer becomes. ``inputs``: pairs of an input and the output that fills it,
-    empty for all outputs by their own names; ``asked``: keys of the client about the last answer. Raises
-    UnfitAnswerError."""
-    text, binary = _parts(answer)
+class Tensors(NamedTuple):
+    """The tensors of a V2 request or answer."""
+
+    found: Mapping[str, tuple[Mapping[str, Any], bytes]]
+    """By name: what the JSON says of it, and its binary data, empty if its data is JSON."""
+    id: str | None
+    is_split: bool
+    """Its JSON has a stated length, as binary data follows or may follow."""
+
+
+def tensors(body: StageBody, key: str = "outputs") -> Tensors:
+    """Returns the tensors of an answer, or with ``key`` *inputs* those of a request. Raises UnfitAnswerError."""
+    whose = "its answer" if key == "outputs" else "the client's request"
+    text, binary = _parts(body)
     try:
         document = json.loads(text)
     except ValueError as error:
-        raise UnfitAnswerError("its answer is not JSON") from error
-    outputs = document.get("outputs") if isinstance(document, dict) else None
-    if not isinstance(outputs, list):
-        raise UnfitAnswerError("its answer has no list of outputs")
-    found: dict[str, tuple[dict[str, Any], bytes]] = {}
+        raise UnfitAnswerError(f"{whose} is not JSON") from error
+    listed = document.get(key) if isinstance(document, dict) else None
+    if not isinstance(listed, list):
+        raise UnfitAnswerError(f"{whose} has no list of {key}")
+    found: dict[str, tuple[Mapping[str, Any], bytes]] = {}
     at = 0
-    for tensor in outputs:
+    for tensor in listed:
         size = _binary_bytes(tensor)
         found[tensor["name"]] = (tensor, binary[at : at + size])
         at += size
     if at != len(binary):
-        raise UnfitAnswerError(f"its answer has {len(binary)} bytes of tensors, and its outputs state {at}")
-    tensors, pieces = [], []
-    for taken, given in inputs or tuple((name, name) for name in found):
-        if given not in found:
-            raise UnfitAnswerError(f"its answer has no output {given!r}; it has {', '.join(sorted(found)) or 'none'}")
-        tensor, piece = found[given]
-        tensors.append({**tensor, "name": taken})
+        raise UnfitAnswerError(f"{whose} has {len(binary)} bytes of tensors, and its {key} state {at}")
+    named = document.get("id")
+    return Tensors(found, named if isinstance(named, str) else None, body.json_bytes is not None)
+
+
+def next_body(
+    before: Mapping[str, Tensors],
+    inputs: tuple[tuple[str, str], ...],
+    asked: Mapping[str, Any],
+    *,
+    others: Mapping[str, Tensors] | None = None,
+    skipped: Collection[str] = (),
+    key: str = "inputs",
+) -> StageBody:
+    """Returns the V2 request that the answers of the stages ``before`` become. Raises UnfitAnswerError.
+
+    ``inputs``: pairs of an input and the output that fills it, empty for all outputs by their own names; ``asked``:
+    keys of the client about the last answer; ``others``: what else ``inputs`` may name, by stage; ``skipped``: stages
+    that did not run: inputs that they would fill are left out. With ``key`` *outputs* the answers become one.
+    """
+    named = {**(others or {}), **before}
+    if not inputs:
+        names = [name for each in before.values() for name in each.found]
+        inputs = tuple((name, name) for name in names)
+    listed, pieces = [], []
+    for taken, given in inputs:
+        stage, dot, output = given.partition(".")
+        if dot and stage in skipped:
+            continue
+        tensor, piece = _tensor(named[stage], output) if dot and stage in named else _tensor_of_any(before, given)
+        listed.append({**tensor, "name": taken})
         pieces.append(piece)
-    wanted: dict[str, Any] = {"inputs": tensors, **asked}
-    if isinstance(document.get("id"), str):
-        wanted["id"] = document["id"]
-    return _joined(wanted, b"".join(pieces), answer)
+    wanted: dict[str, Any] = {key: listed, **asked}
+    ids = [each.id for each in named.values() if each.id is not None]
+    if ids:
+        wanted["id"] = ids[0]
+    is_split = any(each.is_split for each in named.values())
+    text = json.dumps(wanted, separators=(",", ":")).encode()
+    return StageBody(text + b"".join(pieces), len(text) if is_split else None)
+
+
+def _tensor(tensors: Tensors, name: str) -> tuple[Mapping[str, Any], bytes]:
+    found = tensors.found.get(name)
+    if found is None:
+        known = ", ".join(sorted(tensors.found)) or "none"
+        raise UnfitAnswerError(f"its answer has no output {name!r}; it has {known}")
+    return found
+
+
+def _tensor_of_any(before: Mapping[str, Tensors], name: str) -> tuple[Mapping[str, Any], bytes]:
+    """Returns the tensor of that name in the one answer that has it."""
+    having = [stage for stage, each in before.items() if name in each.found]
+    if len(having) > 1:
+        raise UnfitAnswerError(f"output {name!r} is in the answers of {' and '.join(having)}: inputs must name one")
+    if having:
+        return before[having[0]].found[name]
+    return _tensor(
+        Tensors({each: both for one in before.values() for each, both in one.found.items()}, None, False), name
+    )
+
+
+def holds(condition: Condition, answers: Mapping[str, tuple[StageBody, bool]]) -> bool:
+    """Returns whether a condition holds of the answers before a stage; each with whether it is V2. Raises
+    UnfitAnswerError if none has the value."""
+    for body, is_v2 in answers.values():
+        value = _first_value(tensors(body), condition.field) if is_v2 else _value_at(body, condition.field)
+        if value is not None:
+            return _compares(condition, value)
+    raise UnfitAnswerError(f"its answer has no value {condition.field!r}, which a condition asks for")
+
+
+def _first_value(tensors: Tensors, name: str) -> object:
+    """Returns the first value of an output; None if there is no such output or it is empty."""
+    tensor, binary = tensors.found.get(name, ({}, b""))
+    if binary:
+        layout = _LAYOUTS.get(str(tensor.get("datatype")))
+        if tensor.get("datatype") == "BYTES" and len(binary) >= 4:
+            (size,) = struct.unpack_from("<I", binary)
+            return binary[4 : 4 + size].decode("utf-8", "replace")
+        if layout is None or len(binary) < struct.calcsize(layout):
+            return None
+        value: object = struct.unpack_from(layout, binary)[0]
+        return value
+    value = tensor.get("data")
+    while isinstance(value, list):
+        value = value[0] if value else None
+    return value
+
+
+def _value_at(body: StageBody, path: str) -> object:
+    """Returns the value at a path of a JSON answer; None if there is none."""
+    try:
+        value: Any = json.loads(body.data)
+    except ValueError:
+        return None
+    for step in path.split("."):
+        if isinstance(value, dict):
+            value = value.get(step)
+        elif isinstance(value, list) and step.isdigit() and int(step) < len(value):
+            value = value[int(step)]
+        else:
+            return None
+    return None if isinstance(value, (dict, list)) else value
+
+
+def _compares(condition: Condition, value: object) -> bool:
+    if condition.test in (Comparison.ABOVE, Comparison.BELOW):
+        number, bound = _number(value), float(condition.values[0])
+        if number is None:
+            raise UnfitAnswerError(f"{condition.field!r} in its answer is no number, and a condition compares it")
+        return number > bound if condition.test is Comparison.ABOVE else number < bound
+    text = {True: "true", False: "false"}.get(value, "") if isinstance(value, bool) else str(value)
+    number = None if isinstance(value, (bool, str)) else _number(value)
+    is_one = any(text == each or (number is not None and _number(each) == number) for each in condition.values)
+    return is_one is (condition.test is Comparison.IS)
+
+
+def _number(value: object) -> float | None:
+    try:
+        return float(value) if isinstance(value, (int, float, str)) else None
+    except (ValueError, OverflowError):
+        return None
 
 
 def _binary_bytes(tensor: object) -> int:

@@ -1,23 +1,21 @@
-"""Requests of pipelines on one gateway worker: each runs through its stages, one after the other.
+"""Requests of pipelines on one gateway worker: each runs through its stages, one after the other or beside each other.
 
 A stage is a request of its function: an exchange of its own, whose answer comes here instead of to a client. It arrives
 in the waiting room under a revision of that function, with the age and the deadline of the whole request, so all that
 holds for requests holds for stages: slots, order, retries, hedges, canaries. The client's own exchange waits meanwhile;
-when it ends, its stage ends.
+when it ends, its stages end. A stage begins when all stages before it have answered or were left out.
 """
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 from urllib.parse import quote
 
 from tidegate import metrics
-from tidegate.activator.commands import Activate, Refuse
+from tidegate.activator.commands import Activate
 from tidegate.activator.room import WaitingRoom
 from tidegate.activator.state.bind import Command
 from tidegate.errors import (
     BAD_REQUEST,
-    DEADLINE,
-    DROPPED,
     NOT_SERVABLE,
     QUEUE_FULL,
     STAGE_FAILED,
@@ -25,21 +23,22 @@ from tidegate.errors import (
     ErrorKind,
     Executed,
 )
-from tidegate.flow.dropping import TIE
 from tidegate.flow.fair_queue import TenantCharge
 from tidegate.function import Protocol as Speaks
 from tidegate.gateway.answers.errors import ErrorResponses
 from tidegate.gateway.counting.counters import RevisionCounters
 from tidegate.gateway.counting.outcomes import Ending
-from tidegate.gateway.pipelines.bodies import StageBody, UnfitAnswerError, next_body, without_asked
+from tidegate.gateway.pipelines.bodies import StageBody, UnfitAnswerError, holds, next_body, tensors, without_asked
+from tidegate.gateway.pipelines.graph import Graph
 from tidegate.gateway.pipelines.heads import JSON_LENGTH, field, kept_lines, stage_head, timing_of
+from tidegate.gateway.pipelines.live_request import LiveRequest, LiveStage, StageAnswer
 from tidegate.gateway.routing.function import FunctionRouter
 from tidegate.gateway.routing.match import Call, Target, stripped
 from tidegate.gateway.routing.request_state import RequestState
 from tidegate.gateway.tracing.trace import Tracer
 from tidegate.histogram import Histogram
 from tidegate.records.gateway_sample import Activation
-from tidegate.records.pipeline import PipelineRoute, Stage
+from tidegate.records.pipeline import REQUEST, Stage
 from tidegate.wire.http1.events import Piece
 from tidegate.wire.http1.request_head import RequestHead
 
@@ -78,120 +77,6 @@ class StageFigures:
         self.latency = Histogram()
 
 
-class LiveRequest:
-    """One request on its way through the stages (an ``AnswerSink`` of ``tidegate.aio.proxy.detached``)."""
-
-    __slots__ = (
-        "_pipelines", "asked", "at", "block", "charge", "crowded", "drops_at", "exchange", "inner", "inner_state",
-        "is_over", "pieces", "priority", "route", "size", "slot_s", "status", "timing", "too_large", "was_bound",
-    )  # fmt: skip
-
-    def __init__(
-        self,
-        pipelines: "Pipelines",
-        exchange: "Exchange",
-        route: PipelineRoute,
-        priority: int,
-        charge: TenantCharge | None,
-        drops_at: float,
-    ) -> None:
-        self._pipelines = pipelines
-        self.exchange = exchange
-        """That of the client."""
-        self.route = route
-        self.priority = priority
-        self.charge = charge
-        self.drops_at = drops_at
-        """When it is dropped if it waits then (``drop-after`` of the pipeline)."""
-        self.at = 0
-        """Index of the present stage."""
-        self.asked: Mapping[str, Any] = {}
-        """Keys of its V2 request that are for the last stage."""
-        self.inner: Exchange | None = None
-        """The exchange of the present stage."""
-        self.inner_state: RequestState | None = None
-        self.timing: list[bytes] = []
-        self.was_bound = False
-        """A replica of some stage has had it."""
-        self.slot_s = 0.0
-        """Time for which replicas have had it."""
-        self.is_over = False
-        self.begin_answer()
-
-    def begin_answer(self) -> None:
-        """The answer of a further stage is collected from now on."""
-        self.status = 0
-        self.block = b""
-        self.pieces: list[bytes] = []
-        self.size = 0
-        self.too_large = self.crowded = False
-
-    @property
-    def stage(self) -> Stage:
-        return self.route.stages[self.at]
-
-    @property
-    def entered(self) -> float:
-        """When the whole request arrived."""
-        return self.exchange.received
-
-    @property
-    def waits_until(self) -> float:
-        """Until when it may wait in the room."""
-        return min(self.exchange.deadline, self.drops_at)
-
-    @property
-    def has_run(self) -> bool:
-        """An earlier stage has answered."""
-        return self.at > 0
-
-    @property
-    def stage_name(self) -> str:
-        """The function of the present stage."""
-        return self.stage.function
-
-    def leaves(self) -> None:
-        """The client went away or the deadline passed: the present stage ends, wherever it waits or runs."""
-        self._pipelines.leave(self)
-
-    def ran(self, state: RequestState, now: float) -> None:
-        """A stage has ended: notes for how long a replica had it, as that of the whole request."""
-        if state.replica:
-            self.was_bound = True
-            self.slot_s += max(0.0, now - state.bound_at)
-            whole: RequestState = self.exchange.context
-            whole.bound_at = now - self.slot_s
-
-    def refused(self, refusal: Refuse) -> Refuse:
-        """Returns the room's refusal as the client reads it: what the room takes for a deadline may be drop-after."""
-        if refusal.kind is not DEADLINE or self.drops_at >= self.exchange.deadline - TIE:
-            return refusal
-        limit_s = self.drops_at - self.entered
-        message = f"waited until {limit_s:.3g} s after its arrival; the pipeline drops requests then (drop-after)"
-        return Refuse(refusal.request, DROPPED, message, 1)
-
-    # --- its stage's answer -----------------------------------------------------------------------------------------
-
-    def carried(self, exchange: "Exchange") -> None:
-        self.inner, self.inner_state = exchange, exchange.context
-
-    def begins(self, status: int, block: bytes) -> None:
-        self.status, self.block = status, block
-
-    def body(self, data: Piece) -> None:
-        if data:
-            self._pipelines.collect(self, data)
-
-    def ended(self) -> None:
-        self._pipelines.stage_ended(self)
-
-    def broke_off(self) -> None:
-        self._pipelines.stage_broke(self)
-
-    def __repr__(self) -> str:
-        return f"<LiveRequest in stage {self.at + 1} of {len(self.route.stages)}>"
-
-
 class Pipelines:
     """All requests of pipelines on one worker."""
 
@@ -201,6 +86,7 @@ class Pipelines:
         "_enter",
         "_errors",
         "_figures",
+        "_graphs",
         "_next_exchange",
         "_room",
         "_routers",
@@ -227,6 +113,8 @@ class Pipelines:
         self._next_exchange = next_exchange
         self._tracer = tracer
         self._routers: Mapping[str, FunctionRouter] = {}
+        self._graphs: dict[str, Graph] = {}
+        """By revision."""
         self._woken: dict[str, float] = {}
         self._figures: dict[tuple[str, str], StageFigures] = {}
 
@@ -239,6 +127,7 @@ class Pipelines:
         """Takes over the functions of a route table."""
         self._routers = routers
         self._woken.clear()
+        self._graphs.clear()
         known = {
             (router.name, stage.function)
             for router in routers.values()
@@ -290,25 +179,38 @@ class Pipelines:
         else:
             drop_s = router.route.drop_after_s
             drops_at = ex.deadline if drop_s is None else ex.received + drop_s
-            live = LiveRequest(self, ex, route, priority, charge, drops_at)
+            graph = self._graphs.get(counters.revision)
+            if graph is None:
+                graph = self._graphs[counters.revision] = Graph(route)
+            live = LiveRequest(self, ex, graph, priority, charge, drops_at)
             state.pipeline = live
             given = head.get(JSON_LENGTH)
             json_bytes = None if given is None or not given.isdigit() else int(given)
-            body, coding = StageBody(ex.body, json_bytes), head.get(b"content-encoding")
+            live.body = live.first = StageBody(ex.body, json_bytes)
             ex.discard()
-            first = self._routers.get(route.stages[0].function)
-            if len(route.stages) > 1 and first is not None and _speaks_v2(first) and coding is None:
-                body, live.asked = without_asked(body)
-            self._wake(route, self._clock())
-            self._send(live, head, body, head.get(b"content-type") or b"", coding)
+            is_plain = head.get(b"content-encoding") is None
+            if len(graph.stages) > 1 and is_plain and any(map(self._speaks_v2, graph.stages)):
+                live.first, live.asked = without_asked(live.body)
+            if graph.keeps_request:
+                live.kept = ex.bytes_in
+                ex.budget.used += live.kept
+            self._wake(graph, self._clock())
+            self._advance(live)
+
+    def _speaks_v2(self, stage: Stage) -> bool:
+        router = self._routers.get(stage.function)
+        return router is not None and router.route.protocol == Speaks.V2
 
     def _too_large(self, ex: "Exchange", limit: int) -> None:
         ex.context.ending = Ending.REFUSED
         self._errors.fail(ex, TOO_LARGE, f"its body is larger than {limit} bytes, the pipeline's limits.body-bytes")
 
-    def _wake(self, route: PipelineRoute, now: float) -> None:
-        """Requests the start of all later stages that sleep, so that they start at once, not one after another."""
-        for stage in route.stages[1:]:
+    def _wake(self, graph: Graph, now: float) -> None:
+        """Requests the start of all later stages that sleep, so that they start at once, not one after another. Those
+        that only some requests run start with the first of these."""
+        for stage, waits, is_sure in zip(graph.stages, graph.waits, graph.are_sure, strict=True):
+            if not waits or not is_sure:
+                continue
             router = self._routers.get(stage.function)
             for revision in () if router is None else router.route.revisions:
                 if revision.percent <= 0.0 or revision.failure is not None:
@@ -326,142 +228,253 @@ class Pipelines:
                     )
                     self._run(Activate(activation))
 
-    def _send(
-        self, live: LiveRequest, head: RequestHead, body: StageBody, content_type: bytes, coding: bytes | None
-    ) -> None:
-        """Sends the body to the present stage."""
-        stage, ex, now = live.stage, live.exchange, self._clock()
+    # --- from stage to stage ----------------------------------------------------------------------------------------
+
+    def _advance(self, live: LiveRequest) -> None:
+        """Begins every stage that can, and answers the client when none is left."""
+        graph = live.graph
+        for at, waits in enumerate(graph.waits):
+            if live.is_over:
+                return
+            if at in live.running or live.is_settled(at) or not all(map(live.is_settled, waits)):
+                continue
+            try:
+                made = self._request_of(live, at)
+            except UnfitAnswerError as error:
+                names = " and ".join(graph.stages[each].function for each in waits) or "the request"
+                live.failed = names
+                message = f"stage {graph.stages[at].function} cannot follow {names}: {error}"
+                self._fail(live, STAGE_FAILED if waits else BAD_REQUEST, message)
+                return
+            if made is None:
+                live.skipped.add(at)
+            else:
+                self._send(live, at, *made)
+        if not (live.is_over or live.running):
+            self._answer_whole(live)
+
+    def _request_of(self, live: LiveRequest, at: int) -> tuple[StageBody, bytes, bytes | None] | None:
+        """Returns (body, its type, its content-encoding) of a stage's request; None if the stage is left out. Raises
+        UnfitAnswerError."""
+        graph, stage, head = live.graph, live.graph.stages[at], live.exchange.head
+        assert isinstance(head, RequestHead)  # ``begin`` takes no other
+        before = {each: answer for each in graph.waits[at] if (answer := live.answers.get(each)) is not None}
+        if graph.waits[at] and not before:
+            return None
+        if stage.when is not None:
+            answers = {
+                graph.stages[each].function: (answer.body, self._speaks_v2(graph.stages[each]))
+                for each, answer in before.items()
+            }
+            if not holds(stage.when, answers):
+                return None
+        asked = live.asked if graph.is_last(at) else {}
+        if not graph.waits[at] and not stage.inputs:
+            body = live.body if graph.is_last(at) else live.first
+            assert body is not None  # kept until all stages that begin with it have begun
+            return body, head.get(b"content-type") or b"", head.get(b"content-encoding")
+        is_one = len(before) == 1 and not stage.inputs
+        sources = [graph.stages[each] for each in before]
+        if is_one and not (self._speaks_v2(stage) and all(map(self._speaks_v2, sources))):
+            (answer,) = before.values()
+            coding = field(answer.block, b"content-encoding")
+            return answer.body, field(answer.block, b"content-type") or b"", coding
+        named = {graph.stages[each].function: tensors(answer.body) for each, answer in before.items()}
+        others = {
+            graph.stages[each].function: tensors(answer.body)
+            for each in graph.sources[at] - before.keys()
+            if (answer := live.answers.get(each)) is not None
+        }
+        if any(given.startswith(f"{REQUEST}.") for _, given in stage.inputs) and live.body is not None:
+            others[REQUEST] = tensors(live.body, "inputs")
+        skipped = {graph.stages[each].function for each in live.skipped}
+        body = next_body(named, stage.inputs, asked, others=others, skipped=skipped)
+        return body, b"application/json" if body.json_bytes is None else b"application/octet-stream", None
+
+    def _send(self, live: LiveRequest, at: int, body: StageBody, content_type: bytes, coding: bytes | None) -> None:
+        """Sends the body to a stage."""
+        stage, ex, now = live.graph.stages[at], live.exchange, self._clock()
         outer: RequestState = ex.context
+        head = ex.head
+        assert isinstance(head, RequestHead)  # ``begin`` takes no other
         router = self._routers.get(stage.function)
         if router is None:
+            live.failed = stage.function
             self._fail(live, NOT_SERVABLE, f"its stage {stage.function} is not deployed", ending=Ending.REFUSED)
             return
         made = stage_head(
             head,
-            target=_target(stage, router, head, outer.target.strip, is_first=live.at == 0),
+            target=_target(stage, router, head, outer.target.strip, is_first=not live.graph.waits[at]),
             content_type=content_type,
             coding=coding,
             json_bytes=body.json_bytes,
             length=len(body.data),
             trusted=ex.trusted,
         )
-        inner = self._next_exchange(ex, self._app, live, made, body.data, now)
+        running = live.running[at] = LiveStage(self, live, at)
+        inner = self._next_exchange(ex, self._app, running, made, body.data, now)
         target = Target(Call.WORK, router, 0, outer.target.v2, stage.function)
         state = RequestState(target, outer.request_id, b"x-request-id: %b\r\n" % outer.request_id)
-        state.pipeline = live
+        state.pipeline = running
         state.is_uncounted = True
         if outer.trace is not None:
             made.take_trace()
             state.trace = outer.trace.of_stage()
         inner.context = state
         inner.deadline = ex.deadline
-        live.begin_answer()
-        live.inner, live.inner_state = inner, state
+        running.inner, running.state = inner, state
         self._enter(inner, state, router, live)
         if inner.waiting:
             inner.charge_budget(inner.budget)
 
     # --- a stage answers --------------------------------------------------------------------------------------------
 
-    def collect(self, live: LiveRequest, data: Piece) -> None:
+    def collect(self, stage: LiveStage, data: Piece) -> None:
         """A piece of a stage's answer."""
-        if live.is_over or live.too_large or live.crowded:
+        live = stage.live
+        if live.is_over or stage.too_large or stage.crowded:
             return
         budget = live.exchange.budget
-        live.size += len(data)
+        stage.size += len(data)
         budget.used += len(data)
-        live.pieces.append(bytes(data))
-        live.too_large = live.size > live.route.body_bytes
-        live.crowded = budget.used > budget.limit
-        if live.too_large or live.crowded:
-            self._collected(live)
+        stage.pieces.append(bytes(data))
+        stage.too_large = stage.size > live.graph.route.body_bytes
+        stage.crowded = budget.used > budget.limit
+        if stage.too_large or stage.crowded:
+            self._collected(stage)
 
-    def _collected(self, live: LiveRequest) -> bytes:
+    def _collected(self, stage: LiveStage) -> bytes:
         """Takes what was collected out of the budget, and returns it."""
-        live.exchange.budget.used -= live.size
-        body = b"".join(live.pieces)
-        live.size = 0
-        live.pieces = []
+        stage.live.exchange.budget.used -= stage.size
+        body = b"".join(stage.pieces)
+        stage.size = 0
+        stage.pieces = []
         return body
 
-    def stage_ended(self, live: LiveRequest) -> None:
-        """The answer of the present stage is whole."""
-        inner, state, ex = live.inner, live.inner_state, live.exchange
+    def stage_ended(self, stage: LiveStage) -> None:
+        """The answer of a stage is whole."""
+        live, inner, state = stage.live, stage.inner, stage.state
         if live.is_over or inner is None or state is None:
             return
-        body = self._collected(live)
-        self._note(live, inner, state)
-        outer: RequestState = ex.context
-        if live.crowded:
+        data = self._collected(stage)
+        self._note(stage, inner, state)
+        del live.running[stage.at]
+        name = stage.stage_name
+        if stage.crowded:
+            live.failed = name
             self._fail(live, QUEUE_FULL, CROWDED, ending=Ending.REFUSED, extra=b"retry-after: 1\r\n")
-        elif live.too_large:
-            limit = f"{live.route.body_bytes} bytes, the pipeline's limits.body-bytes"
-            self._fail(live, STAGE_FAILED, f"the answer of its stage {live.stage.function} is larger than {limit}")
-        elif not 200 <= live.status < 300 or live.at + 1 == len(live.route.stages):
-            self._answer(live, outer, state, body)
-        else:
-            self._advance(live, body)
+            return
+        if stage.too_large:
+            live.failed = name
+            limit = f"{live.graph.route.body_bytes} bytes, the pipeline's limits.body-bytes"
+            self._fail(live, STAGE_FAILED, f"the answer of its stage {name} is larger than {limit}")
+            return
+        given = field(stage.block, JSON_LENGTH)
+        body = StageBody(data, None if given is None or not given.isdigit() else int(given))
+        answer = StageAnswer(stage.status, stage.block, body)
+        outer: RequestState = live.exchange.context
+        outer.is_answered, outer.ending = state.is_answered, state.ending
+        if not 200 <= stage.status < 300:
+            live.failed = name
+            if outer.ending is None and not state.is_answered and stage.status < 500:
+                outer.ending = Ending.REFUSED
+            self._answer(live, answer)
+            return
+        live.answers[stage.at] = answer
+        live.kept += len(data)
+        live.exchange.budget.used += len(data)
+        self._advance(live)
+        if not live.is_over:
+            self._drop_used(live)
 
-    def _note(self, live: LiveRequest, inner: "Exchange", state: RequestState) -> None:
+    def _drop_used(self, live: LiveRequest) -> None:
+        """Drops the answers that no further stage needs. The last stages' are for the client."""
+        graph = live.graph
+        if not graph.keeps_request and all(
+            waits or at in live.running or live.is_settled(at) for at, waits in enumerate(graph.waits)
+        ):
+            live.body = live.first = None
+        for at, answer in live.answers.items():
+            if answer is None or graph.is_last(at):
+                continue
+            begun = (user in live.running or live.is_settled(user) for user in graph.users[at])
+            ran = (user in live.running or user in live.answers for user in graph.follows[at])
+            if all(begun) and any(ran):
+                live.answers[at] = None
+                size = len(answer.body.data)
+                live.kept -= size
+                live.exchange.budget.used -= size
+
+    def _note(self, stage: LiveStage, inner: "Exchange", state: RequestState) -> None:
         """Notes the time of a stage, and whether it failed."""
-        name = live.stage.function
+        live, name = stage.live, stage.stage_name
         total_s = max(0.0, inner.ended - inner.received)
-        live.timing.append(timing_of(name.encode(), live.block, total_s))
+        live.timing.append(timing_of(name.encode(), stage.block, total_s))
         live.ran(state, inner.ended)
-        pipeline = live.exchange.context.target.router
-        figures = self._figures.setdefault((pipeline.name, name), StageFigures())
+        figures = self._figures.setdefault((self._name(live), name), StageFigures())
         figures.latency.record(total_s)
-        if live.status >= 500:
+        if stage.status >= 500:
             figures.failures += 1
-        self._trace(inner, state, name, live.status)
+        self._trace(inner, state, name, stage.status)
+
+    @staticmethod
+    def _name(live: LiveRequest) -> str:
+        name: str = live.exchange.context.target.router.name
+        return name
 
     def _trace(self, inner: "Exchange", state: RequestState, name: str, status: int) -> None:
         if state.trace is not None and self._tracer is not None:
             revision = None if state.counters is None else state.counters.revision
             self._tracer.stage_ended(inner, state.trace, name, revision, status)
 
-    def _answer(self, live: LiveRequest, outer: RequestState, state: RequestState, body: bytes) -> None:
-        """Gives the client the answer of the last stage, or of one that failed."""
-        ex = live.exchange
-        live.is_over = True
-        live.inner = live.inner_state = None
-        outer.is_answered = state.is_answered
-        outer.ending = state.ending
-        if outer.ending is None and not state.is_answered and live.status < 500:
-            outer.ending = Ending.REFUSED
-        lines = [kept_lines(live.block), self._timing(live, outer)]
-        if not 200 <= live.status < 300:
-            lines.append(b"tidegate-stage: %b\r\n" % live.stage.function.encode())
-        kind = field(live.block, b"content-type") or b"application/octet-stream"
-        ex.respond(live.status, body, content_type=kind, extra=b"".join(lines))
-
-    def _advance(self, live: LiveRequest, answer: bytes) -> None:
-        """Makes the next stage's request of the present one's answer, and sends it."""
-        name, routers = live.stage.function, self._routers
-        before, stage = routers.get(name), live.route.stages[live.at + 1]
-        after, head = routers.get(stage.function), live.exchange.head
-        assert isinstance(head, RequestHead)  # ``begin`` takes no other
-        given = field(live.block, JSON_LENGTH)
-        body = StageBody(answer, None if given is None or not given.isdigit() else int(given))
-        if before is not None and after is not None and _speaks_v2(before) and _speaks_v2(after):
-            is_last = live.at + 2 == len(live.route.stages)
-            try:
-                body = next_body(body, stage.inputs, live.asked if is_last else {})
-            except UnfitAnswerError as error:
-                self._fail(live, STAGE_FAILED, f"stage {stage.function} cannot follow {name}: {error}")
-                return
-        live.at += 1
-        kind = field(live.block, b"content-type") or b""
-        self._send(live, head, body, kind, field(live.block, b"content-encoding"))
-
-    def stage_broke(self, live: LiveRequest) -> None:
-        """The answer of the present stage will never be whole."""
-        if live.is_over or live.inner is None or live.inner_state is None:
+    def _answer_whole(self, live: LiveRequest) -> None:
+        """All stages have answered or were left out: the client gets the answers after which nothing ran."""
+        graph = live.graph
+        ends = {
+            at: answer
+            for at, answer in live.answers.items()
+            if answer is not None and not any(each in live.answers for each in graph.follows[at])
+        }
+        if len(ends) == 1:
+            (answer,) = ends.values()
+            self._answer(live, answer)
             return
-        self._collected(live)
-        live.status = 502
-        self._note(live, live.inner, live.inner_state)
-        message = f"a replica of its stage {live.stage.function} broke off amid its answer"
+        names = [graph.stages[at].function for at in ends]
+        try:
+            if not all(self._speaks_v2(graph.stages[at]) for at in ends):
+                raise UnfitAnswerError("only answers of functions that speak v2 become one")
+            found = {graph.stages[at].function: tensors(answer.body) for at, answer in ends.items()}
+            body = next_body(found, (), {"model_name": self._name(live)}, key="outputs")
+        except UnfitAnswerError as error:
+            live.failed = " and ".join(names)
+            self._fail(live, STAGE_FAILED, f"the answers of {live.failed} cannot become one: {error}")
+            return
+        lines = b"content-type: application/json\r\n"
+        if body.json_bytes is not None:
+            lines = b"content-type: application/octet-stream\r\n%b: %d\r\n" % (JSON_LENGTH, body.json_bytes)
+        self._answer(live, StageAnswer(200, lines, body))
+
+    def _answer(self, live: LiveRequest, answer: StageAnswer) -> None:
+        """Gives the client the answer of the last stage, or of one that failed."""
+        ex, outer = live.exchange, live.exchange.context
+        self._end(live)
+        lines = [kept_lines(answer.block), self._timing(live, outer)]
+        if live.failed:
+            lines.append(b"tidegate-stage: %b\r\n" % live.failed.encode())
+        kind = field(answer.block, b"content-type") or b"application/octet-stream"
+        ex.respond(answer.status, answer.body.data, content_type=kind, extra=b"".join(lines))
+
+    def stage_broke(self, stage: LiveStage) -> None:
+        """The answer of a stage will never be whole."""
+        live = stage.live
+        if live.is_over or stage.inner is None or stage.state is None:
+            return
+        self._collected(stage)
+        stage.status = 502
+        self._note(stage, stage.inner, stage.state)
+        live.running.pop(stage.at, None)
+        live.failed = stage.stage_name
+        message = f"a replica of its stage {live.failed} broke off amid its answer"
         self._fail(live, STAGE_FAILED, message, executed=Executed.UNKNOWN)
 
     def _fail(
@@ -474,34 +487,45 @@ class Pipelines:
         executed: Executed = Executed.FALSE,
         extra: bytes = b"",
     ) -> None:
-        live.is_over = True
-        live.inner = live.inner_state = None
+        self._end(live)
         ex = live.exchange
         ex.context.ending = ending
-        stage = b"tidegate-stage: %b\r\n" % live.stage.function.encode()
+        stage = b"tidegate-stage: %b\r\n" % live.failed.encode()
         if live.was_bound and executed is Executed.FALSE:
             executed = Executed.TRUE
         self._errors.fail(ex, kind, message, executed=executed, extra=extra + stage)
 
     def _timing(self, live: LiveRequest, outer: RequestState) -> bytes:
-        return b"x-request-id: %b\r\nserver-timing: %b\r\n" % (outer.request_id, b", ".join(live.timing))
+        whole_ms = 1e3 * max(0.0, self._clock() - live.entered)
+        entries = b", ".join([*live.timing, b"total;dur=%.3f" % whole_ms])
+        return b"x-request-id: %b\r\nserver-timing: %b\r\n" % (outer.request_id, entries)
 
-    # --- the client's exchange ends first ---------------------------------------------------------------------------
+    # --- the request ends -------------------------------------------------------------------------------------------
 
     def leave(self, live: LiveRequest) -> None:
-        """Ends the present stage of a request whose client is not to be answered from here."""
-        if live.is_over:
-            return
+        """Ends the stages of a request whose client is not to be answered from here."""
+        if not live.is_over:
+            self._end(live)
+
+    def _end(self, live: LiveRequest) -> None:
+        """No further stage begins, those that wait or run end, and nothing is kept any more."""
         live.is_over = True
-        self._collected(live)
-        inner, state = live.inner, live.inner_state
-        live.inner = live.inner_state = None
-        if inner is not None:
+        budget = live.exchange.budget
+        budget.used -= live.kept
+        live.kept = 0
+        live.body = live.first = None
+        for at in list(live.running):
+            stage = live.running[at]
+            self._collected(stage)
+            inner, state = stage.inner, stage.state
+            stage.inner = stage.state = None
+            if inner is None:
+                continue
             if state is not None:
                 live.ran(state, self._clock())
             inner.client_gone()
             if state is not None:
-                self._trace(inner, state, live.stage.function, 0)
+                self._trace(inner, state, stage.stage_name, 0)
 
     # --- reports ----------------------------------------------------------------------------------------------------
 
@@ -520,15 +544,11 @@ def _limit(router: FunctionRouter) -> int:
     return max(route.body_bytes for route in (router.pipelines or {}).values())
 
 
-def _speaks_v2(router: FunctionRouter) -> bool:
-    return router.route.protocol == Speaks.V2
-
-
 def _target(stage: Stage, router: FunctionRouter, head: RequestHead, strip: int, *, is_first: bool) -> bytes:
     """Returns the target of a stage's request."""
     if stage.path is not None:
         return stage.path.encode()
-    if _speaks_v2(router):
+    if router.route.protocol == Speaks.V2:
         models = router.route.models or (router.name,)
         return b"/v2/models/%b/infer" % quote(models[0], safe="").encode()
     if is_first:

@@ -99,7 +99,7 @@ def test_traffic_returns_to_no_graph_whose_stages_are_gone_or_speak_otherwise() 
     check_revision(pipeline("p", "a"), known)  # type: ignore[arg-type]  # a stand-in
     with pytest.raises(InvalidInputError, match=r"p: spec.stages\[1\].function: got b"):
         check_revision(pipeline("p", "a", "b"), known)  # type: ignore[arg-type]  # as above
-    with pytest.raises(InvalidInputError, match="a: spec.protocol: got grpc"):
+    with pytest.raises(InvalidInputError, match=r"a: spec\.protocol: got grpc"):
         check_revision(plain("a", Protocol.GRPC), known)  # type: ignore[arg-type]  # as above
 
 

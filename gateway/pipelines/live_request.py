@@ -1,0 +1,200 @@
+"""A request on its way through the stages of a pipeline, and the stages that it is in."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from tidegate.activator.commands import Refuse
+from tidegate.errors import DEADLINE, DROPPED
+from tidegate.flow.dropping import TIE
+from tidegate.flow.fair_queue import TenantCharge
+from tidegate.gateway.pipelines.bodies import StageBody
+from tidegate.gateway.pipelines.graph import Graph
+from tidegate.gateway.routing.request_state import RequestState
+from tidegate.records.pipeline import Stage
+from tidegate.wire.http1.events import Piece
+
+if TYPE_CHECKING:
+    from tidegate.aio.proxy.exchange import Exchange
+
+
+class StageEvents(Protocol):
+    """Receives what happens in stages (``pipelines.py``)."""
+
+    def collect(self, stage: "LiveStage", data: Piece) -> None: ...
+    def stage_ended(self, stage: "LiveStage") -> None: ...
+    def stage_broke(self, stage: "LiveStage") -> None: ...
+    def leave(self, live: "LiveRequest") -> None: ...
+
+
+class StageAnswer(NamedTuple):
+    """The whole answer of a stage."""
+
+    status: int
+    block: bytes
+    body: StageBody
+
+
+class LiveRequest:
+    """One request of a pipeline. It ends with its client's exchange; its stages are exchanges of their own."""
+
+    __slots__ = (
+        "_events", "answers", "asked", "body", "charge", "drops_at", "exchange", "failed", "first", "graph", "is_over",
+        "kept", "priority", "running", "skipped", "slot_s", "timing", "was_bound",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        events: StageEvents,
+        exchange: "Exchange",
+        graph: Graph,
+        priority: int,
+        charge: TenantCharge | None,
+        drops_at: float,
+    ) -> None:
+        self._events = events
+        self.exchange = exchange
+        """That of the client."""
+        self.graph = graph
+        self.priority = priority
+        self.charge = charge
+        self.drops_at = drops_at
+        """When it is dropped if it waits then (``drop-after`` of the pipeline)."""
+        self.asked: Mapping[str, Any] = {}
+        """Keys of its V2 request that are for the last stages."""
+        self.body: StageBody | None = None
+        """That of the client, while a stage may read it."""
+        self.first: StageBody | None = None
+        """The same without ``asked``, for stages that others follow."""
+        self.running: dict[int, LiveStage] = {}
+        """By index of the stage."""
+        self.answers: dict[int, StageAnswer | None] = {}
+        """By index of a stage that has answered; None once no other stage needs it."""
+        self.skipped: set[int] = set()
+        """Stages that do not run: their condition did not hold, or none before them has run."""
+        self.kept = 0
+        """Bytes of the answers that are kept for other stages."""
+        self.failed = ""
+        """The stage that ended the request."""
+        self.timing: list[bytes] = []
+        self.was_bound = False
+        """A replica of some stage has had it."""
+        self.slot_s = 0.0
+        """Time for which replicas have had it, all stages together."""
+        self.is_over = False
+
+    @property
+    def entered(self) -> float:
+        """When the whole request arrived."""
+        return self.exchange.received
+
+    @property
+    def waits_until(self) -> float:
+        """Until when it may wait in the room."""
+        return min(self.exchange.deadline, self.drops_at)
+
+    @property
+    def has_run(self) -> bool:
+        """A stage has answered."""
+        return bool(self.answers)
+
+    @property
+    def stage_name(self) -> str:
+        """The functions of its present stages."""
+        return self.failed or ", ".join(each.stage_name for each in self.running.values()) or "none"
+
+    def is_settled(self, at: int) -> bool:
+        return at in self.answers or at in self.skipped
+
+    def leaves(self) -> None:
+        """The client went away or the deadline passed: its stages end, wherever they wait or run."""
+        self._events.leave(self)
+
+    def ran(self, state: RequestState, now: float) -> None:
+        """A stage has ended: notes for how long a replica had it, as that of the whole request."""
+        if state.replica:
+            self.was_bound = True
+            self.slot_s += max(0.0, now - state.bound_at)
+            whole: RequestState = self.exchange.context
+            whole.bound_at = now - self.slot_s
+
+    def refused(self, refusal: Refuse) -> Refuse:
+        """Returns the room's refusal as the client reads it: what the room takes for a deadline may be drop-after."""
+        if refusal.kind is not DEADLINE or self.drops_at >= self.exchange.deadline - TIE:
+            return refusal
+        limit_s = self.drops_at - self.entered
+        message = f"waited until {limit_s:.3g} s after its arrival; the pipeline drops requests then (drop-after)"
+        return Refuse(refusal.request, DROPPED, message, 1)
+
+    def __repr__(self) -> str:
+        return f"<LiveRequest in {self.stage_name}, {len(self.answers)} of {len(self.graph.stages)} stages done>"
+
+
+class LiveStage:
+    """One stage of a request: its exchange, and its answer so far (an ``AnswerSink``)."""
+
+    __slots__ = (
+        "_events", "at", "block", "crowded", "inner", "live", "pieces", "size", "state", "status", "too_large",
+    )  # fmt: skip
+
+    def __init__(self, events: StageEvents, live: LiveRequest, at: int) -> None:
+        self._events = events
+        self.live = live
+        self.at = at
+        """Index of the stage."""
+        self.inner: Exchange | None = None
+        """Its exchange."""
+        self.state: RequestState | None = None
+        self.status = 0
+        self.block = b""
+        self.pieces: list[bytes] = []
+        self.size = 0
+        self.too_large = self.crowded = False
+
+    @property
+    def stage(self) -> Stage:
+        return self.live.graph.stages[self.at]
+
+    # --- as the request path asks about its exchange (``PipelineRequest``) --------------------------------------------
+
+    @property
+    def exchange(self) -> "Exchange":
+        return self.live.exchange
+
+    @property
+    def has_run(self) -> bool:
+        return self.live.has_run
+
+    @property
+    def was_bound(self) -> bool:
+        return self.live.was_bound
+
+    @property
+    def stage_name(self) -> str:
+        return self.stage.function
+
+    def refused(self, refusal: Refuse) -> Refuse:
+        return self.live.refused(refusal)
+
+    def leaves(self) -> None:
+        self.live.leaves()
+
+    # --- its answer ---------------------------------------------------------------------------------------------------
+
+    def carried(self, exchange: "Exchange") -> None:
+        self.inner, self.state = exchange, exchange.context
+
+    def begins(self, status: int, block: bytes) -> None:
+        self.status, self.block = status, block
+
+    def body(self, data: Piece) -> None:
+        if data:
+            self._events.collect(self, data)
+
+    def ended(self) -> None:
+        self._events.stage_ended(self)
+
+    def broke_off(self) -> None:
+        self._events.stage_broke(self)
+
+    def __repr__(self) -> str:
+        return f"<LiveStage {self.stage_name}>"
