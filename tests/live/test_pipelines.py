@@ -307,11 +307,11 @@ def test_one_sla_is_divided_by_what_the_stages_take_and_says_how(world: Pipeline
     world.deploy(
         world.stage("slow", output="x", work_s=0.1),
         world.stage("quick", work_s=0.01),
-        world.pipeline("whole", "function: slow", "function: quick", annotations="{tidegate.dev/latency: 600ms}"),
+        world.pipeline("whole", "function: slow", "function: quick", annotations="{tidegate.dev/latency: 6s}"),
     )
     world.until_ready("whole")
     view = world.place.status("whole")
-    assert [each["budget_s"] for each in view["budgets"]] == pytest.approx([0.3, 0.3])
+    assert [each["budget_s"] for each in view["budgets"]] == pytest.approx([3.0, 3.0])
     assert "an even part, until all stages have been measured" in world.place.cli("explain", "whole").stdout
     for _ in range(30):
         assert world.ask("whole").status_code == 200
@@ -319,13 +319,13 @@ def test_one_sla_is_divided_by_what_the_stages_take_and_says_how(world: Pipeline
     def divided() -> bool:
         world.ask("whole")
         slow, quick = world.place.status("whole")["budgets"]
-        return bool(not slow["is_even"] and slow["budget_s"] > 0.4 and quick["budget_s"] < 0.2)
+        return bool(not slow["is_even"] and slow["budget_s"] > 4.0 and quick["budget_s"] < 2.0)
 
     world.place.until(divided, 60.0, "the budgets to follow the measured times")
     slow, quick = world.place.status("whole")["budgets"]
-    assert slow["budget_s"] + quick["budget_s"] == pytest.approx(0.6)
+    assert slow["budget_s"] + quick["budget_s"] == pytest.approx(6.0)
     words = world.place.cli("explain", "whole").stdout
-    assert "Its SLA is 600 ms for 98% of the requests, all stages together; kept in the last" in words
+    assert "Its SLA is 6000 ms for 98% of the requests, all stages together; kept in the last" in words
     assert "a request takes" in words and "alone, the rest is for waiting" in words
     assert "SLA kept in the last" in world.place.cli("status", "whole").stdout
     decisions = world.place.cli("explain", "slow", "--json").stdout
@@ -336,7 +336,7 @@ def test_one_sla_is_divided_by_what_the_stages_take_and_says_how(world: Pipeline
 
     def rebalanced() -> bool:
         world.ask("whole")
-        return bool(world.place.status("whole")["budgets"][1]["budget_s"] > 0.3)
+        return bool(world.place.status("whole")["budgets"][1]["budget_s"] > 3.0)
 
     world.place.until(rebalanced, 90.0, "the budgets to follow the stage that became slow")
 
