@@ -216,6 +216,10 @@ class Autoscaler:
         """Returns the budgets of a pipeline's stages; None if it has no latency target."""
         return self._pipelines.budgets(pipeline)
 
+    def pipelines_of(self, function: str) -> tuple[str, ...]:
+        """Returns the pipelines with a latency target that a function is a stage of."""
+        return self._pipelines.of_stage(function)
+
     def _follow_pipelines(self) -> None:
         """Goes on with the stages as their pipelines scale them now."""
         for known in self.decider.revisions:

@@ -55,10 +55,6 @@ from tidegate.records.route_table import RouteTable
 from tidegate.wire.message_heads import AnyResponseHead
 
 if TYPE_CHECKING:
-<<<<<<< HEAD
-=======
-    from tidegate.gateway.pipelines.live_request import LiveRequest
->>>>>>> 4a1a4454 (Pipelines branch, join and have conditions; explain and status say how the SLA is divided and kept; docs and decisions)
     from tidegate.wire.bodies.openai import CallRequest
 
 _LONG_BYTES: Final = 64 * 1024

@@ -283,6 +283,10 @@ class Pipelines:
                 return structs.replace(observation, order=order)
         return observation
 
+    def of_stage(self, function: str) -> tuple[str, ...]:
+        """Returns the pipelines that a function is a stage of."""
+        return tuple(each.function.name for each in self._of_stage.get(function, ()))
+
     def budgets(self, pipeline: str) -> Budgets | None:
         """Returns the budgets of a pipeline; None if it has no latency target."""
         known = self._pipelines.get(pipeline)

@@ -36,12 +36,14 @@ class Explanations:
             words.append(f"{subject}, {rolling.phase.value} at {rolling.percent:g} %: {rolling.verdict}")
         predictions = describe.prediction_lines(assessed)
         failures = describe.failure_lines(view)
+        users = self._autoscaler.pipelines_of(view.name)
+        parts = [line for user in users if (line := pipelines.part_of(user, view.name, self._autoscaler.budgets(user)))]
         words += [*predictions, *failures]
         return ExplainView(
             function=view.name,
             text="\n".join(words) if words else f"nothing was decided about {view.name} yet",
             decisions=tuple(self._autoscaler.decisions(view.name, last)),
-            summary=(*summary(view, failures), *predictions),
+            summary=(*summary(view, failures), *parts, *predictions),
         )
 
     def __repr__(self) -> str:

@@ -184,6 +184,18 @@ def sentences(view: FunctionView, stages: Sequence[FunctionView]) -> tuple[str, 
     return tuple(lines)
 
 
+def part_of(pipeline: str, stage: str, budgets: Budgets | None) -> str | None:
+    """Returns what a pipeline means for the scaling of a stage; None if it is no stage of it, or if there is no
+    target."""
+    views = () if budgets is None else _budget_views(budgets)
+    found = next((each for each in views if each.stage == stage), None)
+    if found is None:
+        return None
+    if found.is_own:
+        return f"a stage of {pipeline}, which leaves it its own latency target and policy."
+    return f"a stage of {pipeline}, which scales it: {_of_budget(found)}."
+
+
 def _attained(view: FunctionView) -> str:
     """Returns whether a pipeline keeps its SLA, by the answers that its clients got in the last minute."""
     traffic = view.traffic

@@ -8,7 +8,7 @@ from tidegate.activator.state.bind import Bind
 from tidegate.flow.outliers import Outliers
 from tidegate.gateway.answers.errors import ErrorResponses
 from tidegate.gateway.counting.counters import Report
-from tidegate.gateway.pipelines.pipelines import LiveRequest
+from tidegate.gateway.pipelines.live_request import LiveRequest
 from tidegate.gateway.routing.function import FunctionRouter
 from tidegate.gateway.routing.request_state import RequestState
 

@@ -328,6 +328,7 @@ def test_one_sla_is_divided_by_what_the_stages_take_and_says_how(world: Pipeline
     assert "Its SLA is 6000 ms for 98% of the requests, all stages together; kept in the last" in words
     assert "a request takes" in words and "alone, the rest is for waiting" in words
     assert "SLA kept in the last" in world.place.cli("status", "whole").stdout
+    assert "a stage of whole, which scales it: its budget is" in world.place.cli("explain", "slow").stdout
     decisions = world.place.cli("explain", "slow", "--json").stdout
     assert json.loads(decisions)["decisions"][-1]["policy"] == "tide"
 

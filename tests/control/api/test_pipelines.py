@@ -4,8 +4,9 @@ from dataclasses import dataclass, replace
 
 import pytest
 
+from tidegate.autoscaler.pipelines.budgets import StageFacts, divided
 from tidegate.control.api.errors import RefusedError
-from tidegate.control.api.pipelines import check_delete, check_revision, fitted
+from tidegate.control.api.pipelines import check_delete, check_revision, fitted, part_of
 from tidegate.errors import InvalidInputError
 from tidegate.function import Function, Protocol, Scaling, Server, ServerKind, Sla
 from tidegate.records.pipeline import Stage
@@ -109,3 +110,17 @@ def test_a_stage_is_deleted_after_its_pipelines_alone() -> None:
     check_delete("p", known)  # type: ignore[arg-type]  # as above
     with pytest.raises(RefusedError, match="a is a stage of p: delete the pipeline first"):
         check_delete("a", known)  # type: ignore[arg-type]  # as above
+
+
+def test_a_stage_says_which_pipeline_scales_it_and_why() -> None:
+    stages = [StageFacts(name="a", after=(), service_s=0.1, rps=5.0), StageFacts(name="b", after=(0,), service_s=None)]
+    even = divided(0.4, 98.0, stages)
+    words = part_of("p", "a", even)
+    assert words is not None and words.startswith("a stage of p, which scales it: its budget is 200 ms for 99% of its")
+    assert "an even part, until all stages have been measured" in words
+    assert part_of("p", "c", even) is None and part_of("p", "a", None) is None
+    own = divided(0.4, 98.0, [replace(stages[0], own_s=0.1), replace(stages[1], service_s=0.02)])
+    assert part_of("p", "a", own) == "a stage of p, which leaves it its own latency target and policy."
+    assert "a request takes 20 ms alone, the rest is for waiting; 1 replica keeps it at 0/s" in str(
+        part_of("p", "b", own)
+    )
