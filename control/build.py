@@ -412,6 +412,7 @@ def _gateway_settings(settings: Settings, workers: int) -> GatewaySettings:
         tls_key=settings.gateway.tls_key,
         log_format=settings.log.format.value,
         access_sampling=settings.log.access_sampling,
+        http_server_metrics=settings.metrics.http_server,
         tracing_endpoint=settings.tracing.endpoint,
         tracing_ratio=settings.tracing.sample_ratio,
         cors=asdict(settings.cors) if settings.cors.origins else None,

@@ -33,6 +33,8 @@ class WorkerConfig:
     """Format of the access log: ``text`` or ``json``."""
     access_sampling: float = 0.0
     """Share of the requests that get a line in the access log, 0 to 1."""
+    http_server_metrics: bool = False
+    """Whether requests are counted by OpenTelemetry's convention ``http.server.request.duration`` too."""
     tracing_endpoint: str | None = None
     """URL of the collector that spans go to (OTLP over HTTP); None if nothing is traced."""
     tracing_ratio: float = 0.0

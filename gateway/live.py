@@ -94,6 +94,7 @@ class GatewayWorker:
         self._rng = rng
         self._sweeper = LoopServices(loop)
         self._tasks = TaskOwner(f"gateway-{config.worker}")
+        self._scheme = "http" if config.tls_cert is None else "https"
         self._activations = Broadcast()
         self._pools: dict[str, UpstreamPool] = {}
         self._channels = SlotChannels(loop, worker=config.worker, token=config.token, rng=rng, tasks=self._tasks)
@@ -109,7 +110,9 @@ class GatewayWorker:
         self._exporter = self._span_exporter(collector_headers)
         self.core = GatewayCore(
             room=WaitingRoom(rng=rng, worker_index=config.index, board=self._board),
-            report=Report(config.worker, incarnation, monotonic()),
+            report=Report(
+                config.worker, incarnation, monotonic(), self._scheme if config.http_server_metrics else None
+            ),
             token=config.token,
             rng=rng,
             effects=self._effects(),
@@ -278,7 +281,7 @@ class GatewayWorker:
             rng=self._rng,
             offset=LiveClock().now() - monotonic(),
             worker=self._config.worker,
-            scheme="http" if self._config.tls_cert is None else "https",
+            scheme=self._scheme,
             put=self._exporter.put,
         )
 

@@ -51,6 +51,9 @@ def count_end(ex: "Exchange", state: RequestState, counters: RevisionCounters, *
     """
     if state.is_stream:
         counters.streaming -= 1
+    if counters.http is not None:
+        error = "" if is_complete else (state.ending or Ending.FAILED).value
+        counters.http.record(ex.head.method, ex.status, error, ex.ended - ex.received)
     if not is_complete or ex.status >= 500:
         counters.ended(state.ending or Ending.FAILED, state.group, ex.inferences)
         return

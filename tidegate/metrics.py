@@ -121,6 +121,17 @@ _REPLICA = ("function", "revision", "group", "replica")
 
 # --- gateway ------------------------------------------------------------------------------------------------------
 
+HTTP_SERVER_DURATION = Metric(
+    "http_server_request_duration_seconds",
+    _H,
+    "From the received head to the last byte sent, of every request of a function, however it ended.",
+    (*_REVISION, "http_request_method", "http_response_status_code", "url_scheme", "error_type"),
+    exact_buckets(
+        *(5_000, 10_000, 25_000, 50_000, 75_000, 100_000, 250_000, 500_000, 750_000),
+        *(1_000_000, 2_500_000, 5_000_000, 7_500_000, 10_000_000),
+        unit=1e-6,
+    ),
+)
 GATEWAY_JOBS_ACCEPTED = Metric(
     "tidegate_gateway_jobs_accepted_total", _C, "Requests that were answered 202 and became jobs.", ("worker",)
 )

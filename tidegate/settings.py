@@ -165,6 +165,11 @@ class LogSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MetricsSettings:
+    http_server: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TracingSettings:
     endpoint: str | None = None
     """None if nothing is traced."""
@@ -185,6 +190,7 @@ class Settings:
     store: StoreSettings = field(default_factory=StoreSettings)
     tenants: TenantSettings = field(default_factory=TenantSettings)
     log: LogSettings = field(default_factory=LogSettings)
+    metrics: MetricsSettings = field(default_factory=MetricsSettings)
     tracing: TracingSettings = field(default_factory=TracingSettings)
     origins: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
     """Where each given value came from, by key: a flag, or the file with its line."""
@@ -503,6 +509,13 @@ SETTINGS: Final[tuple[Row, ...]] = (
         field="log.access_sampling",
         default="0",
         description="Share of requests with a line in the access log.",
+    ),
+    Row(
+        key="metrics.http-server",
+        kind=YesNo(),
+        field="metrics.http_server",
+        default="false",
+        description="Count requests as OpenTelemetry's http.server.request.duration too, by method and status.",
     ),
     Row(
         key="tracing.endpoint",

@@ -41,6 +41,7 @@ class GatewaySettings:
     tls_key: str | None = None
     log_format: str = "text"
     access_sampling: float = 0.0
+    http_server_metrics: bool = False
     tracing_endpoint: str | None = None
     tracing_ratio: float = 0.0
     cors: Mapping[str, Any] | None = None
@@ -169,6 +170,7 @@ class Launcher:
             "tls_key": self.settings.tls_key,
             "log_format": self.settings.log_format,
             "access_sampling": self.settings.access_sampling,
+            "http_server_metrics": self.settings.http_server_metrics,
             "tracing_endpoint": self.settings.tracing_endpoint,
             "tracing_ratio": self.settings.tracing_ratio,
             "cors": self.settings.cors,

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Iterator
 from tidegate import metrics
 from tidegate.activator.room import RoomCounts
 from tidegate.flow.outliers import Outliers
+from tidegate.gateway.counting.http_durations import HttpDurations
 from tidegate.gateway.counting.outcomes import Ending
 from tidegate.gateway.counting.token_metrics import TokenCounters
 from tidegate.histogram import BUCKETS, Histogram, bucket_index, fine_buckets
@@ -92,6 +93,7 @@ class RevisionCounters:
         "groups",
         "hedges",
         "hedges_won",
+        "http",
         "metadata",
         "recent",
         "retries",
@@ -105,9 +107,11 @@ class RevisionCounters:
         "within_sla",
     )
 
-    def __init__(self, function: str, revision: str) -> None:
+    def __init__(self, function: str, revision: str, http: HttpDurations | None = None) -> None:
         self.function = function
         self.revision = revision
+        self.http = http
+        """None: they are not asked for."""
         self.sizes = [0] * BUCKETS
         """Arrivals by inferences per request, in the buckets of ``tidegate.histogram``."""
         self.arrivals_inferences = 0
@@ -245,10 +249,13 @@ class RevisionCounters:
 class Report:
     """All counters of one worker."""
 
-    __slots__ = ("_cold", "_incarnation", "_revisions", "_sequence", "_started", "_worker", "unmatched")
+    __slots__ = ("_cold", "_incarnation", "_revisions", "_scheme", "_sequence", "_started", "_worker", "unmatched")
 
-    def __init__(self, worker: str, incarnation: str, now: float) -> None:
+    def __init__(self, worker: str, incarnation: str, now: float, scheme: str | None = None) -> None:
+        """``scheme`` (``http`` or ``https``): durations are counted by OpenTelemetry's convention too; None: they are
+        not."""
         self._worker = worker
+        self._scheme = scheme
         self._incarnation = incarnation
         self._started = now
         self._sequence = 0
@@ -260,7 +267,8 @@ class Report:
         """Returns the counters of a revision, made at its first request."""
         counters = self._revisions.get(revision)
         if counters is None:
-            counters = self._revisions[revision] = RevisionCounters(function, revision)
+            http = None if self._scheme is None else HttpDurations()
+            counters = self._revisions[revision] = RevisionCounters(function, revision, http)
         return counters
 
     def forget_except(self, revisions: frozenset[str]) -> None:
@@ -318,6 +326,8 @@ class Report:
         for name, held in tuple(self._revisions.items()):
             _expose_revision(into, held, waiting(name))
             _expose_resilience(into, held, outliers)
+            if held.http is not None and self._scheme is not None:
+                held.http.expose(into, (held.function, held.revision), self._scheme)
             if held.shadow is not None:
                 _expose_shadow(into, (held.function, held.revision), held.shadow)
             if held.tokens is not None:

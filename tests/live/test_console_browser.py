@@ -171,6 +171,27 @@ def test_the_focus_stays_while_figures_change(world: Deployment, web: Browser, p
     assert web.focused() == name
 
 
+REBUILT = """
+return import('/console/static/dom.js').then(({h, refill}) => {
+  const box = h('div'), links = (...names) => () => names.map((name) => h('a', {href: '#' + name}, name));
+  document.querySelector('main').append(box);
+  refill(box, 'a', links('x', 'y'));
+  box.lastChild.focus();
+  refill(box, 'b', links('z', 'x', 'y'));
+  const kept = document.activeElement.textContent;
+  refill(box, 'c', links('z'));
+  return [kept, document.activeElement === document.body];
+});
+"""
+
+
+def test_the_focus_goes_on_when_its_place_is_drawn_again(world: Deployment, web: Browser) -> None:
+    """As when a replica comes to an accelerator: all its units are drawn again."""
+    go(web, world, "/console/accelerators")
+    web.shows(BUSY, "main")
+    assert web.run(REBUILT) == ["y", True]
+
+
 def test_without_the_token_there_is_nothing_to_see(world: Deployment, window: Browser) -> None:
     web, used = window, console.link(world)
     try:

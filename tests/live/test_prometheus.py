@@ -108,7 +108,7 @@ def shortened(panels: list[str]) -> list[str]:
 
 
 def test_every_rule_and_panel_has_data_and_the_figures_are_those_of_the_client(tmp_path: Path) -> None:
-    with deployment(tmp_path, *places(tmp_path, 3)) as world:
+    with deployment(tmp_path, *places(tmp_path, 3), "--metrics-http-server", "true") as world:
         world.up()
         with prometheus(tmp_path / "prometheus", world.state.root) as watcher:
             # Not deployed yet: what counts from zero is seen from zero.
@@ -124,6 +124,10 @@ def test_every_rule_and_panel_has_data_and_the_figures_are_those_of_the_client(t
             world.until(
                 lambda: watcher.value(served) == client.answered, 10.0, "the cost's requests to be the client's"
             )
+            convention = (
+                'sum(http_server_request_duration_seconds_count{function="echo",http_response_status_code="200"})'
+            )
+            assert watcher.value(convention) == client.answered
             assert watcher.value("function:tidegate_sla_objective:ratio") == 0.98
             objective = watcher.value('function:tidegate_price_per_hour:sum{function="echo"}')
             assert objective is not None

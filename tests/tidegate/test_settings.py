@@ -71,7 +71,7 @@ def test_every_fault_is_reported_at_once_with_its_line() -> None:
         "--log-format: got 'xml'; allowed: text, json",
         "gateway.tls-cert, gateway.tls-key: got tls-cert alone (from tidegate.toml, line 7); allowed: both or none",
         "line 1: [gatway]: got an unknown section; did you mean `gateway`? allowed: gateway, cors, control, state,"
-        " accelerators, servers, limits, jobs, scaling, store, tenants, log, tracing",
+        " accelerators, servers, limits, jobs, scaling, store, tenants, log, metrics, tracing",
         "line 4: gateway.listen: got 'localhost'; allowed: HOST:PORT (127.0.0.1:8080, [::1]:8080), port 0 for any"
         " free one",
         "line 5: gateway.workers: got '0'; allowed: auto, or a whole number, 1 to 256",

@@ -21,7 +21,19 @@ export function setText(element, text) {
 export function refill(element, key, make) {
   if (element.dataset.key === key) return;
   element.dataset.key = key;
-  element.replaceChildren(...[make()].flat().filter((child) => child !== null));
+  const made = [make()].flat().filter((child) => child !== null);
+  keepingFocus(element, () => element.replaceChildren(...made));
+}
+
+/** Changes the children of an element. If the focused one goes, the focus goes to the one that looks or reads the same. */
+function keepingFocus(element, change) {
+  const held = document.activeElement;
+  const isInside = held !== element && element.contains(held);
+  change();
+  if (!isInside || element.contains(held)) return;
+  const alike = [...element.querySelectorAll(held.localName)];
+  const same = alike.find((each) => each.outerHTML === held.outerHTML) ?? alike.find((each) => each.textContent === held.textContent);
+  same?.focus({ preventScroll: true });
 }
 
 /** A word with a colour. The word alone says it. */
@@ -90,5 +102,6 @@ function fill(cell, content) {
   const inner = content.href ? h("a", { href: content.href }, content.text)
     : content.kind ? badge(content.text, content.kind) : h("span", {}, content.text);
   if (content.title) inner.setAttribute("title", content.title);
-  cell.replaceChildren(inner, ...(content.note ? [h("div", { class: "quiet small note", title: content.note }, content.note)] : []));
+  const note = content.note ? [h("div", { class: "quiet small note", title: content.note }, content.note)] : [];
+  keepingFocus(cell, () => cell.replaceChildren(inner, ...note));
 }
