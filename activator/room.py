@@ -118,12 +118,11 @@ class WaitingRoom:
             room.expired += 1
             return Refuse(request, DEADLINE, "the deadline had passed on arrival")
         self._arrival = number = self._arrival + 1
-        bind = Bind(request, room, inferences, size, deadline, now if since is None else since, priority, number)
+        arrived = now if since is None else since
+        bind = Bind(request, room, inferences, size, deadline, arrived, priority, number, claim, pinned)
         function = room.function
         if key is not None and function.hashes:
             bind.affinity = key
-        bind.claim = claim
-        bind.is_pinned = pinned
         lane = room.main
         if avoid is not None or not room.is_plain:
             bind.avoid = avoid
@@ -157,7 +156,7 @@ class WaitingRoom:
         if not room.active:
             self.state.link(room, now)
         self._arrival = number = self._arrival + 1
-        bind = Bind(request, room, inferences, 0, inf, -inf, DEFAULT_PRIORITY, number)
+        bind = Bind(request, room, inferences, 0, inf, -inf, DEFAULT_PRIORITY, number, None, False)
         lane = None if room.waiting else room.lane_of(bind)
         replica = None if lane is None else lane.choose(bind, now, room.function.pick, self._rng)
         if lane is None or replica is None:
@@ -353,8 +352,9 @@ class WaitingRoom:
     def settle(self, now: float) -> None:
         """Sends the wants that changed and returns credits that fit no waiting request. Called at the end of a loop
         turn."""
-        self.state.unsettled = False
-        changed, self.state.changed = self.state.changed, {}
+        state = self.state
+        state.unsettled = False
+        changed, state.changed = state.changed, {}
         for room in changed:
             if room.counts_inferences and room.waiting:
                 for lane in room.lanes.values():

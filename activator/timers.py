@@ -10,7 +10,7 @@ from heapq import heapify, heappop, heappush
 from typing import Final, Generic, TypeVar
 
 MAX_DEAD: Final = 1024
-"""Dead entries that are tolerated before a sweep."""
+"""A sweep follows this many entries, and as many more as were alive at the last one."""
 
 T = TypeVar("T")
 
@@ -26,7 +26,7 @@ class Timers(Generic[T]):
         self._heap: list[tuple[float, int, T]] = []
         self._number = 0
         self._sweep_at = MAX_DEAD
-        """The number of entries at which dead ones are removed."""
+        """The number of the entry at which dead ones are removed: so many have come since, whatever became of them."""
 
     def __len__(self) -> int:
         return len(self._line) + len(self._heap)
@@ -38,7 +38,7 @@ class Timers(Generic[T]):
         """Schedules a look at the entry."""
         self._number += 1
         heappush(self._heap, (when, self._number, what))
-        if len(self._line) + len(self._heap) > self._sweep_at:
+        if self._number > self._sweep_at:
             self._sweep()
 
     def append(self, when: float, what: T) -> None:
@@ -49,7 +49,7 @@ class Timers(Generic[T]):
             return
         self._number = number = self._number + 1
         line.append((when, number, what))
-        if len(line) + len(self._heap) > self._sweep_at:
+        if number > self._sweep_at:
             self._sweep()
 
     def first(self) -> float | None:
@@ -76,4 +76,4 @@ class Timers(Generic[T]):
         self._line = deque(row for row in self._line if self._matters(row[2]))
         self._heap = [row for row in self._heap if self._matters(row[2])]
         heapify(self._heap)
-        self._sweep_at = 2 * len(self) + MAX_DEAD
+        self._sweep_at = self._number + len(self) + MAX_DEAD

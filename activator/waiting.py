@@ -41,7 +41,7 @@ class WaitingRequests:
             room.tidy(lane)
             room.refused += 1
             return failed(bind, self._rng)
-        if function.shared is not None:
+        if function.shared is not None and function.tenants.usages:
             self.give_way(function, now)
         if function.is_full(bind.size) and not self._make_place(bind, now):
             room.tidy(lane)

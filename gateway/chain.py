@@ -121,16 +121,17 @@ class Chain:
     def start(self, ex: "Exchange") -> None:
         """A request's head is there (``ProxyApp.start``): finds its function."""
         head = ex.head
-        target = self._matcher.of_call(head) if ex.is_rpc else self._matcher.match(head)
+        is_rpc = ex.is_rpc
+        target = self._matcher.of_call(head) if is_rpc else self._matcher.match(head)
         given = head.get(headers.REQUEST_ID)
         if given is not None and is_request_id(given):
             ex.context = state = RequestState(target, given, b"")
         else:
             ex.context = state = state_with_new_id(head, target, given, self._rng)
         tracer = self._tracer
-        if tracer is not None and (head.traced or tracer.draws()) and (target.is_work or ex.is_rpc):
+        if tracer is not None and (head.traced or tracer.draws()) and (target.is_work or is_rpc):
             state.trace = tracer.begin(head)
-        if ex.is_rpc:
+        if is_rpc:
             if self._grpc.takes(ex, state, self._function_known):
                 return
             target = state.target
@@ -148,7 +149,7 @@ class Chain:
             return
         if head.plain:
             ex.deadline = ex.received + router.timeout_s
-        elif not (ex.is_rpc and self._grpc.sets_deadline(ex, router)):
+        elif not (is_rpc and self._grpc.sets_deadline(ex, router)):
             router = self._fields.read(ex, state, router)
             if router is None:
                 return
@@ -272,7 +273,7 @@ class Chain:
         if self._open_circuits and self._outliers.refuses(counters.revision, now):
             self._errors.circuit_open(ex, state, counters)
             return
-        size = len(ex.body) if ex.body_complete else max(len(ex.body), min(ex.head.content_length or 0, KEPT_BYTES))
+        size = ex.bytes_in if ex.body_complete else max(ex.bytes_in, min(ex.head.content_length or 0, KEPT_BYTES))
         room = self._room
         found = room.arrive(  # Positional arguments: this is the hot path.
             ex, counters.revision, inferences, ex.deadline, now, size, priority, key, router.is_tag, None, charge
@@ -330,9 +331,9 @@ class Chain:
         strip = state.target.strip
         ex.forward(
             self._pool_of(replica.address),
-            lines + bind.header + id_line,
-            target=stripped(ex.head.target, strip) if strip else None,
-            hold=True,
+            lines + bind.header() + id_line,
+            stripped(ex.head.target, strip) if strip else None,
+            True,
         )
         if router.is_followed:
             self._resilience.sent(ex, state, router, now)
@@ -429,7 +430,7 @@ class Chain:
             is_complete = self._settlement.settle(ex, state, bind, is_complete=is_complete)
         counters = state.counters
         if counters is not None:
-            count_end(ex, state, counters, is_complete=is_complete)
+            count_end(ex, state, counters, is_complete)
         elif ex.is_rpc:
             self._grpc.ended(ex)
         if state.trace is not None and self._tracer is not None and not state.is_uncounted:

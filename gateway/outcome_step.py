@@ -44,7 +44,7 @@ def at_end(ex: "Exchange", state: RequestState) -> Ended:
     )
 
 
-def count_end(ex: "Exchange", state: RequestState, counters: RevisionCounters, *, is_complete: bool) -> None:
+def count_end(ex: "Exchange", state: RequestState, counters: RevisionCounters, is_complete: bool) -> None:
     """Counts the end of a request, once; ``is_complete``: it got its whole answer.
 
     The latency of a stream is the time to its first output.
@@ -65,6 +65,6 @@ def count_end(ex: "Exchange", state: RequestState, counters: RevisionCounters, *
     is_slow = False
     if tokens is not None and router is not None and router.per_token_s is not None:
         is_slow = tokens.per_token_s > router.per_token_s
-    counters.ended_well(state.group, ex.inferences, end - ex.received, target_s, is_slow=is_slow)
+    counters.ended_well(state.group, ex.inferences, end - ex.received, target_s, is_slow)
     if state.trace is not None:
         counters.sampled(state.trace.trace_id, end - ex.received, ex.ended + state.trace.offset)

@@ -326,7 +326,7 @@ class Sidecar:
                 self.slots.pump()
             return
         if request.credit is not None:
-            self._ledger.ended(request.credit, now, aborted=ex.truncated or ex.status == CLIENT_GONE)
+            self._ledger.ended(request.credit, now, ex.truncated or ex.status == CLIENT_GONE)
             request.credit = None
             self.slots.pump()
         # Exchange -> request -> visit -> exchange is a circle that would wait for the garbage collector. Cold memory

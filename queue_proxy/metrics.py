@@ -9,7 +9,7 @@ plain integers and two integrals, advanced at every change and read by samples a
 from dataclasses import dataclass
 
 from tidegate import metrics
-from tidegate.histogram import INDEX, KNOWN, SUB_BUCKETS, Histogram, bucket_index
+from tidegate.histogram import FAR, FAR_BUCKETS, INDEX, KNOWN, SUB_BUCKETS, Histogram, bucket_index
 from tidegate.records.replica_sample import AppSample, ReplicaSample
 from tidegate.records.replica_state import ColdStartPhases, ReplicaState, known_phases
 
@@ -147,7 +147,12 @@ class ReplicaCounters:
         # Histogram.record, written out: two calls less for every request.
         micros = int((now - sent_at) * 1e6)
         execution = self.execution
-        execution.counts[INDEX[micros] if micros < KNOWN else bucket_index(micros)] += 1
+        if micros < KNOWN:
+            execution.counts[INDEX[micros]] += 1
+        elif micros < FAR:
+            execution.counts[INDEX[micros >> 10] + FAR_BUCKETS] += 1
+        else:
+            execution.counts[bucket_index(micros)] += 1
         execution.sum_micros += micros
         if queue_s > 0.0:
             self.queue.record(queue_s)

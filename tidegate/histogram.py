@@ -45,6 +45,9 @@ INDEX = b"".join(
     for index in range(bucket_index(KNOWN))
 )
 """Bucket by microseconds, for the most frequent durations: a look-up costs half of the arithmetic."""
+FAR = KNOWN << 10
+FAR_BUCKETS = 10 * SUB_BUCKETS
+"""Below ``FAR`` the bucket is looked up ten octaves further down: an octave has as many buckets as any other."""
 
 
 class Histogram:
@@ -63,7 +66,12 @@ class Histogram:
 
     def record(self, seconds: float) -> None:
         micros = int(seconds * 1e6)
-        self.counts[INDEX[micros] if 0 <= micros < KNOWN else bucket_index(micros)] += 1
+        if 0 <= micros < KNOWN:
+            self.counts[INDEX[micros]] += 1
+        elif 0 < micros < FAR:
+            self.counts[INDEX[micros >> 10] + FAR_BUCKETS] += 1
+        else:
+            self.counts[bucket_index(micros)] += 1
         self.sum_micros += micros
 
     def record_all(self, durations: Iterable[float]) -> None:
@@ -73,8 +81,8 @@ class Histogram:
             micros = int(seconds * 1e6)
             if micros < KNOWN:
                 counts[INDEX[micros]] += 1
-            elif micros < KNOWN << 10:  # An octave has as many buckets as any other: ten further down is looked up.
-                counts[INDEX[micros >> 10] + 10 * SUB_BUCKETS] += 1
+            elif micros < FAR:
+                counts[INDEX[micros >> 10] + FAR_BUCKETS] += 1
             else:
                 counts[bucket_index(micros)] += 1
             micros_sum += micros

@@ -61,6 +61,8 @@ class Bind:
         arrived: float,
         priority: int,
         number: int,
+        claim: TenantCharge | None,
+        is_pinned: bool,
     ) -> None:
         self.request = request
         self.revision = revision
@@ -80,13 +82,13 @@ class Bind:
         """The replica that holds back for it."""
         self.affinity: Affinity | None = None
         """The key that it shares with requests that should go to the same replica."""
-        self.claim: TenantCharge | None = None
+        self.claim = claim
         """Its tenant and its cost; None if it has no tenant, or if tenants do not share the room fairly."""
         self.avoid: str | None = None
         """A replica that must not take it."""
         self.may_return = False
         """The avoided replica may take it after all if no other serves."""
-        self.is_pinned = False
+        self.is_pinned = is_pinned
         """It is for this revision and no other."""
         self.group: Group | None = None
         """The group that it waits for, with early binding."""
@@ -107,9 +109,8 @@ class Bind:
     def waits(self) -> bool:
         return bool(self.entry) or self.reserved is not None
 
-    @property
     def header(self) -> bytes:
-        """``tidegate-credit: N\\r\\ntidegate-want: ...\\r\\n``; empty without a limit."""
+        """Returns ``tidegate-credit: N\\r\\ntidegate-want: ...\\r\\n``; empty without a limit."""
         if not self.credit:
             return b""
         if self.want is None:

@@ -87,7 +87,7 @@ class Lane:
         """Enqueues the request, in the place of its key."""
         since = bind.key[1]
         queue = self.queue
-        if since > self.tail or not queue:
+        if since > self.tail or not queue.length:
             self.tail = since
         if type(queue) is OrderedQueue:
             if bind.claim is None:

@@ -146,20 +146,21 @@ class FunctionState:
 
     def is_full(self, size: int) -> bool:
         """Returns whether no further request of this many bytes may wait."""
-        if self.shared is None:
-            if self.board is not None:
-                self.shared, self.board = self.board.of(self.name), None
-                self.publish()
-            if self.shared is None:  # As ``_is_within_part`` says, without its call: this is asked for each request.
-                return self.waiting >= self.part_requests or self.waiting_bytes + size > self.part_bytes
-        if not self._is_beyond(self.shared.others(), 1, size):
+        if self.board is not None:
+            self.shared, self.board = self.board.of(self.name), None
+            self.publish()
+        shared = self.shared
+        if shared is None:  # As ``_is_within_part`` says, without its call: this is asked for each request.
+            return self.waiting >= self.part_requests or self.waiting_bytes + size > self.part_bytes
+        if not self._is_beyond(shared.others(), 1, size):
             return False
-        return not self.shared.drop_ended() or self._is_beyond(self.shared.others(), 1, size)
+        return not shared.drop_ended() or self._is_beyond(shared.others(), 1, size)
 
     def publish(self) -> None:
         """Publishes what waits here; called whenever that has changed."""
-        if self.shared is not None:
-            self.shared.publish(self.waiting, self.waiting_bytes, self.tenants.top_load())
+        shared, tenants = self.shared, self.tenants
+        if shared is not None:
+            shared.publish(self.waiting, self.waiting_bytes, tenants.top_load() if tenants.usages else 0.0)
 
     @property
     def waiting_elsewhere(self) -> int:
@@ -189,9 +190,10 @@ class FunctionState:
 
     def _is_beyond(self, others: Others, requests: int, size: int) -> bool:
         """Returns whether the room would be beyond its bound with so much more."""
+        others_requests, others_size, _ = others
         return (
-            self.waiting + others.requests + requests > self.bound_requests
-            or self.waiting_bytes + others.size + size > self.bound_bytes
+            self.waiting + others_requests + requests > self.bound_requests
+            or self.waiting_bytes + others_size + size > self.bound_bytes
         )
 
 

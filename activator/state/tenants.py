@@ -36,18 +36,19 @@ class TenantUsage:
 class TenantShares:
     """Waiting-room usage per tenant of one function; requests without a tenant are not counted."""
 
-    __slots__ = ("_heap", "_serial", "_tenants", "bound_bytes", "bound_requests")
+    __slots__ = ("_heap", "_serial", "bound_bytes", "bound_requests", "usages")
 
     def __init__(self) -> None:
         self.bound_requests = 1
         self.bound_bytes = 1
-        self._tenants: dict[str, TenantUsage] = {}
+        self.usages: dict[str, TenantUsage] = {}
+        """Of the tenants whose requests wait."""
         self._heap: list[tuple[float, int, TenantUsage]] = []
         """(-load, serial number, usage); each usage is in there at least once with no less than its load."""
         self._serial = 0
 
     def __repr__(self) -> str:
-        return f"<Holdings {list(self._tenants.values())}>"
+        return f"<Holdings {list(self.usages.values())}>"
 
     def resize(self, requests: int, size: int) -> None:
         """Changes the bounds of the room, above 0."""
@@ -60,9 +61,9 @@ class TenantShares:
         """Counts a request that waits from now on."""
         claim = bind.claim
         assert claim is not None  # only requests with a claim are counted
-        usage = self._tenants.get(claim.tenant)
+        usage = self.usages.get(claim.tenant)
         if usage is None:
-            usage = self._tenants[claim.tenant] = TenantUsage(claim.tenant)
+            usage = self.usages[claim.tenant] = TenantUsage(claim.tenant)
         usage.weight = claim.weight
         usage.requests += 1
         usage.size += bind.size
@@ -72,7 +73,7 @@ class TenantShares:
     def discard(self, bind: "Bind") -> None:
         """Removes a request that waits no more; does nothing if it was never added."""
         claim = bind.claim
-        usage = None if claim is None else self._tenants.get(claim.tenant)
+        usage = None if claim is None else self.usages.get(claim.tenant)
         of_class = None if usage is None else usage.classes.get(bind.priority)
         if usage is None or of_class is None or of_class.pop(bind.number, None) is None:
             return
@@ -81,7 +82,7 @@ class TenantShares:
         if not of_class:
             del usage.classes[bind.priority]
         if not usage.requests:
-            del self._tenants[usage.tenant]
+            del self.usages[usage.tenant]
 
     def victim_for(self, bind: "Bind") -> "Bind | None":
         """Returns the request that leaves the full room for this one; None if its own tenant fills as much as any
@@ -94,14 +95,14 @@ class TenantShares:
 
     def top_load(self) -> float:
         """Returns the highest load of a tenant; 0 if none waits."""
-        most = self._most() if self._tenants else None
+        most = self._most() if self.usages else None
         return 0.0 if most is None else self._load(most)
 
     def load_with(self, bind: "Bind") -> float:
         """Returns the load of a request's tenant with this request."""
         claim = bind.claim
         assert claim is not None  # only requests with a claim have a load
-        own = self._tenants.get(claim.tenant)
+        own = self.usages.get(claim.tenant)
         requests, size = (1, bind.size) if own is None else (own.requests + 1, own.size + bind.size)
         return self._part(requests, size) / claim.weight
 
@@ -134,10 +135,10 @@ class TenantShares:
     def _enter(self, usage: TenantUsage) -> None:
         self._serial += 1
         heapq.heappush(self._heap, (-self._load(usage), self._serial, usage))
-        if len(self._heap) > 4 * len(self._tenants) + 64:
+        if len(self._heap) > 4 * len(self.usages) + 64:
             self._rebuild()
 
     def _rebuild(self) -> None:
-        self._heap = [(-self._load(usage), at, usage) for at, usage in enumerate(self._tenants.values())]
+        self._heap = [(-self._load(usage), at, usage) for at, usage in enumerate(self.usages.values())]
         self._serial = len(self._heap)
         heapq.heapify(self._heap)

@@ -191,7 +191,7 @@ class SidecarBench:
             client = H2Conn(self._server, cast(asyncio.Transport, FakeTransport("")), b"127.0.0.%d" % number, False)
             client.data_received(frames.PREFACE + self._settings)
             clients.append(client)
-        calls = self._pool.calls
+        calls = self._pool.for_calls()
         upstream = H2Upstream(calls)
         upstream.connection_made(cast(asyncio.Transport, FakeTransport("")))
         calls.connections[:] = [upstream]

@@ -90,9 +90,9 @@ class Hops:
 
     def _upstream(self, pool: UpstreamPool) -> tuple[H2Upstream, Wire]:
         transport = Wire()
-        upstream = H2Upstream(pool.calls)
+        upstream = H2Upstream(pool.for_calls())
         upstream.connection_made(cast(asyncio.Transport, transport))
-        pool.calls.connections[:] = [upstream]
+        pool.for_calls().connections[:] = [upstream]
         return upstream, transport
 
     def round(self, gateway: cProfile.Profile | None = None, proxy: cProfile.Profile | None = None) -> list[float]:

@@ -91,6 +91,7 @@ def claims_of(tenants: int) -> Callable[[int], TenantCharge | None]:
 def waited(room: WaitingRoom, tenants: int = 0) -> Callable[[], None]:
     """Each request waits for the one four places before it: the room is never empty."""
     claims = claims_of(tenants)
+    state = room.state  # As hosts read it.
 
     def run() -> None:
         running: list[Bind] = []
@@ -102,7 +103,7 @@ def waited(room: WaitingRoom, tenants: int = 0) -> Callable[[], None]:
                 room.answered(running.pop(0), True, 1.0)
                 running.extend(command for command in room.out if type(command) is Bind)
                 room.out.clear()
-            if room.unsettled:
+            if state.unsettled:
                 room.settle(1.0)
         while running:
             room.answered(running.pop(), True, 1.0)

@@ -178,7 +178,7 @@ class RevisionCounters:
         self.arrivals_inferences += inferences
 
     def ended_well(
-        self, group: str, inferences: int, latency_s: float, target_s: float | None, *, is_slow: bool = False
+        self, group: str, inferences: int, latency_s: float, target_s: float | None, is_slow: bool = False
     ) -> None:
         """Counts a request that a replica of ``group`` answered; ``target_s``: the SLA's latency; ``is_slow``: its
         output tokens took longer than the SLA allows."""

@@ -237,7 +237,7 @@ class Shadows:
             strip = state.target.strip
             copy.forward(
                 self._pool_of(bind.replica.address),
-                router.lines(copy.inferences) + bind.header + state.id_line + _SHADOW_LINE,
+                router.lines(copy.inferences) + bind.header() + state.id_line + _SHADOW_LINE,
                 target=stripped(copy.head.target, strip) if strip else None,
             )
 

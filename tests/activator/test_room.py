@@ -472,7 +472,7 @@ def test_without_a_limit_ready_replicas_take_work_at_once_by_weight() -> None:
     bound = [one.arrive(f"q{number}") for number in range(100)]
     assert Counter(line.split()[2] for line in bound) == {"ra": 50, "rb": 50}
     assert all(line.endswith("on 0") for line in bound)
-    assert one.binds["q0"].header == b""
+    assert one.binds["q0"].header() == b""
     assert one.answer("q0") == []
 
 

@@ -32,6 +32,7 @@ _HEAD: Final = 4096
 _DIRECTORY_LOCK: Final = ROWS
 """Byte of the file that stands for the directory's lock; those before it stand for the rows."""
 _WORDS: Final = 3
+_NONE: Final = Others()
 _SIZE: Final = _HEAD + 8 * SLOTS + 8 * _WORDS * SLOTS * ROWS
 
 
@@ -152,17 +153,6 @@ class WaitingBoard:
         """Returns the numbers and the loads of all rows, and where this process's row begins in them."""
         return self._words, self._loads, self._row * SLOTS * _WORDS
 
-    def read(self, slot: int) -> Others:
-        """Returns the sums of a slot over the other rows."""
-        words, requests, size, load = self._words, 0, 0, 0.0
-        for row in self.rows():
-            at = (row * SLOTS + slot) * _WORDS
-            if words[at]:
-                requests += words[at]
-                size += words[at + 1]
-                load = max(load, self._loads[at + 2])
-        return Others(requests, size, load)
-
     # --- locks ---
 
     def _lock(self, byte: int, *, is_waiting: bool = False) -> bool:
@@ -200,7 +190,14 @@ class FunctionFigures:
 
     def others(self) -> Others:
         """Returns the sums of all other processes."""
-        return self._board.read(self._slot)
+        words, requests, size, load = self._words, 0, 0, 0.0
+        for row in self._board.rows():
+            at = (row * SLOTS + self._slot) * _WORDS
+            if words[at]:
+                requests += words[at]
+                size += words[at + 1]
+                load = max(load, self._loads[at + 2])
+        return Others(requests, size, load) if requests else _NONE
 
     def drop_ended(self) -> bool:
         """Leaves out processes that have ended; returns whether there were any."""

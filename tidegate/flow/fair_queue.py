@@ -73,7 +73,7 @@ class _Line(Generic[T]):
 class FairQueue(Generic[T]):
     """Items by class, account and key."""
 
-    __slots__ = ("_classes", "_heap", "_length", "_lines", "_purge_at", "_stamp", "_times", "_weights")
+    __slots__ = ("_classes", "_heap", "_lines", "_purge_at", "_stamp", "_times", "_weights", "length")
 
     def __init__(self) -> None:
         self._lines: dict[tuple[int, str], _Line[T]] = {}
@@ -82,7 +82,8 @@ class FairQueue(Generic[T]):
         """Virtual time by priority class."""
         self._heap: list[tuple[int, float, float, int, int, _Line[T]]] = []
         """(class, spent, seconds and arrival number of the first in line, stamp, line)."""
-        self._length = 0
+        self.length = 0
+        """The number of waiting items; ``len`` asks for it by a call."""
         self._classes: dict[int, int] = {}
         """Items by priority class."""
         self._weights: dict[int, float] = {}
@@ -91,14 +92,14 @@ class FairQueue(Generic[T]):
         self._purge_at = IDLE_ACCOUNTS
 
     def __len__(self) -> int:
-        return self._length
+        return self.length
 
     def __iter__(self) -> Iterator[T]:
         """Yields all waiting items, in no order."""
         return (item for line in self._lines.values() for item in line.queue)
 
     def __repr__(self) -> str:
-        return f"<FairQueue {self._length} waiting, {len(self._lines)} accounts>"
+        return f"<FairQueue {self.length} waiting, {len(self._lines)} accounts>"
 
     def count(self, priority: int) -> int:
         """Returns the items of one priority class."""
@@ -108,13 +109,13 @@ class FairQueue(Generic[T]):
         """Adds an item that is in no queue."""
         line = self._line(item)
         priority = item.key[0]
-        if not line.queue:
+        if not line.queue.length:
             line.spent = max(line.spent, self._times.get(priority, 0.0))
             assert item.claim is not None  # as of everything here
             line.weight = item.claim.weight
             self._weights[priority] = self._weights.get(priority, 0.0) + line.weight
         line.queue.push(item)
-        self._length += 1
+        self.length += 1
         self._classes[priority] = self._classes.get(priority, 0) + 1
         if line.queue.head() is item:
             self._place(line)
@@ -137,11 +138,11 @@ class FairQueue(Generic[T]):
         was_first = line.queue.head() is item
         line.queue.remove(item)
         priority = item.key[0]
-        self._length -= 1
+        self.length -= 1
         self._classes[priority] -= 1
         if not self._classes[priority]:
             self._weights[priority] = 0.0
-        elif not line.queue:
+        elif not line.queue.length:
             self._weights[priority] -= line.weight
         if was_first:
             self._place(line)
@@ -180,7 +181,7 @@ class FairQueue(Generic[T]):
 
     def relax(self) -> None:
         """Resets all accounts: a slot is free and no request waits. Does nothing if one waits."""
-        if not self._length and self._lines:
+        if not self.length and self._lines:
             self._lines.clear()
             self._times.clear()
             self._heap.clear()

@@ -38,26 +38,27 @@ _next_entry: Final = count(1).__next__
 class OrderedQueue(Generic[T]):
     """Items by key."""
 
-    __slots__ = ("_classes", "_heap", "_length", "_line")
+    __slots__ = ("_classes", "_heap", "_line", "length")
 
     def __init__(self) -> None:
         self._line: deque[tuple[Key, int, T]] = deque()
         """(key, entry number, item) in the order of the keys; an entry whose number is not the item's is dead."""
         self._heap: list[tuple[Key, int, T]] = []
         """Entries of the same form for items that came out of order."""
-        self._length = 0
+        self.length = 0
+        """The number of waiting items; ``len`` asks for it by a call."""
         self._classes: dict[int, int] = {}
         """Items by priority class."""
 
     def __len__(self) -> int:
-        return self._length
+        return self.length
 
     def __iter__(self) -> Iterator[T]:
         """Yields all waiting items, in no order."""
         return (item for _, entry, item in chain(self._line, self._heap) if item.entry == entry)
 
     def __repr__(self) -> str:
-        return f"<OrderedQueue {self._length} waiting>"
+        return f"<OrderedQueue {self.length} waiting>"
 
     def count(self, priority: int) -> int:
         """Returns the items of one priority class."""
@@ -66,7 +67,7 @@ class OrderedQueue(Generic[T]):
     def push(self, item: T) -> None:
         """Adds an item that is in no queue."""
         item.entry = entry = _next_entry()
-        self._length += 1
+        self.length += 1
         key, classes, line = item.key, self._classes, self._line
         priority = key[0]
         classes[priority] = classes.get(priority, 0) + 1
@@ -98,7 +99,7 @@ class OrderedQueue(Generic[T]):
         if not item.entry:
             return False
         item.entry = 0
-        self._length = length = self._length - 1
+        self.length = length = self.length - 1
         self._classes[item.key[0]] -= 1
         if len(self._line) + len(self._heap) > 2 * length + 64:
             self._sweep()

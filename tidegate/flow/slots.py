@@ -255,7 +255,7 @@ class SlotLedger(SlotAccounting):
         credit.kept = True
         return True
 
-    def ended(self, credit: Credit, now: float, *, aborted: bool = False) -> None:
+    def ended(self, credit: Credit, now: float, aborted: bool = False) -> None:
         """Ends a request and its connections. ``aborted``: the answer did not end, the slot comes home anyway."""
         if credit.state != BUSY:
             return

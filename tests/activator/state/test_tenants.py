@@ -99,9 +99,9 @@ def test_what_left_in_whatever_way_counts_no_more() -> None:
     one.room.withdraw("a3", 0.0)
     one.wake(5.5)
     function = one.room._fleet.functions["f"]
-    assert function.tenants._tenants["a"].requests == 2
+    assert function.tenants.usages["a"].requests == 2
     one.wake(60.0)
-    assert not function.tenants._tenants
+    assert not function.tenants.usages
     assert function.waiting == 0
 
 
@@ -149,7 +149,7 @@ def test_under_any_overload_parts_end_up_equal_and_none_small_is_refused(seed: i
             assert come(one, f"z{number}") == "waits", "it never has more than one there"
             one.room.withdraw(f"z{number}", 0.0)
         tenants = one.room._fleet.functions["f"].tenants
-        assert len(tenants._heap) <= 4 * len(tenants._tenants) + 65
-        assert {tenant: held.requests for tenant, held in tenants._tenants.items()} == waiting(one)
+        assert len(tenants._heap) <= 4 * len(tenants.usages) + 65
+        assert {tenant: held.requests for tenant, held in tenants.usages.items()} == waiting(one)
     loads = [count / weights[tenant] for tenant, count in waiting(one).items() if tenant in "ab"]
     assert max(loads) - min(loads) <= 8.0

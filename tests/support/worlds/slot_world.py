@@ -517,7 +517,7 @@ class World:
             if visit is not None and visit.credit is None:
                 replica.ledger.leave(visit, self.now)  # There is a limit by now; a strict proxy does not queue it.
         else:
-            want = dict(line.split(b": ") for line in bind.header.split(b"\r\n") if line).get(b"tidegate-want", b"")
+            want = dict(line.split(b": ") for line in bind.header().split(b"\r\n") if line).get(b"tidegate-want", b"")
             flight.credit = replica.ledger.start(bind.credit, flight.job.inferences, read_want(want), self.now)
         if flight.credit is None:
             self.post(("worker", flight.worker.index, "answer", self.serial()), lambda: self._refused(flight))

@@ -52,7 +52,7 @@ class Lobby:
     def _bound(self, bind: Bind) -> str:
         assert isinstance(bind.request, str)
         self.binds[bind.request] = bind
-        want = re.search(rb"tidegate-want: (\S+ \S+)", bind.header)
+        want = re.search(rb"tidegate-want: (\S+ \S+)", bind.header())
         tail = f", want {want[1].decode()}" if want else ""
         return f"{bind.request} -> {bind.replica.id} on {bind.credit}{tail}"
 

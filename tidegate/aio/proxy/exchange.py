@@ -318,7 +318,7 @@ class Exchange(ABC):
     # --- for applications: actions ----------------------------------------------------------------------------------
 
     def forward(
-        self, pool: "UpstreamPool", extra: bytes = b"", *, target: bytes | None = None, hold: bool = False
+        self, pool: "UpstreamPool", extra: bytes = b"", target: bytes | None = None, hold: bool = False
     ) -> None:
         """Sends the request to a connection of ``pool``.
 
@@ -499,7 +499,7 @@ class Exchange(ABC):
         if again is not None:
             pool, extra, target, hold = again
             self.attempts -= 1  # It was counted when the application forwarded.
-            self.forward(pool, extra, target=target, hold=hold)
+            self.forward(pool, extra, target, hold)
         if self._state < SENT:
             self.charge_budget(self._client.budget)
 

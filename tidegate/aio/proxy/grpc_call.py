@@ -120,7 +120,8 @@ class GrpcCall(Exchange):
         deadline: float,
     ) -> None:
         """``body``, ``complete``: the part of the request that arrived with its head."""
-        super().__init__(client, app, head, body, complete, None, received, deadline)
+        # Not by `super()`, which costs a tenth of a microsecond more.
+        Exchange.__init__(self, client, app, head, body, complete, None, received, deadline)
         self._replay = CALL_KEPT_BYTES
         self._stream = stream
         self.local_reply: LocalReply | None = None
@@ -257,7 +258,7 @@ class GrpcCall(Exchange):
     # --- towards the upstream ---------------------------------------------------------------------------------------
 
     def _dispatch(self, pool: "UpstreamPool") -> None:
-        calls = pool.calls
+        calls = pool.for_calls()
         upstream = calls.take()
         if upstream is not None:
             self._send(upstream)
@@ -548,6 +549,5 @@ class GrpcCall(Exchange):
     # --- the end ----------------------------------------------------------------------------------------------------
 
     def _finish(self, status: int, now: float | None = None) -> None:
-        if self._state != ENDED:
-            self.local_reply = self._stream.owner = None  # No cycle is left to the collector.
-            Exchange._finish(self, status, now)
+        self.local_reply = self._stream.owner = None  # No cycle is left to the collector.
+        Exchange._finish(self, status, now)

@@ -179,11 +179,10 @@ class ServerConn(asyncio.Protocol):
             server = self._server
             now = monotonic()
             self.phase = _EXCHANGE
-            body, complete = engine.body, engine.body_complete
-            deadline = now + server.response_timeout_s
             self.exchange = exchange = HttpExchange(
-                self, server.app, event, body, complete, engine.trailers, now, deadline
-            )
+                self, server.app, event, engine.body, engine.body_complete, engine.trailers,
+                now, now + server.response_timeout_s,
+            )  # fmt: skip
             self._turning = True
             server.app.start(exchange)
             self._turning = False

@@ -75,6 +75,7 @@ class H2Conn(asyncio.Protocol):
         "engine",
         "forwarding",
         "is_gateway_peer",
+        "own_fields",
         "peer",
         "transport",
         "trusted",
@@ -90,6 +91,8 @@ class H2Conn(asyncio.Protocol):
         if trusted and server.limits.front_door:
             self.engine.trust_peer()  # a load balancer that the operator names: it stands for many clients
         self.forwarding = Forwarding(peer, server.scheme, server.limits.via, server.random, version=b"2.0")
+        self.own_fields: Callable[[CallHead], bytes] = self.forwarding.fields
+        """Returns the fields that are added to every call. The bound method itself, not one more call."""
         self._phase = _SERVING
         self._is_touched = self._is_unread = self._has_yielded = False
         self.at_read_end: list[Callable[[], object]] = []
@@ -227,10 +230,6 @@ class H2Conn(asyncio.Protocol):
     def budget(self) -> BodyBudget:
         """Where a body counts while its call waits."""
         return self._server.budget
-
-    def own_fields(self, head: CallHead) -> bytes:
-        """Returns the fields that are added to every call: client address, host, trace."""
-        return self.forwarding.fields(head)
 
     def touch(self) -> None:
         """Something is to be sent."""

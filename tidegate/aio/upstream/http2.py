@@ -144,10 +144,9 @@ class H2Upstream(asyncio.Protocol):
 
     # --- for calls --------------------------------------------------------------------------------------------------
 
-    @property
-    def can_open(self) -> bool:
+    def has_room(self) -> bool:
         """Whether a call may be sent here now."""
-        return self.is_ready and not self.is_lost and self.without_credit < STUCK and self.engine.can_open
+        return self.is_ready and not self.is_lost and self.without_credit < STUCK and self.engine.has_room()
 
     def touch(self) -> None:
         """Something is to be sent."""
@@ -293,7 +292,7 @@ class H2Pool:
         """A connection for one more call, if there is one; see :meth:`wait`."""
         full = None
         for upstream in self.connections:
-            if upstream.can_open:
+            if upstream.has_room():
                 if not upstream.engine.is_full:
                     return upstream
                 full = full or upstream
@@ -311,14 +310,14 @@ class H2Pool:
     def settled(self, upstream: H2Upstream) -> None:
         """``upstream`` may have room for calls that wait."""
         waiting = self.waiting
-        while waiting and upstream.can_open:
+        while waiting and upstream.has_room():
             call, attempt = waiting.popleft()
             call.connected(upstream, attempt)
         self._serve_waiting()
 
     def _serve_waiting(self) -> None:
         """Another connection, where no present one will have room for the calls that wait."""
-        if self.waiting and not any(each.can_open or not each.is_ready for each in self.connections):
+        if self.waiting and not any(each.has_room() or not each.is_ready for each in self.connections):
             self._connect()
 
     def failed(self, why: str) -> None:

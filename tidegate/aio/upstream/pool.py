@@ -67,8 +67,7 @@ class UpstreamPool:
         self._calls: H2Pool | None = None
         self._unregister = services.add(self._sweep)
 
-    @property
-    def calls(self) -> "H2Pool":
+    def for_calls(self) -> "H2Pool":
         """The HTTP/2 connections to the same address, for gRPC calls; made when the first one is forwarded."""
         calls = self._calls
         if calls is None:

@@ -84,7 +84,9 @@ def peek_batch(data: bytes) -> int | None:
     """Returns the batch alone, as :func:`peek_infer` finds it, in a fraction of the time: the fields before the inputs
     are short in most requests, and skipped."""
     if len(data) > MESSAGE_HEAD and not data[0]:
-        at, end = MESSAGE_HEAD, min(len(data), MESSAGE_HEAD + int.from_bytes(data[1:MESSAGE_HEAD], "big"), 128) - 1
+        at, end = MESSAGE_HEAD, min(len(data), 128) - 1
+        if data[4] < 128 and data[1:4] == b"\0\0\0":  # The message may end before that.
+            end = min(end, MESSAGE_HEAD + data[4] - 1)
         while at < end:
             tag, size = data[at], data[at + 1]
             if tag == _INPUTS << 3 | _BYTES:

@@ -484,7 +484,7 @@ class Engine(Sender):
         events.append((FAILED, self.connection, code, False))
 
     def _trailers(self, stream: Stream, block: bytes, ends: bool, now: float, events: list[Event]) -> None:
-        found = self._reader.read(block, is_trailer=True)
+        found = self._reader.read(block, True)
         if stream.receiving == ENDED:
             self._break(stream, frames.STREAM_CLOSED, now, events)
         elif found.is_large:

@@ -106,7 +106,7 @@ class Reader:
         self.limit = DEFAULT_TABLE_BYTES
         """Maximum size that it may use: 0 once it has acknowledged our settings."""
 
-    def read(self, block: bytes, *, is_trailer: bool = False) -> Block:
+    def read(self, block: bytes, is_trailer: bool = False) -> Block:
         """Returns the block in ``block``. Raises CompressionFault."""
         memory = self._blocks.trailers if is_trailer else self._blocks.heads
         found = memory.known.get(block)

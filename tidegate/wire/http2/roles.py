@@ -184,14 +184,13 @@ class H2Client(Engine):
         self._control = Allowance(TRUSTED * CONTROL_RATE, TRUSTED * CONTROL_BURST)
         self._last = -1
 
-    @property
-    def can_open(self) -> bool:
+    def has_room(self) -> bool:
         """True if the upstream accepts one more request on this connection."""
         return len(self.streams) < self.peer_streams and not self.is_closing and self._last < MAX_VALUE - 1
 
     def request(self, block: bytes, ends: bool, owner: Any, *, is_head: bool = False) -> Stream:
-        """Opens a stream for a request; only while :attr:`can_open`. ``is_head``: its response has no body."""
-        if not self.can_open:
+        """Opens a stream for a request; only while :meth:`has_room`. ``is_head``: its response has no body."""
+        if not self.has_room():
             raise RuntimeError(f"a request on {self!r}")
         self._last = number = self._last + 2
         stream = self.streams[number] = Stream(number, self._initial_window, STREAM_WINDOW, owner)

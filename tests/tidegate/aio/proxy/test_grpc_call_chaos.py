@@ -59,7 +59,7 @@ class Chaos:
         client = self.world.client
         streams = list(client.streams.values())
         if op in ("call", "open"):
-            if client.can_open:
+            if client.has_room():
                 stream = client.request(block(*CALL, (b"x-n", b"%d" % number)), False, None)
                 client.data(stream, b"\0\0\0\0\5hello", op == "call")
         elif op == "garbage":

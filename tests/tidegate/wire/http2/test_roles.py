@@ -168,7 +168,7 @@ def test_goaway_refuses_what_came_too_late() -> None:
     to_client, to_server = pair.exchange()
     assert to_client == [(RESET, 3, wire.REFUSED_STREAM, False), (CLOSING, 0, wire.NO_ERROR, False)]
     assert to_server == []
-    assert not pair.client.can_open
+    assert not pair.client.has_room()
     pair.server.head(pair.server.streams[1], ANSWER, True)
     assert pair.exchange()[0] == [(HEAD, 1, ANSWER, True)], "what was accepted is served"
 
@@ -190,11 +190,11 @@ def test_ping() -> None:
 def test_a_client_keeps_the_upstream_s_limit_of_streams() -> None:
     client = ready_client((wire.MAX_CONCURRENT_STREAMS, 1))
     stream = client.request(CALL, True, None)
-    assert not client.can_open
+    assert not client.has_room()
     with pytest.raises(RuntimeError):
         client.request(CALL, True, None)
     client.reset(stream, wire.CANCEL)
-    assert client.can_open
+    assert client.has_room()
 
 
 def test_blocks_are_cut_at_the_peer_s_frame_size_and_joined_again() -> None:
