@@ -25,7 +25,8 @@ from tidegate.activator.commands import Refuse, Send
 from tidegate.activator.refusals import unserved
 from tidegate.activator.state.bind import Affinity, Bind
 from tidegate.activator.state.replicas import GOES, KEPT, Replica
-from tidegate.activator.state.revisions import SHORT_S, RevisionRoom
+from tidegate.activator.state.reservations import SHORT_S, reserve, unreserve
+from tidegate.activator.state.revisions import RevisionRoom
 from tidegate.activator.state.revisions import RoomCounts as RoomCounts
 from tidegate.activator.state.room_state import HANDSHAKE_S, UNUSED_S, RoomState
 from tidegate.activator.waiting import WaitingRequests
@@ -322,7 +323,7 @@ class WaitingRoom:
         room.handshake_until = now + HANDSHAKE_S
         self._timers.at(room.handshake_until, room)
         view.reset()
-        room.unreserve(view)
+        unreserve(room, view)
         self.state.mark_changed(room)
         self._queue.review(room, now)
 
@@ -344,7 +345,7 @@ class WaitingRoom:
         elif isinstance(message, Limit):
             room.recount()
         elif isinstance(message, State) and not view.usable:
-            room.unreserve(view)
+            unreserve(room, view)
         self._queue.review(room, now)
 
     # --- time -------------------------------------------------------------------------------------------------------
@@ -358,7 +359,7 @@ class WaitingRoom:
         for room in changed:
             if room.counts_inferences and room.waiting:
                 for lane in room.lanes.values():
-                    room.reserve(lane, now)
+                    reserve(room, lane, now)
             for group in room.groups:
                 self.out += group.changed_wants(now)
                 if room.counts_inferences:

@@ -8,6 +8,7 @@ from tidegate.activator.commands import Link, Unlink
 from tidegate.activator.prefixes import blocks_per_replica
 from tidegate.activator.state.bind import Bind
 from tidegate.activator.state.replicas import Group, Replica, links_to
+from tidegate.activator.state.reservations import unreserve
 from tidegate.activator.state.revisions import FunctionState, RevisionRoom
 from tidegate.flow.waiting_figures import Board
 from tidegate.records.route_table import FunctionRoute, GroupRoute, RevisionRoute, RouteTable
@@ -74,7 +75,7 @@ class Fleet:
     def _unlink(self, replica: Replica) -> None:
         replica.linked = False
         replica.reset()
-        replica.group.revision.unreserve(replica)
+        unreserve(replica.group.revision, replica)
         self.out.append(Unlink(replica.id))
 
     def _apply_function(self, route: FunctionRoute, now: float) -> list[RevisionRoom]:
@@ -117,7 +118,7 @@ class Fleet:
             group.share = group.weight if weighted else 1.0
             if not group.share:  # No wants go there any more: it would hold back for ever.
                 for replica in group.replicas:
-                    room.unreserve(replica)
+                    unreserve(room, replica)
         self.unserved.extend(room.rebuild())
         return room
 

@@ -17,6 +17,7 @@ from tidegate.activator.prefixes import PrefixIndex
 from tidegate.activator.state.bind import Affinity, Bind
 from tidegate.activator.state.lanes import Lane, LaneKey
 from tidegate.activator.state.replicas import Group, Replica
+from tidegate.activator.state.reservations import release
 from tidegate.activator.state.tenants import TenantShares
 from tidegate.flow.waiting_figures import Board, FunctionBoard, Others
 from tidegate.flow.wants import want_range
@@ -25,8 +26,6 @@ from tidegate.records.route_table import Binding, FailureKind, FunctionRoute, Qu
 
 REPEAT_S: Final = 0.2
 """Interval at which a raised activation signal is repeated."""
-SHORT_S: Final = 0.1
-"""Time for which a head that does not fit waits for all replicas to report their free units. Our choice."""
 
 
 class ActivationSignal:
@@ -430,7 +429,7 @@ class RevisionRoom:
         self.shape = shape
         waiting = list(self.items())
         for bind in tuple(self.reserved):
-            self.drop_reservation(bind)
+            release(self, bind)
         self.main = Lane(self.groups)
         self.lanes = {}
         for group in self.groups:
@@ -473,7 +472,7 @@ class RevisionRoom:
         """Ends the waiting of a request, wherever it stands."""
         lane, function = bind.lane, self.function
         if bind.reserved is not None:
-            self.drop_reservation(bind)
+            release(self, bind)
         else:
             lane.queue.remove(bind)
         if lane.avoid is not None:
@@ -539,44 +538,7 @@ class RevisionRoom:
             arrivals.extend([bind.arrived for bind in lane.queue])
         return min(arrivals, default=None)
 
-    # --- reservations -----------------------------------------------------------------------------------------------
-
-    def reserve(self, lane: Lane, now: float) -> None:
-        """Reserves a replica for a head that fits nowhere: the one with most free units holds back for it; the others
-        go on.
-
-        Decided when every replica has reported its free units, or ``SHORT_S`` after the first did. (With one replica
-        the want itself asks it to hold back.)
-        """
-        head = lane.queue.head()
-        candidates = [replica for replica in lane.candidates() if replica.limit and replica.reserved is None]
-        heard = [replica for replica in candidates if replica.short is not None and replica.level()[1] is head]
-        if head is None or len(candidates) < 2 or not heard:
-            return
-        if len(heard) < len(candidates) and now < min(replica.short_at for replica in heard) + SHORT_S:
-            return
-        chosen = max(heard, key=lambda replica: replica.short or 0)
-        lane.queue.remove(head)
-        self.reserved.append(head)
-        head.reserved = chosen
-        chosen.reserved = head
-        for replica in candidates:
-            replica.short = None
-
-    def unreserve(self, replica: Replica) -> None:
-        """The replica cannot hold back any more: its request stands in the queue again, in its old place."""
-        bind = replica.reserved
-        if bind is not None:
-            self.drop_reservation(bind)
-            lane = self.lane_of(bind)
-            (bind.lane if lane is None else lane).push(bind)
-
-    def drop_reservation(self, bind: Bind) -> None:
-        """Releases the replica that holds back for the request."""
-        if bind.reserved is not None:
-            bind.reserved.reserved = None
-            bind.reserved = None
-            self.reserved.remove(bind)
+    # --- figures ----------------------------------------------------------------------------------------------------
 
     def counts(self, now: float) -> RoomCounts:
         """Returns the figures for the demand record. By rounding, a sum of nearly nothing may come out below zero."""

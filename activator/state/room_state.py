@@ -12,6 +12,7 @@ from tidegate.activator.state.bind import Bind, Command
 from tidegate.activator.state.fleet import Fleet
 from tidegate.activator.state.lanes import Lane
 from tidegate.activator.state.replicas import Replica
+from tidegate.activator.state.reservations import unreserve
 from tidegate.activator.state.revisions import RevisionRoom
 from tidegate.activator.timers import Timers
 from tidegate.flow.messages import Return
@@ -129,7 +130,7 @@ class RoomState:
     def take_out_of_service(self, replica: Replica) -> None:
         """Stops work to a replica: its idle credits and reservations are given up, and it gets a want of zero."""
         self.return_credits(replica, replica.surrender())
-        replica.group.revision.unreserve(replica)
+        unreserve(replica.group.revision, replica)
         self.mark_changed(replica.group.revision)
 
     # --- small things -------------------------------------------------------------------------------------------------
