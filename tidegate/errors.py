@@ -65,6 +65,23 @@ SHUTTING_DOWN = ErrorKind("shutting_down", 503, True, "retry; another process ta
 STALE_CREDIT = ErrorKind("stale_credit", 409, True, "internal: the gateway retries")
 
 
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A failure of one request."""
+
+    kind: ErrorKind
+    message: str
+    function: str | None
+    executed: Executed
+    request_id: str | None
+
+    def body(self) -> bytes:
+        """Returns its JSON body."""
+        return error_body(
+            self.kind, self.message, function=self.function, request_id=self.request_id, executed=self.executed
+        )
+
+
 def error_body(
     kind: ErrorKind,
     message: str,

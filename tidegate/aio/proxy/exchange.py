@@ -23,7 +23,7 @@ from collections.abc import Callable, Mapping
 from time import monotonic
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 
-from tidegate.errors import DEADLINE, REPLICA_BROKE, ErrorKind, Executed
+from tidegate.errors import DEADLINE, REPLICA_BROKE, ErrorKind, Executed, Failure
 from tidegate.headers import REQUEST_ID
 from tidegate.wire.message_heads import AnyRequestHead, AnyResponseHead
 
@@ -373,7 +373,7 @@ class Exchange(ABC):
         if request_id is None:
             given = self.head.get(REQUEST_ID)
             request_id = given.decode("latin-1") if given is not None else None
-        self._answer_failure(kind, message, function, executed, request_id, extra)
+        self._answer_failure(Failure(kind, message, function, executed, request_id), extra)
 
     def upgrade(self, factory: Callable[[], asyncio.Protocol], fields: bytes = b"") -> asyncio.Protocol:
         """Answers 101 to ``head.upgrade`` and hands the transport to a new protocol of ``factory``.
@@ -533,15 +533,7 @@ class Exchange(ABC):
         """Sends the request on a free connection of ``pool``, or waits (CONNECTING) for one."""
 
     @abstractmethod
-    def _answer_failure(
-        self,
-        kind: ErrorKind,
-        message: str,
-        function: str | None,
-        executed: Executed,
-        request_id: str | None,
-        extra: bytes,
-    ) -> None:
+    def _answer_failure(self, failure: Failure, extra: bytes) -> None:
         """Sends an error of ours and finishes."""
 
     @abstractmethod

@@ -26,7 +26,7 @@ from tidegate.aio.proxy.exchange import (
     ProxyApp,
 )
 from tidegate.aio.upstream.http1 import MAX_INTERIMS, TOO_MANY_INTERIMS
-from tidegate.errors import ErrorKind, Executed
+from tidegate.errors import Failure
 from tidegate.headers import OUTCOME
 from tidegate.wire.grpc.first_message import MESSAGE_HEAD, first_message_end
 from tidegate.wire.http2 import grpc_fields
@@ -167,19 +167,11 @@ class GrpcCall(Exchange):
         code = grpc_fields.OK if status < 300 else grpc_fields.STATUS_OF_HTTP.get(status, grpc_fields.INTERNAL)
         self._end_with(status, code, "" if code == grpc_fields.OK else body.decode("utf-8", "replace"), extra)
 
-    def _answer_failure(
-        self,
-        kind: ErrorKind,
-        message: str,
-        function: str | None,
-        executed: Executed,
-        request_id: str | None,
-        extra: bytes,
-    ) -> None:
-        if request_id is not None and b"x-request-id:" not in extra:
-            extra = b"x-request-id: %b\r\n%b" % (request_id.encode("latin-1", "replace"), extra)
-        code = grpc_fields.STATUS_OF_HTTP.get(kind.status, grpc_fields.INTERNAL)
-        self._end_with(kind.status, code, message, extra)
+    def _answer_failure(self, failure: Failure, extra: bytes) -> None:
+        if failure.request_id is not None and b"x-request-id:" not in extra:
+            extra = b"x-request-id: %b\r\n%b" % (failure.request_id.encode("latin-1", "replace"), extra)
+        code = grpc_fields.STATUS_OF_HTTP.get(failure.kind.status, grpc_fields.INTERNAL)
+        self._end_with(failure.kind.status, code, failure.message, extra)
 
     def _end_with(self, status: int, code: int, message: str, extra: bytes) -> None:
         """Ends the call with trailers alone, or behind the part of an answer that has gone out."""

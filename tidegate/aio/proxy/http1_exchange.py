@@ -17,7 +17,7 @@ from tidegate.aio.proxy.exchange import (
     WAITING,
     Exchange,
 )
-from tidegate.errors import ErrorKind, Executed, error_body
+from tidegate.errors import Failure
 from tidegate.wire.http1.chunked import chunk, last_chunk
 from tidegate.wire.http1.events import REASONS, Data, Piece
 from tidegate.wire.http1.request_head import RequestHead
@@ -86,17 +86,8 @@ class HttpExchange(Exchange):
         self._finish(status)
         self._client.ended()
 
-    def _answer_failure(
-        self,
-        kind: ErrorKind,
-        message: str,
-        function: str | None,
-        executed: Executed,
-        request_id: str | None,
-        extra: bytes,
-    ) -> None:
-        body = error_body(kind, message, function=function, request_id=request_id, executed=executed)
-        self.respond(kind.status, body, extra=extra)
+    def _answer_failure(self, failure: Failure, extra: bytes) -> None:
+        self.respond(failure.kind.status, failure.body(), extra=extra)
 
     def upgrade(self, factory: Callable[[], asyncio.Protocol], fields: bytes = b"") -> asyncio.Protocol:
         if self._state != WAITING or self.head.upgrade is None:
