@@ -88,24 +88,35 @@ class Expectation:
     __slots__ = ("_by_slots", "best", "surge")
 
     def __init__(
-        self, table: LateTable, levels: Vector, chances: Vector, theta: float, step: float, base: float
+        self,
+        table: LateTable,
+        levels: Vector,
+        chances: Vector,
+        theta: float,
+        step: float,
+        base: float,
+        before: float = 0.0,
+        again: float = 0.0,
     ) -> None:
         """Finds ``best`` as well: the slots, a multiple of ``step``, at which the cost of capacity and of late requests
         together is least. ``step``: slots of one replica of the best-value group, whose seconds are the unit of
-        ``theta``. ``base``: slots that the present load has."""
+        ``theta``. ``base``: slots that the present load has. ``before``: the cover so far; each replica below it costs
+        ``again`` of one, since it may have to be started again. Where two sizes cost nearly the same, as with rare
+        large bursts, chance would else start and stop the difference all day."""
         self.surge = float(chances[levels > base].sum())
         """Probability of a level above ``base``."""
         weights = on_grid(levels, chances * levels / table.service.mean_s)
         above = np.cumsum(weights[::-1])[::-1]
         # A replica more saves at most what lies above: from where that is worth less than a replica, none pays.
-        count = int(np.count_nonzero(theta * above > 1.0))
+        count = int(np.count_nonzero(theta * above > 1.0 - again))
         pays = float(LOADS[count - 1]) if count else 0.0
         most = math.ceil(pays + 4.0 * math.sqrt(pays) + step) + 8
         by_slots = table.by_slots(most, weights)
         counts = np.arange(int(most / step) + 1)
+        given_up = np.maximum(before / step - counts, 0.0)
         late = np.interp(counts * step, np.arange(most + 1), by_slots)
         self._by_slots: list[float] = by_slots.tolist()
-        self.best = float(np.argmin(counts + theta * late)) * step
+        self.best = float(np.argmin(counts + theta * late + again * given_up)) * step
 
     def late(self, slots: float) -> float:
         """Returns the late requests per second on ``slots``."""

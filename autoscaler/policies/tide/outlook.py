@@ -4,7 +4,7 @@ The horizon is the time that a new replica takes to help. Learnt from what happe
 level now over the level one horizon ago, 0 while the difference is within chance. Changes are kept by *row*, the state
 that they began in: for how long the load had been idle, or its level. A row's forecast leans on its neighbours and on
 all rows together until it knows enough of its own. What came at the same time on other days, or in the last half hours,
-counts as far as it has been seen.
+counts as far as it has been seen, and as far as it has foreseen the rises since better than the rows alone did.
 """
 
 import math
@@ -48,6 +48,10 @@ MOST_CELLS: Final = 8192
 BOUNDED_EVERY_S: Final = 3600
 CALENDAR_MOMENTS: Final = 2.0
 """Moments of the calendar from which on it counts half."""
+MOST_ODDS: Final = 4.0
+"""Bound of the logarithm of the odds on the calendar: two or three rises that it foresaw, or did not, turn it."""
+LEAST_CHANCE: Final = 1e-6
+"""Chance that a forecast gives to either outcome at least, when it is judged."""
 
 _STEPS: Final[Vector] = BIN * np.arange(-CENTRE, HALF + 1, dtype=np.float64)
 
@@ -62,12 +66,27 @@ def _assumed() -> Vector:
 
 _ASSUMED: Final = _assumed()
 _IS_BIG: Final = np.abs(_STEPS) > BIG - 1e-9
+_FIRST_RISE: Final = CENTRE + round(BIG / BIN)
+"""Bin from which on a change is a big rise."""
 
 
 class Outlook:
     """What is learnt of one function's load."""
 
-    __slots__ = ("_busy", "_calendar", "_horizon_s", "_idle", "_idle_s", "_past", "_rows", "_seconds", "_weight")
+    __slots__ = (
+        "_busy",
+        "_calendar",
+        "_foreseen",
+        "_horizon_s",
+        "_idle",
+        "_idle_s",
+        "_judged",
+        "_odds",
+        "_past",
+        "_rows",
+        "_seconds",
+        "_weight",
+    )
 
     def __init__(self) -> None:
         self._rows: dict[int, dict[int, float]] = {}
@@ -79,6 +98,12 @@ class Outlook:
         self._weight = 1.0
         """Weight of a sample now: it grows instead of letting all others fall."""
         self._calendar = Calendar()
+        self._odds = 0.0
+        """Logarithm of the odds that the calendar with the rows foresees better than the rows alone."""
+        self._foreseen: deque[tuple[int, float, float]] = deque()
+        """(second, chance of a big rise by the rows, and by the calendar with them) of the last forecasts."""
+        self._judged = 0
+        """Second of the last forecast that was judged."""
         self._past: deque[tuple[float, float, int]] = deque()
         """(level, window, row) of the last seconds, newest last."""
         self._horizon_s = 0
@@ -110,6 +135,7 @@ class Outlook:
             return
         before, window_s, began = self._past[0]
         change = _change(level, before, window_s, began)
+        self._judge(self._seconds - steps, change)
         self._weight *= 2.0 ** (1.0 / HALF_LIFE_S)
         counts = self._rows.setdefault(began, {})
         counts[change] = counts.get(change, 0.0) + self._weight
@@ -152,10 +178,29 @@ class Outlook:
         again, moments = self._calendar_at(row)
         if moments > 0.0:
             trust = moments / (moments + CALENDAR_MOMENTS)
-            weights = (1.0 - trust) * weights + trust * again
+            both = (1.0 - trust) * weights + trust * again
+            rises = float(weights[_FIRST_RISE:].sum()), float(both[_FIRST_RISE:].sum())
+            self._foreseen.append((self._seconds, *rises))
+            earned = 1.0 / (1.0 + math.exp(-self._odds))
+            weights = (1.0 - earned) * weights + earned * both
         origin = np.where(_IS_BIG, _centre(row), level.level)
         levels = np.maximum((origin + unit) * np.exp(_STEPS) - unit, 0.0)
         return levels[1:], weights[1:]
+
+    def _judge(self, second: int, change: int) -> None:
+        """Compares what was forecast at ``second`` with the change that came. Forecasts within one horizon of each
+        other are of the same change, and count as one."""
+        foreseen = self._foreseen
+        while foreseen and foreseen[0][0] < second:
+            foreseen.popleft()
+        if not foreseen or foreseen[0][0] > second:
+            return
+        _, rows, both = foreseen.popleft()
+        is_rise = change >= _FIRST_RISE
+        rows, both = (max(LEAST_CHANCE, each if is_rise else 1.0 - each) for each in (rows, both))
+        share = min(1.0, (second - self._judged) / self._horizon_s)
+        self._judged = second
+        self._odds = min(MOST_ODDS, max(-MOST_ODDS, self._odds + share * math.log(both / rows)))
 
     def _within_seen(self, weights: Vector, row: int, unit: float) -> Vector:
         """Returns the weights of all rows as those of ``row``: a change that began lower led no higher than the highest

@@ -29,7 +29,7 @@ from tidegate.autoscaler.policies.tide.calendar import Calendar
 from tidegate.autoscaler.policies.tide.cover import AIM, Expectation, LatePrice
 from tidegate.autoscaler.policies.tide.level import LONGEST_S, Level
 from tidegate.autoscaler.policies.tide.memory import TideMemory
-from tidegate.autoscaler.policies.tide.mix import Mix, cheapest
+from tidegate.autoscaler.policies.tide.mix import WRITE_OFF_S, Mix, cheapest
 from tidegate.autoscaler.policies.tide.outlook import Outlook
 from tidegate.autoscaler.policies.tide.queueing import LateTable, Service, table
 from tidegate.autoscaler.policies.tide.starts import Starts
@@ -46,9 +46,10 @@ MOVED: Final = 0.1
 LEAST_HOLD_S: Final = 15.0
 LONGEST_COVER_HOLD_S: Final = 60.0
 LEAST_DRAIN_S: Final = 5.0
-DEAD_BAND_SIGMAS: Final = 3.0
+DEAD_BAND_SIGMAS: Final = 5.0
+"""Standard errors of the level within which a smaller size is chance."""
 DEAD_BAND: Final = 0.25
-"""Part of the size that a step may be to count as chance: of four replicas one, of two none."""
+"""Part of the size that a replica may be to be kept for being whole: of four replicas one, of two none."""
 DEAD_BAND_S: Final = 1800.0
 """Time after which a replica goes that only the dead band keeps."""
 CA2_CHANGED: Final = 0.12
@@ -233,8 +234,7 @@ class TidePolicy:
         target = held
         recent = self._recent.update(now, held, DEAD_BAND_S)
         within = unit * lates.base((level.level + noise) / unit, self._aim, step / unit)
-        explained = max(within, cover) + min(step, DEAD_BAND * held)
-        kept = min(recent, explained)
+        kept = min(recent, max(within, cover))
         if len(usable) > 1:
             # Whole replicas of several groups exceed what is asked for by up to the smallest of them.
             smallest = min([each.slots for each in usable])
@@ -370,9 +370,10 @@ class TidePolicy:
             or abs(present - level) > MOVED * level
         ):
             levels, chances = self._outlook.forecast(self._level)
-            self._expectation = Expectation(
-                lates, levels / unit, chances, theta, capacity.best.slots / unit, base / unit
-            )
+            before = 0.0 if self._expectation is None or unit != known_unit else self._expectation.best
+            again = (min(start_s, LONGEST_COVER_HOLD_S) + 1.0) / WRITE_OFF_S
+            step = capacity.best.slots / unit
+            self._expectation = Expectation(lates, levels / unit, chances, theta, step, base / unit, before, again)
             self._looked = (now, present, found, unit)
         return unit * self._expectation.best
 

@@ -10,9 +10,10 @@ TABLE = LateTable(Service(sizes=((1.0, 0.1),), cv=0.15, latency_s=0.3), 1.0)
 ALLOWED = 0.005
 
 
-def expectation(chance: float, theta: float, step: float = 1.0) -> Expectation:
+def expectation(chance: float, theta: float, step: float = 1.0, before: float = 0.0) -> Expectation:
     """Returns that of a load of 2 slots that becomes one of 20 with this chance."""
-    return Expectation(TABLE, np.array([2.0, 20.0]), np.array([1.0 - chance, chance]), theta, step, 8.0)
+    levels, chances = np.array([2.0, 20.0]), np.array([1.0 - chance, chance])
+    return Expectation(TABLE, levels, chances, theta, step, 8.0, before, 0.05)
 
 
 def test_a_certain_burst_is_covered_whole() -> None:
@@ -37,6 +38,15 @@ def test_the_best_size_is_the_cheapest_of_all() -> None:
     found = expectation(0.05, 2.0)
     costs = {count: count + 2.0 * found.late(count) for count in range(40)}
     assert found.best == min(costs, key=lambda count: costs[count])
+
+
+def test_of_two_sizes_that_cost_nearly_the_same_the_present_one_stays() -> None:
+    """Covered as a whole, or not at all: at a chance of 0.00087 both cost the same."""
+    low, high = expectation(8.5e-4, 100.0), expectation(1e-3, 100.0)
+    assert low.best < 8.0 < 20.0 < high.best
+    assert expectation(8.5e-4, 100.0, before=high.best).best == high.best
+    assert expectation(7e-4, 100.0, before=high.best).best == low.best
+    assert expectation(1e-3, 100.0, before=low.best).best == high.best
 
 
 def test_late_requests_are_counted_by_rate() -> None:

@@ -23,6 +23,14 @@ class Load:
             self._add(arrivals(self.rng, rate))
         return self
 
+    def watch(self, rate: float, seconds: int) -> "Load":
+        """As :meth:`run`, with a forecast every ten seconds: only forecasts that were made can be judged."""
+        for second in range(seconds):
+            self._add(arrivals(self.rng, rate))
+            if second % 10 == 0:
+                self.outlook.forecast(self.level)
+        return self
+
     def run_evenly(self, rate: int, seconds: int) -> "Load":
         for _ in range(seconds):
             self._add(rate)
@@ -115,6 +123,16 @@ def test_what_repeats_every_half_hour_is_seen_to_come() -> None:
     amid = load.chance_above(9.0)
     load.run(30.0, 1110)  # 30 s before the next burst.
     assert load.chance_above(9.0) > 3.0 * amid
+
+
+def test_a_calendar_that_foresees_nothing_loses_its_say() -> None:
+    """Bursts at random: the calendar finds some at whatever moment it looks, and none at most. The chance of one is to
+    be about the same all the time."""
+    load = Load(11)
+    for _ in range(24):
+        load.watch(30.0, load.rng.randint(900, 2400)).watch(150.0, 120)
+    chances = [load.watch(30.0, 60).chance_above(9.0) for _ in range(30)]
+    assert max(chances) < 1.5 * min(chances)
 
 
 def test_seconds_passed_over_keep_the_time_of_day() -> None:
