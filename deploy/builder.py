@@ -200,7 +200,9 @@ def _spec(keys: Mapping[str, str]) -> dict[str, object]:
     return spec
 
 
-GPU_FLAGS: Final = frozenset({"gpu-model", "gpu-mem-limit", "mps-on", "gpu-core-percentage", "gpu-count"})
+GPU_FLAGS: Final = frozenset(
+    {"gpu-model", "gpu-mem-limit", "mps-on", "gpu-core-percentage", "gpu-count", "gpu-time-slices"}
+)
 CONTEXT_BYTES: Final = 500 * 10**6
 
 

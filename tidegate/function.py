@@ -280,6 +280,8 @@ class GpuNeeds:
     mps: bool = False
     core_percentage: int = 100
     count: int = 1
+    time_slices: int = 1
+    """Replicas that may take turns on one GPU without MPS."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

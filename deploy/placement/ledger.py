@@ -25,7 +25,7 @@ from typing import Final, NamedTuple
 from tidegate.deploy.placement.strategies import BEST_FIT, Free, StrategyRow
 from tidegate.deploy.placement.ties import least
 from tidegate.errors import TidegateError
-from tidegate.function import Function, StoredForm
+from tidegate.function import Function, GpuNeeds, StoredForm
 
 WHOLE = 100
 """Percent of a unit."""
@@ -131,15 +131,19 @@ class NoRoomError(TidegateError):
 def demand_of(function: Function, accelerator: Accelerator, share: int = WHOLE) -> Demand:
     """Returns the demand of one replica of ``function`` on ``accelerator``.
 
-    Memory is as the function declares (``gpu-mem-limit`` on a GPU, ``resources.memory`` on a CPU), else 0. Only MPS on
-    a GPU divides a unit: the share is the smaller of the decision's share and the function's core percentage.
+    Memory is as the function declares (``gpu-mem-limit`` on a GPU, ``resources.memory`` on a CPU), else 0. Two things
+    divide a GPU: MPS, where the share is the smaller of the decision's share and the function's core percentage; and
+    time slices, of which each replica takes one. A device without MPS is not divided by ``mps-on``.
     """
     model = model_of(function)
     if accelerator.kind is AcceleratorKind.CPU:
         return Demand(memory_bytes=function.resources.memory_bytes or 0, model=model)
     gpu_memory = function.gpu.memory_gb
     memory = int(gpu_memory * 1e9) if gpu_memory is not None else 0
-    if not function.gpu.mps:
+    if function.gpu.time_slices > 1:
+        return Demand(memory_bytes=memory, share=WHOLE // function.gpu.time_slices, model=model)
+    has_mps = accelerator.mps or accelerator.is_emulated
+    if not function.gpu.mps or not has_mps:
         return Demand(memory_bytes=memory, model=model, count=function.gpu.count)
     return Demand(memory_bytes=memory, share=min(share, function.gpu.core_percentage), model=model)
 
@@ -173,7 +177,9 @@ def candidates(accelerators: Iterable[Accelerator], function: Function) -> tuple
     return tuple(sorted(allowed, key=lambda each: (each.price_per_hour, each.name)))
 
 
-_Needs = tuple[tuple[str, ...], str | None, float | None, bool, int, int, int | None, int, str, tuple[StoredForm, ...]]
+_Needs = tuple[
+    tuple[str, ...], str | None, float | None, bool, int, int, int, int | None, int, str, tuple[StoredForm, ...]
+]
 """What a function's accelerators and demands follow from."""
 
 
@@ -181,7 +187,7 @@ def _needs(function: Function, share: int, model: str) -> _Needs:
     gpu = function.gpu
     memory_bytes = function.resources.memory_bytes
     kinds, forms = function.accelerators, function.server.forms
-    use = (gpu.model, gpu.memory_gb, gpu.mps, gpu.core_percentage, gpu.count)
+    use = (gpu.model, gpu.memory_gb, gpu.mps, gpu.core_percentage, gpu.count, gpu.time_slices)
     return kinds, *use, memory_bytes, share, model, forms
 
 
@@ -197,7 +203,7 @@ def _is_allowed(function: Function, accelerator: Accelerator) -> bool:
     if function.accelerators:
         return name in function.accelerators
     if gpu.model is None:
-        return accelerator.kind is not AcceleratorKind.CPU or not (gpu.memory_gb is not None or gpu.mps)
+        return accelerator.kind is not AcceleratorKind.CPU or gpu == GpuNeeds()
     return name == gpu.model.lower() or name.startswith(f"{gpu.model.lower()}-")
 
 

@@ -376,7 +376,7 @@ ANNOTATIONS: Final[tuple[Row, ...]] = (
         kind=YesNo(),
         default="false",
         field="gpu.mps",
-        description="Whether replicas share a GPU through MPS.",
+        description="Whether replicas share a GPU through MPS. Without MPS on the accelerator each has a whole one.",
     ),
     Row(
         key="gpu-core-percentage",
@@ -393,6 +393,14 @@ ANNOTATIONS: Final[tuple[Row, ...]] = (
         default="1",
         field="gpu.count",
         description="Whole GPUs of one replica, all on one machine; not with mps-on.",
+    ),
+    Row(
+        key="gpu-time-slices",
+        topic=_GPU,
+        kind=Whole(1, 100, "replicas"),
+        default="1",
+        field="gpu.time_slices",
+        description="Replicas that take turns on one GPU, without MPS; each has all of it in its turn. 1: none do.",
     ),
 )
 

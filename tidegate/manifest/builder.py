@@ -315,6 +315,10 @@ class FunctionBuilder:
             self.fault(self.origins["gpu.core_percentage"], "100, unless mps-on is true")
         if self.whole("gpu.count", 1) > 1 and self.values.get("gpu.mps"):
             self.fault(self.origins["gpu.mps"], "false: a replica has several whole GPUs, or shares one")
+        if self.whole("gpu.time_slices", 1) > 1:
+            others = ("gpu.mps", "gpu.count")
+            for other in filter(None, map(self._first_of, others)):
+                self.fault(other, f"no such key beside {PREFIX}gpu-time-slices")
         gpu, repository = self._asks_for_gpu(), self._first_of("dnn.quantization")
         if gpu is not None and (missing := self._without_gpu()) is not None:
             self.fault(gpu, missing)
@@ -348,7 +352,9 @@ class FunctionBuilder:
         named, origin = self.values.get("accelerators", ()), self.origins.get("accelerators")
         if origin is not None and isinstance(named, tuple) and any(kinds.get(name) == "nvidia" for name in named):
             return origin
-        return self._first_of("gpu.model", "gpu.memory_gb", "gpu.mps", "gpu.core_percentage", "gpu.count")
+        return self._first_of(
+            "gpu.model", "gpu.memory_gb", "gpu.mps", "gpu.core_percentage", "gpu.count", "gpu.time_slices"
+        )
 
     def _first_of(self, *places: str) -> SourceLocation | None:
         """Returns the location of the first of these fields with a value other than its default, or None."""

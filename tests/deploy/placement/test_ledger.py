@@ -160,6 +160,18 @@ def test_gpu_count_asks_for_whole_units_of_kinds_that_have_as_many_and_pays_for_
     assert ledger.rooms(function(gpu=GpuNeeds(memory_gb=4.0)))["t4"].free == 2, "the answer of one is not the other's"
 
 
+def test_time_slices_and_mps_divide_a_gpu_and_a_device_without_mps_is_not_divided() -> None:
+    turns = function(gpu=GpuNeeds(memory_gb=1.0, time_slices=3))
+    assert demand_of(turns, V100) == Demand(memory_bytes=10**9, share=33, model="f")
+    shared = function(gpu=GpuNeeds(memory_gb=1.0, mps=True, core_percentage=30))
+    assert [demand_of(shared, each).share for each in (T4, V100, replace(V100, mps=True))] == [30, WHOLE, 30]
+    assert demand_of(shared, replace(V100, kind=AcceleratorKind.EMULATED)).share == 30
+    ledger = Ledger.of([T4, V100])
+    assert {name: room.total for name, room in ledger.rooms(turns).items()} == {"t4": 6, "v100": 3}
+    assert {name: room.total for name, room in ledger.rooms(shared).items()} == {"t4": 6, "v100": 1}
+    assert candidates([CPU], turns) == ()
+
+
 def test_a_tainted_unit_takes_no_replica_and_keeps_those_that_it_has() -> None:
     ledger = Ledger.of([T4])
     ledger.assign("a", "t4", Demand(share=50))

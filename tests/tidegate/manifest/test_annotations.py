@@ -81,6 +81,7 @@ SAMPLES: dict[str, tuple[str, object, dict[str, str]]] = {
     "mps-on": ("true", True, {"dnn-model": "m", "gpu-mem-limit": "1"}),
     "gpu-core-percentage": ("30%", 30, {"mps-on": "true", "dnn-model": "m", "gpu-mem-limit": "1"}),
     "gpu-count": ("2", 2, {"dnn-model": "m", "gpu-mem-limit": "1"}),
+    "gpu-time-slices": ("4", 4, {"dnn-model": "m", "gpu-mem-limit": "1"}),
 }
 
 
