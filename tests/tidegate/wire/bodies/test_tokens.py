@@ -522,3 +522,14 @@ def test_each_protocol_ends_a_response_with_an_event_of_its_own(end: str) -> Non
     assert not reader.is_done
     reader.feed(f'event: {end}\ndata: {{"type":"{end}"}}\n\n'.encode())
     assert reader.is_done
+
+
+def test_a_record_that_is_cut_after_events_without_one_is_read() -> None:
+    """Only what was not fed to the finder lies apart from what is."""
+    reader = StreamReader()
+    reader.feed(LINES[0] + b"\n\n")
+    for piece in (b'data: {"usage', b'":{"prompt_tokens":11,', b'"completion_tokens":3}}\n\n'):
+        reader.feed(piece)
+    usage = reader.usage()
+    assert usage is not None
+    assert (usage.prompt_tokens, usage.completion_tokens) == (11, 3)

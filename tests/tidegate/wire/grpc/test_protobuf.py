@@ -18,6 +18,7 @@ from tidegate.wire.grpc.protobuf import (
     FLOAT,
     INT32,
     INT64,
+    MESSAGE,
     STRING,
     UINT32,
     UINT64,
@@ -25,6 +26,9 @@ from tidegate.wire.grpc.protobuf import (
     Field,
     Message,
     ProtobufError,
+    map_entry,
+    varint,
+    write_varint,
 )
 from tidegate.wire.grpc.reflection import descriptor
 
@@ -214,3 +218,111 @@ def test_a_number_of_32_bits_is_cut_to_them() -> None:
 def test_a_field_that_a_message_does_not_have_is_not_lost_silently() -> None:
     with pytest.raises(KeyError, match="many_more"):
         NUMBERED.encode({"many_more": [1]})
+
+
+@pytest.mark.parametrize(
+    ("value", "written"),
+    [
+        (0, b"\x00"), (1, b"\x01"), (127, b"\x7f"), (128, b"\x80\x01"), (129, b"\x81\x01"), (300, b"\xac\x02"),
+        (16_383, b"\xff\x7f"), (16_384, b"\x80\x80\x01"), (2**63, b"\x80" * 9 + b"\x01"),
+        (2**64 - 1, b"\xff" * 9 + b"\x01"),
+    ],
+)  # fmt: skip
+def test_a_varint_is_written_in_groups_of_seven_bits(value: int, written: bytes) -> None:
+    assert write_varint(value) == written
+    assert varint(b"?" + written + b"?", 1) == (value, 1 + len(written))
+
+
+def test_a_negative_number_takes_ten_bytes() -> None:
+    assert write_varint(-1) == b"\xff" * 9 + b"\x01"
+    assert write_varint(-(2**63)) == b"\x80" * 9 + b"\x01"
+
+
+def test_a_varint_ends_within_ten_bytes_and_what_is_beyond_64_bits_is_dropped() -> None:
+    assert varint(b"\xff" * 9 + b"\x7f", 0) == (2**64 - 1, 10)
+    for data in (b"\xff" * 10, b"\x80" * 10 + b"\x00"):
+        with pytest.raises(ProtobufError, match="longer than 64 bits"):
+            varint(data, 0)
+    with pytest.raises(IndexError):
+        varint(b"\xff" * 9, 0)
+
+
+@pytest.mark.parametrize(
+    ("kind", "bits", "value"),
+    [
+        (UINT64, 2**64 - 1, 2**64 - 1), (UINT64, 2**63, 2**63),
+        (INT64, 2**64 - 1, -1), (INT64, 2**63, -(2**63)), (INT64, 2**63 - 1, 2**63 - 1),
+        (UINT32, 2**32 - 1, 2**32 - 1), (UINT32, 2**32 + 5, 5), (UINT32, 2**31, 2**31),
+        (INT32, 2**32 - 1, -1), (INT32, 2**31, -(2**31)), (INT32, 2**31 - 1, 2**31 - 1), (INT32, 2**64 - 1, -1),
+        (INT32, 2**32 + 5, 5), (ENUM, 2**64 - 2, -2), (ENUM, 7, 7),
+        (BOOL, 0, False), (BOOL, 1, True), (BOOL, 2, True), (BOOL, 2**63, True),
+    ],
+)  # fmt: skip
+def test_a_number_has_the_bits_of_its_type(kind: int, bits: int, value: int) -> None:
+    one, many = Field(1, "one", kind), Field(2, "many", kind, repeated=True)
+    written, of = write_varint(bits), Message("M", one, many)
+    found = of.decode(b"\x08" + written + b"\x10" + written + b"\x12" + write_varint(len(written)) + written)
+    assert found == {"one": value, "many": [value, value]}
+    assert type(found["one"]) is type(value)
+
+
+def test_defaults_are_left_out_but_in_a_oneof_and_for_messages() -> None:
+    inner = Message("I", Field(1, "x", INT32))
+    of = Message(
+        "M", Field(1, "n", INT32), Field(2, "s", STRING), Field(3, "f", FLOAT), Field(4, "o", INT32, oneof="c"),
+        Field(5, "m", MESSAGE, inner), Field(6, "many", INT32, repeated=True), Field(7, "b", BYTES),
+    )  # fmt: skip
+    assert of.encode({"n": 0, "s": "", "f": 0.0, "many": [], "b": b""}) == b""
+    assert of.encode({"o": 0}) == b"\x20\x00"
+    assert of.encode({"m": {}}) == b"\x2a\x00"
+    assert of.encode({"n": None, "m": None}) == b""
+    assert of.encode({"many": [0]}) == b"\x32\x01\x00"
+
+
+def test_entries_of_a_map_may_lack_key_and_value() -> None:
+    inner = Message("I", Field(1, "x", INT32))
+    for kind, of, none in ((STRING, None, ""), (BYTES, None, b""), (INT32, None, 0), (MESSAGE, inner, {})):
+        entry = map_entry("M", "some_things", Field(1, "key", STRING), Field(2, "value", kind, of))
+        whole = Message("M", Field(1, "some_things", MESSAGE, entry, repeated=True), nested=(entry,))
+        assert entry.name == "M.SomeThingsEntry"
+        assert entry.is_map_entry
+        assert whole.decode(b"\x0a\x00") == {"some_things": {"": none}}
+        assert whole.decode(b"\x0a\x03\x0a\x01k") == {"some_things": {"k": none}}
+    numbers = map_entry("M", "n", Field(1, "key", INT32), Field(2, "value", STRING))
+    by_number = Message("M", Field(1, "n", MESSAGE, numbers, repeated=True))
+    assert by_number.decode(b"\x0a\x03\x12\x01v\x0a\x02\x08\x05") == {"n": {0: "v", 5: ""}}
+    assert by_number.encode({"n": {5: "v"}}) == b"\x0a\x05\x08\x05\x12\x01v"
+
+
+def test_numbers_of_fixed_size_are_read_packed_or_not() -> None:
+    floats, doubles = Field(1, "floats", FLOAT, repeated=True), Field(2, "doubles", DOUBLE, repeated=True)
+    of = Message("M", floats, doubles, Field(3, "one", DOUBLE))
+    one, two = struct.pack("<f", 1.5), struct.pack("<d", 2.5)
+    found = of.decode(b"\x0d" + one + b"\x0a\x08" + one * 2 + b"\x11" + two + b"\x12\x08" + two + b"\x19" + two)
+    assert found == {"floats": array("f", [1.5] * 3), "doubles": array("d", [2.5] * 2), "one": 2.5}
+    for packed in (b"\x0a\x07" + bytes(7), b"\x12\x0c" + bytes(12)):
+        with pytest.raises(ProtobufError, match="packed numbers are truncated"):
+            of.decode(packed)
+    assert of.encode({"floats": [1.5], "doubles": array("f", [2.5])}) == b"\x0a\x04" + one + b"\x12\x08" + two
+
+
+@pytest.mark.parametrize("kind", [STRING, BYTES])
+def test_texts_and_messages_have_the_wire_type_of_bytes(kind: int) -> None:
+    of = Message("M", Field(1, "many", kind, repeated=True), Field(2, "one", kind))
+    assert [
+        bytes(each, "ascii") if kind == STRING else bytes(each) for each in of.decode(b"\x0a\x01a\x0a\x00")["many"]
+    ] == [b"a", b""]
+    for data in (b"\x08\x01", b"\x10\x01", b"\x0d" + bytes(4)):
+        with pytest.raises(ProtobufError, match="is not its wire type"):
+            of.decode(data)
+
+
+def test_a_message_that_is_no_utf_8_or_ends_early_says_which() -> None:
+    of = Message("test.Text", Field(1, "text", STRING))
+    with pytest.raises(ProtobufError, match=r"test\.Text: a string is not UTF-8"):
+        of.decode(b"\x0a\x01\xff")
+    for data in (b"\x0a", b"\x0a\x02a", b"\x80", b"\x0a\x80"):
+        with pytest.raises(ProtobufError, match=r"test\.Text: the message is truncated"):
+            of.decode(data)
+    assert of.decode(b"\x0a\x01a") == {"text": "a"}
+    assert repr(of) == "<Message test.Text>"

@@ -84,3 +84,17 @@ def test_what_cannot_be_answered_is_an_error_and_not_the_end_of_the_stream() -> 
 def test_what_is_no_question_is_refused() -> None:
     with pytest.raises(ProtobufError):
         Reflection().answer(SERVICES[0], b"\xff")
+
+
+def test_services_are_those_that_are_given() -> None:
+    reflection = Reflection(["b.B", "a.A"])
+    method = REFLECTION_FILES[0].services[0].methods[0]
+    answer = method.response.decode(reflection.answer(SERVICES[0], method.request.encode({"list_services": ""})))
+    assert [entry["name"] for entry in answer["list_services_response"]["service"]] == ["a.A", "b.B"]
+    assert repr(reflection) == "<Reflection a.A, b.B>"
+
+
+def test_a_long_name_that_is_not_known_is_cut_in_the_error() -> None:
+    for asked in ("file_by_filename", "file_containing_symbol", "all_extension_numbers_of_type"):
+        error = ask(SERVICES[0], **{asked: "x" * 300})["error_response"]
+        assert error == {"error_code": NOT_FOUND, "error_message": f"{asked}: nothing is known of " + "x" * 200}
