@@ -1,5 +1,7 @@
 """When a request is late: the percentile of recent times to a head, or a fixed time."""
 
+from itertools import pairwise
+
 import pytest
 
 from tidegate.flow.lateness import MAX_OBSERVATIONS, MIN_OBSERVATIONS, Lateness
@@ -66,3 +68,49 @@ def test_late_requests_come_in_order_and_once() -> None:
     assert lateness.next_due() == pytest.approx(0.7)
     assert [name for _, name in lateness.late(9.0)] == ["c"]
     assert lateness.next_due() is None
+
+
+def test_the_percentile_is_computed_again_after_32_observations() -> None:
+    lateness = after(Hedging(percentile=50.0))
+    delays = []
+    for number in range(1, 200):
+        lateness.observed(0.010 if number <= 100 else 10.0)
+        delays.append(lateness.delay_s)
+    changed = [number for number, (one, other) in enumerate(pairwise(delays), 2) if one != other]
+    assert changed[0] == 100, "the first one is due since the 32nd, and waits for a hundred"
+    assert len(changed) == 1
+    for _ in range(64):
+        lateness.observed(10.0)
+    assert lateness.delay_s == pytest.approx(10.0, rel=1 / 8)
+
+
+def test_all_counts_are_halved_at_2048() -> None:
+    lateness = after(Hedging(percentile=50.0))
+    for _ in range(MAX_OBSERVATIONS):
+        lateness.observed(0.010)
+    assert lateness._total == 1024
+    for _ in range(1023):
+        lateness.observed(0.010)
+    assert lateness._total == 2047
+    lateness.observed(0.010)
+    assert lateness._total == 1024
+
+
+@pytest.mark.parametrize(
+    ("percentile", "bound_s"), [(75.0, 0.010), (75.1, 1.0), (100.0, 1.0), (0.0, 0.010), (1.0, 0.010)]
+)
+def test_the_percentile_is_the_bound_of_its_bucket(percentile: float, bound_s: float) -> None:
+    lateness = after(Hedging(percentile=percentile))
+    for number in range(128):
+        lateness.observed(1.0 if number % 4 == 0 else 0.010)
+    assert lateness.delay_s == pytest.approx(bound_s, rel=1 / 8)
+
+
+def test_another_rule_is_followed_at_once() -> None:
+    lateness = after(Hedging(percentile=50.0))
+    for number in range(128):
+        lateness.observed(1.0 if number % 4 == 0 else 0.010)
+    lateness.follow(Hedging(percentile=90.0))
+    assert lateness.delay_s == pytest.approx(1.0, rel=1 / 8)
+    assert lateness.sent("a", 2.0) == 2.0 + (lateness.delay_s or 0.0)
+    assert repr(lateness) == f"<Lateness after {lateness.delay_s} s, 1 on the way>"

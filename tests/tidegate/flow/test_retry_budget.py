@@ -59,3 +59,25 @@ def test_a_long_silence_leaves_an_empty_window() -> None:
     budget.roll(1e6)
     assert spent(budget, 20.0, 1e6, 10_000) == FLOOR
     assert repr(budget) == f"<RetryBudget {FLOOR} copies of 0 requests in 10 s>"
+
+
+def test_the_floor_is_three_copies_a_second() -> None:
+    assert spent(RetryBudget(0.0), 1.0, 0.0, 100) == 30
+    budget = RetryBudget(0.0)
+    budget.requests = 99
+    assert spent(budget, 1.0, 0.0, 100) == 30
+    budget.requests = 100
+    assert spent(budget, 1.0, 0.0, 100) == 1
+
+
+def test_a_second_ends_when_it_is_over() -> None:
+    budget = RetryBudget(5.0)
+    budget.requests = 100
+    budget.roll(5.9)
+    assert budget.requests == 100
+    budget.roll(6.0)
+    assert (budget.requests, repr(budget)) == (0, "<RetryBudget 0 copies of 100 requests in 10 s>")
+    budget.roll(14.9)
+    assert "100 requests" in repr(budget)
+    budget.roll(15.0)
+    assert "0 copies of 0 requests" in repr(budget)

@@ -66,3 +66,26 @@ def test_nothing_wanted_is_short() -> None:
 def test_anything_else_is_refused(text: bytes) -> None:
     with pytest.raises(WantError):
         decode_want(text)
+
+
+def test_a_want_without_more_needs_one_slot() -> None:
+    want = Want(7, 3)
+    assert (want.priority, want.cost, want.age_ms, want.tail_ms, want.units, want.reserves) == (0, 0, 0, 0, 1, False)
+
+
+@pytest.mark.parametrize(
+    ("amount", "low", "high"), [(0, 0, 0), (1, 1, 1), (2, 2, 4), (4, 2, 4), (5, 5, 16), (16, 5, 16), (17, 17, 64)]
+)
+def test_the_ranges_of_classes(amount: int, low: int, high: int) -> None:
+    assert want_range(amount) == (low, high)
+
+
+def test_a_text_of_120_bytes_is_read_and_a_longer_one_is_not() -> None:
+    tail = b" 1 2 3 4 5 6 1"
+    want = decode_want(b"9" * (120 - len(tail)) + tail)
+    assert (want.amount, want.priority, want.cost, want.age_ms, want.tail_ms, want.units, want.reserves) == (
+        1, 2, 3, 4, 5, 6, True
+    )  # fmt: skip
+    with pytest.raises(WantError):
+        decode_want(b"9" * (121 - len(tail)) + tail)
+    assert read_want(b"1 1 0 0 0 0 1 0") == Want(1, 1)

@@ -91,3 +91,48 @@ def test_a_message_with_spaces_at_its_ends_is_a_field_of_http2() -> None:
 def test_the_status_of_each_failure(http: int, grpc: int) -> None:
     """The numbers of https://grpc.io/docs/guides/status-codes/."""
     assert grpc_fields.STATUS_OF_HTTP[http] == grpc
+
+
+def test_the_statuses_are_numbered_as_grpc_numbers_them() -> None:
+    numbers = (
+        grpc_fields.OK,
+        grpc_fields.CANCELLED,
+        grpc_fields.UNKNOWN,
+        grpc_fields.INVALID_ARGUMENT,
+        grpc_fields.DEADLINE_EXCEEDED,
+        grpc_fields.NOT_FOUND,
+        grpc_fields.PERMISSION_DENIED,
+        grpc_fields.RESOURCE_EXHAUSTED,
+        grpc_fields.FAILED_PRECONDITION,
+        grpc_fields.ABORTED,
+        grpc_fields.UNIMPLEMENTED,
+        grpc_fields.INTERNAL,
+        grpc_fields.UNAVAILABLE,
+        grpc_fields.UNAUTHENTICATED,
+    )
+    assert numbers == (0, 1, 2, 3, 4, 5, 7, 8, 9, 10, 12, 13, 14, 16)
+
+
+@pytest.mark.parametrize(
+    ("status", "http"),
+    [(0, 200), (1, 408), (2, 500), (3, 400), (4, 504), (5, 404), (6, 409), (7, 403), (8, 429), (9, 400), (10, 409),
+     (11, 400), (12, 404), (13, 500), (14, 503), (15, 500), (16, 401), (17, 500), (99, 500)],
+)  # fmt: skip
+def test_a_grpc_status_is_counted_as_an_http_status(status: int, http: int) -> None:
+    assert grpc_fields.http_status(status) == http
+    assert grpc_fields.ended_status(200, status) == http
+    assert grpc_fields.ended_status(503, status) == (http if status else 503)
+
+
+@pytest.mark.parametrize(("http", "counted"), [(200, 500), (302, 500), (399, 500), (400, 400), (503, 503)])
+def test_a_missing_status_is_unknown_unless_http_reports_a_failure(http: int, counted: int) -> None:
+    assert grpc_fields.ended_status(http, None) == counted
+    assert grpc_fields.ended_status(http, 0) == http
+
+
+def test_a_message_of_4096_bytes_is_sent_whole() -> None:
+    assert grpc_fields.encode_message("a" * 4096) == b"a" * 4096
+    assert grpc_fields.encode_message("a" * 4097) == b"a" * 4093 + b"..."
+    assert grpc_fields.timeout(99_999_999)[-9:] == b"99999999m"
+    assert grpc_fields.timeout(100_000_000)[-9:] == b"99999999m"
+    assert grpc_fields.timeout(1)[-2:] == b"1m"
