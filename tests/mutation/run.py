@@ -62,7 +62,8 @@ GROUPS: Final = {
     "policies": Group(
         ("autoscaler/policies/*.py", "autoscaler/policies/*/*.py"),
         (
-            "tests/autoscaler/policies",
+            "tests/autoscaler/policies/test_policy_state.py",
+            "tests/autoscaler/policies/test_properties.py",
             "tests/golden/test_decisions.py",
             "tests/golden/test_knative_aux.py",
             "tests/golden/test_knative_kpa.py",
@@ -255,12 +256,15 @@ def stages(folder: Path, module: Path, tests: tuple[str, ...]) -> list[list[str]
     """Returns the runs of pytest for a module: its own tests, the others of their folder, the others of the group."""
     mirror = Path("tests") / module.parent
     own = mirror / f"test_{module.stem}.py"
-    has_own = (folder / own).exists()
-    runs = [pytest(str(own))] if has_own else []
-    if (folder / mirror).exists():
-        runs.append(pytest(str(mirror), *(("--ignore", str(own)) if has_own else ())))
-    if tests != (str(mirror),):
-        runs.append(pytest(*(each for each in tests if each != str(mirror)), "--ignore", str(mirror)))
+    beside = sorted(str(path.relative_to(folder)) for path in (folder / mirror).glob("test_*.py"))
+    runs = [pytest(str(own))] if str(own) in beside else []
+    others = [each for each in beside if each != str(own)]
+    if others:
+        runs.append(pytest(*others))
+    done = [argument for each in beside for argument in ("--ignore", each)]
+    rest = [each for each in tests if each not in beside]
+    if rest:
+        runs.append(pytest(*rest, *done))
     return runs
 
 
