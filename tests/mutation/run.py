@@ -58,7 +58,16 @@ GROUPS: Final = {
     "grpc": Group(("tidegate/wire/grpc/*.py",), ("tests/tidegate/wire/grpc", "tests/tidegate/runtime")),
     "bodies": Group(("tidegate/wire/bodies/*.py",), ("tests/tidegate/wire/bodies",)),
     "traffic": Group(("traffic/*.py",), ("tests/traffic",)),
-    "plan": Group(("deploy/plan.py", "deploy/placement/*.py"), ("tests/deploy",)),
+    "plan": Group(
+        ("deploy/plan.py", "deploy/placement/*.py"),
+        (
+            "tests/deploy/placement",
+            "tests/deploy/test_backoff.py",
+            "tests/deploy/test_plan.py",
+            "tests/deploy/test_revocation.py",
+            "tests/property",
+        ),
+    ),
     "policies": Group(
         ("autoscaler/policies/*.py", "autoscaler/policies/*/*.py"),
         (
