@@ -65,7 +65,6 @@ GROUPS: Final = {
             "tests/deploy/test_backoff.py",
             "tests/deploy/test_plan.py",
             "tests/deploy/test_revocation.py",
-            "tests/property",
         ),
     ),
     "policies": Group(
