@@ -8,7 +8,14 @@ import pytest
 from tests.support.worlds.autoscaling import T0, function, group, observation
 from tidegate.autoscaler.measure.observation import Observation
 from tidegate.autoscaler.policies import registry
-from tidegate.autoscaler.policies.hpa import HpaParameters, HpaPolicy, HpaScaler, RollingUtilization, mean_metric
+from tidegate.autoscaler.policies.hpa import (
+    HpaParameters,
+    HpaPolicy,
+    HpaScaler,
+    RollingUtilization,
+    mean_metric,
+    rolling_utilization,
+)
 from tidegate.function import Scaling
 from tidegate.manifest.policy_parameters import Shrinking
 
@@ -149,3 +156,141 @@ def test_a_restart_does_not_shrink_before_a_cool_down(shrink: str) -> None:
     wished = [policy.decide(idle, T0 + second).desired for second in range(90)]
     assert set(wished[:58]) == {6}
     assert 2 in wished[58:]
+
+
+def scaler(**fields: Any) -> HpaScaler:
+    return HpaScaler(HpaParameters(**{"target": 50.0, **fields}))
+
+
+def test_the_defaults_of_the_rule() -> None:
+    p = HpaParameters(target=50.0)
+    assert (p.low, p.high, p.tolerance, p.cooldown_s, p.shrinking) == (1, 0, 0.10, 300.0, Shrinking.STABILIZATION)
+
+
+@pytest.mark.parametrize(
+    ("metric", "wanted"),
+    [
+        (55.0, 4),
+        (55.0 + 1e-8, 4),
+        (55.1, 5),
+        (45.0, 4),
+        (44.9, 4),
+        (37.5, 3),
+        (37.6, 4),
+        (62.5, 5),
+        (62.6, 6),
+        (0.0, 0),
+    ],
+)
+def test_the_ratio_asks_for_more_or_fewer_beyond_its_tolerance(metric: float, wanted: int) -> None:
+    assert scaler().recommendation(4, metric) == wanted
+    assert scaler(tolerance=0.3).recommendation(4, metric) == (wanted if abs(metric - 50.0) > 15.0 else 4)
+
+
+@pytest.mark.parametrize(
+    ("current", "metric", "low", "high", "count"),
+    [(2, 500.0, 1, 6, 6), (2, 500.0, 1, 0, 20), (2, 150.0, 1, 6, 6), (2, 125.0, 1, 6, 5), (0, 50.0, 3, 6, 3),
+     (1, 50.0, 3, 2, 2), (2, 100.0, 5, 0, 5)],
+)  # fmt: skip
+def test_the_number_keeps_to_its_bounds(current: int, metric: float, low: int, high: int, count: int) -> None:
+    assert scaler(low=low, high=high).decide(T0, current, metric) == count
+
+
+def test_an_unknown_metric_keeps_the_number_and_remembers_nothing() -> None:
+    rule = scaler()
+    assert rule.decide(T0, 3, None) == 3
+    assert repr(rule) == "<HpaScaler target 50, 0 recommendations>"
+
+
+def test_the_largest_recommendation_of_the_cool_down_stays() -> None:
+    rule = scaler(cooldown_s=60.0)
+    assert rule.decide(T0, 2, 100.0) == 4
+    assert rule.decide(T0 + 10, 4, 37.5) == 4
+    assert rule.decide(T0 + 59.9, 4, 5.0) == 4
+    assert rule.decide(T0 + 60, 4, 5.0) == 3, "four were asked for exactly a cool-down ago"
+    assert rule.decide(T0 + 70, 3, 5.0) == 1
+
+
+def test_recommendations_of_the_future_are_forgotten() -> None:
+    rule = scaler(cooldown_s=60.0)
+    assert rule.decide(T0 + 1000, 2, 100.0) == 4
+    assert rule.decide(T0, 4, 5.0) == 1, "the clock was set back"
+    other = scaler(cooldown_s=60.0, shrinking=Shrinking.COOLDOWN)
+    assert other.decide(T0 + 1000, 2, 100.0) == 4
+    assert other.decide(T0, 4, 5.0) == 1
+
+
+def test_a_cool_down_begins_with_a_change() -> None:
+    rule = scaler(cooldown_s=60.0, shrinking=Shrinking.COOLDOWN)
+    assert rule.decide(T0, 4, 5.0) == 1, "there was no change before"
+    assert rule.decide(T0 + 1, 1, 100.0) == 2
+    assert rule.decide(T0 + 30, 2, 50.0) == 2
+    assert rule.decide(T0 + 60.9, 2, 5.0) == 2
+    assert rule.decide(T0 + 61, 2, 5.0) == 1
+    assert rule.decide(T0 + 62, 1, 100.0) == 2, "growing waits for nothing"
+    begun = scaler(cooldown_s=60.0, shrinking=Shrinking.COOLDOWN)
+    begun.begin(T0, 4)
+    assert begun.decide(T0 + 59, 4, 5.0) == 4
+    assert begun.decide(T0 + 60, 4, 5.0) == 1
+    kept = scaler(cooldown_s=60.0)
+    kept.begin(T0, 4)
+    assert kept.decide(T0 + 59, 4, 5.0) == 4
+    assert kept.decide(T0 + 60, 4, 5.0) == 1
+
+
+def test_the_rolling_mean_is_over_moments_within_its_window() -> None:
+    samples = [
+        (T0, {"a": 10.0}),
+        (T0 + 5, {"a": None}),
+        (T0 + 10, {"a": 20.0, "b": 40.0}),
+        (T0 + 11, {"a": float("nan")}),
+    ]
+    assert rolling_utilization(samples, 10.0, T0 + 9.9) == 10.0
+    assert rolling_utilization(samples, 10.0, T0 + 10) == 30.0
+    assert rolling_utilization(samples, 10.1, T0 + 10) == 20.0
+    assert rolling_utilization(samples, 10.0, T0 + 20) is None
+    assert rolling_utilization(samples, 99.0, T0 - 1) is None
+    rolling = RollingUtilization(10.0)
+    for at, devices in samples:
+        rolling.add(at, devices)
+    assert repr(rolling) == "<RollingUtilization 3 moments of 10 s>"
+    assert rolling.mean(T0 + 11) == 30.0
+    rolling.add(T0 + 5, {"a": 8.0})
+    assert rolling.mean(T0 + 5) == 8.0, "the clock was set back"
+
+
+def test_a_start_lowers_the_mean_to_the_target_at_most() -> None:
+    p = policy(target="50", window="1s", period="1s")
+    assert p.decide(busy(0.6, starting=9), T0).desired == 6, "as many as there may be, since they exist"
+    p = HpaPolicy(function(scaling=Scaling(policy="hpa", parameters={"target": "50", "window": "1s"})), T0, 1)
+    assert p.decide(busy(0.9, ready=2, starting=1), T0).desired == 4, "60 % of three"
+    p = HpaPolicy(function(scaling=Scaling(policy="hpa", parameters={"target": "50", "window": "1s"})), T0, 1)
+    wish = p.decide(busy(0.3, ready=3, starting=1), T0)
+    assert wish.desired == 3, "below the target a start counts for nothing"
+    assert wish.reasons[0].detail == "busy 30 %, target 50 %, 4 replicas: 3"
+    assert wish.observed == {"busy": pytest.approx(30.0)}
+
+
+def test_a_metric_is_the_mean_over_the_ready_replicas_that_report_it() -> None:
+    one, three = group(ready=1, metrics={"cpu": 10.0}), group(ready=3, metrics={"cpu": 50.0})
+    assert mean_metric("cpu", [one, three, group(ready=5), group(ready=0, metrics={"cpu": 99.0})]) == 40.0
+    assert mean_metric("cpu", [group(ready=1, metrics={"cpu": 0.0})]) == 0.0
+    assert mean_metric("cpu", [group(ready=1, metrics={"cpu": -1.0})]) is None
+    assert mean_metric("busy", [group(ready=0, sampled=1, busy=1.0)]) is None
+    assert mean_metric("slots", [group(ready=2, sampled=0, limit=4, concurrency=4.0)]) is None
+    assert mean_metric("slots", [group(ready=0, sampled=1, limit=4, concurrency=4.0)]) is None
+    assert mean_metric("cpu", []) is None
+
+
+def test_at_zero_the_last_decision_is_forgotten() -> None:
+    p = policy(target="40", period="15s", window="1s")
+    assert p.decide(busy(1.0), T0).desired == 3
+    assert p.decide(observation(group()), T0 + 1).desired == 0
+    assert p.decide(busy(0.4), T0 + 2).desired == 1
+    assert (p.activation_scale, p.retention_s) == (1, 0.0)
+
+
+def test_a_clock_that_jumps_back_decides_at_once() -> None:
+    p = policy(target="40", period="15s", window="1s")
+    assert p.decide(busy(0.4), T0).desired == 1
+    assert p.decide(busy(1.0), T0 - 1).desired == 3

@@ -92,3 +92,40 @@ def test_a_part_of_a_device_is_warned_of() -> None:
     server = Server(kind=ServerKind.COMMAND, argv=("x",))
     assert warnings(Function(name="f", server=server)) == ()
     assert "whole devices" in warnings(Function(name="f", server=server, gpu=GpuNeeds(mps=True)))[0]
+
+
+def test_a_removal_takes_from_kinds_that_have_some() -> None:
+    for number in range(20):
+        _, policy = baseline(f"f{number}", ready=0)
+        found = after(policy, 16.0, {"t4": 0, "v100": 3, "k80": 0})
+        assert replicas(found) == {"t4": 0, "v100": 1, "k80": 0}
+
+
+def test_it_decides_each_period_and_counts_a_window() -> None:
+    _, policy = baseline(window="60s", period="15s")
+    first = after(policy, 16.0, {"t4": 1, "v100": 0}, seconds=31)
+    assert first.observed == {"arrivals_ips": 16.0, "capacity_ips": 20.0}
+    held = after(policy, 64.0, {"t4": 1, "v100": 0}, seconds=14, since=31)
+    assert held.observed["arrivals_ips"] == 16.0
+    grown = after(policy, 64.0, {"t4": 1, "v100": 0}, seconds=1, since=45)
+    assert grown.observed["arrivals_ips"] > 60.0
+
+
+def test_before_a_period_of_arrivals_it_holds_and_says_so() -> None:
+    _, policy = baseline(window="60s", period="15s")
+    early = after(policy, 16.0, {"t4": 1}, seconds=15)
+    assert early.desired is None
+    assert early.reasons[0].detail == "arrivals of 14 s of 15 s"
+    assert after(policy, 16.0, {"t4": 1}, seconds=1, since=15).desired == 1
+
+
+def test_bounds_of_the_function_hold_and_a_restart_shrinks_nothing() -> None:
+    of = function("x", scaling=Scaling(policy="k8s-baseline", min_scale=2, max_scale=3))
+    policy = K8sBaselinePolicy(of, T0, 0)
+    assert after(policy, 200.0, {"t4": 1, "v100": 0}).desired == 3
+    policy = K8sBaselinePolicy(of, T0, 0)
+    assert after(policy, 0.1, {"t4": 3, "v100": 0}).desired == 2
+    policy = K8sBaselinePolicy(of, T0, 3)
+    assert after(policy, 0.1, {"t4": 3, "v100": 0}).desired == 3
+    assert (policy.activation_scale, policy.retention_s) == (1, 0.0)
+    assert repr(policy) == "<K8sBaselinePolicy <HpaScaler target 80, 2 recommendations>, 0 draws>"
