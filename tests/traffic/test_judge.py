@@ -125,3 +125,29 @@ def test_evidence_a_little_below_zero_is_good() -> None:
     found = judge(Tally(answered=39, failed=1), Tally(), BUDGET)
     assert -1.0 < found.evidence < 0.0, "one bad request of 40, a budget of 2 %"
     assert found.verdict is Verdict.GOOD
+
+
+def test_the_budget_has_bounds() -> None:
+    assert judge(Tally(), Tally(), 0.0).allowed == pytest.approx(1e-6)
+    assert judge(Tally(), Tally(), 0.9).allowed == 0.5
+    assert judge(Tally(), Tally(failed=10**9), 0.02).allowed == 1.0 - 1e-6
+    assert judge(Tally(answered=4, failed=1), Tally(answered=8, failed=2), 0.9).burn == pytest.approx(0.4)
+
+
+@pytest.mark.parametrize(("bad", "requests"), [(0, 0), (0, 20), (1, 30), (5, 100), (9, 20)])
+@pytest.mark.parametrize("budget", [0.001, 0.02, 0.3])
+def test_what_is_allowed_is_the_budget_or_what_the_old_one_suffers(budget: float, bad: int, requests: int) -> None:
+    found = judge(Tally(), Tally(answered=requests - bad, failed=bad), budget)
+    assert found.allowed == pytest.approx(max(budget, (bad + 20 * budget) / (requests + 20)))
+    assert found.evidence == 0.0
+
+
+def test_the_words_name_each_way_to_go_badly_and_the_figures() -> None:
+    new, old = Tally(answered=90, failed=1, refused=2, expired=3, late=4, overdue=5), Tally(answered=50)
+    words = judge(new, old, BUDGET).words(new, old)
+    assert words.startswith(
+        "15 of 101 requests went badly (1 failed, 2 refused, 3 expired, 4 late, 5 overdue), burn 7.4 "
+    )
+    assert "against 0.0 of 50 before; evidence " in words
+    assert words.endswith(" of 6.9")
+    assert "(none)" in judge(old, old, BUDGET).words(old, old)

@@ -166,3 +166,57 @@ def test_groups_without_weights_share_a_size_evenly() -> None:
 def test_a_way_that_keeps_up_is_better_than_one_with_twice_the_load_that_a_group_can_serve() -> None:
     assert Forecast(0.85, 1.0).is_better(Forecast(2.0, 1.0), 0.1)
     assert not Forecast(1.9, 1.0).is_better(Forecast(2.0, 1.0), 0.1)
+
+
+@pytest.mark.parametrize(("requests", "is_cut"), [(49, False), (50, True)])
+def test_fifty_requests_show_their_sizes(requests: int, is_cut: bool) -> None:
+    choice = Sizing().review("r", GROUPS, mix(20.0, 2.0), requests, 0.0)
+    assert bool(choice.sizes) is is_cut
+    if not is_cut:
+        assert choice.why == "by weights: too few requests to know their sizes"
+
+
+def test_one_group_has_nothing_to_cut() -> None:
+    assert Sizing().review("r", [T4], mix(20.0, 2.0), 600, 0.0).why == "by weights: one group serves"
+
+
+@pytest.mark.parametrize(("large", "is_dominant"), [(19.0, True), (18.9, False)])
+def test_a_size_with_95_percent_of_the_work_leaves_nothing_to_cut(large: float, is_dominant: bool) -> None:
+    same = [SizedGroup(name, 1, {1: 0.001, 64: 0.001}) for name in ("a", "b")]
+    why = Sizing().review("r", same, mix(1.0, large), 600, 0.0).why
+    assert (why == "by weights: nearly all work is of size 64") is is_dominant
+
+
+def test_the_wait_of_several_replicas_is_sakasegawas() -> None:
+    group = SizedGroup("g", 3, {1: 0.1, 64: 0.4})
+    found = forecast([group], mix(6.0, 3.0), {"g": 1.0}, {})
+    rate, mean = 9.0, (6.0 * 0.1 + 3.0 * 0.4) / 9.0
+    square = (6.0 * 0.01 + 3.0 * 0.16) / 9.0
+    rho = rate * mean / 3
+    wait = mean * (square / mean**2) / 2 * rho ** (math.sqrt(8.0) - 1) / (3 * (1 - rho))
+    assert found.fullest == pytest.approx(rho)
+    assert found.mean_s == pytest.approx(mean + wait)
+
+
+def test_the_mean_time_is_over_all_requests_and_the_fullest_is_the_largest_of_the_groups() -> None:
+    groups = [SizedGroup("a", 1, {1: 0.1, 64: 0.1}), SizedGroup("b", 1, {1: 0.2, 64: 0.2})]
+    sizes: dict[str, tuple[int, int | None]] = {"a": (1, 63), "b": (64, None)}
+    found = forecast(groups, mix(5.0, 1.0), {}, sizes)
+    ours = (5.0 * (0.1 + 0.05), 1.0 * (0.2 + 0.2 / 2 * 0.2 / 0.8))
+    assert found.fullest == pytest.approx(0.5)
+    assert found.mean_s == pytest.approx(sum(ours) / 6.0)
+    assert forecast(groups, [], {}, {}) == Forecast(0.0, 0.0)
+
+
+@pytest.mark.parametrize(("size", "serves"), [(7, False), (8, True), (9, True), (10, False)])
+def test_a_range_of_sizes_has_both_its_ends(size: int, serves: bool) -> None:
+    groups = [SizedGroup("a", 1, {size: 0.1}), SizedGroup("b", 1, {size: 0.1})]
+    found = forecast(groups, [BatchClass(size, 4.0)], {"a": 0.5, "b": 0.5}, {"a": (8, 9)})
+    assert found.fullest == pytest.approx(0.2 if serves else 0.4)
+
+
+def test_choices_are_counted() -> None:
+    sizing = Sizing()
+    sizing.review("a", GROUPS, mix(20.0, 2.0), 600, 0.0)
+    sizing.review("b", GROUPS, mix(20.0, 0.0), 600, 0.0)
+    assert repr(sizing) == "<Sizing 1 of 2 cut>"

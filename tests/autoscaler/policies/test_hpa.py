@@ -239,7 +239,7 @@ def test_a_cool_down_begins_with_a_change() -> None:
 
 
 def test_the_rolling_mean_is_over_moments_within_its_window() -> None:
-    samples = [
+    samples: list[tuple[float, dict[str, float | None]]] = [
         (T0, {"a": 10.0}),
         (T0 + 5, {"a": None}),
         (T0 + 10, {"a": 20.0, "b": 40.0}),
