@@ -106,3 +106,130 @@ def test_a_small_rise_is_sure_by_the_newest_ten_seconds_before_the_memory_has_it
     last = follow(means([100.0] * 40 + [109.0] * 10))[-1]
     assert last.mid < 102.0, "the mean over half a minute has hardly moved"
     assert last.sure == pytest.approx((math.sqrt(109.0 * 10.0) - 2.25) ** 2 / 10.0)
+
+
+def fed(estimate: LoadEstimate, rates: list[float], start: float = T0, batch: float = 1.0) -> Load:
+    """Feeds rates that are both the window's and the last second's; returns the last load."""
+    load = Load(0.0, 0.0, 0.0)
+    for second, rate in enumerate(rates):
+        load = estimate.update(start + second, rate, rate, batch)
+    return load
+
+
+@pytest.mark.parametrize(("seconds", "memory_s"), [(1, 10), (2, 11), (3, 12), (20, 29), (21, 30), (60, 30)])
+@pytest.mark.parametrize(("batch", "per_event"), [(0.5, 1.0), (1.0, 1.0), (4.0, 6.0)])
+def test_the_bounds_are_three_errors_of_a_memory_that_grows_to_30_s(
+    batch: float, per_event: float, seconds: int, memory_s: int
+) -> None:
+    load = fed(LoadEstimate(), [28.0] * seconds, batch=batch)
+    error = 3.0 * math.hypot(math.sqrt(28.0 * per_event / memory_s), 0.03 * 28.0)
+    assert load.mid == pytest.approx(28.0)
+    assert load.high == pytest.approx(28.0 + error)
+    assert load.low == pytest.approx(max(0.0, 28.0 - error))
+
+
+@pytest.mark.parametrize(("seconds", "memory_s", "steady_s"), [(5, 15, 15), (20, 30, 30), (40, 30, 50), (400, 30, 300)])
+def test_a_small_change_moves_the_means_by_their_memories(seconds: int, memory_s: int, steady_s: int) -> None:
+    estimate = LoadEstimate()
+    fed(estimate, [28.0] * seconds)
+    load = estimate.update(T0 + seconds, 30.0, 28.0, 1.0)
+    assert load.mid == pytest.approx(28.0 + 2.0 / memory_s)
+    assert load.steady == pytest.approx(28.0 + 2.0 / steady_s)
+
+
+@pytest.mark.parametrize(
+    ("passed_s", "memory_s", "moved"), [(0.0, 10, 0.0), (5.0, 15, 5.0 / 15), (90.0, 30, 1.0), (-9.0, 10, 0.0)]
+)
+def test_the_time_since_the_last_observation_counts_up_to_the_memory(
+    passed_s: float, memory_s: int, moved: float
+) -> None:
+    estimate = LoadEstimate()
+    estimate.update(T0, 28.0, 28.0, 1.0)
+    load = estimate.update(T0 + passed_s, 30.0, 28.0, 1.0)
+    assert load.mid == pytest.approx(28.0 + 2.0 * moved)
+    assert load.high - load.mid == pytest.approx(3.0 * math.hypot(math.sqrt(load.mid / memory_s), 0.03 * load.mid))
+
+
+@pytest.mark.parametrize(("recent", "is_change"), [(33.0, False), (33.1, True), (23.0, False), (22.9, True)])
+def test_a_window_more_than_three_errors_away_is_a_change(recent: float, is_change: bool) -> None:
+    """Of 28/s over ten seconds one error is 1.67."""
+    estimate = LoadEstimate()
+    fed(estimate, [28.0] * 30)
+    load = estimate.update(T0 + 30, recent, 28.0, 1.0)
+    assert (load.mid == recent) is is_change
+    if not is_change:
+        assert load.mid == pytest.approx(28.0 + (recent - 28.0) / 30)
+
+
+@pytest.mark.parametrize(("newest", "is_burst"), [(37.1, False), (37.2, True)])
+def test_three_seconds_more_than_three_errors_above_are_a_burst(newest: float, is_burst: bool) -> None:
+    estimate = LoadEstimate()
+    fed(estimate, [28.0] * 30)
+    for second in range(3):
+        load = estimate.update(T0 + 30 + second, 28.0, newest, 1.0)
+    assert (load.mid == pytest.approx(newest)) is is_burst
+    if is_burst:
+        assert load.high - load.mid == pytest.approx(3.0 * math.hypot(math.sqrt(newest / 3.0), 0.03 * newest))
+        later = estimate.update(T0 + 33, 28.0, 30.0, 1.0)
+        assert later.mid == pytest.approx((28.0 * 0 + 3 * newest + 30.0) / 4), "the window has four seconds now"
+
+
+def test_a_fall_of_three_seconds_is_no_change() -> None:
+    estimate = LoadEstimate()
+    fed(estimate, [28.0] * 30)
+    for second in range(3):
+        load = estimate.update(T0 + 30 + second, 28.0, 1.0, 1.0)
+    assert load.mid == pytest.approx(28.0)
+
+
+@pytest.mark.parametrize(("recent", "is_change"), [(35.5, False), (35.6, True), (20.5, False), (20.4, True)])
+def test_the_long_mean_restarts_only_when_the_load_has_surely_changed(recent: float, is_change: bool) -> None:
+    """By 4.5 errors of ten seconds: 7.53."""
+    estimate = LoadEstimate()
+    fed(estimate, [28.0] * 100)
+    load = estimate.update(T0 + 100, recent, 28.0, 1.0)
+    assert (load.steady == recent) is is_change
+
+
+def root_bound(rate: float, span_s: float, sigmas: float, per_event: float = 1.0) -> float:
+    root = math.sqrt(rate * span_s / per_event) - sigmas / 2.0
+    return root**2 * per_event / span_s if root > 0.0 else 0.0
+
+
+@pytest.mark.parametrize(
+    ("newest", "span_s"),
+    [([60.0] * 3, 3), ([36.5] * 5, 5), ([33.0] * 10, 10), ([28.0], 30)],
+)
+def test_a_sure_load_is_the_highest_bound_of_the_spans_and_the_memory(newest: list[float], span_s: int) -> None:
+    estimate = LoadEstimate()
+    fed(estimate, [28.0] * 40)
+    for second, rate in enumerate(newest):
+        load = estimate.update(T0 + 40 + second, 28.0, rate, 1.0)
+    seconds = ([28.0] * 40 + newest)[-10:]
+    bounds = {span: root_bound(sum(seconds[-span:]) / span, span, 4.5) for span in (3, 5, 10)}
+    memory_s = 3 if span_s == 3 else 30
+    bounds[memory_s] = max(bounds.get(memory_s, 0.0), root_bound(load.mid, memory_s, 4.5))
+    assert load.sure == pytest.approx(max(bounds.values()))
+    assert load.sure == pytest.approx(bounds[span_s])
+
+
+def test_a_lower_bound_by_any_certainty_is_of_the_memory_or_the_window() -> None:
+    estimate = LoadEstimate()
+    assert estimate.at_least(1.0, 3.0) == 0.0
+    fed(estimate, [28.0] * 40)
+    assert estimate.at_least(1.0, 3.0) == pytest.approx(root_bound(28.0, 30, 3.0))
+    assert estimate.at_least(4.0, 3.0) == pytest.approx(root_bound(28.0, 30, 3.0, 6.0))
+    for second in range(10):
+        estimate.update(T0 + 40 + second, 28.0, 36.0, 1.0)
+    assert estimate.at_least(1.0, 3.0) == pytest.approx(root_bound(36.0, 10, 3.0))
+    estimate.forget()
+    assert estimate.at_least(1.0, 0.0) == 0.0
+    assert fed(estimate, [0.05], start=T0 + 99).sure == 0.0
+
+
+def test_a_hardly_used_function_has_the_error_of_one_request_in_a_window() -> None:
+    estimate = LoadEstimate()
+    estimate.update(T0, 0.001, 0.001, 1.0)
+    assert estimate.update(T0 + 1, 0.3, 0.0, 1.0).mid == pytest.approx(0.001 / 11 + (0.3 - 0.001 / 11) / 12)
+    other = LoadEstimate()
+    assert other.update(T0, 0.31, 0.31, 1.0).mid == 0.31

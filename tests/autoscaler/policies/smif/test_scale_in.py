@@ -157,3 +157,74 @@ def test_a_shared_replica_slows_down_as_a_shared_processor(concurrency: float, g
     waiting = waiting_s(4, 0.7, 0.1, spread_of(0.1, 0.2), 0.98)
     assert predicted_s(seen, 0.98, 0.35, 0.7, (8, 4)) == pytest.approx(0.2 * grown + waiting)
     assert predicted_s(seen, 0.98, 0.35, 0.2, (8, 4)) == pytest.approx(0.2), "less load makes no request quicker"
+
+
+def test_a_miss_is_remembered_for_six_hours_then_twelve_then_a_day() -> None:
+    scars, now = MissMemory(), T0
+    for hours in (6, 12, 24, 24):
+        scars.missed(now, 0.5)
+        assert scars.forbid(now + hours * 3600 - 1, 0.5)
+        assert not scars.forbid(now + hours * 3600, 0.5)
+        now += hours * 3600
+    assert repr(scars) == f"<MissMemory 0.50 until {now:.0f}>"
+    scars.missed(now, 0.47)
+    assert scars.forbid(now + 24 * 3600 - 1, 0.47), "a little lower is another one: it lasts as long as before"
+
+
+@pytest.mark.parametrize(("utilization", "counts"), [(0.25, True), (0.249, False)])
+def test_a_miss_below_a_quarter_was_for_another_reason(utilization: float, counts: bool) -> None:
+    scars = MissMemory()
+    scars.missed(T0, utilization)
+    assert scars.forbid(T0, 0.9) is counts
+
+
+@pytest.mark.parametrize(("utilization", "is_forbidden"), [(0.475, True), (0.474, False), (0.9, True)])
+def test_a_size_within_a_twentieth_of_a_miss_is_the_same(utilization: float, is_forbidden: bool) -> None:
+    scars = MissMemory()
+    scars.missed(T0, 0.5)
+    assert scars.forbid(T0, utilization) is is_forbidden
+
+
+def test_a_second_miss_while_one_is_remembered_lowers_it_and_lasts_from_there() -> None:
+    scars = MissMemory()
+    scars.missed(T0, 0.5)
+    scars.missed(T0 + 3600, 0.7)
+    assert scars.utilization == 0.5
+    assert scars.forbid(T0 + 7 * 3600 - 1, 0.5)
+    assert not scars.forbid(T0 + 7 * 3600, 0.5)
+    scars.missed(T0 + 8 * 3600, 0.7)
+    assert scars.utilization == 0.7, "the old one is over"
+
+
+def test_a_verdict_of_slowness_lasts_300_s_and_counts_double_within_a_day() -> None:
+    kind = SlowGroupHold()
+    assert kind.update(T0, 0.51, 0.5, is_guess=False) == 0.51
+    assert kind.update(T0 + 299.9, 0.4, 0.5, is_guess=False) == 0.51
+    assert kind.update(T0 + 300, 0.4, 0.5, is_guess=False) == 0.4
+    again = T0 + 300 + 86_399
+    assert kind.update(again, 0.52, 0.5, is_guess=False) == 0.52
+    assert kind.update(again + 599.9, 0.4, 0.5, is_guess=False) == 0.52
+    assert kind.update(again + 600, 0.4, 0.5, is_guess=False) == 0.4
+    later = again + 600 + 86_400
+    assert kind.update(later, 0.53, 0.5, is_guess=False) == 0.53
+    assert kind.update(later + 300, 0.4, 0.5, is_guess=False) == 0.4
+    assert kind.update(later + 301, 0.5, 0.5, is_guess=False) == 0.5, "the target itself is met"
+
+
+def test_the_late_share_forgets_in_three_minutes() -> None:
+    shares = LateShare()
+    assert shares.update(T0, 100, 90) == pytest.approx((90 / 180) / 100)
+    late = 90 / 180
+    for second, passed in ((1, 1), (19, 18), (19, 0), (9, 0), (400, 180)):
+        late += passed / 180 * (90 - late)
+        assert shares.update(T0 + second, 100, 90) == pytest.approx(late / 100)
+    assert late == 90
+    assert LateShare().update(T0, 0, 0) == 0.0
+
+
+def test_a_timer_measures_since_it_began() -> None:
+    timer = ScaleInTimer()
+    assert [timer.below_for_s(T0 + second, 2) for second in (0, 5, 3, -1)] == [0.0, 5.0, 3.0, 0.0]
+    assert repr(timer) == f"<ScaleInTimer since {T0}, {[(T0 - 1, 2)]}>"
+    assert [timer.below_for_s(T0 + 10, wanted) for wanted in (5, 4, 3)] == [10.0, 10.0, 10.0]
+    assert timer.max_wanted(T0 + 10, 60.0) == 5
