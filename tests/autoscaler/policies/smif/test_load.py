@@ -164,7 +164,7 @@ def test_a_window_more_than_three_errors_away_is_a_change(recent: float, is_chan
 @pytest.mark.parametrize(("newest", "is_burst"), [(37.1, False), (37.2, True)])
 def test_three_seconds_more_than_three_errors_above_are_a_burst(newest: float, is_burst: bool) -> None:
     estimate = LoadEstimate()
-    fed(estimate, [28.0] * 30)
+    load = fed(estimate, [28.0] * 30)
     for second in range(3):
         load = estimate.update(T0 + 30 + second, 28.0, newest, 1.0)
     assert (load.mid == pytest.approx(newest)) is is_burst
@@ -176,7 +176,7 @@ def test_three_seconds_more_than_three_errors_above_are_a_burst(newest: float, i
 
 def test_a_fall_of_three_seconds_is_no_change() -> None:
     estimate = LoadEstimate()
-    fed(estimate, [28.0] * 30)
+    load = fed(estimate, [28.0] * 30)
     for second in range(3):
         load = estimate.update(T0 + 30 + second, 28.0, 1.0, 1.0)
     assert load.mid == pytest.approx(28.0)
@@ -202,7 +202,7 @@ def root_bound(rate: float, span_s: float, sigmas: float, per_event: float = 1.0
 )
 def test_a_sure_load_is_the_highest_bound_of_the_spans_and_the_memory(newest: list[float], span_s: int) -> None:
     estimate = LoadEstimate()
-    fed(estimate, [28.0] * 40)
+    load = fed(estimate, [28.0] * 40)
     for second, rate in enumerate(newest):
         load = estimate.update(T0 + 40 + second, 28.0, rate, 1.0)
     seconds = ([28.0] * 40 + newest)[-10:]
