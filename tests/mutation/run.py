@@ -254,8 +254,8 @@ def tried(site: Site, relative: Path, fails: Callable[[], bool]) -> Mutant:
     return Mutant(
         module=relative.as_posix(),
         definition=site.definition,
-        was=" ".join(line[1:].strip() for line in diff if line[0] == "-"),
-        becomes=" ".join(line[1:].strip() for line in diff if line[0] == "+"),
+        was=" ".join(line[1:].strip() for line in diff if line[0] == "-").strip(),
+        becomes=" ".join(line[1:].strip() for line in diff if line[0] == "+").strip(),
         died=died,
     )
 

@@ -902,3 +902,17 @@ def test_a_thousand_slots_are_dealt_in_lines_of_bounded_length() -> None:
     voids = [command.message for command in desk.ledger.out if isinstance(command, Send)][1:]
     assert [len(void.credits) for void in voids if isinstance(void, Void)] == [1000, 1000, 500]
     assert [number for void in voids if isinstance(void, Void) for number in void.credits] == numbers
+
+
+def test_credits_too_small_for_the_waiting_head_are_recalled_first() -> None:
+    desk = Desk(8, "g0")
+    channel = desk.channels["g0"]
+    for credit in tuple(channel.idle.values()):
+        desk.ledger._drop(credit)
+    large = [desk.ledger._issue(channel, 2, 1.0) for _ in range(2)]
+    small = desk.ledger._issue(channel, 1, 1.0)
+    channel.want, channel.need = Want(9, 1, units=2), 2
+    desk.ledger._recall(1, 2.0)
+    assert [credit.recalled_at for credit in (*large, small)] == [None, None, 2.0]
+    desk.ledger._recall(4, 2.0)
+    assert [credit.recalled_at for credit in (*large, small)] == [2.0, None, 2.0], "one serves its own head"
