@@ -1,5 +1,6 @@
 """The fit of a stage's latency."""
 
+import math
 import random
 
 import pytest
@@ -38,3 +39,21 @@ def test_points_that_determine_no_profile_are_refused(points: list[tuple[float, 
     with pytest.raises(InvalidInputError) as error:
         fit(points)
     assert text in str(error.value)
+
+
+def test_the_fit_explains_a_share_of_the_variance() -> None:
+    points = [(1, 1, 80.0), (1, 2, 60.0), (2, 1, 120.0), (2, 2, 84.0)]
+    found = r_squared(TRUE, points)
+    left = sum((ms - TRUE.fitted_ms(b, c)) ** 2 for b, c, ms in points)
+    total = sum((ms - 86.0) ** 2 for _, _, ms in points)
+    assert found == pytest.approx(1.0 - left / total)
+    assert r_squared(TRUE, [(1, 1, 5.0), (1, 2, 5.0)]) == 1.0, "nothing varies"
+
+
+@pytest.mark.parametrize("bad", [(0.5, 1, 5.0), (1, 0, 5.0), (1, 1, 0.0), (math.inf, 1, 5.0), (1, math.nan, 5.0)])
+def test_impossible_figures_are_named_by_their_place(bad: tuple[float, float, float]) -> None:
+    points = [(b, c, TRUE.latency_ms(b, c)) for b, c in GRID]
+    with pytest.raises(InvalidInputError) as error:
+        fit([*points, bad])
+    assert "points[9]" in str(error.value)
+    assert "points[8]" not in str(error.value)

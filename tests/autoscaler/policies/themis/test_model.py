@@ -6,6 +6,7 @@ import pytest
 
 from tidegate.autoscaler.policies.themis.model import (
     StageProfile,
+    ceil,
     full_queue_ms,
     queue_ms,
     speedup,
@@ -54,3 +55,45 @@ def test_impossible_shares_and_cores_are_named_at_once() -> None:
     with pytest.raises(InvalidInputError) as error:
         speedups(1.5, 0)
     assert "0 to 1" in str(error.value) and "from 1" in str(error.value)
+
+
+def test_the_fit_by_hand() -> None:
+    assert DETECTOR.fitted_ms(3, 5) == pytest.approx(148.817 * 3 / 5 + 5.433 / 5 + 37.494 * 3 - 15.476)
+    assert DETECTOR.latency_ms(3, 5) == DETECTOR.fitted_ms(3, 5)
+    assert DETECTOR.throughput_rps(3, 5) == pytest.approx(3000.0 / DETECTOR.fitted_ms(3, 5))
+    assert StageProfile(gamma=0.0, epsilon=0.0, delta=0.0, eta=0.25).latency_ms(1, 1) == 0.25
+
+
+@pytest.mark.parametrize(
+    ("b_max", "c_max", "is_doubtful"),
+    [(1, 3, False), (1, 4, True), (2, 2, False), (2, 3, True), (3, 1, False), (4, 1, True)],
+)
+def test_a_fit_is_doubtful_where_it_reaches_zero(b_max: int, c_max: int, is_doubtful: bool) -> None:
+    profile = StageProfile(gamma=-1.5, epsilon=7.0, delta=0.0, eta=-1.375)
+    assert profile.fitted_ms(1, 4) == 0.0
+    assert profile.is_doubtful(b_max, c_max) is is_doubtful
+
+
+def test_a_batch_waits_for_its_last_request_or_for_a_busy_instance() -> None:
+    assert (queue_ms(2, 20.0), queue_ms(3, 20.0), queue_ms(3, 0.5)) == (50.0, 100.0, 4000.0)
+    assert full_queue_ms(3, 2, 500.0, 20.0) == pytest.approx(500.0 - 1000.0 * 7 / 20)
+    assert full_queue_ms(3, 2, 400.0, 20.0) == 100.0
+    assert full_queue_ms(1, 1, 300.0, 20.0) == pytest.approx(200.0)
+
+
+@pytest.mark.parametrize(("value", "up"), [(2.0, 2), (2.0 + 5e-10, 2), (2.0 + 1e-8, 3), (1.1, 2)])
+def test_noise_adds_nothing(value: float, up: int) -> None:
+    assert ceil(value) == up
+
+
+def test_what_four_cores_bring_to_half_parallel_work() -> None:
+    found = speedups(0.5, 4)
+    assert found.one_instance == pytest.approx(1.6)
+    assert found.one_core_instances == 4.0
+    assert found.even_split == pytest.approx(3.2)
+    assert found.uneven_split == pytest.approx(1.0 + 1.0 / (0.5 + 0.5 / 7))
+    for p in (0.0, 1.0):
+        assert speedups(p, 1).one_instance == 1.0
+    for p, r in ((-0.01, 1), (1.01, 1), (0.5, 0)):
+        with pytest.raises(InvalidInputError):
+            speedups(p, r)

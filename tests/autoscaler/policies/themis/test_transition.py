@@ -49,3 +49,30 @@ def test_where_one_core_never_meets_the_sla_the_present_cores_are_held() -> None
 
 def test_an_sla_that_nothing_meets_is_said() -> None:
     assert decide(replace(LOAD, slo_ms=60), [(1, 1), (1, 1)], 10.0).action is Action.SLO_INFEASIBLE
+
+
+def test_instances_beyond_what_the_load_needs_go_and_missing_ones_come() -> None:
+    found = decide(LOAD, [(9, 1), (3, 1)], 10.0)
+    assert (found.action, found.spawn, found.retire) == (Action.TO_HORIZONTAL, (0, 0), (7, 2))
+    mixed = decide(LOAD, [(1, 8), (3, 1)], 10.0)
+    assert (mixed.action, mixed.spawn, mixed.retire) == (Action.TO_HORIZONTAL, (1, 0), (0, 2))
+    assert mixed.plan is not None
+    assert mixed.plan.instances == (2, 1)
+
+
+def test_what_is_there_already_or_will_not_last_is_held() -> None:
+    there = decide(LOAD, [(2, 1), (1, 1)], 10.0)
+    assert (there.action, there.spawn, there.retire) == (Action.HOLD, (0, 0), (0, 0))
+    assert decide(LOAD, [(2, 2), (1, 1)], 10.0).action is Action.TO_HORIZONTAL, "the same instances, with more cores"
+    assert decide(LOAD, [(2, 1), (1, 2)], 10.0).action is Action.TO_HORIZONTAL
+    assert decide(LOAD, [(9, 1), (3, 1)], 40.0).action is Action.HOLD, "more is expected"
+    assert (there.supported_rps, there.remaining_rps) == (None, None)
+
+
+def test_other_cores_start_nothing() -> None:
+    more = decide(replace(LOAD, lambda_rps=20.0), [(2, 1), (1, 1)], 20.0)
+    assert (more.action, more.spawn, more.retire) == (Action.VERTICAL, (0, 0), (0, 0))
+    beyond = decide(replace(LOAD, lambda_rps=60.0, c_max=4), [(2, 1), (1, 1)], 60.0)
+    assert beyond.retire == (0, 0)
+    nothing = decide(replace(LOAD, slo_ms=60), [(1, 1), (1, 1)], 10.0)
+    assert (nothing.plan, nothing.spawn, nothing.retire) == (None, (), ())
