@@ -11,13 +11,14 @@ import importlib
 import json
 import os
 import resource
+import signal
 import sys
 import tempfile
 import traceback
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Final
 
 
 def main() -> None:
@@ -61,7 +62,7 @@ def run(arguments: Sequence[str], limit_s: int, shown: IO[str], loaded: IO[str] 
         os.dup2(shown.fileno(), 2)
         import pytest
 
-        found = pytest.main(list(arguments), plugins=[ExamplesFirst()])
+        found = pytest.main(list(arguments), plugins=[Hasty()])
         code = 0 if found == pytest.ExitCode.NO_TESTS_COLLECTED else int(found)
         if loaded is not None:
             loaded.write(" ".join(foreign()))
@@ -73,8 +74,19 @@ def run(arguments: Sequence[str], limit_s: int, shown: IO[str], loaded: IO[str] 
         os._exit(code)
 
 
-class ExamplesFirst:
-    """Runs the searches of hypothesis last: an example finds most mutants in a fraction of their time."""
+TEST_CPU_S: Final = 10.0
+"""Processor seconds of one test, or of the collection, after which the process ends: it loops."""
+
+
+class Hasty:
+    """Runs the searches of hypothesis last, as an example finds most mutants in a fraction of their time. Ends the
+    process in a test that loops."""
+
+    def pytest_configure(self) -> None:
+        self.pytest_runtest_logstart()
+
+    def pytest_runtest_logstart(self) -> None:
+        signal.setitimer(signal.ITIMER_PROF, TEST_CPU_S)  # Nothing handles its signal, which ends the process.
 
     def pytest_collection_modifyitems(self, items: list[Any]) -> None:
         items.sort(key=lambda item: hasattr(getattr(item, "obj", None), "hypothesis"))

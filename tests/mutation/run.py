@@ -55,7 +55,15 @@ GROUPS: Final = {
     "flow": Group(("tidegate/flow/*.py",), ("tests/tidegate/flow", "tests/property")),
     "http1": Group(("tidegate/wire/*.py", "tidegate/wire/http1/*.py"), ("tests/tidegate/wire/http1",)),
     "http2": Group(("tidegate/wire/http2/*.py",), ("tests/tidegate/wire/http2",)),
-    "grpc": Group(("tidegate/wire/grpc/*.py",), ("tests/tidegate/wire/grpc", "tests/tidegate/runtime")),
+    "grpc": Group(
+        ("tidegate/wire/grpc/*.py",),
+        (
+            "tests/tidegate/wire/grpc",
+            "tests/tidegate/runtime/test_extensions.py",
+            "tests/tidegate/runtime/test_grpc_server.py",
+            "tests/tidegate/runtime/protocols",
+        ),
+    ),
     "bodies": Group(("tidegate/wire/bodies/*.py",), ("tests/tidegate/wire/bodies",)),
     "traffic": Group(("traffic/*.py",), ("tests/traffic",)),
     "plan": Group(
