@@ -88,3 +88,101 @@ def test_the_work_of_a_request_is_size_biased() -> None:
     level = Level()
     level.update(1.0 + 4.0, 1.0 + 16.0, 1)  # One request of 1 s, one of 4 s.
     assert level.unit == pytest.approx(17.0 / 5.0)
+
+
+def steady(seconds: int, work: float = 6.0, unit: float = WORK, shortest_s: int = 1) -> Level:
+    """Returns the level after the same work in each second."""
+    level = Level()
+    for _ in range(seconds):
+        level.update(work, work * unit, shortest_s)
+    return level
+
+
+def test_a_new_level_knows_nothing() -> None:
+    level = Level()
+    assert (level.level, level.window_s, level.ca2, level.unit, level.is_idle) == (0.0, 1.0, 1.0, 0.0, True)
+    assert repr(level) == "<Level 0 over 1 s, ca2 1>"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shortest_s", "window_s"),
+    [(1, 1, 1), (2, 1, 2), (3, 1, 2), (4, 1, 4), (127, 1, 64), (128, 1, 128), (400, 1, 128), (2, 5, 2), (9, 5, 5),
+     (10, 5, 10), (400, 5, 80), (400, 20, 320), (400, 8, 128)],
+)  # fmt: skip
+def test_the_window_doubles_from_the_shortest_up_to_the_longest(seconds: int, shortest_s: int, window_s: int) -> None:
+    level = steady(seconds, shortest_s=shortest_s)
+    assert level.window_s == window_s
+    assert level.level == pytest.approx(6.0)
+
+
+@pytest.mark.parametrize(
+    ("level", "window_s", "ca2"), [(6.0, 1.0, 1.0), (6.0, 64.0, 4.0), (6.0, 4.0, 0.5), (-1.0, 1.0, 1.0)]
+)
+def test_the_error_is_that_of_arrivals_with_their_dispersion(level: float, window_s: float, ca2: float) -> None:
+    found = steady(10)
+    found.ca2 = ca2
+    assert found.dispersion == pytest.approx(WORK * max(1.0, ca2))
+    assert found.error(level, window_s) == pytest.approx((WORK * max(1.0, ca2) * max(0.0, level) / window_s) ** 0.5)
+
+
+@pytest.mark.parametrize(
+    ("before", "work", "seen"), [(6.0, 7.0, 1.0 / 1.3), (6.0, 4.0, 4.0 / 1.0), (1.0, 9.0, 9.0), (6.0, 6.0, 0.0)]
+)
+def test_the_dispersion_is_the_square_of_differences_of_neighbouring_seconds(
+    before: float, work: float, seen: float
+) -> None:
+    """Within an hour's memory; a difference counts nine times at most."""
+    level = Level()
+    level.update(before, before * WORK, 1)
+    level.update(work, work * WORK, 1)
+    assert level.ca2 == pytest.approx(1.0 + (seen - 1.0) / 3600.0)
+
+
+def test_the_dispersion_is_at_least_a_half() -> None:
+    assert steady(1).ca2 == 1.0
+    assert steady(2).ca2 == pytest.approx(1.0 - 1.0 / 3600.0)
+    level = steady(2)
+    level.ca2 = 0.5
+    level.update(6.0, 0.6, 1)
+    assert level.ca2 == 0.5
+
+
+@pytest.mark.parametrize(("jump", "window_s"), [(9.4, 128.0), (9.6, 16.0)])
+def test_a_second_4_5_errors_away_is_a_change(jump: float, window_s: float) -> None:
+    """One second of 9.6 against 32 with a mean of 6.11: 3.49, and 4.5 x sqrt(0.611 x (1 - 1/32)) = 3.46."""
+    level = steady(400)
+    level.ca2 = 1.0
+    level.update(jump, jump * WORK, 1)
+    assert level.window_s == window_s
+
+
+@pytest.mark.parametrize(("work", "seconds"), [(6.0, 1), (0.1, 8), (0.05, 16)])
+def test_silence_of_eight_requests_is_no_load(work: float, seconds: int) -> None:
+    level = steady(300, work)
+    for silent in range(1, 400):
+        before = level.level
+        level.update(0.0, 0.0, 1)
+        if level.level == 0.0:
+            assert level.window_s == silent
+            assert silent * before > 0.0
+            assert silent >= seconds
+            return
+    raise AssertionError("silence was not seen")
+
+
+def test_idle_is_three_tenths_of_a_request() -> None:
+    level = steady(10)
+    for value, is_idle in ((0.03, True), (0.031, False), (0.0, True)):
+        level.level = value
+        assert level.is_idle is is_idle
+
+
+def test_the_work_of_a_request_is_of_the_last_ten_minutes() -> None:
+    level = steady(600, 6.0, 0.1)
+    assert level.work == pytest.approx(3600.0)
+    level.update(6.0, 6.0 * 0.3, 1)
+    assert level.work == pytest.approx(3600.0)
+    assert level.squares == pytest.approx(599 * 0.6 + 1.8)
+    for _ in range(599):
+        level.update(6.0, 6.0 * 0.3, 1)
+    assert level.unit == pytest.approx(0.3)

@@ -41,3 +41,24 @@ def test_without_a_target_or_a_stream_nothing_is_known() -> None:
     assert paced.most("cpu") is None
     assert paced.most("gpu") == pytest.approx(8.0)
     assert paced.seconds("gpu", 8.0) == pytest.approx((0.1 + 50 * 0.035) / 8)
+
+
+def test_between_and_beyond_the_points_lines_join_them() -> None:
+    pace = ((2.0, 0.010), (4.0, 0.020), (8.0, 0.028))
+    assert [most_streams(pace, each) for each in (0.005, 0.010, 0.015, 0.020, 0.024, 0.028, 0.056)] == pytest.approx(
+        [1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 16.0]
+    )
+    assert [per_token_s(pace, each) for each in (0.5, 2.0, 3.0, 4.0, 6.0, 8.0, 16.0)] == pytest.approx(
+        [0.010, 0.010, 0.015, 0.020, 0.024, 0.028, 0.056]
+    )
+
+
+def test_a_mean_may_take_nine_tenths_of_the_target() -> None:
+    rate = GroupTokenRate(tps=1.0, mu_tps=None, pace=((1.0, 0.009), (9.0, 0.081)), between=50.0)
+    tokens = TokenRates(lambda_tps=1.0, prompt_tps=1.0, completion_tps=1.0, per_inference=None, groups={"gpu": rate})
+    paced = Paced(tokens, 0.05)
+    assert paced.most("gpu") == pytest.approx(5.0)
+    assert paced.is_known
+    assert not Paced(tokens, None).is_known
+    assert not Paced(None, 0.05).is_known
+    assert paced.seconds("gpu", 1.0) == pytest.approx(50.0 * 0.009), "the time to the first output is not known: none"

@@ -56,3 +56,47 @@ def test_a_ready_replica_that_was_never_seen_starting_is_no_start() -> None:
     starts = Starts()
     starts.update(3, 0, 0.0)
     assert starts.median_s == ASSUMED_S
+
+
+def test_ten_seconds_are_assumed_and_twenty_starts_remembered() -> None:
+    starts, now = Starts(), 0.0
+    assert (starts.median_s, starts.took_s) == (10.0, ())
+    for took in range(1, 26):
+        starts.update(0, 1, now)
+        starts.update(1, 0, now + took)
+        starts.update(0, 0, now + took)
+        now += 100.0
+    assert starts.took_s == tuple(map(float, range(6, 26)))
+    assert starts.median_s == 15.5
+
+
+def test_several_are_ready_at_once_and_no_more_than_were_starting() -> None:
+    starts = Starts()
+    starts.update(0, 2, 0.0)
+    starts.update(0, 3, 4.0)
+    starts.update(5, 0, 6.0)
+    assert starts.took_s == (6.0, 6.0, 2.0)
+    assert repr(starts) == "<Starts 6 s, 0 under way>"
+    starts.update(5, 1, 7.0)
+    starts.update(4, 1, 8.0)
+    starts.update(5, 0, 9.0)
+    assert starts.took_s == (6.0, 6.0, 2.0, 2.0)
+
+
+def test_a_clock_that_was_set_back_makes_no_start_negative() -> None:
+    starts = Starts()
+    starts.update(0, 1, 50.0)
+    starts.update(1, 0, 20.0)
+    assert starts.took_s == (0.0,)
+
+
+def test_the_rest_is_the_mean_of_those_under_way() -> None:
+    starts = Starts()
+    starts.resume((4.0, 8.0))
+    assert starts.median_s == 6.0
+    starts.update(0, 1, 0.0)
+    starts.update(0, 2, 3.0)
+    assert starts.eta_s(4.0) == pytest.approx((2.0 + 5.0) / 2)
+    assert starts.eta_s(8.0) == pytest.approx((0.0 + 1.0) / 2)
+    starts.resume(())
+    assert starts.median_s == 10.0
