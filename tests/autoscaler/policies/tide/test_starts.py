@@ -80,7 +80,7 @@ def test_several_are_ready_at_once_and_no_more_than_were_starting() -> None:
     starts.update(5, 1, 7.0)
     starts.update(4, 1, 8.0)
     starts.update(5, 0, 9.0)
-    assert starts.took_s == (6.0, 6.0, 2.0, 2.0)
+    assert list(starts.took_s) == [6.0, 6.0, 2.0, 2.0]
 
 
 def test_a_clock_that_was_set_back_makes_no_start_negative() -> None:
