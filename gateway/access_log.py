@@ -1,7 +1,8 @@
-"""The access log: one line per sampled request, collected here and written by the sweep with one write.
+"""The access log: one line per sampled request, collected here and written some times a second with one write.
 
-The buffer is bounded: when the disk is full, lines are dropped and counted, and serving goes on. Lines contain no query
-and no header: both may hold secrets.
+A request that ends costs its worker one tuple. The lines of ``BATCH`` requests are made together, by one format: what
+requests of one function have in common is a text that is kept. The buffer is bounded: when the disk is full, lines are
+dropped and counted, and serving goes on. Lines contain no query and no header: both may hold secrets.
 """
 
 import random
@@ -10,6 +11,8 @@ from datetime import UTC, datetime
 from json.encoder import encode_basestring_ascii
 from typing import TYPE_CHECKING, Final
 
+from tidegate.gateway.counting.outcomes import Ending
+from tidegate.gateway.outcome_step import ending_of
 from tidegate.gateway.routing.request_state import RequestState
 
 if TYPE_CHECKING:
@@ -17,7 +20,12 @@ if TYPE_CHECKING:
 
 BUFFERED_BYTES: Final = 1 << 20
 """Bytes of lines that wait to be written at most."""
-
+WRITTEN_BYTES: Final = 64 * 1024
+"""Lines of so many bytes are written at once; fewer wait for the sweep."""
+BATCH: Final = 64
+"""Requests whose lines are made together at most. Our choice: what is kept of them fits the processor's cache."""
+KEPT_TEXTS: Final = 1024
+"""Common texts that are kept at most; then all are made again."""
 
 FIELDS: Final = (
     "time",  # end of the request, UTC
@@ -39,8 +47,88 @@ FIELDS: Final = (
 )
 """The fields of a line, in their order; unknown ones are ``-`` in text and ``null`` in JSON."""
 
-_TEXT: Final = "%s " + " ".join(f"{name}=%s" for name in FIELDS[1:]) + "\n"
-_JSON: Final = "{" + ",".join(f'"{name}":%s' for name in FIELDS) + "}\n"
+_Common = tuple[str | None, str | None, str, bytes, bytes, int, Ending | None, bool]
+"""Function, revision, replica, method, target, status, the ending that the status does not show, and whether the answer
+broke off."""
+_Ended = tuple[_Common, float, float, float, float, bytes, int, int, int, bytes | None]
+"""What is common; received, bound, first byte and end; request id, bytes in and out, inferences, trace id."""
+
+
+class _Form:
+    """How lines are written: as text or as JSON."""
+
+    __slots__ = ("_is_json", "_none", "_quoted", "kept", "unusual", "usual")
+
+    def __init__(self, *, is_json: bool) -> None:
+        self._is_json = is_json
+        # No value contains a blank, so text needs no quotes: a request's target and id cannot.
+        self._quoted: Callable[[str], str] = encode_basestring_ascii if is_json else str
+        self._none = "null" if is_json else "-"
+        self.kept: dict[_Common, tuple[bytes, bytes]] = {}
+        """Results of ``texts``, by requests without a query."""
+        self.usual = self._line("%.3f")
+        """The format of a line of a request that a replica has answered."""
+        self.unusual = self._line("%b")
+        """The same with texts for the wait and the first byte, one of which did not happen."""
+
+    def texts(self, common: _Common) -> tuple[bytes, bytes]:
+        """Returns the fields from the function to the status, and those from the ending to the end of a line without a
+        trace."""
+        target = common[4]
+        if target.find(b"?") >= 0:
+            common = (*common[:4], target.partition(b"?")[0], *common[5:])
+        found = self.kept.get(common)
+        if found is None:
+            if len(self.kept) >= KEPT_TEXTS:
+                self.kept.clear()
+            self.kept[common] = found = self._made(common)
+        return found
+
+    def traced(self, last: bytes, trace_id: bytes) -> bytes:
+        """Returns the end of a line with a trace id in the place of none."""
+        untraced, traced = (self._pair("trace", value) for value in (self._none, self._quoted(trace_id.decode())))
+        return last.replace(untraced.encode(), traced.encode())
+
+    def id(self, given: bytes) -> bytes:
+        """Returns a request id as a line has it between quotes."""
+        return self._quoted(given.decode("latin-1"))[1:-1].encode() if self._is_json else given
+
+    def milliseconds(self, seconds: float | None) -> bytes:
+        """Returns a time in a line's unusual format; None: it did not happen."""
+        return self._none.encode() if seconds is None else b"%.3f" % (seconds * 1e3)
+
+    def _made(self, common: _Common) -> tuple[bytes, bytes]:
+        function, revision, replica, method, path, status, ending, is_truncated = common
+        quoted, none = self._quoted, self._none
+        front = (
+            ("function", none if function is None else quoted(function)),
+            ("revision", none if revision is None else quoted(revision)),
+            ("replica", quoted(replica) if replica else none),
+            ("method", quoted(method.decode("latin-1"))),
+            ("path", quoted(path.decode("latin-1"))),
+            ("status", str(status)),
+        )
+        last = (("ending", quoted(ending_of(ending, status, is_truncated=is_truncated).value)), ("trace", none))
+        texts = ["".join(self._pair(name, value) for name, value in pairs) for pairs in (front, last)]
+        return texts[0].encode(), (texts[1] + ("}\n" if self._is_json else "\n")).encode()
+
+    def _line(self, time: str) -> bytes:
+        begin = '{"time":"%b%03dZ","id":"%b"' if self._is_json else "%b%03dZ id=%b"
+        pairs = (
+            ("bytes_in", "%d"),
+            ("bytes_out", "%d"),
+            ("total_ms", "%.3f"),
+            ("wait_ms", time),
+            ("first_byte_ms", time),
+            ("inferences", "%d"),
+        )
+        return (begin + "%b" + "".join(self._pair(*pair) for pair in pairs) + "%b").encode()
+
+    def _pair(self, name: str, value: str) -> str:
+        return f',"{name}":{value}' if self._is_json else f" {name}={value}"
+
+    def __repr__(self) -> str:
+        return f"<_Form {self.usual!r}>"
 
 
 class AccessLog:
@@ -48,86 +136,135 @@ class AccessLog:
 
     __slots__ = (
         "_bytes",
+        "_ended",
+        "_flush",
+        "_form",
+        "_is_stuck",
         "_lines",
-        "_none",
         "_offset",
-        "_quoted",
         "_rng",
         "_sampling",
         "_second",
         "_stamp",
-        "_template",
         "dropped",
     )
 
-    def __init__(self, sampling: float, *, as_json: bool, rng: random.Random, offset: float) -> None:
-        """``sampling``: share of the requests that get a line; ``offset``: Unix time less the chain's clock."""
+    def __init__(
+        self,
+        sampling: float,
+        *,
+        as_json: bool,
+        rng: random.Random,
+        offset: float,
+        flush: "Callable[[AccessLog], None]",
+    ) -> None:
+        """``sampling``: share of the requests that get a line; ``offset``: Unix time less the chain's clock; ``flush``
+        is called when there is much to write."""
         self._sampling = sampling
-        self._template, self._none = (_JSON, "null") if as_json else (_TEXT, "-")
-        # No value contains a blank, so text needs no quotes: a request's target and id cannot.
-        self._quoted: Callable[[str], str] = encode_basestring_ascii if as_json else str
+        self._form = _Form(is_json=as_json)
         self._rng = rng
         self._offset = offset
+        self._flush = flush
+        self._ended: list[_Ended] = []
+        """Requests whose lines are not made yet."""
         self._lines: list[bytes] = []
         self._bytes = 0
-        self._second = -1
-        self._stamp = ""
-        """Text of ``_second``, without a zone."""
+        self._is_stuck = False
+        """The last write has not taken all lines."""
+        self._second = float("-inf")
+        """When the second of ``_stamp`` began, on the chain's clock."""
+        self._stamp = b""
+        """Date and time of that second, with the point behind it."""
         self.dropped = 0
 
-    def ended(self, ex: "Exchange", state: RequestState, ending: str) -> None:
-        """Adds a line for a request that has ended, if it is sampled."""
+    def ended(self, ex: "Exchange", state: RequestState) -> None:
+        """A request has ended: it gets a line if it is sampled."""
         if self._sampling < 1.0 and self._rng.random() >= self._sampling:
             return
-        line = self._line(ex, state, ending).encode()
-        if self._bytes + len(line) > BUFFERED_BYTES:
-            self.dropped += 1
-            return
-        self._lines.append(line)
-        self._bytes += len(line)
+        head, router, counters, trace = ex.head, state.target.router, state.counters, state.trace
+        self._ended.append(
+            (
+                (
+                    None if router is None else router.name,
+                    None if counters is None else counters.revision,
+                    state.replica,
+                    head.method,
+                    head.target,
+                    ex.status,
+                    state.ending,
+                    ex.truncated,
+                ),
+                ex.received,
+                state.bound_at,
+                ex.first_byte,
+                ex.ended,
+                state.request_id,
+                ex.bytes_in,
+                ex.bytes_out,
+                ex.inferences,
+                None if trace is None else trace.trace_id,
+            )
+        )
+        if len(self._ended) >= BATCH:
+            self._make_lines()
+            if self._bytes >= WRITTEN_BYTES and not self._is_stuck:
+                self._flush(self)
 
     def take(self) -> bytes:
         """Removes and returns the bytes to write now; bytes that could not be written go to ``unwritten``."""
+        if self._ended:
+            self._make_lines()
         data = b"".join(self._lines)
         self._lines.clear()
         self._bytes = 0
+        self._is_stuck = False
         return data
 
     def unwritten(self, data: bytes) -> None:
-        """Puts back the end of what was taken and could not be written: it is tried again."""
+        """Puts back the end of what was taken and could not be written: the next sweep tries again."""
         if data:
             self._lines.insert(0, data)
             self._bytes += len(data)
+            self._is_stuck = True
 
-    def _line(self, ex: "Exchange", state: RequestState, ending: str) -> str:
-        quoted, none = self._quoted, self._none
-        head, counters, received = ex.head, state.counters, ex.received
-        router, replica, trace = state.target.router, state.replica, state.trace
-        return self._template % (  # One format: this runs for every request.
-            quoted(self._time(ex.ended + self._offset)),
-            quoted(state.request_id.decode("latin-1")),
-            none if router is None else quoted(router.name),
-            none if counters is None else quoted(counters.revision),
-            quoted(replica) if replica else none,
-            quoted(head.method.decode("latin-1")),
-            quoted(head.path.decode("latin-1")),
-            ex.status,
-            ex.bytes_in,
-            ex.bytes_out,
-            round((ex.ended - received) * 1e3, 3),
-            round((state.bound_at - received) * 1e3, 3) if replica else none,
-            round((ex.first_byte - received) * 1e3, 3) if ex.first_byte else none,
-            ex.inferences,
-            quoted(ending),
-            none if trace is None else quoted(trace.trace_id.decode()),
-        )
+    def _make_lines(self) -> None:
+        """Makes the lines of the requests that have ended since the last call."""
+        form = self._form
+        formats: list[bytes] = []
+        values: list[bytes | int | float] = []
+        kept, add, second = form.kept, values.extend, self._second
+        for common, received, bound, first, end, given, bytes_in, bytes_out, inferences, trace in self._ended:
+            if not second <= end < second + 1.0:
+                second = self._begin_second(end)
+            front, last = kept.get(common) or form.texts(common)
+            if trace is not None:
+                last = form.traced(last, trace)
+            if not given.isalnum():
+                given = form.id(given)
+            at, total = (end - second) * 1e3, (end - received) * 1e3
+            if common[2] and first:
+                formats.append(form.usual)
+                wait, byte = (bound - received) * 1e3, (first - received) * 1e3
+                add((self._stamp, at, given, front, bytes_in, bytes_out, total, wait, byte, inferences, last))
+            else:
+                formats.append(form.unusual)
+                waited = form.milliseconds(bound - received if common[2] else None)
+                begun = form.milliseconds(first - received if first else None)
+                add((self._stamp, at, given, front, bytes_in, bytes_out, total, waited, begun, inferences, last))
+        lines = b"".join(formats) % tuple(values)
+        if self._bytes + len(lines) > BUFFERED_BYTES:
+            self.dropped += len(self._ended)
+        else:
+            self._lines.append(lines)
+            self._bytes += len(lines)
+        self._ended.clear()
 
-    def _time(self, unix: float) -> str:
-        second = int(unix)
-        if second != self._second:
-            self._second = second
-            self._stamp = datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%S")
-        return f"{self._stamp}.{int((unix - second) * 1000):03d}Z"
+    def _begin_second(self, at: float) -> float:
+        """Makes the stamp of this time, and returns when its second began."""
+        unix = int(at + self._offset)
+        self._stamp = datetime.fromtimestamp(unix, UTC).strftime("%Y-%m-%dT%H:%M:%S.").encode()
+        self._second = unix - self._offset
+        return self._second
 
     def __repr__(self) -> str:
-        return f"<AccessLog {len(self._lines)} lines to write, {self.dropped} dropped>"
+        return f"<AccessLog {len(self._lines)} batches to write, {self.dropped} dropped>"

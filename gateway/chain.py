@@ -42,7 +42,7 @@ from tidegate.gateway.answers.early_ends import EarlyEnds
 from tidegate.gateway.body_gate import BodyGate
 from tidegate.gateway.counting.counters import RevisionCounters
 from tidegate.gateway.head_fields import is_request_id, state_with_new_id
-from tidegate.gateway.outcome_step import at_end, begin_unbounded, count_end, ending_of
+from tidegate.gateway.outcome_step import at_end, begin_unbounded, count_end
 from tidegate.gateway.pipelines.entry import StageEntry
 from tidegate.gateway.resilience.resilience import cancel
 from tidegate.gateway.routing.function import FunctionRouter
@@ -129,7 +129,7 @@ class Chain:
         else:
             ex.context = state = state_with_new_id(head, target, given, self._rng)
         tracer = self._tracer
-        if tracer is not None and (head.traced or tracer.draws()) and (target.is_work or is_rpc):
+        if tracer is not None and tracer.samples(head) and (target.is_work or is_rpc):
             state.trace = tracer.begin(head)
         if is_rpc:
             if self._grpc.takes(ex, state, self._function_known):
@@ -436,7 +436,7 @@ class Chain:
         if state.trace is not None and self._tracer is not None and not state.is_uncounted:
             self._tracer.ended(ex, state.trace, at_end(ex, state))
         if self._access_log is not None and not state.is_uncounted:
-            self._access_log.ended(ex, state, ending_of(ex, state).value)
+            self._access_log.ended(ex, state)
         if self._room_state.out or self._room_state.unsettled:
             self.flush()
 

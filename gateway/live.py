@@ -263,7 +263,8 @@ class GatewayWorker:
         if not config.access_sampling:
             return None
         offset = LiveClock().now() - monotonic()
-        return AccessLog(config.access_sampling, as_json=config.log_format == "json", rng=self._rng, offset=offset)
+        as_json = config.log_format == "json"
+        return AccessLog(config.access_sampling, as_json=as_json, rng=self._rng, offset=offset, flush=self._write)
 
     def _span_exporter(self, headers: str) -> "Exporter | None":
         endpoint = self._config.tracing_endpoint

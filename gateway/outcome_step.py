@@ -26,11 +26,11 @@ def begin_unbounded(ex: "Exchange", state: RequestState, head: AnyResponseHead, 
         state.counters.streaming += 1
 
 
-def ending_of(ex: "Exchange", state: RequestState) -> Ending:
-    """Returns how a request has ended."""
-    if state.ending is not None:
-        return state.ending
-    return Ending.FAILED if ex.truncated or ex.status >= 500 else Ending.ANSWERED
+def ending_of(ending: Ending | None, status: int, *, is_truncated: bool) -> Ending:
+    """Returns how a request has ended. ``ending``: that of its state, set if the status alone does not show it."""
+    if ending is not None:
+        return ending
+    return Ending.FAILED if is_truncated or status >= 500 else Ending.ANSWERED
 
 
 def at_end(ex: "Exchange", state: RequestState) -> Ended:
@@ -38,7 +38,7 @@ def at_end(ex: "Exchange", state: RequestState) -> Ended:
     router, counters = state.target.router, state.counters
     return Ended(
         state.request_id,
-        ending_of(ex, state).value,
+        ending_of(state.ending, ex.status, is_truncated=ex.truncated).value,
         None if router is None else router.name,
         None if counters is None else counters.revision,
     )

@@ -70,7 +70,7 @@ class TokenAccounting:
         """
         if tokens.is_done and state.ending is Ending.CANCELLED:
             state.ending, is_complete = None, True
-        ending = ending_of(ex, state)
+        ending = ending_of(state.ending, ex.status, is_truncated=ex.truncated)
         error = "" if ending is Ending.ANSWERED else ending.value
         if not error and ex.status >= 400 and not tokens.is_done:
             error = REJECTED

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from benchmarks.macro import events, grpc, hops, idle, latency, overhead, report, small, tensors, workers
+from benchmarks.macro import events, grpc, hops, idle, latency, observability, overhead, report, small, tensors, workers
 from benchmarks.macro.harness import Bench, Machine, commit, find_tools
 from benchmarks.macro.report import Row, missing
 
@@ -31,6 +31,7 @@ QUESTIONS: dict[str, Callable[[Bench], Iterator[Row]]] = {
     "workers": workers.measure,
     "overhead": overhead.measure,
     "grpc": grpc.measure,
+    "observability": observability.measure,
 }
 NEEDED = ("nginx", "wrk", "taskset")
 

@@ -1,5 +1,5 @@
 -- Load for wrk. `post`: about 1000 pre-generated V2 requests, all different; `post1k`: the same with bodies of 1 KB;
--- `get`: one tiny request; `upload`: a 600 KB tensor; any other word is the target of a GET.
+-- `traced`: as `post`, and one traceparent of a hundred is sampled; `get`: one tiny request; `upload`: a 600 KB tensor; any other word is the target of a GET.
 local variants, at = {}, 0
 
 local function hex(digits)
@@ -17,7 +17,7 @@ local function body(id, count)
     id, rows, #numbers, table.concat(numbers, ","))
 end
 
-local function post(fewest)
+local function post(fewest, flags)
   local id = hex(32)
   return wrk.format("POST", "/v2/models/resnet/infer", {
     ["Host"] = "resnet.localhost",
@@ -27,7 +27,7 @@ local function post(fewest)
     ["Content-Type"] = "application/json",
     ["Authorization"] = "Bearer " .. hex(40),
     ["X-Request-Id"] = id,
-    ["traceparent"] = "00-" .. hex(32) .. "-" .. hex(16) .. "-01",
+    ["traceparent"] = "00-" .. hex(32) .. "-" .. hex(16) .. "-" .. flags,
   }, body(id, fewest + math.random(0, 16)))
 end
 
@@ -45,7 +45,9 @@ function init(args)
   local kind = args[1]
   math.randomseed(42)
   if kind == "post" or kind == "post1k" then
-    for i = 1, 1000 do variants[i] = post(kind == "post" and 24 or 145) end
+    for i = 1, 1000 do variants[i] = post(kind == "post" and 24 or 145, "01") end
+  elseif kind == "traced" then
+    for i = 1, 1000 do variants[i] = post(24, i % 100 == 0 and "01" or "00") end
   elseif kind == "upload" then
     variants[1] = upload()
   else

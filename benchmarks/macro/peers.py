@@ -2,7 +2,7 @@
 
 import json
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from benchmarks.macro.harness import Server, Stage, answered, free_port
@@ -123,6 +123,13 @@ def proxies(stage: Stage, upstream: str, *, streaming: bool = False, only: Seque
     return found
 
 
+def null_replica(stage: Stage) -> Server:
+    """A replica that grants slots and answers at once (``benchmarks/macro/replica.py``): the gateway is the limit."""
+    address = f"127.0.0.1:{free_port()}"
+    words = ["benchmarks.macro.replica", address, str(LIMIT)]
+    return stage.module("replica", stage.bench.machine.load_core, words, address)
+
+
 def relay(stage: Stage, upstream: str) -> Server:
     """The engine without an application: the floor under every real one."""
     address = f"127.0.0.1:{free_port()}"
@@ -197,10 +204,12 @@ def gateway(
     workers: int = 1,
     cores: Sequence[str] = (),
     others: Sequence[FunctionRoute] = (),
+    more: Mapping[str, object] | None = None,
 ) -> Server:
     """Gateway workers that share one port, in front of these queue_proxies; ready when they answer.
 
-    ``NAME-N.sock`` in the stage's folder is the admin socket of worker N; ``others``: more functions in the table.
+    ``NAME-N.sock`` in the stage's folder is the admin socket of worker N; ``others``: more functions in the table;
+    ``more``: entries of the workers' configuration (``gateway/config.py``).
     """
     table = RouteTable(
         epoch=1, number=1, workers=workers, default=FUNCTION, functions=(route(FUNCTION, replicas), *others)
@@ -223,6 +232,7 @@ def gateway(
                     "table_file": str(stage.folder / f"{name}.json"),
                     "token": TOKEN,
                     "workers": workers,
+                    **(more or {}),
                 }
             )
         )

@@ -20,6 +20,8 @@ KEPT: Final = 4096
 """Spans that wait at most, besides one batch under way. Our choice."""
 BATCH: Final = 512
 """Spans in one request at most, as the batch processor of OpenTelemetry's SDKs has it."""
+AT_ONCE: Final = 16
+"""Spans that are encoded while the loop waits, some 0.1 ms. Our choice."""
 EVERY_S: Final = 1.0
 TIMEOUT_S: Final = 5.0
 LONGEST_PAUSE_S: Final = 30.0
@@ -92,7 +94,8 @@ class Exporter:
             span = self._queue.popleft()
             self._batch.append(span)
             encoded.append((span, encode_span(span)))
-            time.sleep(0)  # The interpreter's lock goes back to the loop after each span, not after 5 ms.
+            if not len(encoded) % AT_ONCE:
+                time.sleep(0)  # The interpreter's lock goes back to the loop, which else waits 5 ms for it.
         self._encoded = encode_request(encoded, __version__)
 
     def _post(self, body: bytes) -> tuple[str | None, bool]:

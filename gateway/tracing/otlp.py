@@ -16,11 +16,13 @@ SERVER: Final = 2
 CLIENT: Final = 3
 """Kinds of spans."""
 
-_NANOS: Final = struct.Struct("<Q")
+_TIMES: Final = struct.Struct("<BQBQ")
+"""Fields 7 and 8, start and end in nanoseconds."""
 _ERROR: Final = b"\x7a\x02\x18\x02"
 """Field 15, a status: field 3, ``STATUS_CODE_ERROR``."""
 
 Value = str | int
+Attributes = tuple[tuple[str, Value], ...]
 
 
 @dataclass(slots=True)
@@ -41,26 +43,33 @@ class Span:
     start: float
     """Unix time in seconds, as ``end``."""
     end: float
-    attributes: tuple[tuple[str, Value], ...] = ()
+    attributes: Attributes = ()
+    """Those that many spans share: their encoding is kept."""
     is_error: bool = False
     trace_state: str = ""
+    own: Attributes = ()
+    """Attributes that no other span has."""
 
 
 def encode_span(span: Span) -> bytes:
     """Returns the span as field ``spans`` of a ``ScopeSpans``."""
-    parts = [
-        _bytes(1, unhexlify(span.trace_id)),
-        _bytes(2, unhexlify(span.span_id)),
-        _bytes(3, span.trace_state.encode()) if span.trace_state else b"",
-        _bytes(4, unhexlify(span.parent_id)) if span.parent_id else b"",
-        _bytes(5, span.name.encode()),
-        b"\x30" + _varint(span.kind),
-        b"\x39" + _NANOS.pack(round(span.start * 1e9)),
-        b"\x41" + _NANOS.pack(round(max(span.start, span.end) * 1e9)),
-        *(_bytes(9, _pair(key, value)) for key, value in span.attributes),
-        _ERROR if span.is_error else b"",
-    ]
-    return _bytes(2, b"".join(parts))
+    start, end = round(span.start * 1e9), round(max(span.start, span.end) * 1e9)
+    body = b"".join(
+        (
+            b"\x0a\x10",
+            unhexlify(span.trace_id),
+            b"\x12\x08",
+            unhexlify(span.span_id),
+            _bytes(3, span.trace_state.encode()) if span.trace_state else b"",
+            b"\x22\x08" + unhexlify(span.parent_id) if span.parent_id else b"",
+            _named(span.name, span.kind),
+            _TIMES.pack(0x39, start, 0x41, end),
+            _shared(span.attributes),
+            _attributes(span.own) if span.own else b"",
+            _ERROR if span.is_error else b"",
+        )
+    )
+    return b"\x12%b%b" % (_varint(len(body)), body)
 
 
 def encode_request(spans: Iterable[tuple[Span, bytes]], version: str) -> bytes:
@@ -69,22 +78,33 @@ def encode_request(spans: Iterable[tuple[Span, bytes]], version: str) -> bytes:
     for span, encoded in spans:
         resources.setdefault((span.service, span.instance), []).append(encoded)
     scope = _bytes(1, _bytes(1, b"tidegate") + _bytes(2, version.encode()))
-    found = []
-    for (service, instance), encoded_spans in resources.items():
-        named = (("service.name", service), ("service.instance.id", instance), ("service.version", version))
-        resource = b"".join(_bytes(1, _pair(key, value)) for key, value in named)
-        found.append(_bytes(1, _bytes(1, resource) + _bytes(2, scope + b"".join(encoded_spans))))
-    return b"".join(found)
+    return b"".join(
+        _bytes(1, _resource(*names, version) + _bytes(2, scope + b"".join(encoded_spans)))
+        for names, encoded_spans in resources.items()
+    )
+
+
+@lru_cache(maxsize=256)
+def _resource(service: str, instance: str, version: str) -> bytes:
+    named = (("service.name", service), ("service.instance.id", instance), ("service.version", version))
+    return _bytes(1, b"".join(_bytes(1, _pair(key, value)) for key, value in named))
+
+
+@lru_cache(maxsize=256)
+def _named(name: str, kind: int) -> bytes:
+    return _bytes(5, name.encode()) + b"\x30" + _varint(kind)
+
+
+def _attributes(attributes: Attributes) -> bytes:
+    return b"".join(_bytes(9, _pair(key, value)) for key, value in attributes)
+
+
+_shared = lru_cache(maxsize=1024)(_attributes)
 
 
 def _pair(key: str, value: Value) -> bytes:
     any_value = b"\x18" + _varint(value) if isinstance(value, int) else _bytes(1, value.encode("utf-8", "replace"))
-    return _key(key) + _bytes(2, any_value)
-
-
-@lru_cache(maxsize=256)
-def _key(key: str) -> bytes:
-    return _bytes(1, key.encode())
+    return _bytes(1, key.encode()) + _bytes(2, any_value)
 
 
 def _bytes(number: int, data: bytes) -> bytes:

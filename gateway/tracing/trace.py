@@ -21,7 +21,7 @@ from binascii import hexlify
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from tidegate.gateway.tracing.otlp import CLIENT, INTERNAL, SERVER, Span, Value
+from tidegate.gateway.tracing.otlp import CLIENT, INTERNAL, SERVER, Attributes, Span, Value
 from tidegate.records.replica_state import ColdStartPhases, known_phases
 from tidegate.wire.message_heads import AnyRequestHead
 
@@ -163,17 +163,15 @@ class Tracer:
         self._scheme = scheme
         self._put = put
 
-    def draws(self) -> bool:
-        """Draws for a request without a parent."""
-        return self._rng.random() < self._ratio
+    def samples(self, head: AnyRequestHead) -> bool:
+        """Returns whether a request is traced: its parent decides, without one the ratio. The fields of one that is not
+        pass unchanged."""
+        return _is_sampled(head.trace_flags()) if head.traced else self._rng.random() < self._ratio
 
-    def begin(self, head: AnyRequestHead) -> Trace | None:
-        """Begins the trace of a request: its parent's, if that is sampled, or its own. Returns None if the parent is
-        not sampled: its fields pass unchanged then."""
+    def begin(self, head: AnyRequestHead) -> Trace:
+        """Begins the trace of a request: its parent's, or its own."""
         if head.traced:
             given = head.get(b"traceparent") or b""
-            if not _is_sampled(given[53:55]):
-                return None
             flags = int(given[53:55], 16)
             head.take_trace()
             state = head.get(b"tracestate")
@@ -233,13 +231,14 @@ class Tracer:
         parent_id: bytes,
         start: float,
         end: float,
-        attributes: tuple[tuple[str, Value], ...] = (),
+        attributes: Attributes = (),
         *,
         span_id: bytes | None = None,
         kind: int = INTERNAL,
         service: str = GATEWAY,
         instance: str | None = None,
         is_error: bool = False,
+        own: Attributes = (),
     ) -> Span:
         return Span(
             service=service,
@@ -254,6 +253,7 @@ class Tracer:
             attributes=attributes,
             is_error=is_error,
             trace_state=trace.trace_state,
+            own=own,
         )
 
     def _request(self, ex: "Exchange", trace: Trace, ended: Ended) -> Span:
@@ -265,7 +265,6 @@ class Tracer:
             ("url.scheme", self._scheme),
             ("url.path", path),
             ("server.address", head.host.decode("latin-1")),
-            ("tidegate.request.id", ended.request_id.decode("latin-1")),
             ("tidegate.ending", ended.ending),
         ]
         if ex.status:
@@ -290,6 +289,7 @@ class Tracer:
             span_id=trace.span_id,
             kind=SERVER,
             is_error=is_error,
+            own=(("tidegate.request.id", ended.request_id.decode("latin-1")),),
         )
 
     def _waiting(self, ex: "Exchange", trace: Trace) -> list[Span]:
@@ -345,7 +345,7 @@ class Tracer:
             return [forward]
         model_from = max(attempt.at, answered_at - attempt.model_s)
         queue_from = max(attempt.at, model_from - attempt.queue_s)
-        at_replica: tuple[tuple[str, Value], ...] = (("tidegate.replica", attempt.replica),)
+        at_replica: Attributes = (("tidegate.replica", attempt.replica),)
         proxy = self._span(
             trace,
             "queue_proxy",

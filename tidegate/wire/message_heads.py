@@ -47,9 +47,12 @@ class AnyRequestHead(_AnyHead, Protocol):
     @property
     def chunked(self) -> bool: ...
     @property
-    def traced(self) -> bool: ...
+    def traced(self) -> int: ...
     @property
     def internal(self) -> "Internal | None": ...
+
+    def trace_flags(self) -> bytes:
+        """Returns the two digits of the flags in its valid ``traceparent``."""
 
     def take_trace(self) -> None:
         """Removes its ``traceparent``: the application adds another one to what is forwarded."""

@@ -532,7 +532,7 @@ def test_equal_keys_prefer_one_replica() -> None:
 
 
 def test_every_sampled_request_gets_one_line_also_when_two_copies_ran() -> None:
-    log = AccessLog(1.0, as_json=False, rng=random.Random(1), offset=0.0)
+    log = AccessLog(1.0, as_json=False, rng=random.Random(1), offset=0.0, flush=lambda log: None)
     opened = Door(table(1, ONE, TWO, idempotent=True, hedging=FIXED), access=log)
     opened.arrive("GET /nobody?token=secret", "x-request-id: i-1")
     (unmatched,) = log.take().decode().splitlines()

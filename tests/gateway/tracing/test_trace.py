@@ -69,7 +69,7 @@ def test_a_sampled_parent_gets_a_child_and_the_replica_a_child_of_that() -> None
         "queue_proxy": (1100.018, 1100.05),
         "model": (1100.02, 1100.05),
     }
-    assert dict(server.attributes) == {
+    assert dict(server.attributes + server.own) == {
         "http.request.method": "POST",
         "url.scheme": "http",
         "url.path": "/v2/models/m/infer",

@@ -131,8 +131,8 @@ class RequestHead(Fields):
     expect_continue: bool
     upgrade: bytes | None
     """The protocol token of an acceptable Upgrade request."""
-    traced: bool
-    """True if a valid ``traceparent`` is among the fields."""
+    traced: int
+    """Not 0 if a valid ``traceparent`` is among the fields. More than 1: the place of its end in ``_original``."""
     names_host: bool
     """True if a trusted peer's ``x-forwarded-host`` is among the fields."""
     names_proto: bool
@@ -149,6 +149,11 @@ class RequestHead(Fields):
     def path(self) -> bytes:
         """The target before ``?``."""
         return self.target.partition(b"?")[0]
+
+    def trace_flags(self) -> bytes:
+        """Returns the two digits of the flags in its valid ``traceparent``."""
+        end = self.traced
+        return self._original[end - 2 : end] if end > 1 else (self.get(b"traceparent") or b"")[53:55]
 
     def take_trace(self) -> None:
         """Removes its ``traceparent``: the application adds another one to what is forwarded."""

@@ -45,6 +45,7 @@ class Template:
         "_ours",
         "_start",
         "_trace",
+        "_traced",
         "_x60",
         "size",
     )
@@ -75,6 +76,8 @@ class Template:
                     cut_from, cut_to = cut_from or line.start() + 2, end + 2
             if name not in _FIXED:
                 free[begin:end] = b"\x01" * (end - begin)
+        self._traced = max(0, self._trace[1] - self._start)
+        """``RequestHead.traced`` of such heads."""
         self._ours = tuple(ours.get(name) for name in _OURS) if ours else None
         """Places of the values of a gateway's own fields; None for all other peers."""
         cuts = (self._start, token_from, token_to, cut_from or token_to, cut_to or token_to, size - 2)
@@ -114,7 +117,7 @@ class Template:
         start, stop = self._trace
         if stop and _trace(data, at + start, at + stop) is None:
             return None
-        head.traced = stop > 0
+        head.traced = self._traced
         head.method = before.method
         head.target = before.target
         head.authority = before.authority

@@ -177,6 +177,10 @@ class CallHead(_Head):
             self.expect_continue = block.get(b"expect") == b"100-continue"
             self.internal = _internal(block)
 
+    def trace_flags(self) -> bytes:
+        """Returns the two digits of the flags in its valid ``traceparent``."""
+        return (self.get(b"traceparent") or b"")[53:55]
+
     def take_trace(self) -> None:
         """Removes its ``traceparent``: the application adds another one to what is forwarded."""
         self.drop(b"traceparent")

@@ -225,7 +225,7 @@ TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 )
 def test_an_invalid_traceparent_is_removed(value: str, valid: bool) -> None:
     head = request(f"GET / HTTP/1.1\nHost: a\ntraceparent: {value}\n\n")
-    assert head.traced is valid
+    assert bool(head.traced) is valid
     assert (b"traceparent" in head.fields) is valid
 
 
