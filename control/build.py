@@ -59,7 +59,7 @@ from tidegate.deploy.placement.strategies import strategy
 from tidegate.errors import InvalidInputError
 from tidegate.records.gateway_sample import GatewaySample
 from tidegate.records.tenants import KeySet, Tenant
-from tidegate.settings import JobSettings, Settings
+from tidegate.settings import JobSettings, LogFormat, Settings
 from tidegate.store.opening import open_store
 from tidegate.store.records import Store
 from tidegate.traffic.table import TableBuilder
@@ -367,6 +367,7 @@ def _host(start: Start) -> Host:
         copies=str(start.state.copies),
         hidden=(str(start.state.root), str(start.state.run)) if start.settings.servers.confine else (),
         fork_servers=start.settings.servers.fork,
+        json_logs=start.settings.log.format is LogFormat.JSON,
         limits={name: value for name, value in _limits(start.settings).items() if name not in _AT_THE_DOOR},
     )
 

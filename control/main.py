@@ -21,12 +21,14 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from tidegate.aio.log_stream import JsonStream
 from tidegate.aio.loop.run import loop_factory, quiet_collector
 from tidegate.aio.loop.sockets import listen
 from tidegate.aio.loop.tasks import TaskOwner
 from tidegate.clock import LiveClock, wall
 from tidegate.control.metrics.discovery import write_targets
 from tidegate.control.state.directory import DirectoryLock, Holder, StateDirectory
+from tidegate.control.state.json_formatter import JsonFormatter
 from tidegate.control.state.notices import Faults
 from tidegate.deploy.local.recovery import end_all
 from tidegate.errors import TidegateError
@@ -280,10 +282,12 @@ def _uvicorn(app: Any) -> "uvicorn.Server":
 
 def _set_up_log(settings: Settings) -> None:
     level = settings.log.level.value.upper()
+    handler = logging.StreamHandler(sys.stderr)
     if settings.log.format is LogFormat.JSON:
-        form = '{"at": "%(asctime)s", "level": "%(levelname)s", "name": "%(name)s", "message": "%(message)s"}'
+        handler.setFormatter(JsonFormatter())
+        sys.stderr = JsonStream(sys.stderr, "warning", {"logger": "control"})
     else:
-        form = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
-    logging.basicConfig(level=level, format=form, stream=sys.stderr)
+        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)-7s %(name)s: %(message)s"))
+    logging.basicConfig(level=level, handlers=[handler])
     for noisy in ("httpx", "httpcore", "uvicorn.error"):
         logging.getLogger(noisy).setLevel(logging.WARNING)

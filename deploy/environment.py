@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from tidegate.aio import log_stream
 from tidegate.deploy.placement.ledger import WHOLE, Accelerator, AcceleratorKind, Assignment, Profile
 from tidegate.function import Batching, Cancel, Function, ModelFormat, Protocol, Revision, ServerKind
 from tidegate.records.replica_state import ColdStartPhases
@@ -119,6 +120,8 @@ class Host:
     """Folders that model servers are kept from (``tidegate.runtime.confine``). Empty if they are not confined."""
     fork_servers: bool = False
     """Whether replicas may come from fork servers."""
+    json_logs: bool = False
+    """Whether each line that these processes log is a JSON object."""
     limits: Mapping[str, int | float] = field(default_factory=dict)
     """The gateways' limits of requests, by the names of ``tidegate.aio.proxy.limits.Limits``. A request that passes
     them must not fail at the replica."""
@@ -236,6 +239,7 @@ def server_launch(
     host: Host,
     batching: Batching,
     threads: int | None,
+    replica_id: str = "",
 ) -> Launch:
     """Returns the launch of a replica's model server."""
     function, batching = _as_stored(revision.function, accelerator, batching)
@@ -274,6 +278,7 @@ def server_launch(
             if function.server.modules is not None:
                 env["TIDEGATE_RUNTIME_MODULES"] = f"{host.copies}/{function.server.modules}"
         argv: tuple[str, ...] = (interpreter_of(function, accelerator, host), *(RUNTIME if shipped else ASGI))
+        env |= _log_variable("model-server", revision, replica_id, host)
     else:
         argv = tuple(_with_addresses(word, endpoints) for word in server_argv(function, host.python))
     if host.source_root is not None and (is_ours(function, accelerator) or function.server.is_triton):
@@ -400,6 +405,7 @@ def proxy_launch(
         "TIDEGATE_MAX_BATCH": str(function.batch_rule.max_batch),
         "TIDEGATE_PHASES": phases_text(phases),
     }
+    env |= _log_variable("queue_proxy", revision, replica_id, host)
     env |= _metrics_variables(function, accelerator, endpoints)
     env |= _liveness_variables(function, accelerator)
     if host.limits:
@@ -415,6 +421,14 @@ def proxy_launch(
         env["TIDEGATE_PROTOCOL"] = "grpc"
     preload = "queue_proxy" if host.fork_servers and not host.queue_proxy else None
     return Launch(argv=host.queue_proxy or (host.python, *QUEUE_PROXY), env=env, preload=preload)
+
+
+def _log_variable(logger: str, revision: Revision, replica_id: str, host: Host) -> dict[str, str]:
+    """Returns what makes each line of the process a JSON object; empty if lines are text."""
+    if not host.json_logs:
+        return {}
+    fields = {"logger": logger, "function": revision.function.name, "revision": revision.id, "replica": replica_id}
+    return {log_stream.VARIABLE: json.dumps(fields)}
 
 
 def _cancel(function: Function, accelerator: Accelerator) -> str:

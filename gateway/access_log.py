@@ -45,7 +45,11 @@ FIELDS: Final = (
     "ending",
     "trace",  # trace id of a sampled request
 )
-"""The fields of a line, in their order; unknown ones are ``-`` in text and ``null`` in JSON."""
+"""The fields of a line of text, in their order; unknown ones are ``-``, and ``null`` in JSON. In JSON ``id`` is called
+``request_id``, as in the lines of all processes, and ``level`` and ``logger`` stand before it."""
+
+_TEXT_BEGIN: Final = "%b%03dZ id=%b"
+_JSON_BEGIN: Final = '{"time":"%b%03dZ","level":"info","logger":"access","request_id":"%b"'
 
 _Common = tuple[str | None, str | None, str, bytes, bytes, int, Ending | None, bool]
 """Function, revision, replica, method, target, status, the ending that the status does not show, and whether the answer
@@ -113,7 +117,7 @@ class _Form:
         return texts[0].encode(), (texts[1] + ("}\n" if self._is_json else "\n")).encode()
 
     def _line(self, time: str) -> bytes:
-        begin = '{"time":"%b%03dZ","id":"%b"' if self._is_json else "%b%03dZ id=%b"
+        begin = _JSON_BEGIN if self._is_json else _TEXT_BEGIN
         pairs = (
             ("bytes_in", "%d"),
             ("bytes_out", "%d"),

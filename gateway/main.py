@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tidegate.aio.log_stream import say, use_json
 from tidegate.aio.loop.places import raise_descriptors
 from tidegate.aio.loop.run import run
 from tidegate.aio.loop.sockets import inherited
@@ -28,11 +29,13 @@ def main(arguments: list[str]) -> int:
         config = read_config(Path(arguments[1]).read_bytes(), arguments[1])
         if config.log is not None:
             _append_output(config.log)
+        if config.log_format == "json":
+            use_json({"logger": "gateway", "worker": config.worker})
         raise_descriptors()
         sock = inherited(config.listen_fd)
         certificate = _certificate(config)
     except (InvalidInputError, OSError) as error:
-        sys.stderr.write(f"gateway worker cannot start: {error}\n")
+        say(f"gateway worker cannot start: {error}", level="error")
         return EXIT_INVALID
 
     async def serve(config: WorkerConfig) -> None:

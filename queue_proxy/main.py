@@ -6,6 +6,7 @@ import sys
 import time
 from pathlib import Path
 
+from tidegate.aio import log_stream
 from tidegate.aio.loop.run import run
 from tidegate.aio.loop.sockets import inherited, listen
 from tidegate.errors import InvalidInputError
@@ -17,12 +18,13 @@ EXIT_INVALID = 2
 
 def main() -> int:
     """Runs one queue_proxy to its end. Returns the exit code of the process."""
+    log_stream.from_environment(os.environ)
     try:
         settings = read_settings(os.environ)
         token = _token(settings)
         sock = _socket(settings)
     except (InvalidInputError, OSError) as error:
-        sys.stderr.write(f"queue_proxy cannot start: {error}\n")
+        log_stream.say(f"queue_proxy cannot start: {error}", level="error")
         return EXIT_INVALID
     run(_serve(settings, token, sock))
     return 0

@@ -501,7 +501,11 @@ SETTINGS: Final[tuple[Row, ...]] = (
         description="Minimum level of log lines.",
     ),
     Row(
-        key="log.format", kind=Choice(LogFormat), field="log.format", default="text", description="Format of log lines."
+        key="log.format",
+        kind=Choice(LogFormat),
+        field="log.format",
+        default="text",
+        description="Format of the log lines of all processes.",
     ),
     Row(
         key="log.access-sampling",

@@ -15,12 +15,12 @@ class Faults:
 
     def set(self, subject: str, text: str) -> None:
         if self._texts.get(subject) != text:
-            _log.error("%s: %s", subject, text)
+            _log.error("%s: %s", subject, text, extra={"subject": subject})
         self._texts[subject] = text
 
     def clear(self, subject: str) -> None:
         if self._texts.pop(subject, None) is not None:
-            _log.warning("%s: works again", subject)
+            _log.warning("%s: works again", subject, extra={"subject": subject})
 
     def note(self, subject: str, text: str | None) -> None:
         """Sets the fault of a subject; None: it works."""

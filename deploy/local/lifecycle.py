@@ -302,7 +302,8 @@ class LocalLifecycle:
             was_killed = cause is FailureCause.KILLED
             self._back_off.failed(status.revision, reason, now, status.ready_at, was_killed=was_killed)
         if replica.server is not None:
-            replica.server.note(reason.splitlines()[0], self._clock.now())
+            now = self._clock.now()
+            replica.server.note(reason.splitlines()[0], now, as_json=self._host.json_logs)
         replica.stop_recorded = True
         known = FailureCause.START if replica.status.ready_at is None else cause
         self._registry.update(replica, state=ReplicaState.FAILED, reason=reason, cause=known)

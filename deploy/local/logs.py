@@ -7,12 +7,16 @@ at zero. Lines written during the copy may be lost; that is the price of having 
 """
 
 import contextlib
+import json
 import os
 import re
 from collections.abc import Collection
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, NamedTuple
+
+from tidegate.aio.log_stream import json_line
+from tidegate.deploy.local.records import ReplicaDetails
 
 LIMIT_BYTES: Final = 4 * 1024 * 1024
 TAIL_BYTES: Final = 16 * 1024
@@ -88,12 +92,18 @@ def _kept_path(path: Path) -> Path:
     return path.with_name(f"{path.name}.1")
 
 
-def mark(path: Path, text: str, at: float) -> None:
+def mark(path: Path, text: str, at: float, replica: ReplicaDetails | None = None) -> None:
     """Appends a line of Tidegate's own, ``-- tidegate 2026-11-21T10:00:02Z: <text>``, to a child's log. ``at`` is Unix
-    seconds. Without effect if the file cannot be written: the same text is in the status."""
-    stamp = datetime.fromtimestamp(at, tz=UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    seconds. With a replica the line is a JSON object that names it. Without effect if the file cannot be written: the
+    same text is in the status."""
+    if replica is None:
+        stamp = datetime.fromtimestamp(at, tz=UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        line = f"-- tidegate {stamp}: {text}"
+    else:
+        names = {"function": replica.function, "revision": replica.revision, "replica": replica.id}
+        line = json_line(at, "warning", {"logger": "control", **names}, text)
     with contextlib.suppress(OSError), path.open("ab") as file:
-        file.write(f"-- tidegate {stamp}: {text}\n".encode())
+        file.write(f"{line}\n".encode())
 
 
 def tail(path: Path, lines: int = 20, since: int = 0) -> list[str]:
@@ -109,9 +119,17 @@ def tail(path: Path, lines: int = 20, since: int = 0) -> list[str]:
         return []
     if size < TAIL_BYTES and (since == 0 or since > size) and (kept := kept_part(path)) is not None:
         data = kept.data[size - TAIL_BYTES :] + data
-    text = data.decode("utf-8", errors="replace")
+    text = "\n".join(_message(line) for line in data.decode("utf-8", errors="replace").splitlines())
     cleaned = ("".join(c if c.isprintable() else " " for c in line.expandtabs(4)) for line in text.splitlines())
     return [line[:400] for line in cleaned if line.strip()][-lines:]
+
+
+def _message(line: str) -> str:
+    """Returns the message of a line that is a JSON object of a Tidegate process, any other line as it is."""
+    if line.startswith('{"time": '):
+        with contextlib.suppress(ValueError, KeyError, TypeError):
+            return str(json.loads(line)["message"])
+    return line
 
 
 def prune(folder: Path, kept: int, living: Collection[str]) -> int:

@@ -197,9 +197,9 @@ class Child:
         """Returns the last lines that it wrote."""
         return tail(Path(self.record.log), lines, self.log_start)
 
-    def note(self, text: str, at: float) -> None:
+    def note(self, text: str, at: float, *, as_json: bool) -> None:
         """Appends a line of Tidegate's own to its log. ``at`` is Unix seconds."""
-        mark(Path(self.record.log), text, at)
+        mark(Path(self.record.log), text, at, self.record.replica if as_json else None)
 
     # --- the table's side ---
 

@@ -175,7 +175,9 @@ def spawn_pair(
             sockets.unlink(address)
         sockets.make_folder(details.upstream)
         batching = revision.function.batching
-        launch = server_launch(revision, accelerator, details.assignment, endpoints, host, batching, details.threads)
+        launch = server_launch(
+            revision, accelerator, details.assignment, endpoints, host, batching, details.threads, details.id
+        )
         replica.server = server = _spawn(table, ProcessKind.MODEL_SERVER, details, launch, places, None, forks)
         launch = proxy_launch(details.id, revision, accelerator, endpoints, host, phases())
         replica.proxy = _spawn(table, ProcessKind.QUEUE_PROXY, details, launch, places, listener, forks)

@@ -2,10 +2,10 @@
 
 import asyncio
 import json
-import sys
 from time import monotonic
 
 from tidegate.aio.admin.client import FetchError, fetch
+from tidegate.aio.log_stream import say
 from tidegate.queue_proxy.known_metrics import WANTED
 from tidegate.queue_proxy.model_server_metrics import ModelServerMetrics
 from tidegate.queue_proxy.prometheus_text import MAX_BYTES, ExpositionError, scan
@@ -37,7 +37,7 @@ class MetricsReader:
             except Exception as error:  # An internal fault here must not end the replica.
                 app.failed(f"internal fault: {error!r}")
             if (news := app.news()) is not None:
-                sys.stderr.write(f"{news}\n")
+                say(news)
             due = max(due + SCRAPE_EVERY_S, monotonic())
             await asyncio.sleep(due - monotonic())
 

@@ -82,10 +82,10 @@ def test_each_line_has_its_own_time_id_sizes_and_trace_though_lines_are_made_tog
         "2023-11-14T22:15:01.250Z",
     ]
     numbers = range(2 * BATCH + 1)
-    assert [line["id"] for line in lines] == [f'a"{number}' for number in numbers]
+    assert [line["request_id"] for line in lines] == [f'a"{number}' for number in numbers]
     assert [line["bytes_out"] for line in lines] == list(numbers)
     assert [line["trace"] for line in lines] == [f"{number:032x}" if number % 2 else None for number in numbers]
-    assert {tuple(line) for line in lines} == {FIELDS}
+    assert {tuple(line) for line in lines} == {("time", "level", "logger", "request_id", *FIELDS[2:])}
 
 
 def test_paths_of_any_number_are_each_in_their_line() -> None:

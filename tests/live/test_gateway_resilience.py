@@ -204,7 +204,7 @@ def test_rules_priorities_and_the_access_log_of_one_worker() -> None:
             (400, "f", "answered"),
             (200, "f", "answered"),
         ]
-        assert (said[1]["id"], said[1]["path"], said[1]["replica"]) == ("mine", "/predict/now", replica.id)
+        assert (said[1]["request_id"], said[1]["path"], said[1]["replica"]) == ("mine", "/predict/now", replica.id)
         assert said[1]["bytes_in"] == 2
         assert said[1]["total_ms"] >= said[1]["first_byte_ms"] >= said[1]["wait_ms"] >= 0
 

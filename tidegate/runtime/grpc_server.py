@@ -8,10 +8,10 @@ the bytes that a client sends ahead of a stream's method are bounded by the stre
 
 import asyncio
 import time
-import traceback
 from collections import deque
 from typing import Final, cast
 
+from tidegate.aio.log_stream import say_error
 from tidegate.aio.loop.tasks import TaskOwner
 from tidegate.headers import TimeoutFieldError, read_timeout_s
 from tidegate.runtime.errors import RequestError
@@ -326,7 +326,7 @@ class ServedCall:
         except TimeoutError:
             status, message = grpc_fields.DEADLINE_EXCEEDED, "its deadline passed while the model server had it"
         except Exception as error:  # Border: the client gets a status, the operator the trace.
-            traceback.print_exception(error)
+            say_error(error)
             status, message = grpc_fields.INTERNAL, "the model server failed; its log says why"
         self.finish(status, message)
         self._connection.flush()

@@ -14,6 +14,7 @@ import sys
 import threading
 from collections.abc import MutableMapping
 
+from tidegate.aio import log_stream
 from tidegate.aio.loop.run import run
 from tidegate.errors import InvalidInputError
 from tidegate.runtime import confine
@@ -119,6 +120,7 @@ def main() -> int:
         sys.stderr.write(f"{error}\n")
         return EXIT_SETTINGS
     prepare(settings, os.environ)
+    log_stream.from_environment(os.environ)
     sys.setswitchinterval(_SWITCH_S)
     worker = Worker("model")
     code = run(serve(settings, model_of(settings), worker))

@@ -3,10 +3,10 @@
 import asyncio
 import os
 import signal
-import sys
 import time
 
 from tidegate.aio.admin.endpoint import Request, serve_endpoint
+from tidegate.aio.log_stream import say
 from tidegate.aio.loop.tasks import TaskOwner
 from tidegate.runtime.errors import LoadError, ModelError, RequestError
 from tidegate.runtime.execute.engine import ModelEngine
@@ -56,7 +56,7 @@ class ModelServer:
                 connect=self._listener.connect,
             )
         except OSError as error:
-            sys.stderr.write(f"cannot listen on {self._settings.listen}: {error}\n")
+            say(f"cannot listen on {self._settings.listen}: {error}", level="error")
             return EXIT_ADDRESS
         endpoint.services.add(self._listener.sweep)
         self._services = endpoint.services
@@ -79,17 +79,18 @@ class ModelServer:
             loaded = time.monotonic()
             note = await self._engine.probe()
         except (LoadError, ModelError, RequestError) as error:
-            sys.stderr.write(f"the model cannot be served: {error}\n")
+            say(f"the model cannot be served: {error}", level="error")
             self._exit_code = EXIT_LOAD
             self._end.set()
             return
         if note is not None:
-            sys.stderr.write(f"a first run on made-up inputs failed, which need not mean anything: {note}\n")
+            say(f"a first run on made-up inputs failed, which need not mean anything: {note}")
         self._start(spec)
         self._follow_cores(spec)
-        sys.stderr.write(
+        say(
             f"serving {', '.join(self._settings.names)} on {address}: "
-            f"loaded in {loaded - started:.3f} s, first run {time.monotonic() - loaded:.3f} s\n"
+            f"loaded in {loaded - started:.3f} s, first run {time.monotonic() - loaded:.3f} s",
+            level="info",
         )
 
     def _start(self, spec: ModelSpec) -> None:

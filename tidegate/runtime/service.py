@@ -6,7 +6,6 @@ Routes of further protocols are in ``rest/``; they and those of OpenAI's API (``
 import contextlib
 import json
 import time
-import traceback
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from enum import StrEnum
 from functools import cache
@@ -14,6 +13,7 @@ from typing import Any, Protocol, TypeVar
 from urllib.parse import unquote
 
 from tidegate.aio.admin.endpoint import Request, Response, StreamResponse
+from tidegate.aio.log_stream import say_error, say_request_failed
 from tidegate.runtime.errors import ModelError, RequestError
 from tidegate.runtime.execute.model import Inputs, Outputs
 from tidegate.runtime.metrics import CONTENT_TYPE, FailureReason, RuntimeCounters
@@ -347,6 +347,8 @@ class ModelService:
         try:
             return await self.infer(name, read, render)
         except Refusal as refusal:
+            if refusal.status >= 500:
+                say_request_failed(refusal.message, request.headers.get("x-request-id"))
             return _failure(refusal.status, refusal.message)
 
 
@@ -356,7 +358,7 @@ def _refusal(error: Exception) -> Refusal:
         return Refusal(FailureReason.OTHER, status_of(error), error.message)
     if isinstance(error, ModelError):
         return Refusal(FailureReason.BACKEND, 500, str(error))
-    traceback.print_exception(error)
+    say_error(error)
     return Refusal(FailureReason.BACKEND, 500, "the model server failed; its log says why")
 
 

@@ -5,18 +5,18 @@ A task that fails is reported once through the owner's ``report`` (standard erro
 """
 
 import asyncio
-import sys
-import traceback
 from collections.abc import Callable, Coroutine
 from typing import Any
+
+from tidegate.aio.log_stream import say, say_error
 
 Report = Callable[[str, BaseException], None]
 
 
 def report_to_stderr(name: str, error: BaseException) -> None:
     """Writes the name of the failed task and its traceback to standard error."""
-    sys.stderr.write(f"task {name} failed: {error!r}\n")
-    traceback.print_exception(error)
+    say(f"task {name} failed: {error!r}", level="error")
+    say_error(error)
 
 
 class TaskOwner:

@@ -1,10 +1,10 @@
 """Finds the ASGI application that ``file.py:NAME`` names."""
 
 import inspect
-import traceback
 from pathlib import Path
 from typing import Any
 
+from tidegate.aio.log_stream import say_error
 from tidegate.runtime.errors import LoadError
 from tidegate.runtime.execute.handler import described, import_file
 
@@ -23,7 +23,7 @@ def load(path: str, name: str, copy: str | None, modules: str | None) -> Any:
     except LoadError:
         raise
     except BaseException as error:
-        traceback.print_exception(error)
+        say_error(error)
         raise LoadError(f"{file.name} cannot be imported: {described(error, file)}") from error
     found = getattr(module, name, None)
     if found is None:
@@ -33,7 +33,7 @@ def load(path: str, name: str, copy: str | None, modules: str | None) -> Any:
         try:
             found = found()
         except BaseException as error:
-            traceback.print_exception(error)
+            say_error(error)
             raise LoadError(f"{name} failed to load: {described(error, file)}") from error
     if not callable(found):
         raise LoadError(

@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from tidegate.aio import log_stream
 from tidegate.aio.loop import sockets
 from tidegate.errors import InvalidInputError
 from tidegate.runtime import confine
@@ -73,6 +74,7 @@ def main() -> int:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(line_buffering=True, errors="backslashreplace")
+    log_stream.from_environment(os.environ)
     try:
         import uvicorn  # Before the application's folder is on the path.
     except ImportError:
@@ -81,12 +83,12 @@ def main() -> int:
     try:
         app = application.load(*settings.application, settings.copy, settings.modules)
     except LoadError as error:
-        sys.stderr.write(f"the application cannot be served: {error}\n")
+        log_stream.say(f"the application cannot be served: {error}", level="error")
         return EXIT_LOAD
     try:
         sock = _bound(settings.listen)
     except OSError as error:
-        sys.stderr.write(f"cannot listen on {settings.listen}: {error}\n")
+        log_stream.say(f"cannot listen on {settings.listen}: {error}", level="error")
         return EXIT_ADDRESS
     with sock:
         code = _serve(app, sock, uvicorn)

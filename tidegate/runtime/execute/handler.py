@@ -23,6 +23,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from tidegate.aio.log_stream import say_error
 from tidegate.runtime.errors import LoadError, ModelError, RequestError
 from tidegate.runtime.execute import local_modules
 from tidegate.runtime.execute.model import Inputs, zeros
@@ -82,7 +83,7 @@ class HandlerModel:
             self._instance = kind(**self._arguments)
             self._load_instance()
         except BaseException as error:
-            traceback.print_exception(error)
+            say_error(error)
             raise LoadError(f"{self._class_name} failed to load: {described(error, self._path)}") from error
         return self._spec
 
@@ -151,7 +152,7 @@ class HandlerModel:
             try:
                 items.close()
             except BaseException as error:  # The client has left or has its answer: only the log can have it.
-                traceback.print_exception(error)
+                say_error(error)
 
     async def _named_async(self, items: AsyncGenerator[Any, None]) -> AsyncGenerator[Mapping[str, Any], None]:
         try:
@@ -165,10 +166,10 @@ class HandlerModel:
             try:
                 await items.aclose()
             except Exception as error:  # As above.
-                traceback.print_exception(error)
+                say_error(error)
 
     def _failure(self, error: BaseException) -> ModelError:
-        traceback.print_exception(error)
+        say_error(error)
         return ModelError(describe(error, self._path))
 
     def _name(self, result: Any) -> Mapping[str, Any]:
@@ -196,7 +197,7 @@ class HandlerModel:
         except LoadError:
             raise
         except BaseException as error:
-            traceback.print_exception(error)
+            say_error(error)
             raise LoadError(f"{self._path.name} cannot be imported: {described(error, self._path)}") from error
         kind = getattr(module, self._class_name, None)
         if not inspect.isclass(kind):

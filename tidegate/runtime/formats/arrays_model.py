@@ -5,13 +5,13 @@ No library is imported by its name. ``import_module`` is an argument, so that a 
 
 import importlib
 import sys
-import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from tidegate.aio.log_stream import say_error
 from tidegate.runtime.errors import LoadError, ModelError, RequestError
 from tidegate.runtime.execute.model import Inputs
 from tidegate.runtime.protocols.arrays import Arrays, NumpyArrays, PlainArrays
@@ -71,7 +71,7 @@ class ArraysModel(ABC):
         except LoadError:
             raise
         except Exception as error:
-            traceback.print_exception(error)
+            say_error(error)
             raise LoadError(f"{self.settings.path} cannot be prepared: {described(error)}") from error
 
     @abstractmethod
@@ -97,7 +97,7 @@ class ArraysModel(ABC):
         except ValueError as error:
             raise RequestError(f"{self.library} refuses the inputs: {first_line(error)}") from error
         except Exception as error:
-            traceback.print_exception(error)
+            say_error(error)
             raise ModelError(f"{self.library} failed: {described(error)}") from error
 
     def imported(self, what: str, names: Sequence[str], packages: str, extra: str) -> list[Any]:
