@@ -17,6 +17,7 @@ from tidegate.headers import TimeoutFieldError, read_timeout_s
 from tidegate.runtime.errors import RequestError
 from tidegate.runtime.grpc_service import CallError, GrpcService, Handler
 from tidegate.runtime.protocols.bodies import decompress
+from tidegate.runtime.service import ModelService
 from tidegate.wire.grpc.first_message import MESSAGE_HEAD
 from tidegate.wire.http2 import frames, grpc_fields
 from tidegate.wire.http2.block_memory import REQUEST, Block, Blocks
@@ -39,8 +40,8 @@ _NO_GRPC: Final = literal(b":status", b"415")
 class GrpcServer:
     """The HTTP/2 connections of one model server."""
 
-    def __init__(self, service: GrpcService, *, body_bytes: int) -> None:
-        self.service = service
+    def __init__(self, service: ModelService, *, body_bytes: int) -> None:
+        self.service = GrpcService(service)
         self.body_bytes = body_bytes
         """Largest message, before and after decompression."""
         self.blocks = Blocks(REQUEST)

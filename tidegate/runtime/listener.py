@@ -42,9 +42,8 @@ class Listener:
     def _connect_grpc(self) -> asyncio.Protocol:
         if self._grpc is None:
             from tidegate.runtime.grpc_server import GrpcServer
-            from tidegate.runtime.grpc_service import GrpcService
 
-            self._grpc = GrpcServer(GrpcService(self._service), body_bytes=self._body_bytes)
+            self._grpc = GrpcServer(self._service, body_bytes=self._body_bytes)
         return self._grpc.connect()
 
 

@@ -54,7 +54,9 @@ def model_of(settings: RuntimeSettings) -> Model:
         )
     if settings.model is not None:
         if settings.format != "onnx":
-            return _of_library(settings.model, settings)
+            from tidegate.runtime.formats.loaders import library_model
+
+            return library_model(settings.model, settings)
         from tidegate.runtime.formats.onnx import OnnxModel
 
         return OnnxModel(
@@ -65,39 +67,6 @@ def model_of(settings: RuntimeSettings) -> Model:
             copy=settings.copy,
         )
     raise ValueError("the settings name no model")
-
-
-def _of_library(path: str, settings: RuntimeSettings) -> Model:
-    """Returns the model of a file or folder that a library loads. Imports only the loader of its format."""
-    from tidegate.runtime.formats.arrays_model import ArraysModel, LoaderSettings
-
-    kind: type[ArraysModel]
-    if settings.format == "sklearn":
-        from tidegate.runtime.formats.sklearn import SklearnModel
-
-        kind = SklearnModel
-    elif settings.format == "xgboost":
-        from tidegate.runtime.formats.xgboost import XgboostModel
-
-        kind = XgboostModel
-    elif settings.format == "torchscript":
-        from tidegate.runtime.formats.torchscript import TorchscriptModel
-
-        kind = TorchscriptModel
-    else:
-        from tidegate.runtime.formats.huggingface import HuggingFaceModel
-
-        kind = HuggingFaceModel
-    return kind(
-        LoaderSettings(
-            path=path,
-            source=path if settings.copy is None else settings.copy,
-            max_batch=settings.max_batch,
-            threads=settings.threads,
-            has_gpu=settings.providers[0].startswith("CUDA"),
-            arguments=settings.arguments,
-        )
-    )
 
 
 def prepare(settings: RuntimeSettings, variables: MutableMapping[str, str]) -> None:

@@ -6,6 +6,7 @@ from tidegate.runtime import embeddings
 from tidegate.runtime.errors import RequestError
 from tidegate.runtime.protocols import v2 as protocol
 from tidegate.runtime.protocols.bodies import decompress
+from tidegate.runtime.rest import chat
 from tidegate.runtime.service import AnyResponse, Infer, ModelService, Refusal, shortened, status_of
 
 
@@ -36,8 +37,6 @@ async def _answer(service: ModelService, request: Request, parts: list[str]) -> 
             _only(request, "POST")
             return await _embed(service, request)
         case ["chat", "completions"]:
-            from tidegate.runtime.rest import chat  # Embeddings need none of it.
-
             if request.method != "POST":
                 chat.check_chats(service.names[0], service.spec_of(service.names[0]))
             _only(request, "POST")

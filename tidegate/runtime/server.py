@@ -12,11 +12,13 @@ from tidegate.runtime.errors import LoadError, ModelError, RequestError
 from tidegate.runtime.execute.engine import ModelEngine
 from tidegate.runtime.execute.model import Model
 from tidegate.runtime.execute.scheduler import Scheduler
+from tidegate.runtime.execute.streams import Streams
 from tidegate.runtime.execute.worker import Worker
 from tidegate.runtime.listener import Listener
 from tidegate.runtime.metrics import RuntimeCounters
 from tidegate.runtime.protocols.bodies import LIMIT
 from tidegate.runtime.protocols.v2 import ModelSpec
+from tidegate.runtime.rest import generate, predict
 from tidegate.runtime.service import AnyResponse, ModelService
 from tidegate.runtime.settings import RuntimeSettings
 
@@ -95,8 +97,6 @@ class ModelServer:
 
     def _start(self, spec: ModelSpec) -> None:
         if spec.streams:
-            from tidegate.runtime.execute.streams import Streams
-
             streams = Streams(self._engine, self._counters)
             self._service.start(
                 spec, streams.collect, lambda: streams.waiting, streams.run, abandoned=lambda: streams.abandoned
@@ -150,8 +150,6 @@ async def _openai(service: ModelService, request: Request, parts: list[str]) -> 
 
 
 async def _generate(service: ModelService, request: Request, parts: list[str]) -> AnyResponse:
-    from tidegate.runtime.rest import generate  # As above.
-
     return await generate.answer(service, request, *parts)
 
 
@@ -162,8 +160,6 @@ async def _extensions(service: ModelService, request: Request, parts: list[str])
 
 
 async def _predict(service: ModelService, request: Request, parts: list[str]) -> AnyResponse:
-    from tidegate.runtime.rest import predict  # As above.
-
     return await predict.answer(service, request, *parts)
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from tidegate.errors import Fault, InvalidInputError
+from tidegate.store.embedded import EmbeddedStore
 from tidegate.store.records import Store
 
 CALL_S: Final = 0.5
@@ -20,8 +21,6 @@ async def open_store(url: str, file: Path, name: str = "") -> Store:
     Raises InvalidInputError for an invalid URL and without the library, StoreFaultError for a store that fails.
     """
     if url == "embedded":
-        from tidegate.store.embedded import EmbeddedStore
-
         return await EmbeddedStore.open(file)
     try:
         from tidegate.store.redis import RedisStore

@@ -14,7 +14,6 @@ from tests.support.http2.grpc_client import Client, framed
 from tidegate.runtime.errors import ModelError, RequestError
 from tidegate.runtime.execute.model import Inputs, Outputs
 from tidegate.runtime.grpc_server import STALLED_S, GrpcServer
-from tidegate.runtime.grpc_service import GrpcService
 from tidegate.runtime.metrics import RuntimeCounters
 from tidegate.runtime.protocols.tensors import Tensor
 from tidegate.runtime.protocols.v2 import ModelSpec, TensorSpec
@@ -53,7 +52,7 @@ class World:
         self.service = ModelService(("m", "n"), self.counters, body_bytes=BODY_BYTES)
         if infer is not None:
             self.service.start(SPEC, infer, lambda: 0)
-        self.server = GrpcServer(GrpcService(self.service), body_bytes=BODY_BYTES)
+        self.server = GrpcServer(self.service, body_bytes=BODY_BYTES)
         self.client = Client(self.server.connect(), takes=takes)
 
     async def ask(self, method: str, request: Message, response: Message, **fields: Any) -> dict[str, Any]:

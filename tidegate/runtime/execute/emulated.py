@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from tidegate.runtime.execute import declared
+from tidegate.runtime.execute.handler import tensor_specs
 from tidegate.runtime.execute.model import Inputs, zeros
 from tidegate.runtime.protocols.arrays import Arrays
 from tidegate.runtime.protocols.tensors import Tensor
@@ -142,8 +143,6 @@ class EmulatedModel:
     def _declared(self, path: str, class_name: str) -> tuple[Tensors, Tensors]:
         """Returns the inputs and outputs of the class; None for what cannot be read without running its code, with a
         line for the log. Raises LoadError if they are declared wrongly."""
-        from tidegate.runtime.execute.handler import tensor_specs
-
         source = Path(path if self._copy is None else self._copy)
         try:
             found = declared.read(source.read_bytes(), class_name, ("inputs", "outputs"))

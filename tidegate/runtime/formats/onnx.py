@@ -107,14 +107,13 @@ class OnnxModel:
         try:
             import numpy
             import onnxruntime
-            from onnxruntime.capi import onnxruntime_pybind11_state as state
         except ImportError as error:
             raise LoadError(
                 f"ONNX files need the packages onnxruntime and numpy in {sys.executable}: {error}. "
                 + how_to_install("onnx")
             ) from error
         self._arrays = NumpyArrays(numpy, writable=False)
-        self._bad_argument = state.InvalidArgument
+        self._bad_argument = onnxruntime.capi.onnxruntime_pybind11_state.InvalidArgument
         return onnxruntime
 
     def _open(self, runtime: Any) -> Any:
