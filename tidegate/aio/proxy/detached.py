@@ -20,14 +20,15 @@ from typing import TYPE_CHECKING, Protocol
 
 from tidegate.aio.proxy.contract import BODY, Answer, CallClient, CallEngine, ClientSide, PassingClient
 from tidegate.aio.proxy.exchange import BodyBudget, Exchange, ProxyApp
-from tidegate.aio.proxy.grpc_call import GrpcCall
 from tidegate.aio.proxy.http1_exchange import HttpExchange, as_http
+from tidegate.aio.proxy.kinds import as_call
 from tidegate.wire.http1.events import REASONS, Piece
 from tidegate.wire.http1.request_head import RequestHead
 from tidegate.wire.http2.heads import CallHead
 from tidegate.wire.http2.streams import Stream
 
 if TYPE_CHECKING:
+    from tidegate.aio.proxy.grpc_call import GrpcCall
     from tidegate.aio.upstream.http1 import UpstreamConn
 
 
@@ -372,7 +373,7 @@ def copy_for(
     return copy
 
 
-def copy_of_call(first: GrpcCall, engine: CallEngine, app: ProxyApp, received: float) -> GrpcCall | None:
+def copy_of_call(first: "GrpcCall", engine: CallEngine, app: ProxyApp, received: float) -> "GrpcCall | None":
     """Returns the same gRPC call without a client; ``engine`` takes its answer.
 
     Returns None if its request is not complete or not kept, as that of a stream of messages that goes on, or if it is
@@ -382,7 +383,7 @@ def copy_of_call(first: GrpcCall, engine: CallEngine, app: ProxyApp, received: f
         return None
     client = CallStandIn(first._client, engine, is_detached=True)
     stream = Stream(0, 0, 0, None)
-    copy = GrpcCall(client, app, stream, first.head, first.body, True, received, first.deadline)
+    copy = type(first)(client, app, stream, first.head, first.body, True, received, first.deadline)
     copy._trailers = first._trailers
     copy.inferences = first.inferences
     stream.owner = copy
@@ -391,18 +392,19 @@ def copy_of_call(first: GrpcCall, engine: CallEngine, app: ProxyApp, received: f
 
 def second_copy(first: Exchange) -> Exchange | None:
     """Returns a second copy for the same application, or None as :func:`copy_for` and :func:`copy_of_call` do."""
-    if isinstance(first, GrpcCall):
-        return copy_of_call(first, DetachedEngine(), first.app, first.received)
+    if first.is_rpc:
+        return copy_of_call(as_call(first), DetachedEngine(), first.app, first.received)
     return copy_for(first, DetachedClient, first.app, first.received)
 
 
 def swap_clients(first: Exchange, copy: Exchange) -> None:
     """The copy answers the client from now on; the first one ends."""
-    if isinstance(first, GrpcCall) and isinstance(copy, GrpcCall):
-        first._client, copy._client = copy._client, first._client
-        first._stream, copy._stream = copy._stream, first._stream
-        first._stream.owner, copy._stream.owner = first, copy
-        first.client_gone()
+    if first.is_rpc:
+        call, hedge = as_call(first), as_call(copy)
+        call._client, hedge._client = hedge._client, call._client
+        call._stream, hedge._stream = hedge._stream, call._stream
+        call._stream.owner, hedge._stream.owner = call, hedge
+        call.client_gone()
         return
     one, other = as_http(first), as_http(copy)
     client, detached = one._client, other._client
@@ -413,8 +415,8 @@ def swap_clients(first: Exchange, copy: Exchange) -> None:
 
 def shadow_copy(first: Exchange, app: ProxyApp, now: float, tap: BodyTap) -> Exchange | None:
     """Returns the same request for ``app``, as if it had arrived now, or None as :func:`second_copy` does."""
-    if isinstance(first, GrpcCall):
-        return copy_of_call(first, TapOnlyEngine(tap), app, now)
+    if first.is_rpc:
+        return copy_of_call(as_call(first), TapOnlyEngine(tap), app, now)
     return copy_for(first, lambda client: TapOnlyClient(client, tap), app, now)
 
 
@@ -426,9 +428,10 @@ def add_to_answer(ex: Exchange, lines: bytes) -> None:
 
 def tap_response(ex: Exchange, tap: BodyTap) -> None:
     """Taps the answer that the client is about to get; of a gRPC call its messages as they are framed."""
-    if isinstance(ex, GrpcCall):
-        client = ex._client
-        ex._client = CallStandIn(client, TappedEngine(client.engine, tap), is_detached=False)
+    if ex.is_rpc:
+        call = as_call(ex)
+        client = call._client
+        call._client = CallStandIn(client, TappedEngine(client.engine, tap), is_detached=False)
         return
     exchange = as_http(ex)
     exchange._client = TappedClient(exchange._client, tap)

@@ -1,4 +1,4 @@
-"""Conversion of an exchange to a gRPC call, for applications; it does not import HTTP/2."""
+"""Conversion of an exchange to a gRPC call; it does not import HTTP/2, which a process without calls does not load."""
 
 from typing import TYPE_CHECKING
 
