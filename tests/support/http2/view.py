@@ -181,7 +181,7 @@ class View:
                 self.settings_acks += 1
             else:
                 self.unacked_settings += 1
-                told = dict(frames.read_settings(payload))
+                told = dict(frames.read_settings(payload, 1))
                 self.table = told.get(frames.HEADER_TABLE_SIZE, self.table)
                 self.initial_window = told.get(frames.INITIAL_WINDOW_SIZE, self.initial_window)
         elif kind == frames.WINDOW_UPDATE:

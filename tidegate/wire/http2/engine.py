@@ -17,7 +17,15 @@ from typing import Final
 from tidegate.wire.http2 import frames
 from tidegate.wire.http2.block_memory import Blocks
 from tidegate.wire.http2.events import BODY, CLOSING, FAILED, PONG, RESET, SETTINGS, TRAILERS, Event
-from tidegate.wire.http2.frames import END_STREAM, MAX_VALUE, PADDED, frame_head, read_head, read_word
+from tidegate.wire.http2.frames import (
+    END_STREAM,
+    MAX_VALUE,
+    PADDED,
+    ConnectionFault,
+    frame_head,
+    read_head,
+    read_word,
+)
 from tidegate.wire.http2.header_blocks import Reader
 from tidegate.wire.http2.hpack import CompressionFault
 from tidegate.wire.http2.limits import (
@@ -25,26 +33,76 @@ from tidegate.wire.http2.limits import (
     CONTROL_BURST,
     CONTROL_RATE,
     FRAME_BYTES,
-    WIDER_WINDOWS,
     Allowance,
     Windows,
 )
 from tidegate.wire.http2.sending import Sender
 from tidegate.wire.http2.streams import BODY_DUE, ENDED, Stream
 
-_SETTINGS_BYTES: Final = 6 * 64
 _CONNECTION_CREDIT: Final = 1 << 30
 _PLAIN_MASK: Final = frames.END_HEADERS | PADDED | frames.HAS_PRIORITY
 ANY, FIRST_SETTINGS, PREFACE, BLOCK = range(4)
 """The expected next frame."""
 
 
-class ConnectionFault(Exception):
-    """The connection is lost: error code and reason."""
+class OpenFrame:
+    """The bytes of a frame, or of the preface, that are not all there yet."""
 
-    def __init__(self, code: int, why: str) -> None:
-        super().__init__(why)
-        self.code = code
+    __slots__ = ("_bytes", "_pieces", "needed")
+
+    def __init__(self) -> None:
+        self._pieces: list[bytes] = []
+        self._bytes = 0
+        self.needed = 0
+        """Its size; 0 if there is none."""
+
+    def begin(self, data: bytes, needed: int) -> None:
+        """Keeps the first bytes of a frame."""
+        self._pieces.append(data)
+        self._bytes = len(data)
+        self.needed = needed
+
+    def completed(self, data: bytes) -> bytes | None:
+        """Adds a read. Returns all bytes once there are enough."""
+        self._pieces.append(data)
+        self._bytes += len(data)
+        if self._bytes < self.needed:
+            return None
+        whole = b"".join(self._pieces)
+        self._pieces.clear()
+        self.needed = 0
+        return whole
+
+
+class OpenBlock:
+    """A header block that comes in several frames."""
+
+    __slots__ = ("_bytes", "_pieces", "ends", "number")
+
+    def __init__(self) -> None:
+        self.number = 0
+        """Of its stream."""
+        self.ends = False
+        """Its stream ends with it."""
+        self._pieces: list[bytes] = []
+        self._bytes = 0
+
+    def begin(self, number: int, piece: bytes, ends: bool) -> None:
+        self.number, self.ends, self._bytes = number, ends, 0
+        self.add(piece)
+
+    def add(self, piece: bytes) -> None:
+        """Raises ConnectionFault if it is too large."""
+        self._pieces.append(piece)
+        self._bytes += len(piece)
+        if self._bytes > BLOCK_BYTES:
+            raise ConnectionFault(frames.ENHANCE_YOUR_CALM, "header block too large")
+
+    def take(self) -> bytes:
+        """Returns the whole block."""
+        block = b"".join(self._pieces)
+        self._pieces.clear()
+        return block
 
 
 class Engine(Sender):
@@ -52,19 +110,13 @@ class Engine(Sender):
 
     __slots__ = (
         "_control",
-        "_credited",
         "_data_ends",
         "_data_left",
         "_data_stream",
         "_expects",
         "_held",
-        "_held_bytes",
         "_last",
-        "_needed",
-        "_pieces",
-        "_pieces_bytes",
-        "_pieces_ends",
-        "_pieces_number",
+        "_open_block",
         "_reader",
         "_taken",
         "connection",
@@ -89,20 +141,12 @@ class Engine(Sender):
         """Maximum concurrent streams that the peer allows."""
         self._expects = expects
         self._control = Allowance(CONTROL_RATE, CONTROL_BURST)
-        self._credited: dict[int, Stream] = {}
-        """Streams with bytes that waited for the received credit. The credit is used after the whole of a read, since a
-        peer may grant it byte by byte."""
-        self._held: list[bytes] = []
-        """An unfinished frame."""
-        self._held_bytes = self._needed = 0
+        self._held = OpenFrame()
         self._data_left = 0
         """Missing bytes of a DATA frame that has been reported in part."""
         self._data_stream = self.connection
         self._data_ends = False
-        self._pieces: list[bytes] = []
-        """An unfinished header block."""
-        self._pieces_bytes = self._pieces_number = 0
-        self._pieces_ends = False
+        self._open_block = OpenBlock()
         self._last = 0
         """Number of the latest stream."""
         self._taken = 0
@@ -112,7 +156,7 @@ class Engine(Sender):
     def is_head_due(self) -> bool:
         """True if the peer owes the rest of its preface, its first SETTINGS, or the rest of a header block or of any
         frame except DATA: for the head's time limit, which the driver keeps."""
-        return self._expects != ANY or bool(self._held)
+        return self._expects != ANY or self._held.needed > 0
 
     # --- frames in --------------------------------------------------------------------------------------------------
 
@@ -121,18 +165,15 @@ class Engine(Sender):
         events: list[Event] = []
         if self.is_over:
             return events
-        if self._held:
-            self._held.append(data)
-            self._held_bytes += len(data)
-            if self._held_bytes < self._needed:
+        if self._held.needed:
+            whole = self._held.completed(data)
+            if whole is None:
                 return events
-            data = b"".join(self._held)
-            self._held.clear()
+            data = whole
         try:
             self._read(data, now, events)
             if self._credited:
-                credited, self._credited = self._credited, {}
-                self._release([stream for stream in credited.values() if stream.waiting], events)
+                self._use_credit(events)
         except ConnectionFault as fault:
             self._fail(fault.code, str(fault), events)
         except CompressionFault as fault:
@@ -184,7 +225,7 @@ class Engine(Sender):
                     return
             elif at > size:
                 at = start - frames.HEAD_BYTES
-                self._hold(data, at, frames.HEAD_BYTES + (head >> 8))
+                self._held.begin(data[at:], frames.HEAD_BYTES + (head >> 8))
                 return
             elif kind == frames.HEADERS:
                 self._headers(number, flags, data, start, at, now, events)
@@ -193,12 +234,7 @@ class Engine(Sender):
             else:
                 self._rare(kind, number, flags, data[start:at], now, events)
         if at < size:
-            self._hold(data, at, frames.HEAD_BYTES)
-
-    def _hold(self, data: bytes, at: int, needed: int) -> None:
-        self._held.append(data[at:])
-        self._held_bytes = len(data) - at
-        self._needed = needed
+            self._held.begin(data[at:], frames.HEAD_BYTES)
 
     def _begin(self, data: bytes, now: float, events: list[Event]) -> int:
         """Reads the preface, or the rest of a DATA frame; returns the start of the frames behind it."""
@@ -212,14 +248,14 @@ class Engine(Sender):
         if not data.startswith(frames.PREFACE[: len(data)]):
             raise ConnectionFault(frames.PROTOCOL_ERROR, "not HTTP/2")
         if len(data) < len(frames.PREFACE):
-            self._hold(data, 0, len(frames.PREFACE))
+            self._held.begin(data, len(frames.PREFACE))
             return len(data)
         self._expects = FIRST_SETTINGS
         return len(frames.PREFACE)
 
     def _check(self, kind: int, flags: int, number: int) -> None:
         if self._expects == BLOCK:
-            if kind != frames.CONTINUATION or number != self._pieces_number:
+            if kind != frames.CONTINUATION or number != self._open_block.number:
                 raise ConnectionFault(frames.PROTOCOL_ERROR, "a header block without its end")
         elif kind != frames.SETTINGS or flags & frames.ACK:
             raise ConnectionFault(frames.PROTOCOL_ERROR, "the first frame is not SETTINGS")
@@ -242,7 +278,7 @@ class Engine(Sender):
                 self._break(stream, frames.FLOW_CONTROL_ERROR, now, events)
         ends = flags & END_STREAM != 0
         if flags & PADDED:
-            start, end = _unpadded(data, start, end)
+            start, end = frames.unpadded(data, start, end)
             self.passed(stream, length - (end - start))
         elif end > len(data):
             self._data_left = end - len(data)
@@ -285,65 +321,44 @@ class Engine(Sender):
     def _headers(
         self, number: int, flags: int, data: bytes, start: int, end: int, now: float, events: list[Event]
     ) -> None:
-        if not number:
-            raise ConnectionFault(frames.PROTOCOL_ERROR, "HEADERS on stream 0")
-        if flags & PADDED:
-            start, end = _unpadded(data, start, end)
-        if flags & frames.HAS_PRIORITY:
-            start += 5
-        if start > end:
-            raise ConnectionFault(frames.FRAME_SIZE_ERROR, "HEADERS too short")
+        start, end = frames.block_in_headers(number, flags, data, start, end)
         ends = flags & END_STREAM != 0
         if flags & frames.END_HEADERS and end - start <= BLOCK_BYTES:
             self._block(number, data[start:end], ends, now, events)
             return
         self._expects = BLOCK
-        self._pieces_number, self._pieces_bytes, self._pieces_ends = number, 0, ends
-        self._piece(data[start:end])
-
-    def _piece(self, piece: bytes) -> None:
-        self._pieces.append(piece)
-        self._pieces_bytes += len(piece)
-        if self._pieces_bytes > BLOCK_BYTES:
-            raise ConnectionFault(frames.ENHANCE_YOUR_CALM, "header block too large")
+        self._open_block.begin(number, data[start:end], ends)
 
     def _rare(self, kind: int, number: int, flags: int, payload: bytes, now: float, events: list[Event]) -> None:
+        if kind != frames.RST_STREAM:
+            self._spend(now)
+        frames.check_control(kind, number, flags, payload)
         if kind == frames.RST_STREAM:
             self._reset(number, payload, now, events)
-            return
-        self._spend(now)
-        if kind == frames.PING:
-            self._ping(number, flags, payload, events)
+        elif kind == frames.PING:
+            if flags & frames.ACK:
+                events.append((PONG, self.connection, payload, False))
+            else:
+                self._out.append(frames.ping(payload, frames.ACK))
         elif kind == frames.SETTINGS:
-            self._settings(number, flags, payload, events)
+            self._settings(flags, payload, events)
         elif kind == frames.CONTINUATION:
             if self._expects != BLOCK:
                 raise ConnectionFault(frames.PROTOCOL_ERROR, "CONTINUATION without HEADERS")
-            self._piece(payload)
+            self._open_block.add(payload)
             if flags & frames.END_HEADERS:
                 self._expects = ANY
-                block = b"".join(self._pieces)
-                self._pieces.clear()
-                self._block(number, block, self._pieces_ends, now, events)
-        elif kind == frames.PRIORITY:
-            self._priority(number, payload, now, events)
-        elif kind == frames.GOAWAY:
-            self._goaway(number, payload, events)
-        elif kind == frames.PUSH_PROMISE:
-            raise ConnectionFault(frames.PROTOCOL_ERROR, "PUSH_PROMISE")
-
-    def _priority(self, number: int, payload: bytes, now: float, events: list[Event]) -> None:
-        if not number:
-            raise ConnectionFault(frames.PROTOCOL_ERROR, "PRIORITY on stream 0")
-        if len(payload) != 5:
+                self._block(number, self._open_block.take(), self._open_block.ends, now, events)
+        elif kind == frames.PRIORITY and len(payload) != 5:
             stream = self.streams.get(number)
             if stream is None:
                 raise ConnectionFault(frames.FRAME_SIZE_ERROR, "PRIORITY of a wrong size")
             self._break(stream, frames.FRAME_SIZE_ERROR, now, events)
+        elif kind == frames.GOAWAY:
+            self._peer_closes(read_word(payload)[0] & MAX_VALUE, events)
+            events.append((CLOSING, self.connection, read_word(payload, 4)[0], False))
 
     def _reset(self, number: int, payload: bytes, now: float, events: list[Event]) -> None:
-        if len(payload) != 4:
-            raise ConnectionFault(frames.FRAME_SIZE_ERROR, "RST_STREAM of a wrong size")
         if self._is_idle(number):
             raise ConnectionFault(frames.PROTOCOL_ERROR, "RST_STREAM on an idle stream")
         self._count_reset(now)
@@ -352,106 +367,45 @@ class Engine(Sender):
             self._forget(stream)
             events.append((RESET, stream, read_word(payload)[0], False))
 
-    def _goaway(self, number: int, payload: bytes, events: list[Event]) -> None:
-        if number:
-            raise ConnectionFault(frames.PROTOCOL_ERROR, "GOAWAY on a stream")
-        if len(payload) < 8:
-            raise ConnectionFault(frames.FRAME_SIZE_ERROR, "GOAWAY too short")
-        self._peer_closes(read_word(payload)[0] & MAX_VALUE, events)
-        events.append((CLOSING, self.connection, read_word(payload, 4)[0], False))
-
-    def _ping(self, number: int, flags: int, payload: bytes, events: list[Event]) -> None:
-        if number:
-            raise ConnectionFault(frames.PROTOCOL_ERROR, "PING on a stream")
-        if len(payload) != 8:
-            raise ConnectionFault(frames.FRAME_SIZE_ERROR, "PING of a wrong size")
-        if flags & frames.ACK:
-            events.append((PONG, self.connection, payload, False))
-        else:
-            self._out.append(frames.ping(payload, frames.ACK))
-
-    def _settings(self, number: int, flags: int, payload: bytes, events: list[Event]) -> None:
-        if number:
-            raise ConnectionFault(frames.PROTOCOL_ERROR, "SETTINGS on a stream")
-        if len(payload) % 6 or (flags & frames.ACK and payload):
-            raise ConnectionFault(frames.FRAME_SIZE_ERROR, "SETTINGS of a wrong size")
+    def _settings(self, flags: int, payload: bytes, events: list[Event]) -> None:
         if flags & frames.ACK:
             self._reader.limit = 0
             return
-        if len(payload) > _SETTINGS_BYTES:
-            raise ConnectionFault(frames.ENHANCE_YOUR_CALM, "too many settings")
         self._expects = ANY
         window = self._initial_window
-        for name, value in frames.read_settings(payload):
+        for name, value in frames.read_settings(payload, self._push_allowed()):
             if name == frames.HEADER_TABLE_SIZE:
                 self._update_due = True
-            elif name == frames.ENABLE_PUSH:
-                if value > self._push_allowed():
-                    raise ConnectionFault(frames.PROTOCOL_ERROR, "ENABLE_PUSH out of range")
             elif name == frames.MAX_CONCURRENT_STREAMS:
                 self.peer_streams = value
             elif name == frames.INITIAL_WINDOW_SIZE:
-                if value > MAX_VALUE:
-                    raise ConnectionFault(frames.FLOW_CONTROL_ERROR, "INITIAL_WINDOW_SIZE out of range")
                 window = value
             elif name == frames.MAX_FRAME_SIZE:
-                if not frames.MIN_FRAME_BYTES <= value <= frames.MAX_FRAME_BYTES:
-                    raise ConnectionFault(frames.PROTOCOL_ERROR, "MAX_FRAME_SIZE out of range")
                 self._frame_bytes = value
         self._out.append(frame_head(frames.SETTINGS, frames.ACK, 0))
-        if window != self._initial_window:
-            self._change_windows(window, events)
+        self._change_windows(window, events)
         events.append((SETTINGS, self.connection, 0, False))
 
     # --- windows ----------------------------------------------------------------------------------------------------
-
-    def _change_windows(self, window: int, events: list[Event]) -> None:
-        change = window - self._initial_window
-        self._initial_window = window
-        for stream in self.streams.values():
-            stream.window += change
-            if stream.window > MAX_VALUE:
-                raise ConnectionFault(frames.FLOW_CONTROL_ERROR, "window too large")
-        if change > 0:
-            self._release(self._blocked.values(), events)
 
     def _window_update(self, number: int, payload: bytes, now: float, events: list[Event]) -> None:
         if len(payload) != 4:
             raise ConnectionFault(frames.FRAME_SIZE_ERROR, "WINDOW_UPDATE of a wrong size")
         increment = read_word(payload)[0] & MAX_VALUE
-        if not number:
-            was_spent = self._window <= 0
-            self._window += increment
-            if not increment:
-                raise ConnectionFault(frames.PROTOCOL_ERROR, "WINDOW_UPDATE of nothing")
-            if self._window > MAX_VALUE:
-                raise ConnectionFault(frames.FLOW_CONTROL_ERROR, "window too large")
-            if was_spent and self._blocked:  # A stream that waits although there is credit waits for that of its own.
-                self._credited.update(self._blocked)
-            return
         stream = self.streams.get(number)
-        if stream is None:
-            if self._is_idle(number):
-                raise ConnectionFault(frames.PROTOCOL_ERROR, "WINDOW_UPDATE on an idle stream")
-            return
-        stream.window += increment
-        if not increment or stream.window > MAX_VALUE:
-            self._break(stream, frames.FLOW_CONTROL_ERROR if increment else frames.PROTOCOL_ERROR, now, events)
-        elif stream.waiting:
-            self._credited[number] = stream
+        if not number:
+            self._credit(increment)
+        elif stream is not None:
+            if not self._credit_stream(stream, increment):
+                self._break(stream, frames.FLOW_CONTROL_ERROR if increment else frames.PROTOCOL_ERROR, now, events)
+        elif self._is_idle(number):
+            raise ConnectionFault(frames.PROTOCOL_ERROR, "WINDOW_UPDATE on an idle stream")
 
     def passed(self, stream: Stream, size: int) -> None:
         """Notes that ``size`` body bytes of ``stream`` were consumed: the peer may send as many more."""
         stream.owed += size
         if stream.owed >= stream.granted >> 1 and stream.receiving == BODY_DUE and stream.number:
-            more = stream.owed
-            stream.passed += more
-            for least, window in WIDER_WINDOWS:
-                if stream.passed >= least and stream.granted < window:
-                    more += stream.widen(window, self.windows)
-            self._out.append(frames.window_update(stream.number, more))
-            stream.allowance += more
-            stream.owed = 0
+            self._out.append(frames.window_update(stream.number, stream.renew(self.windows)))
 
     # --- commands ---------------------------------------------------------------------------------------------------
 
@@ -526,13 +480,3 @@ class Engine(Sender):
     def __repr__(self) -> str:
         state = "over" if self.is_over else "closing" if self.is_closing else "open"
         return f"<{type(self).__name__} {state}, {len(self.streams)} streams, {len(self._blocked)} wait for credit>"
-
-
-def _unpadded(data: bytes, start: int, end: int) -> tuple[int, int]:
-    """Returns the start and end of a padded payload."""
-    if start == end:
-        raise ConnectionFault(frames.FRAME_SIZE_ERROR, "no room for the padding's length")
-    padding = data[start]
-    if padding >= end - start:
-        raise ConnectionFault(frames.PROTOCOL_ERROR, "padding longer than the frame")
-    return start + 1, end - padding

@@ -1,6 +1,8 @@
-"""HTTP/2 frames (RFC 9113 sections 4, 6 and 7): their numbers, and functions that write them."""
+"""HTTP/2 frames (RFC 9113 sections 4, 6 and 7): their numbers, functions that write them, and checks of what a peer
+has written that need nothing but the frame."""
 
 import struct
+from collections.abc import Iterator
 from typing import Final
 
 DATA, HEADERS, PRIORITY, RST_STREAM, SETTINGS, PUSH_PROMISE, PING, GOAWAY, WINDOW_UPDATE, CONTINUATION = range(10)
@@ -47,7 +49,80 @@ frame_head = _head.pack
 read_head = _head.unpack_from
 """Unpacks such a head at a position; the id's highest bit is reserved and must be masked."""
 read_word = _word.unpack_from
-read_settings = _setting.iter_unpack
+
+
+_SETTINGS_BYTES: Final = 6 * 64
+_CONNECTION_FRAMES: Final = {PING: "PING", SETTINGS: "SETTINGS", GOAWAY: "GOAWAY"}
+
+
+class ConnectionFault(Exception):
+    """The connection is lost: error code and reason."""
+
+    def __init__(self, code: int, why: str) -> None:
+        super().__init__(why)
+        self.code = code
+
+
+def check_control(kind: int, number: int, flags: int, payload: bytes) -> None:
+    """Raises ConnectionFault for a frame that may not stand on its stream, has a wrong size, or may not come."""
+    size, name = len(payload), _CONNECTION_FRAMES.get(kind)
+    if name is not None and number:
+        raise ConnectionFault(PROTOCOL_ERROR, f"{name} on a stream")
+    if kind == SETTINGS:
+        if size % 6 or (flags & ACK and payload):
+            raise ConnectionFault(FRAME_SIZE_ERROR, "SETTINGS of a wrong size")
+        if size > _SETTINGS_BYTES:
+            raise ConnectionFault(ENHANCE_YOUR_CALM, "too many settings")
+    elif kind == PING:
+        if size != 8:
+            raise ConnectionFault(FRAME_SIZE_ERROR, "PING of a wrong size")
+    elif kind == GOAWAY:
+        if size < 8:
+            raise ConnectionFault(FRAME_SIZE_ERROR, "GOAWAY too short")
+    elif kind == RST_STREAM:
+        if size != 4:
+            raise ConnectionFault(FRAME_SIZE_ERROR, "RST_STREAM of a wrong size")
+    elif kind == PRIORITY:
+        if not number:
+            raise ConnectionFault(PROTOCOL_ERROR, "PRIORITY on stream 0")
+    elif kind == PUSH_PROMISE:
+        raise ConnectionFault(PROTOCOL_ERROR, "PUSH_PROMISE")
+
+
+def read_settings(payload: bytes, max_push: int) -> Iterator[tuple[int, int]]:
+    """Yields the settings in a payload; ``max_push`` bounds ENABLE_PUSH. Raises ConnectionFault for a value out of
+    range."""
+    for name, value in _setting.iter_unpack(payload):
+        if name == ENABLE_PUSH and value > max_push:
+            raise ConnectionFault(PROTOCOL_ERROR, "ENABLE_PUSH out of range")
+        if name == INITIAL_WINDOW_SIZE and value > MAX_VALUE:
+            raise ConnectionFault(FLOW_CONTROL_ERROR, "INITIAL_WINDOW_SIZE out of range")
+        if name == MAX_FRAME_SIZE and not MIN_FRAME_BYTES <= value <= MAX_FRAME_BYTES:
+            raise ConnectionFault(PROTOCOL_ERROR, "MAX_FRAME_SIZE out of range")
+        yield name, value
+
+
+def unpadded(data: bytes, start: int, end: int) -> tuple[int, int]:
+    """Returns the start and end of a padded payload. Raises ConnectionFault if the padding does not fit."""
+    if start == end:
+        raise ConnectionFault(FRAME_SIZE_ERROR, "no room for the padding's length")
+    padding = data[start]
+    if padding >= end - start:
+        raise ConnectionFault(PROTOCOL_ERROR, "padding longer than the frame")
+    return start + 1, end - padding
+
+
+def block_in_headers(number: int, flags: int, data: bytes, start: int, end: int) -> tuple[int, int]:
+    """Returns where the header block of a HEADERS frame begins and ends. Raises ConnectionFault."""
+    if not number:
+        raise ConnectionFault(PROTOCOL_ERROR, "HEADERS on stream 0")
+    if flags & PADDED:
+        start, end = unpadded(data, start, end)
+    if flags & HAS_PRIORITY:
+        start += 5
+    if start > end:
+        raise ConnectionFault(FRAME_SIZE_ERROR, "HEADERS too short")
+    return start, end
 
 
 def settings(*values: tuple[int, int]) -> bytes:

@@ -4,9 +4,9 @@ from typing import Any, Final
 
 from tidegate.wire.http2 import frames
 from tidegate.wire.http2.block_memory import Block, Blocks
-from tidegate.wire.http2.engine import FIRST_SETTINGS, PREFACE, ConnectionFault, Engine
+from tidegate.wire.http2.engine import FIRST_SETTINGS, PREFACE, Engine
 from tidegate.wire.http2.events import HEAD, RESET, Event
-from tidegate.wire.http2.frames import END_STREAM, MAX_VALUE
+from tidegate.wire.http2.frames import END_STREAM, MAX_VALUE, ConnectionFault
 from tidegate.wire.http2.grpc_fields import RESOURCE_EXHAUSTED, trailers_only
 from tidegate.wire.http2.header_blocks import LIST_BYTES
 from tidegate.wire.http2.hpack import literal

@@ -5,14 +5,24 @@ from math import inf
 
 from tidegate.wire.http2 import frames
 from tidegate.wire.http2.events import SENT, Event
-from tidegate.wire.http2.frames import END_STREAM, MAX_VALUE, frame_head
+from tidegate.wire.http2.frames import END_STREAM, MAX_VALUE, ConnectionFault, frame_head
 from tidegate.wire.http2.streams import BODY_DUE, ENDED, Stream
 
 
 class Sender:
     """The sending half of both roles. Body bytes wait per stream, heads never."""
 
-    __slots__ = ("_blocked", "_frame_bytes", "_initial_window", "_out", "_update_due", "_window", "is_full", "streams")
+    __slots__ = (
+        "_blocked",
+        "_credited",
+        "_frame_bytes",
+        "_initial_window",
+        "_out",
+        "_update_due",
+        "_window",
+        "is_full",
+        "streams",
+    )
 
     def __init__(self, start: bytes) -> None:
         self.streams: dict[int, Stream] = {}
@@ -25,6 +35,9 @@ class Sender:
         self._update_due = True
         """True if the next block begins with a table size update."""
         self._blocked: dict[int, Stream] = {}
+        self._credited: dict[int, Stream] = {}
+        """Streams with bytes that waited for the received credit. The credit is used after the whole of a read, since a
+        peer may grant it byte by byte."""
 
     @property
     def is_out_of_credit(self) -> bool:
@@ -117,6 +130,48 @@ class Sender:
             if stream.ended and now - stream.ended > rest_s:
                 found.append(stream)
         return found
+
+    # --- the peer's windows -----------------------------------------------------------------------------------------
+
+    def _credit(self, increment: int) -> None:
+        """The peer accepts more bytes on the connection. Raises ConnectionFault."""
+        was_spent = self._window <= 0
+        self._window += increment
+        if not increment:
+            raise ConnectionFault(frames.PROTOCOL_ERROR, "WINDOW_UPDATE of nothing")
+        if self._window > MAX_VALUE:
+            raise ConnectionFault(frames.FLOW_CONTROL_ERROR, "window too large")
+        if was_spent and self._blocked:  # A stream that waits although there is credit waits for that of its own.
+            self._credited.update(self._blocked)
+
+    def _credit_stream(self, stream: Stream, increment: int) -> bool:
+        """The peer accepts more bytes of a stream. Returns False if it may not."""
+        stream.window += increment
+        if not increment or stream.window > MAX_VALUE:
+            return False
+        if stream.waiting:
+            self._credited[stream.number] = stream
+        return True
+
+    def _use_credit(self, events: list[Event]) -> None:
+        """Sends the bytes that waited for the credit of the last read."""
+        credited, self._credited = self._credited, {}
+        self._release([stream for stream in credited.values() if stream.waiting], events)
+
+    def _change_windows(self, window: int, events: list[Event]) -> None:
+        """The peer has another initial window: those of all streams change by as much. Raises ConnectionFault."""
+        change = window - self._initial_window
+        if not change:
+            return
+        self._initial_window = window
+        for stream in self.streams.values():
+            stream.window += change
+            if stream.window > MAX_VALUE:
+                raise ConnectionFault(frames.FLOW_CONTROL_ERROR, "window too large")
+        if change > 0:
+            self._release(self._blocked.values(), events)
+
+    # --- inside -----------------------------------------------------------------------------------------------------
 
     def _write_block(self, number: int, block: bytes, flags: int) -> None:
         if self._update_due:

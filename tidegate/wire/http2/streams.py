@@ -10,7 +10,7 @@ RFC 9113's states, derived from both directions (:attr:`Stream.state`)::
 from collections import deque
 from typing import Any, Final, final
 
-from tidegate.wire.http2.limits import STREAM_WINDOW, Windows
+from tidegate.wire.http2.limits import STREAM_WINDOW, WIDER_WINDOWS, Windows
 
 HEAD_DUE, BODY_DUE, ENDED = range(3)
 """Progress of one direction of a stream."""
@@ -113,6 +113,18 @@ class Stream:
             self._at = at + len(taken)
         self.waiting -= len(taken)
         return taken
+
+    def renew(self, windows: Windows) -> int:
+        """The peer gets credit for all consumed bytes, and a wider window if it has sent much and the budget allows it.
+        Returns the credit."""
+        more = self.owed
+        self.passed += more
+        for least, window in WIDER_WINDOWS:
+            if self.passed >= least and self.granted < window:
+                more += self.widen(window, windows)
+        self.allowance += more
+        self.owed = 0
+        return more
 
     def widen(self, window: int, windows: Windows) -> int:
         """Widens the window if the budget allows it; returns by how much."""
