@@ -11,6 +11,8 @@ import select
 from collections.abc import Callable
 from typing import Any, Final
 
+from tidegate.aio.loop import sockets
+
 _GONE: Final = getattr(select, "EPOLLRDHUP", 0) | getattr(select, "EPOLLHUP", 0) | getattr(select, "EPOLLERR", 0)
 
 
@@ -76,3 +78,43 @@ class AbsenceWatch:
 
     def __repr__(self) -> str:
         return f"<AbsenceWatch of {len(self._by_fd)} connections>"
+
+
+class PeerWatch:
+    """The watch over one connection's peer; taken back when the connection is read again for good, or ends."""
+
+    __slots__ = ("_absence", "_fd", "_gone")
+
+    def __init__(self, absence: AbsenceWatch) -> None:
+        self._absence = absence
+        self._fd = -1
+        """The descriptor while it is watched, else -1."""
+        self._gone: Callable[[], None] | None = None
+        """Set while it is watched: a bound method of the connection, and no circle is left to the collector."""
+
+    def begin(self, transport: asyncio.BaseTransport, gone: Callable[[], None]) -> None:
+        """Calls ``gone`` once if the peer goes away. Does nothing if it is watched already."""
+        if self._fd < 0:
+            self._gone = gone
+            self._fd = self._absence.watch_peer(self, transport, self._noticed)
+
+    def end(self) -> None:
+        """Takes the watch back."""
+        if self._fd >= 0:
+            self._absence.unwatch(self, self._fd)
+        self._fd, self._gone = -1, None
+
+    def _noticed(self) -> None:
+        gone = self._gone
+        self._fd, self._gone = -1, None
+        if gone is not None:
+            gone()
+
+    def __repr__(self) -> str:
+        return f"<PeerWatch of descriptor {self._fd}>"
+
+
+def peer_is_gone(transport: asyncio.BaseTransport) -> bool:
+    """Returns whether the peer of a transport has gone, asked of its socket now."""
+    sock = transport.get_extra_info("socket")
+    return sock is None or sockets.peer_is_gone(sock)

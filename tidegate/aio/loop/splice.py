@@ -133,3 +133,14 @@ class Glimpse(asyncio.BufferedProtocol):
 
     def resume_writing(self) -> None:
         self._protocol.resume_writing()
+
+
+def sink_of(transport: asyncio.Transport) -> int | None:
+    """Returns the descriptor of a transport's socket if bytes may be written to it directly: nothing waits before them,
+    and they are not encrypted."""
+    if transport.is_closing() or transport.get_write_buffer_size():
+        return None
+    if transport.get_extra_info("ssl_object") is not None:
+        return None
+    sock = transport.get_extra_info("socket")
+    return None if sock is None else int(sock.fileno())

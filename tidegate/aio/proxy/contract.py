@@ -270,5 +270,5 @@ class ListeningSide(Protocol):
     def closed(self, connection: Connection) -> None:
         """A connection has ended or its transport has another protocol now."""
 
-    def left(self) -> None:
-        """Wakes a drain when no connection is left."""
+    def tunnel_ended(self, tunnel: "Tunnel") -> None:
+        """Both connections of a tunnel are gone."""

@@ -16,12 +16,14 @@ from time import monotonic
 from typing import cast
 
 from tidegate.aio.loop import sockets
+from tidegate.aio.loop.absence import PeerWatch, peer_is_gone
+from tidegate.aio.loop.splice import sink_of
 from tidegate.aio.loop.writes import SMALL_BYTES, WRITE_BUFFER_BYTES, SmallWrites
 from tidegate.aio.proxy.contract import Answer, ListeningSide
 from tidegate.aio.proxy.exchange import SENT, BodyBudget, Exchange
 from tidegate.aio.proxy.forwarding import Forwarding
 from tidegate.aio.proxy.http1_exchange import HttpExchange, as_http
-from tidegate.aio.proxy.tunnel import Tunnel, join
+from tidegate.aio.proxy.tunnel import join
 from tidegate.aio.upstream.http1 import FULL_READ_BYTES, READS_PER_TURN, UpstreamConn
 from tidegate.wire.http1.events import Data, Piece
 from tidegate.wire.http1.fields import Rejected
@@ -49,25 +51,9 @@ class ServerConn(asyncio.Protocol):
     """One client connection: a transport, an engine, at most one exchange. A ``ClientSide``."""
 
     __slots__ = (
-        "_first",
-        "_full",
-        "_full_reads",
-        "_lingered",
-        "_paused",
-        "_server",
-        "_small_writes",
-        "_stalled",
-        "_turning",
-        "_watched",
-        "deadline",
-        "engine",
-        "exchange",
-        "forwarding_lines",
-        "peer",
-        "phase",
-        "transport",
-        "trusted",
-    )
+        "_first", "_full", "_full_reads", "_lingered", "_paused", "_server", "_small_writes", "_stalled", "_turning",
+        "_watch", "deadline", "engine", "exchange", "forwarding_lines", "peer", "phase", "transport", "trusted",
+    )  # fmt: skip
 
     transport: asyncio.Transport
     engine: H1Server
@@ -82,8 +68,8 @@ class ServerConn(asyncio.Protocol):
         self.peer = b"unix"
         self.trusted = False
         self._paused = 0
-        self._watched = -1
-        """Its descriptor once its absence is watched, else -1: from its first pause on (docs/adr/0085)."""
+        self._watch = PeerWatch(server.services.absence)
+        """Begins with the first pause (docs/adr/0085)."""
         self._full = self._stalled = self._turning = False
         self._lingered = self._full_reads = 0
         self._small_writes = SmallWrites()
@@ -144,7 +130,7 @@ class ServerConn(asyncio.Protocol):
         self._gone()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._unwatch()
+        self._watch.end()
         self._gone()
         self.phase = _CLOSED
         self._server.closed(self)
@@ -299,13 +285,7 @@ class ServerConn(asyncio.Protocol):
             self._write(data)
 
     def sink(self) -> int | None:
-        transport = self.transport
-        if self.engine.coding != LENGTH or transport.is_closing() or transport.get_write_buffer_size():
-            return None
-        if transport.get_extra_info("ssl_object") is not None:
-            return None
-        sock = transport.get_extra_info("socket")
-        return None if sock is None else sock.fileno()
+        return sink_of(self.transport) if self.engine.coding == LENGTH else None
 
     def last(self) -> None:
         self.engine.keep_alive = False
@@ -345,8 +325,7 @@ class ServerConn(asyncio.Protocol):
     def pause(self, why: int) -> None:
         if not self._paused and self.phase == _EXCHANGE:
             self._read(False)
-            if self._watched < 0:
-                self._watched = self._server.services.absence.watch_peer(self, self.transport, self._vanished)
+            self._watch.begin(self.transport, self._vanished)
         self._paused |= why
 
     def resume(self, why: int) -> None:
@@ -360,7 +339,7 @@ class ServerConn(asyncio.Protocol):
     def switch(self, head: bytes, protocol: asyncio.Protocol) -> None:
         self.exchange = None
         self.phase = _CLOSED
-        self._unwatch()
+        self._watch.end()
         transport = self.transport
         self._write(head)
         self._server.closed(self)
@@ -381,20 +360,16 @@ class ServerConn(asyncio.Protocol):
             self._refuse(Rejected(413, "more than is held came before the upgrade: what follows has a hole"))
             return
         self.phase = _TUNNEL
-        self._unwatch()
+        self._watch.end()
         self._write(head)
         self._small_writes.forget(self.transport)
         limit_s = self._server.limits.tunnel_idle_timeout_s
         rest = self.engine.leftover()
-        ended = self._tunnel_closed
+        ended = self._server.tunnel_ended
         tunnel = join(exchange, self.transport, upstream, rest, limit_s, ended, is_client_full=self._full)
         self.exchange = None  # no circle is left to the collector
         self._server.tunnels.add(tunnel)
         self._server.closed(self)
-
-    def _tunnel_closed(self, tunnel: Tunnel) -> None:
-        self._server.tunnels.discard(tunnel)
-        self._server.left()
 
     # --- the end ----------------------------------------------------------------------------------------------------
 
@@ -446,7 +421,7 @@ class ServerConn(asyncio.Protocol):
         """Acts on the limit of the present phase, if it has passed."""
         exchange = self.exchange
         if exchange is not None:
-            if self._paused and self._peer_is_gone():
+            if self._paused and peer_is_gone(self.transport):
                 self.abort()
             elif exchange.sweep(now, self._server.limits, is_paused=self._paused > 0):
                 self._refuse(Rejected(408, self._server.limits.slow_body))
@@ -459,20 +434,10 @@ class ServerConn(asyncio.Protocol):
         elif self.phase == _CLOSED:
             self.transport.abort()
 
-    def _unwatch(self) -> None:
-        if self._watched >= 0:
-            self._server.services.absence.unwatch(self, self._watched)
-            self._watched = -1
-
     def _vanished(self) -> None:
         """The client has gone. While it is read from, its end is found behind its last bytes."""
-        self._watched = -1
         if self._paused and self.exchange is not None:
             self.abort()
-
-    def _peer_is_gone(self) -> bool:
-        sock = self.transport.get_extra_info("socket")
-        return sock is None or sockets.peer_is_gone(sock)
 
     def __repr__(self) -> str:
         phase = ("IDLE", "HEAD", "EXCHANGE", "LINGER", "TUNNEL", "CLOSED", "NEW")[self.phase]

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from time import monotonic
 from typing import TYPE_CHECKING, Final, Protocol
 
-from tidegate.aio.loop import sockets
+from tidegate.aio.loop.absence import PeerWatch, peer_is_gone
 from tidegate.aio.loop.writes import WRITE_BUFFER_BYTES
 from tidegate.aio.proxy.contract import ListeningSide
 from tidegate.aio.proxy.exchange import SENT as FORWARDED
@@ -69,7 +69,7 @@ class H2Conn(asyncio.Protocol):
         "_is_unread",
         "_phase",
         "_server",
-        "_watched",
+        "_watch",
         "at_read_end",
         "deadline",
         "engine",
@@ -101,8 +101,7 @@ class H2Conn(asyncio.Protocol):
         """The client has proven that it is a gateway of the deployment."""
         self._head_due_since = 0.0
         self._idle_since = server.services.now
-        self._watched = -1
-        """Its descriptor while its absence is watched, else -1."""
+        self._watch = PeerWatch(server.services.absence)
         self.deadline = 0.0
         """When leaving or closing ends."""
         transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
@@ -199,7 +198,7 @@ class H2Conn(asyncio.Protocol):
         self._drop_streams()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._unwatch()
+        self._watch.end()
         self._drop_streams()
         self._phase = _CLOSED
         self._server.closed(self)
@@ -213,7 +212,7 @@ class H2Conn(asyncio.Protocol):
                 stream.owner.passed(size)
         if self._is_unread:
             self._is_unread = False
-            self._unwatch()
+            self._watch.end()
             if not self._has_yielded and not self.transport.is_closing():
                 self.transport.resume_reading()
         self.touch()
@@ -247,7 +246,7 @@ class H2Conn(asyncio.Protocol):
             if engine.is_full and not self._is_unread and transport.get_write_buffer_size() > UNREAD_BYTES:
                 self._is_unread = True
                 transport.pause_reading()
-                self._watch()
+                self._watch.begin(transport, self._vanished)
         if engine.is_closing and not engine.streams and self._phase == _LEAVING:
             self.close()
 
@@ -303,7 +302,7 @@ class H2Conn(asyncio.Protocol):
                 self.transport.abort()
             return
         engine, limits = self.engine, self._server.limits
-        if self._is_unread and self._peer_is_gone():
+        if self._is_unread and peer_is_gone(self.transport):
             self.abort()
             return
         if not engine.is_head_due:
@@ -333,23 +332,10 @@ class H2Conn(asyncio.Protocol):
             engine.reset(stream, NO_ERROR)
             self.touch()
 
-    def _watch(self) -> None:
-        self._watched = self._server.services.absence.watch_peer(self, self.transport, self._vanished)
-
-    def _unwatch(self) -> None:
-        if self._watched >= 0:
-            self._server.services.absence.unwatch(self, self._watched)
-            self._watched = -1
-
     def _vanished(self) -> None:
         """The client has gone while it was not read from."""
-        self._watched = -1
         if self._is_unread:
             self.abort()
-
-    def _peer_is_gone(self) -> bool:
-        sock = self.transport.get_extra_info("socket")
-        return sock is None or sockets.peer_is_gone(sock)
 
     def _give_up(self, code: int, why: bytes) -> None:
         self.engine.goaway(code, why)

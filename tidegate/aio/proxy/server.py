@@ -214,9 +214,14 @@ class ProxyServer:
         if connection in self._connections:
             self._connections.discard(connection)
             self._leaves_place(connection.peer)
-        self.left()
+        self._left()
 
-    def left(self) -> None:
+    def tunnel_ended(self, tunnel: Tunnel) -> None:
+        """Both connections of a tunnel are gone."""
+        self.tunnels.discard(tunnel)
+        self._left()
+
+    def _left(self) -> None:
         """Wakes a drain when no connection is left."""
         if not self._connections and not self.tunnels and self._backlog is None:
             self._empty.set()
@@ -251,7 +256,7 @@ class ProxyServer:
     async def _take_in(self, waiting: list[socket.socket]) -> None:
         await asyncio.gather(*map(self._take_late, waiting))  # A slow handshake makes none of the others wait.
         self._backlog = None
-        self.left()
+        self._left()
 
     async def _take_late(self, sock: socket.socket) -> None:
         """Takes in a connection that waited in the kernel when the listener closed."""
