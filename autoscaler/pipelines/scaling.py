@@ -16,7 +16,7 @@ from typing import Final
 from msgspec import structs
 
 from tidegate.autoscaler.measure.observation import Observation, StageOrder
-from tidegate.autoscaler.pipelines.budgets import Budgets, StageBudget, StageFacts, divided, stage_percentile
+from tidegate.autoscaler.pipelines.budgets import Budgets, StageFacts, divided, stage_percentile
 from tidegate.autoscaler.policies.smif.waiting import spread_of
 from tidegate.autoscaler.policies.themis.joint import JointThemis, ThemisMode
 from tidegate.function import Function
@@ -46,8 +46,8 @@ class PipelineScaling:
     """One pipeline with a latency target."""
 
     __slots__ = (
-        "_basis", "_decided_at", "_joint", "_orders", "_own_s", "_reviewed_at", "_seen", "budgets", "function",
-        "stages",
+        "_basis", "_decided_at", "_joint", "_measured", "_orders", "_own_s", "_reviewed_at", "_seen", "budgets",
+        "function", "stages",
     )  # fmt: skip
 
     def __init__(self, function: Function, known: "PipelineScaling | None") -> None:
@@ -57,6 +57,8 @@ class PipelineScaling:
         self._own_s: dict[str, float] = {} if known is None else known._own_s
         self._seen: dict[str, dict[str, _Seen]] = {} if known is None else known._seen
         """By stage and revision."""
+        self._measured: dict[str, Measured] = {} if known is None else known._measured
+        """By stage: the last measurements, which stay while it sleeps."""
         self._joint: JointThemis | None = None
         self._orders: dict[str, StageOrder] = {}
         self._decided_at = -inf
@@ -137,9 +139,12 @@ class PipelineScaling:
 
     def _facts(self, now: float) -> list[StageFacts]:
         waits = before(self.function.server.stages)
-        known = {each.name: each for each in self.budgets.stages} if self._basis else {}
+        for name in self.stages:
+            seen = self.seen(name, now)
+            if seen is not None and (measured := measured_of(seen)) is not None:
+                self._measured[name] = measured
         return [
-            facts_of(name, waits[at], self.seen(name, now), known.get(name), self._own_s.get(name))
+            facts_of(name, waits[at], self._measured.get(name), self._own_s.get(name))
             for at, name in enumerate(self.stages)
         ]
 
@@ -147,6 +152,8 @@ class PipelineScaling:
 
     def note(self, observation: Observation, now: float) -> None:
         """Takes a stage's observation."""
+        if observation.function not in self._measured and (measured := measured_of(observation)) is not None:
+            self._measured[observation.function] = measured
         known = self._seen.setdefault(observation.function, {})
         known[observation.revision] = _Seen(observation, now)
         if len(known) > 1:
@@ -198,30 +205,48 @@ class PipelineScaling:
         return f"<PipelineScaling {self.function.name}: {shown}>"
 
 
-def facts_of(
-    name: str, after: tuple[int, ...], seen: Observation | None, known: StageBudget | None, own_s: float | None
-) -> StageFacts:
-    """Returns what an observation says of a stage. ``known``: what counted before, where it says nothing."""
-    groups = () if seen is None else seen.groups
-    measured = [each for each in groups if each.unloaded_s is not None]
-    if seen is None or not measured:
-        service_s, rps = (None, 0.0) if known is None else (known.service_s, known.rps)
-        return StageFacts(name=name, after=after, service_s=service_s, rps=rps, own_s=own_s)
-    group = max(measured, key=lambda each: each.ready)
-    service_s = group.unloaded_s or 0.0
-    mean_s = service_s
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """What an observation says of a stage."""
+
+    service_s: float
+    slots: float
+    rps: float
+    price: float
+    spread: float
+
+
+def measured_of(seen: Observation) -> Measured | None:
+    """Returns what an observation says of a stage; None if nothing was served yet. Before a request is known to have
+    had a replica for itself the mean execution time stands for that."""
+    timed = [(each, each.unloaded_s or each.execution_s) for each in seen.groups]
+    group, mean_s = max(timed, key=lambda each: (each[1] is not None, each[0].ready), default=(None, None))
+    if group is None or not mean_s:
+        return None
+    service_s, batch = mean_s, group.mean_batch or 1.0
     if group.limit == 1 and group.tail_s is not None:
         service_s = max(service_s, group.tail_s)
-    batch = group.mean_batch or 1.0
-    slots = (group.mu_ips or 0.0) / batch * mean_s
+    return Measured(
+        service_s=service_s,
+        slots=max(1.0, (group.mu_ips or 0.0) / batch * mean_s),
+        rps=seen.lambda_ips / batch if seen.lambda_ips else seen.rps,
+        price=group.price_per_hour or 1.0,
+        spread=spread_of(mean_s, service_s),
+    )
+
+
+def facts_of(name: str, after: tuple[int, ...], measured: Measured | None, own_s: float | None) -> StageFacts:
+    """Returns what budgets are divided by."""
+    if measured is None:
+        return StageFacts(name=name, after=after, service_s=None, own_s=own_s)
     return StageFacts(
         name=name,
         after=after,
-        service_s=service_s,
-        slots=max(1.0, slots),
-        rps=seen.rps if not seen.lambda_ips else seen.lambda_ips / batch,
-        price=group.price_per_hour or 1.0,
-        spread=spread_of(mean_s, service_s),
+        service_s=measured.service_s,
+        slots=measured.slots,
+        rps=measured.rps,
+        price=measured.price,
+        spread=measured.spread,
         own_s=own_s,
     )
 

@@ -105,6 +105,17 @@ def test_small_changes_wait_for_the_minute_and_do_not_move_a_budget() -> None:
     assert budgets is not None and budgets.stages[0].service_s == 0.052, "what it follows from is shown all the same"
 
 
+def test_a_few_requests_are_enough_for_a_first_division() -> None:
+    """A service time by itself is known after some requests; until then the mean execution time counts."""
+    pipelines = known(pipeline("a", "b"))
+    for name, execution_s in (("a", 0.06), ("b", 0.02)):
+        busy = observation(group(ready=1, execution_s=execution_s), function=name, revision=f"{name}-00001", rps=0.2)
+        pipelines.seen(busy, T0)
+        pipelines.seen(seen(name, None), T0 + 5.0)
+    assert pipelines.review(T0 + SOONEST_S)
+    assert target(pipelines, A) == pytest.approx(0.3, abs=0.02)
+
+
 def test_a_service_time_stays_known_while_a_stage_sleeps() -> None:
     pipelines = known(pipeline("a", "b"))
     for name in "ab":

