@@ -48,10 +48,11 @@ from tidegate.control.workers.supervisor import Supervisor
 from tidegate.control.workers.tenants import Tenancy, reported_tenants
 from tidegate.deploy.devices.discovered import Inventory
 from tidegate.deploy.devices.health import DeviceFault, NvidiaHealth
+from tidegate.deploy.devices.mps import MpsDaemon
 from tidegate.deploy.devices.usage import NvidiaUse, nvml
 from tidegate.deploy.environment import Host, inherited
 from tidegate.deploy.local.backend import LocalBackend
-from tidegate.deploy.local.proc import cpu_seconds
+from tidegate.deploy.local.proc import cpu_seconds, start_time
 from tidegate.deploy.local.processes import ProcessTable
 from tidegate.deploy.local.records import ProcessKind, ProcessRecord, RecordStore
 from tidegate.deploy.local.replica import ReplicaPlaces
@@ -103,6 +104,7 @@ class WorkSide:
 
     processes: ProcessTable
     backend: LocalBackend
+    mps: MpsDaemon
     gateways: Supervisor
     loop: ControlLoop
     deployment: Deployment
@@ -113,6 +115,11 @@ class WorkSide:
     """The API as an ASGI application."""
     living: tuple[ProcessRecord, ...]
     """Processes that an earlier control process left."""
+
+    @property
+    def needs_mps(self) -> bool:
+        """True if a GPU is shared by MPS."""
+        return any(each.mps and each.devices for each in self.backend.devices())
 
     @property
     def costs(self) -> Costs:
@@ -147,7 +154,13 @@ async def build_work(start: Start, state: StateSide) -> WorkSide:
     """Builds the work side, with the replicas of an earlier control process adopted."""
     settings, faults = start.settings, start.faults
     rng = random.Random(os.urandom(16))
-    processes, backend, living = await _backend(start, state.registry, rng)
+    mps = MpsDaemon(
+        start.state.run / "mps",
+        start.environ,
+        note=lambda text: faults.note("mps", text),
+        is_alive=lambda pid: start_time(pid) is not None,
+    )
+    processes, backend, living = await _backend(start, state.registry, rng, mps)
     timings, changes = Timings(), ChangeSignal()
     tables = TableBuilder(start.epoch, start.workers, settings.gateway.domain)
     traffic = TrafficMeter()
@@ -250,6 +263,7 @@ async def build_work(start: Start, state: StateSide) -> WorkSide:
     return WorkSide(
         processes=processes,
         backend=backend,
+        mps=mps,
         gateways=gateways,
         loop=loop,
         deployment=deployment,
@@ -336,7 +350,7 @@ async def _renew(
 
 
 async def _backend(
-    start: Start, registry: Registry, rng: random.Random
+    start: Start, registry: Registry, rng: random.Random, mps: MpsDaemon
 ) -> tuple[ProcessTable, LocalBackend, tuple[ProcessRecord, ...]]:
     """Builds the local backend; it adopts each living process of a deployed revision."""
     found = inventory_of(start.settings)
@@ -345,7 +359,7 @@ async def _backend(
     backend = LocalBackend(
         table=processes,
         places=ReplicaPlaces(run=start.state.run, logs=start.state.logs),
-        host=_host(start),
+        host=_host(start, mps),
         accelerators=found.accelerators,
         host_cores=found.host_cores,
         strategy=strategy(start.settings.accelerators.placement),
@@ -357,7 +371,7 @@ async def _backend(
     return processes, backend, living
 
 
-def _host(start: Start) -> Host:
+def _host(start: Start, mps: MpsDaemon) -> Host:
     return Host(
         python=sys.executable,
         source_root=_source_root(),
@@ -368,6 +382,7 @@ def _host(start: Start) -> Host:
         hidden=(str(start.state.root), str(start.state.run)) if start.settings.servers.confine else (),
         fork_servers=start.settings.servers.fork,
         json_logs=start.settings.log.format is LogFormat.JSON,
+        mps_pipes=str(mps.pipes),
         limits={name: value for name, value in _limits(start.settings).items() if name not in _AT_THE_DOOR},
     )
 

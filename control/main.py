@@ -167,6 +167,7 @@ class ControlProcess:
             owner.spawn(work.costs.run(self._clock.now), name="costs")
             if work.loop.instruments.devices is not None:
                 owner.spawn(work.loop.instruments.devices.run(), name="devices")
+            owner.spawn(work.mps.run(lambda: work.needs_mps), name="mps")
             owner.spawn(state.owner.run(wall), name="owner")
             serving = owner.spawn(server.serve(sockets=[api_socket]), name="api")
             ends = (rounds, serving, owner.spawn(self._stop.wait(), name="stop"))
@@ -235,6 +236,7 @@ class ControlProcess:
         await asyncio.wait((rounds,))
         await work.loop.close()
         await work.backend.close(stop_replicas=True, grace_s=GRACE_S)
+        await work.mps.stop()
         await work.costs.close(self._clock.now(), has_ended=True)
         work.loop.changes.end()
         work.processes.close()

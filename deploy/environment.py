@@ -122,6 +122,8 @@ class Host:
     """Whether replicas may come from fork servers."""
     json_logs: bool = False
     """Whether each line that these processes log is a JSON object."""
+    mps_pipes: str = ""
+    """Folder of the pipes of the MPS daemon. Empty: CUDA's default."""
     limits: Mapping[str, int | float] = field(default_factory=dict)
     """The gateways' limits of requests, by the names of ``tidegate.aio.proxy.limits.Limits``. A request that passes
     them must not fail at the replica."""
@@ -268,7 +270,7 @@ def server_launch(
         env["METRICS_PORT"] = str(endpoints.metrics_port)
     if shipped and assignment.cores:
         env["TIDEGATE_RUNTIME_CORES"] = str(len(assignment.cores))
-    env.update(_placement_variables(function, accelerator, assignment))
+    env.update(_placement_variables(function, accelerator, assignment, host.mps_pipes))
     if is_ours(function, accelerator):
         if not shipped:
             env["TIDEGATE_RUNTIME_ASGI"] = function.server.target
@@ -353,7 +355,8 @@ def _shown(
 ) -> list[str]:
     """Returns the paths that a confined server needs, as far as they lie in hidden folders: its socket's folder, its
     copies, its working folder, and what its command, model and interpreter name."""
-    named = [env.get("TIDEGATE_RUNTIME_COPY"), env.get("TIDEGATE_RUNTIME_MODULES"), function.workdir, *argv]
+    variables = ("TIDEGATE_RUNTIME_COPY", "TIDEGATE_RUNTIME_MODULES", "CUDA_MPS_PIPE_DIRECTORY")
+    named = [*(env.get(name) for name in variables), function.workdir, *argv]
     if endpoints.socket is not None:
         named.append(endpoints.socket.rpartition("/")[0])
     if function.python is not None:  # environment/bin/python
@@ -517,7 +520,9 @@ def _runtime_variables(
     return env
 
 
-def _placement_variables(function: Function, accelerator: Accelerator, assignment: Assignment) -> dict[str, str]:
+def _placement_variables(
+    function: Function, accelerator: Accelerator, assignment: Assignment, mps_pipes: str
+) -> dict[str, str]:
     """Returns the variables that bind the server to its unit. Only ``nvidia`` accelerators make a device visible."""
     if accelerator.kind is not AcceleratorKind.NVIDIA:
         return {"CUDA_VISIBLE_DEVICES": ""}
@@ -526,6 +531,8 @@ def _placement_variables(function: Function, accelerator: Accelerator, assignmen
     env = {"CUDA_VISIBLE_DEVICES": ",".join(visible), "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
     if function.gpu.mps and accelerator.mps:
         env["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] = str(min(assignment.share, WHOLE))
+        if mps_pipes:
+            env["CUDA_MPS_PIPE_DIRECTORY"] = mps_pipes
         if assignment.memory_bytes:
             env["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] = f"0={math.ceil(assignment.memory_bytes / 2**20)}M"
     return env

@@ -204,6 +204,16 @@ def test_mps_share_and_memory_limit() -> None:
     assert "OMP_NUM_THREADS" not in env
 
 
+def test_only_what_shares_a_gpu_by_mps_is_given_its_pipes_also_from_a_hidden_folder() -> None:
+    host = replace(HOST, mps_pipes="/state/run/mps", hidden=("/state",))
+    needs = GpuNeeds(mps=True, core_percentage=30)
+    shared = server_launch(revision(COMMAND, gpu=needs), T4, held(T4, share=30), PORT, host, Batching(), None)
+    assert shared.env["CUDA_MPS_PIPE_DIRECTORY"] == "/state/run/mps"
+    assert '"show": ["/state/run/mps"]' in shared.wrapper[-1]
+    whole = server_launch(revision(COMMAND), T4, held(T4), PORT, host, Batching(), None)
+    assert "CUDA_MPS_PIPE_DIRECTORY" not in whole.env
+
+
 def test_a_replica_sees_each_of_its_gpus() -> None:
     kind = replace(T4, count=3, devices=("GPU-a", "GPU-b", "GPU-c"))
     both = replace(held(kind, unit=0), more=(2,))
