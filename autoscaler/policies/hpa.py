@@ -219,7 +219,7 @@ def _slots(group: GroupObservation) -> float | None:
 
 BUILT_IN: Mapping[str, Callable[[GroupObservation], float | None]] = MappingProxyType({"busy": _busy, "slots": _slots})
 """Metrics that every observation has."""
-OF_DEVICES = ("cpu", "gpu-memory", "gpu-utilization")
+OF_DEVICES = ("cpu", "gpu-memory", "gpu-memory-busy", "gpu-utilization")
 """Metrics that the control process reads of devices and processes, if there are any."""
 
 

@@ -31,8 +31,8 @@ class Gpus:
         self._is_reading = False
 
     def metrics(self, revision: str, accelerator: str) -> Mapping[str, float]:
-        """Returns ``gpu-utilization`` and ``gpu-memory`` in percent, mean over the devices that its ready replicas
-        hold."""
+        """Returns ``gpu-utilization``, ``gpu-memory`` and ``gpu-memory-busy`` in percent, mean over the devices that
+        its ready replicas hold."""
         return self._metrics.get((revision, accelerator), {})
 
     def utilization(self, function: str, now: float) -> float | None:
@@ -94,4 +94,5 @@ def _means(uses: list[DeviceUse]) -> dict[str, float]:
     return {
         "gpu-utilization": sum(use.utilization for use in uses) / len(uses),
         "gpu-memory": sum(use.memory for use in uses) / len(uses),
+        "gpu-memory-busy": sum(use.memory_busy for use in uses) / len(uses),
     }

@@ -14,6 +14,8 @@ class DeviceUse:
     """Share of the driver's last sampling period in which any kernel ran."""
     memory: float
     """Memory in use by all processes."""
+    memory_busy: float = 0.0
+    """Share of the driver's last sampling period in which the memory controller was busy (the thesis' GPU activity)."""
 
 
 class NvidiaUse:
@@ -53,8 +55,9 @@ class NvidiaUse:
             if handle is None:
                 handle = self._handles[uuid] = nvml.nvmlDeviceGetHandleByUUID(uuid)
             memory = nvml.nvmlDeviceGetMemoryInfo(handle)
-            utilization = float(nvml.nvmlDeviceGetUtilizationRates(handle).gpu)
-            return DeviceUse(utilization, 100.0 * memory.used / memory.total if memory.total else 0.0)
+            rates = nvml.nvmlDeviceGetUtilizationRates(handle)
+            held = 100.0 * memory.used / memory.total if memory.total else 0.0
+            return DeviceUse(float(rates.gpu), held, float(rates.memory))
         except nvml.NVMLError as error:
             self._handles.pop(uuid, None)  # A device that comes back has another handle.
             self.fault = f"NVML: {uuid}: {error}"

@@ -32,7 +32,7 @@ TWO = replace(ONE, id="f-2", unit=1)
 
 class Driver:
     def __init__(self) -> None:
-        self.uses = {"GPU-a": DeviceUse(80.0, 50.0), "GPU-b": DeviceUse(40.0, 10.0), "GPU-c": DeviceUse(99.0, 99.0)}
+        self.uses = {"GPU-a": DeviceUse(80.0, 50.0, 20.0), "GPU-b": DeviceUse(40.0, 10.0, 6.0)}
         self.asked: list[set[str]] = []
 
     def read(self, uuids: Collection[str]) -> Mapping[str, DeviceUse]:
@@ -54,7 +54,7 @@ def test_policies_hear_the_moment_and_the_minute_is_a_mean() -> None:
         driver = Driver()
         gpus = Gpus(driver.read)
         await gpus.measure([ONE, TWO], [T4], 100.0)
-        assert gpus.metrics("f-00001", "t4") == {"gpu-utilization": 60.0, "gpu-memory": 30.0}
+        assert gpus.metrics("f-00001", "t4") == {"gpu-utilization": 60.0, "gpu-memory": 30.0, "gpu-memory-busy": 13.0}
         assert driver.asked == [{"GPU-a", "GPU-b"}]
         await gpus.measure([ONE], [T4], 101.0)
         assert gpus.metrics("f-00001", "t4")["gpu-utilization"] == 80.0
@@ -96,7 +96,7 @@ def test_the_round_tells_policies_and_shows_the_minute(tmp_path: Path) -> None:
             await asyncio.sleep(0.01)  # a reading comes back from its thread
         observed = world.loop.autoscaler.core.observation("echo-00001")
         assert observed is not None
-        assert observed.groups[0].metrics == {"gpu-utilization": 80.0, "gpu-memory": 50.0}
+        assert observed.groups[0].metrics == {"gpu-utilization": 80.0, "gpu-memory": 50.0, "gpu-memory-busy": 20.0}
         assert 'tidegate_function_gpu_utilization_ratio{function="echo"} 0.8\n' in world.exposition()
 
     in_world(tmp_path, tell, accelerator=T4, gpus=Gpus(Driver().read))

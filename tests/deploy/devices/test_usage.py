@@ -41,8 +41,8 @@ class FakeNvml:
 def test_percentages_of_the_devices_asked_for() -> None:
     nvml = FakeNvml()
     use = NvidiaUse(nvml)
-    assert use.read(["GPU-a", "GPU-b"]) == {"GPU-a": DeviceUse(35.0, 25.0), "GPU-b": DeviceUse(0.0, 75.0)}
-    assert use.read(["GPU-a"]) == {"GPU-a": DeviceUse(35.0, 25.0)}
+    assert use.read(["GPU-a", "GPU-b"]) == {"GPU-a": DeviceUse(35.0, 25.0, 1.0), "GPU-b": DeviceUse(0.0, 75.0, 1.0)}
+    assert use.read(["GPU-a"]) == {"GPU-a": DeviceUse(35.0, 25.0, 1.0)}
     assert (nvml.opened, nvml.looked_up, use.fault) == (1, 2, None)
 
 
