@@ -9,6 +9,7 @@ import sys
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
+from string import ascii_uppercase
 from typing import Final
 
 from grafana_foundation_sdk.builders import dashboard, heatmap, prometheus, stat, timeseries
@@ -21,6 +22,8 @@ WIDTH: Final = 24
 PROMETHEUS: Final = DataSourceRef(type_val="prometheus", uid="${datasource}")
 D: Final = 'deployment=~"$deployment"'
 F: Final = f'{D},function=~"$function"'
+W: Final = "$__rate_interval"
+"""The window of rates: what Grafana chooses for the width of the panel."""
 
 DECISIONS: Final = f"changes(tidegate_desired_replicas{{{F}}}[1m]) > 0"
 """When the autoscaler wants another number of replicas."""
@@ -167,7 +170,12 @@ FUNCTION: Final = Board(
                     "Latency",
                     "Requests by latency.",
                     "s",
-                    ((f"sum by (le) (increase(tidegate_gateway_latency_seconds_bucket{{{F}}}[1m]))", "{{le}}"),),
+                    (
+                        (
+                            f"sum by (le) (increase(tidegate_gateway_latency_seconds_bucket{{{F}}}[{W}]))",
+                            "{{le}}",
+                        ),
+                    ),
                     "heat",
                 ),
                 line(
@@ -180,7 +188,12 @@ FUNCTION: Final = Board(
                     "Batch sizes",
                     "Inferences per request.",
                     "none",
-                    ((f"sum by (le) (increase(tidegate_queue_proxy_batch_inferences_bucket{{{F}}}[1m]))", "{{le}}"),),
+                    (
+                        (
+                            f"sum by (le) (increase(tidegate_queue_proxy_batch_inferences_bucket{{{F}}}[{W}]))",
+                            "{{le}}",
+                        ),
+                    ),
                     "heat",
                 ),
             ),
@@ -303,7 +316,7 @@ GATEWAY: Final = Board(
                     "Connections closed at once",
                     "",
                     "ops",
-                    (f"rate(tidegate_gateway_shed_connections_total{{{D}}}[1m])", "{{worker}} {{limit}}"),
+                    (f"rate(tidegate_gateway_shed_connections_total{{{D}}}[{W}])", "{{worker}} {{limit}}"),
                 ),
                 line(
                     "Memory of waiting bodies",
@@ -315,7 +328,7 @@ GATEWAY: Final = Board(
                     "Requests that named no function",
                     "",
                     "reqps",
-                    (f"rate(tidegate_gateway_unmatched_requests_total{{{D}}}[1m])", "{{worker}}"),
+                    (f"rate(tidegate_gateway_unmatched_requests_total{{{D}}}[{W}])", "{{worker}}"),
                 ),
             ),
         ),
@@ -326,8 +339,8 @@ GATEWAY: Final = Board(
                     "Retries and hedges",
                     "",
                     "reqps",
-                    (f"sum(rate(tidegate_gateway_retries_total{{{D}}}[1m]))", "retries"),
-                    (f"sum(rate(tidegate_gateway_hedges_total{{{D}}}[1m]))", "hedges"),
+                    (f"sum(rate(tidegate_gateway_retries_total{{{D}}}[{W}]))", "retries"),
+                    (f"sum(rate(tidegate_gateway_hedges_total{{{D}}}[{W}]))", "hedges"),
                 ),
                 line(
                     "Ejected replicas",
@@ -346,12 +359,12 @@ GATEWAY: Final = Board(
                     "s",
                     (
                         "histogram_quantile(0.5, sum by (le)"
-                        f" (rate(tidegate_control_round_seconds_bucket{{{D}}}[1m])))",
+                        f" (rate(tidegate_control_round_seconds_bucket{{{D}}}[{W}])))",
                         "p50",
                     ),
                     (
                         "histogram_quantile(0.99, sum by (le)"
-                        f" (rate(tidegate_control_round_seconds_bucket{{{D}}}[1m])))",
+                        f" (rate(tidegate_control_round_seconds_bucket{{{D}}}[{W}])))",
                         "p99",
                     ),
                 ),
@@ -359,7 +372,7 @@ GATEWAY: Final = Board(
                     "Processor time",
                     "Cores in use.",
                     "none",
-                    (f"rate(tidegate_control_process_cpu_seconds_total{{{D}}}[1m])", "{{deployment}}"),
+                    (f"rate(tidegate_control_process_cpu_seconds_total{{{D}}}[{W}])", "{{deployment}}"),
                 ),
                 line(
                     "Memory", "", "bytes", (f"tidegate_control_process_resident_memory_bytes{{{D}}}", "{{deployment}}")
@@ -459,13 +472,19 @@ COST: Final = Board(
                     "Requests",
                     "Answered below 500.",
                     "reqps",
-                    (f"sum by (tenant) (rate(tidegate_cost_tenant_requests_total{{{F}}}[1m]))", "{{tenant}}"),
+                    (
+                        f"sum by (tenant) (rate(tidegate_cost_tenant_requests_total{{{F}}}[{W}]))",
+                        "{{tenant}}",
+                    ),
                 ),
                 line(
                     "Tokens per second",
                     "Of prompts and completions, where they are counted.",
                     "none",
-                    (f"sum by (tenant) (rate(tidegate_cost_tenant_tokens_total{{{F}}}[1m]))", "{{tenant}}"),
+                    (
+                        f"sum by (tenant) (rate(tidegate_cost_tenant_tokens_total{{{F}}}[{W}]))",
+                        "{{tenant}}",
+                    ),
                 ),
             ),
         ),
@@ -517,7 +536,7 @@ DEVICES: Final = Board(
                     "Busy, idle and starting device seconds per second.",
                     "none",
                     (
-                        f"sum by (accelerator, state) (rate(tidegate_cost_device_seconds_total{{{D}}}[5m]))",
+                        f"sum by (accelerator, state) (rate(tidegate_cost_device_seconds_total{{{D}}}[{W}]))",
                         "{{accelerator}} {{state}}",
                     ),
                 ),
@@ -527,7 +546,7 @@ DEVICES: Final = Board(
                     "percentunit",
                     (
                         "sum by (deployment, accelerator)"
-                        f' (rate(tidegate_cost_device_seconds_total{{{D},state="busy"}}[5m]))'
+                        f' (rate(tidegate_cost_device_seconds_total{{{D},state="busy"}}[{W}]))'
                         f" / sum by (deployment, accelerator) (tidegate_accelerator_units{{{D}}})",
                         "{{accelerator}}",
                     ),
@@ -548,7 +567,7 @@ DEVICES: Final = Board(
                     "Device seconds per second, by function and accelerator.",
                     "none",
                     (
-                        f"sum by (function, accelerator) (rate(tidegate_cost_device_seconds_total{{{D}}}[5m]))",
+                        f"sum by (function, accelerator) (rate(tidegate_cost_device_seconds_total{{{D}}}[{W}]))",
                         "{{function}} {{accelerator}}",
                     ),
                 ),
@@ -577,6 +596,7 @@ def built(board: Board) -> str:
         .time("now-1h", "now")
         .refresh("10s")
         .timezone("browser")
+        .readonly()
         .tooltip(DashboardCursorSync.CROSSHAIR)
         .with_variable(dashboard.DatasourceVariable("datasource").label("Data source").type("prometheus"))
         .with_variable(_variable("deployment", "Deployment", 'label_values(up{job="tidegate"}, deployment)'))
@@ -623,8 +643,8 @@ def _panel(panel: Panel, width: int) -> stat.Panel | heatmap.Panel | timeseries.
         made = timeseries.Panel()
     made.title(panel.title).description(panel.description or panel.title).unit(panel.unit)
     made.datasource(PROMETHEUS).height(HEIGHT).span(width)
-    for expression, legend in panel.queries:
-        query = prometheus.Dataquery().expr(expression).legend_format(legend or "__auto")
+    for letter, (expression, legend) in zip(ascii_uppercase, panel.queries, strict=False):
+        query = prometheus.Dataquery().expr(expression).legend_format(legend or "__auto").ref_id(letter)
         if panel.kind == "heat":
             query.format(PromQueryFormat.HEATMAP)
         made.with_target(query)
@@ -634,7 +654,7 @@ def _panel(panel: Panel, width: int) -> stat.Panel | heatmap.Panel | timeseries.
 def queries(board: Board) -> list[str]:
     """Returns the queries of a board with all deployments and functions chosen."""
     found = [expression for _, panels in board.rows for panel in panels for expression, _ in panel.queries]
-    return [re.sub(r"\$(deployment|function)", ".*", each) for each in found]
+    return [re.sub(r"\$(deployment|function)", ".*", each).replace("$__rate_interval", "1m") for each in found]
 
 
 def main() -> int:

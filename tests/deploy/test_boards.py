@@ -40,6 +40,48 @@ def test_each_panel_has_a_title_a_description_a_unit_and_the_chosen_data_source(
         assert all("$deployment" in target["expr"] for target in panel["targets"])
 
 
+UNITS = {"bytes", "none", "ops", "percentunit", "reqps", "s"}
+"""Those of Grafana's units that the boards use."""
+RANGED = re.compile(r"(\w+)\(\s*([\w:]+)(?:\{[^}]*\})?\[([^]]+)\]")
+"""A call, the metric in it, and its window."""
+
+
+@pytest.mark.parametrize("board", BOARDS, ids=lambda board: board.uid)
+def test_the_rules_of_grafanas_dashboard_linter_hold(board: Board) -> None:
+    """Its rules by the names that it gives them; ``deploy/grafana/.lint`` excludes four, with the reasons."""
+    found = json.loads(built(board))
+    assert found["editable"] is False, "uneditable-dashboard"
+    source, *variables = found["templating"]["list"]
+    assert (source["type"], source["name"], source["label"], source["query"]) == (
+        *("datasource", "datasource", "Data source", "prometheus"),
+    ), "template-datasource-rule"
+    for each in variables:
+        assert each["refresh"] == 2, "template-on-time-change-reload-rule"
+        assert re.fullmatch(r"label_values\([\w:]+\{.*\}, \w+\)", each["query"]), "template-label-promql-rule"
+        assert each["datasource"]["uid"] == "${datasource}"
+    for panel in found["panels"]:
+        if panel["type"] == "row":
+            continue
+        assert panel["targets"], "panel-no-targets-rule"
+        assert panel["datasource"]["uid"] == "${datasource}", "panel-datasource-rule"
+        assert panel["title"] and panel["description"], "panel-title-description-rule"
+        assert panel["fieldConfig"]["defaults"]["unit"] in UNITS, "panel-units-rule"
+        assert len({target["refId"] for target in panel["targets"]} - {""}) == len(panel["targets"])
+        for target in panel["targets"]:
+            calls = RANGED.findall(target["expr"])
+            for call, _, window in calls:
+                assert call not in ("rate", "irate") or window == "$__rate_interval", "target-rate-interval-rule"
+            counters = re.findall(r"\b\w+_total\b", target["expr"])
+            counted = [metric for call, metric, _ in calls if call in ("rate", "irate", "increase")]
+            assert set(counters) <= set(counted), "target-counter-agg-rule"
+
+
+def test_each_rule_that_is_left_out_has_a_reason() -> None:
+    found = yaml.safe_load((FOLDER / ".lint").read_text())["exclusions"]
+    assert set(found) == {f"{kind}-{label}-rule" for kind in ("template", "target") for label in ("job", "instance")}
+    assert all(each["reason"] for each in found.values())
+
+
 @pytest.mark.parametrize("board", BOARDS, ids=lambda board: board.uid)
 def test_panels_have_numbers_of_their_own_and_do_not_overlap(board: Board) -> None:
     found = panels(board)

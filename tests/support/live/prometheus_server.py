@@ -66,11 +66,12 @@ def _groups(name: str) -> list[Any]:
 
 
 @contextmanager
-def prometheus(folder: Path, state: Path) -> Iterator[Prometheus]:
-    """Runs Prometheus over the deployment in ``state``, with the configuration that we ship."""
+def prometheus(folder: Path, state: Path, scrape_s: int = SCRAPE_S) -> Iterator[Prometheus]:
+    """Runs Prometheus over the deployment in ``state``, with the configuration that we ship. ``scrape_s``: between two
+    scrapes, and how long one may take."""
     folder.mkdir()
     config = (SHIPPED / "prometheus.yml").read_text().replace("STATE", str(state))
-    config = re.sub(r"(scrape|evaluation)_interval: \d+s", rf"\1_interval: {SCRAPE_S}s", config)
+    config = re.sub(r"(scrape|evaluation)_interval: \d+s", rf"\1_interval: {scrape_s}s", config)
     (folder / "prometheus.yml").write_text(config)
     for name in ("rules.yml", "alerts.yml"):
         (folder / name).write_text(shortened((SHIPPED / name).read_text()))
