@@ -174,7 +174,7 @@ class ControlProcess:
             linked = owner.spawn(work.gateways.linked(LINKED_S), name="linked")
             await asyncio.wait((linked, *ends), return_when=asyncio.FIRST_COMPLETED)
             if not any(task.done() for task in ends):
-                self._report_ready(deployment, ready)
+                self._report_ready(deployment, ready, owner)
                 await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         finally:
             await (self._let_go(work) if rounds is None else self._end(work, rounds))
@@ -184,7 +184,7 @@ class ControlProcess:
             await owner.close()
             await state.owner.release()
 
-    def _report_ready(self, deployment: "Deployment", ready: Ready) -> None:
+    def _report_ready(self, deployment: "Deployment", ready: Ready, owner: TaskOwner) -> None:
         api, gateway = deployment.api, deployment.gateway
         self._lock.describe(
             Holder(
@@ -196,7 +196,7 @@ class ControlProcess:
                 certificate=deployment.certificate,
             )
         )
-        write_targets(self._state.targets, api, self._state.root.name, self._faults)
+        owner.spawn(write_targets(self._state.targets, api, self._state.root.name, self._faults), name="targets")
         ready(Addresses(gateway=gateway, api=api, state=self._state.root))
 
     def _report(self, name: str, error: BaseException) -> None:

@@ -8,6 +8,7 @@ replica, process) end with that process.
 The texts are those of ``tidegate.metrics``: families in one piece, HELP and TYPE first.
 """
 
+import json
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
@@ -86,24 +87,33 @@ Exemplars = dict[bytes, bytes]
 
 class MergedMetrics:
     """Merges one scrape after another. ``ended``: what processes had counted that ended under an earlier control
-    process, as :attr:`ended` gave it."""
+    process, as :meth:`ended` gave it."""
 
     def __init__(self, ended: Mapping[str, Mapping[str, float]] | None = None) -> None:
         self.unreadable = 0
         """Processes that did not answer at the last scrape, or with no exposition."""
+        self.changes = 0
+        """Times that what ended processes had counted has changed."""
         self._ended: Families = {name.encode(): _Family(b"counter", b"") for name in ended or {}}
         for name, samples in (ended or {}).items():
             for series, value in samples.items():
                 self._ended[name.encode()].samples.last()[series.encode()] = value
         self._living: dict[str, Families] = {}
 
-    @property
-    def ended(self) -> dict[str, dict[str, float]]:
-        """What processes that have ended had counted, by family and series."""
-        return {
-            name.decode(): {series.decode(): value for series, value in family.samples.items()}
-            for name, family in self._ended.items()
-        }
+    def ended(self) -> Iterator[bytes]:
+        """Yields what processes that have ended had counted, by family and series, as JSON in parts."""
+        opening = "{"
+        for name, family in self._ended.items():
+            yield f"{opening}{json.dumps(name.decode())}:".encode()
+            inner, opening = "{", ","
+            for table in family.samples.tables:
+                series = tuple(table.items())
+                for start in range(0, len(series), LINES_A_STEP):
+                    some = {each.decode(): value for each, value in series[start : start + LINES_A_STEP]}
+                    yield f"{inner}{json.dumps(some)[1:-1]}".encode()
+                    inner = ","
+            yield b"}" if inner == "," else b"{}"
+        yield b"}" if opening == "," else b"{}"
 
     def steps(self, texts: Mapping[str, bytes | None], functions: Collection[str]) -> Iterator[bytes]:
         """Yields the merged text in parts, empty ones while it reads.
@@ -138,6 +148,7 @@ class MergedMetrics:
 
     def _retire(self, living: Collection[str], functions: Collection[bytes]) -> Iterator[bytes]:
         for gone in self._living.keys() - living:
+            self.changes += 1
             yield from _add(self._ended, self._living.pop(gone))
         for name, family in tuple(self._ended.items()):
             for table in family.samples.tables:
@@ -145,6 +156,7 @@ class MergedMetrics:
                     function = _function(series)
                     if function is not None and function not in functions:
                         del table[series]
+                        self.changes += 1
                     if count % LINES_A_STEP == 0:
                         yield b""
             if not any(family.samples.tables):

@@ -1,5 +1,7 @@
 """Many processes, one text: what adds up, what does not, and what stays when a process has ended."""
 
+import json
+
 import pytest
 
 from tidegate.control.metrics.merged import TABLE, MergedMetrics
@@ -28,6 +30,11 @@ REQUESTS = 'tidegate_gateway_requests_total{function="echo",revision="echo-00001
 
 def worker(requests: int, oldest: str = "0", name: str = "g0") -> bytes:
     return (WORKER % (requests, oldest, name, name)).encode()
+
+
+def ended(metrics: MergedMetrics) -> dict[str, dict[str, float]]:
+    """As the file for the next control process has it."""
+    return dict(json.loads(b"".join(metrics.ended())))
 
 
 def merged(metrics: MergedMetrics, functions: tuple[str, ...] = ("echo",), **texts: bytes | None) -> dict[str, str]:
@@ -73,6 +80,10 @@ def test_more_series_than_a_table_has_add_up_in_any_order_and_go_with_their_func
         f'a_total{{function="f{TABLE}"}}': str(2 * (TABLE + 1)),
         'b{worker="g1"}': "1",
     }
+    assert {series for family in ended(metrics).values() for series in family} == {
+        'a_total{function="f0"}',
+        f'a_total{{function="f{TABLE}"}}',
+    }
     found = merged(metrics, (f"f{TABLE}",), b=text(TABLE, TABLE + 1, 1, "g1"))
     assert found[f'a_total{{function="f{TABLE}"}}'] == str(2 * (TABLE + 1))
 
@@ -113,15 +124,15 @@ def test_the_next_control_process_goes_on_with_what_ended_processes_had_counted(
     first = MergedMetrics()
     merged(first, a=worker(3), b=worker(4))
     merged(first, b=worker(4))
-    assert first.ended["tidegate_gateway_requests_total"] == {REQUESTS: 3.0}
-    assert merged(MergedMetrics(first.ended), b=worker(5))[REQUESTS] == "8"
+    assert ended(first)["tidegate_gateway_requests_total"] == {REQUESTS: 3.0}
+    assert merged(MergedMetrics(ended(first)), b=worker(5))[REQUESTS] == "8"
 
 
 def test_what_was_counted_for_a_deleted_function_is_dropped() -> None:
     metrics = MergedMetrics()
     merged(metrics, a=worker(3), b=worker(4))
-    assert REQUESTS not in merged(metrics, functions=("other",), b=None) or metrics.ended == {}
-    assert metrics.ended == {}
+    assert REQUESTS not in merged(metrics, functions=("other",), b=None) or ended(metrics) == {}
+    assert ended(metrics) == {}
 
 
 def test_nothing_is_an_empty_text() -> None:

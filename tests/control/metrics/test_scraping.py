@@ -86,6 +86,30 @@ def test_a_file_that_cannot_be_written_or_read_is_a_fault_and_stops_nothing(tmp_
     in_world(tmp_path, tell)
 
 
+def test_readers_that_come_together_share_a_text(tmp_path: Path) -> None:
+    async def tell(world: ControlWorld) -> None:
+        await world.deploy(function())
+        asked = 0
+
+        async def others() -> dict[str, bytes | None]:
+            nonlocal asked
+            asked += 1
+            if asked == 2:
+                raise OSError("no answer at all")
+            await asyncio.sleep(0)
+            return {"a": REQUESTS % (SERIES, asked)}
+
+        shared = Scrape(
+            world.own_metrics(), others, functions=lambda: {"echo"}, kept=tmp_path / "k", goes_on=False, faults=Faults()
+        )
+        found = await asyncio.gather(*(requests(shared) for _ in range(50)), return_exceptions=True)
+        assert asked == 3, "one for the first reader, one that failed, one for all that came meanwhile"
+        assert [each for each in found if not isinstance(each, OSError)] == [1.0] + [3.0] * 48
+        assert await requests(shared) == 4, "a reader that comes later gets a text of its own"
+
+    in_world(tmp_path, tell)
+
+
 def test_others_have_their_turn_between_two_pieces_though_the_reader_keeps_up(tmp_path: Path) -> None:
     async def tell(world: ControlWorld) -> None:
         turns = 0
