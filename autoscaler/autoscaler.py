@@ -5,9 +5,8 @@ samples is the shell's work (``tidegate.autoscaler.live``) or the simulator's; b
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from functools import partial
 from math import inf
 from typing import Protocol
 
@@ -18,9 +17,9 @@ from tidegate.autoscaler.decisions.explain import DecisionFilter, explain_all, e
 from tidegate.autoscaler.decisions.places import Holder, Places, Standing, given_reason
 from tidegate.autoscaler.decisions.reasons import reason
 from tidegate.autoscaler.decisions.totals import Totals, Want, is_idle, starts
+from tidegate.autoscaler.fleet import Fleet
 from tidegate.autoscaler.measure.collector import Collector
-from tidegate.autoscaler.measure.observation import AcceleratorRoom, FleetGroup, GivenUp, Observation
-from tidegate.autoscaler.measure.sampling import ALL_UP_TO, to_sample
+from tidegate.autoscaler.measure.observation import GivenUp, Observation
 from tidegate.autoscaler.pipelines.budgets import Budgets
 from tidegate.autoscaler.pipelines.scaling import Pipelines
 from tidegate.autoscaler.policies import registry
@@ -28,28 +27,10 @@ from tidegate.clock import Clock
 from tidegate.function import Function, Revision, TaskClass
 from tidegate.records.decision import Decision, Reason
 from tidegate.records.gateway_sample import Activation
-from tidegate.records.replica_state import ReplicaState
 from tidegate.schema.time_windows import min_scale_at, readable_windows
 
 RECENT = 256
 """Logged decisions per function that ``explain`` can show."""
-
-
-class ReplicaFacts(Protocol):
-    """The facts about a replica that the autoscaler needs; a backend's status has them."""
-
-    @property
-    def id(self) -> str: ...
-    @property
-    def revision(self) -> str: ...
-    @property
-    def accelerator(self) -> str: ...
-    @property
-    def state(self) -> ReplicaState: ...
-    @property
-    def cores(self) -> tuple[int, ...]: ...
-    @property
-    def threads(self) -> int | None: ...
 
 
 class FleetContext(Protocol):
@@ -141,7 +122,7 @@ class StepRecorder(Protocol):
 class Autoscaler:
     """Decisions for all revisions under control. Order of one round::
 
-        samples into ``collector``  ->  fleet(...)  ->  decide(now)  ->  plan and backend
+        samples into ``collector``  ->  fleet.put(...)  ->  decide(now)  ->  plan and backend
 
     :meth:`activated` may come at any time between, from the stream of activations.
     """
@@ -174,9 +155,7 @@ class Autoscaler:
         """Revisions as they were deployed; the decider has those of stages as a pipeline scales them."""
         self._filter = DecisionFilter()
         self._recent: dict[str, deque[Decision]] = {}
-        self._fleet: dict[str, tuple[FleetGroup, ...]] = {}
-        self._counted: dict[str, tuple[list[ReplicaFacts], Sequence[AcceleratorRoom]]] = {}
-        """Replicas and rooms that the groups were counted from, by revision."""
+        self.fleet = Fleet(context.device_metrics)
         self._observations: dict[str, Observation] = {}
         self._notes: dict[str, list[Reason]] = {}
         self._answered: set[str] = set()
@@ -242,8 +221,7 @@ class Autoscaler:
         self._filter.forget(revision_id)
         if self._recorder is not None:
             self._recorder.forget(revision_id)
-        self._fleet.pop(revision_id, None)
-        self._counted.pop(revision_id, None)
+        self.fleet.forget(revision_id)
         self._observations.pop(revision_id, None)
         self._notes.pop(revision_id, None)
         self._settled.pop(revision_id, None)
@@ -262,52 +240,7 @@ class Autoscaler:
             self.add_reason(revision_id, reason("memory_forgotten"))
         return words
 
-    def fleet(self, replicas: Iterable[ReplicaFacts], rooms: Mapping[str, Sequence[AcceleratorRoom]]) -> None:
-        """Sets what runs and, for each revision, the accelerators it may use, cheapest first. Replaces all that was set
-        before. To be called in each round and when a replica changes state."""
-        here: dict[str, list[ReplicaFacts]] = {}
-        for replica in replicas:
-            here.setdefault(replica.revision, []).append(replica)
-        self._fleet = {
-            revision: self._groups(revision, here.get(revision, []), rooms.get(revision, ()))
-            for revision in here.keys() | rooms.keys()
-        }
-
-    def fleet_of(self, revision: str, replicas: Iterable[ReplicaFacts], rooms: Sequence[AcceleratorRoom]) -> None:
-        """Sets the fleet of one revision as :meth:`fleet` does; the others stay."""
-        self._fleet[revision] = self._groups(revision, list(replicas), rooms)
-
-    def groups(self, revision: str) -> tuple[FleetGroup, ...]:
-        """Returns the fleet of a revision as last set."""
-        return self._fleet.get(revision, ())
-
-    def _groups(
-        self, revision: str, here: list[ReplicaFacts], rooms: Sequence[AcceleratorRoom]
-    ) -> tuple[FleetGroup, ...]:
-        """Returns the identical tuple as before if nothing changed: collectors then repeat no lookup by name."""
-        metrics, before = partial(self._context.device_metrics, revision), self._fleet.get(revision)
-        is_same = before is not None and self._counted.get(revision) == (here, rooms)
-        if before is not None and is_same and all(each.metrics == metrics(each.accelerator) for each in before):
-            return before
-        self._counted[revision] = here, rooms
-        counted: dict[str, list[ReplicaFacts]] = {}
-        for replica in here:
-            counted.setdefault(replica.accelerator, []).append(replica)
-        found = fleet_groups(counted, rooms, metrics)
-        return before if before == found else found
-
     # --- the loop
-
-    def unsampled(self, tick: int) -> set[str]:
-        """Returns the replicas that are not sampled at this tick. A large group is sampled in part, round robin over
-        its ready replicas; all other replicas are sampled every time. A replica that does not answer is not retried at
-        once: the others of the same sample stand for it, and the next sample is a second away."""
-        left_out: set[str] = set()
-        for groups in self._fleet.values():
-            for group in groups:
-                if len(group.ready) > ALL_UP_TO:
-                    left_out |= frozenset(group.ready) - to_sample(group.ready, tick)
-        return left_out
 
     def decide(self, now: float) -> list[Decision]:
         """Returns one decision for every revision with a known fleet."""
@@ -319,17 +252,17 @@ class Autoscaler:
         if self._totals.total:
             self._totals.begin(
                 (revision, sum(len(group.ready) + group.starting + group.draining for group in fleet))
-                for revision, fleet in self._fleet.items()
+                for revision, fleet in self.fleet.by_revision.items()
             )
         self._answered.clear()
         if self._pipelines.review(now):
             self._follow_pipelines()
-        self._places.match(self._fleet, now)
+        self._places.match(self.fleet.by_revision, now)
         for revision in self.decider.revisions:
             # Between two decisions a revision may have been forgotten, or answered: then its fleet is no longer this.
             if revision.id in self._answered:
                 continue
-            if revision.id in self._fleet and self.decider.revision(revision.id) is not None:
+            if revision.id in self.fleet.by_revision and self.decider.revision(revision.id) is not None:
                 last = self.decider.last(revision.id)  # maybe an activation's, from just before the tick
                 yield self._decision(revision, now if last is None else max(now, last.at))
 
@@ -337,7 +270,7 @@ class Autoscaler:
         """Answers a gateway's activation at once. A decision with ``desired`` None needs no action: a replica starts
         already. Returns None if the revision or its fleet is unknown."""
         revision = self.decider.revision(activation.revision)
-        if revision is None or revision.id not in self._fleet:
+        if revision is None or revision.id not in self.fleet.by_revision:
             return None
         self.collector.touch(revision.id, now)
         self._answered.add(revision.id)
@@ -347,7 +280,7 @@ class Autoscaler:
     def claims_place(self, revision_id: str, now: float) -> bool:
         """Returns whether an idle replica is to be given up for a revision that has just been activated: the next tick
         should not be waited for."""
-        return self._places.claim(self._fleet, revision_id, now)
+        return self._places.claim(self.fleet.by_revision, revision_id, now)
 
     @property
     def awaits_place(self) -> bool:
@@ -360,7 +293,7 @@ class Autoscaler:
 
     def holders(self, revision_id: str) -> list[Holder]:
         """Returns the functions that hold places on the accelerators that a revision may use."""
-        return self._places.holders(revision_id, self._fleet)
+        return self._places.holders(revision_id, self.fleet.by_revision)
 
     def settled(self, decided: Decision, found: Decision) -> None:
         """Notes which decision is carried out for a tick: ``decided`` itself, or ``found``, what the revision's role in
@@ -473,7 +406,7 @@ class Autoscaler:
             self._notes.setdefault(revision_id, []).append(reason)
 
     def _observe(self, revision: Revision, now: float) -> Observation:
-        fleet = self._places.reserved(revision.id, self.groups(revision.id))
+        fleet = self._places.reserved(revision.id, self.fleet.groups(revision.id))
         least, most = self._window_least(revision), None
         if self._totals.total:
             existing = sum(len(group.ready) + group.starting for group in fleet)
@@ -563,45 +496,6 @@ class Autoscaler:
 
     def __repr__(self) -> str:
         return f"<Autoscaler {self.decider!r}, {self.collector!r}>"
-
-
-_HERE = (ReplicaState.READY, ReplicaState.STARTING, ReplicaState.DRAINING, ReplicaState.DRAINED)
-
-
-def cores_of(replica: ReplicaFacts) -> int:
-    """Returns the cores that a replica's model server works with; 0 if it is bound to none."""
-    return len(replica.cores) or replica.threads or 0
-
-
-def fleet_groups(
-    replicas: Mapping[str, Sequence[ReplicaFacts]],
-    rooms: Sequence[AcceleratorRoom],
-    metrics: Callable[[str], Mapping[str, float]] = lambda accelerator: {},
-) -> tuple[FleetGroup, ...]:
-    """Returns groups in the order of ``rooms``. Replicas on an accelerator that is no longer listed form groups at the
-    end. ``metrics``: returns the metrics of an accelerator's devices."""
-    known = {room.accelerator: room for room in rooms}
-    names = [*known, *sorted(replicas.keys() - known.keys())]
-    groups = []
-    for name in names:
-        here = replicas.get(name, ())
-        # On an accelerator that it may no longer use every replica is in excess.
-        room = known.get(name, AcceleratorRoom(accelerator=name, room=-sum(each.state in _HERE for each in here)))
-        groups.append(
-            FleetGroup(
-                accelerator=name,
-                ready=tuple(each.id for each in here if each.state is ReplicaState.READY),
-                starting=sum(1 for each in here if each.state is ReplicaState.STARTING),
-                draining=sum(1 for each in here if each.state in (ReplicaState.DRAINING, ReplicaState.DRAINED)),
-                room=room.room,
-                price_per_hour=room.price_per_hour,
-                mu_ips=room.mu_ips,
-                one_s=room.one_s,
-                metrics=metrics(name),
-                cores=min((cores_of(each) for each in here if each.state is ReplicaState.READY), default=0),
-            )
-        )
-    return tuple(groups)
 
 
 def _is_oriented(revision: Revision) -> bool:

@@ -208,7 +208,7 @@ class DecisionLog:
 class LiveAutoscaler:
     """An :class:`Autoscaler` with its sources, its log and its recordings. Order of one round::
 
-    sources(...)  ->  await sample()  ->  core.fleet(...)  ->  await decided(now)
+    sources(...)  ->  await sample()  ->  core.fleet.put(...)  ->  await decided(now)
     """
 
     def __init__(
@@ -242,7 +242,7 @@ class LiveAutoscaler:
         """Pulls one sample from every source; takes at most the pull's time limit, never raises for a source. Meanwhile
         recordings go to disk."""
         self._ticks += 1
-        left_out = self.core.unsampled(self._ticks)
+        left_out = self.core.fleet.unsampled(self._ticks)
         replicas = {name: fetch for name, fetch in self._replicas.items() if name not in left_out}
         await asyncio.gather(self.puller.pull(self._gateways, replicas), self.recorder.flush())
 

@@ -121,11 +121,11 @@ class Sampling:
             for tracked in self._world.revisions
             if not tracked.record.function.is_pipeline
         }
-        self._autoscaler.fleet(self._world.backend.replicas(), rooms)
+        self._autoscaler.fleet.put(self._world.backend.replicas(), rooms)
 
     def set_fleet_of(self, tracked: TrackedRevision) -> None:
         """Updates one revision's fleet: an activation cannot wait until all others are counted."""
-        self._autoscaler.fleet_of(tracked.id, self._world.replicas_of(tracked.id), self._rooms_of(tracked))
+        self._autoscaler.fleet.put_one(tracked.id, self._world.replicas_of(tracked.id), self._rooms_of(tracked))
 
     def _rooms_of(self, tracked: TrackedRevision) -> list[AcceleratorRoom]:
         """Returns the accelerators that the revision may use, cheapest first; the same list until something changes."""

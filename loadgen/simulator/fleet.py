@@ -10,7 +10,7 @@ from dataclasses import replace
 from math import inf
 from typing import Any, TypeVar
 
-from tidegate.autoscaler.autoscaler import cores_of
+from tidegate.autoscaler.fleet import cores_of
 from tidegate.autoscaler.measure.observation import AcceleratorRoom
 from tidegate.autoscaler.profiles.admission import known_figures
 from tidegate.deploy.backend import BackendError, ReplicaStatus

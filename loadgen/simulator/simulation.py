@@ -221,7 +221,7 @@ class Simulation:
             replica.act(now)
 
     def _tell_fleet(self) -> None:
-        self.autoscaler.fleet(self.fleet.statuses(), self.fleet.rooms())
+        self.autoscaler.fleet.put(self.fleet.statuses(), self.fleet.rooms())
 
     def _carry_out(self, decision: Decision, now: float) -> None:
         if decision.desired is not None:

@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from tests.support.worlds.autoscaling import T0, activation, codes, revision
-from tidegate.autoscaler.autoscaler import Autoscaler, StandaloneContext, fleet_groups
+from tidegate.autoscaler.autoscaler import Autoscaler, StandaloneContext
+from tidegate.autoscaler.fleet import fleet_groups
 from tidegate.autoscaler.measure.observation import AcceleratorRoom
 from tidegate.clock import ManualClock
 from tidegate.function import Scaling
@@ -41,7 +42,7 @@ class MemoryLog:
 def autoscaler() -> Autoscaler:
     made = Autoscaler(ManualClock(T0), StandaloneContext(), MemoryLog())
     made.apply(revision())
-    made.fleet([], ROOMS)
+    made.fleet.put([], ROOMS)
     return made
 
 
@@ -49,7 +50,7 @@ def test_an_activation_is_answered_at_once_and_only_once() -> None:
     at = Autoscaler(ManualClock(T0), StandaloneContext(), MemoryLog())
     at.apply(revision(), fresh=False)
     assert at.activated(activation(), T0) is None, "nobody said what runs and where there is room"
-    at.fleet([], ROOMS)
+    at.fleet.put([], ROOMS)
     first, second = at.activated(activation(), T0), at.activated(activation(), T0 + 0.2)
     assert first is not None
     assert second is not None
@@ -80,20 +81,20 @@ def test_a_fleet_is_the_very_same_object_until_something_of_it_changes() -> None
     rooms = {**ROOMS, other.id: ROOMS["resnet-00001"]}
     told = []
     for replicas in (there, list(there), [*there, Status("resnet-00001-bbbbb", ReplicaState.STARTING)]):
-        at.fleet(replicas, rooms)
-        told.append(at.groups("resnet-00001"))
+        at.fleet.put(replicas, rooms)
+        told.append(at.fleet.groups("resnet-00001"))
     assert told[0] is told[1]
     assert [group.starting for group in told[2]] == [1]
-    before = at.groups(other.id)
-    at.fleet_of("resnet-00001", [Status(A, ReplicaState.DRAINING)], ROOMS["resnet-00001"])
-    assert [group.draining for group in at.groups("resnet-00001")] == [1]
-    assert at.groups(other.id) is before
+    before = at.fleet.groups(other.id)
+    at.fleet.put_one("resnet-00001", [Status(A, ReplicaState.DRAINING)], ROOMS["resnet-00001"])
+    assert [group.draining for group in at.fleet.groups("resnet-00001")] == [1]
+    assert at.fleet.groups(other.id) is before
 
 
 def test_a_deployed_function_comes_back_after_a_restart_without_a_start() -> None:
     at = Autoscaler(ManualClock(T0), StandaloneContext(), MemoryLog())
     at.apply(revision(scaling=Scaling(initial_scale=3)), fresh=False)
-    at.fleet([], ROOMS)
+    at.fleet.put([], ROOMS)
     (decision,) = at.decide(T0)
     assert decision.desired == 0
     assert repr(at).startswith("<Autoscaler <Decider 1 revisions>")
@@ -103,7 +104,7 @@ def test_the_wall_clock_counts_for_windows_of_time_only() -> None:
     wall = [datetime(2026, 11, 20, 7, 59, tzinfo=UTC).timestamp()]
     at = Autoscaler(ManualClock(T0), StandaloneContext(), MemoryLog(), wall=lambda: wall[0])
     at.apply(revision(scaling=Scaling(min_scale_windows="0 8 * * * | 1h | UTC | 2")), fresh=False)
-    at.fleet([], ROOMS)
+    at.fleet.put([], ROOMS)
     assert at.decide(T0)[0].desired == 0
     wall[0] += 60.0
     (decision,) = at.decide(T0 + 1)
@@ -117,7 +118,7 @@ def test_windows_that_were_no_fault_when_they_were_deployed_state_nothing_and_th
     for name, more in (("bert", ""), ("resnet", "; 0 0 * * * | 24h | UTC | 3")):
         windows = f"0 8 * * * | 0 8 * * * | UTC | 2{more}"
         at.apply(revision(name=name, scaling=Scaling(min_scale_windows=windows)), fresh=False)
-    at.fleet([], {each.id: ROOMS["resnet-00001"] for each in at.decider.revisions})
+    at.fleet.put([], {each.id: ROOMS["resnet-00001"] for each in at.decider.revisions})
     assert [each.desired for each in at.decide(T0)] == [0, 3]
     assert "it is the start" in str(at.faults()["min-scale-windows of resnet-00001, left out"])
     at.forget("resnet-00001")

@@ -64,14 +64,14 @@ def autoscaler(
 ) -> LiveAutoscaler:
     made = LiveAutoscaler(clock or ManualClock(T0), context or StandaloneContext(), path)
     made.core.apply(revision())
-    made.core.fleet([], ROOMS)
+    made.core.fleet.put([], ROOMS)
     return made
 
 
 def test_a_round_pulls_decides_and_explains() -> None:
     clock = ManualClock(T0)
     at = autoscaler(clock=clock)
-    at.core.fleet([Status(A, ReplicaState.READY)], ROOMS)
+    at.core.fleet.put([Status(A, ReplicaState.READY)], ROOMS)
     at.sources(
         {"g0": gives(gateway_sample(demand(arrivals=3)))}, {A: gives(replica_sample(A, in_flight_request_s=0.6))}
     )
@@ -153,7 +153,7 @@ def test_many_revisions_are_decided_in_slices() -> None:
     for each in revisions:
         at.core.apply(each)
     assert at.core.decide(T0) == [], "without a fleet nothing is decided"
-    at.core.fleet([], {each.id: ROOMS["resnet-00001"] for each in revisions})
+    at.core.fleet.put([], {each.id: ROOMS["resnet-00001"] for each in revisions})
     turns = 0
 
     async def others() -> None:
@@ -182,7 +182,7 @@ def test_an_activation_amid_a_tick_leaves_a_recording_in_order() -> None:
     at = LiveAutoscaler(clock, StandaloneContext())
     for name in ("bert", "echo", "resnet"):
         at.core.apply(revision(name=name), fresh=False)
-    at.core.fleet([], {each.id: ROOMS["resnet-00001"] for each in at.core.decider.revisions})
+    at.core.fleet.put([], {each.id: ROOMS["resnet-00001"] for each in at.core.decider.revisions})
 
     async def push() -> None:
         at.core.activated(activation(), clock.now())
@@ -297,7 +297,7 @@ def test_a_demand_that_cannot_be_read_costs_the_others_nothing() -> None:
     seen: list[GatewaySample] = []
     at = LiveAutoscaler(ManualClock(T0), StandaloneContext(), gateway_seen=seen.append)
     at.core.apply(revision())
-    at.core.fleet([], ROOMS)
+    at.core.fleet.put([], ROOMS)
     whole = decode(encode(gateway_sample(demand(waiting=4))), dict)
     whole["demands"] = [{"function": 7}, *whole["demands"]]
     at.sources({"g0": gives(whole)}, {})
@@ -323,7 +323,7 @@ def test_one_limit_over_all_functions_is_shared_and_place_is_waited_for() -> Non
         at.core.apply(revision(name=name, scaling=Scaling(min_scale=3)), fresh=False)
     rooms = {name: (AcceleratorRoom(accelerator="cpu", room=9),) for name in names}
     there = [Status(f"resnet-00001-{index}", ReplicaState.READY) for index in range(3)]
-    at.core.fleet(there, rooms)
+    at.core.fleet.put(there, rooms)
     at.core.decide(T0)
     blind = {each.revision: each for each in at.core.decide(T0)}
     assert (blind["resnet-00001"].desired, blind["bert-00001"].desired) == (None, 0), "nothing is taken away blindly"
@@ -334,7 +334,7 @@ def test_one_limit_over_all_functions_is_shared_and_place_is_waited_for() -> Non
         "the odd one stays where it is"
     )
     assert first["bert-00001"].desired == 0, "its place is not free yet"
-    at.core.fleet(there[:2], rooms)
+    at.core.fleet.put(there[:2], rooms)
     tell(at, there[:2])
     second = {each.revision: each for each in at.core.decide(T0 + 2)}
     assert [second[name].desired for name in names] == [2, 1]
@@ -350,7 +350,7 @@ def test_in_one_limit_over_all_a_retired_revision_counts_with_what_it_still_has(
         at.core.apply(revision(name=name, scaling=Scaling(min_scale=3)), fresh=False)
     rooms = {name: (AcceleratorRoom(accelerator="cpu", room=9),) for name in ("bert-00001", "resnet-00001")}
     there = [Status("resnet-00001-0", ReplicaState.DRAINING)]
-    at.core.fleet(there, rooms)
+    at.core.fleet.put(there, rooms)
     tell(at, there)
     at.core.decide(T0)
     decided = {each.revision: each for each in at.core.decide(T0 + 1)}
@@ -363,7 +363,7 @@ def test_in_one_limit_over_all_a_dry_run_takes_what_it_has_and_no_more() -> None
     at.core.apply(revision(name="resnet", scaling=Scaling(min_scale=3)), fresh=False)
     rooms = {name: (AcceleratorRoom(accelerator="cpu", room=9),) for name in ("bert-00001", "resnet-00001")}
     there = [Status("bert-00001-0", ReplicaState.READY, revision="bert-00001")]
-    at.core.fleet(there, rooms)
+    at.core.fleet.put(there, rooms)
     tell(at, there, queued=500)
     at.core.decide(T0)
     at.core.decide(T0 + 1)

@@ -23,21 +23,36 @@ departs from the rule, and why:
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import lru_cache
 from typing import Any
 
-import msgspec
-
-from tidegate.autoscaler.decisions.groups import order_of_price, row
+from tidegate.autoscaler.decisions.groups import order_of_price
 from tidegate.autoscaler.decisions.reasons import figure, reason
-from tidegate.autoscaler.measure.observation import GroupObservation, Observation
+from tidegate.autoscaler.measure.observation import Observation
 from tidegate.autoscaler.policies.contract import PolicyRow, Recommendation
 from tidegate.autoscaler.policies.sla_basics import by_concurrency, floor_ips, held
+from tidegate.autoscaler.policies.smif.kinds import (
+    KindFacts,
+    able_kinds,
+    capacity_of,
+    first_s,
+    mean_batch,
+    one_more,
+    service_rate,
+    utilization_at,
+)
 from tidegate.autoscaler.policies.smif.load import CERTAIN, NO_LOAD, STEADY_S, Load, LoadEstimate
+from tidegate.autoscaler.policies.smif.outcome import held_back, recommendation
 from tidegate.autoscaler.policies.smif.rule import Flag, RuleParameters, RuleResult, autoscale, ceil
-from tidegate.autoscaler.policies.smif.scale_in import LateShare, MissMemory, ScaleInTimer, SlowGroupHold, predicted_s
+from tidegate.autoscaler.policies.smif.scale_in import (
+    LateShare,
+    MissMemory,
+    ScaleInTimer,
+    SlowGroupHold,
+    why_late,
+    why_overloaded,
+)
 from tidegate.autoscaler.policies.smif.waiting import alone_s, waits_too_long
-from tidegate.function import ConcurrencyUnit, Function
+from tidegate.function import Function
 from tidegate.manifest import policy_parameters as scaling_parameters
 from tidegate.manifest.policy_parameters import SMIF_PARAMETERS
 from tidegate.records.decision import Reason
@@ -50,8 +65,6 @@ MISS_SIGMAS = 2.0
 BUSY_SIGMAS = 3.5
 """Standard deviations between the seen load and the one that replicas are found too busy at, once the percentile has
 settled; before, where it cannot be judged, ordinary certainty is enough."""
-SAFE = 0.8
-"""Part of the target that a smaller fleet is expected to need at most."""
 LATE_ANSWERS = 3
 """Fewer late answers than this are no miss: with few answers any percentile is one of them."""
 HELD_S = 5.0
@@ -72,61 +85,17 @@ PARK_SHARE = 2.0 / 3.0
 """Part of the scale-to-zero time after which one replica is left (the rule's own 60 s of 90 s)."""
 WORTH_A_START_S = 15.0
 """With less time than this until zero no replica is started only to park on."""
-INFORMATIVE = 1.2
-"""A given rate is used only when it is this much above the yield seen already."""
 MANY = 1_000_000
 """Replicas of an accelerator without a known limit."""
-
-
-class _Kind(msgspec.Struct, gc=False):
-    """One group on its way through a decision, with the facts that the rule needs."""
-
-    group: GroupObservation
-    mu_ips: float
-    how: str
-    """Origin of the rate."""
-    steady_mu: float
-    """The lower of the present rate and its mean over minutes: the rate that a replica is taken away by."""
-    replicas: int
-    ready: int
-    max_replicas: int
-    execution_s: float | None
-    """Execution time of a request that has a replica for itself; of a stream up to its first output, as the SLA's
-    latency is."""
-    is_stream: bool = False
-    """True if its requests are streams: their whole executions say nothing about the SLA's latency."""
-    is_too_slow: bool = False
-    """True if its execution alone misses the target: what it serves is late, whatever the others do."""
-    load_ips: float = 0.0
-    latency_s: float | None = None
-    below_for_s: float = 0.0
-    wanted: int = 0
-    """Replicas that the load alone asks for."""
-    least: int = 0
-    """Maximum that the load has asked for within the cool-down."""
 
 
 class SmifPolicy:
     """The policy of one revision."""
 
     __slots__ = (
-        "_backlog",
-        "_calm",
-        "_estimate",
-        "_function",
-        "_held",
-        "_late",
-        "_limits",
-        "_parameters",
-        "_q",
-        "_rates",
-        "_ready",
-        "_scars",
-        "_settled_at",
-        "_slo_s",
-        "_slowness",
-        "_standing_since",
-    )
+        "_backlog", "_calm", "_estimate", "_function", "_held", "_late", "_limits", "_parameters", "_q", "_rates",
+        "_ready", "_scars", "_settled_at", "_slo_s", "_slowness", "_standing_since",
+    )  # fmt: skip
 
     activation_scale = 1
     retention_s = 0.0
@@ -178,12 +147,12 @@ class SmifPolicy:
         load = self._load(observation, kinds, now, reasons)
         if load.mid <= 0.0:
             return self._without_load(observation, kinds)
-        feasible = self._feasible(kinds)
+        feasible = able_kinds(kinds)
         fed = self._fed(load, feasible, observation, now, reasons)
         self._judge(kinds, feasible, load, fed, observation, now, reasons)
         result = autoscale(self._slo_s, kinds, self._parameters, 0.0)
         counts = self._after_checks(kinds, result, load, now, reasons)
-        return self._recommendation(observation, kinds, counts, result, load, reasons)
+        return recommendation(self._function, observation, kinds, counts, result, load, reasons)
 
     def retarget(self, function: Function) -> None:
         """Goes on under another SLA."""
@@ -204,11 +173,12 @@ class SmifPolicy:
                 if known is None or known[0] != limit:
                     limits[group.accelerator] = limit, None if known is None else now
 
-    def _kinds(self, observation: Observation, now: float, reasons: list[Reason]) -> list[_Kind] | None:
+    def _kinds(self, observation: Observation, now: float, reasons: list[Reason]) -> list[KindFacts] | None:
         """Returns groups in order of price with their service rates; None if no rate is known at all."""
-        groups, slo_s, first_s = observation.groups, self._slo_s, _first_s(observation)
+        groups, slo_s, first = observation.groups, self._slo_s, first_s(observation)
+        unit = self._function.concurrency_unit
         ordered = [groups[index] for index in order_of_price(tuple([group.price_per_hour for group in groups]))]
-        rates = [self._mu(group) for group in ordered]
+        rates = [service_rate(group, unit) for group in ordered]
         known = [mu for mu, _ in rates if mu > 0.0]
         if not known:
             return None
@@ -223,7 +193,7 @@ class SmifPolicy:
                 mu, how = mean, "as others"
             name, ready, room = group.accelerator, group.ready, group.room
             existing = ready + group.starting
-            kind = _Kind(
+            kind = KindFacts(
                 group,
                 mu,
                 how,
@@ -233,8 +203,8 @@ class SmifPolicy:
                 MANY if room is None else existing + group.draining + room,
                 group.unloaded_s,
             )
-            if name in first_s:
-                kind.execution_s, kind.is_stream = first_s[name], True
+            if name in first:
+                kind.execution_s, kind.is_stream = first[name], True
             execution_s = kind.execution_s
             if execution_s is not None and (execution_s > slo_s or name in self._slowness):
                 kind.execution_s = self._counted_execution(kind, execution_s, now)
@@ -242,7 +212,7 @@ class SmifPolicy:
             kinds.append(kind)
         return kinds
 
-    def _counted_execution(self, kind: _Kind, execution_s: float, now: float) -> float:
+    def _counted_execution(self, kind: KindFacts, execution_s: float, now: float) -> float:
         """Returns the execution time for the rule: for a kind that was too slow, the time that was seen then."""
         group, known = kind.group, self._slowness.get(kind.group.accelerator)
         if group.busy <= 0.0:
@@ -260,27 +230,9 @@ class SmifPolicy:
         self._rates[name] = (how, mean)
         return mu if mu < mean else mean
 
-    def _mu(self, group: GroupObservation) -> tuple[float, str]:
-        """Returns (service rate of one replica, its origin); the rate is 0 if unknown."""
-        given = group.mu_ips or 0.0
-        if given > 0.0 and group.is_mu_learnt:
-            return given, "learnt"
-        bound = group.mu_bound_ips or 0.0
-        if given > INFORMATIVE * bound:
-            return given, "profile"
-        slots = (group.limit or 0) / group.execution_s if group.execution_s else 0.0
-        if self._function.concurrency_unit is not ConcurrencyUnit.INFERENCES:
-            slots *= group.mean_batch or 1.0
-        if slots <= 0.0:
-            return bound, "best seen"
-        expected = group.mu_expected_ips
-        if expected is not None and expected < slots:
-            return expected, "company"
-        return (slots if slots > bound else bound), "slots"
-
-    def _load(self, observation: Observation, kinds: Sequence[_Kind], now: float, reasons: list[Reason]) -> Load:
+    def _load(self, observation: Observation, kinds: Sequence[KindFacts], now: float, reasons: list[Reason]) -> Load:
         """Returns the load: what arrives, what waits too long already, and the rate that is to be provided."""
-        batch = _mean_batch(observation)
+        batch = mean_batch(observation)
         load = self._estimate.update(now, observation.lambda_ips, observation.rps * batch, max(1.0, batch))
         extra = 0.0
         if observation.waiting_inferences > 0:
@@ -289,7 +241,7 @@ class SmifPolicy:
                 # Queued inferences over the time in which they came, at least a second.
                 extra = max(0.0, waiting / max(1.0, observation.oldest_waiting_s) - load.mid)
             else:
-                extra = max(0.0, waiting - _capacity(kinds) * self._slo_s) / DRAIN_S
+                extra = max(0.0, waiting - capacity_of(kinds) * self._slo_s) / DRAIN_S
             if extra > 0.01 * load.mid:
                 reasons.append(reason("backlog", f"{waiting} inferences wait: {figure(extra)}/s more"))
         self._note_standing(observation, kinds, now)
@@ -304,7 +256,7 @@ class SmifPolicy:
             return load
         return Load(*(max(floor, value + extra) for value in (load.mid, load.low, load.high, sure, load.steady)))
 
-    def _note_standing(self, observation: Observation, kinds: Sequence[_Kind], now: float) -> None:
+    def _note_standing(self, observation: Observation, kinds: Sequence[KindFacts], now: float) -> None:
         """Notes a standing backlog: ``LARGE_BACKLOG`` times what is served within the target, while nothing starts and
         nothing has just become ready, is no chance. Whatever the arrivals say, the size is too small. Requests in the
         replicas count as waiting ones do: they may queue inside the model server. What execution alone takes beyond the
@@ -322,13 +274,8 @@ class SmifPolicy:
 
     # --- inputs of the rule
 
-    def _feasible(self, kinds: Sequence[_Kind]) -> list[_Kind]:
-        """Returns the kinds that can meet the target at all; if none can, the fastest alone, as in the rule."""
-        can = [kind for kind in kinds if not kind.is_too_slow]
-        return can or [min(kinds, key=lambda kind: kind.execution_s or 0.0)]
-
     def _fed(
-        self, load: Load, feasible: Sequence[_Kind], observation: Observation, now: float, reasons: list[Reason]
+        self, load: Load, feasible: Sequence[KindFacts], observation: Observation, now: float, reasons: list[Reason]
     ) -> float:
         """Returns the load that the rule decides upon: the one that the present size is right for, if it is among those
         that explain what was seen."""
@@ -340,18 +287,18 @@ class SmifPolicy:
             self._standing_since is not None
             and now - self._standing_since >= STANDING_S * LARGE_BACKLOG / self._backlog
         ):
-            return _one_more(load, feasible, carried)
+            return one_more(load, feasible, carried)
         if load.sure > carried:
             is_guess = all(kind.how == "best seen" for kind in feasible if kind.replicas)
             if is_guess and self._is_calm(observation) and observation.waiting == 0:
                 return carried  # The best yield seen so far is no limit, and no answer is late.
             return max(load.mid, load.sure)
         if self._is_too_busy(load, feasible, observation, now, reasons):
-            return _one_more(load, feasible, carried)
+            return one_more(load, feasible, carried)
         return min(carried, load.high)
 
     def _is_too_busy(
-        self, load: Load, feasible: Sequence[_Kind], observation: Observation, now: float, reasons: list[Reason]
+        self, load: Load, feasible: Sequence[KindFacts], observation: Observation, now: float, reasons: list[Reason]
     ) -> bool:
         """Returns whether the existing replicas carry the load, but too busy for the target: requests are late, or wait
         too long to be in time, and Erlang's formula expects it at this load. Each alone may be chance, or the past;
@@ -365,11 +312,11 @@ class SmifPolicy:
             if late < LATE_ANSWERS or late < allowed + MISS_SIGMAS * math.sqrt(allowed):
                 return False
         is_settled = now >= self._settled_at and observation.starting == 0
-        likely = self._estimate.at_least(_mean_batch(observation), BUSY_SIGMAS if is_settled else CERTAIN)
+        likely = self._estimate.at_least(mean_batch(observation), BUSY_SIGMAS if is_settled else CERTAIN)
         if not waits_too_long(feasible, likely, self._slo_s, self._q):
             return False
         if is_settled:
-            self._scars.missed(now, _utilization(min(load.mid, load.steady), feasible))
+            self._scars.missed(now, utilization_at(min(load.mid, load.steady), feasible))
         reasons.append(reason("too_busy", f"expected at {figure(likely)} inferences/s already"))
         return True
 
@@ -380,8 +327,8 @@ class SmifPolicy:
 
     def _judge(
         self,
-        kinds: Sequence[_Kind],
-        feasible: Sequence[_Kind],
+        kinds: Sequence[KindFacts],
+        feasible: Sequence[KindFacts],
         load: Load,
         fed: float,
         observation: Observation,
@@ -421,10 +368,10 @@ class SmifPolicy:
 
     def _counted_latency(
         self,
-        kind: _Kind,
+        kind: KindFacts,
         latency_s: float,
         load: Load,
-        kinds: Sequence[_Kind],
+        kinds: Sequence[KindFacts],
         now: float,
         reasons: list[Reason],
     ) -> float | None:
@@ -455,10 +402,10 @@ class SmifPolicy:
             reasons.append(reason("slo_infeasible", f"{missed}, execution alone {figure(alone_s(kind) * 1e3)} ms"))
             return None
         reasons.append(reason("sla_missed", missed))
-        self._scars.missed(now, _utilization(min(load.mid, load.steady), kinds))
+        self._scars.missed(now, utilization_at(min(load.mid, load.steady), kinds))
         return latency_s
 
-    def _is_hopeless(self, kind: _Kind, now: float) -> bool:
+    def _is_hopeless(self, kind: KindFacts, now: float) -> bool:
         """Returns whether execution alone misses the target, so that more replicas of a group would not help. The tail
         counts only where a replica runs one request at a time, and did so while it was measured: with more slots
         requests may have queued in the model server."""
@@ -474,7 +421,7 @@ class SmifPolicy:
     # --- checks of the rule's result
 
     def _after_checks(
-        self, kinds: Sequence[_Kind], result: RuleResult, load: Load, now: float, reasons: list[Reason]
+        self, kinds: Sequence[KindFacts], result: RuleResult, load: Load, now: float, reasons: list[Reason]
     ) -> list[int]:
         """Returns the rule's counts, smaller ones only where the replicas that stay carry the load inside the target.
         The most expensive go first."""
@@ -494,51 +441,23 @@ class SmifPolicy:
             name = kinds[index].group.accelerator
             until, refusal = self._held.get(name, (now, None))
             if refusal is not None and now < until:
-                reasons.append(_held_back(name, refusal))
+                reasons.append(held_back(name, refusal))
                 continue
             for count in range(wanted, present):
                 fewer = [*counts[:index], count, *counts[index + 1 :]]
-                refusal = self._overload(kinds, fewer, load)
+                refusal = why_overloaded(kinds, fewer, load, self._parameters.rho)
                 if refusal is None and not (has_quick and kinds[index].is_too_slow):
-                    refusal = self._refusal(kinds, fewer, load, now)
+                    refusal = why_late(kinds, fewer, load, self._scars, self._slo_s, self._q, now)
                 if refusal is None:
                     reasons.append(reason("scale_in", f"{name}: {count} of {present}"))
                     counts[index] = count
                     break
             self._held[name] = (now + HELD_S, refusal)
             if refusal is not None:
-                reasons.append(_held_back(name, refusal))
+                reasons.append(held_back(name, refusal))
         return counts
 
-    def _overload(self, kinds: Sequence[_Kind], counts: Sequence[int], load: Load) -> str | None:
-        """Returns why so small a fleet cannot carry the load, or None if it can. Only replicas that are ready now
-        count."""
-        capacity, rate = _staying(kinds, counts)[1], max(load.mid, load.steady)
-        if capacity > 0.0 and rate <= self._parameters.rho * capacity * (1.0 + 1e-9):
-            return None
-        used = rate / capacity if capacity > 0.0 else 1.0
-        return f"the ready ones that stay would be used at {figure(100 * used)} %"
-
-    def _refusal(self, kinds: Sequence[_Kind], counts: Sequence[int], load: Load, now: float) -> str | None:
-        """Returns why a fleet that carries the load must not become so small (the target would be missed), or None."""
-        staying, capacity = _staying(kinds, counts)
-        before, after = _utilization(load.mid, kinds), max(load.mid, load.steady) / capacity
-        if self._scars.forbid(now, load.high / capacity):
-            return f"the target was missed at {figure(100 * self._scars.utilization)} % before"
-        servers = (
-            sum(kind.ready * (kind.group.limit or 1) for kind in kinds),
-            sum(count * (kind.group.limit or 1) for kind, count in zip(kinds, staying, strict=True)),
-        )
-        for kind, count in zip(kinds, staying, strict=True):
-            if count == 0 or (kind.group.tail_s or 0.0) > self._slo_s or kind.group.execution_s is None:
-                continue
-            latency_s = predicted_s(kind.group, self._q, before, after, servers)
-            tail_s = kind.group.tail_s or kind.group.execution_s
-            if latency_s > tail_s + SAFE * (self._slo_s - tail_s):
-                return f"{kind.group.accelerator} would come to about {figure(latency_s * 1e3)} ms"
-        return None
-
-    def _without_load(self, observation: Observation, kinds: Sequence[_Kind]) -> Recommendation:
+    def _without_load(self, observation: Observation, kinds: Sequence[KindFacts]) -> Recommendation:
         """Applies the rule's way to zero. The replica that is parked on must be ready before the others go."""
         p, idle_s = self._parameters, observation.idle_s
         cooldown_s = min(p.cooldown_s, PARK_SHARE * p.zero_grace_s) if p.scale_to_zero else p.cooldown_s
@@ -553,78 +472,10 @@ class SmifPolicy:
                 counts[ready] = 1
                 if p.scale_to_zero and p.zero_grace_s - idle_s < WORTH_A_START_S and not kinds[parked].replicas:
                     counts[parked] = 0
-        return self._recommendation(observation, kinds, counts, result, NO_LOAD, [])
-
-    def _recommendation(
-        self,
-        observation: Observation,
-        kinds: Sequence[_Kind],
-        counts: Sequence[int],
-        result: RuleResult,
-        load: Load,
-        reasons: list[Reason],
-    ) -> Recommendation:
-        stated = [reason(flag.value) for flag in dict.fromkeys(result.flags)]
-        by_name, observed = {}, {"load_ips": load.mid, "utilization": _utilization(load.mid, kinds)}
-        for kind, count in zip(kinds, counts, strict=True):
-            name = kind.group.accelerator
-            by_name[name] = count
-            observed["mu_ips_" + name] = kind.mu_ips
-        if load.mid > 0.0:
-            rates = ", ".join([f"{kind.group.accelerator} {figure(kind.mu_ips)} ({kind.how})" for kind in kinds])
-            ruled = sum([kind.wanted for kind in kinds])
-            fewer = f", which alone asks for {ruled}" if ruled < sum(counts) else ""
-            seen = f"{figure(load.mid)} inferences/s, {figure(load.low)} to {figure(load.high)}{fewer}"
-            stated.insert(0, reason("sla_load", f"{seen}; a replica: {rates}"))
-        share = self._function.gpu.core_percentage
-        groups = tuple([row(each.accelerator, by_name[each.accelerator], share) for each in observation.groups])
-        return Recommendation(desired=sum(counts), groups=groups, reasons=(*stated, *reasons), observed=observed)
+        return recommendation(self._function, observation, kinds, counts, result, NO_LOAD, [])
 
     def __repr__(self) -> str:
         return f"<SmifPolicy {self._function.name} {self._estimate!r} {self._scars!r}>"
-
-
-def _first_s(observation: Observation) -> dict[str, float]:
-    """Returns the time to the first output of a stream by accelerator, where tokens are counted and there were
-    streams."""
-    if observation.tokens is None:
-        return {}
-    return {name: rate.first_s for name, rate in observation.tokens.groups.items() if rate.first_s is not None}
-
-
-def _mean_batch(observation: Observation) -> float:
-    """Returns the inferences of a request that ended in the last second; 1 if none did."""
-    requests = sum([group.rps for group in observation.groups])
-    return sum([group.ips for group in observation.groups]) / requests if requests > 0.0 else 1.0
-
-
-@lru_cache(maxsize=4096)
-def _held_back(accelerator: str, refusal: str) -> Reason:
-    """Returns the reason for a refusal; the same one is given for some seconds."""
-    return reason("scale_in_held", f"{accelerator}: {refusal}")
-
-
-def _one_more(load: Load, kinds: Sequence[_Kind], carried: float) -> float:
-    """Returns the load that one replica more than there are is right for, at least the present one."""
-    existing = sum(kind.replicas for kind in kinds)
-    return max(load.mid, carried * (existing + 1) / existing)
-
-
-def _staying(kinds: Sequence[_Kind], counts: Sequence[int]) -> tuple[list[int], float]:
-    """Returns (ready replicas that stay of each kind, inferences per second that they carry at full use)."""
-    staying = [min(kind.ready, count) for kind, count in zip(kinds, counts, strict=True)]
-    return staying, sum(kind.steady_mu * count for kind, count in zip(kinds, staying, strict=True))
-
-
-def _capacity(kinds: Sequence[_Kind]) -> float:
-    """Returns the inferences per second that the ready replicas serve at full use."""
-    return sum([kind.mu_ips * kind.ready for kind in kinds])
-
-
-def _utilization(load_ips: float, kinds: Sequence[_Kind]) -> float:
-    """Returns load over what the ready replicas can serve; 0 while none is ready."""
-    capacity = _capacity(kinds)
-    return load_ips / capacity if capacity > 0.0 else 0.0
 
 
 ROW = PolicyRow(

@@ -2,8 +2,12 @@
 
 import math
 from collections import deque
+from collections.abc import Sequence
 
+from tidegate.autoscaler.decisions.reasons import figure
 from tidegate.autoscaler.measure.observation import GroupObservation
+from tidegate.autoscaler.policies.smif.kinds import KindFacts, remaining, utilization_at
+from tidegate.autoscaler.policies.smif.load import Load
 from tidegate.autoscaler.policies.smif.waiting import spread_of, waiting_s
 
 MISS_MEMORY_S = 6 * 3600.0
@@ -17,6 +21,8 @@ NEAR = 0.95
 """Part of the utilisation of a miss from which on a size counts as the same."""
 LOAD_RELATED = 0.25
 """A miss at a lower utilisation was not for want of replicas."""
+SAFE = 0.8
+"""Part of the target that a smaller fleet is expected to need at most."""
 
 
 class MissMemory:
@@ -163,3 +169,41 @@ def predicted_s(group: GroupObservation, q: float, before: float, after: float, 
         if group.limit != 1 and group.busy > 0.0 and group.concurrency > 1.05 * group.busy:
             tail_s *= max(1.0, (1.0 - before) / (1.0 - after))
     return tail_s + waiting
+
+
+def why_overloaded(kinds: Sequence[KindFacts], counts: Sequence[int], load: Load, rho: float) -> str | None:
+    """Returns why so small a fleet cannot carry the load, or None if it can. Only replicas that are ready now
+    count."""
+    capacity, rate = remaining(kinds, counts)[1], max(load.mid, load.steady)
+    if capacity > 0.0 and rate <= rho * capacity * (1.0 + 1e-9):
+        return None
+    used = rate / capacity if capacity > 0.0 else 1.0
+    return f"the ready ones that stay would be used at {figure(100 * used)} %"
+
+
+def why_late(
+    kinds: Sequence[KindFacts],
+    counts: Sequence[int],
+    load: Load,
+    misses: MissMemory,
+    slo_s: float,
+    q: float,
+    now: float,
+) -> str | None:
+    """Returns why a fleet that carries the load must not become so small (the target would be missed), or None."""
+    staying, capacity = remaining(kinds, counts)
+    before, after = utilization_at(load.mid, kinds), max(load.mid, load.steady) / capacity
+    if misses.forbid(now, load.high / capacity):
+        return f"the target was missed at {figure(100 * misses.utilization)} % before"
+    servers = (
+        sum(kind.ready * (kind.group.limit or 1) for kind in kinds),
+        sum(count * (kind.group.limit or 1) for kind, count in zip(kinds, staying, strict=True)),
+    )
+    for kind, count in zip(kinds, staying, strict=True):
+        if count == 0 or (kind.group.tail_s or 0.0) > slo_s or kind.group.execution_s is None:
+            continue
+        latency_s = predicted_s(kind.group, q, before, after, servers)
+        tail_s = kind.group.tail_s or kind.group.execution_s
+        if latency_s > tail_s + SAFE * (slo_s - tail_s):
+            return f"{kind.group.accelerator} would come to about {figure(latency_s * 1e3)} ms"
+    return None

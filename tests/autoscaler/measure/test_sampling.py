@@ -47,7 +47,7 @@ class Crowd:
         self.second += 1
         self.clock.advance(1.0)
         room = {"resnet-00001": (AcceleratorRoom(accelerator="cpu", room=9),)}
-        self.at.core.fleet([Status(name, ReplicaState.READY) for name in self.names], room)
+        self.at.core.fleet.put([Status(name, ReplicaState.READY) for name in self.names], room)
         gateway = gateway_sample(demand(), sequence=self.second, uptime_s=float(self.second))
         self.at.sources({"g0": gives(gateway)}, {name: self._tells(name) for name in self.names})
         asyncio.run(self.at.sample())

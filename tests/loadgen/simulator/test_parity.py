@@ -100,7 +100,7 @@ async def live(of: Scenario, rounds: list[Round], directory: Path) -> dict[str, 
     for each in rounds:
         clock.advance(each.at - clock.now())
         context.now = each.weights
-        at.core.fleet(*each.fleet)
+        at.core.fleet.put(*each.fleet)
         if each.call == "activated":
             at.core.activated(each.argument, each.at)
             continue

@@ -1,0 +1,33 @@
+"""Facts about the groups of a decision: where a service rate comes from."""
+
+from typing import Any
+
+import pytest
+
+from tidegate.autoscaler.measure.observation import GroupObservation
+from tidegate.autoscaler.policies.smif.kinds import service_rate
+from tidegate.function import ConcurrencyUnit
+
+
+@pytest.mark.parametrize(
+    ("facts", "found"),
+    [
+        ({"mu_ips": 10.0, "is_mu_learnt": True, "mu_bound_ips": 20.0}, (10.0, "learnt")),
+        ({"mu_ips": 13.0, "mu_bound_ips": 10.0}, (13.0, "profile")),
+        ({"mu_ips": 12.0, "mu_bound_ips": 10.0}, (10.0, "best seen")),
+        ({"limit": 2, "execution_s": 0.1}, (20.0, "slots")),
+        ({"limit": 2, "execution_s": 0.1, "mean_batch": 3.0}, (60.0, "slots")),
+        ({"limit": 2, "execution_s": 0.1, "mu_bound_ips": 25.0}, (25.0, "slots")),
+        ({"limit": 2, "execution_s": 0.1, "mu_expected_ips": 15.0}, (15.0, "company")),
+        ({}, (0.0, "best seen")),
+    ],
+)
+def test_a_service_rate_comes_from_the_best_source(facts: dict[str, Any], found: tuple[float, str]) -> None:
+    group = GroupObservation(accelerator="cpu", **facts)
+    assert service_rate(group, ConcurrencyUnit.REQUESTS) == pytest.approx(found[0]) or found[0] == 0.0
+    assert service_rate(group, ConcurrencyUnit.REQUESTS)[1] == found[1]
+
+
+def test_slots_in_inferences_are_not_multiplied_by_the_batch() -> None:
+    group = GroupObservation(accelerator="cpu", limit=2, execution_s=0.1, mean_batch=3.0)
+    assert service_rate(group, ConcurrencyUnit.INFERENCES) == (pytest.approx(20.0), "slots")
