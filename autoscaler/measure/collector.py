@@ -15,21 +15,19 @@ from collections.abc import Collection, Generator, Iterable, Sequence
 
 from msgspec import UNSET, structs
 
+from tidegate.autoscaler.measure.gateways import GatewayReports
 from tidegate.autoscaler.measure.group_measurements import Means
 from tidegate.autoscaler.measure.group_observation import observed_group, sampled_means
 from tidegate.autoscaler.measure.measurements import EXECUTIONS_EVERY_S, PHASES, RATE_SLOTS, RevisionMeasurements
 from tidegate.autoscaler.measure.model_servers import AppFigures
 from tidegate.autoscaler.measure.observation import FleetGroup, Observation
-from tidegate.autoscaler.measure.plausible import PLAUSIBLE, demand_fault, is_plausible_replica, zero_demand
+from tidegate.autoscaler.measure.plausible import PLAUSIBLE, is_plausible_replica
 from tidegate.autoscaler.measure.rates import LearntCell
 from tidegate.autoscaler.measure.sampling import ALL_UP_TO
-from tidegate.autoscaler.measure.series import gained, seen
+from tidegate.autoscaler.measure.series import seen
 from tidegate.autoscaler.measure.sources import (
     RESET_AFTER,
-    GatewaySource,
     ReplicaSource,
-    RevisionReport,
-    WorkerDemand,
     began_here,
 )
 from tidegate.function import ConcurrencyUnit, Revision
@@ -38,8 +36,6 @@ from tidegate.records.replica_sample import AppSample, ReplicaSample
 
 STALE_S = 3.0
 """A source without a sample for this long is stale: three pulls were missed."""
-PART = 100
-"""Demands and groups of a gateway's sample that are processed without a pause: about a millisecond."""
 
 
 class Collector:
@@ -54,12 +50,11 @@ class Collector:
         self._by_cores = frozenset(by_cores)
         self._stale_s = stale_s
         self._by_size = frozenset(by_size)
-        self._gateways: dict[str, GatewaySource] = {}
         self._replicas: dict[str, ReplicaSource] = {}
-        self._expected_gateways: frozenset[str] = frozenset()
         self._revisions: dict[str, RevisionMeasurements] = {}
         self.faults: Counter[str] = Counter()
         """Ignored samples by kind: ``garbage``, ``backwards``, ``repeated``, ``unreadable``, ``unreachable``."""
+        self._workers = GatewayReports(self._revisions, self.faults, stale_s)
 
     # --- what exists
 
@@ -76,15 +71,12 @@ class Collector:
 
     def forget(self, revision_id: str) -> None:
         self._revisions.pop(revision_id, None)
-        for source in self._gateways.values():
-            source.reports.pop(revision_id, None)
+        self._workers.forget(revision_id)
 
     def expect(self, gateways: Collection[str], replicas: Collection[str]) -> None:
         """Sets the sources that exist now. All that is known of others is dropped. Expected gateways that have never
         sent a sample make observations incomplete."""
-        self._expected_gateways = frozenset(gateways)
-        for worker in self._gateways.keys() - self._expected_gateways:
-            del self._gateways[worker]
+        self._workers.expect(gateways)
         for replica in self._replicas.keys() - frozenset(replicas):
             self._replicas.pop(replica).at = -math.inf  # stale: cached rows may still refer to it
 
@@ -107,7 +99,7 @@ class Collector:
 
     def gateway(self, sample: GatewaySample, now: float) -> bool:
         """Processes a gateway worker's sample that arrived at ``now``; returns False if all of it was ignored."""
-        parts = self.gateway_parts(sample, now)
+        parts = self._workers.take(sample, now)
         try:
             while True:
                 next(parts)
@@ -117,102 +109,8 @@ class Collector:
     def gateway_parts(
         self, sample: GatewaySample, now: float, demands: Iterable[RevisionDemand] | None = None
     ) -> Generator[None, None, bool]:
-        """Processes a sample as :meth:`gateway` does, pausing after every ``PART`` groups, so that a sample of many
-        functions does not block the loop. Between two parts anything may happen except the next sample of the same
-        worker. ``demands``: those of the sample, if they are decoded on the way."""
-        known = self._gateways.get(sample.worker)
-        if not (0 <= sample.sequence <= PLAUSIBLE and 0 <= sample.uptime_s <= PLAUSIBLE):
-            return self._reject("garbage")
-        source, interval_s, from_zero = self._gateway_source(known, sample, now)
-        if source is None:
-            return False
-        last_at = source.at
-        source.sequence, source.uptime_s, source.at = sample.sequence, sample.uptime_s, now
-        present, done = set(), 0
-        for demand in sample.demands if demands is None else demands:
-            measured = self._revisions.get(demand.revision)
-            if measured is None:
-                continue
-            present.add(demand.revision)
-            self._demand(source, measured, demand, interval_s, from_zero and measured.since <= last_at, now)
-            done += 1 + len(demand.groups)
-            if done >= PART:
-                done = 0
-                yield
-        for revision in source.reports.keys() - present:
-            # A worker that no longer lists a revision has no requests of it and will count it from zero again.
-            del source.reports[revision]
-        return True
-
-    def _gateway_source(
-        self, known: GatewaySource | None, sample: GatewaySample, now: float
-    ) -> tuple[GatewaySource | None, float, bool]:
-        """Returns (source to update or None, interval in seconds, whether absent counters count as zero before)."""
-        if known is not None and known.incarnation == sample.incarnation:
-            interval_s = sample.uptime_s - known.uptime_s
-            if sample.sequence > known.sequence and interval_s > 0:
-                known.refused = 0
-                return known, interval_s, True
-            self._reject("repeated" if sample.sequence <= known.sequence else "backwards")
-            known.refused += 1
-            if known.refused < RESET_AFTER:
-                return None, 0.0, False
-        fresh = GatewaySource(incarnation=sample.incarnation, sequence=-1, uptime_s=0.0, at=now)
-        self._gateways[sample.worker] = fresh
-        return fresh, max(sample.uptime_s, 1e-3), began_here(None if known is None else known.at, sample.uptime_s, now)
-
-    def _demand(
-        self,
-        source: GatewaySource,
-        measured: RevisionMeasurements,
-        demand: RevisionDemand,
-        interval_s: float,
-        from_zero: bool,
-        now: float,
-    ) -> None:
-        report = source.reports.get(demand.revision)
-        if report is None:
-            report = source.reports[demand.revision] = RevisionReport()
-        before = report.demand
-        is_same = before is not None and demand.arrivals == before.arrivals and demand == before
-        if is_same and before is not None and demand.waiting == 0 and report.groups is before.groups:
-            report.contribution = None
-            return
-        fault = demand_fault(demand, before)
-        is_due = source.sequence % PHASES == measured.phase or len(report.groups) != len(demand.groups) or is_same
-        own = groups = None
-        if fault != "garbage":
-            own = gained(demand.latency, report.latency)
-            groups = report.group_gains(demand.groups if is_due else ())
-        if own is None or groups is None or fault is not None:
-            self._refuse(report, demand, "garbage" if own is None or groups is None else fault or "garbage", now)
-            return
-        if before is None and not from_zero:
-            # The earlier integral is unknown: the present queue is the best guess of the mean.
-            report.begin_at(demand)
-            report.contribution = measured.note_demand(demand, demand, interval_s, now)._replace(
-                waiting_mean=demand.waiting,
-                waiting_inferences_mean=demand.waiting_inferences,
-                is_measured=demand.arrivals == 0,
-            )
-            return
-        report.impossible, report.demand, report.latency = 0, demand, own[1]
-        if is_due:
-            report.groups, report.latencies, measured.taken_at = demand.groups, groups[1], now
-        report.contribution = measured.note_demand(demand, before or zero_demand(demand), interval_s, now)
-        if demand.tokens is not None and not measured.note_tokens(
-            demand.tokens, None if before is None else before.tokens, now
-        ):
-            self._reject("garbage")
-        measured.note_latencies(own[0], groups[0], now)
-
-    def _refuse(self, report: RevisionReport, demand: RevisionDemand, fault: str, now: float) -> None:
-        self._reject(fault)
-        report.impossible += 1
-        if fault == "backwards" and report.impossible >= RESET_AFTER:
-            report.begin_at(demand)
-        # The last known figures stay, with their age, until they are stale.
-        report.contribution = report.contribution or WorkerDemand(now)
+        """Processes a sample as :meth:`gateway` does, with pauses: :meth:`GatewayReports.take`."""
+        return self._workers.take(sample, now, demands)
 
     def replica(self, sample: ReplicaSample, now: float) -> bool:
         """Processes a queue_proxy's sample that arrived at ``now``; returns False if it was ignored."""
@@ -327,7 +225,7 @@ class Collector:
             concurrency_inferences += means.concurrency_inferences
             found = observed_group(group, means, apps, kept, now, q, slo_s, taken_at, is_by_size=is_by_size)
             groups.append(structs.replace(found, cores=group.cores) if is_by_cores else found)
-        demands, oldest_demand_at, is_all_known = self._demands(name, now)
+        demands, oldest_demand_at, is_all_known = self._workers.demands(name, now)
         oldest = min(oldest, oldest_demand_at)
         waiting = waiting_inferences = 0
         oldest_waiting_s = rps = 0.0
@@ -376,24 +274,6 @@ class Collector:
         measured.uneven.clear()
         return found
 
-    def _demands(self, revision_id: str, now: float) -> tuple[list[WorkerDemand], float, bool]:
-        """Returns (contributions of the gateways that have sent samples, time of the oldest one, whether all expected
-        ones are fresh)."""
-        demands, oldest, complete = [], math.inf, bool(self._expected_gateways)
-        for worker in self._expected_gateways:
-            source = self._gateways.get(worker)
-            if source is None or now - source.at > self._stale_s:
-                complete = False
-                continue
-            report = source.reports.get(revision_id)
-            demand = None if report is None else report.contribution
-            at = source.at if demand is None else demand.at
-            complete = complete and now - at <= self._stale_s and (demand is None or demand.is_measured)
-            if demand is not None:
-                demands.append(demand)
-            oldest = min(oldest, at)
-        return demands, oldest, complete
-
     def mu_ips(self, revision_id: str, accelerator: str) -> float | None:
         """Returns the service rate of one replica, learnt at its limit, for batches as they last were; None if it is
         not learnt."""
@@ -431,6 +311,6 @@ class Collector:
 
     def __repr__(self) -> str:
         return (
-            f"<Collector {len(self._gateways)}/{len(self._expected_gateways)} gateways, "
-            f"{len(self._replicas)} replicas, {len(self._revisions)} revisions, faults {dict(self.faults)}>"
+            f"<Collector {self._workers!r}, {len(self._replicas)} replicas, {len(self._revisions)} revisions, "
+            f"faults {dict(self.faults)}>"
         )

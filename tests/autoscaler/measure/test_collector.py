@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from tests.support.worlds.autoscaling import T0, demand, function, gateway_sample, replica_sample, revision
-from tidegate.autoscaler.measure.collector import PART, Collector
+from tidegate.autoscaler.measure.collector import Collector
+from tidegate.autoscaler.measure.gateways import PART
 from tidegate.autoscaler.measure.measurements import PHASES
 from tidegate.autoscaler.measure.observation import FleetGroup, Observation
 from tidegate.autoscaler.measure.sources import RESET_AFTER
