@@ -5,7 +5,7 @@ samples is the shell's work (``tidegate.autoscaler.live``) or the simulator's; b
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from math import inf
 from typing import Protocol

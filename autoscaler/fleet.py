@@ -29,8 +29,6 @@ class ReplicaFacts(Protocol):
 class Fleet:
     """What runs, and what may run, of all revisions."""
 
-    __slots__ = ("_counted", "_device_metrics", "by_revision")
-
     def __init__(self, device_metrics: Callable[[str, str], Mapping[str, float]]) -> None:
         """``device_metrics``: returns the present metrics of the devices of a group, by revision and accelerator."""
         self._device_metrics = device_metrics

@@ -19,6 +19,7 @@ from typing import Any, Final
 import tidegate
 from tidegate.clock import LiveClock, wall
 from tidegate.control.api.app import build_app
+from tidegate.control.api.connections import ApiServer, api_server
 from tidegate.control.api.deployment import Deployment
 from tidegate.control.api.describe import views_of
 from tidegate.control.api.sessions import Sessions
@@ -111,8 +112,8 @@ class WorkSide:
     reloading: Reloading
     quotas: QuotaPool
     key_sets: KeySets
-    app: Any
-    """The API as an ASGI application."""
+    server: ApiServer
+    """The API, which does not serve yet."""
     living: tuple[ProcessRecord, ...]
     """Processes that an earlier control process left."""
 
@@ -270,13 +271,15 @@ async def build_work(start: Start, state: StateSide) -> WorkSide:
         reloading=reloading,
         quotas=QuotaPool(open_pool(settings.store.url, start.clock), start.state.quotas, faults),
         key_sets=key_sets,
-        app=build_app(
-            deployment,
-            token=start.state.token,
-            version=version,
-            sessions=sessions,
-            names={settings.control.listen.host},
-            add_pages=Console(deployment, sessions, start.clock.now).add_to,
+        server=api_server(
+            build_app(
+                deployment,
+                token=start.state.token,
+                version=version,
+                sessions=sessions,
+                names={settings.control.listen.host},
+                add_pages=Console(deployment, sessions, start.clock.now).add_to,
+            )
         ),
         living=living,
     )

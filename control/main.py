@@ -7,14 +7,12 @@ nothing starts any more. Then replicas drain and stop, and then the API ends. A 
 """
 
 import asyncio
-import contextlib
 import logging
 import os
-import resource
 import signal
 import socket
 import sys
-from collections.abc import AsyncGenerator, Callable, Generator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -36,8 +34,6 @@ from tidegate.schema.rows import Address
 from tidegate.settings import LogFormat, Settings
 
 if TYPE_CHECKING:
-    import uvicorn
-
     from tidegate.control.api.deployment import Deployment
     from tidegate.control.build import StateSide, WorkSide
 
@@ -153,7 +149,7 @@ class ControlProcess:
         # By the name that the API answers to, not by the address that it stands for.
         api = Address(self._settings.control.listen.host, api_socket.getsockname()[1])
         deployment.api = f"http://{api}"
-        server = _uvicorn(work.app)
+        server = work.server
         serving: asyncio.Task[Any] | None = None
         rounds: asyncio.Task[Any] | None = None
         try:
@@ -254,32 +250,6 @@ async def _api_socket(settings: Settings) -> AsyncGenerator[socket.socket, None]
         ) from error
     with sock:
         yield sock
-
-
-def _uvicorn(app: Any) -> "uvicorn.Server":
-    import uvicorn
-
-    from tidegate.control.api.connections import BACKLOG, ConnectionPlaces, connection_limit, protocol
-
-    class Server(uvicorn.Server):
-        @contextlib.contextmanager
-        def capture_signals(self) -> Generator[None, None, None]:
-            yield  # the control process has its own handlers
-
-    places = ConnectionPlaces(connection_limit(resource.getrlimit(resource.RLIMIT_NOFILE)[0]))
-    config = uvicorn.Config(
-        app,
-        http=protocol(places),
-        ws="none",  # else it imports a library for them
-        backlog=BACKLOG,
-        log_config=None,
-        access_log=False,
-        lifespan="off",
-        timeout_graceful_shutdown=2,
-        timeout_keep_alive=30,
-        server_header=False,
-    )
-    return Server(config)
 
 
 def _set_up_log(settings: Settings) -> None:

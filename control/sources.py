@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tidegate.errors import Fault, InvalidInputError
+from tidegate.manifest import formats
+from tidegate.schema.files import Disk, read_start
 from tidegate.schema.units import plain, show_duration
 
 if TYPE_CHECKING:
@@ -30,7 +32,7 @@ def read_source(
     ``flags`` are annotations without their prefix. What they require and the file itself answers is filled in.
     ``standard_input`` is read for the file ``-``.
     """
-    from tidegate.deploy.builder import from_file, handler_in, name_of
+    from tidegate.deploy.builder import from_file, handler_in, name_of  # 37 ms that only a deploy spends
 
     path = Path(file)
     if path.suffix == ".py":
@@ -63,7 +65,7 @@ def read_source(
 
 def read_measured(path: Path) -> "tuple[ProfilePoint, ...]":
     """Returns the measured points of a profile file. Raises InvalidInputError with every fault."""
-    from tidegate.loadgen.profile_file import parse
+    from tidegate.loadgen.profile_file import parse  # 20 ms for deploys with a profile
 
     found = parse(_text(path, "a file that `tidegate profile` wrote"), source=str(path))
     points = tuple(point for each in found.values() for point in each.measured)
@@ -76,9 +78,6 @@ def read_measured(path: Path) -> "tuple[ProfilePoint, ...]":
 def _is_model(path: Path) -> bool:
     """Returns whether a path is a model's file or folder. A file named ``.json`` is one if it begins as XGBoost writes
     it, else a manifest. Raises InvalidInputError for a folder that shows no format."""
-    from tidegate.manifest import formats
-    from tidegate.schema.files import Disk, read_start
-
     if path.is_dir():
         if formats.by_content(str(path.absolute()), Disk()) is None:
             allowed = formats.why_none(str(path.absolute()), Disk())
@@ -107,7 +106,7 @@ def flags_of(annotations: Mapping[str, object], options: Mapping[str, object]) -
     """Returns the annotations as texts by key, and the caller's name of each: ``max_scale``, or
     ``annotations['max-scale']``. Raises InvalidInputError with every fault. ``slo`` and ``sla`` are
     short for percentile and latency."""
-    from tidegate.deploy.builder import slo_flags
+    from tidegate.deploy.builder import slo_flags  # as above
 
     flags, labels, faults = dict[str, str](), dict[str, str](), list[Fault]()
     named = [(key, value, f"annotations[{key!r}]") for key, value in annotations.items()]

@@ -19,6 +19,7 @@ from tidegate.activator.room import WaitingRoom
 from tidegate.activator.state.bind import Command
 from tidegate.aio.admin.broadcast import Broadcast
 from tidegate.aio.admin.endpoint import Request, Response, StreamResponse, serve_endpoint
+from tidegate.aio.loop.certificate import Certificate
 from tidegate.aio.loop.services import LoopServices
 from tidegate.aio.loop.tasks import TaskOwner
 from tidegate.aio.proxy.detached import (
@@ -56,7 +57,6 @@ from tidegate.records.codec import CodecError, decode, encode
 from tidegate.records.route_table import RouteTable
 
 if TYPE_CHECKING:
-    from tidegate.aio.loop.certificate import Certificate
     from tidegate.aio.proxy.exchange import Exchange, ProxyApp
     from tidegate.gateway.tracing.live import Exporter
 
@@ -84,7 +84,7 @@ class GatewayWorker:
         *,
         incarnation: str,
         rng: random.Random,
-        certificate: "Certificate | None" = None,
+        certificate: Certificate | None = None,
         collector_headers: str = "",
     ) -> None:
         """``collector_headers``: fields for the collector of traces, as ``OTEL_EXPORTER_OTLP_HEADERS`` has them."""

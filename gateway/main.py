@@ -4,18 +4,15 @@ import os
 import random
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tidegate.aio.log_stream import say, use_json
+from tidegate.aio.loop.certificate import Certificate
 from tidegate.aio.loop.places import raise_descriptors
 from tidegate.aio.loop.run import run
 from tidegate.aio.loop.sockets import inherited
 from tidegate.errors import InvalidInputError
 from tidegate.gateway.config import WorkerConfig, read_config
 from tidegate.gateway.live import GatewayWorker
-
-if TYPE_CHECKING:
-    from tidegate.aio.loop.certificate import Certificate
 
 EXIT_INVALID = 2
 
@@ -53,12 +50,10 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def _certificate(config: WorkerConfig) -> "Certificate | None":
+def _certificate(config: WorkerConfig) -> Certificate | None:
     """Returns the certificate of the configuration, if it has one. Raises OSError if the pair cannot be used."""
     if config.tls_cert is None or config.tls_key is None:
         return None
-    from tidegate.aio.loop.certificate import Certificate
-
     return Certificate(config.tls_cert, config.tls_key)
 
 

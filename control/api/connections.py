@@ -8,11 +8,14 @@ taken, the connection that has waited longest makes room for a new one; without 
 
 import asyncio
 import logging
-from collections.abc import Callable
+import resource
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from time import monotonic
 from typing import Any, Final
 
 import h11
+import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 HEAD_S: Final = 10.0
@@ -158,3 +161,29 @@ def protocol(places: ConnectionPlaces) -> type[H11Protocol]:
                 self._timer = None
 
     return Connection
+
+
+class ApiServer(uvicorn.Server):
+    """Serves the API without signal handlers: the control process has its own."""
+
+    @contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        yield
+
+
+def api_server(app: Any) -> ApiServer:
+    """Returns a server of an ASGI application, with the limits of this page."""
+    places = ConnectionPlaces(connection_limit(resource.getrlimit(resource.RLIMIT_NOFILE)[0]))
+    config = uvicorn.Config(
+        app,
+        http=protocol(places),
+        ws="none",  # else it imports a library for them
+        backlog=BACKLOG,
+        log_config=None,
+        access_log=False,
+        lifespan="off",
+        timeout_graceful_shutdown=2,
+        timeout_keep_alive=30,
+        server_header=False,
+    )
+    return ApiServer(config)

@@ -15,9 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+import httpx
+
 from tidegate.clock import Clock
 from tidegate.control.state.notices import Faults
 from tidegate.control.state.registry import Registry
+from tidegate.gateway.access.key_algorithms import algorithms_of
 from tidegate.records.codec import CodecError, decode, encode
 from tidegate.records.tenants import KeySet
 from tidegate.schema.files import read_start
@@ -184,8 +187,6 @@ class KeySets:
 def read_keys(data: bytes) -> tuple[str, ...]:
     """Returns the usable keys of a JSON Web Key Set (RFC 7517), only their public members. Raises
     UnreadableKeysError."""
-    from tidegate.gateway.access.jwt import algorithms_of
-
     try:
         found = json.loads(data)
     except (ValueError, RecursionError) as error:
@@ -207,8 +208,6 @@ def _is_sound(key: Mapping[str, Any]) -> bool:
     7517, section 4.5)."""
     import jwt
 
-    from tidegate.gateway.access.jwt import algorithms_of
-
     if not isinstance(key.get("kid", ""), str):
         return False
     try:
@@ -227,8 +226,6 @@ async def read_source(source: str) -> bytes:
     """Returns the bytes at the path or URL. Raises UnreadableKeysError."""
     if "://" not in source:
         return await asyncio.to_thread(_read_file, source)
-    import httpx
-
     try:
         async with (
             asyncio.timeout(FETCH_S),

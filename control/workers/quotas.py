@@ -17,6 +17,7 @@ from tidegate.errors import TidegateError
 from tidegate.flow.quota_message import decode_exchange, encode_answer
 from tidegate.records.codec import CodecError
 from tidegate.store.counters import EmbeddedPool, SharedPool
+from tidegate.store.fallback_counters import FallbackPool
 
 SUBJECT: Final = "quotas"
 BODY_BYTES: Final = 1 << 20
@@ -40,8 +41,7 @@ def open_pool(url: str, clock: Clock) -> AnsweringPool:
     invalid URL."""
     if url == "embedded":
         return EmbeddedPool(clock)
-    from tidegate.store.fallback_counters import FallbackPool
-    from tidegate.store.redis_counters import RedisPool
+    from tidegate.store.redis_counters import RedisPool  # the library is an extra, and loads for 250 ms
 
     return FallbackPool(RedisPool(url), clock)
 

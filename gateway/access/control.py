@@ -12,7 +12,16 @@ from typing import TYPE_CHECKING, Final
 from tidegate import metrics
 from tidegate.errors import NOT_ALLOWED, NOT_SERVABLE, QUOTA_EXCEEDED, UNAUTHENTICATED, ErrorKind
 from tidegate.flow.quota import Budget, Reservation
-from tidegate.gateway.access.credentials import FIELDS, CredentialError, Head, credential, looks_like_token
+from tidegate.gateway.access.credentials import (
+    FIELDS,
+    CredentialError,
+    Head,
+    NoKeysError,
+    TokenError,
+    UnknownKeyError,
+    credential,
+    looks_like_token,
+)
 from tidegate.gateway.counting.tenant_accounts import (
     MAX_WAITING,
     NOTHING,
@@ -142,8 +151,6 @@ class AccessControl:
         return self._account_of_token(access.verifier, given, router)
 
     def _account_of_token(self, verifier: "Verifier", given: bytes, router: "FunctionRouter") -> Account | Denial:
-        from tidegate.gateway.access.jwt import NoKeysError, TokenError, UnknownKeyError
-
         try:
             proven = verifier.verify(given, self._wall())
         except NoKeysError as error:

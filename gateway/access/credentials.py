@@ -24,6 +24,18 @@ class Head(Protocol):
     def drop(self, *names: bytes) -> None: ...
 
 
+class TokenError(Exception):
+    """The token proves nothing. The message says why, and shows no part of it."""
+
+
+class UnknownKeyError(TokenError):
+    """The token is signed with a key that the set does not contain, or not yet."""
+
+
+class NoKeysError(TokenError):
+    """The issuer's keys have not been read, so the token cannot be checked."""
+
+
 class CredentialError(Exception):
     """The head has something that is no single credential. The message does not show it."""
 

@@ -17,6 +17,8 @@ from typing import Any, Final
 
 import jwt
 
+from tidegate.gateway.access.credentials import NoKeysError, TokenError, UnknownKeyError
+from tidegate.gateway.access.key_algorithms import algorithms_of
 from tidegate.records.tenants import JwtRule, KeySet
 
 REMEMBERED: Final = 4096
@@ -24,28 +26,6 @@ REMEMBERED: Final = 4096
 CLAIM_LENGTH: Final = 128
 MAX_TIME_S: Final = 1e12
 """Largest Unix seconds that a time may have; also refuses values that are no numbers."""
-
-_OF_KEY: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
-    ("RSA", ""): ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"),
-    ("EC", "P-256"): ("ES256",),
-    ("EC", "P-384"): ("ES384",),
-    ("EC", "P-521"): ("ES512",),
-    ("OKP", "Ed25519"): ("EdDSA",),
-    ("OKP", "Ed448"): ("EdDSA",),
-}
-"""Algorithms by type and curve of a key (RFC 7518, sections 3.1 and 6; RFC 8037)."""
-
-
-class TokenError(Exception):
-    """The token proves nothing. The message says why, and shows no part of it."""
-
-
-class UnknownKeyError(TokenError):
-    """The token is signed with a key that the set does not contain, or not yet."""
-
-
-class NoKeysError(TokenError):
-    """The issuer's keys have not been read, so the token cannot be checked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,17 +144,6 @@ class Verifier:
 
     def __repr__(self) -> str:
         return f"<Verifier of {self.rule.issuer}: {len(self._keys)} keys, {len(self._known)} tokens known>"
-
-
-def algorithms_of(key: Mapping[str, Any]) -> tuple[str, ...]:
-    """Returns the algorithms that a key may be used with; () for a key that checks no signatures that we accept."""
-    kind = str(key.get("kty", ""))
-    found = _OF_KEY.get((kind, "" if kind == "RSA" else str(key.get("crv", ""))), ())
-    operations = key.get("key_ops", ["verify"])
-    if key.get("use", "sig") != "sig" or not isinstance(operations, list) or "verify" not in operations:
-        return ()
-    own = key.get("alg")
-    return found if own is None else tuple(name for name in found if name == own)
 
 
 def _seconds(claims: Mapping[str, Any], name: str) -> float:

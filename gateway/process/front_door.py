@@ -5,6 +5,7 @@ import socket
 import sys
 from typing import TYPE_CHECKING
 
+from tidegate.aio.loop.certificate import Certificate
 from tidegate.aio.loop.handover import give_listener
 from tidegate.aio.loop.places import Places
 from tidegate.aio.loop.services import LoopServices
@@ -12,7 +13,6 @@ from tidegate.aio.loop.tasks import TaskOwner
 from tidegate.aio.proxy.server import Limits, ProxyServer, serve_proxy
 
 if TYPE_CHECKING:
-    from tidegate.aio.loop.certificate import Certificate
     from tidegate.aio.proxy.exchange import ProxyApp
 
 SHED_LOG_S = 60.0
@@ -26,7 +26,7 @@ class FrontDoor:
 
     __slots__ = ("_certificate", "_shed_logged", "_shed_logged_at", "_sock", "server")
 
-    def __init__(self, certificate: "Certificate | None") -> None:
+    def __init__(self, certificate: Certificate | None) -> None:
         self._certificate = certificate
         self._sock: socket.socket | None = None
         self.server: ProxyServer | None = None
@@ -58,7 +58,7 @@ class FrontDoor:
 
     # --- certificate ------------------------------------------------------------------------------------------------
 
-    async def _look_at(self, certificate: "Certificate") -> None:
+    async def _look_at(self, certificate: Certificate) -> None:
         """Reloads a changed certificate within seconds, for new handshakes; polling is the only method that works
         everywhere."""
         while True:

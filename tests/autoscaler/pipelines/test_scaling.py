@@ -168,7 +168,7 @@ class Scaler:
             self.at.apply(Revision(stage, 1), fresh=False, ready=1)
         rooms = {f"{name}-00001": (AcceleratorRoom(accelerator="cpu", room=3),) for name in "ab"}
         there = [Status(f"{name}-00001-x", ReplicaState.READY, revision=f"{name}-00001", cores=(1,)) for name in "ab"]
-        self.at.fleet(there, rooms)
+        self.at.fleet.put(there, rooms)
 
     def policies(self) -> list[str]:
         return [each.policy for each in self.at.decide(self.clock.now())]

@@ -11,15 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.live.tokens import AUDIENCE, ISSUER, Issuer, claims, part, signed_with_secret, unsigned
-from tidegate.gateway.access.jwt import (
-    REMEMBERED,
-    NoKeysError,
-    TokenError,
-    UnknownKeyError,
-    Verified,
-    Verifier,
-    algorithms_of,
-)
+from tidegate.gateway.access.credentials import NoKeysError, TokenError, UnknownKeyError
+from tidegate.gateway.access.jwt import REMEMBERED, Verified, Verifier
+from tidegate.gateway.access.key_algorithms import algorithms_of
 from tidegate.records.tenants import JwtRule, KeySet
 
 NOW = 1_800_000_000.0

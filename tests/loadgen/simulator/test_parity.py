@@ -64,7 +64,7 @@ def recorded(scenario: Scenario, seconds: float, monkeypatch: pytest.MonkeyPatch
         argument, now = (None, *arguments) if name == "decide" else arguments
         rounds.append(Round(name, now, argument, fleets[-1], dict(at.weights("f-00001")), samples_then, taken))
 
-    before(at, "fleet", lambda replicas, rooms: fleets.append((tuple(replicas), rooms)))
+    before(at.fleet, "put", lambda replicas, rooms: fleets.append((tuple(replicas), rooms)))
     before(at.collector, "expect", expect)
     before(at.collector, "gateway", lambda sample, now: samples.update({sample.worker: encode(sample)}))
     before(at.collector, "replica", lambda sample, now: samples.update({sample.replica: encode(sample)}))
