@@ -8,8 +8,9 @@ leaves something open fails itself.
 
 import ctypes
 import gc
+import os
 import resource
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any, cast
@@ -49,7 +50,21 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.timeout(HANGS_S), append=False)
             # First, so that they end last: after all other fixtures of the test and of its module.
             cast(pytest.Function, item).fixturenames[:0] = ("leftovers_of_the_module", "leftovers")
-    items.sort(key=lambda item: item.get_closest_marker("early") is None)
+    items.sort(key=lambda item: (item.get_closest_marker("early") is None, item.path.parts))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """Where tests run side by side, each process begins to collect at another file of a folder: what one has compiled
+    the others find, else a fresh clone's modules would be compiled in each of them."""
+    report = yield
+    if isinstance(collector, pytest.Directory) and (worker := os.environ.get("PYTEST_XDIST_WORKER")):
+        workers = int(os.environ["PYTEST_XDIST_WORKER_COUNT"])
+        first = int(worker.removeprefix("gw")) * len(report.result) // workers
+        report.result = report.result[first:] + report.result[:first]
+    return report
 
 
 @pytest.fixture

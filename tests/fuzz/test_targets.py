@@ -4,15 +4,16 @@
 """
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from tests.fuzz.bytes_plan import cut
 from tests.fuzz.engines import decode, read_answer, read_requests
 from tests.fuzz.targets import TARGETS, seeds
+from tests.support.searches import part
 
 _SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
-FAST = settings(max_examples=150, deadline=None, suppress_health_check=_SLOW)
+FAST = part(0.75, suppress_health_check=_SLOW)
 _PIECES = st.sampled_from(
     [
         b"GET / HTTP/1.1\r\n", b"POST /p HTTP/1.1\r\n", b"HTTP/1.1 200 OK\r\n", b"HTTP/1.1 204 x\r\n", b"Host: a\r\n",

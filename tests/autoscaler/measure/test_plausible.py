@@ -14,6 +14,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
+from tests.support.searches import part
 from tests.support.worlds.autoscaling import T0, activation, group, observation, revision
 from tidegate.autoscaler.decider import Decider
 from tidegate.autoscaler.decisions.explain import explain, explain_now, logged
@@ -94,7 +95,7 @@ def spec_of(policy: str, low: int, high: int) -> Revision:
 @pytest.mark.parametrize("policy", registry.names())
 @given(st.lists(STEP, max_size=10), st.integers(0, 2), st.booleans())
 @example([{"passed": 1.0, "groups": [{"ready": 1, "starting": 0, "room": 1}], "lambda_ips": math.inf}], 0, False)
-@settings(max_examples=60, deadline=None)
+@part(0.3)
 def test_no_figure_and_no_clock_stops_a_decision(
     policy: str, steps: list[dict[str, Any]], low: int, push: bool
 ) -> None:
@@ -123,7 +124,7 @@ def test_no_figure_and_no_clock_stops_a_decision(
 
 @pytest.mark.parametrize("policy", registry.names())
 @given(st.lists(STEP, min_size=1, max_size=10), st.sampled_from(registry.names()))
-@settings(max_examples=40, deadline=None)
+@part(0.25)
 def test_what_the_collector_lets_through_replays_bit_for_bit(
     policy: str, steps: list[dict[str, Any]], other: str
 ) -> None:

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.searches import part
 from tests.support.worlds.autoscaling import (
     T0,
     activation,
@@ -86,7 +87,7 @@ STEP = st.fixed_dictionaries(
 
 @pytest.mark.parametrize("policy", registry.names())
 @given(st.lists(STEP, max_size=12), st.integers(0, 3), st.integers(0, 3))
-@settings(max_examples=100, deadline=None)
+@part(0.4)
 def test_bad_samples_never_stop_the_loop(policy: str, steps: list[dict[str, Any]], low: int, more: int) -> None:
     parameters = {"metric": "gpu-memory"} if policy == "hpa" else {}
     scaling = Scaling(policy=policy, parameters=parameters, min_scale=low, max_scale=low + more)

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from tests.support.searches import part
 from tidegate.deploy.placement.ledger import (
     WHOLE,
     Accelerator,
@@ -301,8 +302,11 @@ class WorstFitSoftMachine(LedgerMachine):
 
 
 TestLedgerMachine = LedgerMachine.TestCase
+TestLedgerMachine.settings = part(0.5)
 TestWorstFitMachine = WorstFitMachine.TestCase
+TestWorstFitMachine.settings = part(0.5)
 TestWorstFitSoftMachine = WorstFitSoftMachine.TestCase
+TestWorstFitSoftMachine.settings = part(0.5)
 
 
 def test_worst_fit_opens_an_empty_unit_and_keeps_equal_models_apart() -> None:
@@ -447,6 +451,7 @@ class SumsMachine(RuleBasedStateMachine):
 
 
 TestSumsMachine = SumsMachine.TestCase
+TestSumsMachine.settings = part(0.5)
 
 
 class Walked(dict[str, Assignment]):
