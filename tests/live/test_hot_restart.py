@@ -92,7 +92,7 @@ def test_three_restarts_under_load_lose_nothing(tmp_path: Path, count: str) -> N
         world.up()
         world.deploy(world.handler(), "--min-scale", "1", "--concurrency", "4", "--wait")
         first = {each["pid"] for each in workers(world)}
-        with Hammer(world.gateway, BODY, path=INFER) as hammer:
+        with Hammer(world.gateway, BODY, path=INFER, fresh=2, kept=3) as hammer:
             for life in (2, 3, 4):
                 done = world.ask("restart")
                 names = [f"g{seat}.{life}" for seat in range(int(count))]
@@ -268,7 +268,7 @@ def test_a_route_table_every_fifty_milliseconds_drops_no_request(tmp_path: Path)
         world.up()
         world.deploy(world.handler(), "--min-scale", "1", "--concurrency", "4", "--wait")
         first = world.status()["table"]
-        with Hammer(world.gateway, BODY, path=INFER, fresh=2, kept=4) as hammer, world.sdk() as sdk:
+        with Hammer(world.gateway, BODY, path=INFER, fresh=1, kept=3) as hammer, world.sdk() as sdk:
             turn = other_functions(world)
             due = time.monotonic()
             for _ in range(100):

@@ -200,7 +200,7 @@ def test_a_hot_restart_over_tls_loses_nothing(tmp_path: Path) -> None:
         world.up()
         world.deploy(world.handler(), "--min-scale", "1", "--concurrency", "4", "--wait")
         trust = ssl.create_default_context(cafile=str(tmp_path / "localhost.crt"))
-        with Hammer(world.gateway, json.dumps(REQUEST).encode(), path=INFER, fresh=3, kept=3, tls=trust) as hammer:
+        with Hammer(world.gateway, json.dumps(REQUEST).encode(), path=INFER, fresh=2, kept=2, tls=trust) as hammer:
             for _ in range(2):
                 world.ask("restart")
                 before = hammer.answered
