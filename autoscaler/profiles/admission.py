@@ -36,6 +36,8 @@ class Source(StrEnum):
     """Origin of the figures of a kind."""
 
     LEARNT = "learnt"
+    MEASURED = "measured"
+    """Of `tidegate profile`."""
     EARLIER = "earlier"
     """Learnt of the revision before, which was another model or ran otherwise."""
     PROFILE = "profile"
@@ -70,6 +72,8 @@ class Kind:
     """Learnt time of one inference."""
     is_own: bool = False
     """True if both are this very model's."""
+    is_measured: bool = False
+    """True if `tidegate profile` has measured them."""
     predicted: FirstPrediction | None = None
     """The time to expect if none is learnt."""
 
@@ -146,7 +150,13 @@ def _utilization(function: Function) -> float:
 def _figures(kind: Kind, function: Function, latency_s: float | None) -> KindFigures:
     accelerator = kind.accelerator
     source, one_s, mu_ips = known_figures(
-        function, accelerator, mu_ips=kind.mu_ips, one_s=kind.one_s, is_own=kind.is_own, predicted=kind.predicted
+        function,
+        accelerator,
+        mu_ips=kind.mu_ips,
+        one_s=kind.one_s,
+        is_own=kind.is_own,
+        is_measured=kind.is_measured,
+        predicted=kind.predicted,
     )
     sure = kind.predicted if source is Source.PREDICTED else None
     return KindFigures(
@@ -180,13 +190,15 @@ def known_figures(
     mu_ips: float | None = None,
     one_s: float | None = None,
     is_own: bool = False,
+    is_measured: bool = False,
     predicted: FirstPrediction | None = None,
 ) -> KnownFigures:
     """Returns what a deploy answers, and what its first decisions go by: the learnt figures, else the profile's, else
-    the predicted time. ``is_own``: the learnt ones are of this very model."""
+    the predicted time. ``is_own``: the learnt ones are of this very model; ``is_measured``: they are measured."""
     profile = accelerator.profile
     if one_s is not None or mu_ips is not None:
-        return KnownFigures(Source.LEARNT if is_own else Source.EARLIER, one_s, mu_ips)
+        own = Source.MEASURED if is_measured else Source.LEARNT
+        return KnownFigures(own if is_own else Source.EARLIER, one_s, mu_ips)
     if profile is None:
         return UNKNOWN if predicted is None else KnownFigures(Source.PREDICTED, predicted.one_s, None)
     yielded = _yield(profile, function.batching.max_size, function.sla.latency_s)

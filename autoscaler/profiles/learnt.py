@@ -34,6 +34,8 @@ class LearntProfile:
     """Inferences per request, as they last were."""
     cells: tuple[LearntCell, ...] = ()
     limit: LearntLimit | None = None
+    is_measured: bool = False
+    """True if it is what `tidegate profile` has measured; what is learnt from served requests takes its place."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

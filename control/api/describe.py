@@ -124,7 +124,7 @@ class FunctionViews:
             per_token_s=spec.sla.per_token_s,
             target_ips=spec.sla.target_ips,
             ready=sum(each.ready for each in revisions),
-            desired=None if serving is None else serving.desired,
+            desired=_wanted(serving, revisions),
             price_per_hour=sum(
                 prices.get(each.accelerator, 0.0)
                 for kept in revisions
@@ -409,6 +409,13 @@ def _message(view: RevisionView) -> str | None:
         given = next((each for each in view.reasons if each.code == "place_given_up"), None)
         text = None if given is None else sentence(given).removeprefix(f"{given.code}: ")
     return text if text is None or view.role is Role.SERVING else f"{view.role.value} {view.id}: {text}"
+
+
+def _wanted(serving: RevisionView | None, revisions: Sequence[RevisionView]) -> int | None:
+    """Returns the replicas that are wanted of all revisions that stay. None: those of the serving one are held."""
+    if serving is None or serving.desired is None:
+        return None
+    return sum(each.desired or 0 for each in revisions if each.role is not Role.RETIRED)
 
 
 def _state(revisions: tuple[RevisionView, ...]) -> FunctionState:

@@ -370,7 +370,9 @@ class FunctionView:
     percentile: float
     target_ips: float | None
     ready: int
+    """Of all revisions: during a rollout also the candidate's, and those of the one before until they have drained."""
     desired: int | None
+    """Replicas that are wanted of all revisions but those that are being replaced. None: hold the present ones."""
     price_per_hour: float
     """Price of the accelerators that its replicas hold now, in the currency of the accelerators file."""
     traffic: TrafficView

@@ -129,6 +129,7 @@ class LearnedProfiles:
             mu_ips=mu_ips,
             one_s=one_s,
             is_own=is_own,
+            is_measured=profile is not None and profile.is_measured,
             predicted=None if predicted is None or predicted.is_cold else predicted,
         )
 
@@ -206,6 +207,7 @@ class LearnedProfiles:
                     mu_ips=None if profile is None else rate_of(profile),
                     one_s=None if profile is None else floor_of(profile),
                     is_own=is_own,
+                    is_measured=profile is not None and profile.is_measured,
                     predicted=None if profile is not None else self.predictions.of(revision.function, device),
                 )
             )
@@ -230,6 +232,7 @@ class LearnedProfiles:
                     share=share,
                     at=self._clock.now(),
                     mean_batch=float(min(each.cell.batch for each in here)),
+                    is_measured=True,
                     cells=tuple(cell for each in here for cell in measured_cells(each)),
                 )
             )

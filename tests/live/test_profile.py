@@ -58,7 +58,7 @@ def test_a_profile_says_what_a_model_takes_and_deploy_goes_by_it(tmp_path: Path)
         assert there.ask("list") == [], "nothing is left of it"
 
         deployed = there.cli("deploy", model, "--profile", profile, "--slo", "p95=200ms", "--max-scale", "2")
-        assert "inferences/s a replica (learnt)" in deployed.stderr, "known before the first request"
+        assert "inferences/s a replica (measured)" in deployed.stderr, "known before the first request"
         wrong = there.cli("deploy", model, "--name", "other", "--profile", str(tmp_path / "acc.yaml"), code=2)
         assert "profiles" in wrong.stderr
 

@@ -279,12 +279,16 @@ def test_a_good_canary_goes_step_by_step_to_all_traffic(tmp_path: Path) -> None:
         await two(world, rollout=CANARY)
         load = Load(world)
         seen: list[float] = []
+        shown: set[tuple[int, int | None]] = set()
         for _ in range(40):
             await load.run(1)
             percent = world.shares().get("echo-00002", 0.0)
+            if percent == 50.0:
+                shown.add((world.view().ready, world.view().desired))
             if not seen or seen[-1] != percent:
                 seen.append(percent)
         assert seen == [1.0, 50.0, 100.0]
+        assert shown == {(2, 2)}, "ready and wanted count both revisions"
         assert world.shares() == {"echo-00002": 100.0}
 
     in_world(tmp_path, tell)
