@@ -255,3 +255,41 @@ def test_the_exact_policy_says_what_it_needs(monkeypatch: pytest.MonkeyPatch) ->
     with pytest.raises(InvalidInputError, match=r"needs scipy \(pip install 'tidegate\[ilp\]'\)"):
         registry.build(of, T0, 0)
     registry.build(revision(scaling=Scaling(policy="hetsev-greedy")).function, T0, 0)
+
+
+def detail(world: World, code: str) -> str:
+    assert world.last is not None
+    (found,) = [each.detail for each in world.last.reasons if each.code == code]
+    return found
+
+
+@BOTH
+def test_its_reasons_have_their_figures(name: str) -> None:
+    world = World(name)
+    world.latency = {"t4": 0.6, "v100": 0.5}
+    world.run(40.0, 60)
+    assert detail(world, "slo_infeasible") == "the fastest takes 500 ms of 400 ms"
+    world = World(name)
+    world.unknown = {"v100"}
+    while not world.changes:
+        world.run(40.0, 1)
+    assert world.second == 46, "a period of arrivals, and every sample of 30 s"
+    assert detail(world, "mu_unknown") == "v100: not launched without a rate"
+    assert detail(world, "saturated") == "40 of 20 inferences/s for 30 s, threshold 80 %"
+    assert detail(world, "launched") == "2 t4 at 0.4, 10 s to start"
+    world.run(40.0, 200)
+    assert detail(world, "unsaturated") == "66.7 % of the capacity in use"
+    calm = World(name, ready={"t4": 2})
+    calm.run(10.0, 301)
+    assert detail(calm, "surplus") == "25 % of the capacity in use: 1 t4"
+    assert calm.last is not None
+    assert calm.last.observed == {"arrivals_ips": 10.0, "capacity_ips": 40.0}
+
+
+@BOTH
+def test_a_removal_leaves_room_for_three_deviations_of_the_arrivals(name: str) -> None:
+    """Of 10/s over a window of 60 s one is 0.41: 11.2/s stay below 16/s, 15/s and their 1.5 do not."""
+    for rate, left in ((10.0, 1), (14.4, 1), (14.6, 2)):
+        world = World(name, ready={"t4": 2}, parameters={"window": "60s"})
+        world.run(rate, 400)
+        assert world.counts["t4"] == left, rate

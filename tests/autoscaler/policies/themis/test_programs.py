@@ -149,3 +149,12 @@ def test_faults_of_the_input_are_named_together() -> None:
         Problem(stages=(), slo_ms=-1.0, lambda_rps=math.nan, b_max=0, c_max=0, headroom=0.0)
     for name in ("stages", "slo_ms", "lambda_rps", "b_max", "c_max", "headroom"):
         assert name in str(error.value)
+
+
+@pytest.mark.parametrize("latency_ms", [4.0, 8.0, 10.0, 20.0, 25.0, 40.0, 50.0, 100.0, 125.0, 200.0])
+def test_a_whole_load_that_fills_the_instances_is_the_largest(latency_ms: float) -> None:
+    stage = StageProfile(gamma=latency_ms, epsilon=0.0, delta=0.0, eta=0.0)
+    problem = Problem(stages=(stage,), slo_ms=latency_ms, lambda_rps=1e5, b_max=1, c_max=1)
+    for instances in range(1, 40):
+        found = vertical(problem, [instances])
+        assert (found.plan, found.lambda_max) == (None, round(instances * 1000.0 / latency_ms))
