@@ -184,3 +184,62 @@ def test_a_change_weighs_half_after_its_half_life() -> None:
     before = load.outlook._weight
     after = load.run_evenly(20, 200).outlook._weight
     assert after / before == pytest.approx(2.0 ** (200.0 / HALF_LIFE_S), rel=1e-9)
+
+
+@pytest.mark.parametrize(("horizon_s", "first"), [(31.0, 601), (599.0, 601), (600.4, 601), (700.0, 701), (0.2, 601)])
+def test_nothing_is_learnt_for_ten_minutes_nor_before_a_horizon_is_over(horizon_s: float, first: int) -> None:
+    level, outlook = Level(), Outlook()
+    for second in range(1, first + 1):
+        level.update(3.0, 0.3, 1)
+        outlook.update(level, horizon_s)
+        assert (outlook.rows, outlook.seconds) == (int(second >= first), second)
+
+
+@pytest.mark.parametrize(
+    ("idle_s", "row"),
+    [(1, 1), (31, 1), (32, 2), (124, 2), (125, 3), (496, 3), (497, 4), (126_976, 7), (126_977, 8), (10**7, 8)],
+)
+def test_the_row_of_an_idle_load_is_how_long_it_has_been_idle(idle_s: int, row: int) -> None:
+    level, outlook = Level(), Outlook()
+    outlook.update(level, HORIZON_S)
+    outlook.skip(idle_s - 1)
+    assert outlook.row(level) == row
+
+
+@pytest.mark.parametrize(
+    ("slots", "row"),
+    [(1.0, 46), (0.99, 45), (1.28, 46), (1.29, 47), (0.0006, 16), (1e-9, 16), (1e20, 230), (1e30, 255)],
+)
+def test_the_row_of_a_level_is_a_quarter_of_its_logarithm(slots: float, row: int) -> None:
+    level = Level()
+    level.level = slots
+    assert Outlook().row(level) == row
+
+
+def test_a_skip_passes_idle_time_only_in_an_idle_load() -> None:
+    level, outlook = Level(), Outlook()
+    level.update(3.0, 0.3, 1)
+    outlook.update(level, HORIZON_S)
+    outlook.skip(500)
+    level.level = 0.0
+    outlook.update(level, HORIZON_S)
+    assert (outlook.row(level), outlook.seconds) == (1, 502)
+
+
+def test_the_weight_of_a_change_halves_in_three_days() -> None:
+    load = Load(1).run_evenly(30, 600)
+    load.outlook._weight = 1.0
+    load.run_evenly(30, 600)
+    assert load.outlook._weight == pytest.approx(2.0 ** (600.0 / (3 * 86_400.0)))
+
+
+def test_weights_are_scaled_back_before_they_grow_too_large() -> None:
+    load = Load(1).run_evenly(30, 700)
+    before = load.outlook.forecast(load.level)[1]
+    load.outlook._weight = 1e6
+    for counts in (load.outlook._busy, *load.outlook._rows.values()):
+        for change in counts:
+            counts[change] *= 1e6
+    load.run_evenly(30, 1)
+    assert load.outlook._weight == 1.0
+    assert load.outlook.forecast(load.level)[1] == pytest.approx(before, rel=0.02)
