@@ -397,3 +397,10 @@ def test_a_time_per_output_token_is_shown_in_milliseconds() -> None:
     world.run(12.0, 120)
     (paced,) = [each.detail for each in world.reasons if each.code == "token_pace"]
     assert paced.endswith(" streams at a time, for 99.9 ms per output token")
+
+
+def test_a_rate_to_provide_of_less_than_one_a_second_counts_whole() -> None:
+    slow = GroupObservation("cpu", limit=1, services=((1.0, 3.0),), price_per_hour=0.5, execution_s=3.0, tail_s=3.0)
+    wanted = World(groups=(slow,), latency_s=9.0, target_ips=0.9).run(0.2, 120)[-1]
+    assert wanted >= 3, "0.9/s of 3 s"
+    assert World(groups=(slow,), latency_s=9.0, target_ips=0.1).run(0.2, 120)[-1] < wanted
