@@ -2,7 +2,15 @@
 
 import pytest
 
-from tidegate.autoscaler.policies.tide.calendar import AROUND, HALF_HOUR_WEIGHT, REACH, SAMPLES, STEP_S, Calendar
+from tidegate.autoscaler.policies.tide.calendar import (
+    AROUND,
+    HALF_HOUR_WEIGHT,
+    LAGS,
+    REACH,
+    SAMPLES,
+    STEP_S,
+    Calendar,
+)
 
 DAY, HALF_HOUR = 86_400 // STEP_S, 1800 // STEP_S
 
@@ -106,3 +114,11 @@ def test_a_gap_of_more_than_the_memory_forgets_and_one_of_all_of_it_keeps_the_ol
     assert len(calendar._changes) == SAMPLES
     calendar.write(3 + 2 * SAMPLES + 1, 128, 20)
     assert (len(calendar._changes), calendar.position) == (1, 3 + 2 * SAMPLES + 1)
+
+
+def test_the_moments_that_count_are_seven_days_and_three_days_of_half_hours() -> None:
+    assert (STEP_S, REACH, AROUND, SAMPLES) == (5, 6, 13, 7 * 17_280 + 12)
+    days, halves = LAGS[:7], LAGS[7:]
+    assert days == tuple((17_280 * day, 1.0) for day in range(1, 8))
+    assert halves == tuple((360 * count, 0.25) for count in range(1, 145) if count % 48)
+    assert repr(filled(0.001)) == "<Calendar 17 samples up to 16>"

@@ -119,3 +119,82 @@ def test_one_late_request_of_a_function_that_is_hardly_used_says_little() -> Non
 
 def test_a_limit_of_the_effort() -> None:
     assert LatePrice(-4.0).is_at_limit
+
+
+def log_of(price: LatePrice, rate: float) -> float:
+    """Returns the logarithm of the price of one late request a second."""
+    return float(np.log(price.theta(ALLOWED) * ALLOWED * rate))
+
+
+@pytest.mark.parametrize(
+    ("expected", "step"),
+    [(0.5, 0.2 / (0.3 * 21_600)), (0.1, -0.2 / (0.3 * 21_600)), (0.3, 0.0), (100.0, 0.01), (0.0, -1.0 / 21_600)],
+)
+def test_the_price_moves_by_the_late_share_over_six_hours_and_a_hundredth_at_most(expected: float, step: float) -> None:
+    """60/s, of which 0.3/s may be late."""
+    price = feed(LatePrice(), 1, 60.0, 0.0, expected)
+    assert log_of(price, 60.0) == pytest.approx(np.log(0.1) + step)
+
+
+def test_a_function_that_is_hardly_used_has_the_price_of_one_request_in_a_thousand_seconds() -> None:
+    price = feed(LatePrice(), 1, 1e-4, 0.0, 1e-4)
+    step = (1e-4 - ALLOWED * 1e-4) / (ALLOWED * 1e-3 * 21_600)
+    assert price.theta(ALLOWED) == pytest.approx(0.1 * np.exp(step) / (ALLOWED * 1e-3))
+
+
+def test_the_rate_is_a_mean_of_a_day() -> None:
+    price = LatePrice()
+    for arrivals in (4.0, 8.0, 0.0):
+        price.update(arrivals, 0.0, 0.0, ALLOWED)
+    assert price.rate == pytest.approx(4.0)
+    price._seconds = 200_000
+    price.update(4.0 + 86_400.0, 0.0, 0.0, ALLOWED)
+    assert price.rate == pytest.approx(5.0)
+
+
+@pytest.mark.parametrize("late", [0.0, 0.5, 200.0, 1e6])
+def test_after_an_hour_late_requests_are_compared_with_the_expected(late: float) -> None:
+    price = feed(LatePrice(), 3600, 60.0, 1e6, 0.3)
+    assert (price._late, price._expected) == (0.0, 0.0), "not before"
+    before = price._log
+    price.update(60.0, late, 0.6, ALLOWED)
+    weight = 3600.0 * ALLOWED * 60.0 + 1.0
+    bias = min(20.0, (late + weight) / (0.6 + weight))
+    step = (bias * 0.6 - 0.3) / (0.3 * 21_600)
+    assert price._log - before == pytest.approx(min(0.01, step))
+
+
+def test_sums_of_late_requests_forget_in_a_day() -> None:
+    price = feed(LatePrice(), 3600, 60.0, 0.0, 0.3)
+    price.update(60.0, 100.0, 10.0, ALLOWED)
+    price.update(60.0, 0.0, 0.0, ALLOWED)
+    keep = 1.0 - 1.0 / 86_400.0
+    assert (price._late, price._expected) == (pytest.approx(100.0 * keep), pytest.approx(10.0 * keep))
+
+
+def test_the_bounds_of_the_price_and_of_its_effort() -> None:
+    assert pytest.approx(np.log(20.0)) == DEAREST
+    price = LatePrice()
+    price._log = DEAREST - 0.005
+    assert feed(price, 1, 60.0, 60.0, 60.0).is_at_limit
+    price._log = -5.995
+    assert feed(price, 400, 60.0, 0.0, 0.0)._log == -6.0
+    assert not LatePrice(-2.0).is_at_limit
+    assert LatePrice(-2.5)._log == -2.5
+
+
+def test_a_price_goes_on_from_the_one_before() -> None:
+    before = feed(LatePrice(), 4000, 60.0, 1.0, 0.5)
+    same, other = LatePrice(), LatePrice()
+    same.resume(before, is_same=True)
+    other.resume(before, is_same=False)
+    assert (same.rate, same._log, same._late, same._seconds) == (before.rate, before._log, before._late, 4000)
+    assert (other.rate, other._log, other._late, other._seconds) == (before.rate, LatePrice()._log, 0.0, 4000)
+    capped = LatePrice(-4.0)
+    capped.resume(before, is_same=True)
+    assert capped.is_at_limit
+
+
+def test_a_surge_is_a_level_above_the_slots_of_the_present_load() -> None:
+    assert expectation(0.25, 1.0).surge == pytest.approx(0.25)
+    assert Expectation(TABLE, np.array([2.0, 8.0]), np.array([0.5, 0.5]), 1.0, 1.0, 8.0).surge == 0.0

@@ -103,3 +103,23 @@ def test_ten_groups_are_near_the_optimum(seed: int) -> None:
     kinds = [MixGroup(rng.uniform(0.5, 5.0), rng.uniform(0.3, 4.0), rng.randrange(3), 20, 30.0) for _ in range(10)]
     best, _ = cheapest(tuple(kinds), 57.0)
     assert best.cost <= 1.05 * fluid(kinds, 57.0) + min(kind.price for kind in kinds)
+
+
+@pytest.mark.parametrize(("count", "cost"), [(0, 0.0), (2, 1.0), (3, 1.55), (5, 2.65)])
+def test_a_start_is_written_off_over_ten_minutes(count: int, cost: float) -> None:
+    assert MixGroup(slots=1.0, price=0.5, present=2, most=8, start_s=59.0).cost(count) == pytest.approx(cost)
+
+
+def test_the_next_best_mix_costs_more_or_as_much() -> None:
+    best, other = cheapest((SMALL, MIDDLE), 3.2)
+    assert (best.counts, best.cost) == ((0, 2), pytest.approx(1.6 * (1 + 1 / 600)))
+    assert best.slots == pytest.approx(3.2)
+    assert other is not None
+    assert (other.counts, other.cost) == ((2, 1), pytest.approx(1.86 * (1 + 1 / 600)))
+
+
+def test_binary_noise_adds_no_replica() -> None:
+    assert cheapest((SMALL,), 2.0 + 5e-10)[0].counts == (2,)
+    assert cheapest((SMALL,), 2.0 + 1e-8)[0].counts == (3,)
+    assert cheapest((SMALL,), 8.0 + 5e-10)[0].counts == (8,)
+    assert cheapest((SMALL._replace(most=0), MIDDLE), 1.0)[0].counts == (0, 1)

@@ -95,3 +95,46 @@ def test_beyond_the_pooled_slots_a_load_is_late_where_it_exceeds_them() -> None:
     assert len(found) == 1001
     assert found[500] == pytest.approx(1.0, abs=0.01)
     assert found[700] == pytest.approx(0.0, abs=0.01)
+
+
+def test_the_points_of_a_service_are_its_sizes_at_five_nodes() -> None:
+    service = Service(sizes=((0.5, 0.1), (0.5, 0.2)), cv=0.5, latency_s=0.3)
+    nodes = ((0.0, 8 / 15), (1.3556, 0.222076), (-1.3556, 0.222076), (2.857, 0.011257), (-2.857, 0.011257))
+    expected = [
+        (0.5 * weight, 0.3 - seconds * max(0.2, 1.0 + 0.5 * node)) for seconds in (0.1, 0.2) for node, weight in nodes
+    ]
+    assert np.array(service.points) == pytest.approx(np.array(expected))
+    stream = Service(sizes=((1.0, 2.0),), cv=0.0, latency_s=0.3, first_s=0.1)
+    assert {left for _, left in stream.points} == {pytest.approx(0.2)}
+    assert (stream.answer_s, stream.mean_s) == (0.1, 2.0)
+    assert service.answer_s == service.mean_s == pytest.approx(0.15)
+
+
+def test_the_late_share_by_hand() -> None:
+    """Two slots, a load of one: a third waits. The tail of the wait falls by 2 (slots - load) / (s (ca2 + cs2))."""
+    table = LateTable(Service(sizes=((1.0, 0.1),), cv=0.0, latency_s=0.25), 3.0)
+    tail = 2.0 / (0.1 * 3.0)
+    assert table.late(2.0, 1.0) == pytest.approx(np.exp(-tail * 0.15) / 3.0, rel=1e-5)
+    assert repr(table).endswith("ca2 3>")
+
+
+@pytest.mark.parametrize(("load", "step", "base"), [(10_000.0, 1.0, 10_000.0), (1e9, 3000.0, 12_000.0)])
+def test_no_fleet_is_looked_for_beyond_ten_thousand_slots(load: float, step: float, base: float) -> None:
+    assert EQUAL.base(load, ALLOWED, step) == base
+
+
+def test_what_is_hopeless_leaves_a_fifth_of_what_is_allowed() -> None:
+    slow = LateTable(Service(sizes=((0.996, 0.1), (0.004, 0.4)), cv=0.0, latency_s=0.3), 1.0)
+    assert slow.hopeless == pytest.approx(0.004)
+    slots = slow.base(6.0, ALLOWED, 1.0)
+    assert slow.late(slots, 6.0) <= 0.004 + 0.001 < slow.late(slots - 1.0, 6.0)
+
+
+def test_the_grid_spreads_a_weight_over_two_neighbours() -> None:
+    middle = float(np.sqrt(LOADS[100] * LOADS[101]))
+    found = on_grid(np.array([middle]), np.array([4.0]))
+    assert (found[100], found[101]) == (pytest.approx(2.0), pytest.approx(2.0))
+    assert on_grid(np.array([LOADS[0]]), np.array([1.0]))[0] == pytest.approx(1.0)
+    assert LOADS[0] == pytest.approx(0.005)
+    assert LOADS[1] / LOADS[0] == pytest.approx(np.exp(0.03))
+    assert 9_700 < LOADS[-1] < 10_000

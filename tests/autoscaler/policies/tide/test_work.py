@@ -229,3 +229,139 @@ def test_shares_follow_the_last_thousands() -> None:
     for count in range(1, 400):
         arrivals.new(ArrivalCounts(((1.0, 70.0), (4.0, 30.0 + 100.0 * count)), 0.0))
     assert arrivals.shares[4.0] > 0.99
+
+
+def test_shares_are_a_mean_of_five_thousand_arrivals_by_hand() -> None:
+    arrivals = Arrivals()
+    arrivals.new(ArrivalCounts(((1.0, 75.0), (4.0, 25.0)), 0.0))
+    arrivals.new(ArrivalCounts(((1.0, 75.0), (4.0, 525.0)), 0.0))
+    assert arrivals.shares == {1.0: pytest.approx(0.9 * 0.75), 4.0: pytest.approx(0.9 * 0.25 + 0.1)}
+    arrivals.new(ArrivalCounts(((1.0, 1075.0), (4.0, 4525.0)), 0.0))
+    assert arrivals.shares == {1.0: pytest.approx(0.2), 4.0: pytest.approx(0.8)}
+    arrivals.new(ArrivalCounts(((1.0, 1075.0), (4.0, 94525.0)), 0.0))
+    assert arrivals.shares == {4.0: 1.0}, "more than are remembered"
+
+
+@pytest.mark.parametrize(("rare", "is_kept"), [(1.0, False), (2.0, True)])
+def test_a_size_with_less_than_a_ten_thousandth_is_forgotten(rare: float, is_kept: bool) -> None:
+    arrivals = Arrivals()
+    arrivals.new(ArrivalCounts(((1.0, 15_000.0), (4.0, rare)), 0.0))
+    assert (4.0 in arrivals.shares) is is_kept
+    assert repr(Arrivals()) == "<Arrivals {}>"
+
+
+def test_late_answers_that_fall_are_no_news_either() -> None:
+    arrivals = Arrivals()
+    arrivals.new(ArrivalCounts(((1.0, 5.0),), 3.0))
+    assert arrivals.new(ArrivalCounts(((1.0, 6.0),), 2.0)) is None
+    assert arrivals.new(ArrivalCounts(((1.0, 6.0),), 2.0)) == ({}, 0.0)
+    assert arrivals.new(ArrivalCounts(((1.0, 7.0), (4.0, 0.0)), 3.0)) == ({1.0: 1.0}, 1.0)
+
+
+def test_lines_beyond_and_before_the_known_sizes() -> None:
+    curve = ((2.0, 0.2), (4.0, 0.3), (8.0, 0.7))
+    assert [at(curve, size) for size in (1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 10.0)] == pytest.approx(
+        [0.15, 0.2, 0.25, 0.3, 0.5, 0.7, 0.9]
+    )
+    assert at(((1.0, 0.4), (2.0, 0.1)), 16.0) == pytest.approx(0.04), "a tenth of the lower one at least"
+    assert at(((1.0, 0.1), (2.0, 0.4)), 0.5) == pytest.approx(0.01)
+
+
+@pytest.mark.parametrize(
+    ("services", "work_s"),
+    [
+        (((1.0, 0.1), (4.0, 9e-8)), 0.1),
+        (((1.0, 0.1), (4.0, 1e-7)), 0.1),
+        (((1.0, 0.1), (2e6, 0.5)), 0.1),
+        (((1.0, 2e6), (2.0, 0.17)), 0.17 * (0.3 + 0.7 / 2)),
+        (((1.0, 1e6),), 1e6),
+    ],
+)
+def test_figures_that_no_server_has_are_left_out(services: tuple[tuple[float, float], ...], work_s: float) -> None:
+    found = Reference(1e7).read(seen(structs.replace(T4, services=services)), {1.0: 1.0}, False)
+    assert found is not None
+    assert found.work(1.0) == pytest.approx(work_s)
+    nothing = structs.replace(T4, services=((1.0, 2e6),))
+    assert Reference(1e7).read(seen(nothing), {1.0: 1.0}, False) is None
+
+
+@pytest.mark.parametrize(
+    ("factor", "moved"), [(2.0, 2.0), (4.0, 4.0), (5.0, 4.0), (0.5, 0.5), (0.25, 0.25), (0.2, 0.25)]
+)
+def test_requests_are_believed_to_have_moved_fourfold_at_most(factor: float, moved: float) -> None:
+    reference = Reference(1e3)
+
+    def read(busy_s: float) -> float:
+        t4 = GroupObservation("t4", ready=2, price_per_hour=0.5, limit=1, services=((1.0, busy_s),), execution_s=busy_s)
+        k80 = GroupObservation("k80", limit=1, services=((1.0, 0.2),))
+        found = reference.read(seen(t4, k80), {1.0: 1.0}, False)
+        assert found is not None
+        return 1.0 / found.groups[1].slots * found.mean_s
+
+    assert read(0.1) == pytest.approx(0.2)
+    assert read(0.1 * factor) == pytest.approx(0.2 * moved)
+
+
+@pytest.mark.parametrize(("after_s", "is_kept"), [(0.105, True), (0.1051, False), (0.0951, True), (0.095, False)])
+def test_slots_and_service_times_stay_within_a_twentieth(after_s: float, is_kept: bool) -> None:
+    reference = Reference(1.0)
+    first = reference.read(seen(T4), {1.0: 1.0}, False)
+    again = reference.read(seen(structs.replace(T4, services=((1.0, after_s),))), {1.0: 1.0}, False)
+    assert first is not None
+    assert again is not None
+    assert (again.service is first.service) is is_kept
+
+
+@pytest.mark.parametrize(("unloaded_s", "width"), [(0.4, 4.0), (0.326, 4.0), (0.324, 3.0), (0.3, 3.0)])
+def test_a_replica_runs_another_number_of_requests_only_if_that_is_clear(unloaded_s: float, width: float) -> None:
+    group = GroupObservation("t4", limit=4, services=((1.0, 0.1),), min_execution_s=0.4)
+    reference = Reference(9.0)
+    reference.read(seen(group), {1.0: 1.0}, False)
+    found = reference.read(seen(structs.replace(group, min_execution_s=unloaded_s)), {1.0: 1.0}, False)
+    assert found is not None
+    assert 1.0 / found.unit == pytest.approx(width)
+
+
+@pytest.mark.parametrize(("mean_batch", "width"), [(1.0, 8.0), (0.5, 8.0), (2.0, 4.0), (16.0, 1.0)])
+def test_a_limit_in_inferences_is_of_requests_by_their_size(mean_batch: float, width: float) -> None:
+    group = GroupObservation("t4", limit=8, services=((1.0, 0.1),), mean_batch=mean_batch)
+    found = Reference(9.0).read(seen(group), {1.0: 1.0}, True)
+    assert found is not None
+    assert 1.0 / found.unit == pytest.approx(width)
+    by_requests = Reference(9.0).read(seen(group), {1.0: 1.0}, False)
+    assert by_requests is not None
+    assert 1.0 / by_requests.unit == pytest.approx(8.0)
+
+
+@pytest.mark.parametrize(("tail_s", "cv"), [(0.1, 0.1), (0.1466, 0.2), (0.333, 1.0), (0.9, 1.0)])
+def test_the_spread_is_that_of_a_normal_tail_in_tenths(tail_s: float, cv: float) -> None:
+    found = Reference(1.0).read(seen(structs.replace(T4, execution_s=0.1, tail_s=tail_s)), {1.0: 1.0}, False)
+    assert found is not None
+    assert found.service.cv == pytest.approx(0.1 if tail_s == 0.1 else cv, abs=0.051 if tail_s == 0.1 else 1e-9)
+
+
+@pytest.mark.parametrize(("price", "best"), [(1.09, "v100"), (1.11, "t4")])
+def test_the_best_group_stays_unless_another_is_a_tenth_cheaper(price: float, best: str) -> None:
+    reference = Reference(1.0)
+    t4 = structs.replace(V100, accelerator="t4", price_per_hour=1.01)
+    reference.read(seen(V100, t4), {1.0: 1.0}, False, load=10.0)
+    found = reference.read(seen(structs.replace(V100, price_per_hour=price * 1.01), t4), {1.0: 1.0}, False, load=10.0)
+    assert found is not None
+    assert found.best.seen.accelerator == best
+
+
+def test_a_group_without_a_price_counts_as_one() -> None:
+    free = structs.replace(V100, price_per_hour=None)
+    found = Reference(1.0).read(
+        seen(free, structs.replace(V100, accelerator="x", price_per_hour=0.99)), {1.0: 1.0}, False
+    )
+    assert found is not None
+    assert [each.price for each in found.groups] == [1.0, 0.99]
+    assert found.best.seen.accelerator == "x"
+
+
+def test_mean_work_is_over_the_shares() -> None:
+    found = Reference(1.0).read(seen(T4), {1.0: 3.0, 4.0: 1.0}, False)
+    assert found is not None
+    assert found.mean_s == pytest.approx((3 * 0.1 + 0.31) / 4)
+    assert found.service.sizes == ((0.75, 0.1), (0.25, 0.31))
