@@ -642,3 +642,27 @@ def test_idle_cores_are_those_that_no_replica_holds() -> None:
     assert ledger.idle_cores(1, without=(1,)) == (2,)
     with pytest.raises(NoRoomError, match="2 cores of this machine are held by no replica, not 3"):
         ledger.idle_cores(3)
+
+
+@pytest.mark.parametrize(
+    ("needs", "part"),
+    [
+        (GpuNeeds(mps=True, core_percentage=30), 0.3),
+        (GpuNeeds(mps=True, core_percentage=30, memory_gb=4.0), 4e9 / (16 * GIB)),
+        (GpuNeeds(mps=True, core_percentage=30, memory_gb=40.0), 1.0),
+        (GpuNeeds(mps=True, core_percentage=100, memory_gb=4.0), 1.0),
+        (GpuNeeds(time_slices=3), 0.33),
+        (GpuNeeds(memory_gb=4.0), 1.0),
+    ],
+)
+def test_a_replica_is_charged_the_part_of_a_unit_that_it_has(needs: GpuNeeds, part: float) -> None:
+    assert T4.memory_bytes == 16 * GIB
+    assert part_of(function(gpu=needs), T4) == pytest.approx(part)
+
+
+def test_the_defaults_of_kinds_and_demands() -> None:
+    bare = Accelerator(name="x", kind=AcceleratorKind.NVIDIA, count=1, memory_bytes=GIB)
+    assert (bare.cores, bare.quota, bare.price_per_hour, bare.start_up_s) == (0, 100.0, 0.0, 0.0)
+    assert (bare.mps, bare.mig, bare.is_emulated, bare.devices) == (False, False, False, ())
+    demand = Demand()
+    assert (demand.memory_bytes, demand.share, demand.model, demand.count) == (0, 100, "", 1)

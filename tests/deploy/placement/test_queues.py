@@ -5,7 +5,16 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.deploy.placement.queues import BUFFER, Pending, Pick, fair_pick, schedule, similarity_queues
+from tidegate.deploy.placement.queues import (
+    BUFFER,
+    Pending,
+    Pick,
+    _Centre,
+    _mean,
+    fair_pick,
+    schedule,
+    similarity_queues,
+)
 from tidegate.deploy.placement.strategies import WORST_FIT, Cluster, Device, Free, Instance
 
 
@@ -83,3 +92,42 @@ def test_a_round_mixes_models() -> None:
     placed = dict(schedule(gpus(10), WORST_FIT, waiting, 5.0, buffer=2))
     assert len(placed) == 10
     assert len(set(placed.values())) == 10, "one model never twice on a device, and empty devices first"
+
+
+def grouped(*memories: float, count: int = 2, models: str = "") -> list[list[str]]:
+    """Returns the queues of instances a, b, c, ... with these memories."""
+    names = "abcdefghij"
+    return similarity_queues(
+        [
+            instance(names[place], models[place : place + 1] or "resnet", memory)
+            for place, memory in enumerate(memories)
+        ],
+        count,
+    )
+
+
+def test_like_sizes_wait_in_one_queue() -> None:
+    assert grouped(1.0, 1.2, 1.4, 9.0, 9.5, 10.0) == [["a", "b", "c"], ["d", "e", "f"]]
+    assert grouped(10.0, 1.0, 9.5, 1.2, 9.0, 1.4) == [["a", "c", "e"], ["b", "d", "f"]]
+    assert grouped(1.0, 1.2, 5.0, 5.2, 9.0, 9.5, count=3) == [["a", "b"], ["c", "d"], ["e", "f"]]
+    assert grouped(1.0, 5.0, 5.4, 5.8, 10.0) == [["a", "b", "c", "d"], ["e"]], "the centre has moved to the many"
+
+
+def test_another_model_is_as_far_as_the_largest_size() -> None:
+    assert grouped(1.0, 9.0, 1.0, 9.0, models="xxyy") == [["a", "b"], ["c", "d"]]
+    assert grouped(1.0, 9.0, 1.0, 9.0, models="xxyy", count=4) == [["a"], ["b"], ["c"], ["d"]]
+    assert grouped(4.0, 4.0, 4.0, models="xyx") == [["a", "c"], ["b"]]
+
+
+def test_a_centre_is_the_mean_size_and_the_commonest_model_the_first_of_equals() -> None:
+    points = [_Centre(0.25, "a"), _Centre(0.5, "b"), _Centre(0.75, "b")]
+    assert _mean(points) == _Centre(0.5, "b")
+    assert _mean(points[:2]) == _Centre(0.375, "a")
+
+
+def test_more_than_a_buffer_waits_for_the_next_round() -> None:
+    assert fair_pick([[0.0] * 20]) == Pick((8,), (0,))
+    assert fair_pick([[0.0] * 20], -1) == Pick((0,), ())
+    assert fair_pick([[2.0] * 4, [1.0] * 4], 6) == Pick((4, 2), (0, 1))
+    assert fair_pick([[1.0] * 4, [2.0] * 4], 3) == Pick((1, 2), (1, 0))
+    assert fair_pick([[1.0], [1.0] * 9], 5) == Pick((0, 5), (1,)), "of equal fractions the heavier is rounded up"

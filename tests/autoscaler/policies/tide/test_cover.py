@@ -169,7 +169,7 @@ def test_sums_of_late_requests_forget_in_a_day() -> None:
     price.update(60.0, 100.0, 10.0, ALLOWED)
     price.update(60.0, 0.0, 0.0, ALLOWED)
     keep = 1.0 - 1.0 / 86_400.0
-    assert (price._late, price._expected) == (pytest.approx(100.0 * keep), pytest.approx(10.0 * keep))
+    assert [price._late, price._expected] == pytest.approx([100.0 * keep, 10.0 * keep])
 
 
 def test_the_bounds_of_the_price_and_of_its_effort() -> None:

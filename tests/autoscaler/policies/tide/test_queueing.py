@@ -105,7 +105,7 @@ def test_the_points_of_a_service_are_its_sizes_at_five_nodes() -> None:
     ]
     assert np.array(service.points) == pytest.approx(np.array(expected))
     stream = Service(sizes=((1.0, 2.0),), cv=0.0, latency_s=0.3, first_s=0.1)
-    assert {left for _, left in stream.points} == {pytest.approx(0.2)}
+    assert [left for _, left in stream.points] == pytest.approx([0.2] * 5)
     assert (stream.answer_s, stream.mean_s) == (0.1, 2.0)
     assert service.answer_s == service.mean_s == pytest.approx(0.15)
 
