@@ -616,3 +616,58 @@ def test_a_minute_without_samples_changes_nothing() -> None:
     world.are_samples_lost = False
     world.run(30)
     assert world.counts() == before
+
+
+def detail(wish: Recommendation, code: str) -> str:
+    (found,) = [each.detail for each in wish.reasons if each.code == code]
+    return found
+
+
+def test_its_reasons_have_their_figures() -> None:
+    other = structs.replace(V100, mu_ips=None, is_mu_learnt=False, execution_s=None)
+    wish = SmifPolicy(smif(target_ips=160.0), T0, 2).decide(seen(T4, other, ips=1.0), T0)
+    assert detail(wish, "mu_unknown") == "v100: as the others, 50 inferences/s"
+    assert detail(wish, "target_ips") == "160 instead of 1 inferences/s"
+    crowd = SmifPolicy(smif(), T0, 2).decide(seen(T4, ips=70.0, waiting=100, waiting_inferences=100), T0)
+    assert detail(crowd, "backlog") == "100 inferences wait: 8/s more"
+    for change, code, text in (
+        ({}, "sla_missed", "t4: 500 ms, target 200 ms"),
+        ({"busy": 0.2}, "missed_idle", "t4: 500 ms, target 200 ms"),
+        ({"tail_s": 0.4}, "slo_infeasible", "t4: 500 ms, target 200 ms, execution alone 400 ms"),
+    ):
+        last = hold_for(SmifPolicy(smif(), T0, 2), seen(structs.replace(MISSED, **change), ips=60.0), 130)[-1]
+        assert detail(last, code) == text
+    wishes = hold_for(SmifPolicy(smif(), T0 - SETTLE_S, 2), seen(IDLE_TWO, ips=10.0), 110)
+    first = next(wish for wish in wishes if wish.desired == 1)
+    assert detail(first, "scale_in") == "t4: 1 of 2"
+    assert first.observed["utilization"] == pytest.approx(0.1)
+
+
+def test_a_fleet_as_busy_as_one_that_missed_says_so() -> None:
+    three = structs.replace(IDLE_TWO, ready=3, sampled=3, busy=1.5, concurrency=1.5)
+    policy = SmifPolicy(smif(), T0 - SETTLE_S, 3)
+    policy._scars.missed(T0, 0.7)
+    held = hold_for(policy, seen(three, ips=75.0), 130)[-1]
+    assert held.desired == 3
+    assert detail(held, "scale_in_held") == "t4: the target was missed at 70 % before"
+
+
+def test_where_none_is_ready_what_waits_is_divided_by_the_time_in_which_it_came() -> None:
+    starting = structs.replace(T4, ready=0, starting=1, sampled=0)
+    for oldest_s, load in ((0.2, 90.0), (1.0, 90.0), (4.0, 22.5), (45.0, 5.0)):
+        waiting = seen(starting, ips=5.0, waiting=90, waiting_inferences=90, oldest_waiting_s=oldest_s)
+        assert SmifPolicy(smif(), T0, 0).decide(waiting, T0).observed["load_ips"] == pytest.approx(load)
+
+
+def test_a_percentile_is_not_judged_for_forty_seconds_after_a_change() -> None:
+    policy = SmifPolicy(smif(), T0, 2)
+    wishes = hold_for(policy, seen(MISSED, ips=60.0), 60)
+    assert ["settling" in codes(wish) for wish in wishes[38:42]] == [True, True, False, False]
+
+
+def test_a_tail_counts_sixty_five_seconds_after_a_change_of_the_limit() -> None:
+    policy = SmifPolicy(smif(), T0, 2)
+    hold_for(policy, seen(structs.replace(MISSED, limit=4, tail_s=0.4, concurrency=4.8), ips=60.0), 200)
+    after = hold_for(policy, seen(structs.replace(MISSED, tail_s=0.4), ips=60.0), 80, T0 + 200)
+    infeasible = [second for second, wish in enumerate(after) if "slo_infeasible" in codes(wish)]
+    assert infeasible[0] == 65
