@@ -644,12 +644,12 @@ def test_its_reasons_have_their_figures() -> None:
 
 
 def test_a_fleet_as_busy_as_one_that_missed_says_so() -> None:
-    three = structs.replace(IDLE_TWO, ready=3, sampled=3, busy=1.5, concurrency=1.5)
+    three = structs.replace(IDLE_TWO, ready=3, sampled=3, busy=1.4, concurrency=1.4)
     policy = SmifPolicy(smif(), T0 - SETTLE_S, 3)
-    policy._scars.missed(T0, 0.7)
-    held = hold_for(policy, seen(three, ips=75.0), 130)[-1]
+    policy._scars.missed(T0, 0.6)
+    held = hold_for(policy, seen(three, ips=60.0), 130)[-1]
     assert held.desired == 3
-    assert detail(held, "scale_in_held") == "t4: the target was missed at 70 % before"
+    assert detail(held, "scale_in_held") == "t4: the target was missed at 60 % before"
 
 
 def test_where_none_is_ready_what_waits_is_divided_by_the_time_in_which_it_came() -> None:
