@@ -2,6 +2,7 @@
 
 import pytest
 
+from tidegate.histogram import bucket_index
 from tidegate.metrics import Exposition
 from tidegate.queue_proxy.metrics import Identity, ReplicaCounters, ReplicaLevels
 from tidegate.records import codec
@@ -28,6 +29,14 @@ class Timeline:
     ) -> None:
         sent_at, inferences = self._running.pop(0)
         self.measure.ended(now, sent_at, inferences, queue_s, 1200, status, broke, unanswered)
+
+
+@pytest.mark.parametrize("micros", [1, 32_767, 32_768, 250_000, 2**25 - 1, 2**25, 60_000_000])
+def test_an_execution_is_counted_in_its_bucket_however_long_it_took(micros: int) -> None:
+    timeline = Timeline()
+    timeline.begin(0.0)
+    timeline.end((micros + 0.5) / 1e6)
+    assert timeline.measure.execution.counts[bucket_index(micros)] == 1
 
 
 def test_the_average_of_a_second_is_the_overlap_with_it() -> None:

@@ -33,6 +33,14 @@ def test_buckets_are_at_most_an_eighth_wide(micros: int) -> None:
     assert bucket_upper_micros(index) - bucket_upper_micros(index - 1) <= max(1, micros // 8)
 
 
+@given(st.integers(min_value=-3, max_value=2**38) | st.sampled_from([2**15 - 1, 2**15, 2**25 - 1, 2**25, 2**39]))
+def test_a_duration_is_recorded_in_its_bucket_however_that_is_found(micros: int) -> None:
+    """Up to 33 ms the bucket is looked up, up to 33 s ten octaves further down, beyond that it is computed."""
+    histogram = Histogram()
+    histogram.record((micros + 0.5) / 1e6)
+    assert histogram.counts[bucket_index(micros)] == 1
+
+
 def test_nonsense_durations_count_at_the_edges() -> None:
     assert bucket_index(-5) == 0
     assert bucket_index(2**60) == BUCKETS - 1

@@ -93,6 +93,16 @@ def test_the_head_before_a_queue_proxys_own_lines_is_parsed_once() -> None:
     assert memory.hits == 49
 
 
+def test_an_answer_of_a_queue_proxy_is_searched_in_lower_case_with_its_own_lines() -> None:
+    memory = ResponseHeads()
+    start = b"HTTP/1.1 200 OK\r\nX-Request-ID: A\r\nContent-Length: 0\r\n"
+    for model in (b"1", b"2"):
+        head = memory.parse(start + b"tidegate-timing: queue=0,model=%b\r\ntidegate-credit: keep\r\n\r\n" % model)
+        assert type(head) is ResponseHead
+        assert head.mentions(b"\nx-request-id:") and head.mentions(b"\ntidegate-timing: queue=0,model=" + model)
+        assert head.get(b"x-request-id") == b"A"
+
+
 def test_a_head_of_1024_bytes_is_kept_and_a_longer_one_is_not() -> None:
     for size, is_kept in ((SHARED_BYTES, True), (SHARED_BYTES + 1, False)):
         head = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nX: ".ljust(size - 4, b"x") + b"\r\n\r\n"
