@@ -9,7 +9,7 @@ import logging
 import os
 import random
 import sys
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
 from importlib.metadata import version as version_of
@@ -227,6 +227,39 @@ async def build_work(start: Start, state: StateSide) -> WorkSide:
         gateway_seen=gateway_seen,
     )
     await loop.profiles.load()
+    reloading = _reloading(start, backend, tenancy, loop)
+    deployment, server = _api(
+        start, state, loop, gateways, tenancy, reloading, processes=processes, timings=timings, living=living
+    )
+    return WorkSide(
+        processes=processes,
+        backend=backend,
+        mps=mps,
+        gateways=gateways,
+        loop=loop,
+        deployment=deployment,
+        reloading=reloading,
+        quotas=QuotaPool(open_pool(settings.store.url, start.clock), start.state.quotas, faults),
+        key_sets=key_sets,
+        server=server,
+        living=living,
+    )
+
+
+def _api(
+    start: Start,
+    state: StateSide,
+    loop: ControlLoop,
+    gateways: Supervisor,
+    tenancy: Tenancy,
+    reloading: Reloading,
+    *,
+    processes: ProcessTable,
+    timings: Timings,
+    living: Sequence[ProcessRecord],
+) -> tuple[Deployment, ApiServer]:
+    """Builds the deployment as the API sees it, and the server of the API."""
+    settings, faults = start.settings, start.faults
     own = OwnMetrics(
         loop,
         views_of(loop),
@@ -243,7 +276,6 @@ async def build_work(start: Start, state: StateSide) -> WorkSide:
         goes_on=any(each.kind is ProcessKind.GATEWAY for each in living),
         faults=faults,
     )
-    reloading = _reloading(start, backend, tenancy, loop)
     version = version_of("tidegate")
     sessions = Sessions(start.state.token, start.clock.now)
     deployment = Deployment(
@@ -261,28 +293,17 @@ async def build_work(start: Start, state: StateSide) -> WorkSide:
         records_fault=lambda: processes.write_failure,
         tenants=tenancy.views,
     )
-    return WorkSide(
-        processes=processes,
-        backend=backend,
-        mps=mps,
-        gateways=gateways,
-        loop=loop,
-        deployment=deployment,
-        reloading=reloading,
-        quotas=QuotaPool(open_pool(settings.store.url, start.clock), start.state.quotas, faults),
-        key_sets=key_sets,
-        server=api_server(
-            build_app(
-                deployment,
-                token=start.state.token,
-                version=version,
-                sessions=sessions,
-                names={settings.control.listen.host},
-                add_pages=Console(deployment, sessions, start.clock.now).add_to,
-            )
-        ),
-        living=living,
+    server = api_server(
+        build_app(
+            deployment,
+            token=start.state.token,
+            version=version,
+            sessions=sessions,
+            names={settings.control.listen.host},
+            add_pages=Console(deployment, sessions, start.clock.now).add_to,
+        )
     )
+    return deployment, server
 
 
 async def _expositions(gateways: Supervisor, loop: ControlLoop) -> dict[str, bytes | None]:

@@ -83,6 +83,7 @@ def build_app(
     )
     _add_errors(app)
     _add_functions(app, service)
+    _add_records(app, service)
     _add_deployment(app, service)
     add_pages(app)
     return AccessGuard(app, token=token, sessions=sessions, names=names)
@@ -130,6 +131,11 @@ def _add_functions(app: FastAPI, service: Deployment) -> None:
     async def resize(name: str, request: ResizeRequest) -> ResizeView:
         """Changes cores and batches of its ready replicas while they serve; holds until the next deploy."""
         return await service.resize(name, request)
+
+
+def _add_records(app: FastAPI, service: Deployment) -> None:
+    """Adds what is kept of a function: decisions, recordings, series, starts, logs."""
+    base = f"{PREFIX}/functions"
 
     @app.get(f"{base}/{{name}}/explain", tags=["decisions"])
     async def explain(name: str, last: Annotated[int, Query(ge=1, le=1000)] = 5) -> ExplainView:
