@@ -6,8 +6,7 @@ Each step is a method of :class:`Chain`, in this order. A step passes the reques
 error. Steps that must wait (for a body, the quota pool, a slot) get their continuation at the call:
 
 - **match** (``start``) finds the function (``routing/match.py``), by the body or the first gRPC message if the head
-  does not name it; health calls are answered here
-  (``answers/direct.py``);
+  does not name it; health calls are answered here (``direct_answers.py``);
 - **access** (``_admit``) authenticates the caller (``answers/caller_check.py``);
 - **body** (``body_gate.py``) waits until enough of the body is there, outside of the waiting room;
 - **size** counts the inferences that the request carries. A request that prefers to be a job goes on without its
