@@ -46,6 +46,9 @@ ONE_STREAM: Final = 0.75
 CHANGED: Final = 0.05
 """Relative change of a service time from which on late shares are computed again."""
 
+ENOUGH: Final = 30.0
+"""Answers of a group that had no replica, until its service times are believed: of requests that begin together the
+short ones end first."""
 MOST_MOVED: Final = 4.0
 """Factor by which requests are believed to have become heavier or lighter for a group that does not serve."""
 
@@ -129,12 +132,16 @@ class Arrivals:
 class Reference:
     """The reference group, and the service times that late shares are computed from."""
 
-    __slots__ = ("_best", "_carried", "_compared", "_latency_s", "_name", "_service", "_slots")
+    __slots__ = ("_answers", "_believed", "_best", "_carried", "_compared", "_latency_s", "_name", "_service", "_slots")
 
     def __init__(self, latency_s: float) -> None:
         self._latency_s = latency_s
         self._name: str | None = None
         self._best: str | None = None
+        self._answers: dict[str, float] = {}
+        """Answers of each group since it last had no replica."""
+        self._believed: dict[str, Curve] = {}
+        """Given curves, and those behind which there were enough answers."""
         self._slots: dict[str, float] = {}
         """Requests that a replica of a group runs at a time."""
         self._carried: dict[str, float] = {}
@@ -183,7 +190,7 @@ class Reference:
         slots = self._widths(seen, curves, is_in_inferences, paced)
         slowed = _slow_down(seen, curves, slots, paced, shares) if paced.is_known else ()
         if len(curves) > 1:
-            curves = self._of_these_requests(seen, curves, shares)
+            curves = self._of_these_requests(seen, self._with_answers(seen, curves), shares)
         times = dict(zip(curves, _times(tuple(curves.values()), tuple(shares.items())), strict=True))
         first_s, latency_s = _first_s(observation), self._latency_s
         alone_s = {name: largest_s * slots[name] for name, (_, largest_s) in times.items()}
@@ -213,12 +220,30 @@ class Reference:
             not usable,
         )
 
+    def _with_answers(self, groups: Sequence[GroupObservation], curves: Mapping[str, Curve]) -> dict[str, Curve]:
+        """Returns the curves, those of groups that have just begun to serve, or ended so soon, as they were before."""
+        answers, believed, found = self._answers, self._believed, dict(curves)
+        for each in groups:
+            name = each.accelerator
+            if name not in curves:
+                continue
+            seen = answers[name] = answers.get(name, 0.0) + each.rps if each.ready else 0.0
+            if seen >= ENOUGH or not (each.ready or each.is_mu_learnt):
+                believed[name] = curves[name]
+            elif name in believed:
+                found[name] = believed[name]
+        return found
+
     def _of_these_requests(
         self, groups: Sequence[GroupObservation], curves: dict[str, Curve], shares: Mapping[float, float]
     ) -> dict[str, Curve]:
         """Returns the curves, those of groups that do not serve scaled as far as one that serves has moved since:
         requests that have become heavier are so for every group."""
-        serving = {each.accelerator: each.ready for each in groups if each.ready and each.execution_s}
+        serving = {
+            each.accelerator: each.ready
+            for each in groups
+            if each.ready and each.execution_s and self._answers.get(each.accelerator, 0.0) >= ENOUGH
+        }
         lead = max((name for name in curves if name in serving), key=lambda name: (serving[name], name), default=None)
         found = dict(curves)
         for name, curve in curves.items():

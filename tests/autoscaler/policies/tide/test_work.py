@@ -48,8 +48,12 @@ def test_requests_that_become_heavier_are_so_for_a_group_that_does_not_serve() -
     reference = Reference(1.0)
 
     def slots(busy_s: float, idle_s: float, ready: int = 0) -> float:
-        t4 = GroupObservation("t4", ready=2, price_per_hour=0.5, limit=1, services=((1.0, busy_s),), execution_s=busy_s)
-        k80 = GroupObservation("k80", ready=ready, limit=1, services=((1.0, idle_s),), execution_s=idle_s or None)
+        t4 = GroupObservation(
+            "t4", ready=2, price_per_hour=0.5, limit=1, services=((1.0, busy_s),), execution_s=busy_s, rps=40.0
+        )
+        k80 = GroupObservation(
+            "k80", ready=ready, limit=1, services=((1.0, idle_s),), execution_s=idle_s or None, rps=40.0
+        )
         found = reference.read(seen(t4, k80), {1.0: 1.0}, False)
         assert found is not None
         return found.groups[1].slots
@@ -58,6 +62,35 @@ def test_requests_that_become_heavier_are_so_for_a_group_that_does_not_serve() -
     assert slots(0.15, 0.2) == pytest.approx(0.5)
     assert slots(0.15, 0.2, ready=1) == pytest.approx(0.75), "it serves: this is measured"
     assert slots(0.3, 0.2) == pytest.approx(0.75)
+
+
+def test_of_a_group_that_has_just_begun_to_serve_the_first_answers_say_little() -> None:
+    """Of long and short requests that begin together the short ones end first, so that a new replica seems quick."""
+    reference = Reference(1.0)
+
+    def slots(ready: int, seconds: float, rps: float = 0.0, *, is_learnt: bool = True) -> float:
+        t4 = GroupObservation(
+            "t4", ready=2, price_per_hour=0.5, limit=1, services=((1.0, 0.1),), execution_s=0.1, rps=40.0
+        )
+        k80 = GroupObservation(
+            "k80",
+            ready=ready,
+            limit=1,
+            services=((1.0, seconds),),
+            execution_s=seconds,
+            rps=rps,
+            is_mu_learnt=is_learnt,
+        )
+        found = reference.read(seen(t4, k80), {1.0: 1.0}, False)
+        assert found is not None
+        return found.groups[1].slots
+
+    assert slots(0, 0.2, is_learnt=False) == pytest.approx(0.5), "as given"
+    assert slots(1, 0.1, rps=20.0) == pytest.approx(0.5)
+    assert slots(1, 0.16, rps=20.0) == pytest.approx(0.625), "forty answers"
+    assert slots(0, 0.16) == pytest.approx(0.625)
+    assert slots(1, 0.08, rps=20.0) == pytest.approx(0.625), "a spell later, the same again"
+    assert slots(0, 0.08) == pytest.approx(0.625), "it has gone without more answers"
 
 
 def test_between_two_sizes_the_time_is_a_line() -> None:
