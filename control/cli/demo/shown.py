@@ -159,6 +159,8 @@ class _Client:
         self._ended = sorted(outcomes, key=lambda each: each.ended_s)
         self._ends = [each.ended_s for each in self._ended]
         self._sent = sorted(each.sent_s for each in outcomes)
+        self.sent_s = (self._sent[0], self._sent[-1]) if self._sent else (0.0, 0.0)
+        """Times of the first and of the last request."""
 
     def shown(self, seen: TrafficView) -> Sequence[RequestOutcome]:
         """Returns the requests of the console's window: its total says which they are."""
@@ -215,11 +217,19 @@ def _boards(client: _Client, board: BoardFigures) -> FiguresShown:
 
     within = [(client.ended(at, BOARD_SLA_S), value) for at, value in board.within_sla]
     return FiguresShown(
-        requests_per_s=_rates([(client.rate(at, BOARD_RATE_S), value) for at, value in board.requests_per_s]),
+        requests_per_s=_board_rates(client, board.requests_per_s),
         p50_s=latency(board.p50_s, 0.5),
         tail_s=latency(board.tail_s, client.q),
         within_sla=_means([(client.within(found), value) for found, value in within if len(found) >= MIN_REQUESTS]),
     )
+
+
+def _board_rates(client: _Client, curve: Curve) -> Pair:
+    """Compares rates over whole windows in which requests were sent. ``rate()`` of Prometheus extends the mean to both
+    ends of its window, also to one at which nothing came yet or any more."""
+    first, last = client.sent_s
+    whole = [(client.rate(at, BOARD_RATE_S), value) for at, value in curve if first + BOARD_RATE_S <= at <= last]
+    return _rates(whole) if whole else Pair(client=None, shown=_means([(None, value) for _, value in curve]).shown)
 
 
 def _means(readings: Sequence[tuple[float | None, float | None]]) -> Pair:

@@ -105,6 +105,19 @@ def test_two_percent_decide_and_the_figure_that_is_most_off_is_named() -> None:
     assert not agreement(()).holds
 
 
+def test_the_boards_rates_are_compared_over_whole_windows_in_which_requests_are_sent() -> None:
+    seen = records(looks(45.0, 0, 0.0, 400, 600))
+    board = replace(BOARDS, p50_s=((46.0, 0.02),), tail_s=((46.0, 0.3),))
+    (found,) = compare(seen, [replace(board, requests_per_s=((39.0, 10.5), (46.0, 10.5)))])
+    assert found.boards is not None
+    assert (found.boards.requests_per_s.client, found.boards.requests_per_s.shown) == (None, 10.5), "no window is whole"
+    seen.asked = [RequestOutcome(-30.0, 0.1, 1, 200)]
+    (found,) = compare(seen, [replace(board, requests_per_s=((29.0, 9.0), (39.0, 9.6), (46.0, 10.5)))])
+    assert found.boards is not None
+    assert found.boards.requests_per_s.client == pytest.approx(580 / 60, abs=0.1)
+    assert found.boards.requests_per_s.shown == 9.6
+
+
 def test_a_figure_without_a_client_has_no_difference() -> None:
     assert Pair(client=None, shown=1.0).difference is None
     assert Pair(client=0.0, shown=1.0).difference is None
