@@ -141,6 +141,7 @@ class AccessLog:
     __slots__ = (
         "_bytes",
         "_ended",
+        "_fault",
         "_flush",
         "_form",
         "_is_stuck",
@@ -173,6 +174,7 @@ class AccessLog:
         """Requests whose lines are not made yet."""
         self._lines: list[bytes] = []
         self._bytes = 0
+        self._fault: str | None = None
         self._is_stuck = False
         """The last write has not taken all lines."""
         self._second = float("-inf")
@@ -224,12 +226,19 @@ class AccessLog:
         self._is_stuck = False
         return data
 
-    def unwritten(self, data: bytes) -> None:
-        """Puts back the end of what was taken and could not be written: the next sweep tries again."""
+    def unwritten(self, data: bytes, fault: str | None = None) -> None:
+        """Puts back the end of what was taken and could not be written, for the reason ``fault``: the next sweep tries
+        again."""
+        self._fault = fault
         if data:
             self._lines.insert(0, data)
             self._bytes += len(data)
             self._is_stuck = True
+
+    @property
+    def fault(self) -> str | None:
+        """Why lines cannot be written now, for ``tidegate status``; None if they can."""
+        return None if self._fault is None else f"{self._fault}; {self.dropped} lines were dropped"
 
     def _make_lines(self) -> None:
         """Makes the lines of the requests that have ended since the last call."""

@@ -67,8 +67,9 @@ class Chain:
     __slots__ = (
         "_access_log", "_callers", "_clock", "_cold_answers", "_cold_starts", "_direct", "_early_ends", "_errors",
         "_fields", "_grpc", "_health", "_jobs", "_later_charge", "_matcher", "_open_circuits", "_outliers",
-        "_pipelines", "_pool_of", "_recovery", "_report", "_reschedule", "_resilience", "_rng", "_room", "_room_state",
-        "_run_command", "_settlement", "_shadows", "_suspects", "_tokens", "_tracer", "_unanswered", "body_gate",
+        "_payloads", "_pipelines", "_pool_of", "_recovery", "_report", "_reschedule", "_resilience", "_rng", "_room",
+        "_room_state", "_run_command", "_settlement", "_shadows", "_suspects", "_tokens", "_tracer", "_unanswered",
+        "body_gate",
     )  # fmt: skip
 
     def __init__(self, parts: Parts) -> None:
@@ -97,6 +98,7 @@ class Chain:
         self._suspects = self._outliers.suspects
         self._open_circuits = self._outliers.open_circuits
         self._shadows = parts.shadows
+        self._payloads = parts.payloads
         self._recovery = parts.recovery
         self._jobs = parts.jobs
         self._callers = parts.callers
@@ -338,6 +340,8 @@ class Chain:
             self._resilience.sent(ex, state, router, now)
             if router.has_shadows and state.hedge_of is None:
                 self._shadows.bound(ex, state, router)
+            if router.payload is not None and state.hedge_of is None:
+                self._payloads.bound(ex, state, router.payload)
 
     # --- answer -----------------------------------------------------------------------------------------------------
 
@@ -425,6 +429,8 @@ class Chain:
         if state.exchange is not None:
             cancel(state.unfollow())
             self._shadows.ends(ex, state, is_complete)
+            if self._payloads.has_open and state.target.router is not None:
+                self._payloads.ends(ex, state, state.target.router)
         if state.tokens is not None or state.held is not None:
             is_complete = self._settlement.settle(ex, state, bind, is_complete=is_complete)
         counters = state.counters

@@ -51,6 +51,8 @@ class WorkerConfig:
     """Bounds of the jobs of this machine; None if there are none."""
     jobs_folder: str | None = None
     """Folder in which the workers of this machine keep jobs. None: there are none."""
+    payloads_folder: str | None = None
+    """Folder of the files that sampled payloads go to. None: none are sampled."""
     log: str | None = None
     """File that standard output and error are appended to; None if they are left as they are."""
 

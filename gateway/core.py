@@ -42,6 +42,7 @@ class GatewayCore:
         self.access_control = parts.access_control
         self.resilience = parts.resilience
         self.shadows = parts.shadows
+        self.payloads = parts.payloads
         self.cold_answers = parts.cold_answers
         self.jobs = parts.jobs
         self.direct = parts.direct

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tidegate.aio.upstream.pool import UpstreamPool
     from tidegate.gateway.access.quota_pool import AskPool, QuotaCounters
     from tidegate.gateway.answers.cold_answers import BeginStream
+    from tidegate.gateway.payloads.sampler import PutPayloads
     from tidegate.gateway.pipelines.pipelines import NextExchange
 
 
@@ -119,3 +120,5 @@ class ChainEffects:
     quotas: Quotas
     jobs: JobHost | None = None
     """None if there are no jobs."""
+    put_payloads: "PutPayloads | None" = None
+    """Takes the two events of a sampled request; must not wait. None if no payload is sampled."""

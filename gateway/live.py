@@ -4,7 +4,6 @@ Its other parts lie in ``process/``: the front door, slot channels, background c
 """
 
 import asyncio
-import contextlib
 import os
 import random
 import signal
@@ -44,6 +43,7 @@ from tidegate.gateway.core import GatewayCore
 from tidegate.gateway.counting.counters import Report
 from tidegate.gateway.effects import ChainEffects, ExchangeTools, JobHost, Quotas, RoomHost, Time, Upstreams
 from tidegate.gateway.jobs.live import JobThread, new_id
+from tidegate.gateway.payloads.live import PayloadThread
 from tidegate.gateway.process.alarm import Alarm
 from tidegate.gateway.process.channels import SlotChannels
 from tidegate.gateway.process.figures import WorkerFigures
@@ -108,6 +108,7 @@ class GatewayWorker:
         self._board = _waiting_board(config.waiting)
         self._jobs = self._job_thread()
         self._exporter = self._span_exporter(collector_headers)
+        self._payloads = PayloadThread(config.payloads_folder, config.worker)
         self.core = GatewayCore(
             room=WaitingRoom(rng=rng, worker_index=config.index, board=self._board),
             report=Report(
@@ -126,6 +127,7 @@ class GatewayWorker:
             self._front_door,
             self._shutdown,
             jobs=self._jobs,
+            payloads=self._payloads,
             exporter=self._exporter,
         )
         self._sweeper.add(self._sweep)
@@ -168,6 +170,7 @@ class GatewayWorker:
                 self._write(self.core.access_log)
             if self._exporter is not None:
                 self._exporter.close()
+            self._payloads.close()
 
     # --- effects of the chain ---------------------------------------------------------------------------------------
 
@@ -186,6 +189,7 @@ class GatewayWorker:
             ),
             quotas=Quotas(open_counters=self._quota_calls.open_counters, ask_pool=self._quota_calls.ask),
             jobs=self._job_host(),
+            put_payloads=self._payloads.put,
         )
 
     def _pool(self, address: str) -> UpstreamPool:
@@ -297,10 +301,12 @@ class GatewayWorker:
         data = log.take()
         if not data:
             return
-        written = 0
-        with contextlib.suppress(OSError):
+        written, fault = 0, None
+        try:
             written = os.write(sys.stdout.fileno(), data)
-        log.unwritten(data[written:])
+        except OSError as error:
+            fault = error.strerror
+        log.unwritten(data[written:], fault)
 
     # --- route table ------------------------------------------------------------------------------------------------
 

@@ -20,6 +20,7 @@ from tidegate.gateway.head_fields import HeadFields
 from tidegate.gateway.jobs.jobs import Jobs
 from tidegate.gateway.jobs.reader import JobReader
 from tidegate.gateway.jobs.recorder import JobRecorder
+from tidegate.gateway.payloads.sampler import Payloads
 from tidegate.gateway.pipelines.pipelines import Pipelines
 from tidegate.gateway.resilience.recovery import Recovery
 from tidegate.gateway.resilience.resilience import Resilience
@@ -52,6 +53,7 @@ class Parts:
     settlement: Settlement
     resilience: Resilience
     shadows: Shadows
+    payloads: Payloads
     recovery: Recovery
     cold_answers: ColdAnswers
     jobs: Jobs
@@ -93,6 +95,9 @@ def build_parts(
         shadow_copy=exchanges.shadow_copy,
         tap_response=exchanges.tap_response,
     )
+    payloads = Payloads(
+        clock=time.clock, wall=time.wall, rng=rng, put=effects.put_payloads, tap_response=exchanges.tap_response
+    )
     return Parts(
         room=room,
         report=report,
@@ -114,7 +119,10 @@ def build_parts(
         settlement=Settlement(room, tokens, access_control),
         resilience=resilience,
         shadows=shadows,
-        recovery=Recovery(room, resilience, shadows, errors, clock=time.clock, swap_clients=exchanges.swap_clients),
+        payloads=payloads,
+        recovery=Recovery(
+            room, resilience, shadows, payloads, errors, clock=time.clock, swap_clients=exchanges.swap_clients
+        ),
         cold_answers=ColdAnswers(cold_starts, room, exchanges.begin_stream),
         jobs=jobs,
         job_reader=job_reader,

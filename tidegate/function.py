@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Final
 
 from tidegate.records.cold_rules import ColdRules
+from tidegate.records.payload_rules import PayloadRules
 from tidegate.records.pipeline import Stage
 from tidegate.records.replica_state import ConcurrencyUnit as ConcurrencyUnit
 from tidegate.records.rollout import RolloutPlan
@@ -350,6 +351,8 @@ class Function:
     routing: Routing = field(default_factory=Routing)
     cold: ColdRules = field(default_factory=ColdRules)
     """Rules for its clients during a cold start."""
+    payload: PayloadRules = field(default_factory=PayloadRules)
+    """Sampling of the bodies of its requests and answers."""
     rollout: RolloutPlan = field(default_factory=RolloutPlan)
     """Plan by which a new revision takes over the traffic of the previous one."""
     access: AccessRule | None = None

@@ -330,6 +330,13 @@ GATEWAY_TRACE_SPANS = Metric(
     ("worker", "outcome"),
 )
 
+GATEWAY_PAYLOAD_EVENTS = Metric(
+    "tidegate_gateway_payload_events_total",
+    _C,
+    "Events of sampled payloads: delivered to their sink, or dropped because it was slow, away or refused them.",
+    ("worker", "outcome"),
+)
+
 # --- tokens ---------------------------------------------------------------------------------------------------------
 
 GATEWAY_ARRIVED_TOKENS = Metric(

@@ -194,6 +194,7 @@ def _function(served: ServedFunction, replicas: Mapping[str, Mapping[str, list[R
         matches=routing.matches,
         cold=function.cold,
         access=function.access,
+        payload=function.payload if function.payload.percent else None,
         drop_after_s=_drop_after_s(function),
         per_token_s=function.sla.per_token_s,
         revisions=tuple(_revision(share, replicas.get(share.revision.id, {})) for share in served.revisions),

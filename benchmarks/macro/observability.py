@@ -6,6 +6,9 @@ a replica that answers at once (``replica.py``), on the load's core: so the gate
 has a ``traceparent``, and one of a hundred is *sampled*.
 
 A visit of ``on`` counts only if its log has a line for each request and spans have arrived: nothing may be dropped.
+
+``payloads``: two gateways at a fixed rate; one of them sends the bodies of 10 % of the requests, with a redaction list,
+to a sink. What counts is the client's p99.
 """
 
 import contextlib
@@ -16,17 +19,45 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 from benchmarks.macro import peers
-from benchmarks.macro.clients import wrk
+from benchmarks.macro.clients import Lane, inference, paced, wrk
 from benchmarks.macro.harness import Bench, Stage, open_socket
 from benchmarks.macro.report import Book, Row
+from tidegate.records.payload_rules import PayloadRules
 
 LOAD = "traced"
 LEAST = 0.97
 SCRAPE_S = 1.0
+RATE, BODY_BYTES, P99_BOUND = 1000.0, 1000, 1.1
+PACED = "1 KB POST, 1000/s"
 _SCRAPE = b"GET /metrics HTTP/1.1\r\nHost: admin\r\nConnection: close\r\n\r\n"
 
 
 def measure(bench: Bench) -> Iterator[Row]:
+    yield from _throughput(bench)
+    yield from _payloads(bench)
+
+
+def _payloads(bench: Bench) -> Iterator[Row]:
+    book = Book("observability")
+    with Stage(bench) as stage, _collector() as sink:
+        rules = PayloadRules(percent=10.0, sink=f"{sink.url}/events", redact="password")
+        servers = (
+            peers.gateway(stage, [peers.null_replica(stage)], name="off"),
+            peers.gateway(stage, [peers.null_replica(stage)], name="payloads", payload=rules),
+        )
+        for number, counts in enumerate(bench.counted()):
+            for server in servers[:: -1 if number % 2 else 1]:
+                lane = Lane(server.address, inference(BODY_BYTES), RATE)
+                paced([lane], bench.length_s(counts))
+                if counts:
+                    book.add(PACED, server.name, p50_us=lane.p50(), p99_us=lane.p99())
+        if not sink.taken:
+            raise RuntimeError("no event has arrived at the sink")
+    yield book.row(PACED, "payloads", "p99_us", against="off", bound=P99_BOUND)
+    yield book.row(PACED, "payloads", "p50_us", against="off")
+
+
+def _throughput(bench: Bench) -> Iterator[Row]:
     book = Book("observability")
     with Stage(bench) as stage, _collector() as collector:
         log = stage.folder / "access.log"

@@ -3,10 +3,12 @@
 import json
 import shlex
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.macro.harness import Server, Stage, answered, free_port
 from tidegate.records.codec import encode
+from tidegate.records.payload_rules import PayloadRules
 from tidegate.records.route_table import FunctionRoute, GroupRoute, ReplicaRoute, RevisionRoute, RouteTable
 
 TOKEN = "bench-token"
@@ -205,15 +207,15 @@ def gateway(
     cores: Sequence[str] = (),
     others: Sequence[FunctionRoute] = (),
     more: Mapping[str, object] | None = None,
+    payload: PayloadRules | None = None,
 ) -> Server:
     """Gateway workers that share one port, in front of these queue_proxies; ready when they answer.
 
     ``NAME-N.sock`` in the stage's folder is the admin socket of worker N; ``others``: more functions in the table;
-    ``more``: entries of the workers' configuration (``gateway/config.py``).
+    ``more``: entries of the workers' configuration (``gateway/config.py``); ``payload``: which payloads are sampled.
     """
-    table = RouteTable(
-        epoch=1, number=1, workers=workers, default=FUNCTION, functions=(route(FUNCTION, replicas), *others)
-    )
+    own = replace(route(FUNCTION, replicas), payload=payload)
+    table = RouteTable(epoch=1, number=1, workers=workers, default=FUNCTION, functions=(own, *others))
     (stage.folder / f"{name}.json").write_bytes(encode(table))
     whole = Server(name, "")
     port = 0

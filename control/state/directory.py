@@ -10,6 +10,7 @@
     logs/          output of processes      decisions/   the autoscaler's decision logs
     cold-starts.jsonl   the last cold starts, newest last
     jobs/          jobs of the gateway workers and their answers
+    payloads/      sampled payloads of functions that ask for it
     prometheus/    tidegate.json: where Prometheus finds this deployment
     costs.db       device time and its price, by function and tenant
     counted.json   what gateway workers that have ended had counted
@@ -105,6 +106,8 @@ class StateDirectory:
         """Socket of the pool through which gateway workers share quotas."""
         self.waiting = self.root / "waiting"
         """File in which gateway workers publish what waits at them."""
+        self.payloads = self.root / "payloads"
+        """Folder of the files that sampled payloads go to."""
         self.jobs = self.root / "jobs"
         """Folder in which gateway workers keep jobs."""
 

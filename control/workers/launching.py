@@ -178,6 +178,7 @@ class Launcher:
             "waiting": str(self._state.waiting),
             "jobs": self.settings.jobs,
             "jobs_folder": str(self._state.jobs),
+            "payloads_folder": str(self._state.payloads),
             "log": None,
         }
 

@@ -163,6 +163,8 @@ class Supervisor:
                 worker.sample = sample
                 self._faults.note(f"{worker.subject}: certificate", sample.certificate_fault)
                 self._faults.note(f"{worker.subject}: jobs", sample.jobs_fault)
+                self._faults.note(f"{worker.subject}: access log", sample.access_log_fault)
+                self._faults.note(f"{worker.subject}: payloads", sample.payloads_fault)
 
     def versions(self) -> tuple[tuple[int, int], ...]:
         """Returns the version of the route table that each worker last reported."""

@@ -11,6 +11,7 @@ from tidegate.activator.room import RoomCounts
 from tidegate.aio.loop.slices import in_slices
 from tidegate.gateway.core import GatewayCore
 from tidegate.gateway.jobs.live import JobThread
+from tidegate.gateway.payloads.live import PayloadThread
 from tidegate.gateway.process.front_door import FrontDoor
 from tidegate.gateway.process.shutdown import Shutdown
 from tidegate.records.gateway_sample import GatewaySample
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 class WorkerFigures:
     """Reads the counters of one worker."""
 
-    __slots__ = ("_core", "_exporter", "_front_door", "_jobs", "_shutdown", "_worker")
+    __slots__ = ("_core", "_exporter", "_front_door", "_jobs", "_payloads", "_shutdown", "_worker")
 
     def __init__(
         self,
@@ -33,6 +34,7 @@ class WorkerFigures:
         *,
         jobs: JobThread | None,
         exporter: "Exporter | None",
+        payloads: PayloadThread,
     ) -> None:
         self._worker = worker
         self._core = core
@@ -40,6 +42,7 @@ class WorkerFigures:
         self._shutdown = shutdown
         self._jobs = jobs
         self._exporter = exporter
+        self._payloads = payloads
 
     async def sample(self) -> GatewaySample:
         """Returns the sample of now, for the control process."""
@@ -54,6 +57,8 @@ class WorkerFigures:
             sample,
             certificate_fault=self._front_door.certificate_fault,
             jobs_fault=None if self._jobs is None else self._jobs.fault,
+            access_log_fault=None if core.access_log is None else core.access_log.fault,
+            payloads_fault=self._payloads.fault,
             is_last=is_last,
             tenants=access_control.seen(),
             uses=access_control.uses(),
@@ -81,6 +86,9 @@ class WorkerFigures:
         if self._exporter is not None:
             exposition.add(metrics.GATEWAY_TRACE_SPANS, (worker, "exported"), self._exporter.exported)
             exposition.add(metrics.GATEWAY_TRACE_SPANS, (worker, "dropped"), self._exporter.dropped)
+        dropped = core.payloads.dropped + self._payloads.dropped
+        exposition.add(metrics.GATEWAY_PAYLOAD_EVENTS, (worker, "delivered"), self._payloads.delivered)
+        exposition.add(metrics.GATEWAY_PAYLOAD_EVENTS, (worker, "dropped"), dropped)
         core.pipelines.expose(exposition, worker)
         gate, own = core.chain.body_gate, (worker,)
         exposition.add(metrics.GATEWAY_AWAITED_BODIES, own, gate.waiting)

@@ -20,6 +20,7 @@ from tidegate.activator.room import WaitingRoom
 from tidegate.activator.state.bind import Bind
 from tidegate.errors import DEADLINE, REPLICA_BROKE, STALE_CREDIT, Executed
 from tidegate.gateway.answers.errors import ErrorResponses
+from tidegate.gateway.payloads.sampler import Payloads
 from tidegate.gateway.resilience.resilience import Resilience
 from tidegate.gateway.resilience.shadow import Shadows
 from tidegate.gateway.routing.function import FunctionRouter
@@ -33,13 +34,14 @@ if TYPE_CHECKING:
 class Recovery:
     """Retries and copies of one worker. The caller flushes the waiting room afterwards."""
 
-    __slots__ = ("_clock", "_errors", "_resilience", "_room", "_shadows", "_swap_clients")
+    __slots__ = ("_clock", "_errors", "_payloads", "_resilience", "_room", "_shadows", "_swap_clients")
 
     def __init__(
         self,
         room: WaitingRoom,
         resilience: Resilience,
         shadows: Shadows,
+        payloads: Payloads,
         errors: ErrorResponses,
         *,
         clock: Callable[[], float],
@@ -49,6 +51,7 @@ class Recovery:
         self._room = room
         self._resilience = resilience
         self._shadows = shadows
+        self._payloads = payloads
         self._errors = errors
         self._clock = clock
         self._swap_clients = swap_clients
@@ -168,8 +171,10 @@ class Recovery:
         primary = self._resilience.answered(ex, state, router, now)
         if primary is not None:
             self._shadows.moved(primary.context, state, ex)
+            self._payloads.moved(primary.context, state, ex)
             self._swap_clients(primary, ex)
         self._shadows.begins(ex, state, head, now)
+        self._payloads.begins(ex, state, head)
 
     def hedge_failed(self, ex: "Exchange", state: RequestState) -> bytes:
         """A hedge ends without an answer. Its primary goes on, or fails if it waited for the hedge alone."""

@@ -73,6 +73,7 @@ class FunctionRouter:
         "lateness",
         "max_batch",
         "name",
+        "payload",
         "per_token_s",
         "pipelines",
         "priority",
@@ -141,8 +142,10 @@ class FunctionRouter:
             self.access is None and self.tokens is None and self.hash_key is None and not self.is_grpc and not found
         )
         """No access rule, token counting, affinity, gRPC or stages: only the batch size of a request is read."""
-        self.is_followed = self.lateness is not None or bool(shadows)
-        """A request may get a hedge or a shadow after it was sent."""
+        self.payload = route.payload
+        """Which of its payloads are sampled; None if none is."""
+        self.is_followed = self.lateness is not None or bool(shadows) or route.payload is not None
+        """A request may get a hedge or a shadow after it was sent, or its payloads are sampled."""
         self.is_tag = tagged is not None
         """It stands for one tag of the function: its requests are for one revision only."""
         self.tagged: dict[bytes, FunctionRouter] = (

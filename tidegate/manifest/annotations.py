@@ -32,6 +32,7 @@ from tidegate.schema.rows import (
     Percent,
     RisingPercents,
     Row,
+    Size,
     Text,
     Whole,
     WholeSeconds,
@@ -50,7 +51,14 @@ MOUNTS: Final = Text(r"[ -~]{0,253}", "at most 253 printable ASCII characters")
 POLICY_NAME: Final = Text(NAME, "the name of a policy")
 
 _SLA, _SCALING, _BATCH, _WORK, _GPU = "SLA", "Scaling", "Batches", "Requests", "Model and GPU (SMIF)"
-_COLD, _ROLLOUT = "Cold starts", "Rollout"
+_COLD, _ROLLOUT, _PAYLOAD = "Cold starts", "Rollout", "Payload sampling"
+SINK: Final = Text(
+    r"https?://(?:[A-Za-z0-9._-]{1,253}|\[[0-9a-f:.]{2,45}\])(?::[0-9]{1,5})?(?:/[!-~]{0,500})?",
+    "an http or https URL without credentials, such as http://127.0.0.1:8090/events",
+)
+_NAMES: Final = Text(
+    r"[!-+\--~]{1,64}(?:,[!-+\--~]{1,64}){0,63}", "at most 64 names of JSON fields, separated by commas"
+)
 
 COLD: Final[tuple[Row, ...]] = (
     Row(
@@ -68,6 +76,41 @@ COLD: Final[tuple[Row, ...]] = (
         default="wait",
         field="cold.calls",
         description="Whether other calls wait for a cold start, or get 202 and are sent again by the client.",
+    ),
+)
+
+PAYLOAD: Final[tuple[Row, ...]] = (
+    Row(
+        key="payload-sample-percent",
+        topic=_PAYLOAD,
+        kind=Percent(0, 100),
+        default="0",
+        field="payload.percent",
+        description="Share of requests whose bodies, with those of their answers, go to a sink as CloudEvents.",
+    ),
+    Row(
+        key="payload-sink",
+        topic=_PAYLOAD,
+        kind=WordOr("file", SINK),
+        default="file",
+        field="payload.sink",
+        description="URL that gets the events by POST; file: the folder payloads/ of the state directory.",
+    ),
+    Row(
+        key="payload-redact",
+        topic=_PAYLOAD,
+        kind=WordOr("none", _NAMES),
+        default="none",
+        field="payload.redact",
+        description="JSON fields whose values are replaced, at any depth; what cannot be searched is withheld.",
+    ),
+    Row(
+        key="payload-max-size",
+        topic=_PAYLOAD,
+        kind=Size(1, 1 << 20),
+        default="64Ki",
+        field="payload.max_bytes",
+        description="Bytes of each sampled body that are kept; a longer one is cut and marked.",
     ),
 )
 
@@ -321,6 +364,7 @@ ANNOTATIONS: Final[tuple[Row, ...]] = (
     ),
     *ROUTING,
     *COLD,
+    *PAYLOAD,
     *ROLLOUT,
     Row(
         key="volume-mounts",

@@ -153,9 +153,13 @@ class GatewaySample:
     cold_starts: tuple[ColdStartSeen, ...] = ()
     """The last cold starts seen, newest last, at most 64; a reader drops the replicas that it knows."""
     certificate_fault: str | None = None
+    """Reason why the worker keeps an older certificate than the one in its files."""
     jobs_fault: str | None = None
     """Why jobs cannot be kept; None if they can."""
-    """Reason why the worker keeps an older certificate than the one in its files."""
+    access_log_fault: str | None = None
+    """Why lines of the access log cannot be written; None if they can."""
+    payloads_fault: str | None = None
+    """Why payload events do not reach their sink; None if they do."""
     is_last: bool = False
     """True if the worker has retired and ends now."""
     tenants: tuple[TenantSeen, ...] = ()

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from tidegate.records.cold_rules import ColdRules
+from tidegate.records.payload_rules import PayloadRules
 from tidegate.records.pipeline import PipelineRoute
 from tidegate.records.tenants import AccessRule, KeySet, Tenant
 
@@ -177,6 +178,8 @@ class FunctionRoute:
     """The SLA's time per output token of a stream, for the same counter as ``latency_s``."""
     access: AccessRule | None = None
     """Access rule. None if the function is public."""
+    payload: PayloadRules | None = None
+    """Which payloads are sampled. None if none is."""
     drop_after_s: float | None = None
     """Time in the waiting room after which a request is dropped. None if none is."""
 

@@ -16,6 +16,7 @@ from tidegate.gateway.access_log import AccessLog
 from tidegate.gateway.core import GatewayCore
 from tidegate.gateway.counting.counters import Report
 from tidegate.gateway.effects import ChainEffects, ExchangeTools, JobHost, Quotas, RoomHost, Time, Upstreams
+from tidegate.gateway.payloads.sampler import PutPayloads
 from tidegate.gateway.tracing.trace import Tracer
 from tidegate.records.gateway_sample import RevisionDemand
 from tidegate.records.replica_state import ColdStartPhases, ReplicaState
@@ -59,6 +60,7 @@ class Door:
         quota_counters: FakeQuotaCounters | None = None,
         jobs: JobHost | None = None,
         tracer: Tracer | None = None,
+        put_payloads: PutPayloads | None = None,
     ) -> None:
         self.now = 100.0
         self.shell: list[Command] = []
@@ -96,6 +98,7 @@ class Door:
                     ask_pool=lambda wanted, asking, decided: self.asked.append((wanted, asking, decided)),
                 ),
                 jobs=jobs,
+                put_payloads=put_payloads,
             ),
             access_log=access,
             tracer=tracer,
