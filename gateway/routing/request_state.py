@@ -19,6 +19,24 @@ in it. ``RequestState.phase`` names the row that holds now and raises if none do
 A *hedge* is the second copy of a late request; *primary* is the request that it belongs to. When the answer of the
 hedge comes first, its state takes over what the primary's held (:meth:`RequestState.win`) and is BOUND from then on.
 The steps between two phases are the methods of :class:`RequestState`.
+
+The other fields are facts that no phase depends on. Each is written by the step that finds it out::
+
+    field                      written by
+    target                     match: by the head, the body, the first message or a tag; once more if a body was awaited
+    trace                      match; pipelines/ for the request of a stage
+    asked                      match; token_steps.py for a body that match did not read
+    tenant                     access (access/control.py)
+    counters                   size; taken back while a quota is not granted (answers/caller_check.py)
+    tokens                     quota (token_steps.py)
+    held                       quota (access/control.py); access/later_charge.py for the rest of a body
+    pipeline                   pipelines/, for the client's request and for that of each stage
+    replica, group             forward
+    is_answered, keeps_credit  answer
+    is_stream                  answer (outcome_step.py)
+    late_at                    resilience/, once a replica has it
+    ending                     whatever ends it early: answers/ and pipelines/. token_steps.py takes it back from a stream
+                               that had ended by its protocol when its client left
 """
 
 from collections.abc import Mapping
