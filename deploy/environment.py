@@ -258,12 +258,10 @@ def server_launch(
         env.pop(name, None)
     if shipped:
         env.update(_runtime_variables(function, accelerator, endpoints, batching, threads))
-        if function.server.copy is not None and (
-            not accelerator.is_emulated or function.server.kind is ServerKind.HANDLER
-        ):
+        if not accelerator.is_emulated:
+            env |= _copy_variables(function, host)
+        elif function.server.kind is ServerKind.HANDLER and function.server.copy is not None:
             env["TIDEGATE_RUNTIME_COPY"] = f"{host.copies}/{function.server.copy}"
-        if function.server.modules is not None and not accelerator.is_emulated:
-            env["TIDEGATE_RUNTIME_MODULES"] = f"{host.copies}/{function.server.modules}"
     if endpoints.port is not None:
         env["PORT"] = str(endpoints.port)
     if endpoints.metrics_port is not None:
@@ -275,10 +273,7 @@ def server_launch(
         if not shipped:
             env["TIDEGATE_RUNTIME_ASGI"] = function.server.target
             env["TIDEGATE_RUNTIME_LISTEN"] = endpoints.upstream
-            if function.server.copy is not None:
-                env["TIDEGATE_RUNTIME_COPY"] = f"{host.copies}/{function.server.copy}"
-            if function.server.modules is not None:
-                env["TIDEGATE_RUNTIME_MODULES"] = f"{host.copies}/{function.server.modules}"
+            env |= _copy_variables(function, host)
         argv: tuple[str, ...] = (interpreter_of(function, accelerator, host), *(RUNTIME if shipped else ASGI))
         env |= _log_variable("model-server", revision, replica_id, host)
     else:
@@ -287,13 +282,10 @@ def server_launch(
         env["PYTHONPATH"] = _joined_path(host.source_root, env.get("PYTHONPATH"))
     wrapper: tuple[str, ...] = ()
     if host.hidden:
-        wanted = json.dumps(
-            {
-                "hide": host.hidden,
-                "show": _shown(function, env, () if is_ours(function, accelerator) else argv, endpoints, host),
-            }
-        )
-        if is_ours(function, accelerator):
+        is_own = is_ours(function, accelerator)
+        shown = _shown(function, env, () if is_own else argv, endpoints, host)
+        wanted = json.dumps({"hide": host.hidden, "show": shown})
+        if is_own:
             env[confine.VARIABLE] = wanted
         else:
             wrapper = (host.python, "-I", "-S", confine.__file__, wanted)
@@ -305,6 +297,12 @@ def server_launch(
         wrapper=wrapper,
         preload=preload_of(function, accelerator, host),
     )
+
+
+def _copy_variables(function: Function, host: Host) -> dict[str, str]:
+    """Returns where the runtime finds the copies of a function's file and of its modules."""
+    found = {"TIDEGATE_RUNTIME_COPY": function.server.copy, "TIDEGATE_RUNTIME_MODULES": function.server.modules}
+    return {name: f"{host.copies}/{copy}" for name, copy in found.items() if copy is not None}
 
 
 def _as_stored(function: Function, accelerator: Accelerator, batching: Batching) -> tuple[Function, Batching]:

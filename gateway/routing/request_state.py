@@ -35,8 +35,8 @@ The other fields are facts that no phase depends on. Each is written by the step
     is_answered, keeps_credit  answer
     is_stream                  answer (outcome_step.py)
     late_at                    resilience/, once a replica has it
-    ending                     whatever ends it early: answers/ and pipelines/. token_steps.py takes it back from a stream
-                               that had ended by its protocol when its client left
+    ending                     whatever ends it early: answers/ and pipelines/; token_steps.py takes it back from a
+                               stream that had ended by its protocol when its client left
 """
 
 from collections.abc import Mapping
