@@ -992,3 +992,26 @@ def test_every_input_in_every_state_is_as_the_page_says(role: str) -> None:
         + ["| " + " | ".join([name, *(found[name, state] for state in there)]) + " |" for name in INPUTS]
     )
     assert _table(role) == found, f"\n{text}"
+
+
+@pytest.mark.parametrize("unknown", [0x2, 0x4, 0x10, 0x20, 0x40, 0x80, 0xF6])
+def test_flags_that_data_does_not_have_are_ignored(unknown: int) -> None:
+    for cut in (None, 12):
+        server = ready_server()
+        server.receive(head(1), 0.0)
+        sent = frame(wire.DATA, unknown, 1, b"a body") + frame(wire.DATA, unknown | wire.END_STREAM, 1, b"its end")
+        events = said(server.receive(sent[:cut], 0.0)) + ([] if cut is None else said(server.receive(sent[cut:], 0.0)))
+        bodies = [value for kind, _, value, _ in events if kind == BODY]
+        assert b"".join(piece for piece in bodies if isinstance(piece, bytes)) == b"a bodyits end"
+        assert [ends for _, _, _, ends in events] == [False] * (len(events) - 1) + [True]
+
+
+@pytest.mark.parametrize("unknown", [0x2, 0x10, 0x40, 0x80, 0xD2])
+def test_flags_that_a_head_does_not_have_are_ignored(unknown: int) -> None:
+    for ends in (False, True):
+        flags = unknown | (wire.END_STREAM if ends else 0)
+        assert said(ready_server().receive(head(1, CALL, flags), 0.0)) == [(HEAD, 1, CALL, ends)]
+        rest = frame(wire.HEADERS, flags, 1, CALL[:20]) + frame(
+            wire.CONTINUATION, unknown | wire.END_HEADERS, 1, CALL[20:]
+        )
+        assert said(ready_server().receive(rest, 0.0)) == [(HEAD, 1, CALL, ends)]
