@@ -116,3 +116,19 @@ def test_lines_become_literals_of_any_length() -> None:
     fields = Reader(Blocks(REQUEST)).read(block, is_trailer=True).fields
     assert [field[:2] for field in fields] == [(b"x-a", b"1"), (b"x-long", long)]
     assert literals(b"") == b""
+
+
+def test_a_head_mentions_names_by_themselves_and_text_anywhere() -> None:
+    head = CallHead(read((b"x-a", b"One"), (b"x-bc", b"Two")), front_door=True, trusted=False)
+    found = {text: head.mentions(text) for text in (b"\nx-a:", b"\nx-bc:", b"\nx-b:", b"\nx-:", b"\nx-bcd:", b"\n:")}
+    assert found == {
+        b"\nx-a:": True,
+        b"\nx-bc:": True,
+        b"\nx-b:": False,
+        b"\nx-:": False,
+        b"\nx-bcd:": False,
+        b"\n:": False,
+    }
+    assert [head.mentions(text) for text in (b"\nx-b", b"a:one", b"c:two", b"one\nx-bc:", b"two\nx-a:", b"x-a:")] == [
+        True, True, True, True, False, True
+    ]  # fmt: skip

@@ -1015,3 +1015,55 @@ def test_flags_that_a_head_does_not_have_are_ignored(unknown: int) -> None:
             wire.CONTINUATION, unknown | wire.END_HEADERS, 1, CALL[20:]
         )
         assert said(ready_server().receive(rest, 0.0)) == [(HEAD, 1, CALL, ends)]
+
+
+def pings(engine: H2Server | H2Client) -> int:
+    """Returns how many PINGs are allowed at one moment: the next one is a failure."""
+    for count in range(int(CONTROL_BURST) + 100):
+        if failure(engine, frame(wire.PING, 0, 0, bytes(8)), 0.0) is not None:
+            return count
+    raise AssertionError("there is no limit")
+
+
+@pytest.mark.parametrize(
+    ("carrying", "more"),
+    [
+        (b"", 0),
+        (head(3), 1),
+        (head(3) + head(5), 2),
+        (frame(wire.DATA, 0, 1, b"x"), 1),
+        (frame(wire.DATA, wire.PADDED, 1, b"\1x\0"), 1),
+        (frame(wire.DATA, 0, 1, b"x") + frame(wire.DATA, 0, 1, b"y") + head(3), 3),
+        (head(1, TRAILER, wire.END_STREAM), 0),
+    ],
+    ids=["nothing", "a head", "two heads", "a piece", "a padded piece", "two pieces and a head", "trailers"],
+)
+def test_each_head_and_each_piece_allows_one_more_frame_without_content(carrying: bytes, more: int) -> None:
+    server = ready_server()
+    server.receive(head(1), 0.0)
+    spent = 0
+    while server._control.level >= 1.0:
+        assert failure(server, frame(wire.PING, 0, 0, bytes(8)), 0.0) is None
+        spent += 1
+    assert spent >= int(CONTROL_BURST) - 2
+    assert failure(server, carrying, 0.0) is None
+    assert pings(server) == more
+
+
+def test_an_answer_allows_its_client_one_more_frame_without_content() -> None:
+    client = ready_client()
+    assert client.request(CALL, True, "ours") is not None
+    client._control.take(0.0)
+    client._control.level = 0.0  # An upstream's limit is a million.
+    client.receive(head(1, ANSWER), 0.0)
+    assert pings(client) == 1
+
+
+def test_a_thousand_streams_that_were_reset_are_remembered() -> None:
+    """HEADERS on them may be on their way; on an older one they are a fault of the peer."""
+    server = ready_server()
+    for number in range(1, 2 * 1025 + 1, 2):
+        server.receive(head(number) + wire.rst_stream(number, wire.CANCEL), float(number))
+        assert number not in server.streams
+    assert failure(server, head(3), 9999.0) is None
+    assert failure(server, head(1), 9999.0) == wire.STREAM_CLOSED
