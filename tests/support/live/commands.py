@@ -27,6 +27,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NoReturn
 
+from tests.support.deadline import Patience
+
 COMMAND = "tidegate.control.cli"
 GATEWAY, QUEUE_PROXY = "tidegate.gateway.main", "tidegate.queue_proxy.main"
 MODEL_SERVER = "tests.support.models.scripted_server"
@@ -72,10 +74,10 @@ class CommandServer:
         self._folder = tempfile.TemporaryDirectory(prefix="commands-")
         self._path = f"{self._folder.name}/socket"
         self._process = subprocess.Popen([sys.executable, "-m", __name__, self._path, kind], cwd=ROOT)
-        end = time.monotonic() + _START_S
+        patience = Patience(_START_S)
         while not Path(self._path).exists():
             assert self._process.poll() is None, "the process of the commands has ended"
-            assert time.monotonic() < end, "the process of the commands does not start"
+            assert not patience.is_over, f"the process of the commands does not start within {patience}"
             time.sleep(0.02)
 
     def run(
