@@ -14,6 +14,7 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse
 
 from tests.live.test_grpc_gateway import PLAIN, address_of, named
+from tests.live.test_pipelines import Pipelines
 from tests.support.live.deployment import REQUEST, Deployment, deployment, places
 from tests.support.live.otlp_receiver import ReceivedSpan, Receiver, otlp_receiver
 from tidegate.gateway.tracing.live import KEPT, Exporter, read_headers
@@ -85,6 +86,37 @@ def test_a_cold_start_is_one_trace_from_the_client_to_the_model(tmp_path: Path) 
         infer(world, {})
         infer(world, {"traceparent": f"00-{TRACE}-{PARENT}-00"})
         assert {span.trace_id for span in collector.spans} == {TRACE}
+
+
+def test_a_pipeline_is_one_trace_with_a_span_per_stage_and_the_cold_start_of_each(tmp_path: Path) -> None:
+    with traced(tmp_path) as (world, collector):
+        made = Pipelines(world, tmp_path)
+        first = made.stage("one", factor=2.0, output="x", load_s=0.3, work_s=0.1, scale=0)
+        second = made.stage("two", factor=3.0, output="x", load_s=0.3, work_s=0.1, scale=0)
+        made.deploy(first, second, made.pipeline("both", "function: one", "function: two"))
+        answer = made.ask("both", headers=SAMPLED, timeout=60.0)
+        assert answer.json()["outputs"][0]["data"] == [6.0, 12.0]
+        world.until(lambda: len(collector.named("model")) == 2, 30.0, "the spans of both stages")
+        spans = collector.trace(TRACE)
+        (server,) = (span for span in spans if span.name == "POST")
+        assert server.parent_id == PARENT
+        stages = [span for span in spans if span.name.startswith("stage ")]
+        assert [(span.name, span.parent_id) for span in stages] == [
+            ("stage one", server.span_id),
+            ("stage two", server.span_id),
+        ]
+        assert server.start <= stages[0].start <= stages[0].end <= stages[1].end <= server.end
+        for stage in stages:
+            below = {span.name: span for span in spans if span.parent_id == stage.span_id}
+            assert set(below) == {"waiting room", "forward"}
+            (proxy,) = (span for span in spans if span.parent_id == below["forward"].span_id)
+            (model,) = (span for span in spans if span.parent_id == proxy.span_id)
+            assert (proxy.name, model.name) == ("queue_proxy", "model")
+            assert model.end - model.start >= 100_000_000, "each model sleeps 0.1 s"
+        phases = [span for span in spans if span.name == "cold start: load"]
+        waits = {span.span_id for span in spans if span.name == "waiting room"}
+        assert phases and {span.parent_id for span in phases} <= waits
+        assert all(span.end - span.start >= 300_000_000 for span in phases), "each loads 0.3 s"
 
 
 def test_a_grpc_call_is_traced_too(tmp_path: Path) -> None:
