@@ -13,7 +13,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from time import gmtime, strftime
 from typing import Final, TextIO
 
 from tidegate.clock import wall
@@ -26,8 +26,8 @@ LONGEST: Final = 64 * 1024
 
 def json_line(unix: float, level: str, fields: Mapping[str, str], message: str, request_id: str | None = None) -> str:
     """Returns one line without its end. ``fields``: ``logger``, and what is known of function, revision, replica."""
-    at = datetime.fromtimestamp(unix, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    found = {"time": at, "level": level, **fields}
+    second = strftime("%Y-%m-%dT%H:%M:%S", gmtime(unix))  # A queue_proxy does not import datetime.
+    found = {"time": f"{second}.{int(unix % 1.0 * 1000):03d}Z", "level": level, **fields}
     if request_id is not None:
         found["request_id"] = request_id
     return json.dumps({**found, "message": message})
