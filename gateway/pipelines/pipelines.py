@@ -194,7 +194,9 @@ class Pipelines:
             if graph.keeps_request:
                 live.kept = ex.bytes_in
                 ex.budget.used += live.kept
-            self._wake(graph, self._clock())
+            now = self._clock()
+            live.timing.append(b"entry;dur=%.3f" % (1e3 * max(0.0, now - live.entered)))
+            self._wake(graph, now)
             self._advance(live)
 
     def _speaks_v2(self, stage: Stage) -> bool:
