@@ -48,7 +48,7 @@ class Load:
         self.cut: list[str] = []
         self.gaps_ms: list[float] = []
 
-    async def client(self, end: float, busy: Callable[[float], bool], number: int) -> None:
+    async def client(self, end: float, busy: Callable[[int], bool], number: int) -> None:
         async with httpx.AsyncClient(trust_env=False, timeout=MOST_S) as http:
             while time.monotonic() < end:
                 if not busy(number):
@@ -59,10 +59,10 @@ class Load:
 
     async def one(self, http: httpx.AsyncClient, value: int) -> None:
         body = {"inputs": [{"name": "x", "shape": [1, 1], "datatype": "FP64", "data": [value]}]}
-        while True:
+        answer: httpx.Response | None = None
+        while answer is None:
             try:
                 answer = await http.post(self.url, json=body)
-                break
             except httpx.TransportError as error:
                 self.cut.append(repr(error))  # the gateway worker was killed: it is sent again, as clients do
         if answer.status_code != 200:
@@ -73,11 +73,6 @@ class Load:
             self.answered += 1
             found = timing(answer)
             self.gaps_ms.append(found["total"] - sum(found[name] for name in ("entry", *STAGES)))
-
-
-def replica(place: Pipelines, function: str) -> str:
-    """Returns the name of a living replica of a function."""
-    return next(name for name in sorted(place.place.living()) if name.startswith(f"replica-{function}-"))
 
 
 @pytest.mark.parametrize(
