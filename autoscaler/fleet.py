@@ -94,7 +94,8 @@ _HERE = (ReplicaState.READY, ReplicaState.STARTING, ReplicaState.DRAINING, Repli
 
 def cores_of(replica: ReplicaFacts) -> int:
     """Returns the cores that a replica's model server works with; 0 if it is bound to none."""
-    return len(replica.cores) or replica.threads or 0
+    cores, threads = len(replica.cores), replica.threads or 0
+    return min(cores, threads) if cores and threads else cores or threads
 
 
 def fleet_groups(

@@ -32,6 +32,7 @@ class SimulatedGateway:
         "_activate",
         "_caller",
         "_counters",
+        "_deadlines",
         "_idempotent",
         "_is_turning",
         "_kernel",
@@ -61,10 +62,10 @@ class SimulatedGateway:
         idempotent: frozenset[str],
         replicas: Mapping[str, "VirtualReplica"],
         activate: Callable[[Activation], None],
-        caller: Callable[[Request, float], None],
+        caller: Callable[[Ended], None],
     ) -> None:
         """By revision: ``timeouts`` of a request, and ``latencies``, the SLA's target; ``idempotent``: revisions whose
-        requests are retried when a replica breaks. ``caller`` receives the end of each request of a closed loop."""
+        requests are retried when a replica breaks. ``caller`` receives the end of each request that has a caller."""
         self.room = WaitingRoom(rng=rng)
         self.open = 0
         """Requests that have not ended."""
@@ -80,6 +81,8 @@ class SimulatedGateway:
         self._activate = activate
         self._caller = caller
         self._counters = {revision: Counters(revision, latencies[revision]) for revision in timeouts}
+        self._deadlines: dict[int, float] = {}
+        """By number of a stage's request that waits: its deadline, which is later than its wait may last."""
         self._linked: dict[str, int] = {}
         """Number of the link to each replica; messages of an older link are dropped."""
         self._number = 0
@@ -95,10 +98,32 @@ class SimulatedGateway:
         self.open += 1
         sizes, room = self._counters[revision].sizes, self.room
         sizes[request[3]] = sizes.get(request[3], 0) + 1
-        bind = room.arrive(request, revision, request[3], now + self._timeouts[revision], now)
+        self._enter(room.arrive(request, revision, request[3], now + self._timeouts[revision], now), now)
+
+    def arrive_stage(self, request: Request, waits_until: float, deadline: float, since: float, now: float) -> None:
+        """Takes the request of a pipeline's stage: it waits in its place by the age of the whole request."""
+        revision = request[1]
+        self.open += 1
+        sizes, room = self._counters[revision].sizes, self.room
+        sizes[request[3]] = sizes.get(request[3], 0) + 1
+        if deadline > waits_until:
+            self._deadlines[request[0]] = deadline
+        self._enter(room.arrive(request, revision, request[3], waits_until, now, since=since), now)
+
+    def _begin(self, bind: Bind, now: float) -> "tuple[VirtualReplica | None, bool]":
+        """Sends a request to its replica. Returns the replica, and whether it has begun."""
+        if self._deadlines:
+            request: Request = bind.request  # type: ignore[assignment]  # what was given to the room
+            bind.deadline = self._deadlines.pop(request[0], bind.deadline)  # What runs is not dropped any more.
+        replica = self._replicas.get(bind.replica.id)
+        return replica, replica is not None and replica.begin(bind, now)
+
+    def _enter(self, bind: Bind | Refuse | None, now: float) -> None:
+        """Goes on with the room's answer to an arrival."""
+        room = self.room
         if type(bind) is Bind:
-            replica = self._replicas.get(bind.replica.id)
-            if replica is None or not replica.begin(bind, now):
+            replica, has_begun = self._begin(bind, now)
+            if not has_begun:
                 self._return(bind, replica, now)
         elif bind is not None:
             self._refused(bind, now)  # type: ignore[arg-type]  # `type() is` narrows nothing
@@ -122,7 +147,8 @@ class SimulatedGateway:
         """Takes a replica's answer."""
         request: Request = bind.request  # type: ignore[assignment]  # what was given to the room
         self.open -= 1
-        self.ended.append((request, sent_at, now, replica.accelerator, replica.id, ANSWERED))
+        ended: Ended = (request, sent_at, now, replica.accelerator, replica.id, ANSWERED)
+        self.ended.append(ended)
         room = self.room
         room.answered(bind, kept, now)
         if room.out:
@@ -130,17 +156,18 @@ class SimulatedGateway:
         elif room.unsettled and not self._is_turning:
             self._turn(now)
         if request[4] is not None:
-            self._caller(request, now)
+            self._caller(ended)
 
     def expired(self, replica: "VirtualReplica", bind: Bind, sent_at: float, now: float) -> None:
         """Takes the end of a request whose deadline passed at a replica: a 504."""
         request: Request = bind.request  # type: ignore[assignment]  # as above
         self.room.aborted(bind, now)
         self.open -= 1
-        self.ended.append((request, sent_at, now, replica.accelerator, replica.id, DEADLINE.code))
+        ended: Ended = (request, sent_at, now, replica.accelerator, replica.id, DEADLINE.code)
+        self.ended.append(ended)
         self._act(now)
         if request[4] is not None:
-            self._caller(request, now)
+            self._caller(ended)
 
     def broke(self, replica: "VirtualReplica", bind: Bind, now: float) -> None:
         """Takes the loss of a replica with its request. A gateway cannot know whether execution had begun."""
@@ -158,9 +185,11 @@ class SimulatedGateway:
 
     def _over(self, request: Request, now: float, accelerator: str, replica: str, end: str) -> None:
         self.open -= 1
-        self.ended.append((request, now, now, accelerator, replica, end))
+        ended: Ended = (request, now, now, accelerator, replica, end)
+        self.ended.append(ended)
         if request[4] is not None:
-            self._caller(request, now)
+            self._deadlines.pop(request[0], None)
+            self._caller(ended)
 
     # --- commands ---
 
@@ -172,8 +201,8 @@ class SimulatedGateway:
             room.out.clear()
             for command in commands:
                 if type(command) is Bind:
-                    replica = self._replicas.get(command.replica.id)
-                    if replica is None or not replica.begin(command, now):
+                    replica, has_begun = self._begin(command, now)
+                    if not has_begun:
                         self._return(command, replica, now)
                 elif type(command) is Send:
                     link = self._linked.get(command.replica)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from tidegate.autoscaler.profiles.admission import KnownFigures
 from tidegate.deploy.placement.strategies import BEST_FIT, StrategyRow
-from tidegate.function import Revision
+from tidegate.function import Function, Revision
 from tidegate.loadgen.arrivals.arrival import Arrival
 from tidegate.loadgen.simulator.devices import DeviceKind
 from tidegate.loadgen.simulator.profiles import ColdStart, ServiceProfile
@@ -96,6 +96,8 @@ class Scenario:
     seed: int = 1
     arrivals: Iterable[Arrival] = ()
     """Open loop, rising in time; an empty ``function`` means the first one. Read once, one by one."""
+    pipelines: tuple[Function, ...] = ()
+    """Pipelines of these functions; arrivals and callers may name them. Stages with conditions are not simulated."""
     callers: tuple[Callers, ...] = ()
     failures: tuple[Crash | BrokenStarts, ...] = ()
     hop_s: float = 0.0
@@ -123,6 +125,12 @@ class Scenario:
             faults.append("accelerators have one name each")
         for each in self.functions:
             faults += _faults_of(each, here)
+        for pipeline in self.pipelines:
+            unknown = [stage.function for stage in pipeline.server.stages if stage.function not in names]
+            faults += [f"{pipeline.name} has a stage {name!r}, which is not deployed" for name in unknown]
+            if any(stage.when is not None for stage in pipeline.server.stages):
+                faults.append(f"{pipeline.name} has a stage with a condition: that is not simulated")
+        names += [each.name for each in self.pipelines]
         named = {each.function for each in (*self.callers, *self.failures)}
         faults += [f"no function {name!r} is deployed" for name in sorted(named.difference(names))]
         if min(self.hop_s, self.message_s, self.turn_s, self.resize_s) < 0.0:

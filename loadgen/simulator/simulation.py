@@ -12,7 +12,7 @@ from math import inf
 from tidegate.autoscaler.autoscaler import Autoscaler, StandaloneContext
 from tidegate.autoscaler.measure.sampling import ALL_UP_TO, to_sample
 from tidegate.deploy.backend import ReplicaStatus
-from tidegate.loadgen.simulator.counters import Request
+from tidegate.loadgen.simulator.counters import Ended, Request
 from tidegate.loadgen.simulator.devices import Devices
 from tidegate.loadgen.simulator.fleet import Fleet
 from tidegate.loadgen.simulator.gate import WORKER, SimulatedGateway
@@ -22,7 +22,7 @@ from tidegate.loadgen.simulator.replica import VirtualReplica
 from tidegate.loadgen.simulator.result import FunctionSecond, SimulationResult, Sink
 from tidegate.loadgen.simulator.scenario import BrokenStarts, Crash, Scenario
 from tidegate.loadgen.simulator.shares import RecentSizes, SimulatedShares
-from tidegate.loadgen.simulator.sources import ClosedLoop, OpenLoop
+from tidegate.loadgen.simulator.sources import ClosedLoop, OpenLoop, SimulatedPipelines, is_stage, revision_of
 from tidegate.records.decision import Decision, Reason
 from tidegate.records.gateway_sample import Activation
 from tidegate.records.replica_state import ReplicaState
@@ -111,8 +111,13 @@ class Simulation:
             activate=self._activate,
             caller=self._caller_ended,
         )
-        self._open_loop = OpenLoop(scenario.arrivals, self._revisions, functions[0].id, self._gate.arrive)
-        self._closed_loop = ClosedLoop(kernel, scenario.callers, self._revisions, self._gate.arrive)
+        targets = self._revisions | {each.name: revision_of(each) for each in scenario.pipelines}
+        arrive = self._arrive if scenario.pipelines else self._gate.arrive
+        self._open_loop = OpenLoop(scenario.arrivals, targets, functions[0].id, arrive)
+        self._closed_loop = ClosedLoop(kernel, scenario.callers, targets, arrive)
+        self._pipelines = SimulatedPipelines(
+            scenario.pipelines, self._revisions, self._gate.arrive_stage, self._closed_loop.ended
+        )
 
     def run(self, duration_s: float | None = None) -> SimulationResult:
         """Simulates ``duration_s`` seconds. None: until all requests have been sent and have ended, which callers
@@ -128,11 +133,12 @@ class Simulation:
         return SimulationResult(
             simulated_s=now,
             requests=self._open_loop.sent + self._closed_loop.sent,
-            unended=self._gate.open,
+            unended=self._gate.open + self._pipelines.open,
             cold_starts=self.fleet.cold_starts,
         )
 
     def _begin(self) -> None:
+        self.autoscaler.pipelines(self._scenario.pipelines)
         for deployed in self._scenario.functions:
             ready = sum(deployed.ready.values())
             self._wanted[deployed.revision.id] = ready
@@ -170,6 +176,9 @@ class Simulation:
 
     def _tell_sink(self, now: float) -> None:
         ended = self._gate.take_ended()
+        if self._scenario.pipelines:
+            # Their stages are requests for the functions' counters alone: callers see the whole.
+            ended = [each for each in ended if not is_stage(each)] + self._pipelines.take_ended()
         if ended:
             self._sink.requests(ended)
         spans = self._devices.take_busy(now)
@@ -276,8 +285,17 @@ class Simulation:
         """Returns the replicas that broke after they had been ready and have not been replaced."""
         return sum(each.is_lost for each in self.fleet.statuses() if each.revision == revision)
 
-    def _caller_ended(self, request: Request, now: float) -> None:
-        self._closed_loop.ended(request, now)
+    def _arrive(self, request: Request, now: float) -> None:
+        if self._pipelines.has(request):
+            self._pipelines.begin(request, now)
+        else:
+            self._gate.arrive(request, now)
+
+    def _caller_ended(self, ended: Ended) -> None:
+        if is_stage(ended):
+            self._pipelines.ended(ended)
+        else:
+            self._closed_loop.ended(ended[0], ended[2])
 
     # --- the route table ---
 

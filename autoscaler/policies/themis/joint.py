@@ -50,7 +50,7 @@ class ThemisMode(StrEnum):
 class ThemisStage:
     """What is known of one stage, and what was ordered of it."""
 
-    __slots__ = ("b_max", "is_fitted", "ordered", "profile", "refused", "wanted")
+    __slots__ = ("b_max", "is_fitted", "ordered", "profile", "ready", "refused", "wanted")
 
     def __init__(self, profile: str, b_max: int, now: float) -> None:
         self.is_fitted = profile != MEASURED
@@ -65,6 +65,8 @@ class ThemisStage:
         """(cores, since when they are ordered)."""
         self.refused = (0, 0.0)
         """(the most cores, until when)."""
+        self.ready = 0
+        """Ready replicas as last seen: another one gets its cores after it has become ready."""
 
     def known(self, group: GroupObservation) -> StageProfile | None:
         """Returns the given profile, else one of the least execution time: cores divide it (our choice)."""
@@ -76,11 +78,17 @@ class ThemisStage:
         return self.profile
 
     def cores_of(self, group: GroupObservation, now: float) -> int:
-        """Returns the cores that a replica has, and notes it if it has not got those that were ordered."""
+        """Returns the cores that a replica has, or is about to get; notes it if it has not got those that were
+        ordered."""
+        if group.ready > self.ready:
+            self.ordered = (self.ordered[0], now)
+        self.ready = group.ready
         ordered, since = self.ordered
         if not isinstance(group.cores, int) or group.cores < 1:
             return max(1, ordered)
-        if group.cores < ordered and now - since >= OBEYED_S:
+        if group.cores < ordered and now - since < OBEYED_S:
+            return ordered  # on its way
+        if group.cores < ordered:
             self.refused = (group.cores, now + REFUSED_S)
         return group.cores
 

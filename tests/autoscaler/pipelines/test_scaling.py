@@ -132,9 +132,9 @@ def test_a_policy_over_all_stages_decides_for_each_of_them() -> None:
     for stage in (A, B):
         pipelines.scaled(stage)
     found: list[StageOrder | UnsetType] = []
-    for second in range(1, 4):
+    for second, ready in ((1, "b"), (2, "ab")):
         now = T0 + second
-        found = [pipelines.seen(seen(name, None, rps=35.0, at=now, cores=1), now).order for name in "ab"]
+        found = [pipelines.seen(seen(name, None, rps=35.0, at=now, cores=1), now).order for name in ready]
     orders = [order for order in found if isinstance(order, StageOrder)]
     assert [(each.pipeline, each.desired, each.cores) for each in orders] == [("p", 1, 4), ("p", 1, 4)]
     assert orders[1].reasons[0].code == "cores_for_burst"

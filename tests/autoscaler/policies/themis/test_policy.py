@@ -93,6 +93,18 @@ def test_cores_that_are_not_given_are_no_longer_counted_on() -> None:
     assert line.seconds(int(REFUSED_S) + 2, 35.0).cores == 4, "and asked for again later"
 
 
+def test_a_further_replica_gets_its_cores_after_it_is_ready_and_is_no_refusal() -> None:
+    line = Timeline(max_cores=2)
+    line.seconds(5, 5.0)
+    assert line.second(50.0).cores == 2
+    line.seconds(6, 50.0)
+    line.ready, line.cores = 3, 1  # two of them are new, on one core each
+    found = line.second(50.0)
+    assert (found.cores, code(found)) == (2, "cores_fit"), "theirs are on the way"
+    line.cores = 1
+    assert code(line.seconds(4, 50.0)) == "cores_fit"
+
+
 def test_a_load_that_has_fallen_keeps_replicas_and_cores_for_the_stabilization() -> None:
     line = Timeline(stabilization="20s")
     line.ready = 6
