@@ -103,7 +103,7 @@ def test_the_answer_of_a_stage_is_the_request_of_the_next_and_the_last_answers_t
     second.gets_answer(100.5, 200, KEPT, "x-own: 1", body=b'{"done":1}')
     assert client.log[-1] == "answer 200" and client.answer == b'{"done":1}'
     assert b"x-own: 1\r\n" in client.extra and b"x-request-id: mine\r\n" in client.extra
-    assert b"server-timing: a;dur=" in client.extra and b", b;dur=" in client.extra
+    assert b"server-timing: entry;dur=0.000, a;dur=" in client.extra and b", b;dur=" in client.extra
     assert b"tidegate-stage" not in client.extra
     assert [ended(door, name) for name in "pab"] == [(2, 2, 0, 0)] * 3
 
