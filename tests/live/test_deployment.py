@@ -392,7 +392,7 @@ def test_a_second_up_on_the_same_directory_is_refused_with_who_holds_it() -> Non
             [sys.executable, "-P", "-m", "tidegate.control.cli", "up", "--config", str(deployment.config)],
             capture_output=True,
             text=True,
-            timeout=20,
+            timeout=120,
             check=False,
         )
         assert second.returncode != 0

@@ -62,6 +62,7 @@ PRELOADED = {
 }
 ROOT = Path(__file__).resolve().parents[3]
 _START_S = 30.0
+LOOK_S = 1.0
 _MOST_BYTES = 1 << 20
 _HIGH = 1000
 """From here on no program is given a descriptor by its number."""
@@ -87,11 +88,11 @@ class CommandServer:
         with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
             outputs = (out.fileno(), err.fileno())
             with self.start(arguments, folder=folder, environment=environment, outputs=outputs) as running:
-                try:
-                    code = running.wait(limit_s)
-                except subprocess.TimeoutExpired:
-                    running.kill()
-                    raise
+                patience = Patience(limit_s)
+                while (code := running.look(LOOK_S)) is None:
+                    if patience.is_over:
+                        running.kill()
+                        raise subprocess.TimeoutExpired(running.args, patience.passed_s)
             for each in (out, err):
                 each.seek(0)
             return subprocess.CompletedProcess(list(arguments), code, out.read(), err.read())
@@ -157,8 +158,12 @@ class Running:
 
     def poll(self) -> int | None:
         """Returns the exit code, None while it runs; -9 if a signal ended it."""
+        return self.look(0.0)
+
+    def look(self, timeout: float) -> int | None:
+        """The same, after at most so many seconds."""
         with suppress(subprocess.TimeoutExpired):
-            return self.wait(0.0)
+            return self.wait(timeout)
         return None
 
     def wait(self, timeout: float | None = None) -> int:

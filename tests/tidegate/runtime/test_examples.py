@@ -120,5 +120,6 @@ def test_the_batchable_resnet_answers_like_the_original(tmp_path: Path) -> None:
         spec = model.load()
         assert spec.max_batch == (4 if len(rows) == 2 else 1)
         answers.append(model.run({"gpu_0/data_0": rows})["gpu_0/softmax_1"])
+        del model  # before the next one: each takes 200 MB
     assert answers[0].shape == (2, 1000)
     assert numpy.allclose(answers[0][:1], answers[1])
