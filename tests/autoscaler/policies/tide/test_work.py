@@ -325,7 +325,10 @@ def test_requests_are_believed_to_have_moved_fourfold_at_most(factor: float, mov
     reference = Reference(1e3)
 
     def read(busy_s: float) -> float:
-        t4 = GroupObservation("t4", ready=2, price_per_hour=0.5, limit=1, services=((1.0, busy_s),), execution_s=busy_s)
+        services = ((1.0, busy_s),)
+        t4 = GroupObservation(
+            "t4", ready=2, price_per_hour=0.5, limit=1, services=services, execution_s=busy_s, rps=40.0
+        )
         k80 = GroupObservation("k80", limit=1, services=((1.0, 0.2),))
         found = reference.read(seen(t4, k80), {1.0: 1.0}, False)
         assert found is not None
