@@ -18,12 +18,18 @@ from typing import Any, Final
 
 import httpx
 
+from tidegate.control.cli.common import say
 from tidegate.control.cli.demo.shown import BoardFigures, Curve
+from tidegate.errors import TidegateError
 
 START_S: Final = 30.0
 STEP_S: Final = 0.5
 PROMETHEUS: Final = "deploy/prometheus"
 GRAFANA: Final = "deploy/grafana"
+
+
+class PrometheusError(TidegateError):
+    """Prometheus does not start, does not answer, or refuses a query."""
 
 
 class Watcher:
@@ -38,7 +44,9 @@ class Watcher:
 
     def sees_function(self) -> bool:
         """Returns whether the function has been scraped: only then its first requests count."""
-        return bool(self._ask("query", query=self._counted))
+        with contextlib.suppress(PrometheusError):
+            return bool(self._ask("query", query=self._counted))
+        return False
 
     def figures(self, since_unix: float, until_unix: float, percentile: float, began_unix: float) -> BoardFigures:
         """Returns what the boards showed between two Unix times; the load began at ``began_unix``."""
@@ -70,17 +78,20 @@ class Watcher:
         return [(float(at), float(value)) for at, value in values]
 
     def _ask(self, kind: str, **parameters: str | float) -> list[Any]:
-        """Returns the series of a query. Raises ValueError if Prometheus refuses it."""
-        answer = httpx.get(f"{self._url}/api/v1/{kind}", params=parameters, trust_env=False).json()
+        """Returns the series of a query. Raises PrometheusError without an answer."""
+        try:
+            answer = httpx.get(f"{self._url}/api/v1/{kind}", params=parameters, trust_env=False).json()
+        except (httpx.HTTPError, ValueError) as error:
+            raise PrometheusError(f"Prometheus does not answer: {error}") from error
         if answer["status"] != "success":
-            raise ValueError(f"Prometheus refuses {parameters['query']}: {answer.get('error')}")
+            raise PrometheusError(f"Prometheus refuses {parameters['query']}: {answer.get('error')}")
         return list(answer["data"]["result"])
 
 
 @contextlib.contextmanager
 def watching(tree: Path, folder: Path, state: Path, function: str) -> Iterator[Watcher | None]:
     """Runs Prometheus over the deployment in ``state``, with what ``tree`` ships; yields None where there is none on
-    the search path."""
+    the search path, or it does not start."""
     if shutil.which("prometheus") is None:
         yield None
         return
@@ -88,14 +99,20 @@ def watching(tree: Path, folder: Path, state: Path, function: str) -> Iterator[W
     config = folder / "prometheus.yml"
     text = config.read_text(encoding="utf-8").replace("STATE", str(state))
     config.write_text(re.sub(r"_interval: \d+s", "_interval: 1s", text), encoding="utf-8")
-    with running(folder) as url:
+    with contextlib.ExitStack() as stack:
+        try:
+            url = stack.enter_context(running(folder))
+        except PrometheusError as error:
+            say(f"without Grafana's boards: {error}")
+            yield None
+            return
         yield Watcher(url, tree / GRAFANA, function)
 
 
 @contextlib.contextmanager
 def running(folder: Path) -> Iterator[str]:
-    """Runs Prometheus with ``folder``'s configuration; yields its URL when it answers. Raises RuntimeError with its
-    log if it does not."""
+    """Runs Prometheus with ``folder``'s configuration; yields its URL when it answers. Raises PrometheusError
+    with its log if it does not."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{probe.getsockname()[1]}"
@@ -107,7 +124,7 @@ def running(folder: Path) -> Iterator[str]:
         end = time.monotonic() + START_S
         while not _is_ready(address):
             if process.poll() is not None or time.monotonic() > end:
-                raise RuntimeError(f"Prometheus does not start: {log.read_text(errors='replace')[-2000:]}")
+                raise PrometheusError(f"Prometheus does not start: {log.read_text(errors='replace')[-2000:]}")
             time.sleep(0.1)
         yield f"http://{address}"
     finally:
