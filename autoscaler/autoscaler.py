@@ -17,7 +17,7 @@ from tidegate.autoscaler.decisions.explain import DecisionFilter, explain_all, e
 from tidegate.autoscaler.decisions.places import Holder, Places, Standing, given_reason
 from tidegate.autoscaler.decisions.reasons import reason
 from tidegate.autoscaler.decisions.totals import Totals, Want, is_idle, starts
-from tidegate.autoscaler.fleet import Fleet
+from tidegate.autoscaler.fleet import CountedFleet
 from tidegate.autoscaler.measure.collector import Collector
 from tidegate.autoscaler.measure.observation import GivenUp, Observation
 from tidegate.autoscaler.pipelines.budgets import Budgets
@@ -155,7 +155,7 @@ class Autoscaler:
         """Revisions as they were deployed; the decider has those of stages as a pipeline scales them."""
         self._filter = DecisionFilter()
         self._recent: dict[str, deque[Decision]] = {}
-        self.fleet = Fleet(context.device_metrics)
+        self.fleet = CountedFleet(context.device_metrics)
         self._observations: dict[str, Observation] = {}
         self._notes: dict[str, list[Reason]] = {}
         self._answered: set[str] = set()

@@ -26,7 +26,7 @@ class ReplicaFacts(Protocol):
     def threads(self) -> int | None: ...
 
 
-class Fleet:
+class CountedFleet:
     """What runs, and what may run, of all revisions."""
 
     def __init__(self, device_metrics: Callable[[str, str], Mapping[str, float]]) -> None:
@@ -86,7 +86,7 @@ class Fleet:
         return left_out
 
     def __repr__(self) -> str:
-        return f"<Fleet of {len(self.by_revision)} revisions>"
+        return f"<CountedFleet of {len(self.by_revision)} revisions>"
 
 
 _HERE = (ReplicaState.READY, ReplicaState.STARTING, ReplicaState.DRAINING, ReplicaState.DRAINED)

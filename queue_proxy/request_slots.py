@@ -22,7 +22,7 @@ SLOTS_FOR_QUEUE: Final = 100
 """Slots that bound the queue of a replica without a limit. Requests wait there only during its start."""
 
 
-class Send(Protocol):
+class SendOn(Protocol):
     """Sends a request that has got a slot to the model server."""
 
     def __call__(self, ex: "Exchange", request: RequestState, now: float) -> None: ...
@@ -39,7 +39,7 @@ class RequestSlots:
         *,
         clock: Callable[[], float],
         pump: Callable[[], None],
-        send: Send,
+        send: SendOn,
         refuse: "Callable[[Exchange, ErrorKind, str], None]",
     ) -> None:
         """``pump`` carries out what the ledger decided; ``refuse`` answers a request that the model server has not
