@@ -29,7 +29,7 @@ STANDARD: dict[str, Any] = {
 ``tidegate.aio.proxy.server.Limits``."""
 CORPUS, OWN, ANSWERS = "http_hostile.jsonl", "http_hostile_own.jsonl", "http_hostile_answers.jsonl"
 QUIET_S = 0.3
-LATE_S, TIMES_SENT = 0.4, 5
+LATE_S, TIMES_SENT = 0.4, 15
 LOCAL = "127.0.0.1"
 """How the corpora write the address of a case's client; a gateway's own, as a queue_proxy sees it."""
 _METHOD = re.compile(rb"(?<![!-~])([!-~]{1,40}) [!-~]+ HTTP/1\.")
