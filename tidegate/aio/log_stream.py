@@ -14,7 +14,7 @@ import threading
 import traceback
 from collections.abc import Mapping
 from time import gmtime, strftime
-from typing import Final, TextIO
+from typing import BinaryIO, Final, TextIO
 
 from tidegate.clock import wall
 
@@ -49,6 +49,14 @@ class JsonStream(io.TextIOBase):
 
     def fileno(self) -> int:
         return self._under.fileno()
+
+    @property
+    def buffer(self) -> BinaryIO:
+        """For code that writes bytes: they are no lines, and stay as they are."""
+        return self._under.buffer
+
+    def reconfigure(self, **_options: object) -> None:
+        """Does nothing: a line is written at its end, in UTF-8."""
 
     def isatty(self) -> bool:
         return False

@@ -41,9 +41,11 @@ def test_bodies_are_cut_at_the_bound_and_their_size_is_known() -> None:
     world = World(max_bytes=4)
     world.ready(ONE, 1)
     asked = world.arrive(body=b"123456")
-    asked.gets_answer(world.now, 200, *KEEP, body=b"abcdefgh")
+    asked.gets_answer(world.now, 200, *KEEP, length=None, body=b"abcdefgh", ends=False)
+    asked.tap(b"ijklmnop")
+    asked.ends(world.now)
     ((request, response),) = world.pairs
-    assert (request.data, request.size, response.data, response.size) == (b"1234", 6, b"abcd", 8)
+    assert (request.data, request.size, response.data, response.size) == (b"1234", 6, b"abcd", 16)
 
 
 def test_the_share_of_sampled_requests_is_the_functions() -> None:
@@ -73,15 +75,19 @@ def test_a_client_that_leaves_is_an_answer_with_its_status() -> None:
     assert not world.core.payloads.has_open
 
 
-def test_a_request_that_is_sent_again_is_sampled_once_with_the_answer_that_its_client_gets() -> None:
+def test_a_request_that_is_sent_again_is_sampled_once_with_the_answer_that_its_client_gets(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sampler, "ALL_BYTES", 2 * 64)  # Room for one request at a time.
     world = World(idempotent=True)
-    world.ready(ONE, 1)
-    asked = world.arrive(body=b"12")
-    world.ready(TWO, 1)
-    asked.breaks_off(world.now, sent=True)
-    asked.gets_answer(world.now, 200, *KEEP, body=b"34")
-    ((request, response),) = world.pairs
-    assert (request.replica, response.data) == (TWO.id, b"34")
+    for number in (1, 2):
+        world.ready(ONE, number)
+        asked = world.arrive(body=b"12")
+        world.ready(TWO, number)
+        asked.breaks_off(world.now, sent=True)
+        asked.gets_answer(world.now, 200, *KEEP, body=b"34")
+    assert [(request.replica, response.data) for request, response in world.pairs] == [(TWO.id, b"34")] * 2
+    assert world.core.payloads.dropped == 0
 
 
 def test_beyond_the_bound_events_are_dropped_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -95,6 +95,14 @@ def test_an_error_is_one_line_with_its_traceback(written: Written, monkeypatch: 
     assert (request["message"], request["request_id"]) == ("the request has failed: no luck", "r-3")
 
 
+def test_code_that_needs_a_usual_stream_runs(written: Written) -> None:
+    written.stream.reconfigure(line_buffering=True)
+    written.stream.buffer.write(b'{"level": "info", "message": "bytes"}\n')
+    written.stream.buffer.flush()
+    print("after", file=written.stream, flush=True)
+    assert written.messages() == ["bytes", "after"]
+
+
 def test_text_stays_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
     text = io.StringIO()
     monkeypatch.setattr(sys, "stderr", text)
