@@ -122,3 +122,14 @@ def test_the_moments_that_count_are_seven_days_and_three_days_of_half_hours() ->
     assert days == tuple((17_280 * day, 1.0) for day in range(1, 8))
     assert halves == tuple((360 * count, 0.25) for count in range(1, 145) if count % 48)
     assert repr(filled(0.001)) == "<Calendar 17 samples up to 16>"
+
+
+def test_samples_left_out_over_the_end_of_the_ring_are_unknown_at_its_beginning() -> None:
+    calendar = Calendar()
+    for position in range(SAMPLES - 3):
+        calendar.write(position, 128, 20)
+    calendar.write(SAMPLES + 3, 200, 20)
+    assert len(calendar._changes) == len(calendar._rows) == SAMPLES
+    assert bytes(calendar._changes[:5]) == bytes((0, 0, 0, 200, 128))
+    assert bytes(calendar._changes[-4:]) == bytes((128, 0, 0, 0))
+    assert bytes(calendar._rows[:5]) == bytes((0, 0, 0, 20, 20))
