@@ -243,3 +243,9 @@ def test_weights_are_scaled_back_before_they_grow_too_large() -> None:
     load.run_evenly(30, 1)
     assert load.outlook._weight == 1.0
     assert load.outlook.forecast(load.level)[1] == pytest.approx(before, rel=0.02)
+
+
+def test_chances_with_a_calendar_are_chances() -> None:
+    load = Load(1).run_evenly(30, 4000)
+    assert load.outlook._calendar_at(load.outlook.row(load.level))[1] > 0.0
+    assert load.outlook.forecast(load.level)[1].sum() == pytest.approx(1.0)
