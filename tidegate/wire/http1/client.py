@@ -193,7 +193,7 @@ class H1Client:
         self.complete = True
         self.state = IDLE
         if surplus:
-            self._dead(Rejected(502, "bytes after the end of the response"))
+            self.state, self.reusable = DEAD, False  # Bytes after the end of the response.
 
     def _dead(self, rejected: Rejected) -> Rejected:
         self.state = DEAD
