@@ -367,3 +367,11 @@ def test_a_204_and_a_304_and_interim_responses_have_no_body_and_their_neighbours
     if status >= 200:
         back.receive(b"HTTP/1.1 %d X\r\nContent-Length: 2\r\n\r\n" % status)
         assert back.complete is not has_body
+
+
+@pytest.mark.parametrize("name", [b"Content-Length", b"content-length"])
+def test_a_204_keeps_its_fields_but_for_the_length(name: bytes) -> None:
+    engine = server()
+    engine.receive(GET)
+    block = b"\r\nX-A: 1\r\n%b: 0\r\nX-B: 2\r\n" % name
+    assert engine.respond(204, b"No Content", block, b"", 0) == (b"HTTP/1.1 204 No Content\r\nX-A: 1\r\nX-B: 2\r\n\r\n")
