@@ -14,6 +14,7 @@ from functools import cache
 
 import pytest
 
+from tests.support.deadline import starved_s
 from tests.support.http.doors import door, loop_of, ways
 from tests.support.http.loopback import run_on
 from tests.support.http2.capture import H2Capture
@@ -28,6 +29,8 @@ LANES = 7
 """Doors of each kind at once."""
 SLOTS = "250"
 """As many as the backend takes streams."""
+LATE_S, TIMES_RUN = 0.4, 5
+"""A case that fails while processes waited so long for a processor was another one: it is run again."""
 LIMITS = {
     "head_timeout_s": 2.0,
     "idle_timeout_s": 5.0,
@@ -55,7 +58,11 @@ async def _lane(
         while waiting:
             file, case = waiting.pop()
             name = case["name"]
-            verdicts[file, kind, name] = await run_case(case, way.address, backend, way.pids)
+            for _ in range(TIMES_RUN):
+                starved = starved_s()
+                verdicts[file, kind, name] = await run_case(case, way.address, backend, way.pids)
+                if not verdicts[file, kind, name] or starved_s() - starved < LATE_S:
+                    break
         if left := await way.left_in_flight():
             verdicts[file, kind, name].append(f"{left} calls are still in flight behind this door")
 

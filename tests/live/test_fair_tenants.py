@@ -151,6 +151,7 @@ def test_ten_to_one_prompts_share_tokens_within_ten_percent(tmp_path: Path, work
             assert each.tokens["large"] / each.tokens["small"] > 5, "in the order of arrival"
 
 
+@pytest.mark.alone  # callers that are refused must come back in time
 def test_weights_light_callers_and_a_flood(tmp_path: Path) -> None:
     file = tenants_file(tmp_path, gold=3.0, plain=1.0, light=1.0)
     with deployment(tmp_path, "--tenants-file", file, "--gateway-workers", "1") as world:
