@@ -151,3 +151,9 @@ def test_the_words_name_each_way_to_go_badly_and_the_figures() -> None:
     assert "against 0.0 of 50 before; evidence " in words
     assert words.endswith(" of 6.9")
     assert "(none)" in judge(old, old, BUDGET).words(old, old)
+
+
+def test_each_way_to_go_badly_is_added() -> None:
+    assert Tally(failed=3, refused=1).bad == 4
+    assert Tally(failed=1, refused=3, expired=5, late=7, overdue=9).bad == 25
+    assert Tally(answered=1, failed=3, refused=5, expired=7, overdue=9).requests == 25

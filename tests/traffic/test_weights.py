@@ -312,3 +312,8 @@ def test_a_step_beyond_five_times_the_usual_change_is_published_at_once_and_a_sm
 def test_a_weight_by_hand_is_that_of_the_group_however_many_replicas_it_has() -> None:
     given = capacities({"a": 0.5, "b": 0.5}, {"a": 1.0, "b": 3.0}, {"a": 1, "b": 3}, {})
     assert Weights().update("r", given, 0.0) == {"a": 0.5, "b": 0.5}
+
+
+def test_weights_by_hand_that_name_no_group_share_evenly() -> None:
+    found = capacities({}, {"a": 10.0, "b": 90.0}, {"a": 1, "b": 4}, {})
+    assert found == [GroupCapacity("a", 1.0, 1), GroupCapacity("b", 0.25, 4)]
