@@ -375,3 +375,12 @@ def test_a_small_body_takes_a_step_for_each_member() -> None:
     assert (
         repr(scan) == f"<ObjectScan {len(body)} bytes, <FoundMembers {{'model': b'\"a\"', 'stream': b'true'}}, {{}}>>"
     )
+
+
+@pytest.mark.parametrize("value", [b'["a b"%b]', b"[[[1]%b]]"])
+def test_a_long_list_in_one_piece_is_counted_whole(value: bytes) -> None:
+    body = b'{"input": ' + value % (b',"c d"' * 50_000) + b' , "model":"m"}'
+    found = scanned([body])
+    assert type(found) is FoundMembers
+    assert found.extents["input"].items == (50_001 if value[:2] == b'["' else 1)
+    assert found.chosen == {"model": b'"m"'}
