@@ -27,7 +27,7 @@ class ReplicaFacts(Protocol):
 
 
 class CountedFleet:
-    """What runs, and what may run, of all revisions."""
+    """The replicas of all revisions, and the accelerators that they may use."""
 
     def __init__(self, device_metrics: Callable[[str, str], Mapping[str, float]]) -> None:
         """``device_metrics``: returns the present metrics of the devices of a group, by revision and accelerator."""

@@ -13,7 +13,7 @@ error. Steps that must wait (for a body, the quota pool, a slot) get their conti
   client from here (``jobs/jobs.py``);
 - **quota** reserves them from the tenant's quotas; a spent quota is a 429
   (``CallerCheck.has_quota``);
-- **room** (``_enter_room``) counts the arrival and takes a slot, waits for one, or is refused (``activator/room.py``);
+- **room** (``_enter_room``) counts the arrival and takes a slot, waits for one, or is refused (``activator/room.py``).
   A pipeline's request goes to ``pipelines/pipelines.py`` instead, and each of its stages comes to the room by
   ``pipelines/entry.py``;
 - **forward** sends the request to the replica that it is bound to;
@@ -24,8 +24,8 @@ error. Steps that must wait (for a body, the quota pool, a slot) get their conti
 
 A request without any of our fields, with a whole body, a free slot and a 200 passes ``start``, ``_admit``,
 ``_enter_room``, ``forward``, ``answering`` and ``finished``, and nothing else;
-``benchmarks/micro/gateway_bench.py`` measures that way. Route tables, channels and timers are in ``core.py``. Sockets
-are the host's (``live.py``).
+``benchmarks/micro/gateway_bench.py`` measures that way. Route tables, channels and timers are in ``core.py``,
+sockets in ``live.py`` and ``process/``.
 """
 
 from typing import TYPE_CHECKING, Final

@@ -1,4 +1,4 @@
-"""What gateway workers report: their samples, as differences of cumulative counters, one source a worker."""
+"""Reports of gateway workers: their samples as differences of cumulative counters, one source for each worker."""
 
 from collections import Counter
 from collections.abc import Collection, Generator, Iterable, Mapping

@@ -29,7 +29,7 @@ TIE: Final = 1e-9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageFacts:
-    """What is known of one stage."""
+    """The measured facts about one stage."""
 
     name: str
     after: tuple[int, ...]

@@ -207,7 +207,7 @@ class PipelineScaling:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """What an observation says of a stage."""
+    """The measurements of a stage in one observation."""
 
     service_s: float
     slots: float
@@ -217,8 +217,10 @@ class Measured:
 
 
 def measured_of(seen: Observation) -> Measured | None:
-    """Returns what an observation says of a stage; None if nothing was served yet. Before a request is known to have
-    had a replica for itself the mean execution time stands for that."""
+    """Returns the measurements of a stage in an observation; None if nothing was served yet.
+
+    The mean execution time is used until a request is known to have had a replica for itself.
+    """
     timed = [(each, each.unloaded_s or each.execution_s) for each in seen.groups]
     group, mean_s = max(timed, key=lambda each: (each[1] is not None, each[0].ready), default=(None, None))
     if group is None or not mean_s:
@@ -236,7 +238,7 @@ def measured_of(seen: Observation) -> Measured | None:
 
 
 def facts_of(name: str, after: tuple[int, ...], measured: Measured | None, own_s: float | None) -> StageFacts:
-    """Returns what budgets are divided by."""
+    """Returns the facts by which budgets are divided."""
     if measured is None:
         return StageFacts(name=name, after=after, service_s=None, own_s=own_s)
     return StageFacts(

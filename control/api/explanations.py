@@ -12,7 +12,7 @@ from tidegate.deploy.backend import Backend
 
 
 class Explanations:
-    """Makes them of what the autoscaler decided and the backend has."""
+    """Explains functions and pipelines from the autoscaler's decisions and the backend's replicas."""
 
     def __init__(self, autoscaler: Autoscaler, backend: Backend) -> None:
         self._autoscaler = autoscaler

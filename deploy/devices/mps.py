@@ -1,7 +1,7 @@
 """The MPS control daemon of this machine: found where one runs, else started, watched and stopped.
 
 MPS lets processes share a GPU's processors at the same time. Its daemon keeps a folder of pipes, in which it writes its
-process id; clients find it by ``CUDA_MPS_PIPE_DIRECTORY``. A daemon that somebody else runs, in the folder of the
+process id; clients find it by ``CUDA_MPS_PIPE_DIRECTORY``. A daemon that runs already, in the folder of the
 environment or in NVIDIA's default one, is used as it is and never stopped.
 """
 
@@ -21,7 +21,7 @@ WATCH_EVERY_S: Final = 2.0
 MAX_WAIT_S: Final = 60.0
 """Longest time between two starts of a daemon that keeps ending."""
 ANSWER_S: Final = 10.0
-"""Time for the daemon's program to do what it is asked."""
+"""Time for one command of the daemon's program."""
 
 
 class MpsDaemon:

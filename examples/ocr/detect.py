@@ -1,6 +1,6 @@
 """The first stage: a picture in, the lines of text in it out, as the request of the recogniser.
 
-An ASGI application, so that a client posts a picture as it is. What it answers is a request of the Open Inference
+An ASGI application, so that a client posts a picture as it is. Its answer is a request of the Open Inference
 Protocol with binary tensors: the next stage gets it unchanged.
 """
 

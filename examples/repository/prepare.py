@@ -18,7 +18,7 @@ HERE = Path(__file__).resolve().parent
 
 
 def find_model() -> Path:
-    """The newest model of the installed package. Raises FileNotFoundError."""
+    """Returns the newest model of the installed package. Raises FileNotFoundError if there is none."""
     spec = importlib.util.find_spec("magika")
     models = [] if spec is None or spec.origin is None else Path(spec.origin).parent.glob("models/*/model.onnx")
     if not (found := sorted(models)):

@@ -15,7 +15,7 @@ OTHER: Final = "_OTHER"
 
 
 class HttpDurations:
-    """Those of one revision. A label that does not apply is empty, which equals an absent one."""
+    """The durations of one revision. A label that does not apply is empty, which equals an absent one."""
 
     __slots__ = ("_by",)
 

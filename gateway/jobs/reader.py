@@ -32,7 +32,7 @@ class LiveJobs(Protocol):
         """Ends the work of a job, if it runs here."""
 
     def open(self) -> None:
-        """There are jobs from before: they are looked after from now on."""
+        """Begins to look after the jobs of earlier processes."""
 
 
 class JobReader:

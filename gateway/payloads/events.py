@@ -3,8 +3,8 @@
 A request and its answer are two events: ``dev.tidegate.inference.request`` and ``dev.tidegate.inference.response``.
 
 With a redaction list nothing leaves unread: JSON is parsed and the values of the named fields, at any depth, are
-replaced; of V2's binary form only the JSON part is kept; of an event stream the JSON of each event. What cannot be read
-so (cut, compressed, binary) is withheld, and the event says so.
+replaced; of V2's binary form only the JSON part is kept; of an event stream the JSON of each event. A body that cannot
+be read so (cut, compressed, binary) is withheld, and the event reports that.
 """
 
 import json
@@ -42,7 +42,7 @@ class Payload:
     size: int
     """Bytes of the whole body."""
     status: int | None = None
-    """Of a response."""
+    """Status of a response; None for a request."""
 
 
 def encode_event(payload: Payload) -> bytes:

@@ -9,20 +9,17 @@ import threading
 import time
 from collections import deque
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from urllib.parse import urlsplit
 
 from tidegate import __version__
 from tidegate.aio.log_stream import say
 from tidegate.gateway.payloads.events import Payload, encode_event
 
-if TYPE_CHECKING:
-    pass
-
 KEPT_BYTES: Final = 16 << 20
 """Bytes of bodies that wait, for all sinks together."""
 EACH_BYTES: Final = 1024
-"""What an event takes beside its body."""
+"""Bytes that an event takes beside its body."""
 AT_ONCE: Final = 64
 """Events that one sink gets before the next one has its turn."""
 EVERY_S: Final = 0.5
@@ -41,7 +38,7 @@ AGAIN: Final = frozenset((408, 425, 429, 500, 502, 503, 504))
 
 
 class SinkError(Exception):
-    """A sink does not take an event. ``is_final``: it never will."""
+    """A sink that does not take an event. ``is_final``: True if it never will."""
 
     def __init__(self, reason: str, *, is_final: bool = False) -> None:
         super().__init__(reason)
@@ -171,7 +168,7 @@ class PayloadThread:
 
     @property
     def fault(self) -> str | None:
-        """What does not work now, for ``tidegate status``."""
+        """The present fault, for ``tidegate status``; None if there is none."""
         faults = [f"{sink.name}: {sink.fault}" for sink in tuple(self._sinks.values()) if sink.fault is not None]
         return f"{'; '.join(faults)}; {self.dropped} events were dropped" if faults else None
 

@@ -88,7 +88,7 @@ class Payloads:
     def bound(self, ex: "Exchange", state: RequestState, rules: PayloadRules) -> None:
         """A request of a function that samples was sent to its replica."""
         if state.counters is None or ex.attempts > 1 or ex.head.upgrade is not None:
-            return  # What is sent once more was decided upon before.
+            return  # A request that is sent again was drawn, or not, at its first attempt.
         if self._put is None or self._rng.random() * 100.0 >= rules.percent:
             return
         if len(self._open) >= MAX_OPEN or self._bytes + 2 * rules.max_bytes > ALL_BYTES:

@@ -53,7 +53,7 @@ class LiveRequest:
     ) -> None:
         self._events = events
         self.exchange = exchange
-        """That of the client."""
+        """The client's exchange."""
         self.graph = graph
         self.priority = priority
         self.charge = charge
@@ -62,7 +62,7 @@ class LiveRequest:
         self.asked: Mapping[str, Any] = {}
         """Keys of its V2 request that are for the last stages."""
         self.body: StageBody | None = None
-        """That of the client, while a stage may read it."""
+        """The client's body, while a stage may read it."""
         self.first: StageBody | None = None
         """The same without ``asked``, for stages that others follow."""
         self.running: dict[int, LiveStage] = {}

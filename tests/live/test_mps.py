@@ -63,7 +63,7 @@ def daemon(folder: Path) -> int | None:
 
 
 def pipes_of_server(world: Deployment) -> str:
-    """What the model server of the only replica was given."""
+    """Returns the folder of pipes in the environment of the only replica's model server."""
     (replica,) = world.status("echo")["revisions"][0]["replicas"]
     variables = Path(f"/proc/{replica['pids'][-1]}/environ").read_bytes().split(b"\0")
     return next(each for each in variables if each.startswith(b"CUDA_MPS_PIPE_DIRECTORY=")).decode().partition("=")[2]

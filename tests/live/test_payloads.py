@@ -27,7 +27,7 @@ def in_file(world: Deployment, name: str) -> list[dict[str, Any]]:
     return [json.loads(line) for path in files for line in path.read_text().splitlines()]
 
 
-def test_sampled_bodies_are_events_at_the_sink_and_in_files_redacted_and_nobody_elses(tmp_path: Path) -> None:
+def test_sampled_bodies_are_events_at_the_sink_and_in_files_redacted_and_of_no_other_function(tmp_path: Path) -> None:
     with sink() as server, deployment(tmp_path, *places(tmp_path, 4)) as world:
         world.up()
         world.deploy(world.handler(), *ALL, "--payload-sink", server.url, "--payload-redact", "password")

@@ -48,7 +48,7 @@ class ThemisMode(StrEnum):
 
 
 class ThemisStage:
-    """What is known of one stage, and what was ordered of it."""
+    """One stage: its profile, its facts and its last orders."""
 
     __slots__ = ("b_max", "is_fitted", "ordered", "profile", "ready", "refused", "wanted")
 

@@ -1,4 +1,4 @@
-"""What policies with a latency target decide before anything was served, and what they hold for."""
+"""Policies with a latency target: their decisions before anything was served, and their reasons to hold."""
 
 from dataclasses import replace
 

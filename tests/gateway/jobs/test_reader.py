@@ -1,4 +1,4 @@
-"""What clients ask about jobs, through the real chain: results, deletions, and the jobs of other tenants."""
+"""Clients' requests about jobs, through the real chain: results, deletions, and the jobs of other tenants."""
 
 import json
 from dataclasses import replace
