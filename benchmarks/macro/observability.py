@@ -1,9 +1,9 @@
 """Measures the cost of observing a gateway over sockets: metrics, access log and traces of 1 % of the requests.
 
 Two gateways on the proxies' core get load in turns. ``off`` has its defaults. ``on`` writes a line of its access log
-for each request into a file, traces one request of a hundred at a collector, and is scraped each second. Behind both stands
-a replica that answers at once (``replica.py``), on the load's core: so the gateway limits the throughput. Each request
-has a ``traceparent``, and one of a hundred is *sampled*.
+for each request into a file, traces one request of a hundred at a collector, and is scraped each second. Behind both
+stands a replica that answers at once (``replica.py``), on the load's core, so the gateway limits the throughput. Each
+request has a ``traceparent``, and one of a hundred is *sampled*.
 
 A visit of ``on`` counts only if its log has a line for each request and spans have arrived: nothing may be dropped.
 
