@@ -157,6 +157,15 @@ def test_decisions_have_a_number_each_and_its_title_begins_with_it() -> None:
         assert re.match(rf"# {int(path.name[:4])}\. [A-Z]", title), f"{name_of(path)}: '# NUMBER. Decision'"
 
 
+def test_the_index_of_decisions_is_in_order_and_has_their_titles() -> None:
+    index = (DOCS / "adr" / "README.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| \[(\d+)\]\(([^)]+)\) \| (.+) \|$", index, re.MULTILINE)
+    titles = [
+        (path.name, path.read_text(encoding="utf-8").splitlines()[0]) for path in sorted((DOCS / "adr").glob("0*"))
+    ]
+    assert [(name, f"# {number}. {title}") for number, name, title in rows] == titles
+
+
 @pytest.mark.parametrize("source", sorted((DOCS / "drawings").glob("*.txt")), ids=name_of)
 def test_drawings_are_what_their_sources_say(source: Path) -> None:
     drawn = render(source.read_text(encoding="utf-8"), source.name)
