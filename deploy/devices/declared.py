@@ -92,7 +92,7 @@ KEYS: Final[tuple[Row, ...]] = (
         kind=YesNo(),
         field="mps",
         default="false",
-        description="An MPS daemon runs; replicas may share a unit.",
+        description="Replicas may share a unit through MPS, whose daemon is started if none runs.",
     ),
     Row(key="mig", kind=YesNo(), field="mig", default="false", description="It can be partitioned (MIG)."),
 )
