@@ -55,7 +55,7 @@ _Common = tuple[str | None, str | None, str, bytes, bytes, int, Ending | None, b
 """Function, revision, replica, method, target, status, the ending that the status does not show, and whether the answer
 broke off."""
 _Ended = tuple[_Common, float, float, float, float, bytes, int, int, int, bytes | None]
-"""What is common; received, bound, first byte and end; request id, bytes in and out, inferences, trace id."""
+"""The common part; times received, bound, first byte and end; request id, bytes in and out, inferences, trace id."""
 
 
 class _Form:

@@ -131,7 +131,7 @@ class Server:
     stages: tuple[Stage, ...] = ()
     """Stages of a pipeline, in their order; empty for every other kind."""
     forms: tuple[StoredForm, ...] = ()
-    """Of a model repository, which ``target`` is then: the form of each kind of accelerator. Empty for every other
+    """The form for each kind of accelerator, if ``target`` is a model repository. Empty for every other
     server."""
 
     def form_on(self, accelerator: str) -> StoredForm | None:

@@ -160,7 +160,7 @@ class GivenUp(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class StageOrder(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What was decided about one stage of a pipeline, over all of its stages at once. The fields are those of a
+    """The decision about one stage of a pipeline, made over all of its stages at once. The fields are those of a
     recommendation."""
 
     pipeline: str

@@ -41,7 +41,7 @@ class StageFacts:
     rps: float = 0.0
     """Requests per second."""
     price: float = 1.0
-    """Of a replica."""
+    """Price of a replica."""
     spread: float = 0.0
     """Squared coefficient of variation of the service times."""
     own_s: float | None = None

@@ -17,7 +17,7 @@ from tidegate.metrics import Exposition, Metric, StepHistogram
 
 REPLICAS_A_STEP: Final = 100
 QUANTILES: Final = (0.5, 0.95, 0.99)
-"""Of latencies; the function's own is added."""
+"""Quantiles of latencies; the function's own is added."""
 
 
 class Timings:

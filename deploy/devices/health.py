@@ -43,7 +43,7 @@ class Reading:
     error: str | None = None
     """Why it could not be read."""
     is_lost: bool = False
-    """True if the driver says that the device is gone."""
+    """True if the driver reports that the device is gone."""
     uncorrectable: int | None = None
     """Uncorrectable memory errors since the driver was loaded. None if it has no ECC."""
     xids: tuple[int, ...] = ()

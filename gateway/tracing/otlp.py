@@ -44,7 +44,7 @@ class Span:
     """Unix time in seconds, as ``end``."""
     end: float
     attributes: Attributes = ()
-    """Those that many spans share: their encoding is kept."""
+    """Attributes that many spans share. Their encoding is kept."""
     is_error: bool = False
     trace_state: str = ""
     own: Attributes = ()

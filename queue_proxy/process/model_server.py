@@ -24,7 +24,7 @@ MESSAGE_BYTES = 500
 
 
 class ModelServerCalls:
-    """Probes, warms up and asks the model server of one replica. A fault of it is a result, never an exception."""
+    """Probes, warms up and queries the model server of one replica. Its faults are results, never exceptions."""
 
     __slots__ = ("_readiness_path", "_upstream", "_warmup_path")
 

@@ -1,8 +1,8 @@
 """Log lines of a process: as text, or each as a JSON object.
 
 A process writes its lines with :func:`say` and :func:`say_error`, and user code in it prints. With :func:`use_json`
-standard output and error are replaced by streams that make one JSON object of what is written up to a line's end, so
-nothing of the process is in another form: its own lines, those of libraries, and what a model prints.
+standard output and error are replaced by streams that make one JSON object of what is written up to a line's end: by
+the process, by libraries, or by a model that prints. Bytes that are written to ``buffer`` stay as they are.
 """
 
 import contextlib
@@ -52,7 +52,7 @@ class JsonStream(io.TextIOBase):
 
     @property
     def buffer(self) -> BinaryIO:
-        """For code that writes bytes: they are no lines, and stay as they are."""
+        """The stream for code that writes bytes, which stay as they are."""
         return self._under.buffer
 
     def reconfigure(self, **_options: object) -> None:
@@ -96,7 +96,7 @@ def use_json(fields: Mapping[str, str]) -> None:
 
 
 def from_environment(environment: Mapping[str, str]) -> None:
-    """Makes each line a JSON object if the environment says so."""
+    """Makes each line a JSON object if the environment has ``VARIABLE``."""
     wanted = environment.get(VARIABLE)
     if wanted:
         use_json(json.loads(wanted))

@@ -74,7 +74,7 @@ class Pair:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FiguresShown:
-    """What the console or the boards show, each beside the client's figure of the same requests."""
+    """Figures of the console or the boards, each beside the client's figure of the same requests."""
 
     requests_per_s: Pair
     p50_s: Pair
@@ -151,7 +151,7 @@ def agreement(compared: Sequence[Compared]) -> Agreement:
 
 
 class _Client:
-    """What the load client has counted."""
+    """The counts of the load client."""
 
     def __init__(self, outcomes: Sequence[RequestOutcome], target_s: float, q: float) -> None:
         self._target_s = target_s
@@ -163,7 +163,7 @@ class _Client:
         """Times of the first and of the last request."""
 
     def shown(self, seen: TrafficView) -> Sequence[RequestOutcome]:
-        """Returns the requests of the console's window: its total says which they are."""
+        """Returns the requests of the console's window, which follow from its total."""
         counted = seen.answered + seen.failed + seen.refused + seen.expired + seen.cancelled
         return self._ended[max(0, seen.ended_in_all - counted) : seen.ended_in_all]
 
