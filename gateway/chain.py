@@ -43,7 +43,6 @@ from tidegate.gateway.counting.counters import RevisionCounters
 from tidegate.gateway.head_fields import is_request_id, state_with_new_id
 from tidegate.gateway.outcome_step import at_end, begin_unbounded, count_end
 from tidegate.gateway.pipelines.entry import StageEntry
-from tidegate.gateway.resilience.resilience import cancel
 from tidegate.gateway.routing.function import FunctionRouter
 from tidegate.gateway.routing.match import Matcher, stripped
 from tidegate.gateway.routing.openai_body import read_model
@@ -67,9 +66,8 @@ class Chain:
     __slots__ = (
         "_access_log", "_callers", "_clock", "_cold_answers", "_cold_starts", "_direct", "_early_ends", "_errors",
         "_fields", "_grpc", "_health", "_jobs", "_later_charge", "_matcher", "_open_circuits", "_outliers",
-        "_payloads", "_pipelines", "_pool_of", "_recovery", "_report", "_reschedule", "_resilience", "_rng", "_room",
-        "_room_state", "_run_command", "_settlement", "_shadows", "_suspects", "_tokens", "_tracer", "_unanswered",
-        "body_gate",
+        "_pipelines", "_pool_of", "_recovery", "_report", "_reschedule", "_rng", "_room", "_room_state", "_run_command",
+        "_settlement", "_suspects", "_tokens", "_tracer", "_unanswered", "body_gate",
     )  # fmt: skip
 
     def __init__(self, parts: Parts) -> None:
@@ -93,12 +91,9 @@ class Chain:
         self._settlement = parts.settlement
         self._tokens = parts.tokens
         self._tracer = parts.tracer
-        self._resilience = parts.resilience
         self._outliers = parts.resilience.outliers
         self._suspects = self._outliers.suspects
         self._open_circuits = self._outliers.open_circuits
-        self._shadows = parts.shadows
-        self._payloads = parts.payloads
         self._recovery = parts.recovery
         self._jobs = parts.jobs
         self._callers = parts.callers
@@ -337,11 +332,7 @@ class Chain:
             True,
         )
         if router.is_followed:
-            self._resilience.sent(ex, state, router, now)
-            if router.has_shadows and state.hedge_of is None:
-                self._shadows.bound(ex, state, router)
-            if router.payload is not None and state.hedge_of is None:
-                self._payloads.bound(ex, state, router.payload)
+            self._recovery.follow(ex, state, router, now)
 
     # --- answer -----------------------------------------------------------------------------------------------------
 
@@ -427,10 +418,7 @@ class Chain:
             else:
                 self._recovery.cut_short(ex, state, bind, ex.ended)
         if state.exchange is not None:
-            cancel(state.unfollow())
-            self._shadows.ends(ex, state, is_complete)
-            if self._payloads.has_open and state.target.router is not None:
-                self._payloads.ends(ex, state, state.target.router)
+            self._recovery.unfollow(ex, state, is_complete)
         if state.tokens is not None or state.held is not None:
             is_complete = self._settlement.settle(ex, state, bind, is_complete=is_complete)
         counters = state.counters

@@ -10,7 +10,8 @@
     breaks off amid its answer             -                             the client's connection is cut: cut_short
     anything else                                                        the client gets an error
 
-Of two copies the first that is answered counts (:meth:`Recovery.settle_copies`).
+Of two copies the first that is answered counts (:meth:`Recovery.settle_copies`). Shadows and samples of payloads follow
+the copy that counts.
 """
 
 from collections.abc import Callable
@@ -21,7 +22,7 @@ from tidegate.activator.state.bind import Bind
 from tidegate.errors import DEADLINE, REPLICA_BROKE, STALE_CREDIT, Executed
 from tidegate.gateway.answers.errors import ErrorResponses
 from tidegate.gateway.payloads.sampler import Payloads
-from tidegate.gateway.resilience.resilience import Resilience
+from tidegate.gateway.resilience.resilience import Resilience, cancel
 from tidegate.gateway.resilience.shadow import Shadows
 from tidegate.gateway.routing.function import FunctionRouter
 from tidegate.gateway.routing.request_state import RequestState
@@ -160,7 +161,16 @@ class Recovery:
             return False
         return self._resilience.may_send_again(router, state.counters, now)
 
-    # --- two copies -------------------------------------------------------------------------------------------------
+    # --- copies -----------------------------------------------------------------------------------------------------
+
+    def follow(self, ex: "Exchange", state: RequestState, router: FunctionRouter, now: float) -> None:
+        """A request of a function that is followed (``is_followed``) went to a replica: it may get a hedge, a shadow
+        and a sample of its payload."""
+        self._resilience.sent(ex, state, router, now)
+        if router.has_shadows and state.hedge_of is None:
+            self._shadows.bound(ex, state, router)
+        if router.payload is not None and state.hedge_of is None:
+            self._payloads.bound(ex, state, router.payload)
 
     def settle_copies(self, ex: "Exchange", state: RequestState, head: AnyResponseHead) -> None:
         """The client's answer is there: the other one of two copies ends, and a shadow gets its copy."""
@@ -185,6 +195,13 @@ class Recovery:
             if before.hedge_lost():
                 self._errors.fail(primary, REPLICA_BROKE, "two replicas broke off while they ran it")
         return b""
+
+    def unfollow(self, ex: "Exchange", state: RequestState, is_complete: bool) -> None:
+        """A followed request has ended: aborts its hedge, and ends its shadow and its sample."""
+        cancel(state.unfollow())
+        self._shadows.ends(ex, state, is_complete)
+        if self._payloads.has_open and state.target.router is not None:
+            self._payloads.ends(ex, state, state.target.router)
 
     def __repr__(self) -> str:
         return f"<Recovery by {self._resilience!r}>"
