@@ -1,6 +1,6 @@
 """A request on its way through the stages of a pipeline, and the stages that it is in."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from tidegate.activator.commands import Refuse
@@ -18,12 +18,10 @@ if TYPE_CHECKING:
 
 
 class StageEvents(Protocol):
-    """Receives what happens in stages (``pipelines.py``)."""
+    """Receives how the answers of stages end (``pipelines.py``)."""
 
-    def collect(self, stage: "LiveStage", data: Piece) -> None: ...
     def stage_ended(self, stage: "LiveStage") -> None: ...
     def stage_broke(self, stage: "LiveStage") -> None: ...
-    def leave(self, live: "LiveRequest") -> None: ...
 
 
 class StageAnswer(NamedTuple):
@@ -38,20 +36,21 @@ class LiveRequest:
     """One request of a pipeline. It ends with its client's exchange; its stages are exchanges of their own."""
 
     __slots__ = (
-        "_events", "answers", "asked", "body", "charge", "drops_at", "exchange", "failed", "first", "graph", "is_over",
+        "_leave", "answers", "asked", "body", "charge", "drops_at", "exchange", "failed", "first", "graph", "is_over",
         "kept", "priority", "running", "skipped", "slot_s", "timing", "was_bound",
     )  # fmt: skip
 
     def __init__(
         self,
-        events: StageEvents,
+        leave: "Callable[[LiveRequest], None]",
         exchange: "Exchange",
         graph: Graph,
         priority: int,
         charge: TenantCharge | None,
         drops_at: float,
     ) -> None:
-        self._events = events
+        """``leave`` ends its stages, wherever they wait or run."""
+        self._leave = leave
         self.exchange = exchange
         """The client's exchange."""
         self.graph = graph
@@ -93,6 +92,12 @@ class LiveRequest:
         return min(self.exchange.deadline, self.drops_at)
 
     @property
+    def pipeline(self) -> str:
+        """The name of the pipeline."""
+        name: str = self.exchange.context.target.router.name
+        return name
+
+    @property
     def has_run(self) -> bool:
         """A stage has answered."""
         return bool(self.answers)
@@ -105,9 +110,51 @@ class LiveRequest:
     def is_settled(self, at: int) -> bool:
         return at in self.answers or at in self.skipped
 
+    # --- what it keeps for further stages -----------------------------------------------------------------------------
+
+    def keep(self, at: int, answer: StageAnswer) -> None:
+        """A stage has answered well."""
+        self.answers[at] = answer
+        self.kept += len(answer.body.data)
+        self.exchange.budget.used += len(answer.body.data)
+
+    def drop_used(self) -> None:
+        """Drops the answers that no further stage needs. The last stages' are for the client."""
+        graph = self.graph
+        if not graph.keeps_request and all(
+            waits or at in self.running or self.is_settled(at) for at, waits in enumerate(graph.waits)
+        ):
+            self.body = self.first = None
+        for at, answer in self.answers.items():
+            if answer is None or graph.is_last(at):
+                continue
+            begun = (user in self.running or self.is_settled(user) for user in graph.users[at])
+            ran = (user in self.running or user in self.answers for user in graph.follows[at])
+            if all(begun) and any(ran):
+                self.answers[at] = None
+                size = len(answer.body.data)
+                self.kept -= size
+                self.exchange.budget.used -= size
+
+    def drop_all(self) -> None:
+        """No further stage begins: nothing is kept any more."""
+        self.exchange.budget.used -= self.kept
+        self.kept = 0
+        self.body = self.first = None
+
+    def ends(self) -> dict[int, StageAnswer]:
+        """Returns the answers after which nothing ran, by index of the stage: they are for the client."""
+        return {
+            at: answer
+            for at, answer in self.answers.items()
+            if answer is not None and not any(each in self.answers for each in self.graph.follows[at])
+        }
+
+    # --- its end ------------------------------------------------------------------------------------------------------
+
     def leaves(self) -> None:
         """The client went away or the deadline passed: its stages end, wherever they wait or run."""
-        self._events.leave(self)
+        self._leave(self)
 
     def ran(self, state: RequestState, now: float) -> None:
         """A stage has ended: notes for how long a replica had it, as that of the whole request."""
@@ -187,8 +234,26 @@ class LiveStage:
         self.status, self.block = status, block
 
     def body(self, data: Piece) -> None:
-        if data:
-            self._events.collect(self, data)
+        """A piece of it, which counts towards the budget of waiting bodies."""
+        live = self.live
+        if not data or live.is_over or self.too_large or self.crowded:
+            return
+        budget = live.exchange.budget
+        self.size += len(data)
+        budget.used += len(data)
+        self.pieces.append(bytes(data))
+        self.too_large = self.size > live.graph.route.body_bytes
+        self.crowded = budget.used > budget.limit
+        if self.too_large or self.crowded:
+            self.collected()
+
+    def collected(self) -> bytes:
+        """Takes what is there of it out of the budget, and returns it."""
+        self.live.exchange.budget.used -= self.size
+        body = b"".join(self.pieces)
+        self.size = 0
+        self.pieces = []
+        return body
 
     def ended(self) -> None:
         self._events.stage_ended(self)
