@@ -1,7 +1,7 @@
 """One HTTP/2 connection of a client: its streams, its limits, its end.
 
-Each stream is a gRPC call (``rpc.py``), or any other request, which goes on as HTTP/1.1 (``h2_rest.py``). Both answer
-to the same names here (:class:`StreamOwner`). A connection lives as long as it has streams, and the idle time beyond.
+Each stream is a gRPC call (``grpc_call.py``), or any other request, which goes on as HTTP/1.1 (``http2_stream.py``).
+Both have the methods of :class:`StreamOwner`. A connection lives as long as it has streams, and the idle time beyond.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""The listening side of a proxy process: limits, listener, connections, drain. ``connection.py`` is one of them."""
+"""The listening side of a proxy process: limits, listener, connections (``http1_connection.py``), drain."""
 
 import asyncio
 import ipaddress
