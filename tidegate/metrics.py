@@ -606,7 +606,7 @@ GROUP_EMULATED = Metric(
 DEVICE_HEALTHY = Metric(
     "tidegate_device_healthy",
     _G,
-    "1: replicas may be placed on the device; 0: it has failed (`tidegate status` says how).",
+    "1: replicas may be placed on the device; 0: it has failed (`tidegate status` reports how).",
     ("accelerator", "unit"),
 )
 DEVICE_FAILURES = Metric("tidegate_device_failures_total", _C, "Failures of NVIDIA devices.")

@@ -1,4 +1,4 @@
-"""What the stages of pipelines have done on one gateway worker: metrics and spans."""
+"""Metrics and spans of the stages of pipelines on one gateway worker."""
 
 from collections.abc import Collection
 from typing import TYPE_CHECKING
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class StageFigures:
-    """What one stage of a pipeline has done on this worker."""
+    """Latencies and failures of one stage of a pipeline on this worker."""
 
     __slots__ = ("failures", "latency")
 

@@ -18,7 +18,7 @@ SpeaksV2 = Callable[[Stage], bool]
 
 
 class StageRequest(NamedTuple):
-    """The body of a stage's request, and what its head says of it."""
+    """The body of a stage's request, and the fields of its head that describe it."""
 
     body: StageBody
     content_type: bytes

@@ -1,4 +1,4 @@
-"""What the stages have done, as a scrape shows it."""
+"""The figures of stages, as a scrape shows them."""
 
 from tests.gateway.pipelines.test_pipelines import ANSWER, KEPT, ask, opened
 from tests.support.worlds.gateway_chain import Door

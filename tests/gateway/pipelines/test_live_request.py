@@ -1,4 +1,4 @@
-"""What a request keeps for its stages, and how a stage's answer is collected, within the budget of bodies."""
+"""The answers that a request keeps for its stages, and the collection of one, within the budget of bodies."""
 
 from typing import cast
 
