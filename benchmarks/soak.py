@@ -37,8 +37,8 @@ from tests.support.live.chaos import ChaosEdge
 GROWTH_MB = 4.0
 SPARE_FDS = 4
 GOOD = 0.99
-SAMPLE_S = 5.0
-DEED_S = 6.0
+SAMPLE_S = 1.0
+DEED_S = 2.0
 LIMITS = [8, 8, 8]
 BULK = 24
 """Connections of plain requests."""
