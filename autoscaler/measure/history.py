@@ -45,7 +45,7 @@ UNITS: Final[Mapping[str, str]] = {
 }
 """Units of what is recorded of every function and group, where it is known. Metrics of model servers and devices are in
 ``APP``."""
-APP: Final = (*LEVELS, "request-s", "queue-s", "compute-s", "server-batch", "cpu")
+APP: Final = (*LEVELS, "request-s", "queue-s", "compute-s", "server-batch", "cpu", "gpu-memory-busy")
 METRICS: Final = (*UNITS, *APP)
 
 
