@@ -61,3 +61,119 @@ def test_a_block_is_cut_to_what_the_peer_accepts(flags: int, size: int) -> None:
         (flags if number == 0 else 0) | (4 if number == len(found) - 1 else 0) for number in range(len(found))
     ]
     assert len(found) == max(1, -(-size // 10))
+
+
+PROTOCOL, FLOW, SIZE, CALM = 1, 3, 6, 11
+
+
+@pytest.mark.parametrize(
+    ("kind", "flags", "right", "wrong", "code"),
+    [
+        (frames.SETTINGS, 0, [0, 6, 12, 72, 6 * 64], [1, 5, 7, 13], SIZE),
+        (frames.SETTINGS, 0, [6 * 64], [6 * 65, 6 * 1000], CALM),
+        (frames.SETTINGS, frames.ACK, [0], [1, 6], SIZE),
+        (frames.SETTINGS, 0xFE, [0, 6], [1], SIZE),
+        (frames.PING, 0, [8], [0, 7, 9, 16], SIZE),
+        (frames.PING, frames.ACK, [8], [7, 9], SIZE),
+        (frames.GOAWAY, 0, [8, 9, 1000], [0, 7], SIZE),
+        (frames.RST_STREAM, 0, [4], [0, 3, 5, 8], SIZE),
+    ],
+)
+def test_a_control_frame_has_its_size(kind: int, flags: int, right: list[int], wrong: list[int], code: int) -> None:
+    number = 1 if kind == frames.RST_STREAM else 0
+    for size in right:
+        frames.check_control(kind, number, flags, bytes(size))
+    for size in wrong:
+        with pytest.raises(frames.ConnectionFault) as found:
+            frames.check_control(kind, number, flags, bytes(size))
+        assert found.value.code == code
+
+
+@pytest.mark.parametrize(("number", "is_legal"), [(0, False), (1, True), (2, True), (3, True)])
+def test_a_control_frame_stands_on_its_stream(number: int, is_legal: bool) -> None:
+    sizes = {frames.PING: 8, frames.SETTINGS: 6, frames.GOAWAY: 8, frames.PRIORITY: 5}
+    for kind, size in sizes.items():
+        if is_legal == (kind == frames.PRIORITY):
+            frames.check_control(kind, number, 0, bytes(size))
+        else:
+            with pytest.raises(frames.ConnectionFault) as found:
+                frames.check_control(kind, number, 0, bytes(size))
+            assert found.value.code == PROTOCOL
+    with pytest.raises(frames.ConnectionFault) as found:
+        frames.check_control(frames.PUSH_PROMISE, number, 4, bytes(8))
+    assert found.value.code == PROTOCOL
+    frames.check_control(0x42, number, 0xFF, bytes(100))
+
+
+@pytest.mark.parametrize(
+    ("name", "right", "wrong", "code"),
+    [
+        (frames.HEADER_TABLE_SIZE, [0, 1, 2**32 - 1], [], None),
+        (frames.ENABLE_PUSH, [0, 1], [2, 3, 2**32 - 1], PROTOCOL),
+        (frames.MAX_CONCURRENT_STREAMS, [0, 1, 2**32 - 1], [], None),
+        (frames.INITIAL_WINDOW_SIZE, [0, 2**31 - 1], [2**31, 2**32 - 1], FLOW),
+        (frames.MAX_FRAME_SIZE, [2**14, 2**14 + 1, 2**24 - 1], [0, 2**14 - 1, 2**24, 2**32 - 1], PROTOCOL),
+        (frames.MAX_HEADER_LIST_SIZE, [0, 2**32 - 1], [], None),
+        (7, [0, 2, 2**32 - 1], [], None),
+    ],
+)
+def test_a_setting_has_its_range(name: int, right: list[int], wrong: list[int], code: int | None) -> None:
+    for value in right:
+        assert list(frames.read_settings(frames.settings((3, 9), (name, value))[9:], 1)) == [(3, 9), (name, value)]
+    for value in wrong:
+        with pytest.raises(frames.ConnectionFault) as found:
+            list(frames.read_settings(frames.settings((name, value))[9:], 1))
+        assert found.value.code == code
+
+
+def test_an_upstream_may_not_push() -> None:
+    assert list(frames.read_settings(frames.settings((2, 0))[9:], 0)) == [(2, 0)]
+    with pytest.raises(frames.ConnectionFault):
+        list(frames.read_settings(frames.settings((2, 1))[9:], 0))
+
+
+@pytest.mark.parametrize(
+    ("payload", "left"),
+    [
+        *((b"", SIZE), (b"\0", b""), (b"\1", PROTOCOL), (b"\1a", b""), (b"\2a", PROTOCOL), (b"\0ab", b"ab")),
+        *((b"\1ab", b"a"), (b"\2ab", b""), (b"\3ab", PROTOCOL), (b"\xff" + bytes(254), PROTOCOL)),
+        *((b"\xff" + bytes(255), b""), (b"\xff" + bytes(256), b"\0")),
+    ],
+)
+@pytest.mark.parametrize("start", [0, 1, 7])
+def test_padding_fits_into_its_frame(start: int, payload: bytes, left: bytes | int) -> None:
+    data = b"\5" * start + payload + b"next"
+    if isinstance(left, bytes):
+        first, end = frames.unpadded(data, start, start + len(payload))
+        assert data[first:end] == left and end - first == len(left)
+    else:
+        with pytest.raises(frames.ConnectionFault) as found:
+            frames.unpadded(data, start, start + len(payload))
+        assert found.value.code == left
+
+
+@pytest.mark.parametrize(
+    ("number", "flags", "payload", "left"),
+    [
+        (0, 0, b"block", PROTOCOL),
+        (1, 0, b"", b""),
+        (1, 0xD7, b"block", b"block"),
+        (1, 0x20, b"1234", SIZE),
+        (1, 0x20, b"12345", b""),
+        (1, 0x20, b"123456", b"6"),
+        (1, 0x08, b"\1ab", b"a"),
+        (1, 0x28, b"\x01" + b"123456p", b"6"),
+        (1, 0x28, b"\x02" + b"123456p", b""),
+        (1, 0x28, b"\x03" + b"123456p", SIZE),
+        (1, 0x28, b"\0\0\0\0", SIZE),
+    ],
+)
+def test_where_the_block_of_a_head_begins_and_ends(number: int, flags: int, payload: bytes, left: bytes | int) -> None:
+    data = b"before" + payload + b"next"
+    if isinstance(left, bytes):
+        start, end = frames.block_in_headers(number, flags, data, 6, 6 + len(payload))
+        assert data[start:end] == left and end - start == len(left)
+    else:
+        with pytest.raises(frames.ConnectionFault) as found:
+            frames.block_in_headers(number, flags, data, 6, 6 + len(payload))
+        assert found.value.code == left

@@ -1,8 +1,10 @@
 """Heads of calls: their properties do not depend on how a block was read."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tidegate import headers
 from tidegate.wire.http2.block_memory import REQUEST, RESPONSE, Block, Blocks
 from tidegate.wire.http2.header_blocks import Reader
 from tidegate.wire.http2.heads import CallHead, answer_head, call_head, literals, request_drops, with_path, without
@@ -132,3 +134,71 @@ def test_a_head_mentions_names_by_themselves_and_text_anywhere() -> None:
     assert [head.mentions(text) for text in (b"\nx-b", b"a:one", b"c:two", b"one\nx-bc:", b"two\nx-a:", b"x-a:")] == [
         True, True, True, True, False, True
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "digits"), [(b"timeout-ms", 12), (b"batch-size", 9), (b"credit", 18)])
+def test_the_numbers_of_a_gateway_have_a_length_and_nothing_but_digits(name: bytes, digits: int) -> None:
+    def internal(value: bytes) -> object:
+        sent = {b"token": b"t", b"timeout-ms": b"5", b"batch-size": b"1", b"credit": b"7"} | {name: value}
+        block = read(*((b"tidegate-" + each, stated) for each, stated in sent.items()))
+        return CallHead(block, front_door=False, trusted=True).internal
+
+    for right in (b"0", b"1" * (digits - 1), b"9" * digits):
+        found = internal(right)
+        assert isinstance(found, tuple) and right in found and b"t" in found
+    for wrong in (b"", b"x", b"-1", b"1" * (digits + 1)):
+        assert internal(wrong) is None
+    assert CallHead(read(), front_door=False, trusted=True).internal is None
+
+
+@pytest.mark.parametrize("missing", [b"token", b"timeout-ms", b"batch-size"])
+def test_a_gateways_fields_are_all_there_or_none_counts(missing: bytes) -> None:
+    sent = [(b"tidegate-" + name, b"5") for name in (b"token", b"timeout-ms", b"batch-size") if name != missing]
+    assert CallHead(read(*sent), front_door=False, trusted=True).internal is None
+    whole = read(*sent, (b"tidegate-" + missing, b"5"))
+    assert CallHead(whole, front_door=False, trusted=True).internal == (b"5", b"5", b"5", None, None)
+    assert CallHead(whole, front_door=True, trusted=True).internal is None
+
+
+@pytest.mark.parametrize(
+    ("stated", "outcome", "ends", "status"),
+    [
+        (b"429", b"o", True, 429),
+        (b"429", b"o", False, 200),
+        (b"429", None, True, 503),
+        (None, b"o", True, 503),
+        (b"42", b"o", True, 503),
+        (b"4290", b"o", True, 503),
+        (b"x29", b"o", True, 503),
+    ],
+)
+def test_the_stated_status_of_an_answer_counts_if_it_is_one(
+    stated: bytes | None, outcome: bytes | None, ends: bool, status: int
+) -> None:
+    block = literal(b":status", b"200") + literal(b"grpc-status", b"14")
+    for name, value in ((headers.STATUS, stated), (headers.OUTCOME, outcome)):
+        if value is not None:
+            block += literal(name, value)
+    assert answer_head(Reader(Blocks(RESPONSE)).read(block), ends).status == status
+
+
+@pytest.mark.parametrize("size", [0, 1, 125, 126, 127, 128, 300])
+def test_a_line_of_any_length_is_one_literal(size: int) -> None:
+    assert literals(b"x-a: %b\r\nx-b: 1\r\nnothing\r\n" % (b"v" * size)) == literal(b"x-a", b"v" * size) + literal(
+        b"x-b", b"1"
+    )
+
+
+def test_flags_of_a_trace_are_its_last_two_digits() -> None:
+    head = CallHead(read((b"traceparent", TRACE)), front_door=True, trusted=False)
+    assert (head.traced, head.trace_flags(), head.is_changed) == (True, b"01", False)
+    head.take_trace()
+    assert (head.traced, head.is_changed) == (True, True)
+    assert head.outgoing == written()
+    assert CallHead(read(), front_door=True, trusted=False).trace_flags() == b""
+
+
+def test_a_query_is_no_part_of_the_path() -> None:
+    block = Reader(Blocks(REQUEST)).read(with_path(written(), b"/a.B/C?x=1?y"))
+    head = CallHead(block, front_door=True, trusted=False)
+    assert (head.target, head.path, head.is_inference) == (b"/a.B/C?x=1?y", b"/a.B/C", False)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tidegate.wire.http2.block_memory import REQUEST, Blocks
 from tidegate.wire.http2.header_blocks import Reader
-from tidegate.wire.http2.hpack import STATIC, CompressionFault, huffman, literal, literal_name
+from tidegate.wire.http2.hpack import STATIC, CompressionFault, huffman, integer, literal, literal_name
 
 encode = HuffmanEncoder(REQUEST_CODES, REQUEST_CODES_LENGTH).encode
 NAMES = st.sampled_from((b"x-a", b"accept", b"x-trace-id", b"content-type", b"user-agent", b"x-" + b"n" * 200))
@@ -112,3 +112,51 @@ def test_a_table_larger_than_the_acknowledged_one_is_a_fault() -> None:
     reader.read(b"\x20", is_trailer=True)
     with pytest.raises(CompressionFault):
         reader.read(b"\x3e", is_trailer=True)
+
+
+@pytest.mark.parametrize("prefix", [15, 31, 63, 127])
+@pytest.mark.parametrize(
+    "value", [0, 1, 126, 127, 128, 129, 255, 16_383, 16_384, 2_097_151, 2_097_152, 2**28 - 1, 2**28]
+)
+def test_an_integer_behind_its_prefix(prefix: int, value: int) -> None:
+    coded, rest = bytearray(), value
+    while rest > 127:
+        coded.append(rest & 127 | 128)
+        rest >>= 7
+    coded.append(rest)
+    assert integer(b"ab" + bytes(coded) + b"next", 2, prefix) == (prefix + value, 2 + len(coded))
+    with pytest.raises(IndexError):
+        integer(bytes(coded)[:-1], 0, prefix)
+
+
+def test_an_integer_has_five_bytes_at_most() -> None:
+    assert integer(b"\x80\x80\x80\x80\x01", 0, 15) == (15 + 2**28, 5)
+    with pytest.raises(CompressionFault):
+        integer(b"\x80\x80\x80\x80\x80\x00", 0, 15)
+
+
+@pytest.mark.parametrize("size", [0, 1, 14, 15, 16, 126, 127, 128, 254, 255, 256, 300, 16_509, 16_510, 16_511])
+def test_names_and_values_of_any_length_are_written_for_others(size: int) -> None:
+    fields = [
+        (b"x-a", b"v" * size),
+        (b"te", b"v" * size),
+        (b"www-authenticate", b"v" * size),
+        (b"n" * (size + 1), b"v"),
+    ]
+    block = b"".join(literal(*field) for field in fields)
+    decoder = Decoder(max_header_list_size=1 << 20)
+    assert [(bytes(name), bytes(value)) for name, value in decoder.decode(block, raw=True)] == fields
+
+
+@pytest.mark.parametrize("index", range(1, 62))
+def test_each_entry_of_the_static_table_is_read_and_written_by_its_number(index: int) -> None:
+    name, value = STATIC[index]
+    assert literal(name, value) == bytes((0x80 | index,)) or STATIC.index((name, value)) < index
+    by_name = min(number for number in range(1, 62) if STATIC[number][0] == name)
+    assert literal_name(name) == (bytes((by_name,)) if by_name < 15 else bytes((15, by_name - 15)))
+    named = bytes((index,)) if index < 15 else bytes((15, index - 15))
+    for block in (named + b"\x01v", bytes((0x10 | named[0],)) + named[1:] + b"\x01v"):
+        found = Reader(Blocks(REQUEST))._walk(block, None)
+        assert [field[:2] for field in found.fields] == [(name, b"v")]
+    (field,) = Reader(Blocks(REQUEST))._walk(bytes((0x80 | index,)), None).fields
+    assert field[:2] == (name, value)

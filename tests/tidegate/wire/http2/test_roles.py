@@ -16,9 +16,17 @@ from tidegate.wire.http2.frames import MAX_VALUE
 from tidegate.wire.http2.grpc_fields import RESOURCE_EXHAUSTED
 from tidegate.wire.http2.header_blocks import Reader
 from tidegate.wire.http2.hpack import literal
-from tidegate.wire.http2.limits import CONTROL_BURST, RESET_BURST, STREAM_WINDOW, STREAMS, WIDER_WINDOWS, Windows
+from tidegate.wire.http2.limits import (
+    CONTROL_BURST,
+    FRAME_BYTES,
+    RESET_BURST,
+    STREAM_WINDOW,
+    STREAMS,
+    WIDER_WINDOWS,
+    Windows,
+)
 from tidegate.wire.http2.roles import H2Client, H2Server
-from tidegate.wire.http2.streams import Stream
+from tidegate.wire.http2.streams import BODY_DUE, HEAD_DUE, Stream
 
 PAGE = Path(__file__).resolve().parents[4] / "docs" / "inside" / "data-plane.md"
 CALL = b"".join(
@@ -1067,3 +1075,327 @@ def test_a_thousand_streams_that_were_reset_are_remembered() -> None:
         assert number not in server.streams
     assert failure(server, head(3), 9999.0) is None
     assert failure(server, head(1), 9999.0) == wire.STREAM_CLOSED
+
+
+# --- one below a limit, at it, and one above --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("flags", range(256))
+def test_each_flag_of_a_head_and_of_data_has_its_meaning_whatever_stands_beside_it(flags: int) -> None:
+    server = ready_server()
+    block = bytes(4) + b"\1" + CALL if flags & wire.HAS_PRIORITY else CALL
+    payload = b"\2" + block + b"\0\0" if flags & wire.PADDED else block
+    sent = frame(wire.HEADERS, flags, 1, payload)
+    if not flags & wire.END_HEADERS:
+        assert server.receive(sent, 0.0) == []
+        sent = frame(wire.CONTINUATION, wire.END_HEADERS, 1)
+    ends = bool(flags & wire.END_STREAM)
+    assert said(server.receive(sent, 0.0)) == [(HEAD, 1, CALL, ends)]
+    server.receive(head(3), 0.0)
+    piece = b"\2piece\0\0" if flags & wire.PADDED else b"piece"
+    assert said(server.receive(frame(wire.DATA, flags, 3, piece), 0.0)) == [(BODY, 3, b"piece", ends)]
+    server.receive(head(5), 0.0)
+    sent = frame(wire.DATA, flags, 5, piece)
+    assert _joined(said(server.receive(sent[:11], 0.0)) + said(server.receive(sent[11:], 0.0))) == [
+        (BODY, 5, b"piece", ends)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("size", "credit"),
+    [(STREAM_WINDOW // 2 - 1, 0), (STREAM_WINDOW // 2, STREAM_WINDOW // 2), (STREAM_WINDOW, STREAM_WINDOW)],
+)
+def test_half_a_window_is_credited_to_a_body_that_goes_on_and_to_no_other(size: int, credit: int) -> None:
+    server = ready_server()
+    server.receive(head(1) + head(3) + head(5), 0.0)
+    server.receive(frame(wire.DATA, wire.END_STREAM, 3, b"x"), 0.0)
+    goes_on, ended, gone = (server.streams[number] for number in (1, 3, 5))
+    server.reset(gone, wire.CANCEL)
+    server.take()
+    for stream in (goes_on, ended, gone, server.connection):
+        server.passed(stream, size)
+    assert server.take() == (wire.window_update(1, credit) if credit else b"")
+    assert goes_on.owed == size - credit
+    client = ready_client()
+    unanswered = client.request(CALL, True, None)
+    client.take()
+    client.passed(unanswered, STREAM_WINDOW)
+    assert client.take() == b"", "its body has not begun"
+
+
+def test_padding_that_is_read_over_is_credited_to_no_stream() -> None:
+    server = ready_server()
+    server.receive(head(1), 0.0)
+    server.reset(server.streams[1], wire.CANCEL)
+    server.take()
+    assert server.receive(frame(wire.DATA, wire.PADDED, 1, b"\2piece\0\0"), 0.0) == []
+    assert server.take() == b""
+
+
+def test_the_connection_is_credited_with_all_that_came_and_counts_again_from_nothing() -> None:
+    for last in (frame(wire.DATA, 0, 1, b"abc"), frame(wire.DATA, wire.PADDED, 1, b"\1a\0")):
+        server = ready_server()
+        server.receive(head(1), 0.0)
+        for _ in range(2):
+            server._taken += (1 << 30) - 4
+            assert server.receive(frame(wire.DATA, 0, 1, b"x"), 0.0) and server.take() == b""
+            server.receive(last, 0.0)
+            assert server.take() == wire.window_update(0, (1 << 30))
+            assert server._taken == 0
+
+
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [(0, 1), (1, wire.STREAM_CLOSED), (2, 1), (3, wire.STREAM_CLOSED), (4, 1), (6, 1), (7, None), (8, 1), (9, None)],
+)
+def test_a_head_is_of_an_odd_stream_that_is_not_closed(number: int, code: int | None) -> None:
+    server = ready_server()
+    server.receive(head(5), 0.0)
+    assert failure(server, head(number)) == code
+
+
+@pytest.mark.parametrize("number", range(9))
+def test_a_number_is_idle_if_it_is_even_or_above_the_last(number: int) -> None:
+    is_idle = number in (2, 4, 6, 7, 8)
+    fault = wire.PROTOCOL_ERROR if is_idle else None
+    for sent in (frame(wire.DATA, 0, number, b"x"), wire.rst_stream(number, 0), wire.window_update(number, 1)):
+        server, client = ready_server(), ready_client()
+        server.receive(head(5), 0.0)
+        for _ in range(3):
+            client.request(CALL, False, None)
+        client.receive(head(5, ANSWER), 0.0)
+        client.reset(client.streams[1], wire.CANCEL)
+        zero = wire.PROTOCOL_ERROR if number == 0 and sent[3] != wire.WINDOW_UPDATE else fault
+        assert failure(server, sent) == zero
+        assert failure(client, sent) == zero
+
+
+@pytest.mark.parametrize(("size", "code"), [(FRAME_BYTES, None), (FRAME_BYTES + 1, wire.FRAME_SIZE_ERROR)])
+def test_a_frame_has_the_announced_size_at_most(size: int, code: int | None) -> None:
+    for kind in (wire.DATA, wire.HEADERS, 0x42):
+        server = ready_server()
+        server.receive(head(1), 0.0)
+        assert failure(server, wire.frame_head(size << 8 | kind, 0, 1)) == code
+
+
+def large_block(size: int) -> bytes:
+    """Returns the block of a call of this size."""
+    return CALL + literal(b"x-large", b"v" * (size - len(CALL) - len(literal(b"x-large", b"v" * 60_000)) + 60_000))
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_a_block_has_64_kb_at_most_in_how_many_frames_it_ever_comes(more: int) -> None:
+    block = large_block(65_536 + more)
+    assert len(block) == 65_536 + more
+    whole = head(1, block)
+    padded = frame(wire.HEADERS, wire.PADDED | wire.END_HEADERS, 1, b"\1" + block + b"\0")
+    parts = frame(wire.HEADERS, 0, 1, block[:40_000]) + frame(wire.CONTINUATION, wire.END_HEADERS, 1, block[40_000:])
+    for sent in (whole, padded, parts):
+        server = ready_server()
+        assert failure(server, sent) == (wire.ENHANCE_YOUR_CALM if more else None)
+        if not more:
+            assert [kind for kind, *_ in frames(server.take())] == [wire.HEADERS, wire.RST_STREAM], "it is answered"
+
+
+@pytest.mark.parametrize("reserved", [0, 1 << 31])
+def test_windows_reach_2_31_less_1(reserved: int) -> None:
+    room = wire.MAX_VALUE - wire.DEFAULT_WINDOW
+    for more, code in ((room - 1, None), (room, None), (room + 1, wire.FLOW_CONTROL_ERROR), (0, wire.PROTOCOL_ERROR)):
+        server = ready_server()
+        server.receive(head(1, flags=wire.END_STREAM), 0.0)
+        found = said(server.receive(wire.window_update(1, more | reserved), 0.0))
+        assert found == ([] if code is None else [(RESET, 1, code, True)])
+        assert failure(server, wire.window_update(0, more | reserved)) == code
+    server = ready_server()
+    server.receive(head(1, flags=wire.END_STREAM) + wire.window_update(1, room), 0.0)
+    assert failure(server, wire.settings((wire.INITIAL_WINDOW_SIZE, wire.DEFAULT_WINDOW))) is None
+    assert failure(server, wire.settings((wire.INITIAL_WINDOW_SIZE, wire.DEFAULT_WINDOW + 1))) == 3
+    for size in (0, 3, 5):
+        assert failure(ready_server(), frame(wire.WINDOW_UPDATE, 0, 0, bytes(size))) == wire.FRAME_SIZE_ERROR
+
+
+@pytest.mark.parametrize("change", [-100, -1, 0, 1, 100])
+def test_a_new_initial_window_changes_those_of_all_streams_by_as_much(change: int) -> None:
+    server = ready_server((wire.INITIAL_WINDOW_SIZE, 1000))
+    server.receive(head(1, flags=wire.END_STREAM) + head(3, flags=wire.END_STREAM) + wire.window_update(3, 7), 0.0)
+    server.receive(wire.settings((wire.INITIAL_WINDOW_SIZE, 1000 + change)) + head(5), 0.0)
+    assert [server.streams[number].window for number in (1, 3, 5)] == [1000 + change, 1007 + change, 1000 + change]
+    for number in (1, 3):
+        server.head(server.streams[number], ANSWER, False)
+        assert server.data(server.streams[number], b"x" * 2000, False) == server.streams[number].waiting * -1 + 2000
+        assert server.streams[number].window == 0
+
+
+@pytest.mark.parametrize("data_bytes", [0, 2, 3, 4])
+@pytest.mark.parametrize("how", ["whole", "in two", "padded", "an empty end", "trailers"])
+def test_a_body_has_its_announced_length(how: str, data_bytes: int) -> None:
+    server = ready_server()
+    server.receive(head(1, CALL + literal(b"content-length", b"3")), 0.0)
+    body = b"x" * data_bytes
+    if how == "padded":
+        sent = frame(wire.DATA, wire.PADDED | wire.END_STREAM, 1, b"\2" + body + b"\0\0")
+    elif how == "an empty end":
+        sent = frame(wire.DATA, 0, 1, body) + frame(wire.DATA, wire.END_STREAM, 1)
+    elif how == "trailers":
+        sent = frame(wire.DATA, 0, 1, body) + head(1, TRAILER, wire.END_STREAM)
+    else:
+        sent = frame(wire.DATA, wire.END_STREAM, 1, body)
+    cut = 10 if how == "in two" else len(sent)
+    events = said(server.receive(sent[:cut], 0.0)) + said(server.receive(sent[cut:], 0.0))
+    ends = [(kind, value) for kind, _, value, flag in events if flag]
+    if data_bytes != 3:
+        assert ends == [(RESET, wire.PROTOCOL_ERROR)]
+    else:
+        assert len(ends) == 1 and ends[0][0] in (BODY, TRAILERS)
+        assert _joined(events)[0][:3] == (BODY, 1, body)
+
+
+@pytest.mark.parametrize(
+    ("status", "bodiless"), [(200, False), (203, False), (204, True), (205, False), (303, False), (304, True)]
+)
+def test_answers_of_two_statuses_have_no_body(status: int, bodiless: bool) -> None:
+    client = ready_client()
+    client.request(CALL, True, None)
+    got = client.receive(head(1, literal(b":status", b"%d" % status)) + frame(wire.DATA, 0, 1, b"x"), 0.0)
+    assert got[1][0] == (RESET if bodiless else BODY)
+
+
+@pytest.mark.parametrize(("status", "is_interim"), [(100, True), (199, True), (200, False), (599, False)])
+def test_an_interim_head_ends_nothing(status: int, is_interim: bool) -> None:
+    client = ready_client()
+    client.request(CALL, True, None)
+    block = literal(b":status", b"%d" % status)
+    got = client.receive(head(1, block, wire.END_STREAM), 0.0)
+    assert [kind for kind, *_ in got] == [RESET if is_interim else HEAD]
+    stream = client.request(CALL, True, None)
+    assert [kind for kind, *_ in client.receive(head(3, block), 0.0)] == [HEAD]
+    assert stream.receiving == (HEAD_DUE if is_interim else BODY_DUE)
+    assert stream.left == -1
+
+
+@pytest.mark.parametrize(
+    ("block", "flags", "code"),
+    [
+        (TRAILER, wire.END_STREAM, None),
+        (TRAILER, 0, wire.PROTOCOL_ERROR),
+        (CALL, wire.END_STREAM, wire.PROTOCOL_ERROR),
+        (literal(b"x-large", b"v" * 17_000), wire.END_STREAM, wire.ENHANCE_YOUR_CALM),
+    ],
+    ids=["an end", "no end", "pseudo-headers", "too large"],
+)
+def test_trailers_end_a_stream_or_reset_it(block: bytes, flags: int, code: int | None) -> None:
+    server = ready_server()
+    server.receive(head(1), 0.0)
+    ((kind, _, value, flag),) = server.receive(head(1, block, flags), 0.0)
+    assert (kind, flag, None if code is None else value) == (TRAILERS if code is None else RESET, True, code)
+    server = ready_server()
+    server.receive(head(1, flags=wire.END_STREAM), 0.0)
+    assert said(server.receive(head(1, block, flags), 0.0)) == [(RESET, 1, wire.STREAM_CLOSED, True)]
+
+
+def test_the_last_number_of_a_connection_is_2_31_less_1() -> None:
+    client = ready_client()
+    client._last = MAX_VALUE - 4
+    assert client.request(CALL, True, None).number == MAX_VALUE - 2
+    assert client.has_room()
+    assert client.request(CALL, True, None).number == MAX_VALUE
+    assert not client.has_room()
+
+
+@pytest.mark.parametrize("limit", [0, 1, 2, 3])
+def test_as_many_requests_are_in_flight_as_the_upstream_allows(limit: int) -> None:
+    client = ready_client((wire.MAX_CONCURRENT_STREAMS, limit))
+    for count in range(limit):
+        assert client.has_room()
+        assert client.request(CALL, True, None).number == 2 * count + 1
+    assert not client.has_room()
+
+
+@pytest.mark.parametrize(("last", "refused"), [(0, [1, 3, 5]), (1, [3, 5]), (2, [3, 5]), (3, [5]), (5, []), (7, [])])
+@pytest.mark.parametrize("reserved", [0, 1 << 31])
+def test_an_upstream_that_goes_away_refuses_what_is_above_its_last(
+    last: int, refused: list[int], reserved: int
+) -> None:
+    client = ready_client()
+    for _ in range(3):
+        client.request(CALL, True, None)
+    payload = (last | reserved).to_bytes(4, "big") + (2).to_bytes(4, "big") + b"why"
+    assert said(client.receive(frame(wire.GOAWAY, 0, 0, payload), 0.0)) == [
+        *((RESET, number, wire.REFUSED_STREAM, False) for number in refused),
+        (CLOSING, 0, 2, False),
+    ]
+    assert (client.is_closing, client.has_room()) == (True, False)
+
+
+def test_a_server_that_goes_away_names_its_last_stream_and_reads_over_later_ones() -> None:
+    server = ready_server()
+    server.receive(head(1) + head(7), 0.0)
+    server.goaway(2, b"why")
+    assert server.take() == wire.goaway(7, 2, b"why")
+    server._control.level = 10.0
+    assert server.receive(head(9) + frame(wire.DATA, 0, 9, b"x"), 0.0) == []
+    assert (sorted(server.streams), server._control.level) == ([1, 7], 9.0)
+    server.goaway()
+    assert server.take() == wire.goaway(7, 0, b"")
+    assert failure(server, frame(wire.DATA, 0, 11, b"x")) == wire.PROTOCOL_ERROR
+
+
+@pytest.mark.parametrize(("later", "is_over"), [(29.0, False), (30.0, False), (30.5, True)])
+def test_a_time_is_over_when_it_has_passed(later: float, is_over: bool) -> None:
+    server = ready_server((wire.INITIAL_WINDOW_SIZE, 0))
+    server.receive(head(1, flags=wire.END_STREAM) + head(3), 0.0)
+    waits, lingers = server.streams[1], server.streams[3]
+    lingers.lingers = True
+    server.head(waits, ANSWER, False)
+    server.data(waits, b"abc", True)
+    server.head(lingers, ANSWER, True)
+    for limits in ((30.0, 1000.0), (1000.0, 30.0)):
+        waits.since = waits.ended = lingers.since = 0.0
+        assert server.stalled(100.0, *limits) == server.lingering(100.0, 30.0) == []
+        assert server.stalled(100.0 + later, *limits) == ([waits] if is_over else [])
+        assert server.lingering(100.0 + later, 30.0) == ([lingers] if is_over else [])
+
+
+def test_nothing_of_a_body_is_sent_beyond_any_of_three_bounds() -> None:
+    for stream_window, connection, frame_bytes in ((10, 99, 99), (99, 10, 99), (99, 99, 10)):
+        for size in (9, 10, 11):
+            server = ready_server()
+            server.receive(head(1, flags=wire.END_STREAM), 0.0)
+            stream = server.streams[1]
+            server.head(stream, ANSWER, False)
+            server.take()
+            stream.window, server._window, server._frame_bytes = stream_window, connection, frame_bytes
+            sent = server.data(stream, b"x" * size, False)
+            assert sent == (size if frame_bytes == 10 else min(size, 10))
+            pieces = [10, 1] if size == 11 and frame_bytes == 10 else [min(size, 10)]
+            assert [len(payload) for *_, payload in frames(server.take())] == pieces
+            assert (stream.window, server._window) == (stream_window - sent, connection - sent)
+            assert server.is_out_of_credit == (connection == sent)
+
+
+@pytest.mark.parametrize("size", [9, 10, 11])
+def test_a_block_of_a_frame_is_sent_in_one(size: int) -> None:
+    client = ready_client()
+    client.request(CALL, True, None)
+    client.take()
+    client._frame_bytes = 10
+    client.request(b"x" * size, True, None)
+    kinds = [(kind, flags) for kind, flags, _, _ in frames(client.take())]
+    one, two = [(1, 5)], [(1, 1), (9, 4)]
+    assert kinds == (one if size <= 10 else two)
+
+
+def test_a_proxy_of_ours_and_an_upstream_have_a_thousand_times_the_rates() -> None:
+    server, client = ready_server(), ready_client()
+    server.trust_peer()
+    for allowance, rate, burst in (
+        (server._control, 200_000.0, 1_000_000.0),
+        (client._control, 200_000.0, 1_000_000.0),
+        (server._resets, 100_000.0, 200_000.0),
+    ):
+        allowance.take(10.0)
+        allowance.level = 0.0
+        assert allowance.take(11.0)
+        assert allowance.level == rate - 1.0
+        allowance.take(1e9)
+        assert allowance.level == burst - 1.0
