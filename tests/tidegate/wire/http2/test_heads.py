@@ -202,3 +202,68 @@ def test_a_query_is_no_part_of_the_path() -> None:
     block = Reader(Blocks(REQUEST)).read(with_path(written(), b"/a.B/C?x=1?y"))
     head = CallHead(block, front_door=True, trusted=False)
     assert (head.target, head.path, head.is_inference) == (b"/a.B/C?x=1?y", b"/a.B/C", False)
+
+
+def test_what_is_between_tidegates_processes_is_hidden_at_the_front_door() -> None:
+    kept = sorted(headers.KEPT_FROM_CLIENTS)
+    sent = [(name, b"1") for name in (*kept, b"tidegate-token", b"tidegate-credit", b"x-a")]
+    for base in ((), ((b"x-a", b"0"),)):
+        block = read(*base, *sent)
+        outside = CallHead(block, front_door=True, trusted=False)
+        inside = CallHead(block, front_door=False, trusted=False)
+        assert [name for name, _ in sent if outside.get(name) is not None] == [*kept, b"x-a"]
+        assert [name for name, _ in sent if inside.get(name) is not None] == [name for name, _ in sent]
+        assert outside.control(b"x-a") == (b"0" if base else b"1")
+        assert outside.control(b"x-none") is None
+
+
+@pytest.mark.parametrize("front_door", [False, True])
+@pytest.mark.parametrize("trusted", [False, True])
+def test_a_field_is_dropped_by_where_it_comes_from(front_door: bool, trusted: bool) -> None:
+    drops = request_drops(front_door=front_door, trusted=trusted)
+    for name in (b"grpc-timeout", b"expect", b"tidegate-token", b"tidegate-credit"):
+        assert drops(name)
+    for name in (b"forwarded", b"x-forwarded-for", b"x-forwarded-proto", b"x-forwarded-host"):
+        assert drops(name) is not trusted
+    for name in (headers.TIMEOUT_MS, headers.BATCH_SIZE, headers.SHADOW):
+        assert drops(name) is front_door
+    for name in (b"x-a", b"te", b"traceparent", b"x-forwarded-port"):
+        assert not drops(name)
+
+
+@pytest.mark.parametrize("trusted", [False, True])
+def test_the_properties_of_a_head(trusted: bool) -> None:
+    def head(*fields: tuple[bytes, bytes]) -> CallHead:
+        return CallHead(read(*fields), front_door=False, trusted=trusted)
+
+    bare = head()
+    assert (bare.plain, bare.is_usual, bare.has_timeout, bare.timeout_s) == (True, True, False, None)
+    assert (bare.names_host, bare.names_proto, bare.expect_continue, bare.traced) == (False, False, False, False)
+    assert (bare.is_changed, bare.memo, bare.hides_internal) == (False, None, False)
+    timed = head((b"grpc-timeout", b"10S"))
+    assert (timed.plain, timed.is_usual, timed.has_timeout, timed.timeout_s) == (False, True, True, 10.0)
+    wrong = head((b"grpc-timeout", b"soon"))
+    assert (wrong.plain, wrong.is_usual, wrong.has_timeout, wrong.timeout_s) == (False, False, True, None)
+    meant = head((b"grpc-timeout", b"10S"), (b"expect", b"100-continue"))
+    assert (meant.plain, meant.is_usual, meant.timeout_s, meant.expect_continue) == (False, False, None, True)
+    assert not head((b"expect", b"100")).expect_continue
+    named = head((b"x-forwarded-host", b"a"))
+    assert (named.names_host, named.names_proto) == (trusted, False)
+    named = head((b"x-forwarded-proto", b"https"))
+    assert (named.names_host, named.names_proto) == (False, trusted)
+    for trace, is_traced in ((TRACE, True), (TRACE[:-1], False), (TRACE + b"0", False)):
+        traced = head((b"traceparent", trace), (b"tracestate", b"a=b"))
+        assert (traced.traced, traced.is_changed) == (is_traced, not is_traced)
+        assert (traced.outgoing == written()) is not is_traced
+
+
+def test_a_head_from_which_a_field_was_dropped_stands_for_no_other_answer() -> None:
+    block = Reader(Blocks(RESPONSE)).read(literal(b":status", b"200") + literal(b"x-a", b"1") + literal(b"x-b", b"2"))
+    head = answer_head(block, False)
+    head.drop(b"x-c", b"x-d")
+    assert answer_head(block, False) is head, "none of these was there"
+    head.drop(b"x-c", b"x-a")
+    assert head.outgoing == literal(b":status", b"200") + literal(b"x-b", b"2")
+    other = answer_head(block, False)
+    assert other is not head and other.outgoing == block.outgoing
+    assert repr(other) == "<AnswerHead 200>"

@@ -1399,3 +1399,67 @@ def test_a_proxy_of_ours_and_an_upstream_have_a_thousand_times_the_rates() -> No
         assert allowance.level == rate - 1.0
         allowance.take(1e9)
         assert allowance.level == burst - 1.0
+
+
+def test_data_before_an_answer_or_behind_an_end_resets_the_stream() -> None:
+    client = ready_client()
+    client.request(CALL, True, None)
+    assert said(client.receive(frame(wire.DATA, 0, 1, b"x"), 0.0)) == [(RESET, 1, wire.PROTOCOL_ERROR, True)]
+    server = ready_server()
+    server.receive(head(1, flags=wire.END_STREAM), 0.0)
+    assert said(server.receive(frame(wire.DATA, 0, 1, b"x"), 0.0)) == [(RESET, 1, wire.STREAM_CLOSED, True)]
+
+
+@pytest.mark.parametrize(
+    ("first", "code"),
+    [
+        (wire.settings(), None),
+        (wire.settings((wire.MAX_CONCURRENT_STREAMS, 5)), None),
+        (ACK, wire.PROTOCOL_ERROR),
+        (wire.ping(bytes(8)), wire.PROTOCOL_ERROR),
+        (wire.window_update(0, 1), wire.PROTOCOL_ERROR),
+        (head(1), wire.PROTOCOL_ERROR),
+    ],
+)
+def test_the_first_frame_of_a_peer_is_its_settings(first: bytes, code: int | None) -> None:
+    assert failure(H2Server(Blocks(REQUEST)), wire.PREFACE + first) == code
+    client = H2Client(Blocks(RESPONSE))
+    client.take()
+    assert failure(client, first) == code
+    assert failure(H2Server(Blocks(REQUEST)), first) == wire.PROTOCOL_ERROR
+
+
+@pytest.mark.parametrize(
+    ("second", "code"),
+    [
+        (frame(wire.CONTINUATION, wire.END_HEADERS, 1), None),
+        (frame(wire.CONTINUATION, 0, 1), None),
+        (frame(wire.CONTINUATION, wire.END_HEADERS, 3), wire.PROTOCOL_ERROR),
+        (head(1), wire.PROTOCOL_ERROR),
+        (wire.ping(bytes(8)), wire.PROTOCOL_ERROR),
+        (frame(wire.DATA, 0, 1, b"x"), wire.PROTOCOL_ERROR),
+    ],
+)
+def test_behind_a_head_without_its_end_comes_its_continuation(second: bytes, code: int | None) -> None:
+    server = ready_server()
+    assert failure(server, frame(wire.HEADERS, 0, 1, CALL) + second) == code
+    assert (1 in server.streams) == (code is None and second[4] == wire.END_HEADERS)
+    assert failure(ready_server(), frame(wire.CONTINUATION, wire.END_HEADERS, 1)) == wire.PROTOCOL_ERROR
+
+
+@pytest.mark.parametrize(("size", "code"), [(0, 6), (4, 6), (5, None), (6, 6)])
+def test_a_priority_of_a_wrong_size_resets_its_stream_or_ends_all(size: int, code: int | None) -> None:
+    sent = frame(wire.PRIORITY, 0, 1, bytes(size))
+    assert failure(ready_server(), sent) == code
+    server = ready_server()
+    server.receive(head(1), 0.0)
+    assert said(server.receive(sent, 0.0)) == ([] if code is None else [(RESET, 1, code, True)])
+
+
+@pytest.mark.parametrize("number", [1, 3, 0x7FFFFFFF])
+def test_the_reserved_bit_of_a_number_means_nothing(number: int) -> None:
+    server = ready_server()
+    sent = head(number) + frame(wire.DATA, 0, number, b"x")
+    for at in (0, len(head(number))):
+        sent = sent[: at + 5] + bytes((sent[at + 5] | 0x80,)) + sent[at + 6 :]
+    assert said(server.receive(sent, 0.0)) == [(HEAD, number, CALL, False), (BODY, number, b"x", False)]

@@ -99,3 +99,55 @@ def test_a_window_is_widened_from_a_budget_that_comes_back() -> None:
     assert (windows.left, made.lender, made.waiting, made.state) == (3 * STREAM_WINDOW, None, 0, CLOSED)
     made.drop()
     assert windows.left == 3 * STREAM_WINDOW
+
+
+@pytest.mark.parametrize(
+    ("owed", "granted"),
+    [
+        (1, STREAM_WINDOW),
+        ((1 << 17) - 1, STREAM_WINDOW),
+        (1 << 17, 1 << 18),
+        ((1 << 19) - 1, 1 << 18),
+        (1 << 19, 1 << 20),
+        (1 << 21, 1 << 20),
+    ],
+)
+def test_a_window_grows_with_what_was_consumed(owed: int, granted: int) -> None:
+    made, windows = stream(), Windows(1 << 22)
+    made.owed, wider = owed, granted - STREAM_WINDOW
+    assert made.renew(windows) == owed + wider
+    assert (made.granted, made.owed, made.passed) == (granted, 0, owed)
+    assert (made.allowance, windows.left) == (STREAM_WINDOW + owed + wider, (1 << 22) - wider)
+    assert made.renew(windows) == 0, "it has grown once"
+    assert (made.granted, made.passed, windows.left) == (granted, owed, (1 << 22) - wider)
+
+
+@pytest.mark.parametrize(
+    ("budget", "granted"),
+    [
+        ((1 << 18) - STREAM_WINDOW - 1, STREAM_WINDOW),
+        ((1 << 18) - STREAM_WINDOW, 1 << 18),
+        ((1 << 20) - STREAM_WINDOW - 1, 1 << 18),
+        ((1 << 20) - STREAM_WINDOW, 1 << 20),
+    ],
+)
+def test_a_window_grows_as_far_as_the_budget_allows(budget: int, granted: int) -> None:
+    made, windows = stream(), Windows(budget)
+    made.owed = 1 << 19
+    assert made.renew(windows) == (1 << 19) + granted - STREAM_WINDOW
+    assert (made.granted, windows.left) == (granted, budget - (granted - STREAM_WINDOW))
+    made.drop()
+    assert windows.left == budget
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 4])
+def test_a_piece_is_taken_up_to_its_last_byte(limit: int) -> None:
+    made = stream()
+    made.wait(b"abc")
+    taken = made.take(limit)
+    assert (taken, made.waiting) == (b"abc"[:limit], max(0, 3 - limit))
+    if limit >= 3:
+        with pytest.raises(RuntimeError):
+            made.take(1)
+        made.wait(b"d")
+        assert made.take(9) == b"d"

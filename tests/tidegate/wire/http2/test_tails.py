@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from tidegate.wire.http2.block_memory import REQUEST, Block, Blocks
 from tidegate.wire.http2.header_blocks import LIST_BYTES, Reader
 from tidegate.wire.http2.heads import CallHead, call_head, literals, request_drops
-from tidegate.wire.http2.hpack import CompressionFault, literal
+from tidegate.wire.http2.hpack import CompressionFault, literal, literal_name
 from tidegate.wire.http2.tails import EXPECTATION, call_tail, read_call_tail
 
 CALL = (
@@ -183,3 +183,74 @@ def test_a_block_that_may_write_into_the_table_is_read_once() -> None:
     reader = Reader(Blocks(REQUEST, read_tail=read_call_tail))
     assert reader.read(CALL + b"\x40\x03x-i\x01v" + literals(LINES)).tail is None
     assert reader.read(CALL + b"\xbe").get(b"x-i") == b"v"
+
+
+VALUES = (
+    (b"traceparent", b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", True),
+    (b"tidegate-token", b"secret", False),
+    (b"tidegate-timeout-ms", b"3000", True),
+    (b"tidegate-batch-size", b"8", True),
+    (b"tidegate-credit", b"1809307", False),
+    (b"tidegate-want", b"7 1 5", False),
+    (b"x-request-id", b"5f1d", True),
+    (b"grpc-timeout", b"2999m", False),
+    (b"expect", b"100-continue", False),
+)
+ALWAYS = {b"tidegate-token", b"tidegate-timeout-ms", b"tidegate-batch-size"}
+
+
+@pytest.mark.parametrize("front", [b"", b"x", CALL])
+@pytest.mark.parametrize("present", range(64))
+def test_each_field_of_a_tail_may_be_there_or_not(present: int, front: bytes) -> None:
+    optional = [name for name, _, _ in VALUES if name not in ALWAYS]
+    there = ALWAYS | {name for bit, name in enumerate(optional) if present >> bit & 1}
+    fields = [(name, value, is_sent_on) for name, value, is_sent_on in VALUES if name in there]
+    found = read_call_tail(front + b"".join(literal(name, value) for name, value, _ in fields))
+    assert found is not None
+    assert found.start == len(front)
+    assert list(found.fields.items()) == [(name, value) for name, value, _ in fields]
+    assert found.outgoing == b"".join(literal(name, value) for name, value, is_sent_on in fields if is_sent_on)
+    ours = [(name, value) for name, value, _ in fields if name.startswith(b"tidegate-") or name == b"x-request-id"]
+    lines = b"".join(b"%b: %b\r\n" % field for field in ours)
+    assert call_tail(lines) == b"".join(literal(*field) for field in ours)
+
+
+@pytest.mark.parametrize("name", [name for name, _, _ in VALUES if name not in (b"traceparent", b"expect")])
+@pytest.mark.parametrize("change", [-1, 1, 100])
+def test_a_tail_has_the_lengths_that_it_states(name: bytes, change: int) -> None:
+    block = bytearray(b"".join(literal(each, value) for each, value, _ in VALUES))
+    assert read_call_tail(bytes(block)) is not None
+    block[block.index(literal_name(name)) + len(literal_name(name))] += change
+    assert read_call_tail(bytes(block)) is None
+
+
+def test_a_tail_is_at_the_end_and_whole() -> None:
+    block = CALL + literals(LINES)
+    assert read_call_tail(block) is not None
+    assert read_call_tail(block + b"x") is None
+    assert read_call_tail(block[:-1]) is None
+    assert read_call_tail(CALL) is None
+    found = read_call_tail(CALL + TRACE[1:] + literals(LINES))
+    assert found is not None and (found.start, b"traceparent" in found.fields) == (len(CALL + TRACE) - 1, False)
+
+
+@pytest.mark.parametrize(
+    ("name", "most", "letter"),
+    [
+        (b"tidegate-token", 126, b"t"),
+        (b"tidegate-timeout-ms", 12, b"1"),
+        (b"tidegate-batch-size", 9, b"1"),
+        (b"tidegate-credit", 18, b"1"),
+        (b"tidegate-want", 126, b"1"),
+        (b"x-request-id", 126, b"r"),
+        (b"grpc-timeout", 9, b"1"),
+    ],
+)
+def test_a_value_of_a_tail_has_its_length_at_most(name: bytes, most: int, letter: bytes) -> None:
+    for size in (0, 1, 2, most - 1, most, most + 1):
+        value = letter * (size - 1) + b"S" if name == b"grpc-timeout" and size else letter * size
+        fields = [(each, value if each == name else other) for each, other, _ in VALUES]
+        found = read_call_tail(b"".join(literal(*field) for field in fields))
+        least = 2 if name in (b"grpc-timeout", b"tidegate-want") else 1
+        assert (found is not None) == (least <= size <= most), size
+        assert found is None or found.fields[name] == value
