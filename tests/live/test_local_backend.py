@@ -712,6 +712,7 @@ def test_down_kills_what_does_not_obey() -> None:
 # --- how fast ---
 
 
+@pytest.mark.alone
 def test_two_processes_are_spawned_well_within_the_budget() -> None:
     """The first request at zero reaches the spawn within 20 ms; half of that is this backend's. The best of five, and
     without the time in which the machine had no processor for somebody: it has other things to do."""
