@@ -343,8 +343,9 @@ def test_names_and_fields_of_the_table_are_read_at_any_distance() -> None:
         field = bytes((0x80 | index,)) if index < 127 else b"\xff" + bytes((index - 127,))
         found = reader.read(field, is_trailer=True)
         assert (found.get(b"x-" + letter), found.outgoing) == (b"v" + letter, literal(b"x-" + letter, b"v" + letter))
-        for first, prefix in ((0x00, 15), (0x10, 15)):
-            named = bytes((first | prefix, index - prefix)) if index - prefix < 128 else b""
+        for first in (0x0F, 0x1F):
+            rest = index - 15
+            named = bytes((first, rest)) if rest < 128 else bytes((first, rest - 128 | 128, 1))
             found = reader.read(named + b"\x01w", is_trailer=True)
             assert found.outgoing == literal(b"x-" + letter, b"w")
 

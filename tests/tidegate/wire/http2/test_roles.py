@@ -1140,7 +1140,7 @@ def test_the_connection_is_credited_with_all_that_came_and_counts_again_from_not
             server._taken += (1 << 30) - 4
             assert server.receive(frame(wire.DATA, 0, 1, b"x"), 0.0) and server.take() == b""
             server.receive(last, 0.0)
-            assert server.take() == wire.window_update(0, (1 << 30))
+            assert server.take() == wire.window_update(0, 1 << 30)
             assert server._taken == 0
 
 
@@ -1220,10 +1220,11 @@ def test_a_new_initial_window_changes_those_of_all_streams_by_as_much(change: in
     server.receive(head(1, flags=wire.END_STREAM) + head(3, flags=wire.END_STREAM) + wire.window_update(3, 7), 0.0)
     server.receive(wire.settings((wire.INITIAL_WINDOW_SIZE, 1000 + change)) + head(5), 0.0)
     assert [server.streams[number].window for number in (1, 3, 5)] == [1000 + change, 1007 + change, 1000 + change]
-    for number in (1, 3):
-        server.head(server.streams[number], ANSWER, False)
-        assert server.data(server.streams[number], b"x" * 2000, False) == server.streams[number].waiting * -1 + 2000
-        assert server.streams[number].window == 0
+    for number, room in ((1, 1000 + change), (3, 1007 + change)):
+        stream = server.streams[number]
+        server.head(stream, ANSWER, False)
+        assert server.data(stream, b"x" * 2000, False) == room
+        assert (stream.window, stream.waiting) == (0, 2000 - room)
 
 
 @pytest.mark.parametrize("data_bytes", [0, 2, 3, 4])
