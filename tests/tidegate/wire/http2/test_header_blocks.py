@@ -336,7 +336,7 @@ def test_an_entry_that_is_larger_than_the_table_empties_it() -> None:
 
 def test_names_and_fields_of_the_table_are_read_at_any_distance() -> None:
     reader = Reader(Blocks(REQUEST))
-    letters = [b"%c%c" % (first, second) for first in b"abcdefgh" for second in b"abcdefghij"]
+    letters = [b"%c%c" % (first, second) for first in b"abcdefghi" for second in b"abcdefghij"]
     reader.read(b"".join(insertion(each, b"v" + each) for each in letters), is_trailer=True)
     for distance, letter in enumerate(reversed(letters)):
         index = 62 + distance
