@@ -44,6 +44,8 @@ class DeviceWatch:
         self._faults = faults
         self._clock = clock
         self._health = DeviceHealth()
+        self._subjects: dict[str, str] = {}
+        """Subject of the fault that is shown for each failed device, by UUID: its place may change meanwhile."""
 
     async def run(self) -> None:
         """Reads until it is cancelled."""
@@ -66,10 +68,12 @@ class DeviceWatch:
         before = self._health.faults
         self._health.observe(readings, self._clock.now())
         after = self._health.faults
-        for uuid in before.keys() - after.keys():
-            self._faults.clear(f"device {names.get(uuid, uuid)}")
+        subjects = {uuid: f"device {names[uuid]}" for uuid in after}
+        for gone in set(self._subjects.values()) - set(subjects.values()):
+            self._faults.clear(gone)
         for uuid, fault in after.items():
-            self._faults.set(f"device {names[uuid]}", f"{fault.reason}; nothing is placed on it")
+            self._faults.set(subjects[uuid], f"{fault.reason}; nothing is placed on it")
+        self._subjects = subjects
         if after != before:
             self._failed(after)
 

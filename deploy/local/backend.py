@@ -84,6 +84,8 @@ class LocalBackend:
         self._ledger = Ledger.of(accelerators, host_cores, strategy)
         self._quotas = CpuQuotas(places.run, warn)
         self._memory = MemoryLimits(places.run)
+        self._device_faults: Mapping[str, DeviceFault] = {}
+        """Devices that have failed, by UUID."""
         self._back_off = BackOff(rng)
         self._ports = FixedPorts()
         self._registry = ReplicaRegistry()
@@ -316,9 +318,11 @@ class LocalBackend:
     def set_accelerators(self, accelerators: Iterable[Accelerator], host_cores: Sequence[int]) -> None:
         """Replaces the accelerators. Replicas stay where they are until the plan removes them."""
         self._ledger.set_accelerators(accelerators, host_cores)
+        self.set_device_faults(self._device_faults)  # A device may be another unit now, or one at last.
 
     def set_device_faults(self, faults: Mapping[str, DeviceFault]) -> None:
         """Takes the devices that have failed, by UUID. Nothing is placed on them, and their replicas leave."""
+        self._device_faults = faults
         failed = {
             (kind.name, unit): faults[uuid]
             for kind in self.devices()

@@ -29,6 +29,15 @@ class World:
         )
 
 
+def test_the_fault_of_a_device_that_is_renamed_or_no_longer_declared_does_not_stay() -> None:
+    world = World()
+    world.watch.observe({"GPU-a": LOST, "GPU-b": LOST}, NAMES)
+    world.watch.observe({"GPU-b": LOST}, {"GPU-b": "t4 unit 0 (GPU-b)"})
+    assert [text.partition(":")[0] for text in world.faults.texts()] == ["device t4 unit 0 (GPU-b)"]
+    world.watch.observe({}, {})
+    assert world.faults.texts() == ()
+
+
 async def until(found: Callable[[], object]) -> None:
     """Returns when ``found`` returns something."""
     while not found():  # noqa: ASYNC110 - the thread that changes it knows no event of the loop

@@ -149,7 +149,7 @@ def test_a_client_that_leaves_and_a_deadline_end_all_branches() -> None:
 def test_answers_that_wait_for_a_join_count_towards_the_budget_and_are_dropped_when_used() -> None:
     world = World(stages(inputs=(("l", "latin.text"), ("k", "kanji.text"))))
     world.answers("detect", outputs(("script", "both")))
-    assert world.client.budget.used == 0, "both branches have begun: nobody needs it any more"
+    assert world.client.budget.used == 0, "both branches have begun, so it is no longer needed"
     world.answers("latin", text := outputs(("text", "rome")))
     assert world.client.budget.used == len(text)
     world.answers("kanji", outputs(("text", "nihon")))
