@@ -35,11 +35,11 @@ if TYPE_CHECKING:
 NAME: Final = "magika"
 PATH: Final = f"/v2/models/{NAME}/infer"
 SEED: Final = 20
-BUSY_AT_PEAK: Final = 0.9
+BUSY_AT_PEAK: Final = 1.2
 """Load at the peak, in replicas' worth of work.
 
-So much that one replica does not keep the target. Low enough for two cores that also run the gateway, the control
-process and this client.
+More than one replica can do, however fast the machine is. Low enough for two cores that also run the gateway, the
+control process and this client.
 """
 MAX_PER_S: Final = 300.0
 """Upper bound of requests per second that the client sends, however fast the model is."""

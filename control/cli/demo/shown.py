@@ -22,6 +22,9 @@ WINDOW_S: Final = 60.0
 """Window of the latencies on console and boards."""
 BEHIND_S: Final = 0.5
 """Mean age of what a reading shows: the control process pulls the gateways once a second."""
+AGES_S: Final = tuple(0.25 * step for step in range(7))
+"""Ages that a figure may have. Of the client's figures at these ages the nearest is compared: as a load rises, a rate
+grows by a tenth in a second, and a percentile doubles within a few."""
 MIN_LOOKS: Final = 6
 """Readings of a number of replicas that is compared: three seconds of it."""
 MIN_RATE: Final = 1.0
@@ -192,7 +195,13 @@ def _compared(client: _Client, looks: Sequence[Look], board: BoardFigures | None
         return None
     console = FiguresShown(
         requests_per_s=_rates(
-            [(client.rate(look.at_s - BEHIND_S, RATE_S), view.requests_per_s) for look, view in views]
+            [
+                (
+                    _nearest([client.rate(look.at_s - age, RATE_S) for age in AGES_S], view.requests_per_s),
+                    view.requests_per_s,
+                )
+                for look, view in views
+            ]
         ),
         p50_s=_means([(client.served_s(same, 0.5), view.p50_s) for view, same in known]),
         tail_s=_means([(client.served_s(same, client.q), view.tail_s) for view, same in known]),
@@ -212,8 +221,14 @@ def _compared(client: _Client, looks: Sequence[Look], board: BoardFigures | None
 
 def _boards(client: _Client, board: BoardFigures) -> FiguresShown:
     def latency(curve: Curve, q: float) -> Pair:
-        windows = [(client.ended(at - BEHIND_S, WINDOW_S), value) for at, value in curve]
-        return _means([(client.served_s(found, q), value) for found, value in windows if len(found) >= MIN_REQUESTS])
+        readings = []
+        for at, value in curve:
+            windows = [client.ended(at - age, WINDOW_S) for age in AGES_S]
+            found = [client.served_s(each, q) for each in windows if len(each) >= MIN_REQUESTS]
+            known = [latency for latency in found if latency is not None]
+            if known:
+                readings.append((_nearest(known, value), value))
+        return _means(readings)
 
     within = [(client.ended(at, BOARD_SLA_S), value) for at, value in board.within_sla]
     return FiguresShown(
@@ -230,6 +245,10 @@ def _board_rates(client: _Client, curve: Curve) -> Pair:
     first, last = client.sent_s
     whole = [(client.rate(at, BOARD_RATE_S), value) for at, value in curve if first + BOARD_RATE_S <= at <= last]
     return _rates(whole) if whole else Pair(client=None, shown=_means([(None, value) for _, value in curve]).shown)
+
+
+def _nearest(known: Sequence[float], shown: float) -> float:
+    return min(known, key=lambda each: abs(each - shown))
 
 
 def _means(readings: Sequence[tuple[float | None, float | None]]) -> Pair:
