@@ -51,6 +51,9 @@ class Binder:
 
     def serve(self, room: RevisionRoom, now: float) -> None:
         """Binds waiting requests, best first, while slots are free."""
+        urgency = room.function.urgency
+        if urgency is not None:
+            urgency.now = now
         for bind in sorted(room.reserved, key=lambda bind: bind.key):
             replica = bind.reserved
             assert replica is not None  # it is in the list of those that hold one

@@ -193,7 +193,9 @@ class Chain:
             self._errors.no_traffic(ex, router)
             return
         tenant = state.tenant
-        priority = router.priority if tenant is None or tenant.priority is None else tenant.priority
+        priority = router.priority
+        if tenant is not None and tenant.priority is not None:
+            priority = tenant.priority + router.class_offset
         if not ex.head.plain:
             stated = self._fields.priority(ex, priority)
             if stated is None:

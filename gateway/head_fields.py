@@ -1,4 +1,4 @@
-"""Fields of a request that are for the gateway itself: request id, tag, deadline, priority.
+"""Fields of a request that are for the gateway itself: request id, tag, deadline, priority, task class.
 
 A field that makes no sense is answered with an error here; then the functions return None.
 """
@@ -6,10 +6,11 @@ A field that makes no sense is answered with an error here; then the functions r
 import random
 import re
 from binascii import hexlify
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tidegate import headers
 from tidegate.errors import BAD_REQUEST
+from tidegate.flow.wants import ORIENTED
 from tidegate.gateway.answers.caller_check import CallerCheck
 from tidegate.gateway.answers.errors import ErrorResponses
 from tidegate.gateway.answers.grpc import GrpcFrontend
@@ -21,6 +22,9 @@ from tidegate.wire.message_heads import AnyRequestHead
 
 if TYPE_CHECKING:
     from tidegate.aio.proxy.exchange import Exchange
+
+_TASK_CLASSES: Final = {b"latency-critical": 0, b"throughput-oriented": ORIENTED}
+"""What a task class adds to the priority."""
 
 _ID = re.compile(rb"[!-~]{1,128}").fullmatch
 
@@ -89,7 +93,7 @@ class HeadFields:
         return True
 
     def priority(self, ex: "Exchange", default: int) -> int | None:
-        """Returns the priority that the request states, else ``default``; None if it was unusable and answered.
+        """Returns the priority class that the request states, else ``default``; None if it was unusable and answered.
 
         Removes the client's own fields: the replica gets the deadline that remains and the size that was found.
         """
@@ -103,8 +107,15 @@ class HeadFields:
                 message = "tidegate-priority must be a digit: 0 (goes first) to 9 (goes last)"
                 self._errors.fail(ex, BAD_REQUEST, message)
                 return None
-            priority = int(given)
-        head.drop(headers.TIMEOUT_MS, headers.BATCH_SIZE, headers.PRIORITY, headers.TAG)
+            priority = int(given) + (ORIENTED if default >= ORIENTED else 0)
+        task_class = head.get(headers.TASK_CLASS)
+        if task_class is not None:
+            if task_class not in _TASK_CLASSES:
+                message = "tidegate-task-class must be latency-critical or throughput-oriented"
+                self._errors.fail(ex, BAD_REQUEST, message)
+                return None
+            priority = priority % ORIENTED + _TASK_CLASSES[task_class]
+        head.drop(headers.TIMEOUT_MS, headers.BATCH_SIZE, headers.PRIORITY, headers.TASK_CLASS, headers.TAG)
         return priority
 
     def __repr__(self) -> str:

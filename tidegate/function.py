@@ -329,6 +329,9 @@ class Function:
     gpu: GpuNeeds = field(default_factory=GpuNeeds)
     dnn: DnnModel = field(default_factory=DnnModel)
     task_class: TaskClass = TaskClass.LATENCY_CRITICAL
+    task_deadline_s: float | None = None
+    """Time after its arrival at which a request is due. None if that is the latency of the SLA, or its own deadline
+    without one."""
     user_metrics: bool = False
     volume_mounts: str = ""
     env: Mapping[str, str] = field(default_factory=dict)

@@ -12,6 +12,8 @@ from typing import Final, Protocol
 TIMEOUT_MS: Final = b"tidegate-timeout-ms"
 BATCH_SIZE: Final = b"tidegate-batch-size"
 PRIORITY: Final = b"tidegate-priority"
+TASK_CLASS: Final = b"tidegate-task-class"
+"""``latency-critical`` or ``throughput-oriented``."""
 TAG: Final = b"tidegate-tag"
 """Names the revision that a request is for, whatever the percentages are."""
 REQUEST_ID: Final = b"x-request-id"
@@ -38,7 +40,7 @@ TIMING: Final = b"tidegate-timing"
 """``queue=MS,model=MS`` in the head of a response."""
 
 INTERNAL_PREFIX: Final = b"tidegate-"
-KEPT_FROM_CLIENTS: Final = frozenset({TIMEOUT_MS, BATCH_SIZE, PRIORITY, TAG})
+KEPT_FROM_CLIENTS: Final = frozenset({TIMEOUT_MS, BATCH_SIZE, PRIORITY, TASK_CLASS, TAG})
 """The only ``tidegate-`` names that a client may send."""
 
 SLOT_CHANNEL_PATH: Final = b"/tidegate/slots"

@@ -10,7 +10,7 @@ from math import isinf
 from typing import NamedTuple, Protocol
 
 from tidegate.flow.dropping import age_limit
-from tidegate.function import ConcurrencyUnit, Function, Revision
+from tidegate.function import ConcurrencyUnit, Function, Revision, TaskClass
 from tidegate.records.pipeline import PipelineRoute
 from tidegate.records.replica_state import ReplicaState
 from tidegate.records.route_table import FailureKind, FunctionRoute, GroupRoute, ReplicaRoute, RevisionRoute, RouteTable
@@ -187,6 +187,8 @@ def _function(served: ServedFunction, replicas: Mapping[str, Mapping[str, list[R
         queue_order=routing.queue_order,
         binding=routing.binding,
         priority=routing.priority,
+        is_throughput_oriented=function.task_class is TaskClass.THROUGHPUT_ORIENTED,
+        task_deadline_s=function.task_deadline_s or function.sla.latency_s,
         retry_percent=routing.retry_percent,
         hedging=routing.hedging,
         outlier=routing.outlier,

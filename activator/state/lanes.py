@@ -15,6 +15,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from tidegate.activator.choice import DEFICIT_LIMIT, Pick, distance, earliest_finish, largest_deficit, place_of
+from tidegate.activator.state.urgency_queue import UrgencyClock, UrgencyQueue
 from tidegate.flow.fair_queue import FairQueue, TenantCharge
 from tidegate.flow.ordered_queue import OrderedQueue
 
@@ -44,11 +45,12 @@ class Lane:
 
     __slots__ = ("_recent_max", "avoid", "groups", "queue", "serving", "slowest_s", "tail", "total_share")
 
-    def __init__(self, groups: "list[Group]", avoid: str | None = None) -> None:
+    def __init__(self, groups: "list[Group]", avoid: str | None = None, urgency: UrgencyClock | None = None) -> None:
+        """``urgency``: its requests wait by urgency, as of the time of this clock."""
         self.groups = groups
         self.avoid = avoid
         """A replica that must not serve it."""
-        self.queue: OrderedQueue[Bind] | FairQueue[Bind] = OrderedQueue()
+        self.queue: OrderedQueue[Bind] | FairQueue[Bind] = OrderedQueue() if urgency is None else UrgencyQueue(urgency)
         """A fair queue as soon as a request with a claim has waited here: then the tenants take turns."""
         self.tail = 0.0
         """Age key of the youngest request that waits, or of one that waited after it."""
@@ -89,16 +91,15 @@ class Lane:
         queue = self.queue
         if since > self.tail or not queue.length:
             self.tail = since
-        if type(queue) is OrderedQueue:
-            if bind.claim is None:
-                queue.push(bind)
-            else:
-                self.queue = _shared(queue)
-                self.queue.push(bind)
-        else:
+        if type(queue) is FairQueue:
             if bind.claim is None:
                 bind.claim = _nobodys(bind)
             queue.push(bind)
+        elif bind.claim is None:
+            queue.push(bind)
+        else:
+            self.queue = _shared(queue)
+            self.queue.push(bind)
         bind.lane = self
 
     def served(self, bind: "Bind") -> None:
@@ -251,8 +252,9 @@ def _nobodys(bind: "Bind") -> TenantCharge:
 
 
 def _shared(queue: "OrderedQueue[Bind]") -> "FairQueue[Bind]":
-    """Returns a fair queue in place of one without tenants; the waiting requests keep their places."""
-    shared: FairQueue[Bind] = FairQueue()
+    """Returns a fair queue in place of one without tenants; the waiting requests keep their places, and their order
+    within a tenant."""
+    shared: FairQueue[Bind] = FairQueue(queue.like)
     for bind in queue.items():
         queue.remove(bind)
         bind.claim = bind.claim or _nobodys(bind)

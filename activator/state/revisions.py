@@ -19,6 +19,7 @@ from tidegate.activator.state.lanes import Lane, LaneKey
 from tidegate.activator.state.replicas import Group, Replica
 from tidegate.activator.state.reservations import release
 from tidegate.activator.state.tenants import TenantShares
+from tidegate.activator.state.urgency_queue import UrgencyClock
 from tidegate.flow.waiting_figures import Board, FunctionBoard, Others
 from tidegate.flow.wants import want_range
 from tidegate.records.gateway_sample import Activation
@@ -78,6 +79,7 @@ class FunctionState:
         "bound_requests",
         "by_deadline",
         "drop_after_s",
+        "due_s",
         "hash_on",
         "hashes",
         "is_early",
@@ -90,6 +92,7 @@ class FunctionState:
         "shared",
         "tenants",
         "timeout_s",
+        "urgency",
         "waiting",
         "waiting_bytes",
         "workers",
@@ -117,7 +120,11 @@ class FunctionState:
         """Requests with equal keys prefer one replica."""
         self.hash_on = ""
         self.by_deadline = False
-        """Requests with less time left go first."""
+        """The place of a request follows from the time when it is due."""
+        self.due_s = inf
+        """A request is due this long after its arrival, or at its deadline if that is earlier."""
+        self.urgency: UrgencyClock | None = None
+        """Set if requests wait by urgency."""
         self.is_early = False
         """A request's group is fixed at its arrival."""
         self.waiting = 0
@@ -140,8 +147,22 @@ class FunctionState:
         self.pick = replica_pick(route.spread)
         self.hashes = route.spread is Spread.HASH
         self.hash_on = route.hash_on
-        self.by_deadline = route.queue_order is QueueOrder.DEADLINE
+        self.by_deadline = route.queue_order is not QueueOrder.ARRIVAL
+        if route.queue_order is QueueOrder.URGENCY:
+            self.due_s = inf if route.task_deadline_s is None else route.task_deadline_s
+            self.urgency = self.urgency or UrgencyClock()
+            self.urgency.horizon_s = route.timeout_s
+        else:
+            self.due_s, self.urgency = inf, None
         self.is_early = route.binding is Binding.EARLY
+
+    def counts_from(self, bind: Bind, now: float) -> float:
+        """Returns the time from which a request counts as waiting if its place follows from when it is due: as if it
+        had arrived earlier by as much as its time is shorter than the longest."""
+        if self.urgency is not None:
+            self.urgency.now = now
+        due = bind.arrived + self.due_s
+        return (due if due < bind.deadline else bind.deadline) - self.timeout_s
 
     def is_full(self, size: int) -> bool:
         """Returns whether no further request of this many bytes may wait."""
@@ -259,7 +280,8 @@ class RevisionRoom:
         """The lane of all groups."""
         self.lanes: dict[LaneKey, Lane] = {self.main.key: self.main}
         self.is_one_line = True
-        """All waiting requests stand in one lane and each takes one slot: while any waits, no slot is free for it."""
+        """All waiting requests stand in one lane, in a fixed order, and each takes one slot: while any waits, no slot
+        is free for it."""
         self.is_plain = True
         """Every request that avoids no replica belongs into the main lane."""
         self.shape: tuple[object, ...] = ()
@@ -363,7 +385,7 @@ class RevisionRoom:
         if bind.may_return and not any(replica.ready and replica.id != bind.avoid for replica in _serving(groups)):
             bind.avoid = None
         accelerators = tuple([group.accelerator for group in groups])
-        return self.lanes.get((accelerators, bind.avoid)) or self._open(Lane(groups, bind.avoid))
+        return self.lanes.get((accelerators, bind.avoid)) or self._open(Lane(groups, bind.avoid, self.function.urgency))
 
     def _fixed(self, bind: Bind, groups: list[Group]) -> list[Group]:
         """Returns the one group that the request waits for; all groups while none of them has a share."""
@@ -380,8 +402,12 @@ class RevisionRoom:
         self.lanes[lane.key] = lane
         for group in lane.groups:
             group.lanes.append(lane)
-        self.is_one_line = len(self.lanes) == 1 and not self.counts_inferences
+        self._count_lines()
         return lane
+
+    def _count_lines(self) -> None:
+        one = len(self.lanes) == 1 and not self.counts_inferences
+        self.is_one_line = one and self.function.urgency is None
 
     def _let_return(self) -> None:
         """Lets requests that avoid a replica stand in line for all replicas if no other replica serves."""
@@ -412,7 +438,7 @@ class RevisionRoom:
             del self.lanes[lane.key]
             for group in lane.groups:
                 group.lanes.remove(lane)
-            self.is_one_line = len(self.lanes) == 1 and not self.counts_inferences
+            self._count_lines()
 
     def rebuild(self) -> list[Bind]:
         """Rebuilds the lanes after a new table if the groups changed, or the sizes that they serve.
@@ -420,7 +446,7 @@ class RevisionRoom:
         Waiting requests stand in line again. Returns the requests that no group serves any more; they stand in no lane.
         """
         self.main.groups = self.groups
-        shape: tuple[object, ...] = (self.function.is_early, self.counts_inferences)
+        shape: tuple[object, ...] = (self.function.is_early, self.counts_inferences, self.function.urgency)
         for group in self.groups:
             shape += (group.accelerator, group.smallest, group.largest, group.share > 0)
         if shape == self.shape:
@@ -430,7 +456,7 @@ class RevisionRoom:
         waiting = list(self.items())
         for bind in tuple(self.reserved):
             release(self, bind)
-        self.main = Lane(self.groups)
+        self.main = Lane(self.groups, urgency=self.function.urgency)
         self.lanes = {}
         for group in self.groups:
             group.lanes = []
@@ -452,8 +478,7 @@ class RevisionRoom:
     def join(self, bind: Bind, lane: Lane, now: float) -> None:
         """Lets the request wait in this lane, in the place of its arrival."""
         function = self.function
-        # By deadline: as if it had arrived earlier by as much as its time is shorter than the longest.
-        since = bind.deadline - function.timeout_s if function.by_deadline else bind.arrived
+        since = function.counts_from(bind, now) if function.by_deadline else bind.arrived
         bind.key = (bind.priority, since, bind.number)
         lane.push(bind)
         self.waiting += 1

@@ -8,8 +8,8 @@ JSON_LENGTH: Final = b"inference-header-content-length"
 _OF_ONE_HOP: Final = frozenset(
     {
         b"accept-encoding", b"connection", b"content-encoding", b"content-length", b"content-type", b"expect", b"host",
-        b"keep-alive", b"prefer", b"te", b"tidegate-priority", b"tidegate-tag", b"tidegate-timeout-ms", b"trailer",
-        b"transfer-encoding", b"upgrade", b"x-request-id", JSON_LENGTH,
+        b"keep-alive", b"prefer", b"te", b"tidegate-priority", b"tidegate-tag", b"tidegate-task-class",
+        b"tidegate-timeout-ms", b"trailer", b"transfer-encoding", b"upgrade", b"x-request-id", JSON_LENGTH,
     }
 )  # fmt: skip
 """Fields of the client's request that a stage's request has of its own, or not at all."""

@@ -10,6 +10,7 @@ from typing import Final
 
 from tidegate.flow.lateness import Lateness
 from tidegate.flow.retry_budget import RetryBudget
+from tidegate.flow.wants import ORIENTED
 from tidegate.function import Protocol
 from tidegate.gateway.counting.counters import Report, RevisionCounters
 from tidegate.gateway.counting.tokens import FunctionTokens
@@ -61,6 +62,7 @@ class FunctionRouter:
         "batch_header",
         "budget",
         "buffers_requests",
+        "class_offset",
         "counters",
         "hash_key",
         "header_is_ours",
@@ -99,7 +101,9 @@ class FunctionRouter:
         self.latency_s = route.latency_s
         self.per_token_s = route.per_token_s
         self.max_batch = route.max_batch
-        self.priority = route.priority
+        self.class_offset = ORIENTED if route.is_throughput_oriented else 0
+        """Added to the priority of its requests by its task class."""
+        self.priority = route.priority + self.class_offset
         self.access = route.access
         """The access rule; None if any client may call the function."""
         self.idempotent = route.idempotent

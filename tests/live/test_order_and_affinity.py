@@ -44,12 +44,13 @@ def test_a_high_priority_on_one_worker_goes_before_a_low_one_on_another() -> Non
             order = await finished_in_order(
                 world,
                 [
+                    ("bulk", 0, {"tidegate_priority": "0", "tidegate_task_class": "throughput-oriented"}),
                     ("low", 0, {"tidegate_priority": "9"}),
                     ("plain", 1, {}),
                     ("high", 1, {"tidegate_priority": "0"}),
                 ],
             )
-            assert order == ["high", "plain", "low"]
+            assert order == ["high", "plain", "low", "bulk"]
             assert (await world.stats(replica))["most"] == 1
 
     run(main())
@@ -72,6 +73,27 @@ def test_by_deadline_who_has_less_time_goes_first_over_both_workers() -> None:
                 ],
             )
             assert order == ["hurried", "between", "patient"]
+
+    run(main())
+
+
+def test_by_urgency_who_has_less_time_for_its_size_goes_first() -> None:
+    async def main() -> None:
+        async with edge() as world:
+            world.start_gateway(1)
+            replica = world.start_replica(limit="1")
+            await world.gateway_ready()
+            await world.replica_ready(replica)
+            await world.put_table(table(1, replica, queue_order=QueueOrder.URGENCY))
+            order = await finished_in_order(
+                world,
+                [
+                    ("small", 0, {"tidegate_timeout_ms": "15000"}),
+                    ("large", 0, {"tidegate_batch_size": "8"}),
+                    ("hurried", 0, {"tidegate_timeout_ms": "10000"}),
+                ],
+            )
+            assert order == ["large", "hurried", "small"]
 
     run(main())
 

@@ -34,8 +34,8 @@ class Served:
         self.replica.act()
         self.mail.deliver_all()
 
-    def arrive(self, worker: int, priority: int = 5, timeout_s: float = 60.0) -> Job:
-        job = self.world.arrive(self.world.workers[worker], 1, timeout_s, priority)
+    def arrive(self, worker: int, priority: int = 5, timeout_s: float = 60.0, inferences: int = 1) -> Job:
+        job = self.world.arrive(self.world.workers[worker], inferences, timeout_s, priority)
         self.mail.deliver_all()
         self.world.now += 0.001
         return job
@@ -87,6 +87,15 @@ def test_the_order_of_deadlines_holds_over_all_workers() -> None:
     patient, hurried, between = one.arrive(0), one.arrive(1, timeout_s=10.0), one.arrive(0, timeout_s=30.0)
     lower = one.arrive(1, priority=6, timeout_s=5.0)
     assert one.answer_all() == [first, hurried, between, patient, lower]
+
+
+def test_by_urgency_each_worker_serves_its_most_urgent_and_they_agree_by_when_it_is_due() -> None:
+    routes = table(workers=2, functions=[function([("r0", "cpu")], queue_order=QueueOrder.URGENCY)])
+    one = Served(workers=2, routes=routes)
+    first = one.arrive(0)
+    patient, large = one.arrive(0, timeout_s=20.0), one.arrive(0, timeout_s=60.0, inferences=8)
+    hurried, lower = one.arrive(1, timeout_s=10.0), one.arrive(1, priority=15, timeout_s=1.0)
+    assert one.answer_all() == [first, hurried, large, patient, lower]
 
 
 def test_a_request_past_its_deadline_is_removed_and_never_promoted() -> None:

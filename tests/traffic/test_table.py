@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import pytest
 
 from tests.support.worlds.autoscaling import function, revision
-from tidegate.function import ConcurrencyUnit, Function, Readiness, Revision, Routing
+from tidegate.function import ConcurrencyUnit, Function, Readiness, Revision, Routing, Sla, TaskClass
 from tidegate.records.replica_state import ReplicaState
 from tidegate.records.route_table import Binding, FailureKind, Hedging, OutlierRules, QueueOrder, RouteMatch, Spread
 from tidegate.traffic.table import RevisionShare, ServedFunction, TableBuilder
@@ -104,6 +104,22 @@ def test_drop_after_reaches_the_gateway_as_a_time(multiple: float | None, expect
     counted = replace(function(), sla=replace(function().sla, drop_after=multiple))
     (route,) = builder().build([served(RevisionShare(revision=Revision(counted, 7)))], []).functions
     assert route.drop_after_s == (None if expected is None else pytest.approx(expected))
+
+
+@pytest.mark.parametrize(
+    ("task_deadline_s", "latency_s", "expected"), [(None, None, None), (None, 0.2, 0.2), (0.5, 0.2, 0.5)]
+)
+def test_a_request_is_due_by_the_functions_deadline_else_by_its_latency(
+    task_deadline_s: float | None, latency_s: float | None, expected: float | None
+) -> None:
+    oriented = replace(
+        function(),
+        task_class=TaskClass.THROUGHPUT_ORIENTED,
+        task_deadline_s=task_deadline_s,
+        sla=Sla(latency_s=latency_s),
+    )
+    (route,) = builder().build([served(RevisionShare(revision=Revision(oriented, 1)))], []).functions
+    assert (route.task_deadline_s, route.is_throughput_oriented) == (expected, True)
 
 
 def test_what_the_function_says_about_routing_reaches_the_gateway() -> None:

@@ -16,8 +16,8 @@ running requests that were misjudged. Each operation takes logarithmic time in t
 """
 
 import heapq
-from collections.abc import Iterator
-from typing import Any, Final, Generic, Protocol, TypeVar
+from collections.abc import Callable, Iterator
+from typing import Any, Final, Generic, Protocol, TypeVar, final
 
 from tidegate.flow.ordered_queue import Item, OrderedQueue
 
@@ -60,8 +60,8 @@ class _Line(Generic[T]):
 
     __slots__ = ("queue", "spent", "stamp", "weight")
 
-    def __init__(self, spent: float) -> None:
-        self.queue: OrderedQueue[T] = OrderedQueue()
+    def __init__(self, spent: float, queue: OrderedQueue[T]) -> None:
+        self.queue = queue
         self.spent = spent
         """Cost served over weight."""
         self.stamp = 0
@@ -70,12 +70,15 @@ class _Line(Generic[T]):
         """Weight counted among those of its class while a request waits."""
 
 
+@final
 class FairQueue(Generic[T]):
     """Items by class, account and key."""
 
-    __slots__ = ("_classes", "_heap", "_lines", "_purge_at", "_stamp", "_times", "_weights", "length")
+    __slots__ = ("_classes", "_heap", "_lines", "_order", "_purge_at", "_stamp", "_times", "_weights", "length")
 
-    def __init__(self) -> None:
+    def __init__(self, order: Callable[[], OrderedQueue[T]] = OrderedQueue) -> None:
+        """``order`` makes the queue of one tenant in one class."""
+        self._order = order
         self._lines: dict[tuple[int, str], _Line[T]] = {}
         """By priority class and tenant."""
         self._times: dict[int, float] = {}
@@ -198,7 +201,7 @@ class FairQueue(Generic[T]):
         if line is None:
             if len(self._lines) >= self._purge_at:
                 self._purge()
-            line = self._lines[name] = _Line(self._times.get(name[0], 0.0))
+            line = self._lines[name] = _Line(self._times.get(name[0], 0.0), self._order())
         return line
 
     def _place(self, line: _Line[T]) -> None:

@@ -60,6 +60,10 @@ class OrderedQueue(Generic[T]):
     def __repr__(self) -> str:
         return f"<OrderedQueue {self.length} waiting>"
 
+    def like(self) -> "OrderedQueue[T]":
+        """Returns an empty queue of the same order."""
+        return OrderedQueue()
+
     def count(self, priority: int) -> int:
         """Returns the items of one priority class."""
         return self._classes.get(priority, 0)

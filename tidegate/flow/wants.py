@@ -15,6 +15,8 @@ TEXT_LIMIT: Final = 120
 """Bytes; eight numbers of at most 14 digits. A longer text is refused unread."""
 DEFAULT_PRIORITY: Final = 5
 """Class of requests without a known one, 0 (first) to 9."""
+ORIENTED: Final = 10
+"""Added to the class of a throughput-oriented request: it goes behind all latency-critical ones."""
 
 
 class WantError(ValueError):

@@ -301,7 +301,16 @@ ANNOTATIONS: Final[tuple[Row, ...]] = (
         default="latency-critical",
         field="task_class",
         description="Whether the latency of each response counts, or only the throughput: where places are short, "
-        "throughput-oriented functions give theirs up first.",
+        "throughput-oriented functions give theirs up first. A request may state its own class (tidegate-task-class).",
+    ),
+    Row(
+        key="task-deadline",
+        topic=_WORK,
+        kind=WordOr("none", Duration(0.001, 86_400)),
+        default="none",
+        field="task_deadline_s",
+        description="Time after its arrival at which a request is due; it orders waiting requests (queue-order "
+        "urgency) and ends none. Without it the latency of the SLA, or else the request's own deadline.",
     ),
     Row(
         key="concurrency",

@@ -30,6 +30,8 @@ class QueueOrder(StrEnum):
 
     ARRIVAL = "arrival"
     DEADLINE = "deadline"
+    URGENCY = "urgency"
+    """By the time left over the time needed (``tidegate.activator.state.urgency_queue``)."""
 
 
 class Binding(StrEnum):
@@ -165,6 +167,10 @@ class FunctionRoute:
     binding: Binding = Binding.LATE
     priority: int = 5
     """Priority of requests without one, 0 (first) to 9."""
+    is_throughput_oriented: bool = False
+    """True if requests that state no class wait behind all latency-critical ones."""
+    task_deadline_s: float | None = None
+    """Time after its arrival at which a request is due, with ``QueueOrder.URGENCY``. None if that is its deadline."""
     retry_percent: float = 20.0
     """Retry budget: retries and hedges together, in percent of the recent requests."""
     hedging: Hedging | None = None

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 
@@ -463,6 +464,57 @@ def test_the_reported_age_of_a_deadline_is_the_time_that_it_lacks() -> None:
     one = open_lobby(table(functions=[route]), "r0")
     one.arrive("hurried", 1001.0, deadline=1031.0)
     assert one.did(1001.0) == ["r0 < want 1 1 0 0 270000 270000 1 0"], "300 s are the longest: it lacks 270"
+
+
+def by_urgency(number: int = 1, deadline_s: float | None = None) -> RouteTable:
+    route = function([("r0", "cpu")], queue_order=QueueOrder.URGENCY)
+    return table(number=number, functions=[replace(route, task_deadline_s=deadline_s)])
+
+
+def test_by_urgency_the_least_time_left_for_its_size_goes_first_as_of_now() -> None:
+    """At 1001 s: 24 s left for 8 inferences, 9 s for one. At 1009 s 16/8 against 1/1."""
+    one = open_lobby(by_urgency(), "r0")
+    one.arrive("large", 1000.0, deadline=1025.0, inferences=8)
+    one.arrive("small", 1000.0, deadline=1010.0)
+    one.arrive("of a lower class", 1000.0, deadline=1001.5, priority=1)
+    one.did(1000.0)
+    assert one.hear("r0", Grant(((1, 1),)), now=1001.0)[0].startswith("large")
+    one.arrive("large again", 1001.0, deadline=1025.0, inferences=8)
+    assert one.hear("r0", Grant(((2, 1),)), now=1009.0)[0].startswith("small")
+
+
+def test_without_own_deadlines_requests_are_due_by_the_functions() -> None:
+    """Due 5 s after arrival: at 1002 s 3 s are left for one inference, 4 s for four. The larger one goes first."""
+    one = open_lobby(by_urgency(deadline_s=5.0), "r0")
+    one.arrive("small", 1000.0, deadline=1300.0)
+    one.arrive("large", 1001.0, deadline=1300.0, inferences=4)
+    one.did(1001.0)
+    assert one.hear("r0", Grant(((1, 1),)), now=1002.0)[0].startswith("large")
+
+
+def test_a_free_slot_takes_the_most_urgent_that_waits() -> None:
+    one = open_lobby(by_urgency(), "r0", limit=1)
+    one.hear("r0", Grant(((1, 1),)), now=1000.0)
+    one.arrive("runs", 1000.0, deadline=1300.0)
+    one.arrive("patient", 1000.1, deadline=1300.0)
+    one.arrive("hurried", 1000.2, deadline=1010.0)
+    one.did(1000.2)
+    one.room.answered(one.binds["runs"], True, 1000.3)
+    assert one.did(1000.3)[0].startswith("hurried")
+
+
+def test_a_change_of_the_order_keeps_those_that_wait() -> None:
+    arrival = table(functions=[function([("r0", "cpu")])])
+    one = open_lobby(arrival, "r0")
+    one.arrive("small", 1000.0, deadline=1300.0)
+    one.arrive("large", 1000.1, deadline=1300.0, inferences=8)
+    one.did(1000.1)
+    one.room.apply(by_urgency(number=2), 1000.2)
+    one.arrive("hurried", 1000.3, deadline=1005.0)
+    said = [one.hear("r0", Grant(((number, 1),)), now=1000.4)[0].split()[0] for number in range(1, 4)]
+    assert said == ["hurried", "large", "small"]
+    one.room.apply(by_urgency(number=3), 1000.5)
+    assert one.arrive("next", 1000.6) == "waits"
 
 
 # --- affinity ---------------------------------------------------------------------------------------------------------

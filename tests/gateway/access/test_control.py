@@ -494,3 +494,22 @@ def test_a_request_states_a_later_class_than_its_tenants_not_an_earlier_one(
     fields = [WITH_KEY] if stated is None else [WITH_KEY, f"tidegate-priority: {stated}"]
     asked = found.arrive("POST /v2/models/m/infer", *fields)
     assert asked.context.bind.priority == counts
+
+
+@pytest.mark.parametrize(
+    ("oriented", "stated", "counts"),
+    [
+        (False, None, 3),
+        (True, None, 13),
+        (False, "throughput-oriented", 13),
+        (True, "latency-critical", 13),
+        (True, "throughput-oriented", 13),
+    ],
+)
+def test_a_request_of_a_tenant_states_the_later_task_class_and_not_the_earlier_one(
+    oriented: bool, stated: str | None, counts: int
+) -> None:
+    found = door(acme(priority=3), is_throughput_oriented=oriented)
+    fields = [WITH_KEY] if stated is None else [WITH_KEY, f"tidegate-task-class: {stated}"]
+    asked = found.arrive("POST /v2/models/m/infer", *fields)
+    assert asked.context.bind.priority == counts

@@ -517,6 +517,34 @@ def test_a_priority_that_is_none_is_refused_with_the_range(value: str) -> None:
     assert "0 (goes first) to 9 (goes last)" in asked.error["error"]["message"]
 
 
+@pytest.mark.parametrize(
+    ("oriented", "fields", "counts"),
+    [
+        (False, [], 7),
+        (True, [], 17),
+        (False, ["tidegate-task-class: throughput-oriented"], 17),
+        (True, ["tidegate-task-class: latency-critical"], 7),
+        (True, ["tidegate-priority: 0"], 10),
+        (False, ["tidegate-priority: 0", "tidegate-task-class: throughput-oriented"], 10),
+        (True, ["tidegate-priority: 9", "tidegate-task-class: latency-critical"], 9),
+    ],
+)
+def test_throughput_oriented_requests_are_classed_behind_all_others(
+    oriented: bool, fields: list[str], counts: int
+) -> None:
+    opened = door(ONE, priority=7, is_throughput_oriented=oriented)
+    asked = opened.arrive("POST /v2/models/m/infer", *fields)
+    assert asked.context.bind.priority == counts
+    assert b"tidegate-task-class" not in asked.head.fields
+
+
+@pytest.mark.parametrize("value", ["batch", "", "Latency-Critical", "throughput-oriented, latency-critical"])
+def test_a_task_class_that_is_none_is_refused_with_both_names(value: str) -> None:
+    asked = door(ONE).arrive("POST /functions/f/x", f"tidegate-task-class: {value}")
+    assert (asked.status, asked.error["error"]["code"]) == (400, "bad_request")
+    assert "latency-critical or throughput-oriented" in asked.error["error"]["message"]
+
+
 def test_equal_keys_prefer_one_replica() -> None:
     opened = door(ONE, TWO, credits_each=4, spread=Spread.HASH, hash_on="header:x-user")
     for user in ("ann", "bob", "eve"):

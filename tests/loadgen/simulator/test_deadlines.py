@@ -6,11 +6,12 @@ import pytest
 
 from tests.loadgen.simulator.worlds import deployed, fixed, function, kind, run
 from tidegate.deploy.placement.ledger import Accelerator, AcceleratorKind
-from tidegate.function import Cancel
+from tidegate.function import Cancel, Routing
 from tidegate.loadgen.arrivals.arrival import Arrival
 from tidegate.loadgen.simulator.devices import DeviceKind, Sharing
 from tidegate.loadgen.simulator.profiles import ServiceProfile
 from tidegate.loadgen.simulator.scenario import BrokenStarts, Callers, Crash, Scenario
+from tidegate.records.route_table import QueueOrder
 
 Ends = list[tuple[object, str]]
 
@@ -114,3 +115,18 @@ def test_an_emulated_server_is_the_shipped_one() -> None:
     _, sink = run(scenario)
     # It computes until 11.5 s; the second request's deadline passes while it waits.
     assert [each[4] != "" for each in sorted(sink.ended)] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("order", "expected"), [(QueueOrder.ARRIVAL, [1, 1, 4]), (QueueOrder.URGENCY, [1, 4, 1])], ids=str
+)
+def test_waiting_requests_go_by_urgency_if_the_function_asks_for_it(order: QueueOrder, expected: list[int]) -> None:
+    """All are due 10 s after they came: the large one has least time for its size when the slot frees."""
+    scenario = Scenario(
+        kinds=(kind(count=1),),
+        functions=(deployed(fixed(3.0), of=function(routing=Routing(queue_order=order), task_deadline_s=10.0)),),
+        arrivals=[Arrival(10.0), Arrival(10.1), Arrival(10.2, 4)],
+        keeps_scale=True,
+    )
+    _, sink = run(scenario)
+    assert [request[3] for request, *_ in sorted(sink.ended, key=lambda each: each[2])] == expected

@@ -47,6 +47,7 @@ SAMPLES: dict[str, tuple[str, object, dict[str, str]]] = {
     "batch-overhead-bytes": ("7", 7.0, {"bytes-per-item": "1"}),
     "max-batch": ("8", 8, {}),
     "task-class": ("throughput-oriented", "throughput-oriented", {}),
+    "task-deadline": ("250ms", 0.25, {}),
     "concurrency": ("0", 0, {}),
     "concurrency-unit": ("inferences", "inferences", {}),
     "unresponsive-after": ("1m", 60.0, {}),
