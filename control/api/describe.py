@@ -92,6 +92,10 @@ class FunctionViews:
                 cores=each.cores,
                 price_per_hour=each.price_per_hour,
                 emulated=each.is_emulated,
+                mps=each.mps,
+                mig=each.mig,
+                driver=each.driver,
+                compute_capability=each.compute_capability,
             )
             for each in self._world.backend.devices()
         )

@@ -24,6 +24,7 @@ from tidegate.control.cli.common import (
 
 if TYPE_CHECKING:
     from tidegate.control.state.directory import StateDirectory
+    from tidegate.deploy.placement.ledger import Accelerator
     from tidegate.settings import Settings
 
 OLDEST = (3, 11)
@@ -234,8 +235,17 @@ def _accelerators(settings: "Settings") -> tuple[CheckVerdict, str]:
         return CheckVerdict.BAD, str(error)
     except OSError as error:
         return CheckVerdict.BAD, f"{file}: {error.strerror or error}"
-    listed = ", ".join(f"{each.count} x {each.name} ({each.kind.value})" for each in found.accelerators)
+    listed = ", ".join(_accelerator(each) for each in found.accelerators)
     return (CheckVerdict.NOTE if complaints else CheckVerdict.OK), "; ".join([listed or "none", *complaints])
+
+
+def _accelerator(found: "Accelerator") -> str:
+    facts = (
+        found.kind.value,
+        found.compute_capability and f"compute {found.compute_capability}",
+        found.driver and f"driver {found.driver}",
+    )
+    return f"{found.count} x {found.name} ({', '.join(fact for fact in facts if fact)})"
 
 
 def _certificate(directory: "StateDirectory", settings: "Settings") -> tuple[CheckVerdict, str]:

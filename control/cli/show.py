@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from tidegate.control.sdk import Tidegate
-    from tidegate.control.views.deployment import DeploymentView
+    from tidegate.control.views.deployment import AcceleratorView, DeploymentView
     from tidegate.control.views.functions import (
         CrashView,
         FunctionView,
@@ -250,10 +250,12 @@ def deployment(view: "DeploymentView", width: int = PIPE_WIDTH) -> "Group":
         row = (each.worker, each.state, each.pid, each.restarts, each.table or "-", each.connections)
         workers.add_row(*(str(cell) for cell in row))
     devices = Table(box=None, pad_edge=False)
-    for column in ("ACCELERATOR", "KIND", "IN USE", "PRICE/H"):
+    for column in ("ACCELERATOR", "KIND", "IN USE", "PRICE/H", "UNIT"):
         devices.add_column(column)
     for kind in view.accelerators:
-        devices.add_row(kind.name, kind.kind, f"{kind.in_use}/{kind.count}", f"{kind.price_per_hour:g}")
+        devices.add_row(
+            kind.name, kind.kind, f"{kind.in_use}/{kind.count}", f"{kind.price_per_hour:g}", unit_facts(kind)
+        )
     return Group(
         "\n".join(head),
         "",
@@ -264,6 +266,18 @@ def deployment(view: "DeploymentView", width: int = PIPE_WIDTH) -> "Group":
         function_table(view.functions, width),
         *notes(view.functions),
     )
+
+
+def unit_facts(kind: "AcceleratorView") -> str:
+    """Returns a unit in words: ``15 GiB, compute 7.5, driver 570.86.15, MPS``."""
+    facts = (
+        f"{kind.memory_bytes / 2**30:.3g} GiB",
+        kind.compute_capability and f"compute {kind.compute_capability}",
+        kind.driver and f"driver {kind.driver}",
+        kind.mps and "MPS",
+        kind.mig and "MIG",
+    )
+    return ", ".join(fact for fact in facts if fact)
 
 
 def function_table(functions: "Iterable[FunctionView]", width: int = PIPE_WIDTH) -> "Table":

@@ -93,6 +93,13 @@ class AcceleratorView:
     cores: int
     price_per_hour: float
     emulated: bool
+    mps: bool = False
+    """Whether replicas may share a unit through MPS."""
+    mig: bool = False
+    """Whether its units are MIG partitions, or can be divided into some."""
+    driver: str | None = None
+    """Version of the driver of NVIDIA devices; None if unknown."""
+    compute_capability: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

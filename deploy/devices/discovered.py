@@ -40,6 +40,10 @@ class Gpu:
     tdp_w: float | None = None
     mig: bool = False
     """True if it is in MIG mode, so that only its partitions can be used, which are devices of their own."""
+    driver: str | None = None
+    """Version of its driver."""
+    compute_capability: str | None = None
+    """CUDA's number for the generation of its processors (``9.0``)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,8 +92,7 @@ def read_gpus(nvml: Any, log: Log) -> tuple[Gpu, ...]:
         log(f"no NVIDIA devices: {error}")
         return ()
     try:
-        handles = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
-        found = tuple(gpu for handle in handles for gpu in (_gpu(nvml, handle), *_partitions(nvml, handle)))
+        found = tuple(gpu for index in range(nvml.nvmlDeviceGetCount()) for gpu in _device(nvml, index, log))
     except nvml.NVMLError as error:
         log(f"NVIDIA devices cannot be read: {error}")
         return ()
@@ -98,6 +101,16 @@ def read_gpus(nvml: Any, log: Log) -> tuple[Gpu, ...]:
     if not found:
         log("no NVIDIA devices: the driver shows none")
     return found
+
+
+def _device(nvml: Any, index: int, log: Log) -> list[Gpu]:
+    """Returns a device and its MIG partitions. A lost one is left out and does not hide the others."""
+    try:
+        handle = nvml.nvmlDeviceGetHandleByIndex(index)
+        return [_gpu(nvml, handle), *_partitions(nvml, handle)]
+    except nvml.NVMLError as error:
+        log(f"NVIDIA device {index} cannot be read: {error}; it is left out")
+        return []
 
 
 def _partitions(nvml: Any, handle: Any) -> list[Gpu]:
@@ -111,17 +124,23 @@ def _partitions(nvml: Any, handle: Any) -> list[Gpu]:
 
 
 def _gpu(nvml: Any, handle: Any) -> Gpu:
-    tdp_w, mig = None, False
+    tdp_w, mig, driver, capability = None, False, None, None
     with contextlib.suppress(nvml.NVMLError):  # Some devices do not report it.
         tdp_w = nvml.nvmlDeviceGetPowerManagementDefaultLimit(handle) / 1000
     with contextlib.suppress(nvml.NVMLError):
         mig = nvml.nvmlDeviceGetMigMode(handle)[0] == nvml.NVML_DEVICE_MIG_ENABLE
+    with contextlib.suppress(nvml.NVMLError):
+        driver = _text(nvml.nvmlSystemGetDriverVersion())
+    with contextlib.suppress(nvml.NVMLError):
+        capability = ".".join(map(str, nvml.nvmlDeviceGetCudaComputeCapability(handle)))
     return Gpu(
         uuid=_text(nvml.nvmlDeviceGetUUID(handle)),
         model=_text(nvml.nvmlDeviceGetName(handle)),
         memory_bytes=int(nvml.nvmlDeviceGetMemoryInfo(handle).total),
         tdp_w=tdp_w,
         mig=mig,
+        driver=driver,
+        compute_capability=capability,
     )
 
 
@@ -166,6 +185,8 @@ def discover(cpu: HostCpu, gpus: Sequence[Gpu], log: Log) -> tuple[Accelerator, 
                 devices=(gpu.uuid,),
                 tdp_w=gpu.tdp_w,
                 mig=gpu.uuid.startswith("MIG-"),
+                driver=gpu.driver,
+                compute_capability=gpu.compute_capability,
             )
         else:
             found[name] = replace(

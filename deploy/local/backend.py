@@ -84,8 +84,6 @@ class LocalBackend:
         self._ledger = Ledger.of(accelerators, host_cores, strategy)
         self._quotas = CpuQuotas(places.run, warn)
         self._memory = MemoryLimits(places.run)
-        self._device_faults: Mapping[str, DeviceFault] = {}
-        """Devices that have failed, by UUID."""
         self._back_off = BackOff(rng)
         self._ports = FixedPorts()
         self._registry = ReplicaRegistry()
@@ -318,22 +316,17 @@ class LocalBackend:
     def set_accelerators(self, accelerators: Iterable[Accelerator], host_cores: Sequence[int]) -> None:
         """Replaces the accelerators. Replicas stay where they are until the plan removes them."""
         self._ledger.set_accelerators(accelerators, host_cores)
-        self.set_device_faults(self._device_faults)  # A device may be another unit now, or one at last.
+        for replica in tuple(self._registry.present.values()):
+            held = self._ledger.held.get(replica.id)
+            if held is not None:  # Its unit may have another number.
+                self._registry.update(replica, unit=held.unit, more_units=held.more)
 
     def set_device_faults(self, faults: Mapping[str, DeviceFault]) -> None:
         """Takes the devices that have failed, by UUID. Nothing is placed on them, and their replicas leave."""
-        self._device_faults = faults
-        failed = {
-            (kind.name, unit): faults[uuid]
-            for kind in self.devices()
-            for unit, uuid in enumerate(kind.devices)
-            if uuid in faults
-        }
-        kinds = {name for name, _ in failed}
-        self._ledger.set_taints({name: frozenset(unit for of, unit in failed if of == name) for name in kinds})
+        self._ledger.set_failed(faults)
         for replica in tuple(self._registry.present.values()):
-            status = replica.status
-            found = [each for unit in status.units if (each := failed.get((status.accelerator, unit))) is not None]
+            held = self._ledger.held.get(replica.id)
+            found = [faults[uuid] for uuid in (held.devices if held is not None else ()) if uuid in faults]
             if found:
                 self._lifecycle.leave_device(replica, max(found, key=lambda fault: fault.is_lost))
 

@@ -164,7 +164,8 @@ class LocalLifecycle:
         if proxy is None or server is None:
             self._ledger.release(details.id)
             return False
-        replica = new_replica(details, revision, kind, self._ledger.held[details.id].cores, adopted=True)
+        details = replace(details, assignment=self._ledger.held[details.id])  # Its unit may have another number.
+        replica = new_replica(details, revision, kind, details.assignment.cores, adopted=True)
         replica.proxy, replica.server = proxy, server
         if replica.details.assignment.cores:
             set_affinity(server.pid, replica.details.assignment.cores)  # It may have borrowed others.

@@ -12,6 +12,9 @@ operator may declare more CPU cores than the machine has (on a laptop). Cores ar
 
 Which of the units that fit a replica gets is up to a strategy (``tidegate.deploy.placement.strategies``). A *tainted*
 unit, whose device has failed, takes no replica; those that hold it keep it until they have ended.
+
+A unit with a device is known by the device's UUID. Its index may change with a reload or a restart, when a device is
+missing or a kind has another name; what runs on the device is counted where the device is now.
 """
 
 from bisect import bisect_left, insort
@@ -72,6 +75,10 @@ class Accelerator:
     tdp_w: float | None = None
     mps: bool = False
     mig: bool = False
+    driver: str | None = None
+    """NVIDIA only: version of its driver."""
+    compute_capability: str | None = None
+    """NVIDIA only: CUDA's number for the generation of its processors (``9.0``)."""
 
     @property
     def is_emulated(self) -> bool:
@@ -104,6 +111,8 @@ class Assignment:
     model: str = ""
     more: tuple[int, ...] = ()
     """Further units that it holds in the same way."""
+    devices: tuple[str, ...] = ()
+    """UUIDs of its units, in the same order. Empty if they have none."""
 
     @property
     def units(self) -> tuple[int, ...]:
@@ -228,21 +237,19 @@ class _Units:
 
     __slots__ = ("_reads_tenants", "alike", "beyond", "fills", "tainted")
 
-    def __init__(self, count: int, *, reads_tenants: bool, tainted: frozenset[int] = frozenset()) -> None:
+    def __init__(self, kind: Accelerator, *, reads_tenants: bool, failed: Collection[str]) -> None:
         self._reads_tenants = reads_tenants
-        self.tainted = frozenset(unit for unit in tainted if unit < count)
-        self.fills = [_EMPTY] * count
-        empty = [unit for unit in range(count) if unit not in self.tainted]
+        devices = kind.devices[: kind.count]
+        self.tainted = frozenset(unit for unit, uuid in enumerate(devices) if uuid in failed)
+        self.fills = [_EMPTY] * kind.count
+        empty = [unit for unit in range(kind.count) if unit not in self.tainted]
         self.alike: dict[_Fill, list[int]] = {_EMPTY: empty} if empty else {}
         """Indices of the units by fill, ascending. Units without a share to spare, and tainted ones, are left out."""
         self.beyond = 0
         """Replicas on units that no longer exist."""
 
-    def add(self, held: Assignment, sign: int = 1) -> None:
-        for unit in held.units:
-            self._add(held, unit, sign)
-
-    def _add(self, held: Assignment, unit: int, sign: int) -> None:
+    def add(self, held: Assignment, unit: int, sign: int = 1) -> None:
+        """Counts what a replica holds of one unit; with ``sign`` -1, no longer."""
         if unit >= len(self.fills):
             self.beyond += sign
             return
@@ -269,9 +276,6 @@ class _Units:
             tenants.remove(model)
         return tuple(tenants)
 
-    def remove(self, held: Assignment) -> None:
-        self.add(held, -1)
-
     @property
     def used(self) -> int:
         held = sum(self.fills[unit] != _EMPTY for unit in self.tainted)
@@ -291,8 +295,10 @@ class Ledger:
     host_cores: tuple[int, ...] = ()
     _held: dict[str, Assignment] = field(default_factory=dict)
     strategy: StrategyRow = field(default=BEST_FIT, kw_only=True)
-    _taints: dict[str, frozenset[int]] = field(default_factory=dict)
-    """Tainted units by kind."""
+    _failed: frozenset[str] = frozenset()
+    """UUIDs of devices that have failed. Their units are tainted."""
+    _unit_of: dict[str, tuple[str, int]] = field(init=False, repr=False, compare=False)
+    """Kind and index of each unit with a device, by UUID."""
     _units: dict[str, _Units] = field(init=False, repr=False, compare=False)
     """Held units by kind."""
     _core_load: Counter[int] = field(init=False, repr=False, compare=False)
@@ -360,15 +366,18 @@ class Ledger:
         """Records the assignment of an adopted replica. Raises NoRoomError if its unit is no longer there."""
         kind = self.kind(assignment.accelerator)
         demand = Demand(memory_bytes=assignment.memory_bytes, share=assignment.share, model=assignment.model)
-        if replica in self._held or max(assignment.units) >= kind.count:
-            raise NoRoomError(f"{replica} cannot hold unit {max(assignment.units)} of {kind.name}")
-        for unit in assignment.units:
+        places = self._places(assignment)
+        is_gone = any(name != kind.name or unit >= kind.count for name, unit in places)
+        if replica in self._held or is_gone:
+            what = ", ".join(assignment.devices) or f"unit {max(assignment.units)}"
+            raise NoRoomError(f"{replica} cannot hold {what} of {kind.name}")
+        for _, unit in places:
             if not self._fits(kind, self._units[kind.name].fills[unit], demand):
                 raise NoRoomError(f"unit {unit} of {kind.name} is taken: {self.describe(kind.name)}")
         known = set(self.host_cores)
         kept = tuple(core for core in assignment.cores if core in known)
         cores = kept if len(kept) == len(assignment.cores) else self._choose_cores(kind.cores)
-        self._take(replica, kind, assignment.units, demand, cores)
+        self._take(replica, kind, tuple(unit for _, unit in places), demand, cores)
 
     def idle_cores(self, count: int, without: Collection[int] = ()) -> tuple[int, ...]:
         """Returns ``count`` host cores outside ``without`` that no replica holds. Raises NoRoomError if there are
@@ -406,16 +415,21 @@ class Ledger:
             fresh[name] = replace(self.accelerators[name], count=0)
         self.accelerators, self.host_cores = MappingProxyType(fresh), tuple(sorted(host_cores))
         self._recount()
+        for replica, held in self._held.items():
+            places = self._places(held)
+            if all(name == held.accelerator for name, _ in places):
+                unit, *more = (unit for _, unit in places)
+                self._held[replica] = replace(held, unit=unit, more=tuple(more))
 
-    def set_taints(self, tainted: Mapping[str, frozenset[int]]) -> None:
-        """Replaces the tainted units, given as indices by kind."""
-        self._taints = dict(tainted)
+    def set_failed(self, devices: Collection[str]) -> None:
+        """Replaces the devices that have failed, given by UUID."""
+        self._failed = frozenset(devices)
         self._recount()
 
     def is_tainted(self, replica: str) -> bool:
-        """Returns whether the unit that ``replica`` holds is tainted."""
+        """Returns whether a device that ``replica`` holds has failed."""
         held = self._held.get(replica)
-        return held is not None and not self._taints.get(held.accelerator, frozenset()).isdisjoint(held.units)
+        return held is not None and not self._failed.isdisjoint(held.devices)
 
     def room(self, accelerator: str, demand: Demand) -> Room:
         """Returns how many replicas of this demand fit on the accelerator, now and when it is empty."""
@@ -463,14 +477,32 @@ class Ledger:
         """Computes the sums from the assignments."""
         reads_tenants = self.strategy.reads_tenants
         self._units = {
-            name: _Units(kind.count, reads_tenants=reads_tenants, tainted=self._taints.get(name, frozenset()))
+            name: _Units(kind, reads_tenants=reads_tenants, failed=self._failed)
             for name, kind in self.accelerators.items()
+        }
+        self._unit_of = {
+            uuid: (kind.name, unit)
+            for kind in self.accelerators.values()
+            for unit, uuid in enumerate(kind.devices[: kind.count])
         }
         self._core_load = Counter()
         self._fitting, self._rooms = {}, {}
         for held in self._held.values():
-            self._units[held.accelerator].add(held)
-            self._core_load.update(held.cores)
+            self._count(held)
+
+    def _count(self, held: Assignment, sign: int = 1) -> None:
+        for name, unit in self._places(held):
+            self._units[name].add(held, unit, sign)
+        for core in held.cores:
+            self._core_load[core] += sign
+
+    def _places(self, held: Assignment) -> list[tuple[str, int]]:
+        """Returns kind and index of each unit that is held: where its device is now. One that is gone has an index
+        beyond the kind's units."""
+        gone = self.accelerators[held.accelerator].count
+        if held.devices:
+            return [self._unit_of.get(uuid, (held.accelerator, gone)) for uuid in held.devices]
+        return [(held.accelerator, unit) for unit in held.units]
 
     @staticmethod
     def _fits(kind: Accelerator, fill: _Fill, demand: Demand) -> bool:
@@ -511,16 +543,15 @@ class Ledger:
             share=demand.share,
             cores=cores,
             model=demand.model,
+            devices=tuple(kind.devices[unit] for unit in units) if max(units) < len(kind.devices) else (),
         )
         self._held[replica] = assignment
         self._rooms.clear()
-        self._units[kind.name].add(assignment)
-        self._core_load.update(cores)
+        self._count(assignment)
         return assignment
 
     def _return(self, replica: str) -> Assignment:
         held = self._held.pop(replica)
         self._rooms.clear()
-        self._units[held.accelerator].remove(held)
-        self._core_load.subtract(held.cores)
+        self._count(held, -1)
         return held

@@ -4,7 +4,7 @@ the device is well. The driver is a fake; processes and requests are real."""
 import json
 import shutil
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,17 +35,17 @@ class Echo:
 
 
 class Gpu:
-    """The device of the fake driver."""
+    """The devices of the fake driver."""
 
     def __init__(self, folder: Path) -> None:
         self._file = folder / "nvml.json"
         self.set()
 
-    def set(self, *events: int, **state: Any) -> None:
+    def set(self, *events: int, devices: Sequence[str] = ("GPU-1",), **state: Any) -> None:
+        """``events`` and ``state`` are of GPU-1."""
+        found = {uuid: {"name": "NVIDIA T4 PCIe", **(state if uuid == "GPU-1" else {})} for uuid in devices}
         part = self._file.with_suffix(".part")
-        part.write_text(
-            json.dumps({"devices": {"GPU-1": {"name": "Tesla T4", **state}}, "events": [["GPU-1", e] for e in events]})
-        )
+        part.write_text(json.dumps({"devices": found, "events": [["GPU-1", event] for event in events]}))
         part.replace(self._file)
 
 
@@ -72,6 +72,15 @@ def places(world: Deployment) -> set[tuple[str, str]]:
     }
 
 
+def units(world: Deployment, name: str = "handler") -> set[tuple[str, int, str]]:
+    """Accelerator, unit and state of each replica."""
+    return {
+        (replica["accelerator"], replica["unit"], replica["state"])
+        for revision in world.status(name)["revisions"]
+        for replica in revision["replicas"]
+    }
+
+
 @pytest.mark.parametrize("is_lost", [True, False], ids=["lost", "xid"])
 def test_a_device_that_fails_under_load_is_left_and_no_waiting_request_is_lost(
     world: tuple[Deployment, Gpu], is_lost: bool
@@ -79,6 +88,7 @@ def test_a_device_that_fails_under_load_is_left_and_no_waiting_request_is_lost(
     made, gpu = world
     made.cli("deploy", "handler.py:Echo", "--gpu-mem-limit", "1", "--dnn-model", "echo", "--accelerators", "t4,spare")
     made.until(lambda: ("t4", "ready") in places(made), 20.0, "the replica on the GPU")
+    assert "16 GiB, compute 7.5, driver 570.86.15" in made.cli("status").stdout
     answers: list[int] = []
     stop = threading.Event()
 
@@ -106,3 +116,34 @@ def test_a_device_that_fails_under_load_is_left_and_no_waiting_request_is_lost(
     assert ("XID 79" in fault) or is_lost
     with made.sdk() as sdk:
         assert 'tidegate_device_healthy{accelerator="t4",unit="0"} 0' in sdk.metrics()
+
+
+def test_a_replica_is_counted_on_its_device_through_reloads_and_a_crash_that_renumber_and_rename_devices(
+    world: tuple[Deployment, Gpu],
+) -> None:
+    made, gpu = world
+    words = ("handler.py:Echo", "--gpu-mem-limit", "1", "--dnn-model", "echo", "--min-scale", "1")
+    gpu.set(devices=("GPU-1", "GPU-2"))
+    made.cli("reload")
+    made.cli("deploy", *words)
+    made.until(lambda: units(made) == {("t4", 0, "ready")}, 20.0, "the replica on the first GPU")
+    gpu.set(79, devices=("GPU-1", "GPU-2"))
+    made.until(lambda: units(made) == {("t4", 1, "ready")}, 30.0, "its successor on the second")
+    made.cli("reload")
+    assert "GPU-1" in made.status()["faults"][0], "a reload heals nothing"
+    gpu.set(devices=("GPU-2",))
+    made.cli("reload")
+    made.until(lambda: made.status()["faults"] == [], 10.0, "the end of the fault of a device that is not there")
+    refused = made.cli("deploy", *words, "--name", "other", code=1)
+    assert "t4 has 0 of 1 places free; held by handler with 1" in refused.stderr
+    made.cli("delete", "other")
+    gpu.set(devices=("GPU-2", "GPU-1"))
+    made.kill()
+    made.up(as_program=True)
+    assert units(made) == {("t4", 0, "ready")}, "adopted where its device is now"
+    made.cli("deploy", *words, "--name", "other")
+    made.until(lambda: units(made, "other") == {("t4", 1, "ready")}, 20.0, "the other GPU for the other function")
+    (made.folder / "accelerators.yaml").write_text(ACCELERATORS.replace("{name: t4", "{name: t4-pcie"))
+    made.cli("reload")
+    renamed = {("t4-pcie", 0, "ready"), ("t4-pcie", 1, "ready")}
+    made.until(lambda: units(made) | units(made, "other") == renamed, 30.0, "both under the kind's new name")

@@ -100,6 +100,15 @@ def nvmlDeviceGetMemoryInfo(handle: str) -> Any:  # noqa: N802
     return SimpleNamespace(total=16 << 30, used=1 << 30)
 
 
+def nvmlSystemGetDriverVersion() -> str:  # noqa: N802
+    return "570.86.15"
+
+
+def nvmlDeviceGetCudaComputeCapability(handle: str) -> list[int]:  # noqa: N802
+    _device(handle)
+    return [7, 5]
+
+
 def nvmlDeviceGetUtilizationRates(handle: str) -> Any:  # noqa: N802
     _device(handle)
     return SimpleNamespace(gpu=50, memory=30)

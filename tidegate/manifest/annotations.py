@@ -381,7 +381,7 @@ ANNOTATIONS: Final[tuple[Row, ...]] = (
         kind=MOUNTS,
         default="",
         field="volume_mounts",
-        description="Volumes of the model server's Pod; Kubernetes only.",
+        description="Volumes of the model server's Pod. Kubernetes only: refused on this machine, whose files it sees.",
     ),
     Row(
         key="gpu-model",

@@ -243,6 +243,7 @@ class FunctionBuilder:
         """Checks across keys and fills in dependent values. The result counts only if no fault was found."""
         self._check_scale()
         self._check_gpu()
+        self._check_volumes()
         self._check_sla()
         self._check_routing()
         self._check_rollout()
@@ -269,6 +270,11 @@ class FunctionBuilder:
         self.values["models"] = (name,)
         return assemble(Function(name=name, server=server), self.values)
 
+    def _check_volumes(self) -> None:
+        if self.values.get("volume_mounts") and not self.context.images:
+            allowed = "it on Kubernetes only: a model server here sees this machine's files, by their own paths"
+            self.fault(self.origins["volume_mounts"], allowed)
+
     def _note_unserved(self, server: Server) -> None:
         reasons = dict(UNSERVED)
         if server.forms:
@@ -281,8 +287,6 @@ class FunctionBuilder:
                 reasons["sla.target_tps"] = "tokens are counted with protocol: openai"
         if self.values.get("protocol") is Protocol.OPENAI:
             del reasons["sla.per_token_s"]
-        if not self.context.images:
-            reasons["volume_mounts"] = "volumes are mounted on Kubernetes only"
         for path, reason in reasons.items():
             origin = self._first_of(path)
             if origin is not None:

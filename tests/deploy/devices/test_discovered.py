@@ -130,11 +130,19 @@ class FakeNvml:
         return 2
 
     def nvmlDeviceGetHandleByIndex(self, index: int) -> int:  # noqa: N802
+        self._check(f"device {index}")
         return index
 
     def nvmlDeviceGetPowerManagementDefaultLimit(self, handle: int) -> int:  # noqa: N802
         self._check("power", handle == 1)
         return 70_000
+
+    def nvmlSystemGetDriverVersion(self) -> bytes:  # noqa: N802
+        return b"570.86.15"
+
+    def nvmlDeviceGetCudaComputeCapability(self, handle: int) -> tuple[int, int]:  # noqa: N802
+        self._check("capability", handle == 1)
+        return (8, 0)
 
     def nvmlDeviceGetMaxMigDeviceCount(self, handle: int) -> int:  # noqa: N802
         return 0
@@ -162,12 +170,27 @@ class FakeNvml:
 
 
 def test_devices_are_read_as_far_as_they_tell() -> None:
-    nvml = FakeNvml()
+    nvml, driver = FakeNvml(), "570.86.15"
     assert read_gpus(nvml, silent) == (
-        Gpu(uuid="GPU-a", model="NVIDIA A100", memory_bytes=1 << 34, tdp_w=70.0, mig=True),
-        Gpu(uuid="GPU-b", model="Tesla T4", memory_bytes=1 << 34),
+        Gpu(
+            uuid="GPU-a",
+            model="NVIDIA A100",
+            memory_bytes=1 << 34,
+            tdp_w=70.0,
+            mig=True,
+            driver=driver,
+            compute_capability="8.0",
+        ),
+        Gpu(uuid="GPU-b", model="Tesla T4", memory_bytes=1 << 34, driver=driver),
     )
     assert not nvml.is_open
+
+
+def test_driver_and_capability_are_in_the_inventory_of_found_and_declared_gpus() -> None:
+    gpu = Gpu(uuid="GPU-a", model="Tesla T4", memory_bytes=1 << 34, driver="570.86.15", compute_capability="7.5")
+    (found,) = discover(CPU, [gpu], silent)
+    (declared,) = complete([Declared(name="t4", kind=AcceleratorKind.NVIDIA, mps=True)], CPU, [gpu], silent)
+    assert [(each.driver, each.compute_capability) for each in (found, declared)] == [("570.86.15", "7.5")] * 2
 
 
 @pytest.mark.parametrize(
@@ -177,6 +200,12 @@ def test_a_driver_that_fails_is_reported_and_means_no_devices(fails_at: str, tol
     said: list[str] = []
     assert read_gpus(FakeNvml(fails_at), said.append) == ()
     assert told in said[0]
+
+
+def test_a_device_that_cannot_be_read_does_not_hide_the_others() -> None:
+    said: list[str] = []
+    assert [each.uuid for each in read_gpus(FakeNvml("device 0"), said.append)] == ["GPU-b"]
+    assert said == ["NVIDIA device 0 cannot be read: no device 0 here; it is left out"]
 
 
 def test_this_machine_has_cores_and_memory(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 import contextlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +32,15 @@ if TYPE_CHECKING:
     from tidegate.deploy.placement.ledger import _Fill
 
 GIB = 1 << 30
-T4 = Accelerator(name="t4", kind=AcceleratorKind.NVIDIA, count=2, memory_bytes=16 * GIB, price_per_hour=0.5, mps=True)
+T4 = Accelerator(
+    name="t4",
+    kind=AcceleratorKind.NVIDIA,
+    count=2,
+    memory_bytes=16 * GIB,
+    price_per_hour=0.5,
+    mps=True,
+    devices=("GPU-0", "GPU-1"),
+)
 V100 = Accelerator(name="v100", kind=AcceleratorKind.NVIDIA, count=1, memory_bytes=32 * GIB, price_per_hour=3.0)
 CPU = Accelerator(name="cpu-1core", kind=AcceleratorKind.CPU, count=2, memory_bytes=4 * GIB, cores=1)
 CPU2 = Accelerator(name="cpu-2core", kind=AcceleratorKind.CPU, count=1, memory_bytes=8 * GIB, cores=2)
@@ -129,7 +137,7 @@ def test_candidates_are_the_allowed_kinds_that_are_large_enough_cheapest_first()
 
 
 def test_a_replica_may_hold_several_whole_units() -> None:
-    ledger = Ledger.of([replace(T4, count=5)])
+    ledger = Ledger.of([replace(T4, count=5, devices=())])
     ledger.assign("a", "t4", Demand(share=50))
     pair = Demand(count=2, memory_bytes=GIB)
     assert ledger.room("t4", pair) == Room(free=2, total=2)
@@ -176,7 +184,7 @@ def test_time_slices_and_mps_divide_a_gpu_and_a_device_without_mps_is_not_divide
 def test_a_tainted_unit_takes_no_replica_and_keeps_those_that_it_has() -> None:
     ledger = Ledger.of([T4])
     ledger.assign("a", "t4", Demand(share=50))
-    ledger.set_taints({"t4": frozenset({0})})
+    ledger.set_failed({"GPU-0"})
     assert ledger.is_tainted("a") and not ledger.is_tainted("b")
     assert ledger.assign("b", "t4", Demand(share=50)).unit == 1
     assert ledger.room("t4", Demand(share=50)) == Room(free=1, total=2, why="1 unit has failed")
@@ -186,17 +194,57 @@ def test_a_tainted_unit_takes_no_replica_and_keeps_those_that_it_has() -> None:
     ledger.release("a")
     assert ledger.describe("t4") == "1 of 2 units in use, 1 unit has failed"
     assert ledger.room("t4", Demand()).free == 0, "given back, and tainted still"
-    ledger.set_taints({})
+    ledger.set_failed(())
     assert ledger.room("t4", Demand()) == Room(free=1, total=2)
     assert ledger.assign("c", "t4", Demand()).unit == 0
 
 
 def test_an_adopted_replica_holds_its_tainted_unit_until_it_has_ended() -> None:
     ledger = Ledger.of([T4])
-    ledger.set_taints({"t4": frozenset({0, 7}), "gone": frozenset({0})})
-    ledger.restore("a", Assignment(accelerator="t4", unit=0, memory_bytes=0, share=100))
+    ledger.set_failed({"GPU-0", "GPU-7"})
+    ledger.restore("a", Assignment(accelerator="t4", unit=0, memory_bytes=0, share=100, devices=("GPU-0",)))
     assert ledger.is_tainted("a")
     assert ledger.room("t4", Demand()) == Room(free=1, total=1, why="1 unit has failed")
+
+
+def test_a_replica_is_counted_where_its_device_is_after_a_reload_that_renumbers_and_renames() -> None:
+    ledger = Ledger.of([T4])
+    for name in ("a", "b"):
+        ledger.assign(name, "t4", Demand())
+    ledger.release("a")
+    ledger.set_accelerators([replace(T4, count=1, devices=("GPU-1",))], ())
+    assert ledger.room("t4", Demand()) == Room(free=0, total=1), "b runs on GPU-1, which was unit 1 and is unit 0"
+    ledger.set_accelerators([replace(T4, name="gpu", count=1, devices=("GPU-1",))], ())
+    assert ledger.room("gpu", Demand()).free == 0
+    ledger.release("b")
+    assert ledger.room("gpu", Demand()).free == 1
+    assert list(ledger.accelerators) == ["gpu"]
+
+
+def test_taints_follow_a_device_through_a_reload_of_the_accelerators() -> None:
+    ledger = Ledger.of([T4])
+    ledger.assign("a", "t4", Demand(share=50))
+    ledger.set_failed({"GPU-0"})
+    ledger.set_accelerators([replace(T4, devices=("GPU-1", "GPU-0"))], ())
+    assert ledger.is_tainted("a")
+    assert ledger.assign("b", "t4", Demand(share=50)).devices == ("GPU-1",)
+    with pytest.raises(NoRoomError, match="1 unit has failed"):
+        ledger.assign("c", "t4", Demand())
+    ledger.set_accelerators([replace(T4, count=1, devices=("GPU-1",))], ())
+    assert ledger.room("t4", Demand(share=50)) == Room(free=0, total=2), "a is of a unit that is gone"
+    ledger.set_failed(())
+    ledger.set_accelerators([T4], ())
+    assert ledger.room("t4", Demand(share=50)) == Room(free=2, total=4)
+
+
+def test_another_control_process_finds_a_replica_by_its_device_and_not_by_its_number() -> None:
+    before = Ledger.of([T4])
+    held = [before.assign(name, "t4", Demand()) for name in ("a", "b")]
+    after = Ledger.of([replace(T4, count=1, devices=("GPU-1",))])
+    after.restore("b", held[1])
+    assert after.held["b"].unit == 0
+    with pytest.raises(NoRoomError, match="a cannot hold GPU-0 of t4"):
+        after.restore("a", held[0])
 
 
 def test_a_model_repository_runs_on_the_kinds_that_it_has_a_form_for() -> None:
@@ -229,42 +277,65 @@ def test_only_mps_divides_a_unit() -> None:
     assert demand_of(function(gpu=GpuNeeds(core_percentage=30, mps=True)), CPU).share == WHOLE
 
 
+SIZES = {"GPU-0": 16 * GIB, "GPU-1": 16 * GIB, "GPU-2": 32 * GIB}
+ARRANGEMENTS = st.permutations(sorted(SIZES)).flatmap(
+    lambda uuids: st.tuples(*(st.tuples(st.just(uuid), st.sampled_from(["a", "b", None])) for uuid in uuids))
+)
+"""The order in which the driver lists the devices, and the kind that each is of now; None: it is missing."""
+
+
+def arranged(arrangement: Iterable[tuple[str, str | None]]) -> list[Accelerator]:
+    """The kinds that a machine with these devices and its cores has."""
+    gpus: dict[str, list[str]] = {}
+    for uuid, name in arrangement:
+        if name is not None:
+            gpus.setdefault(name, []).append(uuid)
+    kinds = [
+        replace(T4, name=name, count=len(uuids), devices=tuple(uuids), memory_bytes=min(SIZES[each] for each in uuids))
+        for name, uuids in gpus.items()
+    ]
+    return [*kinds, CPU, CPU2]
+
+
 class LedgerMachine(RuleBasedStateMachine):
-    """Any order of taking, giving back and tainting: shares, memory and counts stay within every unit."""
+    """Any order of starts, ends, faults, reloads that renumber, rename and lose devices, and adoptions by another
+    control process: shares, memory and counts stay within every device."""
 
     strategy = BEST_FIT
 
     def __init__(self) -> None:
         super().__init__()
-        self.ledger = Ledger.of([T4, V100, CPU, CPU2], host_cores=(0, 1, 2, 3), strategy=self.strategy)
+        kinds = arranged([("GPU-0", "a"), ("GPU-1", "a"), ("GPU-2", "b")])
+        self.ledger = Ledger.of(kinds, host_cores=(0, 1, 2, 3), strategy=self.strategy)
         self.names = 0
-        self.tainted: dict[str, frozenset[int]] = {name: frozenset() for name in self.ledger.accelerators}
+        self.failed: set[str] = set()
 
     @rule(
-        accelerator=st.sampled_from(["t4", "v100", "cpu-1core", "cpu-2core"]),
+        data=st.data(),
         share=st.integers(-5, 120),
         memory=st.integers(-1, 40 * GIB),
         model=st.sampled_from(["resnet", "bert"]),
         count=st.sampled_from([1, 1, 1, 2]),
     )
-    def assign(self, accelerator: str, share: int, memory: int, model: str, count: int) -> None:
+    def assign(self, data: st.DataObject, share: int, memory: int, model: str, count: int) -> None:
         self.names += 1
+        accelerator = data.draw(st.sampled_from(sorted(self.ledger.accelerators)))
         share = share if count == 1 else WHOLE
         demand = Demand(share=share, memory_bytes=memory, model=model, count=count)
         room = self.ledger.room(accelerator, demand).free
         try:
             taken = self.ledger.assign(f"r{self.names}", accelerator, demand)
         except NoRoomError:
-            assert room == 0, "what room() promises can be had"
+            assert room <= 0, "what room() promises can be had"
         else:
-            assert room > 0
+            assert room > 0 or self.ledger.room(accelerator, demand).free < 0, "or others hold units that are gone"
             assert len(set(taken.units)) == count
-            assert self.tainted[accelerator].isdisjoint(taken.units)
+            assert self.failed.isdisjoint(taken.devices)
 
-    @rule(units=st.sets(st.integers(0, 1)), accelerator=st.sampled_from(["t4", "v100", "cpu-1core"]))
-    def taint(self, units: set[int], accelerator: str) -> None:
-        self.tainted = {**self.tainted, accelerator: frozenset(units)}
-        self.ledger.set_taints(self.tainted)
+    @rule(uuids=st.sets(st.sampled_from(sorted(SIZES))))
+    def fail(self, uuids: set[str]) -> None:
+        self.failed = uuids
+        self.ledger.set_failed(uuids)
 
     @rule(data=st.data())
     def release(self, data: st.DataObject) -> None:
@@ -278,19 +349,35 @@ class LedgerMachine(RuleBasedStateMachine):
             with contextlib.suppress(NoRoomError):
                 self.ledger.reassign_cores(name, count)
 
+    @rule(arrangement=ARRANGEMENTS)
+    def reload(self, arrangement: Iterable[tuple[str, str | None]]) -> None:
+        self.ledger.set_accelerators(arranged(arrangement), (0, 1, 2, 3))
+
+    @rule(arrangement=ARRANGEMENTS)
+    def adopt(self, arrangement: Iterable[tuple[str, str | None]]) -> None:
+        """Another control process finds the replicas; one whose device is not of its kind any more is ended."""
+        before = dict(self.ledger.held)
+        self.ledger = Ledger.of(arranged(arrangement), host_cores=(0, 1, 2, 3), strategy=self.strategy)
+        self.failed = set()
+        for name, held in before.items():
+            with contextlib.suppress(NoRoomError):
+                self.ledger.restore(name, held)
+                assert self.ledger.held[name].devices == held.devices
+
     @invariant()
     def no_unit_is_over_committed(self) -> None:
-        for kind in self.ledger.accelerators.values():
-            for unit in range(kind.count):
-                here = [a for a in self.ledger.held.values() if a.accelerator == kind.name and unit in a.units]
-                assert sum(each.share for each in here) <= WHOLE
-                assert sum(each.memory_bytes for each in here) <= kind.memory_bytes
-                assert all(each.share > 0 for each in here)
-                assert all(len(each.cores) <= kind.cores for each in here)
-                if self.strategy.keeps_models_apart:
-                    assert len({each.model for each in here}) == len(here)
-        held = self.ledger.held.values()
-        assert all(max(each.units) < self.ledger.accelerators[each.accelerator].count for each in held)
+        units: dict[str, list[Assignment]] = {}
+        for held in self.ledger.held.values():
+            for unit in held.devices or (f"{held.accelerator} {unit}" for unit in held.units):
+                units.setdefault(unit, []).append(held)
+        for unit, here in units.items():
+            kind = self.ledger.accelerators[here[0].accelerator]
+            assert sum(each.share for each in here) <= WHOLE
+            assert sum(each.memory_bytes for each in here) <= SIZES.get(unit, kind.memory_bytes)
+            assert all(each.share > 0 for each in here)
+            assert all(len(each.cores) <= kind.cores for each in here)
+            if self.strategy.keeps_models_apart:
+                assert len({each.model for each in here}) == len(here)
 
 
 class WorstFitMachine(LedgerMachine):
@@ -346,7 +433,7 @@ def test_rooms_differ_by_model_only_where_models_are_kept_apart() -> None:
         assert ledger.rooms(one)["t4"].free == (5 if strategy is BEST_FIT else 1)
 
 
-KINDS = [T4, V100, CPU, CPU2]
+KINDS = [replace(T4, devices=()), V100, CPU, CPU2]
 DEMANDS = st.builds(
     Demand,
     share=st.sampled_from([-5, 0, 10, 30, 50, WHOLE, 120]),
@@ -474,7 +561,7 @@ class Walked(dict[str, Assignment]):
 
 def test_the_work_of_an_answer_does_not_grow_with_what_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
     held = Walked()
-    many = [replace(CPU, count=1000), replace(T4, count=1000)]
+    many = [replace(CPU, count=1000), replace(T4, count=1000, devices=())]
     ledger = Ledger({kind.name: kind for kind in many}, tuple(range(4)), held)
     looked: list[object] = []
     times = Ledger._times
@@ -510,7 +597,7 @@ def test_everything_given_back_is_there_again(shares: list[int]) -> None:
     assert ledger.room("t4", Demand()) == Room(free=2, total=2)
 
 
-CARD = replace(T4, count=3)
+CARD = replace(T4, count=3, devices=())
 
 
 def test_fewer_units_leave_too_many_replicas_until_some_give_back_theirs() -> None:

@@ -1,5 +1,7 @@
 """The table itself: every row is usable, its default is the record's, and it fills the field that it names."""
 
+from dataclasses import replace
+
 import pytest
 
 from tidegate.function import Function, Server, ServerKind
@@ -101,7 +103,8 @@ def manifest(annotations: dict[str, str]) -> str:
 @pytest.mark.parametrize("row", ANNOTATIONS, ids=lambda row: row.key)
 def test_an_annotation_lands_where_its_row_says(row: Row, context: ParseContext) -> None:
     text, value, beside = SAMPLES[row.key]
-    (function,) = read(manifest({row.key: text, **beside}), source="m", context=context).functions
+    kubernetes = replace(context, images=row.key == "volume-mounts")
+    (function,) = read(manifest({row.key: text, **beside}), source="m", context=kubernetes).functions
     assert reach(function, row.field) == value != reach(PLAIN, row.field)
 
 

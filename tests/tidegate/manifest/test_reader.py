@@ -98,7 +98,6 @@ def test_every_key_lands_in_the_function(context: ParseContext) -> None:
             dnn=DnnModel(name="resnet50", quantization=Quantization.FP16, batch_size=16),
             task_class=TaskClass.THROUGHPUT_ORIENTED,
             user_metrics=True,
-            volume_mounts="models:/models",
             env={"MODE": "on", "MASK": "0644", "EMPTY": ""},
             secrets={"TOKEN": "/home/token.txt"},
             workdir="/home/weights",
@@ -126,14 +125,22 @@ def test_every_key_lands_in_the_function(context: ParseContext) -> None:
     )
 
 
+def test_volumes_are_refused_where_nothing_mounts_them_and_kept_on_kubernetes(context: ParseContext) -> None:
+    text = good("smallest").replace("name:", "annotations: {tidegate.dev/volume-mounts: 'models:/models'}\n  name:", 1)
+    (fault,) = faults(text, context)
+    assert "volume-mounts: got 'models:/models'; allowed: it on Kubernetes only" in fault
+    parsed = read(text, source="m", context=replace(context, images=True))
+    assert (parsed.functions[0].volume_mounts, parsed.warnings) == ("models:/models", ())
+    assert read(text.replace("models:/models", ""), source="m", context=context).warnings == ()
+
+
 def test_what_is_kept_without_effect_is_reported(context: ParseContext) -> None:
     parsed = read(good("everything"), source="everything", context=context)
     here = "metadata.annotations.tidegate.dev"
     assert [str(note) for note in parsed.warnings] == [
-        f"line 23: {here}/volume-mounts: is kept, but has no effect: volumes are mounted on Kubernetes only",
-        f"line 26: {here}/dnn-quantization: is kept, but has no effect: its server is no model repository",
-        f"line 27: {here}/infer-batch-size: is kept, but has no effect: its server is no model repository",
-        "line 32: metadata.annotations.example.com/owner: not an annotation of Tidegate; it has no effect here",
+        f"line 25: {here}/dnn-quantization: is kept, but has no effect: its server is no model repository",
+        f"line 26: {here}/infer-batch-size: is kept, but has no effect: its server is no model repository",
+        "line 31: metadata.annotations.example.com/owner: not an annotation of Tidegate; it has no effect here",
     ]
     assert read(good("smallest") + "  metrics: {}\n", source="m", context=context).warnings == ()
 
