@@ -25,7 +25,7 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gen
 export PYTHONDONTWRITEBYTECODE =
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-units test-live test-redis test-clients test-prometheus test-browser test-compose test-interop test-triton test-embeddings test-ocr test-presets test-torch test-h2spec embeddings ocr lint format bench fuzz mutation \
+.PHONY: help install demo test test-units test-live test-redis test-clients test-prometheus test-browser test-compose test-interop test-kubernetes test-triton test-embeddings test-ocr test-presets test-torch test-h2spec embeddings ocr lint format bench fuzz mutation \
 	docs clean lock console-libraries
 
 help: ## list the targets
@@ -101,6 +101,10 @@ test-torch: $(STAMP) ## TorchScript and Hugging Face models, by PyTorch and tran
 	@$(BIN)/python -m tests.support.live.presets torch
 	@$(LIVE) "needs(tool='torch') and not deep"
 
+test-kubernetes: $(STAMP) ## custom resources in a real API server; its binaries are those in KUBEBUILDER_ASSETS, as of envtest
+	@$(BIN)/python -m tests.support.live.control_plane
+	@$(LIVE) "needs(tool='kubernetes') and not deep"
+
 test-h2spec: $(STAMP) ## HTTP/2 conformance of gateway and queue_proxy by h2spec, a tool in Go; `go install`s it once, into build/go
 	@$(BIN)/python -m tests.interop.h2spec
 
@@ -124,10 +128,11 @@ mutation: $(STAMP) ## do the tests notice changes in the cores? MUTANTS=100 of e
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check 'cosmic-ray>=8.7,<9'
 	@$(BIN)/python -m tests.mutation.run --sample $(MUTANTS)
 
-docs: $(STAMP) ## write the reference pages that come from tables, the drawings, and Grafana's boards
+docs: $(STAMP) ## write the reference pages that come from tables, the drawings, Grafana's boards, Kubernetes' resources
 	@$(BIN)/python -m tidegate.manifest.reference docs
 	@$(BIN)/python -m docs.drawings.draw
 	@$(BIN)/python -m docs.boards.boards
+	@$(BIN)/python -m tidegate.deploy.kubernetes.resources.main deploy/kubernetes/crds
 
 console-libraries: $(STAMP) ## fetch the console's libraries again by npm, at their recorded versions and hashes
 	@$(BIN)/python -m tests.support.vendored

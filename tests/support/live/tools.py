@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tests.support.live import browser, presets, triton
+from tests.support.live import browser, control_plane, presets, triton
 
 PATH = f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/go/bin"
 
@@ -87,6 +87,12 @@ TOOLS = {
         "test-presets",
         lambda: "" if presets.is_there("presets") else "scikit-learn and XGBoost in build/presets",
         "`make test-presets` installs them",
+    ),
+    "kubernetes": Tool(
+        "a Kubernetes control plane",
+        "test-kubernetes",
+        control_plane.lacking,
+        "set KUBEBUILDER_ASSETS to a folder with etcd, kube-apiserver, kube-controller-manager, kube-scheduler",
     ),
     "torch": Tool(
         "PyTorch and transformers",

@@ -1,0 +1,232 @@
+"""A real Kubernetes control plane for tests: etcd, kube-apiserver, kube-controller-manager and kube-scheduler.
+
+Their binaries come from the folder in ``KUBEBUILDER_ASSETS`` (the convention of envtest), else from the places where
+``setup-envtest`` and kubebuilder put them. ``python -m tests.support.live.control_plane`` says whether they are there:
+exit code 3 and one line if not.
+"""
+
+import json
+import os
+import signal
+import ssl
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+import httpx
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
+
+from tests.support.deadline import Patience
+from tests.support.live.redis_server import _free_port as free_port
+
+CANNOT: Final = 3
+START_S: Final = 60.0
+STOP_S: Final = 5.0
+API_SERVER, ETCD = "kube-apiserver", "etcd"
+CONTROLLERS: Final = ("kube-controller-manager", "kube-scheduler")
+"""What envtest's folders do not have: tests of Deployments need it."""
+_USERS: Final = {
+    "admin": ("admin", "system:masters"),
+    "kube-controller-manager": ("system:kube-controller-manager", ""),
+    "kube-scheduler": ("system:kube-scheduler", ""),
+}
+
+
+def folder() -> Path | None:
+    """Returns the folder with the binaries; None if there is none."""
+    stated = os.environ.get("KUBEBUILDER_ASSETS")
+    data = Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share")
+    fetched = sorted((data / "kubebuilder-envtest" / "k8s").glob("*"), reverse=True)
+    places = [Path(stated)] if stated else [*fetched, Path("/usr/local/kubebuilder/bin")]
+    return next((place for place in places if (place / API_SERVER).exists() and (place / ETCD).exists()), None)
+
+
+def lacking(*more: str) -> str:
+    """Names what is missing of etcd, kube-apiserver and ``more``; empty if all is there."""
+    found = folder()
+    if found is None:
+        return "etcd and kube-apiserver in KUBEBUILDER_ASSETS"
+    return " ".join(name for name in more if not (found / name).exists())
+
+
+class ControlPlane:
+    """The processes over one folder. The API server keeps its port over restarts."""
+
+    def __init__(self, binaries: Path, home: Path) -> None:
+        self._binaries = binaries
+        self.home = home
+        self.port, self._etcd_port = free_port(), free_port()
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self.kubeconfig = home / "admin.kubeconfig"
+
+    @property
+    def url(self) -> str:
+        return f"https://127.0.0.1:{self.port}"
+
+    @property
+    def authority(self) -> Path:
+        """The certificate of the API server, which signed it itself."""
+        return self.home / "apiserver.crt"
+
+    def start(self) -> None:
+        self._write_keys()
+        self.start_etcd()
+        self.start_api_server()
+        for name in _USERS:
+            self._write_kubeconfig(name)
+        for name in CONTROLLERS:
+            if (self._binaries / name).exists():
+                self._start_controller(name)
+
+    def start_etcd(self) -> None:
+        client = f"http://127.0.0.1:{self._etcd_port}"
+        peer = f"http://127.0.0.1:{free_port()}"
+        urls = ["--listen-client-urls", client, "--advertise-client-urls", client, "--listen-peer-urls", peer]
+        peers = ["--initial-advertise-peer-urls", peer, "--initial-cluster", f"default={peer}"]
+        self._spawn(ETCD, ["--data-dir", str(self.home / "etcd"), "--unsafe-no-fsync", *urls, *peers])
+
+    def start_api_server(self) -> None:
+        key = str(self.home / "accounts.key")
+        self._spawn(
+            API_SERVER,
+            [
+                f"--etcd-servers=http://127.0.0.1:{self._etcd_port}",
+                "--bind-address=127.0.0.1",
+                f"--secure-port={self.port}",
+                "--advertise-address=127.0.0.1",
+                "--endpoint-reconciler-type=none",
+                f"--cert-dir={self.home}",
+                f"--token-auth-file={self.home / 'tokens.csv'}",
+                "--service-account-issuer=https://kubernetes.default.svc",
+                f"--service-account-key-file={key}",
+                f"--service-account-signing-key-file={key}",
+                "--service-cluster-ip-range=10.96.0.0/16",
+                "--authorization-mode=Node,RBAC",
+                "--allow-privileged=true",
+                "--profiling=false",
+            ],
+        )
+        self._await_ready()
+
+    def _start_controller(self, name: str) -> None:
+        config = str(self.home / f"{name}.kubeconfig")
+        words = [
+            f"--{each}={config}" for each in ("kubeconfig", "authentication-kubeconfig", "authorization-kubeconfig")
+        ]
+        words += ["--leader-elect=false", "--bind-address=127.0.0.1", f"--secure-port={free_port()}"]
+        if name == "kube-controller-manager":
+            words += [
+                f"--service-account-private-key-file={self.home / 'accounts.key'}",
+                f"--root-ca-file={self.authority}",
+                "--use-service-account-credentials",
+                "--kube-api-qps=200",
+                "--kube-api-burst=400",
+            ]
+        self._spawn(name, words)
+
+    def _await_ready(self) -> None:
+        patience = Patience(START_S)
+        while True:
+            with suppress(httpx.HTTPError, OSError), self.client() as client:
+                if client.get("/readyz").status_code == 200:
+                    return
+            self._check_alive()
+            assert not patience.is_over, f"the API server is not ready after {patience}: {self.log(API_SERVER)}"
+            time.sleep(0.1)
+
+    @contextmanager
+    def client(self, token: str = "admin") -> Iterator[httpx.Client]:
+        """A client of the API server, by default as its administrator."""
+        context = ssl.create_default_context(cafile=str(self.authority))
+        headers = {"authorization": f"Bearer {token}"}
+        with httpx.Client(base_url=self.url, verify=context, trust_env=False, timeout=30.0, headers=headers) as client:
+            yield client
+
+    def kill(self, name: str) -> None:
+        """As with ``kill -9``; waits for the end."""
+        process = self._processes.pop(name)
+        process.kill()
+        process.wait(STOP_S)
+
+    def stop(self) -> None:
+        """Ends all processes: etcd last, so that none waits for it."""
+        for name in reversed(tuple(self._processes)):
+            process = self._processes.pop(name)
+            process.send_signal(signal.SIGTERM)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(STOP_S if name == ETCD else 1.0)
+            process.kill()
+            process.wait(STOP_S)
+
+    def log(self, name: str) -> str:
+        return (self.home / f"{name}.log").read_text(errors="replace")[-2000:]
+
+    def _check_alive(self) -> None:
+        for name, process in self._processes.items():
+            assert process.poll() is None, f"{name} exited with status {process.returncode}: {self.log(name)}"
+
+    def _spawn(self, name: str, words: Sequence[str]) -> None:
+        with (self.home / f"{name}.log").open("ab") as log:
+            self._processes[name] = subprocess.Popen(
+                [str(self._binaries / name), *words], stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.home
+            )
+
+    def _write_keys(self) -> None:
+        key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+        form = serialization.PrivateFormat.TraditionalOpenSSL
+        text = key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption())
+        (self.home / "accounts.key").write_bytes(text)
+        lines = [f"{name},{user},{user}{f',{groups}' if groups else ''}" for name, (user, groups) in _USERS.items()]
+        (self.home / "tokens.csv").write_text("\n".join(lines) + "\n")
+
+    def _write_kubeconfig(self, name: str) -> None:
+        write_kubeconfig(self.home / f"{name}.kubeconfig", self.url, self.authority, token=name)
+
+
+def write_kubeconfig(path: Path, url: str, authority: Path, *, token: str) -> None:
+    """Writes the configuration of a client that has a token."""
+    found: Mapping[str, object] = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "tests", "cluster": {"server": url, "certificate-authority": str(authority)}}],
+        "users": [{"name": "tests", "user": {"token": token}}],
+        "contexts": [{"name": "tests", "context": {"cluster": "tests", "user": "tests"}}],
+        "current-context": "tests",
+    }
+    path.write_text(json.dumps(found))
+
+
+@contextmanager
+def control_plane() -> Iterator[ControlPlane]:
+    """A control plane in a folder of its own."""
+    binaries = folder()
+    assert binaries is not None, lacking()
+    with tempfile.TemporaryDirectory(prefix="tgk") as home:
+        plane = ControlPlane(binaries, Path(home))
+        try:
+            plane.start()
+            yield plane
+        finally:
+            plane.stop()
+
+
+def main() -> int:
+    """Says what is missing, if anything is."""
+    missing = lacking()
+    if not missing:
+        return 0
+    sys.stdout.write(
+        f"NO KUBERNETES CONTROL PLANE: {missing} is missing, so nothing ran on a real API server."
+        " Set KUBEBUILDER_ASSETS to a folder with etcd, kube-apiserver, kube-controller-manager and kube-scheduler.\n"
+    )
+    return CANNOT
+
+
+if __name__ == "__main__":
+    sys.exit(main())
