@@ -120,7 +120,7 @@ class Chain:
         is_rpc = ex.is_rpc
         target = self._matcher.of_call(head) if is_rpc else self._matcher.match(head)
         given = head.get(headers.REQUEST_ID)
-        if given is not None and is_request_id(given):
+        if given is not None and is_request_id(given) is not None:
             ex.context = state = RequestState(target, given, b"")
         else:
             ex.context = state = state_with_new_id(head, target, given, self._rng)
@@ -371,7 +371,7 @@ class Chain:
             self._room.keep_credit(bind)
         if state.target.is_metadata and status == 200 and (ex.is_rpc or ex.head.method == b"GET"):
             self._health.remember(state, ex.head.path, bind)
-        if head.mentions(b"\nx-request-id:"):
+        if head.names_id:
             head.drop(headers.REQUEST_ID)
         timing = head.control(headers.TIMING)
         if state.trace is not None:

@@ -73,7 +73,7 @@ class H1Client:
                 # Most responses under load: a cached head, and all of the body with it.
                 end = data.find(b"\r\n\r\n") + 4
                 heads = self._heads
-                head = heads.known.get(data[:end])
+                head = heads.known.get(data[:end]) if heads.known else None
                 if head is None:
                     head = heads.of_queue_proxy(data, end)
                 else:

@@ -4,7 +4,7 @@ Request and response heads share this. Peer data never raises: a parser returns 
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import ClassVar, final
 
@@ -67,6 +67,8 @@ class Fields:
     """``_original`` in lower case; None before the first use."""
     _values: dict[bytes, bytes] | None
     """The special fields and every visible ``tidegate-`` field, values in lower case; None before the first use."""
+    _places: Mapping[bytes, slice] | None
+    """Places of the values in ``_original``, by name. Only of a request head, and None if no template has read it."""
 
     @property
     def fields(self) -> bytes:
@@ -85,6 +87,10 @@ class Fields:
         """
         values = self._values
         if values is None:  # A plain request head: all of its fields are visible.
+            places = self._places
+            if places is not None:
+                place = places.get(name)
+                return None if place is None else self._original[place].strip(b" \t")
             if name in self._looked_for:
                 return None
         elif (value := values.get(name)) is None:

@@ -96,6 +96,7 @@ class RequestHead(Fields):
 
     __slots__ = (
         "_end",
+        "_places",
         "authority",
         "chunked",
         "content_length",
@@ -206,7 +207,7 @@ def parse_request(data: bytes, at: int, rules: HeadRules) -> RequestHead | Rejec
     head.traced = (trace or trace2 or trace3) is not None
     head._end = end + 2
     head._block = head._original = block
-    head._lower = head._values = head.upgrade = head.internal = None
+    head._lower = head._values = head._places = head.upgrade = head.internal = None
     head.version_minor = 1
     head.keep_alive = head.plain = True
     head.chunked = head.expect_continue = head.names_host = head.names_proto = False
@@ -257,7 +258,7 @@ def parse_any_request(data: bytes, at: int, rules: HeadRules) -> RequestHead | R
     head._block = head._original = block
     head._lower = lower = block.lower()
     head.chunked = head.expect_continue = head.traced = head.names_host = head.names_proto = False
-    head.upgrade = head.internal = None
+    head._places = head.upgrade = head.internal = None
     found = request_specials(lower)
     head._values = values = dict(found)
     plain = 1

@@ -95,9 +95,9 @@ def _with_ours(before: ResponseHead, data: bytes, end: int, timing: bytes, credi
     head.upgrade = None
     head._block = head._kept = before._kept
     head._end = end
-    head._original = original = data[before._end - len(before._original) - 2 : end - 2]
-    lower = before._lower or before._in_lower_case()
-    head._lower = lower + original[len(lower) :]  # A queue_proxy's lines are in lower case.
+    head._original = data[before._end - len(before._original) - 2 : end - 2]
+    head._lower = None
+    head.names_id = before.names_id
     values = dict(before._values or {})
     values[b"tidegate-timing"] = timing
     if credit is not None:

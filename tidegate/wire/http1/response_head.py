@@ -22,7 +22,7 @@ _response = grammar.RESPONSE.match
 class ResponseHead(Fields):
     """A parsed response head."""
 
-    __slots__ = ("_end", "_kept", "chunked", "content_length", "keep_alive", "reason", "status", "upgrade")
+    __slots__ = ("_end", "_kept", "chunked", "content_length", "keep_alive", "names_id", "reason", "status", "upgrade")
     _end: int
     """Position behind the head in the parsed bytes."""
     _kept: bytes
@@ -35,6 +35,8 @@ class ResponseHead(Fields):
     keep_alive: bool
     """True if the upstream keeps the connection open."""
     upgrade: bytes | None
+    names_id: bool
+    """True if an ``x-request-id`` is among the fields."""
 
     @property
     def plain(self) -> bool:
@@ -74,6 +76,7 @@ def parse_response(data: bytes, at: int, head_bytes: int = 64 * 1024) -> Respons
     head.upgrade = None
     head._block = head._original = block
     head._lower = lower = block.lower()
+    head.names_id = lower.find(b"\nx-request-id:") >= 0
     found = response_specials(lower)
     head._values = dict(found)
     if len(found) == 1 and found[0][0] == b"content-length":

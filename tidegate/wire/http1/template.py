@@ -43,6 +43,7 @@ class Template:
         "_length",
         "_one",
         "_ours",
+        "_places",
         "_start",
         "_trace",
         "_traced",
@@ -58,12 +59,14 @@ class Template:
         self._start = size - 2 - len(head._original)
         self._length = self._trace = (0, 0)
         ours: dict[bytes, slice] = {}
+        self._places: dict[bytes, slice] = {}
         token_from = token_to = cut_from = cut_to = 0
         free = bytearray(size)
         for line in _LINE.finditer(text, self._start, size - 2):
             name = line[1].lower()
             begin, end = line.span(2)
             begin += text[begin : begin + 1] == b" "
+            self._places.setdefault(name, slice(begin - self._start, end - self._start))
             if name == b"content-length":
                 self._length = (begin, end)
             elif name == b"traceparent":
@@ -124,6 +127,7 @@ class Template:
         head.host = before.host
         head._end = end
         head._block = head._original = data[at + self._start : end - 2]
+        head._places = self._places
         head._lower = head._values = head.upgrade = head.internal = None
         head.version_minor = 1
         head.keep_alive = head.plain = True

@@ -284,6 +284,11 @@ class AnswerHead(_Head):
             else:
                 self.status = grpc_fields.ended_status(block.status, block.grpc_status)
 
+    @property
+    def names_id(self) -> bool:
+        """True if an ``x-request-id`` is among the fields."""
+        return self.get(headers.REQUEST_ID) is not None
+
     def __repr__(self) -> str:
         return f"<AnswerHead {self.status}>"
 

@@ -61,6 +61,7 @@ def test_what_an_app_dropped_comes_back() -> None:
     "start",
     [
         b"HTTP/1.1 200 OK\r\nX: y\r\nConnection: keep-alive\r\nContent-Length: 2\r\n",
+        b"HTTP/1.1 200 OK\r\nX-Request-ID: a\r\nContent-Length: 2\r\n",
         b"HTTP/1.1 200\r\ncontent-length: 2\r\n",
         b"HTTP/1.1 500 No\r\nContent-Length: 2\r\n",
         b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 3\r\n",

@@ -97,6 +97,22 @@ def test_other_values_are_like_it(old: bytes, new: bytes) -> None:
         assert facts(found) == facts(parse_any_request(text, len(before), RULES["stranger"]))
 
 
+def test_a_value_is_found_at_its_place_the_first_of_two_and_without_the_blanks_around_it() -> None:
+    first = FIRST.replace(b"\r\n\r\n", b"\r\nX-Two: 1111\r\nx-two: 2222\r\n\r\n")
+    head = parse_request(first, 0, RULES["stranger"])
+    assert type(head) is RequestHead
+    template = Templates().learn(first, 0, head)
+    assert template is not None
+    for before in (b"", b"x" * 9):
+        text = before + first.replace(b"1111", b"  a ").replace(b"0123456789", b"     7    ")
+        found, general = template.read(text, len(before)), parse_any_request(text, len(before), RULES["stranger"])
+        assert found is not None
+        assert type(general) is RequestHead
+        for name in (b"x-two", b"x-request-id", b"host", b"origin", b"x-none", b"prefer", b"tidegate-tag"):
+            assert found.get(name) == general.get(name), name
+        assert (found.get(b"x-two"), found.get(b"x-request-id")) == (b"a", b"7")
+
+
 @pytest.mark.parametrize(
     ("old", "new"),
     [
