@@ -86,6 +86,11 @@ class _Maximum:
             kept.popleft()
         return kept[0][1]
 
+    @property
+    def value(self) -> float:
+        """The maximum at the last update; 0 before the first."""
+        return self._kept[0][1] if self._kept else 0.0
+
     def left_s(self, now: float, window_s: float) -> float:
         """Returns how long the maximum still counts."""
         return max(0.0, self._kept[0][0] + window_s - now) if self._kept else 0.0
@@ -370,7 +375,7 @@ class TidePolicy:
             or abs(present - level) > MOVED * level
         ):
             levels, chances = self._outlook.forecast(self._level)
-            before = 0.0 if self._expectation is None or unit != known_unit else self._expectation.best
+            before = self._cover.value / unit
             again = (min(start_s, LONGEST_COVER_HOLD_S) + 1.0) / WRITE_OFF_S
             step = capacity.best.slots / unit
             self._expectation = Expectation(lates, levels / unit, chances, theta, step, base / unit, before, again)

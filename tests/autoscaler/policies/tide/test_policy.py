@@ -390,6 +390,18 @@ def test_bursts_that_come_often_are_covered() -> None:
     assert "cover" in world.codes
 
 
+def test_a_cover_whose_worth_falls_slowly_is_not_given_up_and_started_again_by_turns() -> None:
+    """After surges to four times the load their chance falls with each minute without one, and the price of a late
+    request rises: the cover of thirteen and that of four replicas cost the same all the time."""
+    world = World(ready={"cpu": 5})
+    for _ in range(10):
+        world.run(30.0, 90)
+        world.run(120.0, 30)
+    before = world.starts
+    assert set(world.run(30.0, 1200)[200:]) == {13}
+    assert world.starts - before <= 2
+
+
 def test_a_time_per_output_token_is_shown_in_milliseconds() -> None:
     llm = GroupObservation("llm", limit=8, services=((1.0, 0.25),), price_per_hour=0.5, execution_s=0.5, tail_s=0.6)
     pace = ((1.0, 0.040), (8.0, 0.200))
