@@ -57,6 +57,7 @@ from tidegate.deploy.local.proc import cpu_seconds, start_time
 from tidegate.deploy.local.processes import ProcessTable
 from tidegate.deploy.local.records import ProcessKind, ProcessRecord, RecordStore
 from tidegate.deploy.local.replica import ReplicaPlaces
+from tidegate.deploy.placement.interference import Interference
 from tidegate.deploy.placement.strategies import strategy
 from tidegate.errors import InvalidInputError
 from tidegate.records.gateway_sample import GatewaySample
@@ -161,7 +162,8 @@ async def build_work(start: Start, state: StateSide) -> WorkSide:
         note=lambda text: faults.note("mps", text),
         is_alive=lambda pid: start_time(pid) is not None,
     )
-    processes, backend, living = await _backend(start, state.registry, rng, mps)
+    interference = Interference()
+    processes, backend, living = await _backend(start, state.registry, rng, mps, interference)
     timings, changes = Timings(), ChangeSignal()
     tables = TableBuilder(start.epoch, start.workers, settings.gateway.domain)
     traffic = TrafficMeter()
@@ -224,6 +226,7 @@ async def build_work(start: Start, state: StateSide) -> WorkSide:
         ),
         store=state.store,
         epoch=start.epoch,
+        interference=interference,
         gateway_seen=gateway_seen,
     )
     await loop.profiles.load()
@@ -374,7 +377,7 @@ async def _renew(
 
 
 async def _backend(
-    start: Start, registry: Registry, rng: random.Random, mps: MpsDaemon
+    start: Start, registry: Registry, rng: random.Random, mps: MpsDaemon, interference: Interference
 ) -> tuple[ProcessTable, LocalBackend, tuple[ProcessRecord, ...]]:
     """Builds the local backend; it adopts each living process of a deployed revision."""
     found = inventory_of(start.settings)
@@ -387,6 +390,7 @@ async def _backend(
         accelerators=found.accelerators,
         host_cores=found.host_cores,
         strategy=strategy(start.settings.accelerators.placement),
+        interference=interference,
         clock=start.clock,
         rng=rng,
         warn=_log.warning,

@@ -22,6 +22,7 @@ from tidegate.deploy.backend import (
 )
 from tidegate.deploy.backoff import BackOff
 from tidegate.deploy.environment import batching_refusal, threads_of
+from tidegate.deploy.placement.interference import Interference
 from tidegate.deploy.placement.ledger import (
     WHOLE,
     Accelerator,
@@ -61,11 +62,12 @@ class FakeBackend:
         start_up_s: float = 1.0,
         host_cores: Sequence[int] = (),
         strategy: StrategyRow = BEST_FIT,
+        interference: Interference | None = None,
     ) -> None:
         self.start_up_s = start_up_s
         """Time from creation to ready, in addition to the ``start_up_s`` of an emulated accelerator."""
         self._clock = clock
-        self._ledger = Ledger.of(accelerators, host_cores, strategy)
+        self._ledger = Ledger.of(accelerators, host_cores, strategy, interference)
         self._back_off = BackOff(rng)
         self._replicas: dict[str, _FakeReplica] = {}
         self._listeners: list[Listener] = []

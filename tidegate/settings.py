@@ -87,6 +87,7 @@ class PlacementStrategy(StrEnum):
     BEST_FIT = "best-fit"
     WORST_FIT = "worst-fit"
     WORST_FIT_SOFT = "worst-fit-soft"
+    LEAST_INTERFERENCE = "least-interference"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -330,7 +331,8 @@ SETTINGS: Final[tuple[Row, ...]] = (
         default="best-fit",
         description="Unit that a replica gets: best-fit: the fullest that it fits on; worst-fit: an empty one, then the"
         " one with the most free memory, and never two replicas of one model on a unit; worst-fit-soft: two of them"
-        " only where nothing else is left.",
+        " only where nothing else is left; least-interference: the one where it and its neighbours slow each other the"
+        " least, by what was learnt.",
     ),
     Row(
         key="servers.confine",

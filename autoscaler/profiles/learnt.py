@@ -1,10 +1,10 @@
 """Learnt figures of a function's groups, as they are kept over a restart and passed to its next revision.
 
-A *profile* is of one model on one accelerator with one share of its device: rates by batch size and occupancy, and the
-concurrency limit. It is a revision's own if nothing that the speed depends on differs (``identity``): a redeploy that
-only changes the SLA continues with it. Else it is a *prior*: it counts until the revision has rates of its own. The
-content of model files is not looked at: a model that was replaced in place is followed like any model that changes its
-speed.
+A *profile* is of one model on one accelerator with one share of its device: rates by batch size and occupancy, the
+concurrency limit, and how much other models on the device slow it. It is a revision's own if nothing that the speed
+depends on differs (``identity``): a redeploy that only changes the SLA continues with it. Else it is a *prior*: it
+counts until the revision has rates of its own. The content of model files is not looked at: a model that was replaced
+in place is followed like any model that changes its speed.
 """
 
 import hashlib
@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 from tidegate.autoscaler.measure.rates import GroupRates, LearntCell
 from tidegate.autoscaler.profiles.concurrency_limit import LearntLimit
+from tidegate.autoscaler.profiles.interference import LearntPair
 from tidegate.deploy.placement.ledger import Accelerator
 from tidegate.function import Function
 from tidegate.records.codec import encode
@@ -34,6 +35,8 @@ class LearntProfile:
     """Inferences per request, as they last were."""
     cells: tuple[LearntCell, ...] = ()
     limit: LearntLimit | None = None
+    beside: tuple[LearntPair, ...] = ()
+    """Increases of the execution time beside other models on one device."""
     is_measured: bool = False
     """True if it is what `tidegate profile` has measured; what is learnt from served requests takes its place."""
 
@@ -89,7 +92,9 @@ def merged(known: LearntFunction, fresh: Iterable[LearntProfile]) -> LearntFunct
     for each in fresh:
         key = (each.identity, each.accelerator, each.share)
         before = kept.get(key)
-        if (each.cells or each.limit is not None) and (before is None or replace(each, at=before.at) != before):
+        if (each.cells or each.limit is not None or each.beside) and (
+            before is None or replace(each, at=before.at) != before
+        ):
             kept[key] = each
     newest = sorted(kept.values(), key=lambda each: (-each.at, each.identity, each.accelerator))[:MAX_PROFILES]
     profiles = tuple(newest)

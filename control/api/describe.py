@@ -18,6 +18,7 @@ from tidegate.control.rounds.world import World
 from tidegate.control.state.registry import Deployed
 from tidegate.control.views.deployment import AcceleratorView
 from tidegate.control.views.functions import (
+    BesideView,
     CapacityKindView,
     CapacityView,
     CrashView,
@@ -249,6 +250,10 @@ class FunctionViews:
                     limit=group.limit,
                     limit_reason=None if limit is None else limit.reason,
                     stored=None if form is None else str(form),
+                    beside=tuple(
+                        BesideView(model=each.beside, increase=each.increase, requests=each.requests)
+                        for each in self._profiles.beside(tracked.id, name)
+                    ),
                 )
             )
         return tuple(found)

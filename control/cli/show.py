@@ -503,6 +503,9 @@ def _groups(views: "Iterable[GroupView]") -> "RenderableType":
         )
         if each.stored is not None:
             notes.append(Text(f"  {each.accelerator} runs the stored form {each.stored}", style="dim"))
+        for pair in each.beside:
+            slowed = f"{100 * pair.increase:.0f} % slower ({pair.requests:.0f} requests)"
+            notes.append(Text(f"  {each.accelerator} beside {pair.model}: {slowed}", style="dim"))
         if each.limit_reason is not None:
             why = f"  limit on {each.accelerator}: {each.limit_reason.code} ({each.limit_reason.detail})"
             notes.append(Text(why, style="dim"))

@@ -22,6 +22,7 @@ from tidegate.control.watch.instruments import Instruments
 from tidegate.control.watch.profiles import LearnedProfiles
 from tidegate.control.workers.links import Link
 from tidegate.deploy.backend import Backend
+from tidegate.deploy.placement.interference import Interference
 from tidegate.records.gateway_sample import GatewaySample
 from tidegate.store.records import Store
 from tidegate.traffic.size_routes import SizeRoutes
@@ -115,11 +116,13 @@ def build_loop(
     settings: DecisionSettings,
     store: Store | None = None,
     epoch: int = 0,
+    interference: Interference | None = None,
     reach: Reach = Link,
     gateway_seen: Callable[[GatewaySample], None] = lambda sample: None,
 ) -> ControlLoop:
     """Builds a control loop over a backend. ``store``: keeps the learnt profiles; None: they are lost at the end.
-    ``gateway_seen``: takes each sample of a gateway worker before the loop does."""
+    ``interference``: the table that placement reads. ``gateway_seen``: takes each sample of a gateway worker before the
+    loop does."""
     tasks = TaskOwner("round", lambda name, error: faults.set(name, f"{type(error).__name__}: {error}"))
     world = World(registry, backend)
     published = Weights()
@@ -138,7 +141,14 @@ def build_loop(
         wall=settings.wall,
         max_replicas=settings.max_replicas,
     )
-    profiles = LearnedProfiles(autoscaler=autoscaler.core, backend=backend, clock=clock, store=store, epoch=epoch)
+    profiles = LearnedProfiles(
+        autoscaler=autoscaler.core,
+        backend=backend,
+        clock=clock,
+        store=store,
+        epoch=epoch,
+        interference=interference,
+    )
     sizes = SizeRoutes(instruments.traffic, autoscaler.core)
     weights = GroupWeights(profiles.mu_ips, sizes, published)
     publisher = Publisher(

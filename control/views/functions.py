@@ -93,6 +93,17 @@ class RateSource(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BesideView:
+    """A model that shares devices with the replicas of a group."""
+
+    model: str
+    increase: float
+    """Part by which an execution takes longer while it is at work: 0.18 is 18 %."""
+    requests: float
+    """Requests from which that was learnt."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GroupView:
     """All replicas of a revision on one accelerator: the decision, the present replicas, and the measurements."""
 
@@ -136,6 +147,8 @@ class GroupView:
     """Reason of a learnt limit (``concurrency: auto``)."""
     stored: str | None = None
     """The form of the model that its replicas run (``t4/int8/b16``); None without a model repository."""
+    beside: tuple[BesideView, ...] = ()
+    """How much other models on the same device slow its replicas, as far as it was learnt."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

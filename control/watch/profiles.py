@@ -7,6 +7,8 @@ store.
 Limits (``concurrency: auto``): once a second, each ready replica with another limit than its group's is sent that
 limit. A replica that has just become ready is sent it at once.
 
+Interference: where replicas share devices, how much their models slow each other (``neighbours.py``).
+
 Profiles: written in turn, so that each function's is at most ``KEPT_EVERY_S`` old, and all at the end. If the store
 fails, what was learnt since is lost; serving goes on.
 """
@@ -20,6 +22,7 @@ from typing import Final, Protocol
 from tidegate.autoscaler.autoscaler import Autoscaler
 from tidegate.autoscaler.measure.rates import measured_cells
 from tidegate.autoscaler.profiles.admission import Kind, KnownFigures, Source, known_figures
+from tidegate.autoscaler.profiles.interference import InterferenceLearner, LearntPair
 from tidegate.autoscaler.profiles.learnt import (
     LearntFunction,
     LearntProfile,
@@ -34,11 +37,13 @@ from tidegate.autoscaler.profiles.sla_cost import SeenLoad
 from tidegate.autoscaler.profiles.tuning import LimitNow, Tuners
 from tidegate.clock import Clock
 from tidegate.control.watch.memories import PolicyMemories
+from tidegate.control.watch.neighbours import Neighbours
 from tidegate.control.watch.predictions import Predictions
 from tidegate.control.workers.links import LinkError
 from tidegate.deploy.backend import Backend, ReplicaStatus
 from tidegate.deploy.environment import is_shipped
-from tidegate.deploy.placement.ledger import Accelerator
+from tidegate.deploy.placement.interference import Interference
+from tidegate.deploy.placement.ledger import Accelerator, model_of
 from tidegate.function import Function, Revision
 from tidegate.records.codec import CodecError, decode, encode
 from tidegate.records.decision import Reason
@@ -60,8 +65,16 @@ class LearnedProfiles:
     and :meth:`review`."""
 
     def __init__(
-        self, *, autoscaler: Autoscaler, backend: Backend, clock: Clock, store: Store | None = None, epoch: int = 0
+        self,
+        *,
+        autoscaler: Autoscaler,
+        backend: Backend,
+        clock: Clock,
+        store: Store | None = None,
+        epoch: int = 0,
+        interference: Interference | None = None,
     ) -> None:
+        """``interference``: the table that placement reads, to be filled with what is learnt."""
         self._autoscaler = autoscaler
         self._backend = backend
         self._clock = clock
@@ -69,6 +82,8 @@ class LearnedProfiles:
         self._epoch = epoch
         self._memories = PolicyMemories(autoscaler, clock, store)
         self._tuners = Tuners()
+        self._interference = InterferenceLearner(interference or Interference())
+        self._neighbours = Neighbours(self._interference)
         self.predictions = Predictions()
         """What is expected where nothing was measured."""
         self._kept: dict[str, LearntFunction] = {}
@@ -113,6 +128,8 @@ class LearnedProfiles:
                 self._autoscaler.collector.teach(revision.id, accelerator.name, profile.cells, profile.mean_batch)
             if profile.limit is not None and is_own:
                 self._tuners.restore(revision.id, accelerator.name, profile.limit)
+            if is_own:
+                self._interference.restore(accelerator.name, model_of(revision.function), profile.beside)
 
     def _known_figures(
         self, revision: Revision, accelerator: Accelerator, profile: LearntProfile | None, is_own: bool
@@ -178,6 +195,11 @@ class LearnedProfiles:
     def limit(self, revision: str, accelerator: str) -> LimitNow | None:
         """Returns the learnt limit; None if the function states one, or nothing is known."""
         return self._tuners.limit(revision, accelerator)
+
+    def beside(self, revision: str, accelerator: str) -> tuple[LearntPair, ...]:
+        """Returns how much other models on one device slow a revision there, as far as it is learnt."""
+        known = self._revisions.get(revision)
+        return () if known is None else self._interference.learnt(accelerator, model_of(known.function))
 
     def load_of(self, function: str) -> SeenLoad | None:
         """Returns the load of a function so far; None if its policy does not know it."""
@@ -255,6 +277,8 @@ class LearnedProfiles:
             self._tuners.found(revision.function, sample, accelerator, is_declared=is_declared)
         if before is not None:
             self._tuners.measured(before, sample, accelerator)
+            if _is_sharing(revision.function):
+                self._neighbours.measured(before, sample)
             device = next((each for each in self._backend.devices() if each.name == accelerator), None)
             if device is not None:
                 self.predictions.measured(revision.function, device, before, sample)
@@ -266,6 +290,7 @@ class LearnedProfiles:
             why = Reason(code=move.reason.code, detail=f"{move.accelerator}: {move.reason.detail}")
             self._autoscaler.add_reason(move.revision, why)
             self._due.append(self._revisions[move.revision].function.name)
+        self._neighbours.review(self._backend.replicas(), self._revisions, now)
         await self.predictions.review()
         await self._write(max(1, math.ceil(len(self._of_function) / KEPT_EVERY_S)))
         await self._memories.review()
@@ -311,7 +336,8 @@ class LearnedProfiles:
         for revision in self._of_function.get(function, {}).values():
             limits = dict(self._tuners.learnt(revision.id))
             groups = self._autoscaler.collector.learnt(revision.id)
-            for name in (groups.keys() | limits.keys()) & kinds.keys():
+            beside = {name: pairs for name in kinds if (pairs := self.beside(revision.id, name))}
+            for name in (groups.keys() | limits.keys() | beside.keys()) & kinds.keys():
                 cells, mean_batch = groups.get(name, ((), None))
                 found.append(
                     LearntProfile(
@@ -322,6 +348,7 @@ class LearnedProfiles:
                         mean_batch=mean_batch,
                         cells=cells,
                         limit=limits.get(name),
+                        beside=beside.get(name, ()),
                     )
                 )
         return found
@@ -357,6 +384,11 @@ class LearnedProfiles:
 
     def __repr__(self) -> str:
         return f"<LearnedProfiles {len(self._revisions)} revisions, {len(self._kept)} functions kept>"
+
+
+def _is_sharing(function: Function) -> bool:
+    """Returns whether replicas of the function may share a device with others."""
+    return function.gpu.mps or function.gpu.time_slices > 1
 
 
 def _share(revision: Revision) -> int:

@@ -34,6 +34,7 @@ from tidegate.deploy.local.records import ProcessKind, ProcessRecord
 from tidegate.deploy.local.recovery import pair_up
 from tidegate.deploy.local.registry import ReplicaRegistry
 from tidegate.deploy.local.replica import LocalReplica, ReplicaPlaces
+from tidegate.deploy.placement.interference import Interference
 from tidegate.deploy.placement.ledger import (
     WHOLE,
     Accelerator,
@@ -74,6 +75,7 @@ class LocalBackend:
         clock: Clock,
         rng: random.Random,
         strategy: StrategyRow = BEST_FIT,
+        interference: Interference | None = None,
         warn: Warn = warn_on_stderr,
     ) -> None:
         self._table = table
@@ -81,7 +83,7 @@ class LocalBackend:
         self._host = host
         self._clock = clock
         self._warn = warn
-        self._ledger = Ledger.of(accelerators, host_cores, strategy)
+        self._ledger = Ledger.of(accelerators, host_cores, strategy, interference)
         self._quotas = CpuQuotas(places.run, warn)
         self._memory = MemoryLimits(places.run)
         self._back_off = BackOff(rng)

@@ -25,6 +25,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
+from tidegate.deploy.placement.interference import Interference
 from tidegate.deploy.placement.strategies import BEST_FIT, Free, StrategyRow
 from tidegate.deploy.placement.ties import least
 from tidegate.errors import TidegateError
@@ -295,6 +296,7 @@ class Ledger:
     host_cores: tuple[int, ...] = ()
     _held: dict[str, Assignment] = field(default_factory=dict)
     strategy: StrategyRow = field(default=BEST_FIT, kw_only=True)
+    interference: Interference = field(default_factory=Interference, kw_only=True, compare=False)
     _failed: frozenset[str] = frozenset()
     """UUIDs of devices that have failed. Their units are tainted."""
     _unit_of: dict[str, tuple[str, int]] = field(init=False, repr=False, compare=False)
@@ -313,10 +315,15 @@ class Ledger:
 
     @classmethod
     def of(
-        cls, accelerators: Iterable[Accelerator], host_cores: Sequence[int] = (), strategy: StrategyRow = BEST_FIT
+        cls,
+        accelerators: Iterable[Accelerator],
+        host_cores: Sequence[int] = (),
+        strategy: StrategyRow = BEST_FIT,
+        interference: Interference | None = None,
     ) -> "Ledger":
         kinds = MappingProxyType({each.name: each for each in accelerators})
-        return cls(kinds, tuple(sorted(host_cores)), strategy=strategy)
+        known = interference or Interference()
+        return cls(kinds, tuple(sorted(host_cores)), strategy=strategy, interference=known)
 
     @property
     def held(self) -> Mapping[str, Assignment]:
@@ -345,7 +352,7 @@ class Ledger:
         if demand.count > 1:
             return self._take(replica, kind, self._whole_units(kind, demand), demand, ())
         fitting = sorted(
-            (units[0], Free(float(kind.memory_bytes - fill.memory_bytes), float(WHOLE - fill.share), fill.tenants))
+            (units[0], self._free(kind, fill, demand.model))
             for fill, units in self._units[kind.name].alike.items()
             if self._takes(kind, fill, demand)
         )
@@ -354,6 +361,12 @@ class Ledger:
         score = self.strategy.score
         unit, _ = least(fitting, lambda each: score(each[1], demand.memory_bytes, demand.share, demand.model))
         return self._take(replica, kind, (unit,), demand, self._choose_cores(kind.cores))
+
+    def _free(self, kind: Accelerator, fill: _Fill, model: str) -> Free:
+        """Returns what the strategy knows of units with this fill."""
+        is_read = self.strategy.reads_slow_down
+        added = self.interference.added(kind.name, model, fill.tenants) if is_read else 0.0
+        return Free(float(kind.memory_bytes - fill.memory_bytes), float(WHOLE - fill.share), fill.tenants, added)
 
     def _whole_units(self, kind: Accelerator, demand: Demand) -> tuple[int, ...]:
         """Returns the first empty units, as many as are demanded. Raises NoRoomError if there are fewer."""

@@ -11,6 +11,9 @@ node, and its node has the cores and the memory that it needs. The local ledger
   device, since equal models slow each other most (Mo et al., HetSev, algorithm 1). "Empty first" is our reading: on
   devices of 16 and 32 GB pure worst fit would fill half of the large one first.
 - ``worst-fit-soft``: the same, but a device with the same model is the last choice and not excluded.
+- ``least-interference``: the device on which the replica and its neighbours slow each other the least, by what was
+  learnt of their models (``tidegate.deploy.placement.interference``); among equals as best fit. So empty devices come
+  first.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -21,6 +24,7 @@ from math import inf
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
+from tidegate.deploy.placement.interference import Interference
 from tidegate.deploy.placement.ties import TIE, Score, least, ranked
 from tidegate.errors import Fault, InvalidInputError
 
@@ -34,6 +38,8 @@ class Free(NamedTuple):
     """Free share."""
     tenants: tuple[str, ...] = ()
     """Model of each replica on it."""
+    slow_down: float = 0.0
+    """What the replica would add to the slow-down on it: its own and its neighbours'."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +54,8 @@ class StrategyRow:
     """Whether two replicas of one model never share a device."""
     reads_tenants: bool = False
     """Whether the score reads the models on a device."""
+    reads_slow_down: bool = False
+    """Whether the score reads what a replica would add to the slow-down on a device."""
     by_node: bool = False
     """Whether equal scores go to the smallest name of a node before the smallest id."""
 
@@ -62,6 +70,10 @@ def _emptiest(free: Free, memory: float, share: float, model: str) -> Score:
 
 def _emptiest_apart(free: Free, memory: float, share: float, model: str) -> Score:
     return (float(model in free.tenants), *_emptiest(free, memory, share, model))
+
+
+def _least_slowed(free: Free, memory: float, share: float, model: str) -> Score:
+    return (free.slow_down, *_leftover(free, memory, share, model))
 
 
 BEST_FIT: Final = StrategyRow(
@@ -80,9 +92,16 @@ WORST_FIT_SOFT: Final = StrategyRow(
     _emptiest_apart,
     reads_tenants=True,
 )
+LEAST_INTERFERENCE: Final = StrategyRow(
+    "least-interference",
+    "the device where it and its neighbours slow each other the least, by what was learnt; among equals as best-fit",
+    _least_slowed,
+    reads_tenants=True,
+    reads_slow_down=True,
+)
 
 STRATEGIES: Final[Mapping[str, StrategyRow]] = MappingProxyType(
-    {row.name: row for row in (BEST_FIT, WORST_FIT, WORST_FIT_SOFT)}
+    {row.name: row for row in (BEST_FIT, WORST_FIT, WORST_FIT_SOFT, LEAST_INTERFERENCE)}
 )
 
 
@@ -150,13 +169,19 @@ class Instance:
 
 class Cluster:
     """The ledger of devices on several nodes. ``nodes``: None if no node limits cores or memory; a node that is missing
-    has none."""
+    has none. ``interference``: between models, by kind of device."""
 
-    __slots__ = ("_devices", "_nodes")
+    __slots__ = ("_devices", "_interference", "_nodes")
 
-    def __init__(self, devices: Iterable[Device], nodes: Mapping[str, Node] | None = None) -> None:
+    def __init__(
+        self,
+        devices: Iterable[Device],
+        nodes: Mapping[str, Node] | None = None,
+        interference: Interference | None = None,
+    ) -> None:
         self._devices = {each.id: each for each in devices}
         self._nodes = None if nodes is None else dict(nodes)
+        self._interference = interference or Interference()
 
     @property
     def devices(self) -> tuple[Device, ...]:
@@ -180,6 +205,8 @@ class Cluster:
             each for each in self._devices.values() if _fits(row, each, instance) and self._carries(each, instance)
         ]
         fitting.sort(key=lambda each: (each.node, each.id))
+        if row.reads_slow_down:
+            fitting = [self._slowed(each, instance) for each in fitting]
         score = partial(_score, row, instance)
         found: list[list[Device]] = []
         for _, here in groupby(fitting, key=lambda each: each.node):
@@ -192,6 +219,10 @@ class Cluster:
             found.sort(key=lambda taken: [each.id for each in taken])
         chosen = least(found, lambda taken: [sum(parts) for parts in zip(*map(score, taken), strict=True)])
         return tuple(each.id for each in chosen)
+
+    def _slowed(self, device: Device, instance: Instance) -> Device:
+        added = self._interference.added(device.kind, instance.model, device.free.tenants)
+        return replace(device, free=device.free._replace(slow_down=added))
 
     def _carries(self, device: Device, instance: Instance) -> bool:
         if self._nodes is None:

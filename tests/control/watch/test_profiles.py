@@ -7,6 +7,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import pytest
+
 from tests.support.worlds.autoscaling import T0, replica_sample
 from tidegate.autoscaler.autoscaler import StandaloneContext
 from tidegate.autoscaler.live import LiveAutoscaler
@@ -15,10 +17,11 @@ from tidegate.clock import ManualClock
 from tidegate.control.watch.profiles import KEPT_EVERY_S, LearnedProfiles
 from tidegate.deploy.fake import FakeBackend
 from tidegate.deploy.placement.ledger import Accelerator, AcceleratorKind, Profile
-from tidegate.function import Batching, Function, Revision, Server, ServerKind, Sla
+from tidegate.function import Batching, Function, GpuNeeds, Revision, Server, ServerKind, Sla
 from tidegate.records.codec import decode
 from tidegate.records.profile_point import ProfileCell, ProfilePoint
 from tidegate.records.replica_sample import ReplicaSample
+from tidegate.records.replica_state import ColdStartPhases
 from tidegate.store.embedded import EmbeddedStore
 
 T4 = Accelerator(
@@ -241,3 +244,53 @@ def test_what_was_learnt_of_the_same_model_counts_more_than_a_profile(tmp_path: 
         await store.close()
 
     asyncio.run(run())
+
+
+def test_interference_is_learnt_between_replicas_on_one_device_and_kept_with_the_profile(tmp_path: Path) -> None:
+    async def tell(begin: Callable[[], Coroutine[Any, Any, Desk]]) -> None:
+        desk = await begin()
+        shared = GpuNeeds(mps=True, core_percentage=50)
+        echo = revision(concurrency=1, gpu=shared)
+        bert = revision(concurrency=1, gpu=shared, name="bert")
+        for wanted in (echo, bert):
+            desk.track(wanted)
+            await desk.backend.create(f"{wanted.id}-aaaaa", wanted, "t4", ColdStartPhases())
+        done = {wanted.id: (0, 0.0) for wanted in (echo, bert)}
+
+        def sampled(revision_id: str) -> ReplicaSample:
+            requests, busy_s = done[revision_id]
+            return replica_sample(
+                f"{revision_id}-aaaaa",
+                revision=revision_id,
+                group="t4",
+                uptime_s=desk.clock.now() - T0 + 10.0,
+                requests=requests,
+                inferences=requests,
+                busy_s=busy_s,
+                in_flight_request_s=busy_s,
+                execution_s=busy_s,
+            )
+
+        async def second(busy: float) -> None:
+            """Bert is at work for a part of it, and 20 requests of echo take longer for that."""
+            before = {name: sampled(name) for name in done}
+            desk.clock.advance(1.0)
+            for name, requests, more_s in ((echo.id, 20, 0.4 * (1.0 + 0.25 * busy)), (bert.id, 10, busy)):
+                done[name] = (done[name][0] + requests, done[name][1] + more_s)
+                desk.learning.measured(before[name], sampled(name), "t4")
+            await desk.learning.review(desk.clock.now(), {})
+
+        for number in range(60):
+            await second(0.9 if number % 2 else 0.1)
+        (pair,) = desk.learning.beside(echo.id, "t4")
+        assert pair.beside == "bert"
+        assert pair.increase == pytest.approx(0.25, abs=0.02)
+        await desk.learning.close()
+        later = await begin()
+        later.track(echo)
+        assert later.learning.beside(echo.id, "t4") == (pair,)
+        changed, other = await begin(), revision(concurrency=1, gpu=shared, env={"MODE": "other"})
+        changed.track(other)
+        assert changed.learning.beside(other.id, "t4") == (), "it is kept for the model that it was learnt of"
+
+    at_desk(tmp_path, tell)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from tests.support.searches import part
+from tidegate.deploy.placement.interference import Interference
 from tidegate.deploy.placement.ledger import (
     WHOLE,
     Accelerator,
@@ -25,7 +26,7 @@ from tidegate.deploy.placement.ledger import (
     demand_of,
     part_of,
 )
-from tidegate.deploy.placement.strategies import BEST_FIT, WORST_FIT, WORST_FIT_SOFT
+from tidegate.deploy.placement.strategies import BEST_FIT, LEAST_INTERFERENCE, WORST_FIT, WORST_FIT_SOFT
 from tidegate.function import DnnModel, Function, GpuNeeds, ModelFormat, Resources, Server, ServerKind, StoredForm
 
 if TYPE_CHECKING:
@@ -388,12 +389,18 @@ class WorstFitSoftMachine(LedgerMachine):
     strategy = WORST_FIT_SOFT
 
 
+class LeastInterferenceMachine(LedgerMachine):
+    strategy = LEAST_INTERFERENCE
+
+
 TestLedgerMachine = LedgerMachine.TestCase
 TestLedgerMachine.settings = part(0.5)
 TestWorstFitMachine = WorstFitMachine.TestCase
 TestWorstFitMachine.settings = part(0.5)
 TestWorstFitSoftMachine = WorstFitSoftMachine.TestCase
 TestWorstFitSoftMachine.settings = part(0.5)
+TestLeastInterferenceMachine = LeastInterferenceMachine.TestCase
+TestLeastInterferenceMachine.settings = part(0.5)
 
 
 def test_worst_fit_opens_an_empty_unit_and_keeps_equal_models_apart() -> None:
@@ -414,6 +421,22 @@ def test_soft_worst_fit_puts_equal_models_together_when_nothing_else_is_left() -
     ledger = Ledger.of([T4], strategy=WORST_FIT_SOFT)
     resnet = Demand(share=30, model="resnet")
     assert [ledger.assign(name, "t4", resnet).unit for name in "abcd"] == [0, 1, 0, 1]
+
+
+def test_a_replica_goes_where_it_and_its_neighbours_are_slowed_the_least_by_what_was_learnt() -> None:
+    table = Interference()
+    ledger = Ledger.of([T4], strategy=LEAST_INTERFERENCE, interference=table)
+    part = {name: Demand(share=30, memory_bytes=GIB, model=name) for name in ("resnet", "bert", "gpt", "ocr")}
+    assert [ledger.assign(name, "t4", part[name]).unit for name in ("resnet", "bert")] == [0, 1], "empty ones first"
+    table.set("t4", "gpt", "resnet", 0.02)
+    table.set("t4", "resnet", "gpt", 0.7)
+    assert ledger.assign("gpt", "t4", part["gpt"]).unit == 1, "it is not slowed beside resnet, but slows it"
+    assert ledger.assign("resnet2", "t4", part["resnet"]).unit == 0, (
+        "beside gpt it would be slower than beside its own kind"
+    )
+    table.set("t4", "resnet", "resnet", 0.0)
+    table.set("t4", "ocr", "resnet", 0.3)
+    assert ledger.assign("ocr", "t4", part["ocr"]).unit == 1
 
 
 def test_an_adopted_replica_keeps_its_place_also_beside_an_equal_one() -> None:

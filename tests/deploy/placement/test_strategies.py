@@ -6,8 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tidegate.deploy.placement.interference import Interference
 from tidegate.deploy.placement.strategies import (
     BEST_FIT,
+    LEAST_INTERFERENCE,
     STRATEGIES,
     WORST_FIT,
     WORST_FIT_SOFT,
@@ -54,6 +56,15 @@ def test_nothing_to_choose_from_leaves_it_pending(row: StrategyRow) -> None:
     assert Cluster([]).assign(row, instance()) is None
     assert Cluster([device("a", is_healthy=False)]).assign(row, instance()) is None
     assert Cluster([device("a")], {}).assign(row, instance()) is None, "a node without resources carries nothing"
+
+
+def test_on_several_nodes_too_the_least_slowed_device_wins() -> None:
+    table = Interference()
+    table.set("t4", "resnet", "bert", 0.01)
+    table.set("t4", "bert", "resnet", 0.01)
+    devices = [device("a", tenants=("gpt",), free=12.0), device("b", node="n2", tenants=("bert",), free=12.0)]
+    assert Cluster(devices).choose(LEAST_INTERFERENCE, instance()) == ("a",), "equal where nothing is learnt"
+    assert Cluster(devices, interference=table).choose(LEAST_INTERFERENCE, instance()) == ("b",)
 
 
 def test_binary_noise_refuses_nothing() -> None:
