@@ -56,8 +56,9 @@ class PipelineEnds:
             self._end(live)
 
     def _timing(self, live: LiveRequest, outer: RequestState) -> bytes:
-        whole_ms = 1e3 * max(0.0, self._clock() - live.entered)
-        entries = b", ".join([*live.timing, b"total;dur=%.3f" % whole_ms])
+        now = self._clock()
+        live.note(b"answer;dur=%.3f" % (1e3 * max(0.0, now - live.noted_until)), now)
+        entries = b", ".join([*live.timing, b"total;dur=%.3f" % (1e3 * max(0.0, now - live.entered))])
         return b"x-request-id: %b\r\nserver-timing: %b\r\n" % (outer.request_id, entries)
 
     def _end(self, live: LiveRequest) -> None:

@@ -37,7 +37,7 @@ class LiveRequest:
 
     __slots__ = (
         "_leave", "answers", "asked", "body", "charge", "drops_at", "exchange", "failed", "first", "graph", "is_over",
-        "kept", "priority", "running", "skipped", "slot_s", "timing", "was_bound",
+        "kept", "noted_until", "priority", "running", "skipped", "slot_s", "timing", "was_bound",
     )  # fmt: skip
 
     def __init__(
@@ -75,6 +75,10 @@ class LiveRequest:
         self.failed = ""
         """The stage that ended the request."""
         self.timing: list[bytes] = []
+        """Entries of ``Server-Timing``."""
+        self.noted_until = exchange.received
+        """Until when its time is in ``timing``: a stage that begins has its time from here on, so that none is lost
+        between two stages, however long the process stood still there."""
         self.was_bound = False
         """A replica of some stage has had it."""
         self.slot_s = 0.0
@@ -150,6 +154,13 @@ class LiveRequest:
             if answer is not None and not any(each in self.answers for each in self.graph.follows[at])
         }
 
+    # --- its times ----------------------------------------------------------------------------------------------------
+
+    def note(self, entry: bytes, until: float) -> None:
+        """Adds an entry to the answer's ``Server-Timing``."""
+        self.timing.append(entry)
+        self.noted_until = until
+
     # --- its end ------------------------------------------------------------------------------------------------------
 
     def leaves(self) -> None:
@@ -180,7 +191,7 @@ class LiveStage:
     """One stage of a request: its exchange, and its answer so far (an ``AnswerSink``)."""
 
     __slots__ = (
-        "_events", "at", "block", "crowded", "inner", "live", "pieces", "size", "state", "status", "too_large",
+        "_events", "at", "began", "block", "crowded", "inner", "live", "pieces", "size", "state", "status", "too_large",
     )  # fmt: skip
 
     def __init__(self, events: StageEvents, live: LiveRequest, at: int) -> None:
@@ -188,6 +199,8 @@ class LiveStage:
         self.live = live
         self.at = at
         """Index of the stage."""
+        self.began = live.noted_until
+        """When it could begin: its request is made of the answers before within its time."""
         self.inner: Exchange | None = None
         """Its exchange."""
         self.state: RequestState | None = None

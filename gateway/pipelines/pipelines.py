@@ -179,7 +179,7 @@ class Pipelines:
                 live.kept = ex.bytes_in
                 ex.budget.used += live.kept
             now = self._clock()
-            live.timing.append(b"entry;dur=%.3f" % (1e3 * max(0.0, now - live.entered)))
+            live.note(b"entry;dur=%.3f" % (1e3 * max(0.0, now - live.entered)), now)
             self._wake(graph, now)
             self._advance(live)
 
@@ -313,8 +313,8 @@ class Pipelines:
 
     def _note(self, stage: LiveStage, inner: "Exchange", state: RequestState) -> None:
         """Notes the time of a stage, and whether it failed."""
-        live, total_s = stage.live, max(0.0, inner.ended - inner.received)
-        live.timing.append(timing_of(stage.stage_name.encode(), stage.block, total_s))
+        live, total_s = stage.live, max(0.0, inner.ended - stage.began)
+        live.note(timing_of(stage.stage_name.encode(), stage.block, total_s), inner.ended)
         live.ran(state, inner.ended)
         self._figures.ended(stage, inner, state, total_s)
 

@@ -36,6 +36,8 @@ class Stage:
 MOST_S = 60.0
 """Until a request is answered: a killed replica is replaced within this."""
 BETWEEN_MS = 2.0
+ROUNDING_MS = 0.01
+"""Each time in the answer has three digits."""
 
 
 class Load:
@@ -47,6 +49,8 @@ class Load:
         self.wrong: list[str] = []
         self.cut: list[str] = []
         self.gaps_ms: list[float] = []
+        self.beyond_ms: list[float] = []
+        """What a client waited beyond the gateway's total."""
 
     async def client(self, end: float, busy: Callable[[int], bool], number: int) -> None:
         async with httpx.AsyncClient(trust_env=False, timeout=MOST_S) as http:
@@ -60,7 +64,9 @@ class Load:
     async def one(self, http: httpx.AsyncClient, value: int) -> None:
         body = {"inputs": [{"name": "x", "shape": [1, 1], "datatype": "FP64", "data": [value]}]}
         answer: httpx.Response | None = None
+        began = 0.0
         while answer is None:
+            began = time.monotonic()
             try:
                 answer = await http.post(self.url, json=body)
             except httpx.TransportError as error:
@@ -71,8 +77,9 @@ class Load:
             self.wrong.append(f"{value}: {answer.text[:200]}")
         else:
             self.answered += 1
-            found = timing(answer)
-            self.gaps_ms.append(found["total"] - sum(found[name] for name in ("entry", *STAGES)))
+            found, took_ms = timing(answer), 1e3 * (time.monotonic() - began)
+            self.gaps_ms.append(found["total"] - sum(found[name] for name in ("entry", *STAGES, "answer")))
+            self.beyond_ms.append(took_ms - found["total"])
 
 
 @pytest.mark.parametrize(
@@ -131,18 +138,17 @@ def test_three_stages_under_a_changing_load_survive_the_death_of_each_process(se
                     await asyncio.to_thread(kill)
 
         asyncio.run(run())
-        typical = statistics.median(load.gaps_ms)
-        worst = max(load.gaps_ms)
+        worst, seen = max(map(abs, load.gaps_ms)), statistics.median(load.beyond_ms)
+        later = sum(each >= BETWEEN_MS for each in load.beyond_ms)
         sys.stdout.write(
             f"\n{load.answered} of {load.sent} answered, {len(load.cut)} cut off with their worker and sent again; the"
-            f" whole less its stages: median {typical:.2f} ms, largest {worst:.2f} ms\n"
+            f" whole less its parts: at most {worst:.3f} ms; clients waited {seen:.2f} ms more (median), {later} of them"
+            f" {BETWEEN_MS:g} ms or more\n"
         )
         assert not load.wrong, load.wrong[:3]
         assert load.answered == load.sent > 50
         assert len(load.cut) <= 12, "what the killed worker had, and no more"
-        assert min(load.gaps_ms) >= -0.01 and typical < BETWEEN_MS
-        beyond = sum(each >= BETWEEN_MS for each in load.gaps_ms)
-        sys.stdout.write(f"{beyond} of them {BETWEEN_MS:g} ms or more\n")
-        assert beyond <= 0.05 * len(load.gaps_ms)
+        assert worst < ROUNDING_MS, "no time is lost between two stages, whatever the machine does"
+        assert 0.0 <= min(load.beyond_ms) < BETWEEN_MS
         view = place.status("whole")
         assert view["state"] == "ready" and sum(each["budget_s"] for each in view["budgets"]) == pytest.approx(10.0)

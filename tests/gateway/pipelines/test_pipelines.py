@@ -5,6 +5,8 @@ import random
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from tests.support.worlds.fake_exchange import FakeExchange
 from tests.support.worlds.gateway_chain import Door
 from tidegate.activator.commands import Activate
@@ -84,6 +86,20 @@ def ended(door: Door, function: str) -> tuple[int, int, int, int]:
     sample = door.report.sample(door.now, table=(1, 1), connections=0, demands=demands)
     (found,) = (each for each in sample.demands if each.revision == f"{function}-00001")
     return found.arrivals, found.answered, found.failed, found.refused
+
+
+def test_no_time_is_lost_between_stages_however_long_the_process_stood_still() -> None:
+    door = opened()
+    client = ask(door)
+    door.now = 100.3
+    door.stages[0].gets_answer(100.2, 200, KEPT, body=ANSWER)
+    assert door.stages[1].received == 100.3, "100 ms after its answer was there"
+    door.now = 100.9
+    door.stages[1].gets_answer(100.5, 200, KEPT, body=b"{}")
+    (line,) = (each for each in client.extra.split(b"\r\n") if each.startswith(b"server-timing: "))
+    entries = (each.split(b";dur=") for each in line.removeprefix(b"server-timing: ").split(b", "))
+    found = {name.decode(): float(ms) for name, ms in entries}
+    assert [found[name] for name in ("entry", "a", "b", "answer", "total")] == pytest.approx([0, 200, 300, 400, 900])
 
 
 def test_the_answer_of_a_stage_is_the_request_of_the_next_and_the_last_answers_the_client() -> None:
