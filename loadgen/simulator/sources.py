@@ -206,6 +206,8 @@ class SimulatedPipelines:
         pipeline, request = whole.pipeline, whole.request
         since = request[2]
         for at, waits in enumerate(pipeline.waits):
+            if whole.is_over:
+                return  # The room has refused a stage at once.
             if at in whole.begun or not whole.done.issuperset(waits):
                 continue
             whole.begun.add(at)
@@ -214,7 +216,7 @@ class SimulatedPipelines:
             stage: Request = (self._number, pipeline.stages[at], now, request[3], self._number, request[5], request[6])
             deadline = since + pipeline.timeout_s
             self._arrive(stage, min(deadline, since + pipeline.drop_s), deadline, since, now)
-        if len(whole.done) == len(pipeline.stages):
+        if not whole.is_over and len(whole.done) == len(pipeline.stages):
             self._end(whole, now, ANSWERED)
 
     def ended(self, ended: Ended) -> None:

@@ -65,6 +65,12 @@ def test_what_waits_beyond_drop_after_ends_and_what_runs_goes_on() -> None:
     assert [took_s for took_s, _ in ends] == pytest.approx([0.31, 0.35, 0.61], abs=0.02), "what began goes on"
 
 
+def test_a_request_that_the_next_stage_refuses_at_once_ends_once() -> None:
+    whole = pipeline(A, B, sla=Sla(latency_s=0.35, drop_after=1.0))
+    result, sink = run(world(whole, {"a": 0.4, "b": 0.1}, [Arrival(1.0, function="p")]))
+    assert [each[5] for each in sink.ended] == ["deadline_exceeded"] and result.unended == 0
+
+
 def test_callers_wait_for_the_whole_and_a_crash_ends_a_request_in_its_stage() -> None:
     whole = pipeline(A, B)
     scenario = world(whole, {"a": 0.1, "b": 0.1}, [], callers=(Callers(function="p", callers=1, requests=10),))
