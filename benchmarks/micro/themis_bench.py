@@ -9,16 +9,14 @@ instances do not carry. ``optima`` counts the costs that equal those of the pape
 
 import argparse
 import json
-import math
 import statistics
 from collections.abc import Callable
 from time import perf_counter
 
-import numpy as np
-
 from tidegate.autoscaler.policies.themis.model import StageProfile
 from tidegate.autoscaler.policies.themis.programs import Problem, horizontal, joint, vertical
 from tidegate.autoscaler.policies.themis.transition import decide
+from tidegate.loadgen.experiments.setups.themis.optimum import free, least_cost
 
 LANGUAGE = (
     StageProfile(gamma=21.369, epsilon=53.785, delta=1.557, eta=27.775),
@@ -50,25 +48,6 @@ FREE = {"horizontal": (horizontal, 1), "joint": (joint, 8)}
 """Programs with free instances, and the most cores of one."""
 
 
-def least_cost(problem: Problem, c_max: int) -> int | None:
-    """Returns the least cost by the table of Algorithm 2: used milliseconds of the SLO, least cores."""
-    size = int(problem.slo_ms) + 1
-    table = np.full(size, np.inf)
-    table[0] = 0.0
-    for stage in problem.stages:
-        more = np.full(size, np.inf)
-        for b in range(1, problem.b_max + 1):
-            for c in range(1, c_max + 1):
-                wait = 1000.0 * (b - 1) / problem.lambda_rps
-                used = math.ceil(stage.latency_ms(b, c) + wait - 1e-9)
-                if used < size:
-                    n = max(1, math.ceil(problem.lambda_rps / stage.throughput_rps(b, c) - 1e-9))
-                    np.minimum(more[used:], table[: size - used] + n * c, out=more[used:])
-        table = more
-    least = float(table.min())
-    return None if math.isinf(least) else int(least)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--rounds", type=int, default=3)
@@ -96,7 +75,11 @@ def main() -> None:
         }
         if name in FREE:
             plan, c_max = FREE[name]
-            costs = [(found and found.cost, least_cost(each, c_max)) for each in problems for found in (plan(each),)]
+            costs = [
+                (found and found.cost, least_cost(each, free(each, c_max)))
+                for each in problems
+                for found in (plan(each),)
+            ]
             line["optima"] = sum(ours == theirs for ours, theirs in costs)
         print(json.dumps(line), flush=True)
 

@@ -394,15 +394,14 @@ def _starts(function: Function, usable: Sequence[Accelerator], profiled: Profile
 
 
 def _profile(function: Function, accelerator: Accelerator, found: Profiled | None) -> ServiceProfile:
-    """Returns the profile of the file, else that of the emulated accelerator. The emulated server runs one request at a
-    time, unless it joins requests to batches, which is not simulated."""
+    """Returns the profile of the file, else that of the emulated accelerator, whose server runs one request, or batch,
+    at a time."""
     stated = accelerator.profile
     if found is not None:
         return found.profile
     assert stated is not None  # It was a fault.
-    width = 1 if function.batching.max_size == 1 else 0
     times = Line(base_s=stated.base_s, per_item_s=stated.per_item_s)
-    return ServiceProfile(times=times, jitter=stated.jitter, width=width)
+    return ServiceProfile(times=times, jitter=stated.jitter, width=1, joins=function.batching.max_size)
 
 
 def _callers(source: Source, function: str) -> Iterator[Callers]:

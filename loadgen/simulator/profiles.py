@@ -89,6 +89,8 @@ class ServiceProfile:
     """1..100: percent of a device that gives full speed; below it, time grows as the share falls."""
     width: int = 0
     """Requests that the model server runs at once, others wait inside it; 0: no bound."""
+    joins: int = 1
+    """Inferences of waiting requests that the model server joins to one execution, with a width of 1; 1: none."""
     first_s: float = 0.0
     """Minimum time of a replica's first execution, beside which nothing runs: loading or compiling with the first
     request."""
@@ -98,6 +100,8 @@ class ServiceProfile:
             raise ValueError(f"jitter {self.jitter} and parallel {self.parallel} lie in 0..1")
         if not 1 <= self.full_share <= 100 or self.width < 0:
             raise ValueError(f"full_share {self.full_share} lies in 1..100, width {self.width} is not negative")
+        if self.joins < 1 or (self.joins > 1 and (self.width != 1 or self.is_by_token)):
+            raise ValueError(f"joins is 1 or more, and above 1 with a width of 1 and without tokens, got {self.joins}")
         if not 0.0 <= self.first_s < math.inf:
             raise ValueError(f"first_s is finite and not negative, got {self.first_s}")
         tokens_s = min(self.per_prompt_token_s, self.per_completion_token_s)

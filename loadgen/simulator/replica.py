@@ -157,14 +157,16 @@ class VirtualReplica:
             self._kernel.at(bind.deadline, self._deadline, (bind, now))
         return True
 
-    def _run(self, bind: Bind, sent_at: float, now: float) -> None:
+    def _run(self, bind: Bind, sent_at: float, now: float, took: float | None = None) -> None:
+        """Begins an execution; ``took``: that of the batch that the request is part of."""
         self._running += 1
-        nominal = self._nominal.get(bind.inferences)
-        if nominal is None:
-            nominal = self._nominal_of(bind.inferences)
-        if self._is_by_token:
-            nominal += self._of_tokens(bind.request)  # type: ignore[arg-type]  # what was given to the room
-        took = nominal if self._is_steady else self.profile.varied(nominal, self._rng)
+        if took is None:
+            nominal = self._nominal.get(bind.inferences)
+            if nominal is None:
+                nominal = self._nominal_of(bind.inferences)
+            if self._is_by_token:
+                nominal += self._of_tokens(bind.request)  # type: ignore[arg-type]  # what was given to the room
+            took = nominal if self._is_steady else self.profile.varied(nominal, self._rng)
         if self._first_s:
             took = max(took, self._first_s)
         if self._is_shared:
@@ -181,6 +183,23 @@ class VirtualReplica:
                 if not self._goes_on:
                     return
             heappush(kernel.heap, (ends_at, next(kernel.sequence), self._done, (bind, sent_at)))
+
+    def _run_next(self, now: float) -> None:
+        """Runs what waits inside the model server, as far as there is room: one request after the other, or joined to
+        batches. All requests of a batch count as running, so that the next batch begins at its end."""
+        line, most = self._line, self.profile.joins
+        while line and self._running < self._width:
+            if most == 1:
+                self._run(*line.popleft(), now)
+                continue
+            batch, size = [line.popleft()], 0
+            size += batch[0][0].inferences
+            while line and size + line[0][0].inferences <= most:
+                batch.append(line.popleft())
+                size += batch[-1][0].inferences
+            took = self.profile.varied(self._nominal_of(size), self._rng)
+            for bind, sent_at in batch:
+                self._run(bind, sent_at, now, took)
 
     def _nominal_of(self, inferences: int) -> float:
         if len(self._nominal) >= KEPT_TIMES:
@@ -221,8 +240,8 @@ class VirtualReplica:
         self.measure.ended(now, sent_at + self._hop_s, bind.inferences, 0.0, None, 200, False)
         if self._first_s:
             self._first_over()
-        while self._line and self._running < self._width:
-            self._run(*self._line.popleft(), now)
+        if self._line:
+            self._run_next(now)
         if ledger.out:
             self.act(now)
         self.answered(self, bind, kept, sent_at, now)
@@ -276,8 +295,7 @@ class VirtualReplica:
             self._unit.abort(self._handles.pop(bind), now)
         else:
             self._unit.end(now)
-        while self._line and self._running < self._width:
-            self._run(*self._line.popleft(), now)
+        self._run_next(now)
 
     def breaks(self, now: float) -> list[Bind]:
         """Ends the replica abruptly; returns its requests."""

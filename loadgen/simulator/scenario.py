@@ -47,7 +47,10 @@ class Deployed:
     def limit_on(self, accelerator: str) -> int:
         """Initial slots of a replica on this accelerator; 0: no limit."""
         concurrency = self.revision.function.concurrency
-        return (self.profiles[accelerator].width or AUTO_LIMIT) if concurrency is None else concurrency
+        if concurrency is not None:
+            return concurrency
+        profile = self.profiles[accelerator]
+        return profile.joins if profile.joins > 1 else profile.width or AUTO_LIMIT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

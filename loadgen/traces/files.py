@@ -19,7 +19,7 @@ from tidegate.loadgen.traces.formats import READERS, Format, azure_functions, az
 from tidegate.schema.yaml_nodes import Faults, nearest
 
 SAMPLE: Final = "sample:"
-SAMPLES: Final = {"azure-llm": "azure-llm.csv.gz", "bursts": "bursts.txt.gz"}
+SAMPLES: Final = {"azure-llm": "azure-llm.csv.gz", "bursts": "bursts.txt.gz", "twitter": "twitter.txt.gz"}
 """Sample files by name."""
 _SAMPLES_AT: Final = Path(__file__).parent / "samples"
 GZIP: Final = b"\x1f\x8b"

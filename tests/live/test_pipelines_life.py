@@ -142,8 +142,8 @@ def test_three_stages_under_a_changing_load_survive_the_death_of_each_process(se
         later = sum(each >= BETWEEN_MS for each in load.beyond_ms)
         sys.stdout.write(
             f"\n{load.answered} of {load.sent} answered, {len(load.cut)} cut off with their worker and sent again; the"
-            f" whole less its parts: at most {worst:.3f} ms; clients waited {seen:.2f} ms more (median), {later} of them"
-            f" {BETWEEN_MS:g} ms or more\n"
+            f" whole less its parts: at most {worst:.3f} ms; clients waited {seen:.2f} ms more (median), {later} of"
+            f" them {BETWEEN_MS:g} ms or more\n"
         )
         assert not load.wrong, load.wrong[:3]
         assert load.answered == load.sent > 50

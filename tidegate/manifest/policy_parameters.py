@@ -76,6 +76,12 @@ _THEMIS: Final = {
             "Latency of a batch of b on c cores. `measured`: the least execution time of a request, over the cores.",
         ),
         _row("headroom", Number(1, 10), "1.2", "Multiple of the load that the replicas must carry."),
+        _row(
+            "load-window",
+            Duration(1, 60),
+            "10s",
+            "The load is the largest rate of a second in this time.",
+        ),
         _row("queue-model", Choice(QueueModel), "mean", "The wait for the last request of a batch that is counted."),
         _row("max-cores", Whole(1, 1024), "8", "Most cores of a replica."),
         _row(

@@ -4,11 +4,13 @@
 (``transition``). ``horizontal-only`` is Algorithm 2 alone (as FA2), ``vertical-only`` Algorithm 1 alone (as Sponge). A
 function by itself is a pipeline of one stage.
 
-The load is the largest rate of a second at the first stage in the last ten, so that it compares with the forecast of
-the next ten (our choice). Only the first group of a stage, the cheapest, is scaled. A replica that is given fewer cores
-than it was ordered to have limits the programs to what it has, for a while: then further replicas start instead.
+The load is the largest rate of a second at the first stage in the last ten (``load-window``), so that it compares with
+the forecast of the next ten (our choice). It stays for that time after a burst: no instance starts for one that is
+over. Only the first group of a stage, the cheapest, is scaled. A replica that is given fewer cores than it was ordered
+to have limits the programs to what it has, for a while: then further replicas start instead.
 """
 
+import math
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
@@ -38,6 +40,10 @@ OBEYED_S: Final = 3.0
 """Time after which an order for cores counts as refused."""
 REFUSED_S: Final = 30.0
 """Time for which a replica's present cores then are the most."""
+OVER_S: Final = 3
+"""Seconds that show that a burst is over (our choice)."""
+OVER_DEVIATIONS: Final = 2.0
+"""Standard deviations of a second's requests by which they then lie below the load."""
 MEASURED: Final = "measured"
 
 
@@ -50,7 +56,7 @@ class ThemisMode(StrEnum):
 class ThemisStage:
     """One stage: its profile, its facts and its last orders."""
 
-    __slots__ = ("b_max", "is_fitted", "ordered", "profile", "ready", "refused", "wanted")
+    __slots__ = ("b_max", "has_grown", "is_fitted", "ordered", "profile", "ready", "refused", "wanted")
 
     def __init__(self, profile: str, b_max: int, now: float) -> None:
         self.is_fitted = profile != MEASURED
@@ -67,6 +73,8 @@ class ThemisStage:
         """(the most cores, until when)."""
         self.ready = 0
         """Ready replicas as last seen: another one gets its cores after it has become ready."""
+        self.has_grown = False
+        """Replicas have become ready since the last decision."""
 
     def known(self, group: GroupObservation) -> StageProfile | None:
         """Returns the given profile, else one of the least execution time: cores divide it (our choice)."""
@@ -80,6 +88,7 @@ class ThemisStage:
     def cores_of(self, group: GroupObservation, now: float) -> int:
         """Returns the cores that a replica has, or is about to get; notes it if it has not got those that were
         ordered."""
+        self.has_grown = 0 < self.ready < group.ready
         if group.ready > self.ready:
             self.ordered = (self.ordered[0], now)
         self.ready = group.ready
@@ -135,6 +144,7 @@ class JointThemis:
 
     __slots__ = (
         "_at", "_c_max", "_calm_since", "_headroom", "_mode", "_queue", "_rates", "_slo_ms", "_stable_s", "_stages",
+        "_window_s",
     )  # fmt: skip
 
     def __init__(
@@ -153,6 +163,7 @@ class JointThemis:
         self._queue: QueueModel = given["queue-model"]
         self._c_max: int = given["max-cores"]
         self._stable_s: float = given["stabilization"]
+        self._window_s = round(given["load-window"])
         self._stages = [ThemisStage(profile or given["profile"], b_max, now) for profile, b_max in stages]
         self._rates: deque[float] = deque(maxlen=forecast.MINUTE_S)
         """Requests of each of the last seconds."""
@@ -191,7 +202,7 @@ class JointThemis:
         problem = Problem(
             stages=tuple(profiles),
             slo_ms=self._slo_ms,
-            lambda_rps=min(MOST_RPS, max(list(self._rates)[-forecast.SLICE_S :], default=0.0)),
+            lambda_rps=min(MOST_RPS, max(list(self._rates)[-self._window_s :], default=0.0)),
             b_max=max(stage.b_max for stage in self._stages),
             c_max=min(stage.most_cores(self._c_max, now) for stage in self._stages),
             headroom=self._headroom,
@@ -229,6 +240,10 @@ class JointThemis:
         rates = list(self._rates)
         expected = forecast.predicted(rates, len(rates))
         found = decide(problem, config, expected)
+        if found.action is Action.TO_HORIZONTAL and any(found.spawn) and self._is_over(problem.lambda_rps):
+            found = replace(found, action=Action.HOLD)
+        if found.action is Action.HOLD and any(stage.has_grown for stage in self._stages):
+            config = _fewest_cores(problem, config, expected)
         figures = {"load_rps": problem.lambda_rps, "forecast_rps": expected}
         said = f"{figure(problem.lambda_rps)} requests/s, {figure(expected)} expected"
         if found.action is not Action.TO_HORIZONTAL:
@@ -331,6 +346,11 @@ class JointThemis:
 
     # --- what it knows
 
+    def _is_over(self, load: float) -> bool:
+        """Returns whether the last seconds lie below the load by more than independent callers explain."""
+        recent = max(list(self._rates)[-OVER_S:], default=0.0)
+        return load - recent > OVER_DEVIATIONS * math.sqrt(load)
+
     def _count(self, observation: Observation, now: float) -> None:
         """Adds the rate of the last second; after a gap it stands for each second of it."""
         seconds = 1 if self._at is None else round(now - self._at)
@@ -347,6 +367,16 @@ class JointThemis:
 
     def __repr__(self) -> str:
         return f"<JointThemis {self._mode.value}, {', '.join(map(words, self.ordered))}>"
+
+
+def _fewest_cores(problem: Problem, config: Sequence[tuple[int, int]], expected: float) -> Sequence[tuple[int, int]]:
+    """Returns ``config`` with the fewest cores that carry load and forecast: instances that have started since do not
+    get those that a burst asked of the others."""
+    load = max(problem.lambda_rps, expected)
+    plan = vertical(replace(problem, lambda_rps=load), [n for n, _ in config]).plan
+    if plan is None:
+        return config
+    return [(n, min(c, found.c)) for (n, c), found in zip(config, plan.stages, strict=True)]
 
 
 def words(cores: int) -> str:

@@ -424,3 +424,35 @@ def test_sizes_are_cut_as_they_are_live() -> None:
     assert strong > 300
     assert weak == 0, "large requests go where they cost little"
     assert served_large(SizeRouting.OFF)[0] > 50
+
+
+# --- batches
+
+
+def test_a_server_that_joins_runs_what_waits_as_one_batch_and_waits_for_none() -> None:
+    """One alone takes 1.5 s; the four that come meanwhile run as a batch of three (0.5 s each, 1 s base), then one."""
+    profile = ServiceProfile(times=Line(base_s=1.0, per_item_s=0.5), width=1, joins=3)
+    arrivals = [Arrival(1.0 + 0.1 * at) for at in range(5)]
+    scenario = Scenario(
+        kinds=(kind(),), functions=(deployed(profile, of=function(concurrency=8)),), arrivals=arrivals, keeps_scale=True
+    )
+    _, sink = run(scenario)
+    ends = [each[2] for each in sink.ended]
+    assert ends == pytest.approx([2.5, 5.0, 5.0, 5.0, 6.5], abs=0.01)
+
+
+def test_a_batch_goes_on_without_the_one_whose_deadline_has_passed() -> None:
+    profile = ServiceProfile(times=Line(base_s=1.0, per_item_s=0.5), width=1, joins=3)
+    of = function(concurrency=8, timeout_s=3.5)
+    arrivals = [Arrival(at_s) for at_s in (1.0, 1.1, 2.0)]
+    scenario = Scenario(kinds=(kind(),), functions=(deployed(profile, of=of),), arrivals=arrivals, keeps_scale=True)
+    _, sink = run(scenario)
+    assert [(round(each[2], 1), each[5]) for each in sink.ended] == [
+        (2.5, "answered"),
+        (4.5, "answered"),
+        (4.5, "answered"),
+    ]
+    late = [Arrival(at_s) for at_s in (1.0, 1.1, 2.4, 2.45)]
+    _, sink = run(Scenario(kinds=(kind(),), functions=(deployed(profile, of=of),), arrivals=late, keeps_scale=True))
+    found = [(round(each[2], 1), each[5]) for each in sink.ended]
+    assert found == [(2.5, "answered"), (4.6, "deadline_exceeded"), (5.0, "answered"), (5.0, "answered")]

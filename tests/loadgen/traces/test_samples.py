@@ -45,6 +45,6 @@ def test_the_requests_of_a_chat_service_have_tokens() -> None:
 
 
 def test_an_unknown_sample_is_reported_with_those_that_there_are() -> None:
-    with pytest.raises(InvalidInputError, match="azure-llm, bursts") as caught:
+    with pytest.raises(InvalidInputError, match="azure-llm, bursts, twitter") as caught:
         open_trace(Path("sample:burst"))
     assert "did you mean `bursts`" in str(caught.value)

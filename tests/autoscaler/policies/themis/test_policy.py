@@ -3,6 +3,7 @@
 import random
 from typing import Any
 
+import pytest
 from msgspec import UNSET
 
 from tests.loadgen.simulator.worlds import deployed, fixed, run
@@ -195,3 +196,41 @@ def test_a_burst_is_late_for_far_fewer_requests_than_with_replicas_alone_at_the_
     assert late < 0.02 and later > 4.0 * late
     assert themis[1] <= 2.0 * horizontal[1]
     assert themis[2] > 1, "replicas of one core have taken over"
+
+
+@pytest.mark.parametrize(("before", "seconds", "burst"), [(5.0, 4, 60.0), (10.0, 6, 35.0), (20.0, 3, 35.0)])
+def test_no_replica_starts_for_a_burst_that_is_over(before: float, seconds: int, burst: float) -> None:
+    """The load is the largest second of the last ten, so it stays for a while after a burst. Replicas that started then
+    were cancelled a few seconds later."""
+    line = Timeline()
+    line.ready = max(1, int(before / 10.0))
+    line.seconds(80, before)
+    line.seconds(seconds, burst)
+    assert {line.second(before).desired for _ in range(60)} == {line.ready}
+
+
+def test_a_replica_that_starts_for_a_load_that_stays_does() -> None:
+    line = Timeline()
+    line.seconds(30, 5.0)
+    assert line.seconds(25, 35.0).desired == 4
+
+
+def test_replicas_that_have_become_ready_get_the_fewest_cores_not_those_of_the_burst() -> None:
+    """One replica of four cores carries the burst; of the four that are there now two each are enough."""
+    line = Timeline()
+    line.seconds(30, 5.0)
+    line.seconds(25, 35.0)
+    assert (line.ready, line.cores) == (1, 4)
+    line.ready = 4
+    found = line.second(39.0)
+    assert (found.desired, found.cores, code(found)) == (4, 2, "cores_fit"), "39/s, and more expected"
+
+
+def test_the_load_is_the_largest_second_of_its_window() -> None:
+    for window, load in (("1s", 5.0), ("5s", 8.0), ("60s", 9.0)):
+        line = Timeline(ThemisMode.HORIZONTAL, 64, 8, **{"load-window": window})
+        line.second(9.0)
+        line.seconds(6, 5.0)
+        line.second(8.0)
+        line.seconds(2, 5.0)
+        assert line.second(5.0).observed["load_rps"] == load

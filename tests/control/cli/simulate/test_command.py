@@ -353,7 +353,7 @@ def test_hardware_that_is_not_here_says_what_it_is(case: list[str], tmp_path: Pa
         ({"policies": ("kap",)}, "hetsev-greedy, hetsev-ilp, horizontal-only, hpa, k8s-baseline, kpa, smif"),
         ({"settings": ("min-scal=1",), "policies": ("kpa", "smif")}, "one of "),
         ({"functions": (Path("nowhere.yaml"),)}, "No such file"),
-        ({"trace": Path("sample:burst"), "rate": None, "span": None}, "azure-llm, bursts"),
+        ({"trace": Path("sample:burst"), "rate": None, "span": None}, "azure-llm, bursts, twitter"),
         ({"rate": None, "callers": "2", "batches": "1:1,2:1"}, "one size"),
         ({"rate": None}, "exactly one of"),
     ],
