@@ -13,7 +13,7 @@ from tidegate.loadgen.experiments.setups.themis.pipeline import (
     THEMIS,
     VERTICAL,
     PaperPipeline,
-    Played,
+    PipelineRun,
     World,
     played,
 )
@@ -24,31 +24,31 @@ LATE_SECOND_PERCENT = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison(World):
+class ThreePolicies(World):
     pipelines: Some[PaperPipeline]
 
-    def ratio(self, themis: Played, other: Played) -> float:
+    def ratio(self, themis: PipelineRun, other: PipelineRun) -> float:
         """Returns how often the other one misses the SLO for each miss of ``themis``, of which at least one counts."""
         least = 100.0 / max(1, len(themis.ended))
         return other.late_percent() / max(least, themis.late_percent())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surge(Comparison):
+class Surge(ThreePolicies):
     surge_s: NotNegative
     """When the load begins to rise."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Dropping(Comparison):
+class Dropping(ThreePolicies):
     multiples: Some[NotNegative]
     """Values of ``drop-after``, in the order in which misses are to grow."""
     counted_s: Count
     """Requests of this time count."""
 
 
-@setup(Comparison)
-def violations(parameters: Comparison, seed: int) -> ExperimentOutcome:
+@setup(ThreePolicies)
+def violations(parameters: ThreePolicies, seed: int) -> ExperimentOutcome:
     """Plays the pipelines, each under the three policies and under ``horizontal-only`` as it comes."""
     figures: dict[str, float] = {}
     ratios = []
@@ -66,8 +66,8 @@ def violations(parameters: Comparison, seed: int) -> ExperimentOutcome:
     return ExperimentOutcome(figures={**figures, "ratio_mean": geometric_mean(ratios), "ratio_least": min(ratios)})
 
 
-@setup(Comparison)
-def cores(parameters: Comparison, seed: int) -> ExperimentOutcome:
+@setup(ThreePolicies)
+def cores(parameters: ThreePolicies, seed: int) -> ExperimentOutcome:
     """Holds the cores of ``themis`` against those of ``horizontal-only`` with the same settings."""
     figures: dict[str, float] = {}
     ratios, more = [], []

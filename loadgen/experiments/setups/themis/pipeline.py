@@ -103,7 +103,7 @@ class World:
 
 
 @dataclass(frozen=True, slots=True)
-class Played:
+class PipelineRun:
     """One run."""
 
     ended: Sequence[Ended]
@@ -137,7 +137,7 @@ def played(
     *,
     settings: dict[str, str] | None = None,
     drop_after: float | None = None,
-) -> Played:
+) -> PipelineRun:
     """Runs a pipeline under a policy, from one instance of one core for each stage on. ``settings`` and ``drop_after``:
     others than the world's."""
     drop = world.drop_after if drop_after is None else drop_after
@@ -177,7 +177,7 @@ def played(
         resize_s=world.resize_s,
     )
     _, sink = run(scenario)
-    return Played(sink.ended, sink.leases, pipeline.slo_ms / 1e3, world.seconds)
+    return PipelineRun(sink.ended, sink.leases, pipeline.slo_ms / 1e3, world.seconds)
 
 
 def _known(policy: str, settings: dict[str, str]) -> dict[str, str]:

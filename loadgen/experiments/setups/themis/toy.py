@@ -11,7 +11,7 @@ from tidegate.loadgen.experiments.tables import Count, Positive, Some
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LoadStep:
+class ToyStep:
     rps: Positive
     seconds: Count
 
@@ -23,7 +23,7 @@ class Toy:
     most_cores: Count
     most_cores_rps: Positive
     """The same with ``most_cores``."""
-    load: Some[LoadStep]
+    load: Some[ToyStep]
     cores_after_s: Positive
     """Time from a rise of the load until an instance has other cores."""
     instances_after_s: Positive
