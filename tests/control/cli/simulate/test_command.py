@@ -159,7 +159,7 @@ def test_profiles_come_from_the_file_else_from_the_emulated_accelerator(case: li
     assert any("t4" in note and "a start takes 1 s" in note for note in plan.notes)
 
 
-def test_an_emulated_server_runs_one_request_or_batch_at_a_time_as_it_does_live(case: list[str], tmp_path: Path) -> None:
+def test_an_emulated_server_runs_one_request_or_batch_at_a_time_as_live(case: list[str], tmp_path: Path) -> None:
     (tmp_path / "f.yaml").write_text(FUNCTION.replace("  concurrency: 1\n", ""))
     plan = plan_of(options(tmp_path))
     assert plan.parts[0].profiles["t4"].width == 1
