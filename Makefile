@@ -101,9 +101,10 @@ test-torch: $(STAMP) ## TorchScript and Hugging Face models, by PyTorch and tran
 	@$(BIN)/python -m tests.support.live.presets torch
 	@$(LIVE) "needs(tool='torch') and not deep"
 
-test-kubernetes: $(STAMP) ## custom resources in a real API server; its binaries are those in KUBEBUILDER_ASSETS, as of envtest
+test-kubernetes: $(STAMP) ## resources and Pods of a real control plane; its binaries are those in KUBEBUILDER_ASSETS, as of envtest; as root
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r tests/support/live/kubernetes.lock
 	@$(BIN)/python -m tests.support.live.control_plane
-	@$(LIVE) "needs(tool='kubernetes') and not deep"
+	@$(LIVE) "(needs(tool='kubernetes') or needs(tool='cluster')) and not deep"
 
 test-h2spec: $(STAMP) ## HTTP/2 conformance of gateway and queue_proxy by h2spec, a tool in Go; `go install`s it once, into build/go
 	@$(BIN)/python -m tests.interop.h2spec
@@ -142,6 +143,7 @@ lock: $(STAMP) ## resolve pyproject.toml anew into requirements.lock, and the li
 	@$(COMPILE) $(foreach extra,$(IMAGE),--extra $(extra)) -c requirements.lock pyproject.toml -o deploy/compose/requirements.lock
 	@for name in presets torch; do $(BIN)/python -m tests.support.live.presets $$name --list | $(COMPILE) -c requirements.lock - -o tests/support/live/$$name.lock; done
 	@$(BIN)/python -m tests.support.live.browser --list | $(COMPILE) -c requirements.lock - -o tests/support/live/browser.lock
+	@echo 'kubernetes>=36' | $(COMPILE) -c requirements.lock - -o tests/support/live/kubernetes.lock
 
 clean: ## remove the virtual environment and caches
 	rm -rf $(VENV) .mypy_cache* .ruff_cache .pytest_cache .hypothesis build ./*.egg-info

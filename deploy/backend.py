@@ -6,7 +6,8 @@ should be. It never restarts a replica by its own decision: a broken replica sta
 ``failed`` until it is removed, and :meth:`Backend.failure` gives the time from which another one may be tried
 (``tidegate.deploy.plan`` obeys it).
 
-Implementations: ``tidegate.deploy.local`` (process pairs on this machine) and ``tidegate.deploy.fake`` (virtual time).
+Implementations: ``tidegate.deploy.local`` (process pairs on this machine), ``tidegate.deploy.kubernetes`` (Pods) and
+``tidegate.deploy.fake`` (virtual time).
 One suite, ``tests/deploy/test_backend_conformance.py``, holds for all of them.
 """
 
@@ -30,10 +31,11 @@ class ReplicaStatus:
     accelerator: str
     state: ReplicaState
     address: str
-    """``unix:/path`` or ``host:port`` of its queue_proxy, which takes the requests. It accepts connections from
-    creation on."""
+    """``unix:/path`` or ``host:port`` of its queue_proxy, which takes the requests. Empty while it has none yet: a Pod
+    that no node runs."""
     admin: str
-    """``unix:/path`` or ``host:port`` of the queue_proxy's admin endpoint (``/sample``, ``/metrics``)."""
+    """``unix:/path`` or ``host:port`` of the queue_proxy's admin endpoint (``/sample``, ``/metrics``). Empty with
+    ``address``."""
     created_at: float
     """``Clock.now()`` of the backend's clock."""
     ready_at: float | None = None

@@ -22,7 +22,18 @@ class NotNowError(Exception):
 class ReplicaLifecycle:
     """The state of the replica. ``changes`` counts every change that ``/events`` reports."""
 
-    __slots__ = ("_epoch", "_state", "cause", "changes", "is_model_ready", "is_stopping", "limit", "message", "phases")
+    __slots__ = (
+        "_epoch",
+        "_state",
+        "cause",
+        "changes",
+        "is_deleted",
+        "is_model_ready",
+        "is_stopping",
+        "limit",
+        "message",
+        "phases",
+    )
 
     def __init__(self, *, limit: int | None, phases: ColdStartPhases, epoch: int) -> None:
         self._state = ReplicaState.STARTING
@@ -36,6 +47,8 @@ class ReplicaLifecycle:
         self.changes = 0
         self.is_model_ready = False
         self.is_stopping = False
+        self.is_deleted = False
+        """Its Pod is being deleted: its drain cannot be revoked."""
 
     @property
     def state(self) -> ReplicaState:
@@ -74,8 +87,8 @@ class ReplicaLifecycle:
     def revive_ordered(self, epoch: int) -> None:
         """Accepts an order to revive. Raises StaleEpochError, and NotNowError if nothing can be revived."""
         self._check_epoch(epoch)
-        if self.is_stopping:
-            raise NotNowError("the process is stopping")
+        if self.is_stopping or self.is_deleted:
+            raise NotNowError("the Pod is being deleted" if self.is_deleted else "the process is stopping")
         if self.message or not self.is_model_ready:
             raise NotNowError(f"a {self.state.value} replica cannot be revived")
 

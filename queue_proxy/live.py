@@ -14,6 +14,7 @@ from tidegate.aio.admin.broadcast import Broadcast
 from tidegate.aio.admin.endpoint import EndpointServer, Request, Response, StreamResponse, serve_endpoint
 from tidegate.aio.channel import SlotPort
 from tidegate.aio.loop.services import LoopServices
+from tidegate.aio.loop.sockets import is_loopback
 from tidegate.aio.loop.tasks import TaskOwner, report_to_stderr
 from tidegate.aio.proxy.server import Limits, ProxyServer, serve_proxy
 from tidegate.aio.upstream.pool import UpstreamPool
@@ -41,6 +42,7 @@ HELD_FIRST_S, HELD_EVERY_S = 0.005, 0.25
 """Interval at which the ends of calls without a client are looked for: at first, doubling up to the second."""
 ADDED_HEAD_BYTES, ADDED_HEADERS = 4096, 32
 """Room for the fields that gateways (and meshes between) add to a head that was just within their limits."""
+ENDED = (ReplicaState.DRAINED, ReplicaState.STOPPED, ReplicaState.FAILED)
 NO_BOUND = 1 << 30
 """Queue bound of the ledger, never reached: the chain enforces its own, which follows the limit."""
 
@@ -82,7 +84,13 @@ class QueueProxy:
         unit = ConcurrencyUnit.INFERENCES if settings.unit_inferences else ConcurrencyUnit.REQUESTS
         limit = DEFAULT_LIMIT if settings.limit is None else settings.limit
         self.ledger = SlotLedger(incarnation=incarnation, limit=limit, unit=unit, fifo_bound=NO_BOUND)
-        self._orders = Orders(self.lifecycle, self.ledger, pump=self._pump, publish=self._publish)
+        self._orders = Orders(
+            self.lifecycle,
+            self.ledger,
+            pump=self._pump,
+            publish=self._publish,
+            token=None if is_loopback(settings.admin) else token,
+        )
         self.counters = ReplicaCounters(
             Identity(
                 function=settings.function,
@@ -315,6 +323,11 @@ class QueueProxy:
         match request.method, request.path:
             case "GET", "/healthz":
                 return Response(body=b"ok", content_type="text/plain")
+            case "GET", "/ready":
+                is_ready = self.lifecycle.state is ReplicaState.READY
+                return Response(200 if is_ready else 503, self.lifecycle.state.value.encode(), "text/plain")
+            case "GET", "/wait-for-drain":
+                return await self._leave()
             case "GET", "/metrics":
                 exposition = metrics.Exposition()
                 self.counters.expose(exposition, monotonic(), self._levels())
@@ -328,6 +341,17 @@ class QueueProxy:
             case "POST", _ if (answer := self._orders.answer(request)) is not None:
                 return answer
         return error_response(404, f"no {request.method} {request.path} here")
+
+    async def _leave(self) -> Response:
+        """Drains for good, and answers when the drain has ended: ``preStop`` of both containers of a Pod. Both are
+        called when the Pod is deleted, before any process gets SIGTERM."""
+        self.lifecycle.is_deleted = True
+        self.ledger.drain(monotonic())
+        self._pump()
+        async for _ in self._events.listen(self._event_line()):
+            if self.lifecycle.state in ENDED:
+                break
+        return Response(body=self.lifecycle.state.value.encode(), content_type="text/plain")
 
     def _levels(self) -> ReplicaLevels:
         return ReplicaLevels(

@@ -11,6 +11,7 @@ import httpx
 
 from tidegate.errors import TidegateError
 from tidegate.function import Batching
+from tidegate.headers import TOKEN
 from tidegate.records.codec import CodecError, Lines, decode
 from tidegate.records.replica_state import ColdStartPhases, FailureCause, ReplicaState
 
@@ -40,14 +41,16 @@ def _no_tls() -> ssl.SSLContext:
     return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
-def admin_client(address: str, timeout_s: float) -> httpx.AsyncClient:
-    """Returns a client of an admin endpoint at ``unix:/path`` or ``host:port``."""
+def admin_client(address: str, timeout_s: float, token: str | None = None) -> httpx.AsyncClient:
+    """Returns a client of an admin endpoint at ``unix:/path`` or ``host:port``. Orders need the ``token`` of the
+    deployment where the endpoint can be reached from other machines."""
     path = address.removeprefix("unix:")
     is_unix = path != address
     return httpx.AsyncClient(
         transport=httpx.AsyncHTTPTransport(uds=path if is_unix else None, verify=_no_tls()),
         base_url="http://localhost" if is_unix else f"http://{address}",
         timeout=timeout_s,
+        headers={} if token is None else {TOKEN.decode(): token},
         trust_env=False,
     )
 
@@ -65,15 +68,16 @@ async def order_batching(upstream: str, batching: Batching, epoch: int) -> None:
 
 
 class ProxyLink:
-    """A client of ``unix:/path``. Both methods raise LinkError if the other side cannot be reached."""
+    """A client of an admin endpoint. Both methods raise LinkError if the other side cannot be reached."""
 
-    def __init__(self, admin: str) -> None:
+    def __init__(self, admin: str, token: str | None = None) -> None:
         self.admin = admin
+        self._token = token
 
     @cached_property
     def _client(self) -> httpx.AsyncClient:
         """The client, made at first use, which is after the spawn."""
-        return admin_client(self.admin, COMMAND_TIMEOUT_S)
+        return admin_client(self.admin, COMMAND_TIMEOUT_S, self._token)
 
     async def states(self) -> AsyncIterator[ProxyState]:
         """Yields the present state, then each change, without end: a broken stream is opened again.

@@ -24,6 +24,7 @@ from tidegate.deploy.backend import BackendError, ReplicaStatus
 from tidegate.deploy.backoff import BackOff
 from tidegate.deploy.devices.health import DeviceFault
 from tidegate.deploy.environment import Host, is_ours, is_shipped, threads_of
+from tidegate.deploy.failures import failure_text
 from tidegate.deploy.local.admin_link import LinkError, ProxyState
 from tidegate.deploy.local.fixed_ports import FixedPorts, lost_port, port_hint
 from tidegate.deploy.local.fork_servers import ForkServers
@@ -39,7 +40,6 @@ from tidegate.deploy.local.replica import (
     ReplicaPlaces,
     addresses,
     exit_text,
-    failure_text,
     metrics_port,
     new_replica,
     spawn_pair,

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from tidegate.deploy.backend import ReplicaStatus
 from tidegate.deploy.environment import Endpoints, Host, Launch, proxy_launch, server_argv, server_launch
+from tidegate.deploy.failures import failure_text
 from tidegate.deploy.local import sockets
 from tidegate.deploy.local.admin_link import ProxyLink
 from tidegate.deploy.local.fork_servers import ForkServers
@@ -233,17 +234,6 @@ def read_secrets(files: Mapping[str, str]) -> dict[str, str]:
             # The error's own text may quote bytes of the value.
             raise SpawnError(f"secret {name} cannot be read from {path} ({type(error).__name__})") from None
     return values
-
-
-def failure_text(what: str, output: list[str], hint: str | None = None) -> str:
-    """Returns the reason of a failure, for people: the event, a hint, the last lines of the server's own output."""
-    lines = [what if hint is None else f"{what}; {hint}"]
-    if output:
-        lines.append("last output of the model server:")
-        lines += [f"  {line}" for line in output]
-    else:
-        lines.append("the model server wrote nothing")
-    return "\n".join(lines)
 
 
 def exit_text(

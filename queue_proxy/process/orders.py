@@ -1,18 +1,20 @@
 """Orders: what the control process orders a replica to do: drain, revive, another limit, borrowed cores."""
 
 import json
+from _operator import _compare_digest as equal_secrets
 from collections.abc import Callable
 from time import monotonic
 
 from tidegate.aio.admin.endpoint import Request, Response
 from tidegate.flow.slots import SlotLedger
+from tidegate.headers import TOKEN
 from tidegate.queue_proxy.lifecycle import NotNowError, ReplicaLifecycle, StaleEpochError
 
 
 class Orders:
     """Carries orders out. Each brings the epoch of its control process; an older one is refused."""
 
-    __slots__ = ("_ledger", "_lifecycle", "_publish", "_pump", "boost")
+    __slots__ = ("_ledger", "_lifecycle", "_publish", "_pump", "_token", "boost")
 
     def __init__(
         self,
@@ -21,12 +23,15 @@ class Orders:
         *,
         pump: Callable[[], None],
         publish: Callable[[], None],
+        token: bytes | None = None,
     ) -> None:
-        """``pump`` carries out what the ledger decided; ``publish`` sends the state to those who follow it."""
+        """``pump`` carries out what the ledger decided; ``publish`` sends the state to those who follow it. ``token``:
+        what an order must bring, where other machines reach the endpoint."""
         self._lifecycle = lifecycle
         self._ledger = ledger
         self._pump = pump
         self._publish = publish
+        self._token = token
         self.boost = 1
         """Times its limit that the replica may work with: its model server has borrowed cores."""
 
@@ -45,6 +50,9 @@ class Orders:
 
     def _order(self, request: Request, carry_out: Callable[[int, dict[str, object]], None]) -> Response:
         """Carries out an order of the control process, which brings its epoch."""
+        given = request.headers.get(TOKEN.decode(), "").encode()
+        if self._token is not None and not equal_secrets(given, self._token):
+            return error_response(403, "an order needs the token of this deployment")
         try:
             order = json.loads(request.body)
             epoch = order["epoch"]

@@ -1,12 +1,15 @@
-"""The promises of every backend as scenarios, run over the fake one and over real processes."""
+"""The promises of every backend as scenarios: over the fake one, over real processes, and over Pods of a real control
+plane."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import NoReturn
 
 import pytest
 
 from tests.support.live.backends import PHASES, TWO_CORES, Bench, FakeBench, local_bench, revision, status_of
+from tests.support.live.control_plane import ControlPlane, control_plane
+from tests.support.live.pods import pod_bench
 from tidegate.deploy.backend import BackendError, ResizeRefusedError, UnknownReplicaError
 from tidegate.deploy.placement.ledger import NoRoomError, Room
 from tidegate.function import Batching
@@ -16,7 +19,18 @@ Scenario = Callable[[Bench], Awaitable[None]]
 A, B, C = "resnet-00001-aaaaa", "resnet-00001-bbbbb", "resnet-00001-ccccc"
 
 
-@pytest.fixture(params=["fake", pytest.param("local", marks=pytest.mark.live)])
+ON_A_CLUSTER = [pytest.mark.live, pytest.mark.needs(tool="cluster"), pytest.mark.timeout(300)]
+
+
+@pytest.fixture(scope="module")
+def plane() -> Iterator[ControlPlane]:
+    with control_plane() as found:
+        yield found
+
+
+@pytest.fixture(
+    params=["fake", pytest.param("local", marks=pytest.mark.live), pytest.param("kubernetes", marks=ON_A_CLUSTER)]
+)
 def play(request: pytest.FixtureRequest) -> Callable[[Scenario], None]:
     async def on_fake(scenario: Scenario) -> None:
         await scenario(FakeBench([TWO_CORES]))
@@ -25,7 +39,11 @@ def play(request: pytest.FixtureRequest) -> Callable[[Scenario], None]:
         async with local_bench() as bench:
             await scenario(bench)
 
-    run = on_fake if request.param == "fake" else on_local
+    async def on_kubernetes(scenario: Scenario) -> None:
+        async with pod_bench(request.getfixturevalue("plane")) as bench:
+            await scenario(bench)
+
+    run = {"fake": on_fake, "local": on_local, "kubernetes": on_kubernetes}[request.param]
     return lambda scenario: asyncio.run(run(scenario))
 
 
@@ -62,10 +80,10 @@ def test_a_replica_starts_serves_drains_and_is_gone(play: Callable[[Scenario], N
         backend = bench.backend
         first = await backend.create(A, revision(), "cpu-1core", PHASES)
         assert first.state is ReplicaState.STARTING
-        assert first.address
         await bench.until(is_state(bench, A, ReplicaState.READY))
         status = status_of(backend, A)
         assert status is not None
+        assert status.address
         assert (status.function, status.revision, status.accelerator) == ("resnet", "resnet-00001", "cpu-1core")
         assert status.limit == 4
         assert status.ready_at is not None

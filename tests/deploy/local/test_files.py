@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from tidegate.deploy.failures import failure_text
 from tidegate.deploy.local import sockets
 from tidegate.deploy.local.checks import problems
 from tidegate.deploy.local.logs import open_log, prune, tail, trim
 from tidegate.deploy.local.processes import Exit, SpawnError
-from tidegate.deploy.local.replica import failure_text, read_secrets
+from tidegate.deploy.local.replica import read_secrets
 from tidegate.function import Function, ModelFormat, Server, ServerKind
 
 

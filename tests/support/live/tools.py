@@ -22,6 +22,14 @@ def _lacking(*commands: str) -> Callable[[], str]:
     return lambda: " ".join(command for command in commands if shutil.which(command, path=PATH) is None)
 
 
+def cluster_lacking() -> str:
+    """Names what a cluster with a fake node lacks."""
+    client = "" if importlib.util.find_spec("kubernetes") else "the package kubernetes"
+    rest = "" if os.geteuid() == 0 else "root"
+    parts = (control_plane.lacking(*control_plane.CONTROLLERS), _lacking("ip")(), client, rest)
+    return " ".join(part for part in parts if part)
+
+
 @dataclass(frozen=True, slots=True)
 class Tool:
     """One kind of tool."""
@@ -93,6 +101,12 @@ TOOLS = {
         "test-kubernetes",
         control_plane.lacking,
         "set KUBEBUILDER_ASSETS to a folder with etcd, kube-apiserver, kube-controller-manager, kube-scheduler",
+    ),
+    "cluster": Tool(
+        "a Kubernetes cluster with a fake node",
+        "test-kubernetes",
+        cluster_lacking,
+        "as for a Kubernetes control plane; run as root with iproute2; `make test-kubernetes` brings the client",
     ),
     "torch": Tool(
         "PyTorch and transformers",

@@ -27,6 +27,11 @@ def host_port(address: str) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
+def is_loopback(address: str) -> bool:
+    """Returns True if other machines cannot reach ``address``."""
+    return is_unix(address) or host_port(address)[0].startswith(("127.", "::1", "localhost"))
+
+
 def listen(address: str, *, reuse_port: bool = False) -> socket.socket:
     """A listening, non-blocking socket on ``host:port`` (port 0: any free one) or ``unix:/path`` (mode 0600).
 

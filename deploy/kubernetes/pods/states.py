@@ -1,0 +1,86 @@
+"""What the API server reports of a Pod, as the facts that a replica's life follows."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from tidegate.deploy.failures import failure_text
+from tidegate.deploy.kubernetes.pods.template import MODEL_SERVER, QUEUE_PROXY
+from tidegate.records.replica_state import FailureCause
+
+_NO_IMAGE: Final = frozenset(
+    {"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "CreateContainerConfigError"}
+)
+"""Reasons for which a container waits that do not pass by themselves."""
+SIGNALLED, MAX_SIGNAL = 128, 64
+"""Exit codes above the first are of processes that a signal ended, as shells and kubelets have it."""
+_SIGNALS: Final = {4: "SIGILL", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE", 9: "SIGKILL", 11: "SIGSEGV", 15: "SIGTERM"}
+
+
+@dataclass(frozen=True, slots=True)
+class PodFacts:
+    """The facts of one Pod."""
+
+    uid: str
+    ip: str | None
+    is_bound: bool
+    is_started: bool
+    """The model server's container runs."""
+    is_deleted: bool
+    """Its deletion is ordered."""
+    waits: str | None
+    """Why it has no node, for people. None if it has one."""
+    broken: tuple[str, FailureCause] | None
+    """How it broke. None if it has not."""
+
+
+def facts(pod: Mapping[str, Any]) -> PodFacts:
+    """Reads a Pod."""
+    status = pod.get("status", {})
+    containers = {each["name"]: each for each in status.get("containerStatuses", [])}
+    model = containers.get(MODEL_SERVER, {}).get("state", {})
+    return PodFacts(
+        uid=pod["metadata"]["uid"],
+        ip=status.get("podIP"),
+        is_bound=bool(pod.get("spec", {}).get("nodeName")),
+        is_started="running" in model,
+        is_deleted="deletionTimestamp" in pod["metadata"],
+        waits=_waits(status),
+        broken=_broken(status, model),
+    )
+
+
+def _waits(status: Mapping[str, Any]) -> str | None:
+    for each in status.get("conditions", []):
+        if each["type"] == "PodScheduled" and each["status"] == "False":
+            return f"no node takes the Pod: {each.get('message', each.get('reason', ''))}"
+    return None
+
+
+def _broken(status: Mapping[str, Any], model: Mapping[str, Any]) -> tuple[str, FailureCause] | None:
+    if (ended := model.get("terminated")) is not None:
+        return _ended("the model server", ended)
+    for each in status.get("initContainerStatuses", []):
+        if each["name"] == QUEUE_PROXY and (ended := each.get("state", {}).get("terminated")) is not None:
+            return _ended("its queue_proxy", ended)
+    for each in (*status.get("initContainerStatuses", []), *status.get("containerStatuses", [])):
+        waiting = each.get("state", {}).get("waiting", {})
+        if waiting.get("reason") in _NO_IMAGE:
+            why = waiting.get("message", "")
+            return f"the container {each['name']} cannot be made: {waiting['reason']}: {why}", FailureCause.START
+    if status.get("phase") == "Failed":
+        words = ": ".join(filter(None, (status.get("reason"), status.get("message"))))
+        return f"its Pod has failed: {words or 'the kubelet gives no reason'}", FailureCause.GONE
+    return None
+
+
+def _ended(what: str, ended: Mapping[str, Any]) -> tuple[str, FailureCause]:
+    code, output = ended.get("exitCode", 0), ended.get("message", "").splitlines()
+    if ended.get("reason") == "OOMKilled":
+        return failure_text(f"{what} used more than its memory limit and was ended", output), FailureCause.MEMORY
+    number = ended.get("signal") or (code - SIGNALLED if SIGNALLED < code <= SIGNALLED + MAX_SIGNAL else 0)
+    if number:
+        name = _SIGNALS.get(number, f"signal {number}")
+        doubt = " (out of memory?)" if name == "SIGKILL" else ""
+        return failure_text(f"{what} was killed by {name}{doubt}", output), FailureCause.KILLED
+    return failure_text(f"{what} exited with status {code}", output), FailureCause.EXITED

@@ -1,0 +1,239 @@
+"""The Pod of one replica: the queue_proxy as a native sidecar, the model server as the container.
+
+Both processes have the variables that they have on one machine (``tidegate.deploy.environment``). When the Pod is
+deleted, ``preStop`` of both containers is called at once: the queue_proxy drains, and neither process gets SIGTERM
+before the drain has ended. A sidecar's own SIGTERM would come after the model server's end, which is too late.
+
+The containers fulfil the restricted Pod Security Standard.
+"""
+
+import hashlib
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from tidegate.deploy.environment import Endpoints, Host, proxy_launch, server_launch, threads_of
+from tidegate.deploy.placement.ledger import WHOLE, Accelerator, AcceleratorKind, Assignment, demand_of
+from tidegate.function import Function, Revision, ServerKind
+from tidegate.records.replica_state import ColdStartPhases
+
+Object = dict[str, Any]
+
+LABEL: Final = "tidegate.dev/"
+FUNCTION, REVISION, GROUP = f"{LABEL}function", f"{LABEL}revision", f"{LABEL}group"
+MANAGED_BY: Final = "app.kubernetes.io/managed-by"
+ACCELERATOR: Final = f"{LABEL}accelerator"
+"""Label of the nodes with GPUs of a kind."""
+SERVING_PORT, ADMIN_PORT, MODEL_PORT, METRICS_PORT = 8012, 8022, 8080, 9090
+QUEUE_PROXY, MODEL_SERVER = "queue-proxy", "model-server"
+TOKEN_FOLDER: Final = "/var/run/secrets/tidegate"
+MARGIN_S: Final = 15
+"""Time beyond the function's timeout that a Pod gets to end."""
+MAX_LABEL: Final = 63
+_HOSTS: Final = frozenset(
+    {"CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "PATH", "TIDEGATE_LISTEN_FD", "SERVING_POD", "TIDEGATE_REPLICA"}
+)
+"""Variables that name something of one machine, or of one Pod."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodSettings:
+    """What Pods need of their deployment."""
+
+    image: str
+    """Image with Tidegate: the queue_proxy, and the model server of models, handlers and commands."""
+    token_secret: str = "tidegate-link"
+    """Name of the Secret whose key ``token`` has the deployment's token."""
+    namespace: str = "default"
+    deployment: str = "tidegate"
+    """Name of the deployment that the Pods belong to."""
+    epoch: int = 0
+    python: str = "python"
+    json_logs: bool = False
+    limits: Mapping[str, int | float] | None = None
+    proxy_cpu: str = "50m"
+    proxy_memory: str = "96Mi"
+
+
+def labels(revision: Revision, accelerator: str, settings: PodSettings) -> dict[str, str]:
+    """Returns the labels of everything that belongs to a group."""
+    return {
+        MANAGED_BY: "tidegate",
+        f"{LABEL}deployment": label(settings.deployment),
+        FUNCTION: label(revision.function.name),
+        REVISION: label(revision.id),
+        GROUP: label(accelerator),
+    }
+
+
+def label(text: str) -> str:
+    """Returns a text as a label's value: as it is if it may be one, else cut, with a part of its hash."""
+    if len(text) <= MAX_LABEL and re.fullmatch(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?", text):
+        return text
+    known = hashlib.sha256(text.encode()).hexdigest()[:10]
+    kept = re.sub(r"[^A-Za-z0-9._-]", "-", text)[: MAX_LABEL - 11].strip("._-")
+    return f"{kept}-{known}" if kept else known
+
+
+def problems(function: Function) -> list[str]:
+    """Returns why a function cannot run as a Pod, in sentences for the developer."""
+    found = []
+    if function.secrets:
+        found.append("`secrets` are files of the machine of `tidegate deploy`, which a Pod does not have")
+    if function.socket is not None:
+        found.append("`socket` is a path of one machine: a Pod's model server listens on a port")
+    if function.python is not None:
+        found.append("`python` is an interpreter of one machine: a Pod's is that of its image")
+    if function.warmup is not None:
+        found.append("`warmup` is a file of one machine")
+    if function.gpu.mps or function.gpu.time_slices > 1:
+        found.append("a part of a GPU (`mps-on`, `gpu-time-slices`): a Pod gets whole ones")
+    return found
+
+
+def pod_spec(
+    revision: Revision, accelerator: Accelerator, settings: PodSettings, *, restarts: bool, threads: int | None = None
+) -> Object:
+    """Returns ``spec`` of a replica's Pod. ``restarts``: whether the kubelet starts a broken container again."""
+    function = revision.function
+    spec: Object = {
+        "restartPolicy": "Always" if restarts else "Never",
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "terminationGracePeriodSeconds": math.ceil(function.timeout_s) + MARGIN_S,
+        "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
+        "initContainers": [_proxy(revision, accelerator, settings)],
+        "containers": [_server(revision, accelerator, settings, threads)],
+        "volumes": [{"name": "token", "secret": {"secretName": settings.token_secret}}],
+    }
+    if accelerator.kind is AcceleratorKind.NVIDIA:
+        spec["nodeSelector"] = {ACCELERATOR: label(accelerator.name)}
+        spec["tolerations"] = [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}]
+    return spec
+
+
+def _proxy(revision: Revision, accelerator: Accelerator, settings: PodSettings) -> Object:
+    function = revision.function
+    launch = proxy_launch("", revision, accelerator, _endpoints(function), _host(settings), ColdStartPhases())
+    name = {"valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}
+    variables = [{"name": each} | name for each in ("SERVING_POD", "TIDEGATE_REPLICA")]
+    listening = {"QUEUE_SERVING_PORT": str(SERVING_PORT), "SERVING_NAMESPACE": settings.namespace}
+    variables += _variables(dict(launch.env) | listening)
+    return {
+        "name": QUEUE_PROXY,
+        "image": settings.image,
+        "command": list(launch.argv),
+        "restartPolicy": "Always",
+        "env": variables,
+        "ports": [
+            {"name": "http", "containerPort": SERVING_PORT},
+            {"name": "metrics", "containerPort": ADMIN_PORT},
+        ],
+        "resources": {
+            "requests": {"cpu": settings.proxy_cpu, "memory": settings.proxy_memory},
+            "limits": {"memory": settings.proxy_memory},
+        },
+        "startupProbe": _probe("/healthz", failures=60),
+        "readinessProbe": _probe("/ready", failures=1),
+        "lifecycle": _before_stop(),
+        "securityContext": _restricted() | {"readOnlyRootFilesystem": True},
+        "volumeMounts": [{"name": "token", "mountPath": TOKEN_FOLDER, "readOnly": True}],
+    }
+
+
+def _server(revision: Revision, accelerator: Accelerator, settings: PodSettings, threads: int | None) -> Object:
+    function = _without_copies(revision.function)
+    held = Assignment(accelerator=accelerator.name, unit=0, memory_bytes=0, share=WHOLE)
+    threads = threads_of(function, accelerator) if threads is None else threads
+    launch = server_launch(
+        Revision(function, revision.number),
+        accelerator,
+        held,
+        _endpoints(function),
+        _host(settings),
+        function.batching,
+        threads,
+    )
+    is_image = function.server.kind is ServerKind.IMAGE
+    container: Object = {
+        "name": MODEL_SERVER,
+        "image": function.server.target if is_image else settings.image,
+        "env": _variables(launch.env),
+        "ports": [{"name": "model", "containerPort": _port(function)}],
+        "resources": _resources(function, accelerator),
+        "lifecycle": _before_stop(),
+        "securityContext": _restricted(),
+    }
+    if launch.argv:
+        container["command"] = list(launch.argv)
+    if not is_image:
+        container["workingDir"] = function.workdir
+    return container
+
+
+def _host(settings: PodSettings) -> Host:
+    return Host(
+        python=settings.python,
+        source_root=None,
+        token_file=f"{TOKEN_FOLDER}/token",
+        epoch=settings.epoch,
+        inherited={},
+        json_logs=settings.json_logs,
+        limits=settings.limits or {},
+    )
+
+
+def _endpoints(function: Function) -> Endpoints:
+    port = None if function.metrics is None else function.metrics.port
+    words = any("{metrics_port}" in word for word in function.server.argv)
+    return Endpoints(
+        listen_fd=-1,
+        admin=f"0.0.0.0:{ADMIN_PORT}",
+        upstream=f"127.0.0.1:{_port(function)}",
+        metrics_port=port or (METRICS_PORT if words else None),
+    )
+
+
+def _port(function: Function) -> int:
+    return function.port or MODEL_PORT
+
+
+def _without_copies(function: Function) -> Function:
+    """Returns the function with its files as they are named: copies lie in the state directory of one machine."""
+    return replace(function, server=replace(function.server, copy=None, modules=None))
+
+
+def _variables(values: Mapping[str, str]) -> list[Object]:
+    """Returns variables by name. A dollar sign is doubled: Kubernetes would replace ``$(NAME)``."""
+    kept = {name: text for name, text in values.items() if name not in _HOSTS}
+    return [{"name": name, "value": text.replace("$", "$$")} for name, text in sorted(kept.items())]
+
+
+def _resources(function: Function, accelerator: Accelerator) -> Object:
+    requests: dict[str, str] = {}
+    if accelerator.kind is AcceleratorKind.CPU and accelerator.cores:
+        requests["cpu"] = f"{math.ceil(10 * accelerator.cores * accelerator.quota)}m"
+    if function.resources.memory_bytes:
+        requests["memory"] = str(function.resources.memory_bytes)
+    if accelerator.kind is AcceleratorKind.NVIDIA:
+        requests["nvidia.com/gpu"] = str(demand_of(function, accelerator).count)
+    return {"requests": requests, "limits": dict(requests)} if requests else {}
+
+
+def _probe(path: str, *, failures: int) -> Object:
+    return {
+        "httpGet": {"path": path, "port": ADMIN_PORT},
+        "periodSeconds": 1,
+        "timeoutSeconds": 1,
+        "failureThreshold": failures,
+    }
+
+
+def _before_stop() -> Object:
+    return {"preStop": {"httpGet": {"path": "/wait-for-drain", "port": ADMIN_PORT}}}
+
+
+def _restricted() -> Object:
+    return {"allowPrivilegeEscalation": False, "runAsNonRoot": True, "capabilities": {"drop": ["ALL"]}}

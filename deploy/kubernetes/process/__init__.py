@@ -1,0 +1,1 @@
+"""The backend whose replicas are Pods, and its calls to the API server."""

@@ -1,0 +1,183 @@
+"""Replicas as Pods of a real control plane, on a fake node whose Pods are real processes."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+
+import pytest
+
+from tests.support.live.backends import PHASES, TWO_CORES, revision, status_of
+from tests.support.live.control_plane import ControlPlane, control_plane
+from tests.support.live.pods import PodBench, pod_bench
+from tidegate.aio.admin.client import fetch
+from tidegate.deploy.kubernetes.pods.workloads import deployment, disruption_budget, group_name, service
+from tidegate.deploy.placement.ledger import Room
+from tidegate.function import Function, Revision, Server, ServerKind
+from tidegate.records.replica_state import FailureCause, ReplicaState
+
+pytestmark = [pytest.mark.live, pytest.mark.needs(tool="cluster"), pytest.mark.timeout(300)]
+A, B = "resnet-00001-aaaaa", "resnet-00001-bbbbb"
+Scenario = Callable[[PodBench], Awaitable[None]]
+
+
+@pytest.fixture(scope="module")
+def plane() -> Iterator[ControlPlane]:
+    with control_plane() as found:
+        yield found
+
+
+def play(plane: ControlPlane, scenario: Scenario) -> None:
+    async def run() -> None:
+        async with pod_bench(plane) as bench:
+            await scenario(bench)
+
+    asyncio.run(run())
+
+
+async def ready(bench: PodBench, *ids: str) -> None:
+    for each in ids:
+        await bench.backend.create(each, revision(), "cpu-1core", PHASES)
+    await bench.until(lambda: all(is_state(bench, each, ReplicaState.READY) for each in ids))
+
+
+def is_state(bench: PodBench, replica_id: str, state: ReplicaState) -> bool:
+    found = status_of(bench.backend, replica_id)
+    return found is not None and found.state is state
+
+
+def pods(bench: PodBench) -> str:
+    return bench.kubernetes._lifecycle.pods
+
+
+def test_a_pod_that_others_delete_ends_its_requests_first(plane: ControlPlane) -> None:
+    """As a drained node does: the drain begins before any process gets SIGTERM."""
+
+    async def scenario(bench: PodBench) -> None:
+        await ready(bench, A)
+        reader, writer = await bench.request(A, "GET /hold")
+        await bench.hold(A)
+        await bench.cluster.delete(f"{pods(bench)}/{A}", grace_s=60)
+        await bench.until(lambda: is_state(bench, A, ReplicaState.DRAINING))
+        assert not await bench.backend.revive(A), "a Pod that is being deleted cannot be kept"
+        await bench.release(A)
+        assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200")
+        writer.close()
+        await bench.until(lambda: not bench.backend.replicas())
+        await bench.until(lambda: bench.backend.room(revision())["cpu-1core"].free == 2)
+        assert bench.backend.failure("resnet-00001") is None, "nothing broke"
+
+    play(plane, scenario)
+
+
+def test_the_next_backend_adopts_the_pods_and_deletes_what_nothing_accounts_for(plane: ControlPlane) -> None:
+    async def scenario(bench: PodBench) -> None:
+        await ready(bench, A, B)
+        await bench.kubernetes.close(stop_replicas=False)
+        known = {"resnet-00001": revision()}
+        later = PodBench(bench.cluster, bench.node, bench.settings, (TWO_CORES,))
+        await later.kubernetes.start(known)
+        assert {each.id: (each.state, each.adopted) for each in later.backend.replicas()} == {
+            A: (ReplicaState.READY, True),
+            B: (ReplicaState.READY, True),
+        }
+        assert later.backend.room(revision()) == {"cpu-1core": Room(free=0, total=2)}
+        await later.kubernetes.close(stop_replicas=False)
+        last = PodBench(bench.cluster, bench.node, bench.settings, (TWO_CORES,))
+        await last.kubernetes.start({})
+        assert last.backend.replicas() == ()
+        await last.until(lambda: not bench.node.pods)
+        await last.close()
+
+    play(plane, scenario)
+
+
+def test_an_image_that_cannot_be_had_is_the_reason_of_the_failure(plane: ControlPlane) -> None:
+    async def scenario(bench: PodBench) -> None:
+        function = Function(name="resnet", server=Server(kind=ServerKind.IMAGE, target="registry.example/none:1"))
+        await bench.backend.create(A, Revision(function, 1), "cpu-1core", PHASES)
+        await bench.until(lambda: is_state(bench, A, ReplicaState.FAILED))
+        status = status_of(bench.backend, A)
+        assert status is not None
+        assert status.cause is FailureCause.START
+        assert "ErrImagePull: there is no image registry.example/none:1 here" in (status.reason or "")
+
+    play(plane, scenario)
+
+
+def test_a_pod_that_no_node_takes_says_so_and_leaves_at_once(plane: ControlPlane) -> None:
+    async def scenario(bench: PodBench) -> None:
+        huge = revision(memory_bytes=1 << 30)
+        await bench.cluster.patch(f"/api/v1/nodes/{bench.node.name}", {"spec": {"unschedulable": True}})
+        await bench.backend.create(A, huge, "cpu-1core", PHASES)
+        await bench.until(lambda: "no node takes the Pod" in str(getattr(status_of(bench.backend, A), "reason", "")))
+        assert is_state(bench, A, ReplicaState.STARTING)
+        await bench.backend.remove(A)
+        assert bench.backend.replicas() == ()
+        await bench.until(lambda: bench.backend.room(huge)["cpu-1core"].free == 2)
+
+    play(plane, scenario)
+
+
+def test_an_order_from_another_machine_needs_the_token(plane: ControlPlane) -> None:
+    async def scenario(bench: PodBench) -> None:
+        await ready(bench, A)
+        status = status_of(bench.backend, A)
+        assert status is not None
+        reply = await fetch(status.admin, "POST", "/drain", b'{"epoch": 9}')
+        assert reply.status == 403
+        assert is_state(bench, A, ReplicaState.READY)
+
+    play(plane, scenario)
+
+
+def test_replicas_serve_while_the_api_server_is_away_and_are_removed_after_it(plane: ControlPlane) -> None:
+    async def scenario(bench: PodBench) -> None:
+        await ready(bench, A)
+        plane.kill("kube-apiserver")
+        for _ in range(20):
+            reader, writer = await bench.request(A, "GET /anything")
+            assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200")
+            writer.close()
+        await bench.backend.remove(A)
+        await bench.until(lambda: not bench.backend.replicas())
+        await asyncio.to_thread(plane.start_api_server)
+        await bench.until(lambda: bench.backend.room(revision())["cpu-1core"].free == 2)
+        await bench.until(lambda: not bench.node.pods)
+        await ready(bench, B)
+
+    play(plane, scenario)
+
+
+def test_a_group_runs_as_a_deployment_whose_addresses_are_listed_early(plane: ControlPlane) -> None:
+    async def scenario(bench: PodBench) -> None:
+        settings, function = bench.settings, revision()
+        space, name = settings.namespace, group_name(function, "cpu-1core")
+        wanted = deployment(function, TWO_CORES, settings)
+        wanted["spec"]["replicas"] = 2
+        wanted["spec"]["selector"]["matchLabels"] = {"app": name}  # not those that the backend of this bench deletes
+        wanted["spec"]["template"]["metadata"]["labels"] = {"app": name}
+        await bench.cluster.create(f"/apis/apps/v1/namespaces/{space}/deployments", wanted)
+        listed = service(function, TWO_CORES, settings)
+        listed["spec"]["selector"] = {"app": name}
+        await bench.cluster.create(f"/api/v1/namespaces/{space}/services", listed)
+        budget = disruption_budget(function, TWO_CORES, settings)
+        await bench.cluster.create(f"/apis/policy/v1/namespaces/{space}/poddisruptionbudgets", budget)
+        found: dict[str, list[bool]] = {}
+
+        async def look() -> None:
+            slices = await bench.cluster.get(f"/apis/discovery.k8s.io/v1/namespaces/{space}/endpointslices")
+            for each in slices["items"]:
+                for endpoint in each["endpoints"] or ():
+                    found.setdefault(endpoint["addresses"][0], []).append(endpoint["conditions"]["serving"])
+
+        for _ in range(1000):
+            await look()
+            if len(found) == 2 and all(seen[-1] for seen in found.values()):
+                break
+            await asyncio.sleep(0.05)
+        assert [seen[0] for seen in found.values()] == [False, False], "listed before they were ready"
+        for address in found:
+            assert (await fetch(f"{address}:8012", "GET", "/anything")).status == 200
+        await bench.cluster.delete(f"/apis/apps/v1/namespaces/{space}/deployments/{name}")
+        await bench.until(lambda: not bench.node.pods)
+
+    play(plane, scenario)
