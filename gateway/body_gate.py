@@ -60,11 +60,10 @@ class BodyGate:
     def holds(self, ex: "Exchange", state: RequestState, router: FunctionRouter) -> bool:
         """Returns whether a request with an incomplete body must wait for more of it; a job, and the request of a
         pipeline, for all of it."""
-        if not ex.is_rpc:
-            if not ex.head.plain and self._jobs.holds(ex, state, router, self._go_on):
-                return True
-            if router.pipelines is not None:
-                return self._pipelines.holds(ex, router, self._go_on)
+        if not ex.is_rpc and not ex.head.plain and self._jobs.holds(ex, state, router, self._go_on):
+            return True
+        if router.pipelines is not None:
+            return self._pipelines.holds(ex, router, self._go_on)
         return self._awaits(ex, router)
 
     def _awaits(self, ex: "Exchange", router: FunctionRouter) -> bool:

@@ -14,7 +14,7 @@ from tidegate.records.pipeline import Comparison, Condition
 
 _ASKED: Final = ("outputs", "parameters")
 """Keys of a V2 request that are about the answer: they are for the last stages."""
-_LAYOUTS: Final = {
+LAYOUTS: Final = {
     "BOOL": "<?", "FP16": "<e", "FP32": "<f", "FP64": "<d",
     "INT8": "<b", "INT16": "<h", "INT32": "<i", "INT64": "<q",
     "UINT8": "<B", "UINT16": "<H", "UINT32": "<I", "UINT64": "<Q",
@@ -153,7 +153,7 @@ def _first_value(tensors: Tensors, name: str) -> object:
     """Returns the first value of an output; None if there is no such output or it is empty."""
     tensor, binary = tensors.found.get(name, ({}, b""))
     if binary:
-        layout = _LAYOUTS.get(str(tensor.get("datatype")))
+        layout = LAYOUTS.get(str(tensor.get("datatype")))
         if tensor.get("datatype") == "BYTES" and len(binary) >= 4:
             (size,) = struct.unpack_from("<I", binary)
             return binary[4 : 4 + size].decode("utf-8", "replace")

@@ -2,9 +2,11 @@
 
 from collections.abc import Callable
 
+from tidegate.aio.proxy.kinds import as_call
 from tidegate.errors import ErrorKind, Executed
 from tidegate.gateway.answers.errors import ErrorResponses
 from tidegate.gateway.counting.outcomes import Ending
+from tidegate.gateway.pipelines.calls import error_of
 from tidegate.gateway.pipelines.figures import PipelineFigures
 from tidegate.gateway.pipelines.heads import field, kept_lines
 from tidegate.gateway.pipelines.live_request import LiveRequest, StageAnswer
@@ -22,14 +24,26 @@ class PipelineEnds:
         self._clock = clock
 
     def answer(self, live: LiveRequest, answer: StageAnswer) -> None:
-        """Gives the client the answer of the last stage, or of one that failed."""
+        """Gives the client the answer of the last stage, or of one that failed; of a gRPC call that of one that
+        failed."""
         ex, outer = live.exchange, live.exchange.context
         self._end(live)
         lines = [kept_lines(answer.block), self._timing(live, outer)]
         if live.failed:
             lines.append(b"tidegate-stage: %b\r\n" % live.failed.encode())
+        if ex.is_rpc:
+            text = error_of(answer.status, answer.block, answer.body.data)
+            ex.respond(answer.status, text.encode(), extra=b"".join(lines[1:]))
+            return
         kind = field(answer.block, b"content-type") or b"application/octet-stream"
         ex.respond(answer.status, answer.body.data, content_type=kind, extra=b"".join(lines))
+
+    def reply(self, live: LiveRequest, message: bytes) -> None:
+        """Gives the client of a gRPC call the message that the last answer has become; times are in the trailers."""
+        call, outer = as_call(live.exchange), live.exchange.context
+        self._end(live)
+        call.send(message)
+        call.end(extra=self._timing(live, outer))
 
     def fail(
         self,

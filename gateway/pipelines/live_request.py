@@ -12,6 +12,7 @@ from tidegate.gateway.pipelines.graph import Graph
 from tidegate.gateway.routing.request_state import RequestState
 from tidegate.records.pipeline import Stage
 from tidegate.wire.http1.events import Piece
+from tidegate.wire.http1.request_head import RequestHead
 
 if TYPE_CHECKING:
     from tidegate.aio.proxy.exchange import Exchange
@@ -36,7 +37,8 @@ class LiveRequest:
     """One request of a pipeline. It ends with its client's exchange; its stages are exchanges of their own."""
 
     __slots__ = (
-        "_leave", "answers", "asked", "body", "charge", "drops_at", "exchange", "failed", "first", "graph", "is_over",
+        "_leave", "answers", "asked", "body", "charge", "drops_at", "exchange", "failed", "first", "graph", "head",
+        "is_over",
         "kept", "noted_until", "priority", "running", "skipped", "slot_s", "timing", "was_bound",
     )  # fmt: skip
 
@@ -44,6 +46,7 @@ class LiveRequest:
         self,
         leave: "Callable[[LiveRequest], None]",
         exchange: "Exchange",
+        head: RequestHead,
         graph: Graph,
         priority: int,
         charge: TenantCharge | None,
@@ -53,6 +56,8 @@ class LiveRequest:
         self._leave = leave
         self.exchange = exchange
         """The client's exchange."""
+        self.head = head
+        """The head of its request; of a gRPC call that of the same request over HTTP."""
         self.graph = graph
         self.priority = priority
         self.charge = charge

@@ -16,12 +16,14 @@ from tidegate import metrics
 from tidegate.activator.commands import Activate
 from tidegate.activator.room import WaitingRoom
 from tidegate.activator.state.bind import Command
+from tidegate.aio.proxy.kinds import as_call
 from tidegate.errors import BAD_REQUEST, NOT_SERVABLE, QUEUE_FULL, STAGE_FAILED, TOO_LARGE, Executed
 from tidegate.flow.fair_queue import TenantCharge
 from tidegate.function import Protocol as Speaks
 from tidegate.gateway.answers.errors import ErrorResponses
 from tidegate.gateway.counting.counters import RevisionCounters
 from tidegate.gateway.counting.outcomes import Ending
+from tidegate.gateway.pipelines import calls
 from tidegate.gateway.pipelines.bodies import StageBody, UnfitAnswerError, without_asked
 from tidegate.gateway.pipelines.ends import PipelineEnds
 from tidegate.gateway.pipelines.figures import PipelineFigures
@@ -34,7 +36,7 @@ from tidegate.gateway.routing.match import Call, Target
 from tidegate.gateway.routing.request_state import RequestState
 from tidegate.gateway.tracing.trace import Tracer
 from tidegate.records.gateway_sample import Activation
-from tidegate.records.pipeline import Stage
+from tidegate.records.pipeline import PipelineRoute, Stage
 from tidegate.wire.http1.request_head import RequestHead
 
 if TYPE_CHECKING:
@@ -134,8 +136,13 @@ class Pipelines:
             ex.context.ending = Ending.REFUSED
             self._errors.fail(ex, QUEUE_FULL, CROWDED, extra=b"retry-after: 1\r\n")
             return True
+        if ex.is_rpc and self._is_refused(ex, router):
+            return True
         ex.proceed()
-        ex.read_ahead(limit + 1)
+        if ex.is_rpc:
+            as_call(ex).take_in()
+        else:
+            ex.read_ahead(limit + 1)
         ex.on_body = go_on
         return True
 
@@ -151,26 +158,18 @@ class Pipelines:
         """Counts the arrival and sends the request, whose body is whole, to the first stage."""
         counters.arrived(ex.inferences)
         state.group = GROUP
-        head, route = ex.head, (router.pipelines or {}).get(counters.revision)
-        if route is None or not isinstance(head, RequestHead):
-            what = "is called over HTTP: stages pass bodies on, not gRPC messages"
-            self._errors.fail(ex, BAD_REQUEST, f"{router.name} is a pipeline and {what}")
-        elif head.method != b"POST" or state.target.is_metadata or head.upgrade is not None:
-            names = ", ".join(stage.function for stage in route.stages)
-            self._errors.fail(ex, BAD_REQUEST, f"{router.name} is a pipeline and takes POST; its stages: {names}")
-        elif ex.bytes_in > route.body_bytes:
-            self._too_large(ex, route.body_bytes)
-        else:
+        route = (router.pipelines or {}).get(counters.revision)
+        found = None if route is None or self._is_refused(ex, router) else self._request(ex, router, route)
+        if route is not None and found is not None:
+            head, body = found
             drop_s = router.route.drop_after_s
             drops_at = ex.deadline if drop_s is None else ex.received + drop_s
             graph = self._graphs.get(counters.revision)
             if graph is None:
                 graph = self._graphs[counters.revision] = Graph(route)
-            live = LiveRequest(self._ends.leave, ex, graph, priority, charge, drops_at)
+            live = LiveRequest(self._ends.leave, ex, head, graph, priority, charge, drops_at)
             state.pipeline = live
-            given = head.get(JSON_LENGTH)
-            json_bytes = None if given is None or not given.isdigit() else int(given)
-            live.body = live.first = StageBody(ex.body, json_bytes)
+            live.body = live.first = body
             ex.discard()
             is_plain = head.get(b"content-encoding") is None
             if len(graph.stages) > 1 and is_plain and any(map(self._speaks_v2, graph.stages)):
@@ -182,6 +181,39 @@ class Pipelines:
             live.note(b"entry;dur=%.3f" % (1e3 * max(0.0, now - live.entered)), now)
             self._wake(graph, now)
             self._advance(live)
+
+    def _is_refused(self, ex: "Exchange", router: FunctionRouter) -> bool:
+        """Refuses what no pipeline can run."""
+        head = ex.head
+        if ex.is_rpc:
+            refused, what = head.target != calls.INFER, "takes ModelInfer"
+        else:
+            is_metadata = ex.context.target.is_metadata
+            refused, what = head.method != b"POST" or is_metadata or head.upgrade is not None, "takes POST"
+        if refused:
+            routes = (router.pipelines or {}).values()
+            names = ", ".join(dict.fromkeys(stage.function for route in routes for stage in route.stages))
+            self._errors.fail(ex, BAD_REQUEST, f"{router.name} is a pipeline and {what}; its stages: {names}")
+        return refused
+
+    def _request(
+        self, ex: "Exchange", router: FunctionRouter, route: PipelineRoute
+    ) -> tuple[RequestHead, StageBody] | None:
+        """Returns head and body of a request; None if it was refused."""
+        if ex.bytes_in > route.body_bytes:
+            self._too_large(ex, route.body_bytes)
+            return None
+        if not ex.is_rpc:
+            head = ex.head
+            assert isinstance(head, RequestHead)  # an exchange over HTTP has no other
+            return head, StageBody(ex.body, _json_bytes(head.get(JSON_LENGTH)))
+        call = as_call(ex)
+        try:
+            coding = call.head.get(b"grpc-encoding")
+            return calls.head_of(call.head, router.name), calls.body_of(call.body, coding, route.body_bytes)
+        except calls.UnfitCallError as error:
+            self._errors.fail(ex, BAD_REQUEST, str(error))
+            return None
 
     def _speaks_v2(self, stage: Stage) -> bool:
         router = self._routers.get(stage.function)
@@ -243,8 +275,7 @@ class Pipelines:
         """Sends its request to a stage."""
         stage, ex, now = live.graph.stages[at], live.exchange, self._clock()
         outer: RequestState = ex.context
-        head = ex.head
-        assert isinstance(head, RequestHead)  # ``begin`` takes no other
+        head = live.head
         router = self._routers.get(stage.function)
         if router is None:
             live.failed = stage.function
@@ -295,8 +326,7 @@ class Pipelines:
             limit = f"{live.graph.route.body_bytes} bytes, the pipeline's limits.body-bytes"
             self._ends.fail(live, STAGE_FAILED, f"the answer of its stage {name} is larger than {limit}")
             return
-        given = field(stage.block, JSON_LENGTH)
-        body = StageBody(data, None if given is None or not given.isdigit() else int(given))
+        body = StageBody(data, _json_bytes(field(stage.block, JSON_LENGTH)))
         answer = StageAnswer(stage.status, stage.block, body)
         outer: RequestState = live.exchange.context
         outer.is_answered, outer.ending = state.is_answered, state.ending
@@ -321,13 +351,20 @@ class Pipelines:
     def _answer_whole(self, live: LiveRequest) -> None:
         """All stages have answered or were left out: the client gets the answers after which nothing ran."""
         ends = live.ends()
+        message = None
         try:
             answer = answer_of(live, ends, self._speaks_v2)
+            if live.exchange.is_rpc:
+                message = calls.message_of(answer.body, live.pipeline)
         except UnfitAnswerError as error:
             live.failed = " and ".join(live.graph.stages[at].function for at in ends)
-            self._ends.fail(live, STAGE_FAILED, f"the answers of {live.failed} cannot become one: {error}")
+            what = "cannot become one" if len(ends) > 1 else "cannot become a ModelInferResponse"
+            self._ends.fail(live, STAGE_FAILED, f"the answers of {live.failed} {what}: {error}")
             return
-        self._ends.answer(live, answer)
+        if message is None:
+            self._ends.answer(live, answer)
+        else:
+            self._ends.reply(live, message)
 
     def stage_broke(self, stage: LiveStage) -> None:
         """The answer of a stage will never be whole."""
@@ -350,6 +387,11 @@ class Pipelines:
 
     def __repr__(self) -> str:
         return f"<Pipelines, {self._figures!r}>"
+
+
+def _json_bytes(given: bytes | None) -> int | None:
+    """Returns the stated length of a body's JSON; None if none is stated."""
+    return None if given is None or not given.isdigit() else int(given)
 
 
 def _limit(router: FunctionRouter) -> int:

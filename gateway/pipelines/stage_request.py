@@ -29,8 +29,7 @@ class StageRequest(NamedTuple):
 def request_of(live: LiveRequest, at: int, speaks_v2: SpeaksV2) -> StageRequest | None:
     """Returns the request of a stage, all before which are settled; None if the stage is left out. Raises
     UnfitAnswerError."""
-    graph, stage, head = live.graph, live.graph.stages[at], live.exchange.head
-    assert isinstance(head, RequestHead)  # ``Pipelines.begin`` takes no other
+    graph, stage, head = live.graph, live.graph.stages[at], live.head
     before = {each: answer for each in graph.waits[at] if (answer := live.answers.get(each)) is not None}
     if graph.waits[at] and not before:
         return None

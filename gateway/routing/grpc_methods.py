@@ -159,18 +159,18 @@ def read_small(
         return Unreadable(400, f"the message cannot be read: {error}")
 
 
-def inflated(data: bytes, coding: bytes | None) -> bytes | Unreadable:
-    """Decompresses a small message."""
+def inflated(data: bytes, coding: bytes | None, most: int = SMALL_BYTES) -> bytes | Unreadable:
+    """Decompresses a message of at most ``most`` bytes."""
     bits = _WINDOW_BITS.get(coding or b"")
     if bits is None:
         return Unreadable(400, "a compressed message, and grpc-encoding is neither gzip nor deflate")
     decoder = zlib.decompressobj(bits)
     try:
-        plain = decoder.decompress(data, SMALL_BYTES)
+        plain = decoder.decompress(data, most)
     except zlib.error as error:
         return Unreadable(400, f"a message cannot be decompressed: {error}")
     if decoder.eof:
         return plain
-    if len(plain) < SMALL_BYTES:
+    if len(plain) < most:
         return Unreadable(400, "a message cannot be decompressed: it breaks off")
-    return Unreadable(413, f"a message is larger than {SMALL_BYTES} bytes when decompressed")
+    return Unreadable(413, f"a message is larger than {most} bytes when decompressed")

@@ -38,7 +38,17 @@ BODY: Final = 5
 """Position of the body in an :data:`Answer`."""
 
 
-class ClientSide(Client, Protocol):
+class Requester(Client, Protocol):
+    """The client's end of an exchange, as requests on its behalf need it."""
+
+    def forwarding_lines(self, head: RequestHead) -> bytes:
+        """Returns ``x-forwarded-*``, ``forwarded``, ``via``, and a ``traceparent`` if the request has none."""
+
+    def date(self) -> bytes:
+        """Returns the value of a ``date`` field."""
+
+
+class ClientSide(Requester, Protocol):
     """The client's end of an HTTP exchange: a connection, an HTTP/2 stream, or a stand-in for one.
 
     It is the source of the request and the sink of the answer.
@@ -46,9 +56,6 @@ class ClientSide(Client, Protocol):
 
     def carry(self, exchange: Exchange) -> None:
         """``exchange`` takes the place of the present one: a hedge that won."""
-
-    def forwarding_lines(self, head: RequestHead) -> bytes:
-        """Returns ``x-forwarded-*``, ``forwarded``, ``via``, and a ``traceparent`` if the request has none."""
 
     def answer(self, answer: Answer) -> None:
         """Sends the final head and the body so far."""
@@ -86,9 +93,6 @@ class ClientSide(Client, Protocol):
     def tunnel(self, head: bytes, upstream: "UpstreamConn") -> None:
         """Writes ``head`` (the upstream's 101) and joins both connections."""
 
-    def date(self) -> bytes:
-        """Returns the value of a ``date`` field."""
-
 
 class CallEngine(Protocol):
     """The part of an HTTP/2 engine that a gRPC call answers through (``H2Server``)."""
@@ -112,7 +116,7 @@ class CallEngine(Protocol):
         """Ends the stream with an error."""
 
 
-class CallClient(Client, Protocol):
+class CallClient(Requester, Protocol):
     """The client's end of a gRPC call: an HTTP/2 connection, or a stand-in for one."""
 
     @property

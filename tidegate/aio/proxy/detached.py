@@ -18,7 +18,7 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
-from tidegate.aio.proxy.contract import BODY, Answer, CallClient, CallEngine, ClientSide, PassingClient
+from tidegate.aio.proxy.contract import BODY, Answer, CallClient, CallEngine, ClientSide, PassingClient, Requester
 from tidegate.aio.proxy.exchange import BodyBudget, Exchange, ProxyApp
 from tidegate.aio.proxy.http1_exchange import HttpExchange, as_http
 from tidegate.aio.proxy.kinds import as_call
@@ -41,7 +41,7 @@ class DetachedClient:
 
     __slots__ = ("_client", "peer", "trusted")
 
-    def __init__(self, client: ClientSide) -> None:
+    def __init__(self, client: Requester) -> None:
         """``client``: the one on whose behalf the exchange runs."""
         self._client = client
         self.peer = client.peer
@@ -170,6 +170,12 @@ class CallStandIn:
 
     def own_fields(self, head: CallHead) -> bytes:
         return self._client.own_fields(head)
+
+    def forwarding_lines(self, head: RequestHead) -> bytes:
+        return self._client.forwarding_lines(head)
+
+    def date(self) -> bytes:
+        return self._client.date()
 
     def touch(self) -> None:
         if not self._is_detached:
@@ -316,7 +322,7 @@ class StageClient(DetachedClient):
 
     __slots__ = ("_sink",)
 
-    def __init__(self, client: ClientSide, sink: AnswerSink) -> None:
+    def __init__(self, client: Requester, sink: AnswerSink) -> None:
         super().__init__(client)
         self._sink = sink
 
@@ -342,7 +348,7 @@ def next_exchange(
     first: Exchange, app: ProxyApp, sink: AnswerSink, head: RequestHead, body: bytes, now: float
 ) -> HttpExchange:
     """Returns the exchange of a pipeline's stage on behalf of the client of ``first``, with the same deadline."""
-    client = StageClient(as_http(first)._client, sink)
+    client = StageClient(as_call(first)._client if first.is_rpc else as_http(first)._client, sink)
     stage = HttpExchange(client, app, head, body, True, b"", now, first.deadline)
     stage.keep(len(body))
     return stage

@@ -150,6 +150,10 @@ class GrpcCall(Exchange):
     def read_ahead(self, size: int = 0) -> None:
         """Does nothing: the stream's window bounds what is read."""
 
+    def take_in(self) -> None:
+        """Gives credit for what has come of a call that waits: an application that needs all of it bounds it."""
+        self.sent(self.bytes_in - self._sent_bytes)
+
     def proceed(self) -> None:
         if self.head.expect_continue and not self.body_complete and self._state < STREAMING:
             self._client.engine.interim(self._stream, CONTINUE)

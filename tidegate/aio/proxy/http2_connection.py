@@ -18,6 +18,7 @@ from tidegate.aio.proxy.forwarding import Forwarding
 from tidegate.aio.proxy.grpc_call import GrpcCall
 from tidegate.aio.proxy.http2_stream import RestStream
 from tidegate.aio.upstream.http1 import FULL_READ_BYTES
+from tidegate.wire.http1.request_head import RequestHead
 from tidegate.wire.http2.block_memory import Block
 from tidegate.wire.http2.events import BODY, FAILED, HEAD, PONG, RESET, SENT, TRAILERS, Event
 from tidegate.wire.http2.frames import CANCEL, NO_ERROR, PROTOCOL_ERROR
@@ -224,6 +225,12 @@ class H2Conn(asyncio.Protocol):
         if not self.is_gateway_peer:
             self.is_gateway_peer = True
             self.engine.trust_peer()
+
+    def forwarding_lines(self, head: RequestHead) -> bytes:
+        return self.forwarding.lines(head)
+
+    def date(self) -> bytes:
+        return self._server.services.date
 
     @property
     def budget(self) -> BodyBudget:

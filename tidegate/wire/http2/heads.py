@@ -177,6 +177,11 @@ class CallHead(_Head):
             self.expect_continue = block.get(b"expect") == b"100-continue"
             self.internal = _internal(block)
 
+    def fields(self) -> list[tuple[bytes, bytes]]:
+        """Returns names and values of the fields that are forwarded."""
+        hidden = request_drops(front_door=self.hides_internal, trusted=True)
+        return [pair for pair in self._pairs() if not hidden(pair[0])]
+
     def trace_flags(self) -> bytes:
         """Returns the two digits of the flags in its valid ``traceparent``."""
         return (self.get(b"traceparent") or b"")[53:55]
