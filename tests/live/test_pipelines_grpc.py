@@ -1,7 +1,6 @@
 """Pipelines called over gRPC by a client of Triton: by the model's name, in raw tensors, errors as statuses."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import grpc
 import numpy as np
