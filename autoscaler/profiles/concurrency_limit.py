@@ -115,6 +115,10 @@ class LimitLearner:
         self._most = most
         self._levels: dict[int, _Level] = {}
 
+    def retarget(self, slo_s: float | None) -> None:
+        """Goes on with another latency target, by which what was measured is judged."""
+        self._slo_s = slo_s
+
     @property
     def most(self) -> int:
         return self._most

@@ -151,10 +151,15 @@ class Tuners:
             self._stored[revision, accelerator] = stored
 
     def found(self, function: Function, sample: ReplicaSample, accelerator: str, *, is_declared: bool) -> None:
-        """Notes a ready replica of the group: the first one's limit is the start. ``is_declared``: its server declares
-        its maximum; else anything may be tried."""
+        """Notes a ready replica of the group: the first one's limit is the start, and the latency target in force is
+        that of ``function``. ``is_declared``: its server declares its maximum; else anything may be tried."""
         key = (sample.revision, accelerator)
-        if key in self._groups or function.concurrency is not None or sample.limit < 1:
+        known = self._groups.get(key)
+        if known is not None:
+            known.learner.retarget(function.sla.latency_s)
+            known.q = function.sla.percentile / 100.0
+            return
+        if function.concurrency is not None or sample.limit < 1:
             return
         most = sample.limit if is_declared else STEPS[-1]
         learner = LimitLearner(sample.limit, slo_s=function.sla.latency_s, most=most)

@@ -271,10 +271,12 @@ class LearnedProfiles:
         revision = self._revisions.get(sample.revision)
         if revision is None:
             return
-        if self._tuners.limit(sample.revision, accelerator) is None and revision.function.concurrency is None:
+        if revision.function.concurrency is None:
             kind = next((each for each in self._backend.devices() if each.name == accelerator), None)
             is_declared = kind is not None and is_shipped(revision.function, kind)
-            self._tuners.found(revision.function, sample, accelerator, is_declared=is_declared)
+            # A stage of a pipeline has its budget for a target, which changes.
+            function = self._autoscaler.scaled(revision.function)
+            self._tuners.found(function, sample, accelerator, is_declared=is_declared)
         if before is not None:
             self._tuners.measured(before, sample, accelerator)
             if _is_sharing(revision.function):

@@ -4,9 +4,10 @@ The server's declared number, where a group starts and its maximum, is the width
 width gives ``AUTO_LIMIT``, since its times do not cover more requests at once.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from tidegate.autoscaler.profiles.tuning import Move, Tuners
+from tidegate.function import Function
 from tidegate.loadgen.simulator.scenario import Deployed
 from tidegate.records.replica_sample import ReplicaSample
 
@@ -14,9 +15,11 @@ from tidegate.records.replica_sample import ReplicaSample
 class SimulatedLimits:
     """The learnt limits of all functions without a limit of their own."""
 
-    __slots__ = ("_functions", "_last", "_tuners")
+    __slots__ = ("_functions", "_last", "_scaled", "_tuners")
 
-    def __init__(self, functions: Iterable[Deployed]) -> None:
+    def __init__(self, functions: Iterable[Deployed], scaled: Callable[[Function], Function]) -> None:
+        """``scaled``: returns a function as it is scaled; a stage of a pipeline has its budget for a target."""
+        self._scaled = scaled
         given = {each.revision.id: each.revision.function for each in functions}
         self._functions = {name: function for name, function in given.items() if function.concurrency is None}
         self._tuners = Tuners()
@@ -34,7 +37,7 @@ class SimulatedLimits:
             function = self._functions.get(after.revision)
             if function is None:
                 continue
-            self._tuners.found(function, after, after.group, is_declared=True)
+            self._tuners.found(self._scaled(function), after, after.group, is_declared=True)
             before = self._last.get(after.replica)
             if before is not None:
                 self._tuners.measured(before, after, after.group)

@@ -80,7 +80,7 @@ class Simulation:
         self._sizes = RecentSizes()
         sizes = SizeRoutes(self._sizes, self.autoscaler)
         self._shares = SimulatedShares(GroupShares(self.autoscaler.mu_ips, sizes, weights))
-        self._limits = SimulatedLimits(scenario.functions)
+        self._limits = SimulatedLimits(scenario.functions, self.autoscaler.scaled)
         self._tables = TableBuilder(epoch=1, workers=1)
         self._published: RouteTable | None = None
         self._is_publishing = False

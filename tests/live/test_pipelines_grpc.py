@@ -1,6 +1,7 @@
 """Pipelines called over gRPC by a client of Triton: by the model's name, in raw tensors, errors as statuses."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import grpc
 import numpy as np
@@ -32,7 +33,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pipelines]:
         yield found
 
 
-def infer(world: Pipelines, values: np.ndarray, name: str = "x", **more: object) -> grpcclient.InferResult:
+def infer(world: Pipelines, values: np.ndarray, name: str = "x", **more: object) -> Any:
     given = grpcclient.InferInput(name, values.shape, "FP32")
     given.set_data_from_numpy(values)
     with grpcclient.InferenceServerClient(world.place.gateway.removeprefix("http://")) as client:

@@ -160,6 +160,19 @@ def test_the_tail_is_of_the_present_limit_alone() -> None:
     assert fleet.limit == 2
 
 
+def test_another_latency_target_moves_a_limit_that_had_settled() -> None:
+    """A stage of a pipeline gets a budget of its own: 100 ms for four slots at once are too long then."""
+    fleet = Fleet(4)
+    for _ in range(100):
+        fleet.second(done=20 * fleet.limit, used=float(fleet.limit), took_s=0.025 * fleet.limit)
+    assert fleet.limit == 4, "no target yet"
+    budget = replace(fleet.function, sla=Sla(latency_s=0.1, percentile=99.0))
+    fleet.tuners.found(budget, fleet.last, "cpu", is_declared=True)
+    for _ in range(200):
+        fleet.second(done=20 * fleet.limit, used=float(fleet.limit), took_s=0.025 * fleet.limit)
+    assert fleet.limit == 2
+
+
 def test_what_is_not_declared_may_grow() -> None:
     fleet = Fleet(4, is_declared=False)
     moves = [move.limit for _ in range(30) for move in fleet.second(done=12 * fleet.limit, used=float(fleet.limit))]
