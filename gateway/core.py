@@ -7,7 +7,7 @@ import random
 
 from tidegate.activator.room import WaitingRoom
 from tidegate.flow.messages import ProxyMessage, State
-from tidegate.gateway.access_log import AccessLog
+from tidegate.gateway.access_log.records import AccessLog
 from tidegate.gateway.chain import Chain
 from tidegate.gateway.counting.counters import Report
 from tidegate.gateway.effects import ChainEffects

@@ -4,7 +4,6 @@ Its other parts lie in ``process/``: the front door, slot channels, background c
 """
 
 import asyncio
-import os
 import random
 import signal
 import socket
@@ -36,7 +35,8 @@ from tidegate.aio.proxy.limits import read_limits
 from tidegate.aio.upstream.pool import UpstreamPool
 from tidegate.aio.waiting_board import WaitingBoard
 from tidegate.clock import LiveClock, wall
-from tidegate.gateway.access_log import AccessLog
+from tidegate.gateway.access_log.live import LogWriter
+from tidegate.gateway.access_log.records import AccessLog
 from tidegate.gateway.answers.cors import Cors
 from tidegate.gateway.config import WorkerConfig
 from tidegate.gateway.core import GatewayCore
@@ -109,6 +109,8 @@ class GatewayWorker:
         self._jobs = self._job_thread()
         self._exporter = self._span_exporter(collector_headers)
         self._payloads = PayloadThread(config.payloads_folder, config.worker)
+        offset = LiveClock().now() - monotonic()
+        self._log_writer = LogWriter(loop, config.log_format, offset=offset, worker=config.worker)
         self.core = GatewayCore(
             room=WaitingRoom(rng=rng, worker_index=config.index, board=self._board),
             report=Report(
@@ -130,6 +132,8 @@ class GatewayWorker:
             payloads=self._payloads,
             exporter=self._exporter,
         )
+        if self.core.access_log is not None:
+            self._log_writer.start(self.core.access_log, monotonic())
         self._sweeper.add(self._sweep)
 
     def _app(self) -> "ProxyApp":
@@ -166,8 +170,7 @@ class GatewayWorker:
             if self._board is not None:
                 self._board.close()
             self._sweeper.close()
-            if self.core.access_log is not None:
-                self._write(self.core.access_log)
+            self._log_writer.close()
             if self._exporter is not None:
                 self._exporter.close()
             self._payloads.close()
@@ -260,15 +263,11 @@ class GatewayWorker:
             run=self._jobs, new_id=new_id, owner=self._owner, bounds=self._config.jobs, defer=defer_client, sweep=sweep
         )
 
-    # --- access log -------------------------------------------------------------------------------------------------
+    # --- access log and traces --------------------------------------------------------------------------------------
 
     def _access_log(self) -> AccessLog | None:
-        config = self._config
-        if not config.access_sampling:
-            return None
-        offset = LiveClock().now() - monotonic()
-        as_json = config.log_format == "json"
-        return AccessLog(config.access_sampling, as_json=as_json, rng=self._rng, offset=offset, flush=self._write)
+        sampling = self._config.access_sampling
+        return AccessLog(sampling, rng=self._rng, take=self._log_writer.take) if sampling else None
 
     def _span_exporter(self, headers: str) -> "Exporter | None":
         endpoint = self._config.tracing_endpoint
@@ -293,20 +292,7 @@ class GatewayWorker:
     def _sweep(self, now: float) -> None:
         self.core.sweep(now)
         self._front_door.log_shed(now)
-        if self.core.access_log is not None:
-            self._write(self.core.access_log)
-
-    def _write(self, log: AccessLog) -> None:
-        """Writes all lines at once; those that cannot be written (the disk is full) are tried again."""
-        data = log.take()
-        if not data:
-            return
-        written, fault = 0, None
-        try:
-            written = os.write(sys.stdout.fileno(), data)
-        except OSError as error:
-            fault = error.strerror
-        log.unwritten(data[written:], fault)
+        self._log_writer.sweep(now)
 
     # --- route table ------------------------------------------------------------------------------------------------
 

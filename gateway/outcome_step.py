@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Final
 
 from tidegate.gateway.answers.grpc import GrpcFrontend
 from tidegate.gateway.counting.counters import RevisionCounters
-from tidegate.gateway.counting.outcomes import Ending
+from tidegate.gateway.counting.outcomes import Ending, ending_of
 from tidegate.gateway.routing.request_state import RequestState
 from tidegate.gateway.tracing.trace import Ended
 from tidegate.wire.message_heads import AnyResponseHead
@@ -24,13 +24,6 @@ def begin_unbounded(ex: "Exchange", state: RequestState, head: AnyResponseHead, 
         state.is_stream = head.status == 101 or (head.get(b"content-type") or b"").startswith(_EVENT_STREAM)
     if state.is_stream and state.counters is not None:
         state.counters.streaming += 1
-
-
-def ending_of(ending: Ending | None, status: int, *, is_truncated: bool) -> Ending:
-    """Returns how a request has ended. ``ending``: that of its state, set if the status alone does not show it."""
-    if ending is not None:
-        return ending
-    return Ending.FAILED if is_truncated or status >= 500 else Ending.ANSWERED
 
 
 def at_end(ex: "Exchange", state: RequestState) -> Ended:

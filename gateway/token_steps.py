@@ -3,10 +3,9 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from tidegate.gateway.counting.outcomes import Ending
+from tidegate.gateway.counting.outcomes import Ending, ending_of
 from tidegate.gateway.counting.token_metrics import OTHER_MODEL, Operation, TokenCounters
 from tidegate.gateway.counting.tokens import FunctionTokens, Prompt, Tokens
-from tidegate.gateway.outcome_step import ending_of
 from tidegate.gateway.routing.openai_body import is_json
 from tidegate.records.route_table import FunctionRoute
 from tidegate.wire.bodies.json_scan import BINARY_BYTES, ObjectScan

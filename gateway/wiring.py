@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from tidegate.activator.room import WaitingRoom
 from tidegate.gateway.access.control import AccessControl
 from tidegate.gateway.access.settlement import Settlement
-from tidegate.gateway.access_log import AccessLog
+from tidegate.gateway.access_log.records import AccessLog
 from tidegate.gateway.answers.caller_check import CallerCheck
 from tidegate.gateway.answers.cold_answers import ColdAnswers
 from tidegate.gateway.answers.cold_starts import ColdStarts

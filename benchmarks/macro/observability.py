@@ -2,8 +2,9 @@
 
 Two gateways on the proxies' core get load in turns. ``off`` has its defaults. ``on`` writes a line of its access log
 for each request into a file, traces one request of a hundred at a collector, and is scraped each second. Behind both
-stands a replica that answers at once (``replica.py``), on the load's core, so the gateway limits the throughput. Each
-request has a ``traceparent``, and one of a hundred is *sampled*.
+stands a replica that answers at once (``replica.py``), on the load's core, so the gateway limits the throughput. There
+is the process that writes the log, too: it is no part of ``cpu_us_per_request``. Each request has a ``traceparent``,
+and one of a hundred is *sampled*.
 
 A visit of ``on`` counts only if its log has a line for each request and spans have arrived: nothing may be dropped.
 
@@ -12,6 +13,7 @@ to a sink. The result is the client's p99.
 """
 
 import contextlib
+import os
 import threading
 import time
 from collections.abc import Iterator
@@ -20,7 +22,7 @@ from pathlib import Path
 
 from benchmarks.macro import peers
 from benchmarks.macro.clients import Lane, inference, paced, wrk
-from benchmarks.macro.harness import Bench, Stage, open_socket
+from benchmarks.macro.harness import Bench, Server, Stage, open_socket
 from benchmarks.macro.report import Book, Row
 from tidegate.records.payload_rules import PayloadRules
 
@@ -67,6 +69,7 @@ def _throughput(bench: Bench) -> Iterator[Row]:
             peers.gateway(stage, [peers.null_replica(stage)], name="off"),
             peers.gateway(stage, [peers.null_replica(stage)], name="on", more=on),
         )
+        _move_children(gateways[1], bench.machine.load_core)
         admin = f"unix:{stage.folder}/on-0.sock"
         for number, counts in enumerate(bench.counted()):
             for server in gateways[:: -1 if number % 2 else 1]:
@@ -82,6 +85,13 @@ def _throughput(bench: Bench) -> Iterator[Row]:
     yield book.row(LOAD, "on", "cpu_us_per_request", against="off")
     yield book.row(LOAD, "off", "requests_per_s")
     yield book.row(LOAD, "off", "cpu_us_per_request")
+
+
+def _move_children(server: Server, core: str) -> None:
+    """Moves what the server's processes have started to another core."""
+    for process in server.processes:
+        for child in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split():
+            os.sched_setaffinity(int(child), {int(core)})
 
 
 class _Collector:

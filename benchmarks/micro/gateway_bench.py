@@ -36,7 +36,7 @@ from tidegate.aio.upstream.pool import UpstreamPool
 from tidegate.flow.messages import Grant, State, Welcome
 from tidegate.function import ConcurrencyUnit
 from tidegate.gateway.access.quota_pool import QuotaCounters
-from tidegate.gateway.access_log import AccessLog
+from tidegate.gateway.access_log.records import AccessLog
 from tidegate.gateway.core import GatewayCore
 from tidegate.gateway.counting.counters import Report
 from tidegate.gateway.effects import ChainEffects, ExchangeTools, Quotas, RoomHost, Time, Upstreams

@@ -31,7 +31,7 @@ from tidegate import __version__
 from tidegate.aio.loop.run import keep_memory, quiet_collector
 from tidegate.aio.loop.services import LoopServices
 from tidegate.aio.upstream.pool import UpstreamPool
-from tidegate.gateway.access_log import AccessLog
+from tidegate.gateway.access_log.records import AccessLog
 from tidegate.gateway.tracing.otlp import Span, encode_request, encode_span
 from tidegate.gateway.tracing.trace import Tracer
 
@@ -49,8 +49,9 @@ def _export(spans: Sequence[Span]) -> None:
 
 
 def _taken(log: AccessLog) -> None:
-    """Takes the lines, as the gateway does to write them."""
-    log.take()
+    """Takes the batches, as the gateway does to send them to the process that writes the log."""
+    while log.next() is not None:
+        pass
 
 
 class World:
@@ -64,17 +65,18 @@ class World:
             rng = random.Random(3)
             tracer = Tracer(ratio=ratio, rng=rng, offset=0.0, worker="g0", scheme="http", put=_export)
         if name == "observed":
-            self._log = AccessLog(1.0, as_json=False, rng=random.Random(4), offset=0.0, flush=_taken)
+            self._log = AccessLog(1.0, rng=random.Random(4), take=_taken)
         pool = UpstreamPool("127.0.0.1:1", services)
         core = core_on(pool, 1, access_log=self._log, tracer=tracer)
         self._bench = Bench(core.chain, pool, load, services, sampled_every=0 if name == "unsampled" else EVERY)
 
     def round(self) -> float:
-        """Sends every request once; CPU seconds, with those of taking the log's lines."""
+        """Sends every request once; CPU seconds, with those of the log's last batch."""
         passed = self._bench.round()
         begun = time.process_time()
         if self._log is not None:
-            self._log.take()
+            self._log.pack()
+            _taken(self._log)
         return passed + time.process_time() - begun
 
 

@@ -11,3 +11,10 @@ class Ending(StrEnum):
     REFUSED = "refused"
     EXPIRED = "expired"
     CANCELLED = "cancelled"
+
+
+def ending_of(ending: Ending | None, status: int, *, is_truncated: bool) -> Ending:
+    """Returns how a request has ended. ``ending``: that of its state, set if the status alone does not show it."""
+    if ending is not None:
+        return ending
+    return Ending.FAILED if is_truncated or status >= 500 else Ending.ANSWERED

@@ -57,7 +57,7 @@ class WorkerFigures:
             sample,
             certificate_fault=self._front_door.certificate_fault,
             jobs_fault=None if self._jobs is None else self._jobs.fault,
-            access_log_fault=None if core.access_log is None else core.access_log.fault,
+            access_log_fault=None if core.access_log is None else core.access_log.fault_line,
             payloads_fault=self._payloads.fault,
             is_last=is_last,
             tenants=access_control.seen(),

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.live.deployment import Deployment, deployment, places
+from tests.support.live.live_edge import children
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(180)]
 
@@ -19,7 +20,10 @@ GROWTH_KIB = 16 * 1024
 
 def processes(world: Deployment) -> dict[str, int]:
     assert world.process is not None
-    return {"control": world.process.pid, **world.living()}
+    found = {"control": world.process.pid, **world.living()}
+    writers = {f"{name}'s log": pid for name, worker in found.items() if "gateway" in name for pid in children(worker)}
+    assert writers
+    return found | writers
 
 
 def fill_disk(world: Deployment, room: int) -> None:

@@ -6,13 +6,14 @@ from typing import Any
 
 import pytest
 
+from tests.support.worlds.access_lines import lines_of
 from tests.support.worlds.fake_exchange import FakeExchange
 from tests.support.worlds.gateway_chain import ONE, TWO, Door, table
 from tidegate.flow.messages import Grant, State, Welcome
 from tidegate.flow.outliers import TRIAL_S
 from tidegate.flow.retry_budget import FLOOR_PER_S, WINDOW_S
 from tidegate.function import ConcurrencyUnit
-from tidegate.gateway.access_log import AccessLog
+from tidegate.gateway.access_log.records import AccessLog
 from tidegate.metrics import Exposition
 from tidegate.records.replica_state import ReplicaState
 from tidegate.records.route_table import GroupRoute, Hedging, OutlierRules, ReplicaRoute, Spread
@@ -560,10 +561,10 @@ def test_equal_keys_prefer_one_replica() -> None:
 
 
 def test_every_sampled_request_gets_one_line_also_when_two_copies_ran() -> None:
-    log = AccessLog(1.0, as_json=False, rng=random.Random(1), offset=0.0, flush=lambda log: None)
+    log = AccessLog(1.0, rng=random.Random(1), take=lambda log: None)
     opened = Door(table(1, ONE, TWO, idempotent=True, hedging=FIXED), access=log)
     opened.arrive("GET /nobody?token=secret", "x-request-id: i-1")
-    (unmatched,) = log.take().decode().splitlines()
+    (unmatched,) = lines_of(log).decode().splitlines()
     assert " id=i-1 function=- revision=- replica=- method=GET path=/nobody status=404 " in unmatched
     asked = opened.arrive("POST /v2/models/m/infer", "x-request-id: i-2")
     opened.ready(ONE, 1)
@@ -571,6 +572,6 @@ def test_every_sampled_request_gets_one_line_also_when_two_copies_ran() -> None:
     late(opened)
     assert was_copied(asked)
     asked.twin.gets_answer(opened.now, 200, *KEEP)
-    (line,) = log.take().decode().splitlines()
+    (line,) = lines_of(log).decode().splitlines()
     assert f" id=i-2 function=f revision=f-00001 replica={TWO.id} method=POST " in line
     assert line.endswith(" inferences=1 ending=answered trace=-")

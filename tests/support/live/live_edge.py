@@ -338,6 +338,11 @@ def client(address: str) -> httpx.AsyncClient:
     )
 
 
+def children(pid: int) -> list[int]:
+    """The processes that this one has started and that still run."""
+    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
 def table(number: int, *replicas: Replica, epoch: int = 5, workers: int = 1, **settings: Any) -> RouteTable:
     """One function ``f`` with one revision and one group of these replicas; ``settings`` go to its route."""
     revision = settings.pop("revision", {})

@@ -12,7 +12,7 @@ from tidegate.aio.proxy.detached import StageClient
 from tidegate.flow.messages import Grant, State, Welcome
 from tidegate.function import ConcurrencyUnit
 from tidegate.gateway.access.quota_pool import Decided
-from tidegate.gateway.access_log import AccessLog
+from tidegate.gateway.access_log.records import AccessLog
 from tidegate.gateway.core import GatewayCore
 from tidegate.gateway.counting.counters import Report
 from tidegate.gateway.effects import ChainEffects, ExchangeTools, JobHost, Quotas, RoomHost, Time, Upstreams

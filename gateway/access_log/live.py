@@ -1,0 +1,168 @@
+"""A worker's link to the process that writes its access log."""
+
+import asyncio
+import contextlib
+import json
+import socket
+import subprocess
+import sys
+from typing import Final
+
+from tidegate.aio.log_stream import say
+from tidegate.gateway.access_log.records import AccessLog
+
+RESTART_S: Final = 1.0
+MOST_RESTART_S: Final = 60.0
+"""A writer that has ended is started again so long after its start, at the earliest; one that has not come up later
+each time."""
+LAST_S: Final = 1.0
+"""Time for which a worker that ends waits until the last lines are written."""
+SLOW: Final = "the process that writes it does not keep up"
+
+
+class LogWriter:
+    """Starts that process, sends it the batches of one worker, and starts it again if it has ended."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, form: str, *, offset: float, worker: str) -> None:
+        """``form``: ``text`` or ``json``; ``offset``: Unix time less the worker's clock."""
+        self._loop = loop
+        self._command = (sys.executable, "-P", "-m", "tidegate.gateway.access_log.main", form, repr(offset), worker)
+        self._log: AccessLog | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._sock: socket.socket | None = None
+        self._started = 0.0
+        self._pause_s = RESTART_S
+        self._rest = b""
+        """The end of a batch of which the writer has the beginning."""
+        self._has_reported = False
+        self._sent = self._handled = self._dropped = 0
+        """Lines that the present writer was sent, that it has had, and that it has dropped."""
+        self._lost = 0
+        """Lines that were dropped here when this was looked at last."""
+        self._heard = b""
+
+    @property
+    def pid(self) -> int | None:
+        """Process id of the present writer; None if there is none."""
+        return None if self._process is None else self._process.pid
+
+    def start(self, log: AccessLog, now: float) -> None:
+        """Starts the process for this log."""
+        self._log = log
+        self._started = now
+        ours, theirs = socket.socketpair()
+        with theirs:
+            try:
+                self._process = subprocess.Popen(self._command, stdin=theirs.fileno())
+            except OSError as error:
+                ours.close()
+                self._failed(log, f"the process that writes it cannot be started: {error.strerror}")
+                return
+        ours.setblocking(False)
+        self._sock = ours
+        self._rest = self._heard = b""
+        self._has_reported = False
+        self._sent = self._handled = self._dropped = 0
+        self._loop.add_reader(ours, self._readable)
+
+    def take(self, log: AccessLog) -> None:
+        """Sends what the socket takes now; the rest stays in the log, which is bounded."""
+        sock = self._sock
+        if sock is None:
+            return
+        try:
+            while True:
+                if not self._rest:
+                    batch = log.next()
+                    if batch is None:
+                        return
+                    lines, self._rest = batch
+                    self._sent += lines
+                self._rest = self._rest[sock.send(self._rest) :]
+        except BlockingIOError:
+            return
+        except OSError:
+            self._ended()
+
+    def sweep(self, now: float) -> None:
+        """Sends what has come together, and starts a writer if there is none. Called some times a second."""
+        log = self._log
+        if log is None:
+            return
+        log.pack()
+        if self._sock is None and now - self._started >= self._pause_s:
+            self.start(log, now)
+        self.take(log)
+        is_slow = log.has_batches and log.dropped > self._lost and self._sock is not None
+        self._lost = log.dropped
+        if is_slow:
+            log.fault = SLOW
+        elif log.fault == SLOW and not log.has_batches:
+            log.fault = None
+
+    def close(self) -> None:
+        """Sends the last batches and waits, not for long, until they are written."""
+        log, sock, process = self._log, self._sock, self._process
+        if log is None or sock is None or process is None:
+            return
+        self._loop.remove_reader(sock)
+        log.pack()
+        sock.settimeout(LAST_S)
+        with contextlib.suppress(OSError, subprocess.TimeoutExpired), sock:
+            sock.sendall(self._rest)
+            while (batch := log.next()) is not None:
+                sock.sendall(batch[1])
+            sock.shutdown(socket.SHUT_WR)
+            process.wait(LAST_S)
+        self._sock = None
+
+    def _readable(self) -> None:
+        """Reads the writer's reports; the newest one says it all."""
+        sock, log = self._sock, self._log
+        if sock is None or log is None:
+            return
+        try:
+            data = sock.recv(1 << 16)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self._ended()
+            return
+        *reports, self._heard = (self._heard + data).split(b"\n")
+        if reports:
+            self._has_reported = True
+            self._pause_s = RESTART_S
+            self._handled, dropped, fault = json.loads(reports[-1])
+            log.dropped += dropped - self._dropped
+            self._lost += dropped - self._dropped
+            self._dropped = dropped
+            if fault is not None or log.fault != SLOW:
+                log.fault = fault
+
+    def _ended(self) -> None:
+        """The writer has ended although its worker has not: what it had and had not reported counts as dropped."""
+        sock, process, log = self._sock, self._process, self._log
+        if sock is None or process is None or log is None:
+            return
+        self._loop.remove_reader(sock)
+        sock.close()
+        self._sock = None
+        process.kill()
+        code = process.wait()
+        lost = self._sent - self._handled
+        log.dropped += lost
+        self._rest = b""
+        self._failed(log, f"the process that writes it has ended with {code}")
+
+    def _failed(self, log: AccessLog, fault: str) -> None:
+        """There is no writer. Says so once, and not at each further try."""
+        if not self._has_reported:
+            self._pause_s = min(2.0 * self._pause_s, MOST_RESTART_S)
+        if log.fault != fault:
+            say(f"access log: {fault}; lines that it had are lost, and another one is started")
+        log.fault = fault
+
+    def __repr__(self) -> str:
+        return f"<LogWriter {self.pid}, {self._sent} lines sent>"

@@ -1,0 +1,85 @@
+"""What a worker keeps for the access log: its share, its batches, its bound."""
+
+import random
+
+import msgspec
+import pytest
+
+from tests.support.worlds.access_lines import ended, lines_of
+from tidegate.gateway.access_log.records import BATCH, BUFFERED_BYTES, AccessLog, Unpacker
+
+
+def log(sampling: float = 1.0) -> AccessLog:
+    return AccessLog(sampling, rng=random.Random(3), take=lambda log: None)
+
+
+@pytest.mark.parametrize("sampling", [0.1, 0.5])
+def test_a_share_of_the_requests_gets_a_line(sampling: float) -> None:
+    access = log(sampling)
+    one = ended()
+    for _ in range(4000):
+        access.ended(*one)
+    assert lines_of(access).count(b"\n") == pytest.approx(4000 * sampling, rel=0.15)
+
+
+def test_a_batch_is_there_to_take_at_its_last_request_and_fewer_wait_for_the_sweep() -> None:
+    taken: list[int] = []
+
+    def take(log: AccessLog) -> None:
+        while (batch := log.next()) is not None:
+            taken.append(batch[0])
+
+    access = AccessLog(1.0, rng=random.Random(3), take=take)
+    one = ended()
+    for _ in range(3 * BATCH - 1):
+        access.ended(*one)
+    assert taken == [BATCH, BATCH]
+    assert access.next() is None
+    access.pack()
+    assert access.has_batches
+    take(access)
+    access.pack()
+    take(access)
+    assert taken == [BATCH, BATCH, BATCH - 1]
+
+
+def test_batches_beyond_the_bound_are_dropped_and_counted_and_the_rest_is_kept_in_order() -> None:
+    access = log()
+    one = ended()
+    for _ in range(BATCH):
+        access.ended(*one)
+    first = access.next()
+    assert first is not None
+    room = BUFFERED_BYTES // (len(first[1]) - 4)
+    for number in range((room + 2) * BATCH):
+        one[1].request_id = b"%05d" % number
+        access.ended(*one)
+    assert access.dropped == 2 * BATCH
+    assert access.next() is not None
+    one[1].request_id = b"later"
+    access.ended(*one)
+    found = lines_of(access).splitlines()
+    assert [found[0].split()[1], found[-1].split()[1]] == [b"id=%05d" % BATCH, b"id=later"]
+    assert len(found) == (room - 1) * BATCH + 1
+
+
+@pytest.mark.parametrize("size", [1, 3, 7, 1000, 100_000])
+def test_batches_are_read_in_whatever_pieces_they_arrive(size: int) -> None:
+    access = log()
+    for number in range(2 * BATCH + 5):
+        ex, state = ended(target=f"/items/{number}")
+        access.ended(ex, state)
+    access.pack()
+    data = b""
+    while (batch := access.next()) is not None:
+        data += batch[1]
+    unpacker = Unpacker()
+    found = [batch for at in range(0, len(data), size) for batch in unpacker.feed(data[at : at + size])]
+    assert [len(batch) for batch in found] == [BATCH, BATCH, 5]
+    targets = [common[4] for batch in found for common, *_ in batch]
+    assert targets == [b"/items/%d" % number for number in range(2 * BATCH + 5)]
+
+
+def test_bytes_that_are_no_batch_are_refused() -> None:
+    with pytest.raises(msgspec.DecodeError):
+        Unpacker().feed(b"\x00\x00\x00\x02\x91\x01")

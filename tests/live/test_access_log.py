@@ -1,0 +1,146 @@
+"""The process that writes the access log: killed, stopped, or left by its worker."""
+
+import asyncio
+import json
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.live.live_edge import Edge, children, edge, run
+from tidegate.gateway.access_log.live import SLOW
+from tidegate.gateway.access_log.records import BATCH
+
+pytestmark = pytest.mark.live
+
+LONG_PATH = f"/{'x' * 7000}"
+
+
+async def logged(world: Edge) -> int:
+    """Starts a worker with an access log. Returns the process id of its writer."""
+    world.is_logged = True
+    world.config = {"access_sampling": 1.0, "log_format": "json"}
+    world.start_gateway()
+    await world.gateway_ready()
+    return writer(world)
+
+
+def writer(world: Edge) -> int:
+    (pid,) = children(world.workers[0].pid)
+    return pid
+
+
+def lines(world: Edge) -> list[dict[str, Any]]:
+    """The finished lines of the worker's log."""
+    return [json.loads(line) for line in world.logs[0].read_text().split("\n")[:-1]]
+
+
+def ids(world: Edge) -> list[str]:
+    return [line["request_id"] for line in lines(world) if line["logger"] == "access"]
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    async with asyncio.timeout(20.0):
+        found = False
+        while not found:
+            await asyncio.sleep(0.02)
+            found = holds()
+
+
+async def ask(world: Edge, names: list[str], path: str = "/nobody") -> None:
+    async with world.client() as http:
+        for name in names:
+            assert (await http.get(path, headers={"x-request-id": name})).status_code == 404
+
+
+async def fault(world: Edge) -> str | None:
+    found: str | None = (await world.sample(world.gateway_admin()))["access_log_fault"]
+    return found
+
+
+async def dropped(world: Edge) -> int:
+    return await world.metric("tidegate_gateway_access_log_dropped_lines_total")
+
+
+def is_running(pid: int) -> bool:
+    """Whether the process exists; one that has ended and is not waited for does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def test_a_writer_that_is_killed_is_started_again_and_one_line_says_so() -> None:
+    async def main() -> None:
+        async with edge() as world:
+            first = await logged(world)
+            await ask(world, ["a"])
+            await until(lambda: ids(world) == ["a"])
+            os.kill(first, signal.SIGKILL)
+            await ask(world, ["b"])
+            await until(lambda: "b" in ids(world))
+            assert ids(world) == ["a", "b"], "what the writer did not have yet goes to the next one"
+            assert writer(world) != first
+            await until(lambda: sum("has ended with -9" in line.get("message", "") for line in lines(world)) == 1)
+            assert await fault(world) is None
+            assert await dropped(world) == 0
+
+    run(main())
+
+
+def test_a_writer_that_hangs_holds_nothing_up_and_what_waits_for_it_is_bounded() -> None:
+    async def main() -> None:
+        async with edge() as world:
+            pid = await logged(world)
+            os.kill(pid, signal.SIGSTOP)
+            try:
+                await ask(world, [f"n{number}" for number in range(5 * BATCH)], LONG_PATH)
+                lost = await dropped(world)
+                assert lost > 0
+                found = None
+                async with asyncio.timeout(5.0):
+                    while found is None:
+                        await ask(world, [f"m{number}" for number in range(BATCH)], LONG_PATH)
+                        found = await fault(world)
+                assert found == f"{SLOW}; {await dropped(world)} lines were dropped"
+            finally:
+                os.kill(pid, signal.SIGCONT)
+            await until(lambda: len(ids(world)) > BATCH)
+            async with asyncio.timeout(5.0):
+                while found is not None:
+                    await asyncio.sleep(0.05)
+                    found = await fault(world)
+
+    run(main())
+
+
+def test_lines_that_a_killed_worker_has_sent_are_written_and_its_writer_ends() -> None:
+    async def main() -> None:
+        async with edge() as world:
+            pid = await logged(world)
+            os.kill(pid, signal.SIGSTOP)
+            names = [f"n{number}" for number in range(2 * BATCH)]
+            await ask(world, names)
+            world.workers[0].kill()
+            world.workers[0].wait()
+            assert ids(world) == []
+            os.kill(pid, signal.SIGCONT)
+            await until(lambda: ids(world) == names)
+            await until(lambda: not is_running(pid))
+
+    run(main())
+
+
+def test_a_worker_that_ends_waits_for_its_last_line() -> None:
+    async def main() -> None:
+        async with edge() as world:
+            await logged(world)
+            await ask(world, ["last"])
+            world.workers[0].terminate()
+            world.workers[0].wait()
+            assert ids(world) == ["last"]
+
+    run(main())
