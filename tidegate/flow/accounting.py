@@ -7,10 +7,11 @@ Outstanding credits, the channels' wants, the waiting head with the best key. Th
 import zlib
 from collections import deque
 from collections.abc import Iterable, Iterator
+from math import inf
 from typing import Final
 
-from tidegate.flow.credits import GONE, IDLE, Channel, Command, Credit, Place, Send, Visit
-from tidegate.flow.messages import Grant, ProxyMessage, Void
+from tidegate.flow.credits import BUSY, GONE, IDLE, Admit, Channel, Command, Credit, Place, Send, Visit
+from tidegate.flow.messages import Grant, ProxyMessage, Recall, Void
 from tidegate.flow.wants import DEFAULT_PRIORITY, Want
 from tidegate.records.replica_state import ConcurrencyUnit
 
@@ -50,6 +51,8 @@ class SlotAccounting:
         self._credits: dict[int, Credit] = {}
         self._charged = 0
         """Units of all outstanding credits, idle or busy, and of visits that run."""
+        self.running = 0
+        """Units in the model now."""
         self._wanting = 0
         """Number of channels with a want above zero."""
         self._recalled = 0
@@ -137,6 +140,22 @@ class SlotAccounting:
         channel.idle[credit.number] = credit
         return credit
 
+    def _admit(self, visit: Visit, now: float) -> None:
+        """Starts a request without a channel, on a credit that is in no index."""
+        units = self._need(visit.units)
+        self._last_number += 1
+        visit.credit = credit = Credit(self._last_number, units, None, now)
+        credit.state = BUSY
+        self._charged += units
+        self.running += units
+
+    def _admit_first(self, now: float) -> None:
+        """Starts the first request of the FIFO."""
+        visit = self._fifo.popleft()
+        self._fifo_spent += self._last_cost
+        self._admit(visit, now)
+        self.out.append(Admit(visit))
+
     def _take_back(self, channel: Channel, numbers: Iterable[int]) -> None:
         for number in numbers:
             credit = self._credits.get(number)
@@ -170,7 +189,7 @@ class SlotAccounting:
         if credit.recalled_at is not None:
             return credit.recalled_at + SILENCE_S
         if channel.want.amount == 0:
-            return float("inf")
+            return inf
         since = max(credit.since, channel.wants_since)
         return since + (SILENCE_S if self._others_wait(channel) else LOST_S)
 
@@ -179,10 +198,17 @@ class SlotAccounting:
         ``since``."""
         idle = channel.idle.values()
         if not self._recalled:
-            return self._due(channel, next(iter(idle))) if idle else float("inf")
+            return self._due(channel, next(iter(idle))) if idle else inf
         kept = next((credit for credit in idle if credit.recalled_at is None), None)
-        first = min((credit.recalled_at for credit in idle if credit.recalled_at is not None), default=float("inf"))
-        return min(first + SILENCE_S, float("inf") if kept is None else self._due(channel, kept))
+        first = min((credit.recalled_at for credit in idle if credit.recalled_at is not None), default=inf)
+        return min(first + SILENCE_S, inf if kept is None else self._due(channel, kept))
+
+    def _first_lapse(self) -> float | None:
+        """Returns when the first idle credit becomes void without a message. Returns None if time alone voids none."""
+        if not (self._wanting or self._recalled):
+            return None
+        first = min((self._first_due(channel) for channel in self._channels), default=inf)
+        return None if first == inf else first
 
     # --- messages -----------------------------------------------------------------------------------------------------
 
@@ -190,6 +216,13 @@ class SlotAccounting:
         for start in range(0, len(credits), CREDITS_PER_LINE):
             part = credits[start : start + CREDITS_PER_LINE]
             self.out.append(Send(channel, Grant(tuple((credit.number, credit.units) for credit in part))))
+
+    def _send_recall(self, channel: Channel, credits: list[Credit], now: float) -> None:  # noqa: A002
+        for credit in credits:
+            credit.recalled_at = now
+        self._recalled += len(credits)
+        for part in parts([credit.number for credit in credits]):
+            self.out.append(Send(channel, Recall(part)))
 
     def _broadcast(self, message: ProxyMessage) -> None:
         self.out.extend(Send(channel, message) for channel in self._channels)

@@ -1,7 +1,9 @@
-"""The records of a slot ledger: channels, credits, visits; and its commands."""
+"""The records of a slot ledger: channels, credits, visits; its commands; and the order in which channels get and give
+idle credits."""
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
+from heapq import heapify, heappop, heapreplace
 
 from tidegate.flow.messages import ProxyMessage
 from tidegate.flow.wants import Want
@@ -67,6 +69,13 @@ class Channel:
     def serving(self) -> int:
         """Idle credits that carry a request like its head."""
         return sum(credit.units >= self.need for credit in self.idle.values())
+
+    def spare(self, claims: int) -> "list[Credit]":
+        """Returns the idle credits that may be recalled beyond this number of claims, those first that do not carry its
+        head."""
+        kept = [credit for credit in self.idle.values() if credit.recalled_at is None]
+        kept.sort(key=lambda credit: credit.units >= self.need)
+        return kept[: max(0, len(kept) - claims)]
 
     def place(self) -> Place:
         """Returns the key of the first request that lacks a credit.
@@ -145,3 +154,38 @@ class StateIs:
 
 
 Command = Send | Admit | Reject | StateIs
+
+
+def to_recall(channels: Sequence[Channel], units: int, is_shrinking: bool) -> Iterator[tuple[Channel, list[Credit]]]:
+    """Yields idle credits of this many units, from the channels first that hold most beyond their wants.
+
+    What a channel holds for its own waiting requests stays, as their use is under way; unless the replica
+    ``is_shrinking``: it drains, or has more credits out than its limit.
+    """
+    if units <= 0:
+        return
+    for channel in sorted(channels, key=lambda one: one.want.amount - len(one.idle)):
+        chosen = []
+        for credit in channel.spare(0 if is_shrinking else min(channel.want.amount, channel.serving)):
+            if units <= 0:
+                break
+            units -= credit.units
+            chosen.append(credit)
+        if chosen:
+            yield channel, chosen
+
+
+def to_deal(channels: Sequence[Channel], free: int, limit: int) -> Iterator[tuple[Channel, int]]:
+    """Yields who gets the next credit unasked, and its units, until ``free`` units are spent: the channel that holds
+    fewest, in the order given among equals."""
+    by_idle = [(len(channel.idle), order, channel) for order, channel in enumerate(channels)]
+    heapify(by_idle)
+    while by_idle and free > 0:
+        held, order, channel = by_idle[0]
+        units = min(channel.typical, limit)
+        if units > free:
+            heappop(by_idle)
+            continue
+        free -= units
+        yield channel, units
+        heapreplace(by_idle, (held + 1, order, channel))

@@ -26,10 +26,9 @@ out, in order. Steady state leaves it empty.
 """
 
 from collections.abc import Hashable
-from heapq import heapify, heappop, heapreplace
 from typing import Final
 
-from tidegate.flow.accounting import LOST_S, SlotAccounting, parts
+from tidegate.flow.accounting import LOST_S, SlotAccounting
 from tidegate.flow.credits import (
     BUSY,
     IDLE,
@@ -41,10 +40,11 @@ from tidegate.flow.credits import (
     Send,
     StateIs,
     Visit,
+    to_deal,
+    to_recall,
 )
 from tidegate.flow.messages import (
     Limit,
-    Recall,
     Return,
     Short,
     State,
@@ -74,8 +74,6 @@ class SlotLedger(SlotAccounting):
     ) -> None:
         super().__init__(incarnation=incarnation, limit=limit, unit=unit)
         self.state = state
-        self.running = 0
-        """Units in the model now."""
         self._counts_requests = unit is ConcurrencyUnit.REQUESTS
         self._phases: ColdStartPhases | None = None
         self._fifo_bound = fifo_bound
@@ -101,7 +99,7 @@ class SlotLedger(SlotAccounting):
         if self.state is ReplicaState.READY and not (channel.idle or self._wanting or self._fifo):
             # Its part of the others' slots: a worker chooses at once only among slots that it holds.
             self._recall(self.limit // len(self._channels), now)
-            self._arm()
+            self._wake = self._first_lapse()
         return channel
 
     def closed(self, channel: Channel, now: float) -> None:
@@ -364,7 +362,8 @@ class SlotLedger(SlotAccounting):
     def _settle(self, now: float) -> None:
         """Makes all assignments that are possible now, then recalls what is missing."""
         if self.limit == 0:
-            self._settle_without_limit(now)
+            while self._fifo and self.state is not ReplicaState.STARTING:
+                self._admit_first(now)
         elif self.state is ReplicaState.READY:
             self._grant(now)
             if self._best(()) is not None:
@@ -380,11 +379,7 @@ class SlotLedger(SlotAccounting):
             self._recall(self._charged, now)
         if self.state is ReplicaState.DRAINING and not self._charged and not self._fifo:
             self._advance(ReplicaEvent.LAST_WORK_ENDED)
-        self._arm()
-
-    def _settle_without_limit(self, now: float) -> None:
-        while self._fifo and self.state is not ReplicaState.STARTING:
-            self._admit_first(now)
+        self._wake = self._first_lapse()
 
     def _grant(self, now: float) -> None:
         """Grants free slots to the best heads, whole or nothing."""
@@ -415,72 +410,27 @@ class SlotLedger(SlotAccounting):
                 self.out.append(Send(channel, Short(self.limit - self._charged)))
 
     def _recall(self, units: int, now: float) -> None:
-        """Recalls idle credits of this many units, less those that are recalled already, from the channels that hold
-        most."""
+        """Recalls idle credits of this many units, less those that are recalled already."""
         if self._recalled:
             idle = (credit for channel in self._channels for credit in channel.idle.values())
             units -= sum(credit.units for credit in idle if credit.recalled_at is not None)
-        if units <= 0:
-            return
-        draining = self.state is not ReplicaState.READY or self._charged > self.limit
-        for channel in sorted(self._channels, key=lambda one: one.want.amount - len(one.idle)):
-            # What it holds for its own waiting requests stays: their use is under way.
-            claims = 0 if draining else min(channel.want.amount, channel.serving)
-            kept = [credit for credit in channel.idle.values() if credit.recalled_at is None]
-            kept.sort(key=lambda credit: credit.units >= channel.need)
-            recalled = []
-            for credit in kept[: max(0, len(kept) - claims)]:
-                if units <= 0:
-                    break
-                units -= credit.units
-                credit.recalled_at = now
-                self._recalled += 1
-                recalled.append(credit.number)
-            for part in parts(recalled):
-                self.out.append(Send(channel, Recall(part)))
+        is_shrinking = self.state is not ReplicaState.READY or self._charged > self.limit
+        for channel, credits in to_recall(self._channels, units, is_shrinking):  # noqa: A001
+            self._send_recall(channel, credits, now)
 
     def _deal(self, now: float) -> None:
-        """Deals unasked slots to the channel that holds fewest of the responsive ones; ties rotate."""
+        """Deals unasked slots to the responsive channels."""
         responsive = [channel for channel in self._channels if not channel.silent]
-        if not responsive or self._charged >= self.limit:
+        free = self.limit - self._charged
+        if not responsive or free <= 0:
             return
         first = self._deal_offset % len(responsive)
         self._deal_offset += 1
-        by_idle = [
-            (len(channel.idle), order, channel) for order, channel in enumerate(responsive[first:] + responsive[:first])
-        ]
-        heapify(by_idle)
         dealt: dict[Channel, list[Credit]] = {}
-        while by_idle and self._charged < self.limit:
-            held, order, channel = by_idle[0]
-            units = self._need(channel.typical)
-            if units > self.limit - self._charged:
-                heappop(by_idle)
-                continue
+        for channel, units in to_deal(responsive[first:] + responsive[:first], free, self.limit):
             dealt.setdefault(channel, []).append(self._issue(channel, units, now))
-            heapreplace(by_idle, (held + 1, order, channel))
         for channel, credits in dealt.items():  # noqa: A001
             self._send_grant(channel, credits)
-
-    def _admit(self, visit: Visit, now: float) -> None:
-        units = self._need(visit.units)
-        self._last_number += 1
-        visit.credit = credit = Credit(self._last_number, units, None, now)
-        credit.state = BUSY
-        self._charged += units
-        self.running += units
-
-    def _admit_first(self, now: float) -> None:
-        visit = self._fifo.popleft()
-        self._fifo_spent += self._last_cost
-        self._admit(visit, now)
-        self.out.append(Admit(visit))
-
-    def _arm(self) -> None:
-        wake = float("inf")
-        if self._wanting or self._recalled:
-            wake = min((self._first_due(channel) for channel in self._channels), default=wake)
-        self._wake = None if wake == float("inf") else wake
 
     def _advance(self, event: ReplicaEvent) -> None:
         self.state = advance(self.state, event)

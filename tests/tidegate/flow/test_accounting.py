@@ -5,8 +5,8 @@ import zlib
 import pytest
 
 from tidegate.flow.accounting import SlotAccounting, parts
-from tidegate.flow.credits import Channel, Credit, Send, Visit
-from tidegate.flow.messages import Grant, Void
+from tidegate.flow.credits import BUSY, Admit, Channel, Credit, Send, Visit
+from tidegate.flow.messages import Grant, Recall, Void
 from tidegate.flow.wants import Want
 from tidegate.records.replica_state import ConcurrencyUnit
 
@@ -147,6 +147,40 @@ def test_an_idle_credit_is_due_a_second_after_its_want_or_a_tenth_while_others_w
     assert made._first_due(two) == float("inf")
 
 
+def test_the_first_idle_credit_to_lapse_is_that_of_any_channel() -> None:
+    made, (one, two) = accounts(channels=2)
+    made._issue(one, 1, 10.0)
+    made._issue(two, 1, 8.0)
+    assert made._first_lapse() is None, "no party waits, and none is recalled"
+    made._set_want(one, Want(1, 1), 0.0)
+    assert made._first_lapse() == 11.0
+    made._set_want(two, Want(1, 1), 0.0)
+    assert made._first_lapse() == 9.0
+    made._set_want(one, Want(2, 0), 0.0)
+    made._set_want(two, Want(2, 0), 0.0)
+    made._send_recall(one, list(one.idle.values()), 20.0)
+    assert made._first_lapse() == 20.1
+    empty, _ = accounts()
+    empty._set_want(empty._channels[0], Want(1, 1), 0.0)
+    assert empty._first_lapse() is None, "no credit is idle"
+
+
+def test_a_visit_runs_on_a_credit_that_is_in_no_index() -> None:
+    made, _ = accounts(4)
+    made._last_cost = 7
+    small, large = Visit("a", 1, 0.0), Visit("b", 9, 0.0)
+    made._fifo.extend((small, large))
+    made._admit_first(2.0)
+    assert small.credit is not None
+    assert (small.credit.state, small.credit.units, small.credit.channel, small.credit.since) == (BUSY, 1, None, 2.0)
+    assert (made._charged, made.running, made._fifo_spent, made.queued, made._credits) == (1, 1, 7, 1, {})
+    made._admit_first(3.0)
+    assert (made._charged, made.running) == (5, 5), "one larger than the limit is charged the limit"
+    assert large.credit is not None
+    assert large.credit.number == small.credit.number + 1
+    assert made.out == [Admit(small), Admit(large)]
+
+
 def test_what_is_given_back_is_free_once() -> None:
     made, (one, two) = accounts(channels=2)
     idle, busy = made._issue(one, 3, 0.0), made._issue(one, 1, 0.0)
@@ -173,7 +207,13 @@ def test_messages_hold_a_thousand_credits_at_most() -> None:
     assert isinstance(grants[0], Grant)
     assert grants[0].credits[0] == (credits[0].number, 2)
     made.out = []
+    made._send_recall(one, credits, 5.0)
+    recalls = [command.message for command in made.out if isinstance(command, Send)]
+    assert [len(recall.credits) for recall in recalls if isinstance(recall, Recall)] == [1000, 1000, 1]
+    assert (made._recalled, {credit.recalled_at for credit in credits}) == (2001, {5.0})
+    made.out = []
     made._void(one, credits)
+    assert made._recalled == 0
     voids = [command.message for command in made.out if isinstance(command, Send)]
     assert [number for void in voids if isinstance(void, Void) for number in void.credits] == [
         credit.number for credit in credits
