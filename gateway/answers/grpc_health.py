@@ -7,6 +7,7 @@ call with an authority that names a function asks about that one, whatever servi
 
 import json
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from tidegate.gateway.answers.health import server_metadata
@@ -18,7 +19,7 @@ from tidegate.wire.grpc.reflection import Reflection
 from tidegate.wire.http2.grpc_fields import INVALID_ARGUMENT, RESOURCE_EXHAUSTED, UNAVAILABLE
 
 if TYPE_CHECKING:
-    from tidegate.aio.proxy.grpc_call import GrpcCall
+    from tidegate.aio.proxy.grpc_call import GrpcCall, LocalReply
 
 _OWN_SERVICES: Final = frozenset(service.name for file in messages.FILES for service in file.services)
 UNREAD_BYTES: Final = 64 * 1024
@@ -50,6 +51,22 @@ def server_answer() -> bytes:
     return messages.SERVER_METADATA_RESPONSE.encode(server_metadata())
 
 
+@dataclass(slots=True)
+class _Watch:
+    """The health of a name, as a client watches it."""
+
+    name: str
+    reply: "LocalReply"
+    sent: int | None = None
+    """The health that it was sent last."""
+
+    def send(self, state: int) -> None:
+        """Sends another health."""
+        if state != self.sent:
+            self.sent = state
+            self.reply.send(messages.HEALTH_RESPONSE.encode({"status": state}))
+
+
 class Watches:
     """Open calls that are answered here: watches of health, and reflection. They end when the worker leaves."""
 
@@ -59,41 +76,31 @@ class Watches:
         """``state`` returns the health of a function or service, by name."""
         self._state = state
         self._reflection = Reflection()
-        self._open: dict[GrpcCall, tuple[str, int] | None] = {}
-        """The name that a client watches and the health that it was sent last; None if it reflects."""
+        self._open: dict[GrpcCall, _Watch | None] = {}
+        """None if the client reflects."""
 
     def watch(self, ex: "GrpcCall", name: str) -> None:
         """Sends the health of ``name`` now and whenever it changes."""
         ex.deadline = float("inf")
-        state = self._state(name)
-        self._open[ex] = (name, state)
-        ex.serve(_ignore)
-        ex.send(messages.HEALTH_RESPONSE.encode({"status": state}))
+        self._open[ex] = watch = _Watch(name, ex.serve())
+        watch.send(self._state(name))
 
     def changed(self) -> None:
         """Sends changed health after a new route table, or when the worker leaves."""
-        for ex, watched in tuple(self._open.items()):
-            if watched is None:
-                continue
-            name, sent = watched
-            state = self._state(name)
-            if state != sent:
-                self._open[ex] = (name, state)
-                ex.send(messages.HEALTH_RESPONSE.encode({"status": state}))
+        for watch in tuple(self._open.values()):
+            if watch is not None:
+                watch.send(self._state(watch.name))
 
     def reflect(self, ex: "GrpcCall", service: str) -> None:
         """Answers the questions of a client that reflects."""
         ex.deadline = float("inf")
         self._open[ex] = None
 
-        def more(ex: "GrpcCall") -> None:
-            self._answer(ex, service)
+        ex.serve(lambda reply: self._answer(ex, reply, service))
 
-        ex.serve(more)
-
-    def _answer(self, ex: "GrpcCall", service: str) -> None:
-        while not ex.is_ended and ex.unsent < UNREAD_BYTES:
-            found = ex.take_message()
+    def _answer(self, ex: "GrpcCall", reply: "LocalReply", service: str) -> None:
+        while not ex.is_ended and reply.unsent < UNREAD_BYTES:
+            found = reply.take()
             if found is None:
                 if ex.body_complete and not ex.is_ended:
                     ex.end()
@@ -104,7 +111,7 @@ class Watches:
                 ex.end(RESOURCE_EXHAUSTED if plain.status == 413 else INVALID_ARGUMENT, plain.why)
                 return
             try:
-                ex.send(self._reflection.answer(service, plain))
+                reply.send(self._reflection.answer(service, plain))
             except ProtobufError as error:
                 ex.end(INVALID_ARGUMENT, f"the message cannot be read: {error}")
 
@@ -137,7 +144,3 @@ def states(routers: dict[str, FunctionRouter], own: int) -> bytes:
     statuses: dict[str, Any] = {name: {"status": own} for name in ("", *sorted(_OWN_SERVICES))}
     statuses |= {name: {"status": state_of(router)} for name, router in sorted(routers.items())}
     return messages.HEALTH_LIST_RESPONSE.encode({"statuses": statuses})
-
-
-def _ignore(ex: "GrpcCall") -> None:
-    """Does nothing: a watch sends no further messages."""

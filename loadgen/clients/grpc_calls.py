@@ -14,7 +14,6 @@ from tidegate.loadgen.clients.client import LoadClient
 from tidegate.wire.grpc.first_message import MESSAGE_HEAD
 from tidegate.wire.http2 import grpc_fields
 from tidegate.wire.http2.block_memory import Block
-from tidegate.wire.http2.frames import CANCEL
 from tidegate.wire.http2.hpack import literal
 from tidegate.wire.http2.streams import Stream
 
@@ -191,10 +190,7 @@ class _Running:
         self.is_ended = True
         self._upstream = self._stream = None
         if upstream is not None and stream is not None:
-            stream.owner = None
-            upstream.engine.reset(stream, CANCEL)
-            upstream.touch()
-            upstream.ended()
+            upstream.cancel(stream)
 
     def _take(self, data: bytes) -> None:
         """Extracts the messages that are complete."""
@@ -228,8 +224,6 @@ class _Running:
         self.is_ended = True
         upstream, stream = self._upstream, self._stream
         self._upstream = self._stream = None
-        if stream is not None:
-            stream.owner = None
-        if upstream is not None:
-            upstream.ended()
+        if upstream is not None and stream is not None:
+            upstream.ended(stream)
         self._client.finish(self._call, error)

@@ -358,10 +358,10 @@ def test_reflection_of_the_front_door_is_answered_question_after_question() -> N
 
 def test_a_client_that_does_not_read_is_asked_for_no_more_questions() -> None:
     made = call(Door(table(1)), REFLECTION, complete=False)
-    made.unsent = 1 << 20
+    made._stream.waiting = 1 << 20
     made.more(ask(list_services=""))
     assert made.messages == []
-    made.unsent = 0
+    made._stream.waiting = 0
     made.more()
     assert len(made.messages) == 1
 

@@ -1,18 +1,20 @@
 """A gRPC call without sockets: what an application does with it is written down, as in ``edge_exchange``."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 from tests.support.http2.grpc_client import framed
 from tests.support.worlds.fake_exchange import FakeExchange
 from tests.support.worlds.gateway_chain import Door
-from tidegate.aio.proxy.grpc_call import LocalReply
+from tidegate.aio.proxy.grpc_call import GrpcCall, LocalReply
 from tidegate.errors import ErrorKind, Executed
+from tidegate.wire.grpc.first_message import MESSAGE_HEAD
 from tidegate.wire.http2 import grpc_fields
 from tidegate.wire.http2.block_memory import REQUEST, Blocks
 from tidegate.wire.http2.header_blocks import Reader
 from tidegate.wire.http2.heads import CallHead, request_drops
 from tidegate.wire.http2.hpack import literal
+from tidegate.wire.http2.streams import Stream
 
 INFER = "/inference.GRPCInferenceService/ModelInfer"
 
@@ -34,6 +36,23 @@ def call_head(path: str, authority: str = "127.0.0.1:8080", fields: Sequence[tup
     return CallHead(found, front_door=True, trusted=False)
 
 
+class SpokenEngine:
+    """The engine of the client's connection: messages of an answer are written down at their call."""
+
+    def __init__(self, messages: list[bytes]) -> None:
+        self._messages = messages
+
+    def head(self, stream: Stream, block: bytes, ends: bool) -> None:
+        """The answer begins."""
+
+    def data(self, stream: Stream, data: bytes, ends: bool) -> int:
+        self._messages.append(data[MESSAGE_HEAD:])
+        return len(data)
+
+    def passed(self, stream: Stream, size: int) -> None:
+        """The client may send more."""
+
+
 class FakeRpc(FakeExchange):
     """One call. ``messages`` are what it was answered with here, ``code`` and ``message`` its status."""
 
@@ -44,26 +63,20 @@ class FakeRpc(FakeExchange):
         self.messages: list[bytes] = []
         self.code: int | None = None
         self.message = ""
-        self.unsent = 0
-        """Of its answer, what the client has not read."""
-        self.local_reply: LocalReply | None = None
+        self._stream = Stream(1, 0, 0, self)
+        """Its ``waiting`` is what the client has not read of the answer."""
+        self._client: Any
+        self._client.engine = SpokenEngine(self.messages)
 
-    def reply(self, *messages: bytes, status: int = 0, message: str = "") -> None:
-        for one in messages:
-            self.send(one)
-        self.end(status, message)
+    def reply(self, message: bytes) -> None:
+        self.serve().send(message)
+        self.end()
 
-    def serve(self, callback: Callable[[Any], None]) -> None:
-        self.local_reply = LocalReply(callback, self.body)
-        callback(self)
-
-    def take_message(self) -> tuple[bool, bytes] | None:
-        assert self.local_reply is not None
-        return self.local_reply.take()
-
-    def send(self, message: bytes) -> None:
-        assert not self.is_ended
-        self.messages.append(message)
+    def serve(self, callback: Callable[[LocalReply], object] | None = None) -> LocalReply:
+        assert self.waiting
+        self._stream.owner = reply = LocalReply(cast(GrpcCall, self), callback)
+        reply.go_on()
+        return reply
 
     def end(self, status: int = 0, message: str = "", extra: bytes = b"") -> None:
         assert not self.is_ended
@@ -82,7 +95,7 @@ class FakeRpc(FakeExchange):
     ) -> None:
         assert not self.is_ended
         self.code, self.message, self.extra = (
-            grpc_fields.STATUS_OF_HTTP.get(kind.status, grpc_fields.INTERNAL),
+            grpc_fields.status_of(kind.status),
             message,
             extra,
         )
@@ -90,10 +103,9 @@ class FakeRpc(FakeExchange):
 
     def more(self, *messages: bytes, complete: bool = False) -> None:
         """More of the request of a call that is answered here."""
-        assert self.local_reply is not None
-        self.local_reply.add(b"".join(map(framed, messages)))
-        self.body_complete = complete
-        self.local_reply.callback(self)  # type: ignore[arg-type]  # this stand-in
+        reply = self._stream.owner
+        assert isinstance(reply, LocalReply)
+        reply.client_data(b"".join(map(framed, messages)), complete)
 
 
 def call(

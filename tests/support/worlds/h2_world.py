@@ -295,7 +295,7 @@ class HoldingApp(RelayApp):
     def __init__(self) -> None:
         super().__init__()
         self.waiting: list[GrpcCall] = []
-        self.on_start: Callable[[GrpcCall], None] | None = None
+        self.on_start: Callable[[GrpcCall], object] | None = None
 
     def start(self, ex: Any) -> None:
         self.running += 1

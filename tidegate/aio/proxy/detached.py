@@ -385,7 +385,8 @@ def copy_of_call(first: "GrpcCall", engine: CallEngine, app: ProxyApp, received:
     Returns None if its request is not complete or not kept, as that of a stream of messages that goes on, or if it is
     answered here.
     """
-    if not (first.body_complete and first.replayable) or first.local_reply is not None:
+    is_answered_here = first._stream.owner is not first
+    if is_answered_here or not (first.body_complete and first.replayable):
         return None
     client = CallStandIn(first._client, engine, is_detached=True)
     stream = Stream(0, 0, 0, None)

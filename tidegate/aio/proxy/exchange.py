@@ -133,7 +133,147 @@ class Client(Protocol):
         """The budget that a waiting body is charged to."""
 
 
-class Exchange(ABC):
+class RequestBody(ABC):
+    """The body of a request as far as it has arrived, kept for a late or repeated forward.
+
+    A base class of :class:`Exchange` and not a member of it: as a member it costs each request 3 % of its instructions
+    (docs/adr/0110). For the same reason its attributes are set by :class:`Exchange`.
+    """
+
+    __slots__ = (
+        "_budget", "_charged", "_client", "_early", "_kept", "_pace", "_parts", "_replay", "body_complete", "bytes_in",
+        "heard", "received",
+    )  # fmt: skip
+
+    received: float
+    """When the head was complete."""
+    heard: float
+    """When the last piece of a body was received or sent; moves the idle limits (coarse clock)."""
+    body_complete: bool
+    bytes_in: int
+    """Bytes received from the client."""
+    _client: Client
+    _kept: int
+    """Bytes received and kept, or given up after they were sent."""
+    _early: bytes
+    """The part that arrived first."""
+    _parts: list[bytes] | None
+    """Pieces behind ``_early``."""
+    _replay: int
+    """Up to this size the body is kept after it was sent; 0: it was given up."""
+    _budget: BodyBudget | None
+    """Set once it has waited."""
+    _charged: int
+    """Bytes charged to the budget; set once it has waited."""
+    _pace: tuple[float, int]
+    """Since when the rate of the body is measured, and its bytes by then; set once it is."""
+
+    # --- for applications -------------------------------------------------------------------------------------------
+
+    @property
+    def body(self) -> bytes:
+        """The body received so far, as long as it is kept (HTTP 256 KB, gRPC 64 KB with its framing); then b""."""
+        if self._parts is not None:
+            self._early = b"".join([self._early, *self._parts])
+            self._parts = None
+        return self._early
+
+    @property
+    def budget(self) -> BodyBudget:
+        """The memory that the bodies of all waiting requests may take."""
+        return self._client.budget
+
+    @property
+    def is_over_budget(self) -> bool:
+        """Whether the bodies of all waiting requests exceed their budget."""
+        return self._budget is not None and self._budget.used > self._budget.limit
+
+    def keep(self, size: int) -> None:
+        """Keeps the body up to ``size`` bytes after it was sent, if that is more than usual and it is still there."""
+        if 0 < self._replay < size:
+            self._replay = size
+
+    def read_ahead(self, size: int = KEPT_BYTES) -> None:  # noqa: B027 - nothing to do for a gRPC call
+        """Reads up to ``size`` bytes of an HTTP body while the request waits, for an application that searches it.
+
+        Meanwhile the budget does not stop the reading: the application must heed :attr:`is_over_budget`. A gRPC call
+        ignores it: its window bounds what is read.
+        """
+
+    def discard(self) -> None:
+        """Drops the body and keeps reading, for an application that refuses the request once all of it has arrived: a
+        client that still sends may not see an answer before."""
+        self._kept = 0
+        self._give_body_up()
+        self._settle_budget()
+
+    # --- for the client side ----------------------------------------------------------------------------------------
+
+    def charge_budget(self, budget: BodyBudget) -> None:
+        """Charges the body to ``budget`` from now on: the request waits, and its body with it."""
+        if self._budget is None:
+            self._budget, self._charged = budget, 0
+        self._settle_budget()
+
+    def resumed(self, now: float) -> None:
+        """The client is read from again: its idle time and its rate are measured from here on."""
+        self.heard = now
+        self._pace = now, self.bytes_in
+
+    def _is_slow(self, now: float, limits: "Limits") -> bool:
+        """Whether fewer bytes of the body than ``limits`` asks for have come in its ``body_idle_timeout_s``.
+
+        A body that brings as many sooner begins a new measurement then, so that a quick beginning earns no time.
+        """
+        since, before = getattr(self, "_pace", None) or (self.received, 0)
+        if self.bytes_in - before >= limits.due_bytes:
+            self._pace = now, self.bytes_in
+        elif now - since > limits.body_idle_timeout_s:
+            self._client.budget.slow += 1
+            return True
+        return False
+
+    # --- steps of an exchange ---------------------------------------------------------------------------------------
+
+    def _keep_piece(self, data: bytes) -> None:
+        """Appends ``data`` to the kept body."""
+        parts = self._parts
+        if parts is None:
+            self._parts = [data]
+        elif len(parts[-1]) + len(data) <= PIECE_BYTES:
+            parts[-1] += data
+        else:
+            parts.append(data)
+        self._kept += len(data)
+
+    def _forget_body(self) -> None:
+        self._early = b""
+        self._parts = None
+
+    def _give_body_up(self) -> None:
+        """Keeps the body no longer: the request is not sent again."""
+        self._replay = 0
+        self._forget_body()
+
+    def _charge(self, size: int) -> bool:
+        """Charges the body as ``size`` bytes. Returns whether it must not grow: the budget is exceeded, and the body is
+        large enough to count."""
+        budget = self._budget
+        if budget is None:
+            return False
+        budget.used += size - self._charged
+        self._charged = size
+        return size >= ALWAYS_READ_BYTES and budget.used > budget.limit
+
+    @abstractmethod
+    def _settle_budget(self) -> None:
+        """Adjusts the budget to what the waiting body takes now; acts if the budget is exceeded."""
+
+    def _update_backpressure(self) -> None:  # noqa: B027 - the window of a gRPC call's stream does it
+        """Pauses or resumes an HTTP client after the state or the kept amount has changed."""
+
+
+class Exchange(RequestBody):
     """One request and its answer."""
 
     is_rpc: ClassVar[bool] = False
@@ -141,19 +281,13 @@ class Exchange(ABC):
     _no_replay: ClassVar[str] = "the request cannot be sent again"
 
     __slots__ = (
-        "_again", "_budget", "_charged", "_client", "_continued", "_early", "_extra", "_kept", "_pace", "_parts",
-        "_replay", "_state", "_target", "_trailers", "_upstream", "app", "attempts", "body_complete", "bytes_in",
-        "bytes_out", "check", "context", "deadline", "ended", "first_byte", "head", "heard", "held", "holding",
-        "inferences", "on_body", "received", "status", "truncated",
+        "_again", "_continued", "_extra", "_state", "_target", "_trailers", "_upstream", "app", "attempts", "bytes_out",
+        "check", "context", "deadline", "ended", "first_byte", "head", "held", "holding", "inferences",
+        "on_body", "status", "truncated",
     )  # fmt: skip
 
-    _client: Client
-    _charged: int
-    """Bytes charged to the budget; set once it has waited."""
     _extra: bytes
     """Header lines of the last forward."""
-    _pace: tuple[float, int]
-    """Since when the rate of the body is measured, and its bytes by then; set once it is."""
     _target: bytes | None
     """Request target of the last forward, where it differs from the client's."""
 
@@ -176,7 +310,6 @@ class Exchange(ABC):
         self.app = app
         self.head = head
         self.received = received
-        """When the head was complete."""
         self.deadline = deadline
         """Bounds waiting and the time to the first response byte; of a gRPC call the whole call."""
         self.ended = 0.0
@@ -184,7 +317,6 @@ class Exchange(ABC):
         self.first_byte = 0.0
         """When the answer's head was handed to the client's transport; 0.0 before."""
         self.heard = received
-        """When the last piece of a body was received or sent; moves the idle limits (coarse clock)."""
         self.context: Any = None
         """The application's own state of this request."""
         self.inferences = 1
@@ -204,7 +336,6 @@ class Exchange(ABC):
         """The upstream work that goes on after the client has left (``UpstreamPool.hold_s``, or the application's)."""
         self.body_complete = complete
         self.bytes_in = self._kept = len(body)
-        """Body bytes received from the client."""
         self.bytes_out = 0
         """Body bytes sent to the client."""
         self.attempts = 0
@@ -212,12 +343,9 @@ class Exchange(ABC):
         self.holding = False
         """Sent, and the rest of the body waits for the upstream's 100."""
         self._early = body
-        self._parts: list[bytes] | None = None
-        """Body received after ``_early``."""
-        self._budget: BodyBudget | None = None
-        """Set once it has waited."""
+        self._parts = None
+        self._budget = None
         self._replay = KEPT_BYTES
-        """Up to this size the body is kept after it was sent; 0: it was given up."""
         self._state = WAITING
         self._continued = False
         """A 100 has gone to the client."""
@@ -229,14 +357,6 @@ class Exchange(ABC):
         """Arguments of a forward that follows an answer taken back."""
 
     # --- for applications: questions --------------------------------------------------------------------------------
-
-    @property
-    def body(self) -> bytes:
-        """The body received so far, as long as it is kept (HTTP 256 KB, gRPC 64 KB with its framing); then b""."""
-        if self._parts is not None:
-            self._early = b"".join([self._early, *self._parts])
-            self._parts = None
-        return self._early
 
     @property
     def replayable(self) -> bool:
@@ -267,16 +387,6 @@ class Exchange(ABC):
         """Whether the peer is in the trusted networks."""
         return self._client.trusted
 
-    @property
-    def budget(self) -> BodyBudget:
-        """The memory that the bodies of all waiting requests may take."""
-        return self._client.budget
-
-    @property
-    def is_over_budget(self) -> bool:
-        """Whether the bodies of all waiting requests exceed their budget."""
-        return self._budget is not None and self._budget.used > self._budget.limit
-
     def may_retry(self, sent: bool, idempotent: bool) -> bool:
         """The rule for one retry after ``upstream_failed(ex, sent, ...)``.
 
@@ -291,29 +401,9 @@ class Exchange(ABC):
 
     # --- for applications: settings ---------------------------------------------------------------------------------
 
-    def keep(self, size: int) -> None:
-        """Keeps the body up to ``size`` bytes after it was sent, if that is more than usual and it is still there."""
-        if 0 < self._replay < size:
-            self._replay = size
-
     def set_deadline(self, when: float) -> None:
         """Moves the deadline (seconds of ``time.monotonic``)."""
         self.deadline = when
-
-    @abstractmethod
-    def read_ahead(self, size: int = KEPT_BYTES) -> None:
-        """Reads up to ``size`` bytes of an HTTP body while the request waits, for an application that searches it.
-
-        Meanwhile the budget does not stop the reading: the application must heed :attr:`is_over_budget`. A gRPC call
-        ignores it: its window bounds what is read.
-        """
-
-    def discard(self) -> None:
-        """Drops the body and keeps reading, for an application that refuses the request once all of it has arrived: a
-        client that still sends may not see an answer before."""
-        self._replay = self._kept = 0
-        self._forget_body()
-        self._settle_budget()
 
     # --- for applications: actions ----------------------------------------------------------------------------------
 
@@ -417,30 +507,6 @@ class Exchange(ABC):
         if self._state == WAITING or self._state == STREAMING:
             self.fail(DEADLINE, "the deadline passed before the answer was complete", executed=Executed.UNKNOWN)
 
-    def charge_budget(self, budget: BodyBudget) -> None:
-        """Charges the body to ``budget`` from now on: the request waits, and its body with it."""
-        if self._budget is None:
-            self._budget, self._charged = budget, 0
-        self._settle_budget()
-
-    def resumed(self, now: float) -> None:
-        """The client is read from again: its idle time and its rate are measured from here on."""
-        self.heard = now
-        self._pace = now, self.bytes_in
-
-    def _is_slow(self, now: float, limits: "Limits") -> bool:
-        """Whether fewer bytes of the body than ``limits`` asks for have come in its ``body_idle_timeout_s``.
-
-        A body that brings as many sooner begins a new measurement then, so that a quick beginning earns no time.
-        """
-        since, before = getattr(self, "_pace", None) or (self.received, 0)
-        if self.bytes_in - before >= limits.due_bytes:
-            self._pace = now, self.bytes_in
-        elif now - since > limits.body_idle_timeout_s:
-            self._client.budget.slow += 1
-            return True
-        return False
-
     # --- for the upstream side --------------------------------------------------------------------------------------
 
     def connect_failed(self, attempt: int, why: str) -> None:
@@ -450,21 +516,6 @@ class Exchange(ABC):
             self.app.upstream_failed(self, False, why)
 
     # --- steps that the protocols share -----------------------------------------------------------------------------
-
-    def _keep_piece(self, data: bytes) -> None:
-        """Appends ``data`` to the kept body."""
-        parts = self._parts
-        if parts is None:
-            self._parts = [data]
-        elif len(parts[-1]) + len(data) <= PIECE_BYTES:
-            parts[-1] += data
-        else:
-            parts.append(data)
-        self._kept += len(data)
-
-    def _forget_body(self) -> None:
-        self._early = b""
-        self._parts = None
 
     def _body_continued(self) -> None:
         """More of the request has arrived: settles the budget and calls ``on_body`` if the request still waits."""
@@ -540,17 +591,9 @@ class Exchange(ABC):
     def _part_from_upstream(self) -> None:
         """Aborts or holds the upstream's work on this request."""
 
-    @abstractmethod
     def _give_answer_up(self) -> None:
         """Parts from an upstream whose answer is not wanted."""
-
-    @abstractmethod
-    def _settle_budget(self) -> None:
-        """Adjusts the budget to what the waiting body takes now; acts if the budget is exceeded."""
-
-    @abstractmethod
-    def _update_backpressure(self) -> None:
-        """Pauses or resumes the client after the state or the kept amount has changed."""
+        self._leave_upstream()
 
     def __repr__(self) -> str:
         kind = type(self).__name__

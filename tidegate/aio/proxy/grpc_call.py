@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from tidegate.aio.proxy.contract import CallClient
 from tidegate.aio.proxy.exchange import (
-    ALWAYS_READ_BYTES,
     ANSWERING,
     CONNECTING,
     ENDED,
@@ -56,56 +55,20 @@ _BROKE_OFF: Final = b"%b: started\r\n" % OUTCOME
 _REPEATABLE: Final = "the upstream did not look at it"
 
 
-class LocalReply:
-    """The unread bytes of a call that is answered here; the stream's window bounds them."""
-
-    __slots__ = ("_body", "announced", "callback")
-
-    def __init__(self, callback: "Callable[[GrpcCall], object]", body: bytes) -> None:
-        self.callback = callback
-        self._body = bytearray(body)
-        self.announced = 0
-        """Length of the next message."""
-
-    def add(self, data: bytes) -> None:
-        self._body += data
-
-    def take(self) -> tuple[bool, bytes] | None:
-        """Returns whether the next message is compressed, and the message. Returns None if it is not complete."""
-        body = self._body
-        if len(body) < MESSAGE_HEAD:
-            return None
-        self.announced = int.from_bytes(body[1:MESSAGE_HEAD], "big")
-        end = MESSAGE_HEAD + self.announced
-        if len(body) < end or self.is_too_large:
-            return None
-        found = body[0] != 0, bytes(body[MESSAGE_HEAD:end])
-        del body[:end]
-        return found
-
-    @property
-    def is_too_large(self) -> bool:
-        """Whether the next message exceeds ``LOCAL_BYTES``."""
-        return self.announced > LOCAL_BYTES
-
-    def __repr__(self) -> str:
-        return f"<LocalReply {len(self._body)} bytes not taken>"
-
-
 class GrpcCall(Exchange):
     """One gRPC call and its answer."""
 
     is_rpc: ClassVar[bool] = True
     _no_replay: ClassVar[str] = "the call cannot be sent again"
 
-    __slots__ = (
-        "_credited", "_first_end", "_interims", "_sent", "_sent_bytes", "_stream", "_withheld", "local_reply",
-    )  # fmt: skip
+    __slots__ = ("_credited", "_first_end", "_interims", "_sent", "_sent_bytes", "_stream", "_withheld")
 
     head: CallHead
     _client: CallClient
     _first_end: int
     """Bytes of the first message with its head, 0 if not known; set if it was sent before its request was complete."""
+    _sent: Stream
+    """The upstream's stream, while there is an upstream."""
     _upstream: "H2Upstream | None"
 
     def __init__(
@@ -124,31 +87,19 @@ class GrpcCall(Exchange):
         Exchange.__init__(self, client, app, head, body, complete, None, received, deadline)
         self._replay = CALL_KEPT_BYTES
         self._stream = stream
-        self.local_reply: LocalReply | None = None
-        """Set if the call is answered here, message by message."""
         self._sent_bytes = self._credited = 0
         """Bytes of the body that went to the present upstream, and that the client has got credit for."""
         self._interims = 0
         """Interim answers (1xx), of all attempts."""
         self._withheld: list[bytes] | None = None
         """Pieces of the body that wait for the upstream's 100."""
-        self._sent: Stream | None = None
-        """The upstream's stream."""
 
     # --- for applications -------------------------------------------------------------------------------------------
-
-    @property
-    def unsent(self) -> int:
-        """Bytes of the answer that wait because its client does not read."""
-        return self._stream.waiting
 
     def mark_as_gateway(self) -> None:
         """Marks the client as a gateway of the deployment, which stands for many clients: the limits of one do not
         hold."""
         self._client.mark_as_gateway()
-
-    def read_ahead(self, size: int = 0) -> None:
-        """Does nothing: the stream's window bounds what is read."""
 
     def take_in(self) -> None:
         """Gives credit for what has come of a call that waits: an application that needs all of it bounds it."""
@@ -168,14 +119,14 @@ class GrpcCall(Exchange):
         extra: bytes = b"",
         close: bool = False,
     ) -> None:
-        code = grpc_fields.OK if status < 300 else grpc_fields.STATUS_OF_HTTP.get(status, grpc_fields.INTERNAL)
+        code = grpc_fields.status_of(status)
         self._end_with(status, code, "" if code == grpc_fields.OK else body.decode("utf-8", "replace"), extra)
 
     def _answer_failure(self, failure: Failure, extra: bytes) -> None:
         if failure.request_id is not None and b"x-request-id:" not in extra:
             extra = b"x-request-id: %b\r\n%b" % (failure.request_id.encode("latin-1", "replace"), extra)
-        code = grpc_fields.STATUS_OF_HTTP.get(failure.kind.status, grpc_fields.INTERNAL)
-        self._end_with(failure.kind.status, code, failure.message, extra)
+        status = failure.kind.status
+        self._end_with(status, grpc_fields.status_of(status), failure.message, extra)
 
     def _end_with(self, status: int, code: int, message: str, extra: bytes) -> None:
         """Ends the call with trailers alone, or behind the part of an answer that has gone out."""
@@ -200,52 +151,23 @@ class GrpcCall(Exchange):
     def truncate(self) -> None:
         self._end_with(502, grpc_fields.UNAVAILABLE, "the answer broke off", b"")
 
-    def reply(self, *messages: bytes, status: int = grpc_fields.OK, message: str = "") -> None:
-        """Answers the call from here with these messages and ends it."""
-        for one in messages:
-            self.send(one)
-        self.end(status, message)
+    def reply(self, message: bytes) -> None:
+        """Answers the call from here with one message and ends it."""
+        self.serve().send(message)
+        self.end()
 
-    def serve(self, callback: "Callable[[GrpcCall], object]") -> None:
-        """Answers the call here, message by message (:meth:`send`, :meth:`end`).
+    def serve(self, callback: "Callable[[LocalReply], object] | None" = None) -> "LocalReply":
+        """Answers the call here, message by message, until :meth:`end`.
 
         ``callback`` is called now, whenever more of the request arrives, and when bytes that waited have gone to the
-        client. It takes messages with :meth:`take_message`.
+        client.
         """
         if self._state != WAITING:
             raise RuntimeError(f"serving of {self!r}")
-        self.local_reply = LocalReply(callback, self.body)
-        self._early = b""
-        callback(self)
-
-    def take_message(self) -> tuple[bool, bytes] | None:
-        """Returns whether the next whole message of a call that is served here is compressed, and the message. Returns
-        None if none is complete."""
-        local = self.local_reply
-        if local is None:
-            return None
-        found = local.take()
-        if local.is_too_large:
-            self.end(
-                grpc_fields.RESOURCE_EXHAUSTED, f"a message of {local.announced} bytes is larger than {LOCAL_BYTES}"
-            )
-            return None
-        if found is not None:
-            self._client.engine.passed(self._stream, len(found[1]) + MESSAGE_HEAD)
-            self._client.touch()
-        return found
-
-    def send(self, message: bytes) -> None:
-        """Sends one message of an answer of ours."""
-        client = self._client
-        if self._state < STREAMING:
-            self.first_byte = monotonic()
-            self._state = STREAMING
-            client.engine.head(self._stream, grpc_fields.ANSWER, False)
-        framed = b"\0%b%b" % (len(message).to_bytes(4, "big"), message)
-        self.bytes_out += len(framed)
-        client.engine.data(self._stream, framed, False)
-        client.touch()
+        self._stream.owner = reply = LocalReply(self, callback)
+        self._forget_body()
+        reply.go_on()
+        return reply
 
     def end(self, status: int = grpc_fields.OK, message: str = "", extra: bytes = b"") -> None:
         """Ends an answer of ours with a gRPC status."""
@@ -304,40 +226,22 @@ class GrpcCall(Exchange):
             self._end_with(502, grpc_fields.UNIMPLEMENTED, why, b"")
 
     def _part_from_upstream(self) -> None:
-        upstream, stream = self._upstream, self._sent
-        self._upstream = self._sent = self._withheld = None
-        if upstream is not None and stream is not None:
-            if upstream.pool.hold_s and self.body_complete and upstream.engine.streams.get(stream.number) is stream:
-                self.held = upstream.hold(stream)
-            else:
-                stream.owner = None
-                upstream.engine.reset(stream, CANCEL)
-                upstream.touch()
-                upstream.ended()
-
-    def _give_answer_up(self) -> None:
-        self._leave_upstream()
+        upstream, self._upstream = self._upstream, None
+        self._withheld = None
+        if upstream is not None:
+            self.held = upstream.part(self._sent, self.body_complete) or self.held
 
     def _forget_upstream(self) -> None:
         """The upstream's stream is over."""
-        upstream, stream = self._upstream, self._sent
-        self._upstream = self._sent = None
-        if stream is not None:
-            stream.owner = None
+        upstream, self._upstream = self._upstream, None
         if upstream is not None:
-            upstream.ended()
+            upstream.ended(self._sent)
 
     def _settle_budget(self) -> None:
         """Charges the budget with what the waiting body takes now. Refuses the call if the budget is exceeded: its
         client has credit for more, which cannot be taken back."""
-        budget = self._budget
-        if budget is None:
-            return
         waits = self._state < SENT
-        charged = self._kept if waits else 0
-        budget.used += charged - self._charged
-        self._charged = charged
-        if waits and budget.used > budget.limit and charged >= ALWAYS_READ_BYTES:
+        if self._charge(self._kept if waits else 0) and waits:
             self.app.abandoned(self)
             self._end_with(
                 429, grpc_fields.RESOURCE_EXHAUSTED, "the messages of waiting calls take too much memory", b""
@@ -350,60 +254,53 @@ class GrpcCall(Exchange):
         self.bytes_in += len(data)
         if ends:
             self.body_complete = True
-        local = self.local_reply
-        if local is not None:
-            local.add(data)
-            local.callback(self)
-            return
         if self._replay and data:
             if self._kept + len(data) <= self._replay or self._state < SENT or self._withheld is not None:
                 self._keep_piece(data)
             else:
-                self._replay = 0
-                self._forget_body()
+                self._give_body_up()
         self._pass(data, ends)
         self._body_continued()
-
-    def _update_backpressure(self) -> None:
-        """Does nothing: HTTP/2's credit is given for bytes that went on."""
 
     def client_trailers(self, block: Block) -> None:
         """The request ends with trailers."""
         self._trailers = block.outgoing
         self.body_complete = True
-        upstream, stream = self._upstream, self._sent
-        if not self._withheld and upstream is not None and stream is not None:
-            upstream.engine.trailers(stream, block.outgoing)
-            upstream.touch()
+        if not self._withheld:
+            self._pass_trailers(block.outgoing)
         self._body_continued()
 
     def _pass(self, data: bytes, ends: bool) -> None:
-        upstream, stream = self._upstream, self._sent
-        if upstream is None or stream is None:
+        upstream = self._upstream
+        if upstream is None:
             return
         withheld = self._withheld
         if withheld is not None and (withheld or self._kept > CALL_KEPT_BYTES):
             withheld.append(data)
             return
-        self.sent(upstream.engine.data(stream, data, ends))
+        self.sent(upstream.engine.data(self._sent, data, ends))
         upstream.touch()
+
+    def _pass_trailers(self, trailers: bytes) -> None:
+        upstream = self._upstream
+        if upstream is not None:
+            upstream.engine.trailers(self._sent, trailers)
+            upstream.touch()
 
     def _release(self) -> None:
         """The upstream has begun: the rest of the body may flow, and is kept no longer than others."""
         self.holding = False
         withheld, self._withheld = self._withheld, None
         if self._kept > self._replay:
-            self._replay = 0
-            self._forget_body()
+            self._give_body_up()
         self.sent(0)
         for piece in withheld or ():
             self._pass(piece, False)
-        upstream, stream = self._upstream, self._sent
-        if withheld and self.body_complete and upstream is not None and stream is not None:
+        if withheld and self.body_complete:
             if self._trailers is None:
-                upstream.engine.data(stream, b"", True)
+                self._pass(b"", True)
             else:
-                upstream.engine.trailers(stream, self._trailers)
+                self._pass_trailers(self._trailers)
 
     def sent(self, size: int) -> None:
         """``size`` body bytes have gone to the upstream: the client gets credit, for each byte once."""
@@ -416,12 +313,11 @@ class GrpcCall(Exchange):
             client.touch()
 
     def passed(self, size: int) -> None:
-        """``size`` bytes of the answer have gone out: the upstream gets credit, or the local reply goes on."""
-        if self.local_reply is not None:
-            self.local_reply.callback(self)
-        elif self._upstream is not None and self._sent is not None:
-            self._upstream.engine.passed(self._sent, size)
-            self._upstream.touch()
+        """``size`` bytes of the answer have gone out: the upstream gets credit."""
+        upstream = self._upstream
+        if upstream is not None:
+            upstream.engine.passed(self._sent, size)
+            upstream.touch()
 
     def sweep(self, now: float, limits: "Limits") -> None:
         """Acts on the deadline, and on a first message that comes too slowly.
@@ -441,12 +337,8 @@ class GrpcCall(Exchange):
             self._end_with(408, grpc_fields.DEADLINE_EXCEEDED, limits.slow_body, b"")
 
     def _is_first_message_whole(self) -> bool:
-        end = self._first_end if self._state >= SENT else 0
-        if not end:
-            end = first_message_end(self.body)
-            if not end:
-                return not self._replay  # So much has come that it is not kept any more.
-        return self.bytes_in >= end
+        end = (self._first_end if self._state >= SENT else 0) or first_message_end(self.body)
+        return self.bytes_in >= end if end else not self._replay  # Without its body so much has come that it is.
 
     # --- for the upstream side --------------------------------------------------------------------------------------
 
@@ -456,8 +348,7 @@ class GrpcCall(Exchange):
         if self._interims > MAX_INTERIMS and self._state < STREAMING:
             self._part_from_upstream()
             self._attempt_failed(True, TOO_MANY_INTERIMS)
-            return
-        if block.status == 100:
+        elif block.status == 100:
             if self._withheld is not None:
                 self._release()
         elif self._state < STREAMING:
@@ -489,15 +380,15 @@ class GrpcCall(Exchange):
 
     def answer_data(self, data: bytes, ends: bool) -> None:
         """A piece of the answer."""
-        client, upstream, stream = self._client, self._upstream, self._sent
+        client, upstream = self._client, self._upstream
         self.bytes_out += len(data)
         size = client.engine.data(self._stream, data, ends)
         client.touch()
         if ends:
             self._forget_upstream()
             self._finish(grpc_fields.ended_status(self.status, None))
-        elif size and upstream is not None and stream is not None:
-            upstream.engine.passed(stream, size)
+        elif size and upstream is not None:
+            upstream.engine.passed(self._sent, size)
 
     def answer_trailers(self, block: Block) -> None:
         """The end of the answer."""
@@ -545,5 +436,95 @@ class GrpcCall(Exchange):
     # --- the end ----------------------------------------------------------------------------------------------------
 
     def _finish(self, status: int, now: float | None = None) -> None:
-        self.local_reply = self._stream.owner = None  # No cycle is left to the collector.
+        self._stream.owner = None  # No cycle is left to the collector.
         Exchange._finish(self, status, now)
+
+
+class LocalReply:
+    """The answer to a call that is answered here, message by message. It owns the client's stream in place of the
+    call."""
+
+    __slots__ = ("_body", "_call", "_callback")
+
+    def __init__(self, call: GrpcCall, callback: "Callable[[LocalReply], object] | None") -> None:
+        self._call = call
+        self._callback = callback
+        self._body = bytearray(call.body)
+        """Bytes of the request that were not taken; the stream's window bounds them."""
+
+    # --- for applications -------------------------------------------------------------------------------------------
+
+    @property
+    def unsent(self) -> int:
+        """Bytes of the answer that wait because its client does not read."""
+        return self._call._stream.waiting
+
+    def take(self) -> tuple[bool, bytes] | None:
+        """Returns whether the next message of the request is compressed, and the message. Returns None if it is not
+        complete, or too large: that ends the call."""
+        call, body = self._call, self._body
+        if len(body) < MESSAGE_HEAD:
+            return None
+        size = int.from_bytes(body[1:MESSAGE_HEAD], "big")
+        if size > LOCAL_BYTES:
+            call.end(grpc_fields.RESOURCE_EXHAUSTED, f"a message of {size} bytes is larger than {LOCAL_BYTES}")
+            return None
+        end = MESSAGE_HEAD + size
+        if len(body) < end:
+            return None
+        found = body[0] != 0, bytes(body[MESSAGE_HEAD:end])
+        del body[:end]
+        call._client.engine.passed(call._stream, end)
+        call._client.touch()
+        return found
+
+    def send(self, message: bytes) -> None:
+        """Sends one message of the answer."""
+        call = self._call
+        client, stream = call._client, call._stream
+        if call._state < STREAMING:
+            call.first_byte = monotonic()
+            call._state = STREAMING
+            client.engine.head(stream, grpc_fields.ANSWER, False)
+        framed = b"\0%b%b" % (len(message).to_bytes(4, "big"), message)
+        call.bytes_out += len(framed)
+        client.engine.data(stream, framed, False)
+        client.touch()
+
+    # --- for the client side ----------------------------------------------------------------------------------------
+
+    def go_on(self) -> None:
+        """Something has changed: lets the application continue."""
+        if self._callback is not None:
+            self._callback(self)
+
+    def client_data(self, data: bytes, ends: bool) -> None:
+        """A further piece of the request's body."""
+        self._body += data
+        self._call.bytes_in += len(data)
+        self._call.body_complete = ends
+        self.go_on()
+
+    def client_trailers(self, block: Block) -> None:
+        """The request ends with trailers."""
+        self._call.body_complete = True
+        self.go_on()
+
+    def passed(self, size: int) -> None:
+        """``size`` bytes of the answer have gone out."""
+        self.go_on()
+
+    def client_gone(self) -> None:
+        """The client has cancelled the call, or has gone."""
+        self._call.client_gone()
+
+    def refuse(self, status: int) -> None:
+        """The rest of the request is faulty."""
+        self._call.refuse(status)
+
+    def sweep(self, now: float, limits: "Limits") -> None:
+        """Acts on the deadline of the call."""
+        self._call.sweep(now, limits)
+
+    def __repr__(self) -> str:
+        return f"<LocalReply {len(self._body)} bytes not taken>"

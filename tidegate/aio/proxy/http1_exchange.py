@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Final
 
 from tidegate.aio.proxy.contract import ClientSide
 from tidegate.aio.proxy.exchange import (
-    ALWAYS_READ_BYTES,
     ANSWERING,
     CONNECTING,
     ENDED,
@@ -197,15 +196,9 @@ class HttpExchange(Exchange):
 
         A body of more than the usual size is charged until it is not kept any more, also after it was sent.
         """
-        budget = self._budget
-        if budget is None:
-            return
         waits = self._state < SENT
         is_large = self._kept > KEPT_BYTES and self._replay > 0 and self._state < STREAMING
-        charged = self._kept if waits or is_large else 0
-        budget.used += charged - self._charged
-        self._charged = charged
-        if waits and not self.body_complete and budget.used > budget.limit and charged >= ALWAYS_READ_BYTES:
+        if self._charge(self._kept if waits or is_large else 0) and waits and not self.body_complete:
             if self._replay <= KEPT_BYTES:
                 self._client.pause(BUDGET_SPENT)
         elif not waits:
@@ -236,8 +229,7 @@ class HttpExchange(Exchange):
                 if data:
                     self._keep_piece(data)
             else:
-                self._replay = 0
-                self._forget_body()
+                self._give_body_up()
         upstream = self._upstream
         if upstream is not None:
             if self.head.chunked:

@@ -160,8 +160,9 @@ class H2Upstream(asyncio.Protocol):
         if data and not self.transport.is_closing():
             self.transport.write(data)
 
-    def ended(self) -> None:
-        """A call has ended: there is room for another, or none is left."""
+    def ended(self, stream: Stream) -> None:
+        """The call of ``stream`` has ended: there is room for another, or none is left."""
+        stream.owner = None
         engine, pool = self.engine, self.pool
         if self.is_lost:
             return
@@ -172,10 +173,20 @@ class H2Upstream(asyncio.Protocol):
             if engine.is_closing or (pool.is_closed and not pool.waiting):
                 self.close()
 
-    def hold(self, stream: Stream) -> "Held":
-        """Keeps the stream of an unwanted answer until the upstream has ended its work."""
-        stream.owner = held = Held(self, stream)
-        return held
+    def part(self, stream: Stream, is_whole: bool) -> "Held | None":
+        """Parts from a call whose answer is not wanted. A call whose request ``is_whole`` is held until the upstream
+        has ended its work, if the pool holds such calls; any other is reset."""
+        if self.pool.hold_s and is_whole and self.engine.streams.get(stream.number) is stream:
+            stream.owner = held = Held(self, stream)
+            return held
+        self.cancel(stream)
+        return None
+
+    def cancel(self, stream: Stream) -> None:
+        """Ends a call from our side."""
+        self.engine.reset(stream, CANCEL)
+        self.touch()
+        self.ended(stream)
 
     def close(self) -> None:
         """Closes an idle connection."""
@@ -245,9 +256,8 @@ class Held:
             self._end()
 
     def _end(self) -> None:
-        self._stream.owner = None
         on_end, self.on_end = self.on_end, None
-        self._upstream.ended()
+        self._upstream.ended(self._stream)
         if on_end is not None:
             on_end()
 

@@ -64,6 +64,11 @@ def http_status(status: int) -> int:
     return _HTTP_OF_STATUS[status] if status < len(_HTTP_OF_STATUS) else _INTERNAL_ERROR
 
 
+def status_of(http: int) -> int:
+    """Returns the gRPC status of an answer of Tidegate with this HTTP status."""
+    return OK if http < 300 else STATUS_OF_HTTP.get(http, INTERNAL)
+
+
 def ended_status(http: int, status: int | None) -> int:
     """Returns the HTTP status as which a response is counted, from its HTTP status ``http`` and the gRPC status
     ``status`` of its end. ``status`` None stands for a missing or invalid number: clients take that for UNKNOWN, unless

@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.http.loopback import RelayApp
 from tests.support.worlds.h2_world import ANSWER, CALL, MESSAGE, HoldingApp, World, block, status
-from tidegate.aio.proxy.grpc_call import CALL_KEPT_BYTES, GrpcCall
+from tidegate.aio.proxy.grpc_call import CALL_KEPT_BYTES, GrpcCall, LocalReply
 from tidegate.aio.proxy.server import Limits
 from tidegate.aio.upstream.http1 import MAX_INTERIMS, TOO_MANY_INTERIMS
 from tidegate.errors import QUEUE_FULL
@@ -677,22 +677,22 @@ def test_a_call_answered_here(made: Callable[..., World]) -> None:
     app = HoldingApp()
     world = made(app=app)
     stream = world.call()
-    app.waiting[0].reply(b"one", b"two")
+    app.waiting[0].reply(b"one")
     world.go()
-    assert world.answers[1] == b"\0\0\0\0\3one\0\0\0\0\3two"
+    assert world.answers[1] == b"\0\0\0\0\3one"
     assert world.outcome(stream) == (0, "")
     assert app.log[-1] == "finished 200"
 
 
 def test_a_stream_answered_here_message_by_message(made: Callable[..., World]) -> None:
-    def echo(ex: GrpcCall) -> None:
-        while (found := ex.take_message()) is not None:
-            ex.send(found[1].upper())
+    def echo(ex: GrpcCall, reply: LocalReply) -> None:
+        while (found := reply.take()) is not None:
+            reply.send(found[1].upper())
         if ex.body_complete:
             ex.end()
 
     app = HoldingApp()
-    app.on_start = lambda ex: ex.serve(echo)
+    app.on_start = lambda ex: ex.serve(lambda reply: echo(ex, reply))
     world = made(app=app)
     stream = world.call(body=b"\0\0\0\0\1a\0\0\0\0\2b", ends=False)
     assert world.answers[1] == b"\0\0\0\0\1A"
@@ -704,7 +704,7 @@ def test_a_stream_answered_here_message_by_message(made: Callable[..., World]) -
 
 def test_a_message_that_is_too_large_for_an_own_answer(made: Callable[..., World]) -> None:
     app = HoldingApp()
-    app.on_start = lambda ex: ex.serve(lambda one: one.take_message())
+    app.on_start = lambda ex: ex.serve(LocalReply.take)
     world = made(app=app)
     stream = world.call(body=b"\0\xff\xff\xff\xff", ends=False)
     assert world.outcome(stream)[0] == 8
