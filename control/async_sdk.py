@@ -19,18 +19,8 @@ from typing import Any, ParamSpec, TypeVar
 
 import httpx
 
-from tidegate.control.sdk import (
-    CALL_S,
-    ApiError,
-    NotRunningError,
-    Tidegate,
-    answer_of,
-    body_of,
-    detail_of,
-    job_pause_s,
-    serves,
-    translated,
-)
+from tidegate.control.api_client import CALL_S, ApiError, NotRunningError, detail_of, translated
+from tidegate.control.sdk import Tidegate, answer_of, body_of, job_pause_s, serves
 from tidegate.control.sources import Option
 from tidegate.control.views.costs import CostView
 from tidegate.control.views.deployment import ConsoleLinkView, DeploymentView, ReloadView, RestartView, TenantView

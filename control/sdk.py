@@ -15,21 +15,21 @@ import os
 import ssl
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any
 from urllib.parse import quote, urlencode
 
 import httpx
 
+from tidegate.control.api_client import CALL_S, ApiClient, ApiError, NotRunningError, translated
 from tidegate.control.sources import Option, faults_by_argument, flags_of, read_measured, read_source, renamed
 from tidegate.control.state.directory import Holder, StateDirectory
 from tidegate.control.state.finding import find_directory
 from tidegate.control.views.costs import CostView
 from tidegate.control.views.deployment import ConsoleLinkView, DeploymentView, ReloadView, RestartView, TenantView
-from tidegate.control.views.errors import ErrorDetail, ErrorView
+from tidegate.control.views.errors import ErrorDetail
 from tidegate.control.views.functions import (
     ColdStartView,
     DeployView,
@@ -54,13 +54,12 @@ from tidegate.control.views.requests import (
 )
 from tidegate.control.workers.certificates import client_context
 from tidegate.errors import TidegateError
-from tidegate.records.codec import CodecError, Lines, decode, encode
+from tidegate.records.codec import decode, encode
 from tidegate.records.costs import GroupBy
 from tidegate.records.decision import Decision
 
-T = TypeVar("T")
+__all__ = ["ApiError", "InvokeError", "NotRunningError", "StartFailedError", "Tidegate"]
 
-CALL_S = 30.0
 PATIENCE_S = 5.0
 """Waiting time for a control process that runs and does not answer yet."""
 RESTART_S = 600.0
@@ -71,19 +70,6 @@ JOB_LOOK_S = (0.2, 10.0)
 """Shortest and longest interval at which the end of a job is looked for."""
 ASYNC = {"prefer": "respond-async"}
 """Makes a request a job (RFC 7240)."""
-
-
-class ApiError(TidegateError):
-    """The control process refused the request; ``detail`` holds its code and, for a manifest, every fault."""
-
-    def __init__(self, status: int, detail: ErrorDetail) -> None:
-        self.status = status
-        self.detail = detail
-        super().__init__(detail.message)
-
-
-class NotRunningError(TidegateError):
-    """No control process answers; the message says which directory was searched."""
 
 
 class StartFailedError(TidegateError):
@@ -136,13 +122,7 @@ class Tidegate:
         self._gateway = gateway
         self._certificate = certificate
         self._authorities = authorities
-        self._client = httpx.Client(
-            base_url=url,
-            headers={"authorization": f"Bearer {token}"},
-            timeout=CALL_S,
-            trust_env=False,
-            verify=_trust_of_api(url),
-        )
+        self._api = ApiClient(url, token)
 
     @classmethod
     def local(
@@ -172,29 +152,29 @@ class Tidegate:
 
     def status(self) -> DeploymentView:
         """Returns the whole deployment: workers, accelerators, functions, faults."""
-        return self._read("GET", "/api/v1/status", DeploymentView)
+        return self._api.read("GET", "/api/v1/status", DeploymentView)
 
     def console_link(self, function: str | None = None) -> ConsoleLinkView:
         """Returns a link that opens the console, at the page of ``function`` if one is named. It works once."""
-        found = self._read("POST", "/console/code", ConsoleLinkView)
+        found = self._api.read("POST", "/console/code", ConsoleLinkView)
         page = "/console" if function is None else f"/console/functions/{quote(function, safe='')}"
         return replace(found, url=found.url.replace("/console#", f"{page}#", 1))
 
     def list(self) -> tuple[FunctionView, ...]:
         """Returns every deployed function, by name."""
-        return self._read("GET", "/api/v1/functions", tuple[FunctionView, ...])
+        return self._api.read("GET", "/api/v1/functions", tuple[FunctionView, ...])
 
     def function(self, name: str) -> FunctionView:
         """Returns one function: state, traffic, revisions, replicas. Raises ApiError if it is not deployed."""
-        return self._read("GET", f"/api/v1/functions/{name}", FunctionView)
+        return self._api.read("GET", f"/api/v1/functions/{name}", FunctionView)
 
     def watch(self, name: str) -> Iterator[FunctionView]:
         """Yields the function's status now and after every change."""
-        return self._stream(f"/api/v1/functions/{name}/watch", {}, FunctionView)
+        return self._api.lines(f"/api/v1/functions/{name}/watch", {}, FunctionView)
 
     def watch_all(self) -> Iterator[DeploymentView]:
         """Yields the whole deployment now and after every change."""
-        return self._stream("/api/v1/watch", {}, DeploymentView)
+        return self._api.lines("/api/v1/watch", {}, DeploymentView)
 
     def deploy(
         self,
@@ -224,7 +204,7 @@ class Tidegate:
             replace=replace,
             measured=() if profile is None else read_measured(Path(profile)),
         )
-        deployed = self._read("POST", "/api/v1/functions", DeployView, encode(request))
+        deployed = self._api.read("POST", "/api/v1/functions", DeployView, encode(request))
         if wait:
             for function in deployed.functions:
                 self.wait_ready(function.name, function.revision)
@@ -279,7 +259,7 @@ class Tidegate:
 
     def traffic(self, name: str) -> SplitView:
         """Returns the part of the function's requests that each revision has."""
-        return self._read("GET", f"/api/v1/functions/{name}/traffic", SplitView)
+        return self._api.read("GET", f"/api/v1/functions/{name}/traffic", SplitView)
 
     def set_traffic(
         self,
@@ -293,22 +273,22 @@ class Tidegate:
         """Sets percents by revision (id, number or tag) with a sum of 100, and revisions by tag. ``follow``: ends a
         split by hand; the newest revision takes over."""
         request = SplitRequest(split=dict(split or {}), follow=follow, tags=dict(tags or {}), untag=untag)
-        return self._read("PUT", f"/api/v1/functions/{name}/traffic", SplitView, encode(request))
+        return self._api.read("PUT", f"/api/v1/functions/{name}/traffic", SplitView, encode(request))
 
     def rollback(self, name: str, to: str | None = None) -> SplitView:
         """Returns the traffic to a kept revision; None: the one that served before."""
-        return self._read("POST", f"/api/v1/functions/{name}/rollback", SplitView, encode(RollbackRequest(to=to)))
+        return self._api.read("POST", f"/api/v1/functions/{name}/rollback", SplitView, encode(RollbackRequest(to=to)))
 
     def rollout(self, name: str) -> RolloutView:
         """Returns the rollout under way, or the last one. Raises ApiError if there was none."""
-        return self._read("GET", f"/api/v1/functions/{name}/rollout", RolloutView)
+        return self._api.read("GET", f"/api/v1/functions/{name}/rollout", RolloutView)
 
     def change_rollout(
         self, name: str, action: RolloutAction, *, to: str | None = None, plan: Mapping[str, str] | None = None
     ) -> RolloutView:
         """Begins a rollout by a ``plan`` (``{"canary-steps": "1,5,25"}``), or acts on the one under way."""
         request = RolloutRequest(action=action, to=to, plan=dict(plan or {}))
-        return self._read("POST", f"/api/v1/functions/{name}/rollout", RolloutView, encode(request))
+        return self._api.read("POST", f"/api/v1/functions/{name}/rollout", RolloutView, encode(request))
 
     def resize(
         self,
@@ -323,41 +303,34 @@ class Tidegate:
         until the next deploy; ``reset``: back to what the function says. Raises ApiError with every fault, or with the
         reason if no replica can follow."""
         request = ResizeRequest(cores=cores, max_batch=max_batch, batch_delay=batch_delay, reset=reset)
-        return self._read("POST", f"/api/v1/functions/{name}/resize", ResizeView, encode(request))
+        return self._api.read("POST", f"/api/v1/functions/{name}/resize", ResizeView, encode(request))
 
     def delete(self, name: str) -> None:
         """Takes a function out of service; its replicas finish their work and stop."""
-        self._call("DELETE", f"/api/v1/functions/{name}")
+        self._api.call("DELETE", f"/api/v1/functions/{name}")
 
     def forget(self, name: str) -> ForgottenView:
         """Deletes what the function's policy has learnt of its load, and returns it in words; the function stays."""
-        return self._read("DELETE", f"/api/v1/functions/{name}/learnt", ForgottenView)
+        return self._api.read("DELETE", f"/api/v1/functions/{name}/learnt", ForgottenView)
 
     def explain(self, name: str, *, last: int = 5) -> ExplainView:
         """Returns why the function has its number of replicas: plain sentences, and the ``last`` decisions."""
-        return self._read("GET", f"/api/v1/functions/{name}/explain?last={last}", ExplainView)
+        return self._api.read("GET", f"/api/v1/functions/{name}/explain?last={last}", ExplainView)
 
     def manifest(self, name: str, *, revision: str | None = None) -> ManifestView:
         """Returns the revision that was deployed last, or that one, as a manifest that deploys it again."""
         query = "" if revision is None else "?" + urlencode({"revision": revision})
-        return self._read("GET", f"/api/v1/functions/{name}/manifest{query}", ManifestView)
+        return self._api.read("GET", f"/api/v1/functions/{name}/manifest{query}", ManifestView)
 
     def decisions(self, name: str, *, last: int = 100) -> tuple[Decision, ...]:
         """Returns the last decisions, newest last."""
-        return self._read("GET", f"/api/v1/functions/{name}/decisions?last={last}", tuple[Decision, ...])
+        return self._api.read("GET", f"/api/v1/functions/{name}/decisions?last={last}", tuple[Decision, ...])
 
     def recording(self, name: str, *, revision: str | None = None) -> Iterator[bytes]:
         """Yields the observations and decisions of the serving revision, or of that one, in pieces of JSON lines for
         ``tidegate replay``."""
         query = {} if revision is None else {"revision": revision}
-        with (
-            translated(self.url),
-            self._client.stream("GET", f"/api/v1/functions/{name}/recording", params=query) as response,
-        ):
-            if not response.is_success:
-                response.read()
-                raise ApiError(response.status_code, detail_of(response))
-            yield from response.iter_bytes()
+        return self._api.pieces(f"/api/v1/functions/{name}/recording", query)
 
     def series(
         self,
@@ -372,11 +345,11 @@ class Tidegate:
         groups by default."""
         given = {"metric": metric, "group": group, "since": since_s, "step": step_s}
         query = urlencode({key: value for key, value in given.items() if value is not None})
-        return self._read("GET", f"/api/v1/functions/{name}/series?{query}", SeriesView)
+        return self._api.read("GET", f"/api/v1/functions/{name}/series?{query}", SeriesView)
 
     def cold_starts(self, name: str) -> tuple[ColdStartView, ...]:
         """Returns the last starts of its replicas by phase, newest last."""
-        return self._read("GET", f"/api/v1/functions/{name}/cold-starts", tuple[ColdStartView, ...])
+        return self._api.read("GET", f"/api/v1/functions/{name}/cold-starts", tuple[ColdStartView, ...])
 
     def logs(
         self, name: str, *, tail: int = 100, follow: bool = False, replica: str | None = None, source: str = "server"
@@ -385,19 +358,19 @@ class Tidegate:
         query = {"tail": str(tail), "follow": str(follow).lower(), "source": source}
         if replica is not None:
             query["replica"] = replica
-        return self._stream(f"/api/v1/functions/{name}/logs", query, dict[str, str])
+        return self._api.lines(f"/api/v1/functions/{name}/logs", query, dict[str, str])
 
     def metrics(self) -> str:
         """Returns the metrics of the deployment in Prometheus' text format."""
-        return self._call("GET", "/metrics").decode()
+        return self._api.call("GET", "/metrics").decode()
 
     def restart(self) -> RestartView:
         """Replaces the gateway workers by fresh processes while they serve; returns when the fresh ones serve."""
-        return decode(self._call("POST", "/api/v1/restart", timeout_s=RESTART_S), RestartView)
+        return decode(self._api.call("POST", "/api/v1/restart", timeout_s=RESTART_S), RestartView)
 
     def tenants(self) -> tuple[TenantView, ...]:
         """Returns the tenants in force, with their usage."""
-        return self._read("GET", "/api/v1/tenants", tuple[TenantView, ...])
+        return self._api.read("GET", "/api/v1/tenants", tuple[TenantView, ...])
 
     def cost(
         self,
@@ -412,15 +385,15 @@ class Tidegate:
         ``accelerator``. ``spread`` divides idle time and starts among the tenants."""
         given = {"function": function, "tenant": tenant, "since": since_s, "by": by, "spread": spread}
         query = urlencode({key: value for key, value in given.items() if value is not None})
-        return self._read("GET", f"/api/v1/cost?{query}", CostView)
+        return self._api.read("GET", f"/api/v1/cost?{query}", CostView)
 
     def reload(self) -> ReloadView:
         """Reads settings, accelerators, tenants and the TLS certificate now."""
-        return self._read("POST", "/api/v1/reload", ReloadView)
+        return self._api.read("POST", "/api/v1/reload", ReloadView)
 
     def shut_down(self) -> None:
         """Begins the deployment's orderly end and returns."""
-        self._call("POST", "/api/v1/shutdown")
+        self._api.call("POST", "/api/v1/shutdown")
 
     def invoke(
         self,
@@ -474,15 +447,14 @@ class Tidegate:
 
     def for_streams(self) -> httpx.AsyncClient:
         """Returns an asynchronous client of the control API, for ``AsyncTidegate``."""
-        headers = {"authorization": self._client.headers["authorization"]}
-        return httpx.AsyncClient(base_url=self.url, headers=headers, trust_env=False, verify=_trust_of_api(self.url))
+        return self._api.for_asyncio()
 
     def _to_front_door(self, timeout_s: float) -> httpx.Client:
         return httpx.Client(timeout=timeout_s, trust_env=False, verify=self.trust())
 
     def close(self) -> None:
         """Closes the connections; the deployment goes on."""
-        self._client.close()
+        self._api.close()
 
     def __enter__(self) -> "Tidegate":
         return self
@@ -490,38 +462,8 @@ class Tidegate:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         self.close()
 
-    def _read(self, method: str, path: str, kind: type[T], body: bytes | None = None) -> T:
-        return decode(self._call(method, path, body), kind)
-
-    def _call(self, method: str, path: str, body: bytes | None = None, timeout_s: float = CALL_S) -> bytes:
-        headers = {"content-type": "application/json"} if body is not None else {}
-        with translated(self.url):
-            response = self._client.request(method, path, content=body, headers=headers, timeout=timeout_s)
-        if not response.is_success:
-            raise ApiError(response.status_code, detail_of(response))
-        return response.content
-
-    def _stream(self, path: str, query: Mapping[str, str], kind: type[T]) -> Iterator[T]:
-        limit = httpx.Timeout(CALL_S, read=None)
-        with (
-            translated(self.url),
-            self._client.stream("GET", path, params=dict(query), timeout=limit) as response,
-        ):
-            if not response.is_success:
-                response.read()
-                raise ApiError(response.status_code, detail_of(response))
-            lines = Lines()
-            for piece in response.iter_bytes():
-                for line in lines.push(piece):
-                    yield decode(line, kind)
-
     def __repr__(self) -> str:
         return f"<Tidegate {self.url}>"
-
-
-def _trust_of_api(url: str) -> ssl.SSLContext | bool:
-    """Returns the machine's certificates for HTTPS alone: reading them takes 25 ms, and the control API has no TLS."""
-    return url.startswith("https:") or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
 def serves(view: FunctionView, revision: str) -> bool:
@@ -601,18 +543,3 @@ def _awaited(state: StateDirectory, patience_s: float, awaited_s: float) -> tupl
         if holder is not None and waited_s >= max(patience_s, awaited_s):
             raise NotRunningError(f"the control process {holder.pid} on {state.root} is starting or leaving")
         time.sleep(LOOK_AGAIN_S)
-
-
-@contextmanager
-def translated(url: str) -> Iterator[None]:
-    try:
-        yield
-    except httpx.HTTPError as error:
-        raise NotRunningError(f"{url} does not answer: {str(error) or type(error).__name__}") from error
-
-
-def detail_of(response: httpx.Response) -> ErrorDetail:
-    try:
-        return decode(response.content, ErrorView).error
-    except CodecError:
-        return ErrorDetail(code="unreadable", message=f"status {response.status_code}: {response.text[:500]}")

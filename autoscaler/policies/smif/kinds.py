@@ -96,6 +96,20 @@ def capacity_of(kinds: Sequence[KindFacts]) -> float:
     return sum([kind.mu_ips * kind.ready for kind in kinds])
 
 
+def backlog_of(observation: Observation, kinds: Sequence[KindFacts], slo_s: float) -> float:
+    """Returns present requests over what the ready replicas serve within the target; 0 while none is ready.
+
+    Requests in the replicas count as waiting ones do: they may queue inside the model server. What execution alone
+    takes beyond the target is no backlog.
+    """
+    present = max(float(observation.waiting_inferences), observation.concurrency_inferences)
+    in_time = 0.0
+    for kind in kinds:
+        unloaded_s = (kind.group.unloaded_s if kind.is_stream else kind.execution_s) or 0.0
+        in_time += kind.ready * kind.mu_ips * (unloaded_s if unloaded_s > slo_s else slo_s)
+    return present / in_time if in_time > 0.0 else 0.0
+
+
 def utilization_at(load_ips: float, kinds: Sequence[KindFacts]) -> float:
     """Returns load over what the ready replicas can serve; 0 while none is ready."""
     capacity = capacity_of(kinds)

@@ -33,6 +33,7 @@ from tidegate.autoscaler.policies.sla_basics import by_concurrency, floor_ips, h
 from tidegate.autoscaler.policies.smif.kinds import (
     KindFacts,
     able_kinds,
+    backlog_of,
     capacity_of,
     first_s,
     mean_batch,
@@ -258,15 +259,8 @@ class SmifPolicy:
 
     def _note_standing(self, observation: Observation, kinds: Sequence[KindFacts], now: float) -> None:
         """Notes a standing backlog: ``LARGE_BACKLOG`` times what is served within the target, while nothing starts and
-        nothing has just become ready, is no chance. Whatever the arrivals say, the size is too small. Requests in the
-        replicas count as waiting ones do: they may queue inside the model server. What execution alone takes beyond the
-        target is no backlog."""
-        present = max(float(observation.waiting_inferences), observation.concurrency_inferences)
-        in_time = 0.0
-        for kind in kinds:
-            unloaded_s = (kind.group.unloaded_s if kind.is_stream else kind.execution_s) or 0.0
-            in_time += kind.ready * kind.mu_ips * (unloaded_s if unloaded_s > self._slo_s else self._slo_s)
-        self._backlog = present / in_time if in_time > 0.0 else 0.0
+        nothing has just become ready, is no chance. Whatever the arrivals say, the size is too small."""
+        self._backlog = backlog_of(observation, kinds, self._slo_s)
         if self._backlog < LARGE_BACKLOG or observation.starting or self._settled_at - SETTLE_S >= now:
             self._standing_since = None
         elif self._standing_since is None:

@@ -1,11 +1,11 @@
-"""Facts about the groups of a decision: where a service rate comes from."""
+"""Facts about the groups of a decision: where a service rate comes from, and what a backlog is."""
 
 from typing import Any
 
 import pytest
 
-from tidegate.autoscaler.measure.observation import GroupObservation
-from tidegate.autoscaler.policies.smif.kinds import service_rate
+from tidegate.autoscaler.measure.observation import GroupObservation, Observation
+from tidegate.autoscaler.policies.smif.kinds import KindFacts, backlog_of, service_rate
 from tidegate.function import ConcurrencyUnit
 
 
@@ -34,3 +34,32 @@ def test_slots_in_inferences_are_not_multiplied_by_the_batch() -> None:
     rate, origin = service_rate(group, ConcurrencyUnit.INFERENCES)
     assert rate == pytest.approx(20.0)
     assert origin == "slots"
+
+
+def kind(
+    ready: int, execution_s: float | None, *, unloaded_s: float | None = None, is_stream: bool = False
+) -> KindFacts:
+    group = GroupObservation(accelerator="cpu", unloaded_s=unloaded_s)
+    return KindFacts(group, 10.0, "slots", 10.0, ready, ready, 9, execution_s, is_stream)
+
+
+@pytest.mark.parametrize(
+    ("kinds", "backlog"),
+    [
+        ((kind(2, 0.1),), 3.0),
+        ((kind(2, None),), 3.0),
+        ((kind(2, 1.0),), 1.5),
+        ((kind(2, 0.1), kind(1, 1.0)), 1.5),
+        ((kind(2, 0.1, unloaded_s=1.0, is_stream=True),), 1.5),
+        ((kind(2, 1.0, unloaded_s=0.1, is_stream=True),), 3.0),
+        ((kind(0, 0.1),), 0.0),
+        ((), 0.0),
+    ],
+)
+def test_a_backlog_is_measured_against_what_is_served_within_the_target(
+    kinds: tuple[KindFacts, ...], backlog: float
+) -> None:
+    waiting = Observation(function="f", revision="f-00001", at=0.0, complete=True, waiting_inferences=30)
+    inside = Observation(function="f", revision="f-00001", at=0.0, complete=True, concurrency_inferences=30.0)
+    for observation in (waiting, inside):
+        assert backlog_of(observation, kinds, 0.5) == pytest.approx(backlog)
