@@ -17,6 +17,7 @@ from typing import cast
 
 from tidegate.aio.loop import sockets
 from tidegate.aio.loop.absence import PeerWatch, peer_is_gone
+from tidegate.aio.loop.read_turns import FULL_READ_BYTES, READS_PER_TURN, ReadTurns
 from tidegate.aio.loop.splice import sink_of
 from tidegate.aio.loop.writes import SMALL_BYTES, WRITE_BUFFER_BYTES, SmallWrites
 from tidegate.aio.proxy.contract import Answer, ListeningSide
@@ -24,7 +25,7 @@ from tidegate.aio.proxy.exchange import SENT, BodyBudget, Exchange
 from tidegate.aio.proxy.forwarding import Forwarding
 from tidegate.aio.proxy.http1_exchange import HttpExchange, as_http
 from tidegate.aio.proxy.tunnel import join
-from tidegate.aio.upstream.http1 import FULL_READ_BYTES, READS_PER_TURN, UpstreamConn
+from tidegate.aio.upstream.http1 import UpstreamConn
 from tidegate.wire.http1.events import Data, Piece
 from tidegate.wire.http1.fields import Rejected
 from tidegate.wire.http1.request_head import RequestHead
@@ -51,7 +52,7 @@ class ServerConn(asyncio.Protocol):
     """One client connection: a transport, an engine, at most one exchange. A ``ClientSide``."""
 
     __slots__ = (
-        "_first", "_full", "_full_reads", "_lingered", "_paused", "_server", "_small_writes", "_stalled", "_turning",
+        "_first", "_full", "_lingered", "_paused", "_read_turns", "_server", "_small_writes", "_stalled", "_turning",
         "_watch", "deadline", "engine", "exchange", "forwarding_lines", "peer", "phase", "transport", "trusted",
     )  # fmt: skip
 
@@ -71,8 +72,9 @@ class ServerConn(asyncio.Protocol):
         self._watch = PeerWatch(server.services.absence)
         """Begins with the first pause (docs/adr/0085)."""
         self._full = self._stalled = self._turning = False
-        self._lingered = self._full_reads = 0
+        self._lingered = 0
         self._small_writes = SmallWrites()
+        self._read_turns = ReadTurns()
 
     @property
     def is_made(self) -> bool:
@@ -100,7 +102,9 @@ class ServerConn(asyncio.Protocol):
             if self.phase < _LINGER:
                 self._turn(self.engine.receive(data))
                 if len(data) >= FULL_READ_BYTES and self.phase < _LINGER:
-                    self._take_turns()
+                    reads = READS_PER_TURN if self.engine.is_chunked else 1
+                    if self._read_turns.take(reads, self._next_turn) and not self._paused:
+                        self._read(False)
             elif self.phase == _LINGER:
                 self._lingered += len(data)
                 if self._lingered > LINGER_BYTES:
@@ -187,18 +191,8 @@ class ServerConn(asyncio.Protocol):
         elif type(event) is Rejected:
             self._refuse(event)
 
-    def _take_turns(self) -> None:
-        """A client that sends as fast as we read: after some reads the others have their turn; after one of chunks,
-        which may be as small as they like."""
-        if not self._full_reads:
-            asyncio.get_running_loop().call_soon(self._next_turn)
-        self._full_reads += READS_PER_TURN if self.engine.is_chunked else 1
-        if self._full_reads >= READS_PER_TURN and not self._paused:
-            self._read(False)
-
     def _next_turn(self) -> None:
-        stopped, self._full_reads = self._full_reads >= READS_PER_TURN, 0
-        if stopped and not self._paused and self.phase < _TUNNEL:
+        if not self._paused and self.phase < _TUNNEL:
             self._read(True)
 
     def _refuse(self, bad: Rejected) -> None:

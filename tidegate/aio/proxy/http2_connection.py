@@ -10,6 +10,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Final, Protocol
 
 from tidegate.aio.loop.absence import PeerWatch, peer_is_gone
+from tidegate.aio.loop.read_turns import FULL_READ_BYTES, READS_PER_TURN, ReadTurns
 from tidegate.aio.loop.writes import WRITE_BUFFER_BYTES
 from tidegate.aio.proxy.contract import ListeningSide
 from tidegate.aio.proxy.exchange import SENT as FORWARDED
@@ -17,7 +18,6 @@ from tidegate.aio.proxy.exchange import BodyBudget
 from tidegate.aio.proxy.forwarding import Forwarding
 from tidegate.aio.proxy.grpc_call import GrpcCall
 from tidegate.aio.proxy.http2_stream import RestStream
-from tidegate.aio.upstream.http1 import FULL_READ_BYTES
 from tidegate.wire.http1.request_head import RequestHead
 from tidegate.wire.http2.block_memory import Block
 from tidegate.wire.http2.events import BODY, FAILED, HEAD, PONG, RESET, SENT, TRAILERS, Event
@@ -63,12 +63,12 @@ class H2Conn(asyncio.Protocol):
     """A transport, an engine, its streams."""
 
     __slots__ = (
-        "_has_yielded",
         "_head_due_since",
         "_idle_since",
         "_is_touched",
         "_is_unread",
         "_phase",
+        "_read_turns",
         "_server",
         "_watch",
         "at_read_end",
@@ -95,7 +95,8 @@ class H2Conn(asyncio.Protocol):
         self.own_fields: Callable[[CallHead], bytes] = self.forwarding.fields
         """Returns the fields that are added to every call. The bound method itself, not one more call."""
         self._phase = _SERVING
-        self._is_touched = self._is_unread = self._has_yielded = False
+        self._is_touched = self._is_unread = False
+        self._read_turns = ReadTurns()
         self.at_read_end: list[Callable[[], object]] = []
         """Called at the end of the present read."""
         self.is_gateway_peer = False
@@ -149,21 +150,17 @@ class H2Conn(asyncio.Protocol):
             if engine._out:
                 self.touch()
             if len(data) >= FULL_READ_BYTES:
-                self._yield()
+                self._take_turn()
         except Exception as error:  # an exception here would close the connection without an answer
             self._server.services.report("client connection", error)
             self.abort()
 
-    def _yield(self) -> None:
-        """A client that sends as fast as we read: the others have their turn. Frames may be small: so much of them is
-        much work."""
-        if not self._has_yielded and not self.transport.is_closing():
-            self._has_yielded = True
+    def _take_turn(self) -> None:
+        """Frames may be small: so much of them is much work."""
+        if self._read_turns.take(READS_PER_TURN, self._next_turn) and not self.transport.is_closing():
             self.transport.pause_reading()
-            asyncio.get_running_loop().call_soon(self._next_turn)
 
     def _next_turn(self) -> None:
-        self._has_yielded = False
         if not self._is_unread and not self.transport.is_closing():
             self.transport.resume_reading()
 
@@ -214,7 +211,7 @@ class H2Conn(asyncio.Protocol):
         if self._is_unread:
             self._is_unread = False
             self._watch.end()
-            if not self._has_yielded and not self.transport.is_closing():
+            if not self._read_turns.is_over and not self.transport.is_closing():
                 self.transport.resume_reading()
         self.touch()
 

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Protocol, cast
 
+from tidegate.aio.loop.read_turns import FULL_READ_BYTES, READS_PER_TURN, ReadTurns
 from tidegate.aio.loop.services import LoopServices
 from tidegate.aio.loop.sockets import has_unsent, is_readable, reset_on_close
 from tidegate.aio.loop.splice import GLIMPSED_BYTES, LEAST_BYTES, MOST_BYTES, Glimpse
@@ -14,11 +15,6 @@ from tidegate.wire.http1.fields import Rejected
 from tidegate.wire.http1.request_head import RequestHead
 from tidegate.wire.http1.response_cache import ResponseHeads
 from tidegate.wire.http1.response_head import ResponseHead
-
-FULL_READ_BYTES = 128 * 1024
-"""A read of so much: more is waiting. uvloop would read the same socket up to 32 times before it looks at another."""
-READS_PER_TURN = 4
-"""Full reads of one connection in one turn of the loop; a chunked body is decoded, there it is one."""
 
 MAX_INTERIMS = 32
 """Interim answers (1xx) before one answer; an upstream that sends more is faulty."""
@@ -66,10 +62,9 @@ class UpstreamConn(asyncio.Protocol):
     """One connection to a model server or queue_proxy; carries one exchange at a time."""
 
     __slots__ = (
-        "_full_reads",
-        "_has_yielded",
         "_interims",
         "_is_glimpsed",
+        "_read_turns",
         "_small_writes",
         "dead",
         "engine",
@@ -96,10 +91,7 @@ class UpstreamConn(asyncio.Protocol):
         self.dead = False
         self._interims = 0
         """Interim answers (1xx) of the present answer."""
-        self._full_reads = 0
-        """In this turn of the loop."""
-        self._has_yielded = False
-        """It is read again in the next turn."""
+        self._read_turns = ReadTurns()
         self._is_glimpsed = False
         """The last answer was long and could be spliced: a ``Glimpse`` reads."""
         self.is_paused = False
@@ -175,20 +167,13 @@ class UpstreamConn(asyncio.Protocol):
 
     def _take_turns(self, reads: int) -> None:
         """An upstream that sends as fast as we read: after some reads the others have their turn."""
-        if not self._full_reads:
-            asyncio.get_running_loop().call_soon(self._next_turn)
-        self._full_reads += reads
-        if self._full_reads >= READS_PER_TURN or self.engine.state == CHUNKED:
-            self._has_yielded = True
-            if not self.dead and not self.transport.is_closing():
-                self.transport.pause_reading()
+        is_over = self._read_turns.take(READS_PER_TURN if self.engine.state == CHUNKED else reads, self._next_turn)
+        if is_over and not self.dead and not self.transport.is_closing():
+            self.transport.pause_reading()
 
     def _next_turn(self) -> None:
-        self._full_reads = 0
-        if self._has_yielded:
-            self._has_yielded = False
-            if not self.is_paused:
-                self.resume_reading()
+        if not self.is_paused:
+            self.resume_reading()
 
     def _heard(self, event: Event | None) -> None:
         """Handles events other than the usual pieces of an answer: interim heads and what follows them, 101, faults."""

@@ -39,7 +39,7 @@ def test_slots_in_inferences_are_not_multiplied_by_the_batch() -> None:
 def kind(
     ready: int, execution_s: float | None, *, unloaded_s: float | None = None, is_stream: bool = False
 ) -> KindFacts:
-    group = GroupObservation(accelerator="cpu", unloaded_s=unloaded_s)
+    group = GroupObservation(accelerator="cpu", one_s=unloaded_s)
     return KindFacts(group, 10.0, "slots", 10.0, ready, ready, 9, execution_s, is_stream)
 
 

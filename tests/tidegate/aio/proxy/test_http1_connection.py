@@ -10,13 +10,14 @@ import pytest
 
 from tests.support.http.loopback import RelayApp, until
 from tidegate.aio.loop.absence import AbsenceWatch
+from tidegate.aio.loop.read_turns import FULL_READ_BYTES, READS_PER_TURN
 from tidegate.aio.loop.services import LoopServices
 from tidegate.aio.loop.writes import SMALL_WRITES, WRITE_BUFFER_BYTES
 from tidegate.aio.proxy.http1_connection import _IDLE, FAREWELL_S, ServerConn
 from tidegate.aio.proxy.http1_exchange import HttpExchange
 from tidegate.aio.proxy.server import Limits, ProxyServer
 from tidegate.aio.proxy.tunnel import CLOSING_S, Tunnel
-from tidegate.aio.upstream.http1 import FULL_READ_BYTES, READS_PER_TURN, UpstreamConn
+from tidegate.aio.upstream.http1 import UpstreamConn
 from tidegate.aio.upstream.pool import UpstreamPool
 from tidegate.wire.http1.server import HELD_BYTES
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from tests.support.worlds.h2_world import ANSWER, CALL, MESSAGE, Upstream, World, block, status
+from tidegate.aio.loop.read_turns import FULL_READ_BYTES
 from tidegate.aio.proxy.http2_connection import UNREAD_BYTES, H2Conn
 from tidegate.aio.proxy.server import Limits
-from tidegate.aio.upstream.http1 import FULL_READ_BYTES
 from tidegate.aio.upstream.http2 import IDLE_S, STUCK, H2Upstream
 from tidegate.wire.http2 import frames
 from tidegate.wire.http2.events import FAILED, HEAD, RESET
