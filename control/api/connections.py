@@ -12,7 +12,7 @@ import resource
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from time import monotonic
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import h11
 import uvicorn
@@ -85,82 +85,86 @@ class ConnectionPlaces:
         return f"<Places {len(self._open)} of {self.limit}, {len(self._waiting)} wait>"
 
 
-def protocol(places: ConnectionPlaces) -> type[H11Protocol]:
-    """Returns uvicorn's protocol with these places and the limits of time."""
+class ApiConnection(H11Protocol):
+    """A connection of uvicorn's with the limits of time of this page, and a place among others."""
 
-    class Connection(H11Protocol):
-        _timer: asyncio.TimerHandle | None = None
-        _phase = ""
-        """``reading`` a body or ``answering``; empty: waiting for a head."""
-        _unread = 0
-        _has_read = False
+    places: ClassVar[ConnectionPlaces]
+    """Set by a subclass (:func:`protocol`): uvicorn makes the connections, and gives them no argument of ours."""
+    _timer: asyncio.TimerHandle | None = None
+    _phase = ""
+    """``reading`` a body or ``answering``; empty: waiting for a head."""
+    _unread = 0
+    _has_read = False
 
-        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's
-            super().connection_made(transport)
-            if places.take(self):
-                self._look()
-            else:
-                transport.abort()
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's
+        super().connection_made(transport)
+        if self.places.take(self):
+            self._look()
+        else:
+            transport.abort()
 
-        def connection_lost(self, exc: Exception | None) -> None:
-            places.leave(self)
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.places.leave(self)
+        self._stop()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._look()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self._look()
+
+    def resume_writing(self) -> None:
+        self._has_read = True
+        super().resume_writing()
+
+    def _look(self) -> None:
+        """Sets the limit of the present phase."""
+        state = self.conn.their_state
+        if self.transport.is_closing():
             self._stop()
-            super().connection_lost(exc)
-
-        def data_received(self, data: bytes) -> None:
-            super().data_received(data)
-            self._look()
-
-        def on_response_complete(self) -> None:
-            super().on_response_complete()
-            self._look()
-
-        def resume_writing(self) -> None:
-            self._has_read = True
-            super().resume_writing()
-
-        def _look(self) -> None:
-            """Sets the limit of the present phase."""
-            state = self.conn.their_state
-            if self.transport.is_closing():
+        elif state is h11.IDLE:
+            self._phase = ""
+            self.places.waits(self, self.transport.abort)
+            if self.timeout_keep_alive_task is not None:
+                self._stop()  # Between two requests uvicorn's own limit counts.
+            elif self._timer is None:
+                self._arm(HEAD_S, self.transport.abort)
+        elif state is h11.SEND_BODY:
+            self.places.waits(self, self.transport.abort)
+            if self._phase != "reading":
+                self._phase = "reading"
                 self._stop()
-            elif state is h11.IDLE:
-                self._phase = ""
-                places.waits(self, self.transport.abort)
-                if self.timeout_keep_alive_task is not None:
-                    self._stop()  # Between two requests uvicorn's own limit counts.
-                elif self._timer is None:
-                    self._arm(HEAD_S, self.transport.abort)
-            elif state is h11.SEND_BODY:
-                places.waits(self, self.transport.abort)
-                if self._phase != "reading":
-                    self._phase = "reading"
-                    self._stop()
-                    self._arm(BODY_S, self.transport.abort)
-            elif self._phase != "answering":  # What a client sends meanwhile gives it no more time.
-                self._phase = "answering"
-                places.works(self)
-                self._stop()
-                self._unread = 0
-                self._arm(UNREAD_S, self._look_at_unread)
+                self._arm(BODY_S, self.transport.abort)
+        elif self._phase != "answering":  # What a client sends meanwhile gives it no more time.
+            self._phase = "answering"
+            self.places.works(self)
+            self._stop()
+            self._unread = 0
+            self._arm(UNREAD_S, self._look_at_unread)
 
-        def _look_at_unread(self) -> None:
-            unread = self.transport.get_write_buffer_size()
-            if unread and unread >= self._unread > 0 and not self._has_read:
-                self.transport.abort()
-                return
-            self._unread, self._has_read = unread, False
-            self._arm(UNREAD_S / 2, self._look_at_unread)
+    def _look_at_unread(self) -> None:
+        unread = self.transport.get_write_buffer_size()
+        if unread and unread >= self._unread > 0 and not self._has_read:
+            self.transport.abort()
+            return
+        self._unread, self._has_read = unread, False
+        self._arm(UNREAD_S / 2, self._look_at_unread)
 
-        def _arm(self, seconds: float, act: Callable[[], Any]) -> None:
-            self._timer = self.loop.call_later(seconds, act)
+    def _arm(self, seconds: float, act: Callable[[], Any]) -> None:
+        self._timer = self.loop.call_later(seconds, act)
 
-        def _stop(self) -> None:
-            if self._timer is not None:
-                self._timer.cancel()
-                self._timer = None
+    def _stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
-    return Connection
+
+def protocol(places: ConnectionPlaces) -> type[ApiConnection]:
+    """Returns the protocol of connections that share these places."""
+    return type("PlacedConnection", (ApiConnection,), {"places": places})
 
 
 class ApiServer(uvicorn.Server):
