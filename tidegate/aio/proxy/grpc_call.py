@@ -229,7 +229,7 @@ class GrpcCall(Exchange):
         upstream, self._upstream = self._upstream, None
         self._withheld = None
         if upstream is not None:
-            self.held = upstream.part(self._sent, self.body_complete) or self.held
+            self.held = upstream.part_from(self._sent, self.body_complete) or self.held
 
     def _forget_upstream(self) -> None:
         """The upstream's stream is over."""

@@ -173,7 +173,7 @@ class H2Upstream(asyncio.Protocol):
             if engine.is_closing or (pool.is_closed and not pool.waiting):
                 self.close()
 
-    def part(self, stream: Stream, is_whole: bool) -> "Held | None":
+    def part_from(self, stream: Stream, is_whole: bool) -> "Held | None":
         """Parts from a call whose answer is not wanted. A call whose request ``is_whole`` is held until the upstream
         has ended its work, if the pool holds such calls; any other is reset."""
         if self.pool.hold_s and is_whole and self.engine.streams.get(stream.number) is stream:

@@ -24,7 +24,7 @@ UNIMPLEMENTED: Final = 12
 INTERNAL: Final = 13
 UNAVAILABLE: Final = 14
 UNAUTHENTICATED: Final = 16
-STATUS_OF_HTTP: Final = {
+_STATUS_OF_HTTP: Final = {
     400: INVALID_ARGUMENT,
     401: UNAUTHENTICATED,
     403: PERMISSION_DENIED,
@@ -66,7 +66,7 @@ def http_status(status: int) -> int:
 
 def status_of(http: int) -> int:
     """Returns the gRPC status of an answer of Tidegate with this HTTP status."""
-    return OK if http < 300 else STATUS_OF_HTTP.get(http, INTERNAL)
+    return OK if http < 300 else _STATUS_OF_HTTP.get(http, INTERNAL)
 
 
 def ended_status(http: int, status: int | None) -> int:
