@@ -42,8 +42,7 @@ class PipelineEnds:
         """Gives the client of a gRPC call the message that the last answer has become; times are in the trailers."""
         call, outer = as_call(live.exchange), live.exchange.context
         self._end(live)
-        call.send(message)
-        call.end(extra=self._timing(live, outer))
+        call.reply(message, self._timing(live, outer))
 
     def fail(
         self,

@@ -68,9 +68,9 @@ class FakeRpc(FakeExchange):
         self._client: Any
         self._client.engine = SpokenEngine(self.messages)
 
-    def reply(self, message: bytes) -> None:
+    def reply(self, message: bytes, extra: bytes = b"") -> None:
         self.serve().send(message)
-        self.end()
+        self.end(extra=extra)
 
     def serve(self, callback: Callable[[LocalReply], object] | None = None) -> LocalReply:
         assert self.waiting

@@ -97,8 +97,7 @@ class GrpcCall(Exchange):
     # --- for applications -------------------------------------------------------------------------------------------
 
     def mark_as_gateway(self) -> None:
-        """Marks the client as a gateway of the deployment, which stands for many clients: the limits of one do not
-        hold."""
+        """Marks the client as a gateway of the deployment: the limits of one client do not hold."""
         self._client.mark_as_gateway()
 
     def take_in(self) -> None:
@@ -151,10 +150,11 @@ class GrpcCall(Exchange):
     def truncate(self) -> None:
         self._end_with(502, grpc_fields.UNAVAILABLE, "the answer broke off", b"")
 
-    def reply(self, message: bytes) -> None:
-        """Answers the call from here with one message and ends it."""
+    def reply(self, message: bytes, extra: bytes = b"") -> None:
+        """Answers the call from here with one message and ends it, with these lines in its trailers."""
+        self._forget_body()
         self.serve().send(message)
-        self.end()
+        self.end(extra=extra)
 
     def serve(self, callback: "Callable[[LocalReply], object] | None" = None) -> "LocalReply":
         """Answers the call here, message by message, until :meth:`end`.
@@ -252,8 +252,7 @@ class GrpcCall(Exchange):
     def client_data(self, data: bytes, ends: bool) -> None:
         """A further piece of the request's body."""
         self.bytes_in += len(data)
-        if ends:
-            self.body_complete = True
+        self.body_complete = ends
         if self._replay and data:
             if self._kept + len(data) <= self._replay or self._state < SENT or self._withheld is not None:
                 self._keep_piece(data)
@@ -419,13 +418,11 @@ class GrpcCall(Exchange):
 
     def upstream_lost(self, why: str) -> None:
         """The connection died before the answer was complete."""
-        if self._state == ENDED:
-            return
         if self._state == STREAMING:
             self._forget_upstream()
             outcome = _BROKE_OFF if self._client.is_gateway_peer else b""
             self._end_with(502, grpc_fields.UNAVAILABLE, f"the upstream broke off: {why}", outcome)
-        else:
+        elif self._state != ENDED:
             self._attempt_failed(True, why)
 
     def _attempt_failed(self, sent: bool, why: str) -> None:
