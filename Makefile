@@ -15,7 +15,7 @@ LIVE := $(TESTS) -m
 # The extras of every set-up. Those of model formats are large, so each is installed where it is needed.
 LOCKED := onnx gpu ilp triton redis examples dev
 # The extras of the container image.
-IMAGE := onnx gpu redis
+IMAGE := onnx gpu redis kubernetes
 # pip installs uv, and uv the rest, in a quarter of pip's processor time: neither compiles the 7,000 modules, of which most
 # are never imported. Where uv reaches no index (it does not read pip's configuration), pip installs all (docs/adr/0087).
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile

@@ -23,6 +23,7 @@ from tidegate.control.api.connections import ApiServer, api_server
 from tidegate.control.api.deployment import Deployment
 from tidegate.control.api.describe import views_of
 from tidegate.control.api.sessions import Sessions
+from tidegate.control.backends import ReplicaSide, Surroundings, replica_side
 from tidegate.control.console.routes import Console
 from tidegate.control.costs.live import Costs
 from tidegate.control.metrics.own import OwnMetrics, Timings
@@ -47,18 +48,16 @@ from tidegate.control.workers.reloading import Reloading, inventory_of, joined
 from tidegate.control.workers.renewal import renewed
 from tidegate.control.workers.supervisor import Supervisor
 from tidegate.control.workers.tenants import Tenancy, reported_tenants
+from tidegate.deploy.backend import Backend
 from tidegate.deploy.devices.discovered import Inventory
 from tidegate.deploy.devices.health import DeviceFault, NvidiaHealth
 from tidegate.deploy.devices.mps import MpsDaemon
 from tidegate.deploy.devices.usage import NvidiaUse, nvml
 from tidegate.deploy.environment import Host, inherited
-from tidegate.deploy.local.backend import LocalBackend
 from tidegate.deploy.local.proc import cpu_seconds, start_time
 from tidegate.deploy.local.processes import ProcessTable
 from tidegate.deploy.local.records import ProcessKind, ProcessRecord, RecordStore
-from tidegate.deploy.local.replica import ReplicaPlaces
 from tidegate.deploy.placement.interference import Interference
-from tidegate.deploy.placement.strategies import strategy
 from tidegate.errors import InvalidInputError
 from tidegate.records.gateway_sample import GatewaySample
 from tidegate.records.tenants import KeySet, Tenant
@@ -105,7 +104,7 @@ class WorkSide:
     """Everything that works on the registry."""
 
     processes: ProcessTable
-    backend: LocalBackend
+    replicas: ReplicaSide
     mps: MpsDaemon
     gateways: Supervisor
     loop: ControlLoop
@@ -117,6 +116,10 @@ class WorkSide:
     """The API, which does not serve yet."""
     living: tuple[ProcessRecord, ...]
     """Processes that an earlier control process left."""
+
+    @property
+    def backend(self) -> Backend:
+        return self.replicas.backend
 
     @property
     def needs_mps(self) -> bool:
@@ -163,7 +166,24 @@ async def build_work(start: Start, state: StateSide) -> WorkSide:
         is_alive=lambda pid: start_time(pid) is not None,
     )
     interference = Interference()
-    processes, backend, living = await _backend(start, state.registry, rng, mps, interference)
+    processes = ProcessTable(RecordStore(start.state.processes), start.epoch, _log.warning)
+    living = await processes.recover()
+    replicas = await replica_side(
+        Surroundings(
+            settings=settings,
+            state=start.state,
+            host=_host(start, mps),
+            processes=processes,
+            living=living,
+            revisions=state.registry.kept(),
+            name=settings.store.name or start.state.name,
+            inventory=inventory_of(settings),
+            interference=interference,
+            clock=start.clock,
+            rng=rng,
+        )
+    )
+    backend, device_faults = replicas.backend, replicas.device_faults
     timings, changes = Timings(), ChangeSignal()
     tables = TableBuilder(start.epoch, start.workers, settings.gateway.domain)
     traffic = TrafficMeter()
@@ -203,10 +223,11 @@ async def build_work(start: Start, state: StateSide) -> WorkSide:
     )
 
     def devices_failed(failed: Mapping[str, DeviceFault]) -> None:
-        backend.set_device_faults(failed)
-        loop.round.soon()
+        if device_faults is not None:
+            device_faults(failed)
+            loop.round.soon()
 
-    instruments = _instruments(start, traffic, timings, backend, devices_failed)
+    instruments = _instruments(start, traffic, timings, backend, devices_failed, is_here=device_faults is not None)
     backend.watch(lambda status: instruments.costs.changed(status, start.clock.now()))
     loop = build_loop(
         registry=state.registry,
@@ -228,15 +249,16 @@ async def build_work(start: Start, state: StateSide) -> WorkSide:
         epoch=start.epoch,
         interference=interference,
         gateway_seen=gateway_seen,
+        reach=replicas.reach,
     )
     await loop.profiles.load()
-    reloading = _reloading(start, backend, tenancy, loop)
+    reloading = _reloading(start, replicas, tenancy, loop)
     deployment, server = _api(
         start, state, loop, gateways, tenancy, reloading, processes=processes, timings=timings, living=living
     )
     return WorkSide(
         processes=processes,
-        backend=backend,
+        replicas=replicas,
         mps=mps,
         gateways=gateways,
         loop=loop,
@@ -318,10 +340,13 @@ def _instruments(
     start: Start,
     traffic: TrafficMeter,
     timings: Timings,
-    backend: LocalBackend,
+    backend: Backend,
     devices_failed: Callable[[Mapping[str, DeviceFault]], None],
+    *,
+    is_here: bool,
 ) -> Instruments:
-    library = nvml()
+    """``is_here``: whether the accelerators are those of this machine."""
+    library = nvml() if is_here else None
     return Instruments(
         traffic=traffic,
         cold_starts=ColdStarts(start.state.cold_starts, start.faults),
@@ -340,9 +365,9 @@ def _instruments(
     )
 
 
-def _reloading(start: Start, backend: LocalBackend, tenancy: Tenancy, loop: ControlLoop) -> Reloading:
+def _reloading(start: Start, replicas: ReplicaSide, tenancy: Tenancy, loop: ControlLoop) -> Reloading:
     def set_accelerators(found: Inventory) -> None:
-        backend.set_accelerators(found.accelerators, found.host_cores)
+        replicas.set_accelerators(found)
         loop.profiles.accelerators_changed()
         loop.round.soon()
 
@@ -356,7 +381,7 @@ def _reloading(start: Start, backend: LocalBackend, tenancy: Tenancy, loop: Cont
         start.settings,
         reread=start.reread,
         config=start.config,
-        accelerators=backend.devices,
+        accelerators=replicas.backend.devices,
         set_accelerators=set_accelerators,
         faults=start.faults,
         set_tenants=set_tenants,
@@ -374,29 +399,6 @@ async def _renew(
         raise joined((error,), read) from error
     reloading.settings, needs_up = renewed(reloading.settings, read)
     return await gateways.restart(_gateway_settings(reloading.settings, start.workers)), needs_up
-
-
-async def _backend(
-    start: Start, registry: Registry, rng: random.Random, mps: MpsDaemon, interference: Interference
-) -> tuple[ProcessTable, LocalBackend, tuple[ProcessRecord, ...]]:
-    """Builds the local backend; it adopts each living process of a deployed revision."""
-    found = inventory_of(start.settings)
-    processes = ProcessTable(RecordStore(start.state.processes), start.epoch, _log.warning)
-    living = await processes.recover()
-    backend = LocalBackend(
-        table=processes,
-        places=ReplicaPlaces(run=start.state.run, logs=start.state.logs),
-        host=_host(start, mps),
-        accelerators=found.accelerators,
-        host_cores=found.host_cores,
-        strategy=strategy(start.settings.accelerators.placement),
-        interference=interference,
-        clock=start.clock,
-        rng=rng,
-        warn=_log.warning,
-    )
-    await backend.start(registry.kept(), living)
-    return processes, backend, living
 
 
 def _host(start: Start, mps: MpsDaemon) -> Host:

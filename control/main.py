@@ -217,6 +217,7 @@ class ControlProcess:
         """Ends a start that failed: adopted processes go on as they were found."""
         await work.gateways.release()
         await work.backend.close(stop_replicas=False)
+        await work.replicas.end()
         await work.loop.close()
         await work.costs.close(self._clock.now(), has_ended=False)
         await work.quotas.close()
@@ -232,6 +233,7 @@ class ControlProcess:
         await asyncio.wait((rounds,))
         await work.loop.close()
         await work.backend.close(stop_replicas=True, grace_s=GRACE_S)
+        await work.replicas.end()
         await work.mps.stop()
         await work.costs.close(self._clock.now(), has_ended=True)
         work.loop.changes.end()

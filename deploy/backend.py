@@ -129,6 +129,11 @@ Listener = Callable[[ReplicaStatus], None]
 class Backend(Protocol):
     """All coroutines return soon: none waits for a server to load or a drain to end. :meth:`watch` reports those."""
 
+    @property
+    def runs_images(self) -> bool:
+        """True if a model server can be a container image."""
+        ...
+
     async def apply(self, revision: Revision) -> None:
         """Makes a revision known and checks it before its first start (a missing model file, an interpreter that cannot
         be run). Raises BackendError with a message for the developer."""

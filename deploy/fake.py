@@ -111,6 +111,11 @@ class FakeBackend:
 
     # --- Backend ---
 
+    @property
+    def runs_images(self) -> bool:
+        """See the protocol."""
+        return False
+
     async def apply(self, revision: Revision) -> None:
         """See the protocol."""
         if not candidates(self.devices(), revision.function):

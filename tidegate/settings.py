@@ -14,6 +14,7 @@ from typing import Final
 from tidegate.errors import Fault
 from tidegate.schema.files import absolute
 from tidegate.schema.rows import (
+    NAME,
     Address,
     Choice,
     Duration,
@@ -140,6 +141,20 @@ class JobSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KubernetesSettings:
+    """A cluster whose Pods are the replicas."""
+
+    image: str | None = None
+    """None if replicas are processes of this machine."""
+    context: str | None = None
+    """None if ``auto``: the account of the Pod in which Tidegate runs, else kubeconfig's current context."""
+    namespace: str | None = None
+    """None if ``auto``: that of the context."""
+    token_secret: str = "tidegate-link"
+    python: str = "python"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ScalingSettings:
     max_replicas: int = 0
     """Over all functions together; 0: no limit but the accelerators'."""
@@ -185,6 +200,7 @@ class Settings:
     state: StateSettings = field(default_factory=StateSettings)
     accelerators: AcceleratorSettings = field(default_factory=AcceleratorSettings)
     servers: ServerSettings = field(default_factory=ServerSettings)
+    kubernetes: KubernetesSettings = field(default_factory=KubernetesSettings)
     limits: LimitSettings = field(default_factory=LimitSettings)
     jobs: JobSettings = field(default_factory=JobSettings)
     scaling: ScalingSettings = field(default_factory=ScalingSettings)
@@ -214,6 +230,8 @@ class Settings:
 
 
 _PATH: Final = Text(r"[^\x00-\x1f\x7f]{1,4096}", "a path")
+_IMAGE: Final = Text(r"[A-Za-z0-9][A-Za-z0-9._:/@-]{0,511}", "an image reference (registry/name:tag)")
+_LABEL: Final = Text(NAME, "a DNS label: 1 to 63 of a-z, 0-9 and -, neither end a -")
 _DOMAIN: Final = Text(r"[a-z0-9](?:[a-z0-9.-]{0,188}[a-z0-9])?", "a domain in lower case, at most 190 characters")
 _TOKEN: Final = r"[A-Za-z0-9!#$%&'*+.^_`|~-]+"
 _ORIGINS: Final = Words(
@@ -349,6 +367,41 @@ SETTINGS: Final[tuple[Row, ...]] = (
         default="true",
         description="Whether replicas of the shipped server are forked from processes that have imported what they "
         "need, on Linux.",
+    ),
+    Row(
+        key="kubernetes.image",
+        kind=WordOr("none", _IMAGE),
+        field="kubernetes.image",
+        default="none",
+        description="Image with Tidegate, whose Pods are the replicas; none: they are processes of this machine.",
+    ),
+    Row(
+        key="kubernetes.context",
+        kind=WordOr("auto", Text(r"[!-~]{1,253}", "the name of a context")),
+        field="kubernetes.context",
+        default="auto",
+        description="Context of kubeconfig; auto: the account of the Pod in which Tidegate runs, else the current one.",
+    ),
+    Row(
+        key="kubernetes.namespace",
+        kind=WordOr("auto", _LABEL),
+        field="kubernetes.namespace",
+        default="auto",
+        description="Namespace of the Pods; auto: that of the context.",
+    ),
+    Row(
+        key="kubernetes.token-secret",
+        kind=_LABEL,
+        field="kubernetes.token_secret",
+        default="tidegate-link",
+        description="Secret that Tidegate writes, with the token by which queue_proxies know their deployment.",
+    ),
+    Row(
+        key="kubernetes.python",
+        kind=_PATH,
+        field="kubernetes.python",
+        default="python",
+        description="Interpreter in the image.",
     ),
     Row(
         key="limits.head-bytes",
@@ -583,6 +636,10 @@ def read(
         given = "tls-cert" if values.get("gateway.tls_cert") is not None else "tls-key"
         whence = origins.get(f"gateway.{given}", "")
         faults.report("gateway.tls-cert, gateway.tls-key", f"{given} alone (from {whence})", "both or none")
+    if values.get("kubernetes.image") is not None and values.get("accelerators.file") is None:
+        whence = origins.get("kubernetes.image", "")
+        allowed = "a file: the accelerators of a cluster are declared"
+        faults.report("accelerators.file", f"none, with kubernetes.image (from {whence})", allowed)
     faults.raise_any()
     return replace(assemble(Settings(), values), origins=origins, overridden=tuple(overridden))
 

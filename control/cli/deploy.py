@@ -257,7 +257,8 @@ def _faults_in(text: str, base: Path, source: str, flags: Mapping[str, str]) -> 
     from tidegate.manifest.reader import read as read_manifest
 
     try:
-        read_manifest(text, source=source, context=ParseContext(base=str(base), policies=registry.names(), flags=flags))
+        context = ParseContext(base=str(base), policies=registry.names(), images=True, flags=flags)
+        read_manifest(text, source=source, context=context)
     except InvalidInputError as error:
         return error.faults
     return ()

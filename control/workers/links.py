@@ -30,9 +30,9 @@ class NoAnswerError(LinkError):
 class Link:
     """A link to one process. ``address``: ``unix:/path`` or ``host:port``; ``name`` is for messages."""
 
-    def __init__(self, name: str, address: str) -> None:
+    def __init__(self, name: str, address: str, token: str | None = None) -> None:
         self.name = name
-        self._client = admin_client(address, CALL_S)
+        self._client = admin_client(address, CALL_S, token)
 
     async def get(self, path: str) -> bytes:
         return await self._call("GET", path)

@@ -182,6 +182,11 @@ class LocalBackend:
 
     # --- Backend ---
 
+    @property
+    def runs_images(self) -> bool:
+        """See the protocol."""
+        return False
+
     async def apply(self, revision: Revision) -> None:
         """See the protocol."""
         wrong = problems(revision.function, search_path(revision.function, self._host))

@@ -71,7 +71,7 @@ def test_every_fault_is_reported_at_once_with_its_line() -> None:
         "--log-format: got 'xml'; allowed: text, json",
         "gateway.tls-cert, gateway.tls-key: got tls-cert alone (from tidegate.toml, line 7); allowed: both or none",
         "line 1: [gatway]: got an unknown section; did you mean `gateway`? allowed: gateway, cors, control, state,"
-        " accelerators, servers, limits, jobs, scaling, store, tenants, log, metrics, tracing",
+        " accelerators, servers, kubernetes, limits, jobs, scaling, store, tenants, log, metrics, tracing",
         "line 4: gateway.listen: got 'localhost'; allowed: HOST:PORT (127.0.0.1:8080, [::1]:8080), port 0 for any"
         " free one",
         "line 5: gateway.workers: got '0'; allowed: auto, or a whole number, 1 to 256",
@@ -128,3 +128,11 @@ def test_an_overridden_value_that_may_hold_a_password_is_not_shown() -> None:
     text = '[store]\nurl = "redis://:old@a/0"\n'
     found = read(text, source="t.toml", base="/", flags={"store-url": "redis://:secret@b/0"})
     assert found.overridden == ("store.url: --store-url overrides t.toml, line 2",)
+
+
+def test_a_cluster_needs_a_file_of_accelerators() -> None:
+    """Those of the machine on which the control process runs are others."""
+    with pytest.raises(InvalidInputError, match="the accelerators of a cluster are declared"):
+        read('[kubernetes]\nimage = "tidegate:1"\n', source="s", base="/srv")
+    text = '[kubernetes]\nimage = "tidegate:1"\n[accelerators]\nfile = "a.yaml"\n'
+    assert read(text, source="s", base="/srv").kubernetes.image == "tidegate:1"

@@ -151,6 +151,7 @@ class DeployCommands:
             base=base,
             policies=registry.names(),
             accelerators={each.name: each.kind.value for each in self._backend.devices()},
+            images=self._backend.runs_images,
             flags=flags,
         )
 

@@ -9,6 +9,7 @@ deleted.
 
 import asyncio
 import random
+from base64 import b64encode
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import aclosing
 from typing import Final
@@ -35,6 +36,17 @@ ENDED_WITHIN_S: Final = 5.0
 """Time for Pods to be gone, beyond the grace period."""
 
 
+async def put_token(api: KubernetesApi, settings: PodSettings, token: str) -> None:
+    """Puts the deployment's token into its Secret, which queue_proxies read. Raises ClusterError."""
+    secret = {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": settings.token_secret, "labels": {MANAGED_BY: "tidegate"}},
+        "data": {"token": b64encode(token.encode()).decode()},
+    }
+    await api.apply(f"/api/v1/namespaces/{settings.namespace}/secrets/{settings.token_secret}", secret, "tidegate")
+
+
 class KubernetesBackend:
     """Implements ``tidegate.deploy.backend.Backend``.
 
@@ -44,7 +56,7 @@ class KubernetesBackend:
     def __init__(
         self,
         *,
-        cluster: KubernetesApi,
+        api: KubernetesApi,
         settings: PodSettings,
         token: str,
         accelerators: Iterable[Accelerator],
@@ -53,7 +65,7 @@ class KubernetesBackend:
         strategy: StrategyRow = BEST_FIT,
         warn: Warn = warn_on_stderr,
     ) -> None:
-        self._cluster = cluster
+        self._api = api
         self._clock = clock
         self._ledger = Ledger.of(accelerators, (), strategy)
         self._back_off = BackOff(rng)
@@ -63,7 +75,7 @@ class KubernetesBackend:
         self._tasks = TaskOwner("Kubernetes backend", lambda name, error: warn(f"{name}: {error!r}"))
         self._selector = f"{MANAGED_BY}=tidegate,{LABEL}deployment={label(settings.deployment)}"
         self._lifecycle = PodLifecycle(
-            cluster=cluster,
+            api=api,
             registry=self._registry,
             ledger=self._ledger,
             back_off=self._back_off,
@@ -86,13 +98,13 @@ class KubernetesBackend:
                 await self._synced.wait()
         except TimeoutError:
             await self._tasks.close()
-            await self._cluster.get(self._lifecycle.pods)  # Raises with the reason.
+            await self._api.get(self._lifecycle.pods)  # Raises with the reason.
             raise ClusterError(f"the Pods were not listed within {SYNCED_WITHIN_S:g} s") from None
         reports = [asyncio.wait_for(each.reported.wait(), REPORTED_WITHIN_S) for each in self._registry.all()]
         await asyncio.gather(*reports, return_exceptions=True)
 
     async def _follow(self) -> None:
-        async with aclosing(self._cluster.follow(self._lifecycle.pods, self._selector)) as events:
+        async with aclosing(self._api.follow(self._lifecycle.pods, self._selector)) as events:
             async for kind, pod in events:
                 if kind == "SYNCED":
                     self._synced.set()
@@ -111,7 +123,7 @@ class KubernetesBackend:
             return
         if "deletionTimestamp" not in meta:
             try:
-                await self._cluster.delete(f"{self._lifecycle.pods}/{meta['name']}", uid=meta["uid"])
+                await self._api.delete(f"{self._lifecycle.pods}/{meta['name']}", uid=meta["uid"])
             except ClusterError:
                 return  # It is seen again with the next list.
 
@@ -145,11 +157,16 @@ class KubernetesBackend:
             return True
         for each in replicas:
             if not each.ended.is_set():
-                await self._cluster.delete(f"{self._lifecycle.pods}/{each.id}", grace_s=1, uid=each.uid)
+                await self._api.delete(f"{self._lifecycle.pods}/{each.id}", grace_s=1, uid=each.uid)
         _, left = await asyncio.wait(waiting, timeout=ENDED_WITHIN_S)
         return not left
 
     # --- Backend ---
+
+    @property
+    def runs_images(self) -> bool:
+        """See the protocol."""
+        return True
 
     async def apply(self, revision: Revision) -> None:
         """See the protocol."""

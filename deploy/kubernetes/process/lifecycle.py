@@ -52,7 +52,7 @@ class PodLifecycle:
     def __init__(
         self,
         *,
-        cluster: KubernetesApi,
+        api: KubernetesApi,
         registry: PodRegistry,
         ledger: Ledger,
         back_off: BackOff,
@@ -62,7 +62,7 @@ class PodLifecycle:
         tasks: TaskOwner,
         warn: Warn,
     ) -> None:
-        self._cluster = cluster
+        self._api = api
         self._registry = registry
         self._ledger = ledger
         self._back_off = back_off
@@ -96,7 +96,7 @@ class PodLifecycle:
         self._registry.enter(replica)
         body = self._pod(replica, held)
         try:
-            replica.uid = (await self._cluster.create(self.pods, body))["metadata"]["uid"]
+            replica.uid = (await self._api.create(self.pods, body))["metadata"]["uid"]
         except RefusedError as error:
             self._fail(replica, f"the API server refuses the Pod: {error}", FailureCause.START)
         except ClusterError as error:
@@ -371,7 +371,7 @@ class PodLifecycle:
             replica.start_timer.cancel()
         while not replica.ended.is_set():
             try:
-                await self._cluster.delete(f"{self.pods}/{replica.id}", grace_s=grace_s, uid=replica.uid)
+                await self._api.delete(f"{self.pods}/{replica.id}", grace_s=grace_s, uid=replica.uid)
                 there = await self._is_there(replica)
             except ClusterError as error:
                 self._warn(f"the Pod {replica.id} cannot be deleted: {error}")
@@ -383,7 +383,7 @@ class PodLifecycle:
 
     async def _is_there(self, replica: PodReplica) -> bool:
         try:
-            pod = await self._cluster.get(f"{self.pods}/{replica.id}")
+            pod = await self._api.get(f"{self.pods}/{replica.id}")
         except RefusedError as error:
             if error.status != 404:
                 raise

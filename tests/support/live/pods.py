@@ -64,7 +64,7 @@ class PodBench:
         self.node = node
         self.settings = settings
         self.kubernetes = KubernetesBackend(
-            cluster=cluster,
+            api=cluster,
             settings=settings,
             token=TOKEN,
             accelerators=kinds,

@@ -1,0 +1,130 @@
+"""``tidegate up`` over a real control plane: from zero and back with real requests, by the rights of its account."""
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+import yaml
+
+from tests.support.live.control_plane import ControlPlane, control_plane, write_kubeconfig
+from tests.support.live.deployment import Deployment, deployment, places
+from tests.support.live.fake_kubelet import FakeKubelet, fake_node
+from tests.support.live.pods import SETTINGS, cluster_of, make_namespace
+from tidegate.deploy.kubernetes.process.api import KubernetesApi
+
+pytestmark = [pytest.mark.live, pytest.mark.needs(tool="cluster"), pytest.mark.timeout(300)]
+INSTALL = Path(__file__).resolve().parents[2] / "deploy" / "kubernetes" / "tidegate.yaml"
+CYCLES = 3
+T = TypeVar("T")
+
+
+class Node:
+    """A fake node in a thread of its own: the tests call commands and wait for them."""
+
+    def __init__(self, plane: ControlPlane) -> None:
+        self._plane = plane
+        self._loop = asyncio.new_event_loop()
+        self._ready: Future[tuple[KubernetesApi, FakeKubelet]] = Future()
+        self._end = asyncio.Event()
+        self._thread = threading.Thread(target=self._loop.run_until_complete, args=(self._run(),))
+
+    async def _run(self) -> None:
+        async with cluster_of(self._plane) as api, fake_node(api) as node:
+            self._ready.set_result((api, node))
+            await self._end.wait()
+
+    def do(self, what: Callable[[KubernetesApi], Coroutine[Any, Any, T]]) -> T:
+        """One call of the API server."""
+        return asyncio.run_coroutine_threadsafe(what(self._ready.result(30)[0]), self._loop).result(30)
+
+    @property
+    def pods(self) -> list[str]:
+        return list(self._ready.result(30)[1].pods)
+
+    @property
+    def faults(self) -> list[str]:
+        return self._ready.result(30)[1].faults
+
+    @contextmanager
+    def running(self) -> Iterator["Node"]:
+        self._thread.start()
+        try:
+            self._ready.result(30)
+            yield self
+        finally:
+            self._loop.call_soon_threadsafe(self._end.set)
+            self._thread.join(30)
+            self._loop.close()
+
+
+@pytest.fixture(scope="module")
+def plane() -> Iterator[ControlPlane]:
+    with control_plane() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def node(plane: ControlPlane) -> Iterator[Node]:
+    with Node(plane).running() as found:
+        yield found
+
+
+@pytest.fixture
+def live(plane: ControlPlane, node: Node, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Deployment]:
+    """A deployment on a namespace of its own, as the account that it is shipped with."""
+    space = node.do(make_namespace)
+    token = node.do(lambda api: install_account(api, space))
+    config = tmp_path / "kubeconfig"
+    write_kubeconfig(config, plane.url, plane.authority, token=token)
+    monkeypatch.setenv("KUBECONFIG", str(config))
+    flags = ("--kubernetes-image", "tidegate:test", "--kubernetes-namespace", space)
+    with deployment(tmp_path, *flags, "--kubernetes-python", SETTINGS.python, *places(tmp_path, 2)) as found:
+        yield found
+        node.do(lambda api: api.delete(f"/api/v1/namespaces/{space}"))
+
+
+async def install_account(api: KubernetesApi, space: str) -> str:
+    """Makes the account of ``tidegate.yaml`` with its rights; returns a token of it."""
+    for each in yaml.safe_load_all(INSTALL.read_text()):
+        if each["kind"] not in ("ServiceAccount", "Role", "RoleBinding"):
+            continue
+        for subject in each.get("subjects", ()):
+            subject["namespace"] = space
+        group = "api/v1" if each["apiVersion"] == "v1" else f"apis/{each['apiVersion']}"
+        await api.create(f"/{group}/namespaces/{space}/{each['kind'].lower()}s", each)
+    wanted = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
+    made = await api.create(f"/api/v1/namespaces/{space}/serviceaccounts/tidegate/token", wanted)
+    return str(made["status"]["token"])
+
+
+def test_a_function_goes_from_zero_to_a_pod_and_back_and_loses_nothing(live: Deployment, node: Node) -> None:
+    live.up(as_program=True)
+    live.deploy(live.handler(), "--scale-to-zero-after", "1s", "--max-scale", "1", "--initial-scale", "0")
+    for _ in range(CYCLES):
+        began = time.monotonic()
+        reply = live.infer(timeout=60.0)
+        assert (reply.status_code, reply.json()["outputs"][0]["data"]) == (200, [2, 4])
+        print(f"cold start {time.monotonic() - began:.3f} s, {reply.headers['server-timing']}")  # noqa: T201
+        assert all(live.infer().status_code == 200 for _ in range(20))
+        assert len(node.pods) == 1
+        live.until(lambda: not node.pods, 60.0, "no Pod")
+    assert node.faults == []
+
+
+def test_the_next_control_process_adopts_the_pods_and_down_leaves_none(live: Deployment, node: Node) -> None:
+    live.up(as_program=True)
+    live.deploy(live.handler(), "--min-scale", "1", "--wait")
+    assert live.infer().status_code == 200
+    (pod,) = node.pods
+    live.kill()
+    live.up(as_program=True)
+    assert live.infer().status_code == 200
+    assert node.pods == [pod]
+    assert live.stop() == 0
+    live.until(lambda: not node.pods, 30.0, "no Pod")
