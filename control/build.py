@@ -28,6 +28,7 @@ from tidegate.control.console.routes import Console
 from tidegate.control.costs.live import Costs
 from tidegate.control.metrics.own import OwnMetrics, Timings
 from tidegate.control.metrics.scraping import Scrape
+from tidegate.control.predictor.link import PredictorProcess
 from tidegate.control.rounds.wiring import ControlLoop, DecisionSettings, build_loop
 from tidegate.control.state.directory import StateDirectory
 from tidegate.control.state.notices import ChangeSignal, Faults
@@ -235,6 +236,7 @@ async def build_work(start: Start, state: StateSide) -> WorkSide:
         tables=tables,
         gateways=gateways,
         instruments=instruments,
+        predictor=PredictorProcess(start.state.samples, _worker_environment(start), start.clock.now),
         faults=faults,
         changes=changes,
         clock=start.clock,

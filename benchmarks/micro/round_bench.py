@@ -26,6 +26,7 @@ from benchmarks.micro.decider_bench import START, commit, gateway_sample, replic
 from tidegate.aio.loop.run import quiet_collector
 from tidegate.clock import ManualClock
 from tidegate.control.api.describe import views_of
+from tidegate.control.predictor.link import PredictorHere
 from tidegate.control.rounds.wiring import DecisionSettings, build_loop
 from tidegate.control.state.notices import ChangeSignal, Faults
 from tidegate.control.state.registry import Registry
@@ -99,6 +100,7 @@ class Bench:
                 traffic=TrafficMeter(),
                 cold_starts=ColdStarts(folder / "cold-starts.jsonl", faults),
             ),
+            predictor=PredictorHere(),
             faults=faults,
             changes=ChangeSignal(),
             clock=clock,

@@ -231,7 +231,9 @@ class Deployment:
         view = self._describe(deployed)
         if view.is_pipeline:
             return self._explanations.of_pipeline(view, self._stages(deployed))
-        return self._explanations.of_function(deployed, view, self._deploys.assess(deployed.current.function), last)
+        function = deployed.current.function
+        assessed, disbelief = self._deploys.assess(function), self._deploys.disbelief(function)
+        return self._explanations.of_function(deployed, view, assessed, last, disbelief)
 
     def manifest(self, name: str, revision: str | None) -> ManifestView:
         """Returns the revision that was deployed last, or that one, as a manifest; after a rollback, the one returned

@@ -24,8 +24,11 @@ class Explanations:
         text = "\n".join(f"tidegate explain {each.name}" for each in stages)
         return ExplainView(function=view.name, text=text, decisions=(), summary=lines)
 
-    def of_function(self, deployed: Deployed, view: FunctionView, assessed: Assessment, last: int) -> ExplainView:
-        """Returns the explanation of a function with its last decisions."""
+    def of_function(
+        self, deployed: Deployed, view: FunctionView, assessed: Assessment, last: int, disbelief: str | None
+    ) -> ExplainView:
+        """Returns the explanation of a function with its last decisions. ``disbelief``: why its latest sample that the
+        predictor did not believe was not."""
         words = self._autoscaler.explain(view.name, last)
         usable = self._backend.room(deployed.current.revision)
         emulated = sorted(each.name for each in self._backend.devices() if each.is_emulated and each.name in usable)
@@ -35,6 +38,8 @@ class Explanations:
             subject = f"{rolling.strategy.value} rollout of {deployed.candidate.revision.id}"
             words.append(f"{subject}, {rolling.phase.value} at {rolling.percent:g} %: {rolling.verdict}")
         predictions = describe.prediction_lines(assessed)
+        if disbelief is not None:
+            predictions.append(f"predictor: {disbelief}")
         failures = describe.failure_lines(view)
         users = self._autoscaler.pipelines_of(view.name)
         parts = [line for user in users if (line := pipelines.part_of(user, view.name, self._autoscaler.budgets(user)))]

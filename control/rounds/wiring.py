@@ -8,6 +8,8 @@ from pathlib import Path
 from tidegate.aio.loop.tasks import TaskOwner
 from tidegate.autoscaler.live import LiveAutoscaler
 from tidegate.clock import Clock
+from tidegate.control.predictor.link import Predictor
+from tidegate.control.predictor.predictions import Predictions
 from tidegate.control.rounds.executor import Executor
 from tidegate.control.rounds.publisher import Gateways, Publisher
 from tidegate.control.rounds.replacement import Replacement
@@ -109,6 +111,7 @@ def build_loop(
     tables: TableBuilder,
     gateways: Gateways,
     instruments: Instruments,
+    predictor: Predictor,
     faults: Faults,
     changes: ChangeSignal,
     clock: Clock,
@@ -144,6 +147,7 @@ def build_loop(
     profiles = LearnedProfiles(
         autoscaler=autoscaler.core,
         backend=backend,
+        predictions=Predictions(predictor, faults),
         clock=clock,
         store=store,
         epoch=epoch,

@@ -95,6 +95,8 @@ class StateDirectory:
         self.cold_starts = self.root / "cold-starts.jsonl"
         self.counted = self.root / "counted.json"
         """What processes that have ended had counted."""
+        self.samples = self.root / "samples.jsonl"
+        """The predictor's samples."""
         self.costs = self.root / "costs.db"
         """Device time and its price."""
         self.targets = self.root / "prometheus" / "tidegate.json"
@@ -125,7 +127,7 @@ class StateDirectory:
         for folder in (self.root, *folders):
             own_directory(folder)
         # SQLite gives its other files the mode of this one.
-        for file in (self.database, self.cold_starts, self.control_log):
+        for file in (self.database, self.cold_starts, self.samples, self.control_log):
             own_file(file)
 
     def clear(self) -> None:

@@ -36,9 +36,9 @@ from tidegate.autoscaler.profiles.learnt import found as profile_for
 from tidegate.autoscaler.profiles.sla_cost import SeenLoad
 from tidegate.autoscaler.profiles.tuning import LimitNow, Tuners
 from tidegate.clock import Clock
+from tidegate.control.predictor.predictions import Predictions
 from tidegate.control.watch.memories import PolicyMemories
 from tidegate.control.watch.neighbours import Neighbours
-from tidegate.control.watch.predictions import Predictions
 from tidegate.control.workers.links import LinkError
 from tidegate.deploy.backend import Backend, ReplicaStatus
 from tidegate.deploy.environment import is_shipped
@@ -69,6 +69,7 @@ class LearnedProfiles:
         *,
         autoscaler: Autoscaler,
         backend: Backend,
+        predictions: Predictions,
         clock: Clock,
         store: Store | None = None,
         epoch: int = 0,
@@ -84,7 +85,7 @@ class LearnedProfiles:
         self._tuners = Tuners()
         self._interference = InterferenceLearner(interference or Interference())
         self._neighbours = Neighbours(self._interference)
-        self.predictions = Predictions()
+        self.predictions = predictions
         """What is expected where nothing was measured."""
         self._kept: dict[str, LearntFunction] = {}
         self._revisions: dict[str, Revision] = {}
@@ -293,7 +294,7 @@ class LearnedProfiles:
             self._autoscaler.add_reason(move.revision, why)
             self._due.append(self._revisions[move.revision].function.name)
         self._neighbours.review(self._backend.replicas(), self._revisions, now)
-        await self.predictions.review()
+        self.predictions.review()
         await self._write(max(1, math.ceil(len(self._of_function) / KEPT_EVERY_S)))
         await self._memories.review()
 
@@ -323,6 +324,7 @@ class LearnedProfiles:
         self._due = [*self._unsaved, *self._of_function]
         await asyncio.shield(self._write(len(self._due)))
         await asyncio.shield(self._memories.close())
+        await asyncio.shield(self.predictions.close())
 
     def _keep(self, function: str) -> None:
         """Merges what is known now into what is kept."""

@@ -6,14 +6,14 @@ A prediction comes from the first of these that has one:
 2. the graph of the model, corrected by how much longer other models take here than their graphs say;
 3. the graph alone.
 
-Samples are gathered as they come and learnt a few at a time, so that no call takes long; a retraining after a drift is
-spread in the same way.
+Samples are gathered as they come, the newest of each configuration, and learnt a stated number at a time; a retraining
+after a drift is spread in the same way.
 """
 
 import math
 import random
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import fmean, pstdev
 from typing import Final
@@ -28,8 +28,6 @@ LEAST_REQUESTS: Final = 3
 """Requests of a second that make a sample."""
 MAX_PENDING: Final = 256
 """Groups with a sample that is not learnt yet; each has its newest one."""
-STEPS: Final = 8
-"""Samples learnt, and steps of a retraining, in one call of :meth:`FirstPredictions.learn`: about 3 ms."""
 MAX_MODELS: Final = 256
 """Models whose graphs and corrections are kept, the latest used ones."""
 GRAPH_ERROR: Final = 2.0
@@ -88,11 +86,6 @@ class FirstPredictions:
         """Logarithm of measured over analytic time by (device, model)."""
         self._retraining: Iterator[None] | None = None
 
-    @property
-    def verdicts(self) -> dict[str, int]:
-        """Samples so far by what became of them."""
-        return {verdict.value: self._predictor.verdicts[verdict] for verdict in SampleVerdict}
-
     def know(self, model: str, figures: ModelFigures) -> None:
         """Takes the figures of a model's graph."""
         self._graphs[model] = figures
@@ -101,14 +94,18 @@ class FirstPredictions:
             self._graphs.popitem(last=False)
 
     def served(self, model: str, device: ServedDevice, share_pct: float, work: ServedWork) -> None:
-        """Gathers a second of work; one with several requests at once, or with too few, is left out."""
-        if not (work.requests >= LEAST_REQUESTS and work.busy_s > 0.0 and work.request_s <= ALONE * work.busy_s):
-            return
-        batch = max(1, round(work.inferences / work.requests))
+        """Gathers a second of work; one with several requests at once, or with too few, is left out. One that is not
+        finite is gathered and refused by name when it is its turn."""
+        batch, latency_s, throughput = 1, math.nan, math.nan
+        if all(map(math.isfinite, (work.requests, work.inferences, work.busy_s, work.request_s, work.execution_s))):
+            if not (work.requests >= LEAST_REQUESTS and work.busy_s > 0.0 and work.request_s <= ALONE * work.busy_s):
+                return
+            batch = max(1, round(work.inferences / work.requests))
+            latency_s, throughput = work.execution_s / work.requests, work.inferences / work.busy_s
         sample = Sample(
             configuration=self._configuration(model, device, share_pct, batch),
-            latency_s=work.execution_s / work.requests,
-            throughput=work.inferences / work.busy_s,
+            latency_s=latency_s,
+            throughput=throughput,
         )
         if device.rates is not None:
             self._rates[device.name] = device.rates
@@ -117,11 +114,18 @@ class FirstPredictions:
         while len(self._pending) > MAX_PENDING:
             self._pending.popitem(last=False)
 
-    def learn(self, steps: int = STEPS) -> None:
-        """Learns up to ``steps`` gathered samples, and takes as many steps of a retraining if one is due."""
+    def remember(self, samples: Sequence[Sample]) -> None:
+        """Learns the samples of an earlier life, the oldest first."""
+        self._predictor.train(samples)
+
+    def learn(self, steps: int) -> list[tuple[Sample, SampleVerdict]]:
+        """Learns up to ``steps`` gathered samples, and takes as many steps of a retraining if one is due. Returns the
+        samples with what became of them."""
+        judged = []
         for _ in range(min(steps, len(self._pending))):
             _, sample = self._pending.popitem(last=False)
             verdict = self._predictor.observe(sample)
+            judged.append((sample, verdict))
             if verdict in (SampleVerdict.DRIFT, SampleVerdict.OUTLIER) and self._retraining is None:
                 self._retraining = self._predictor.retrain()
             if verdict not in (SampleVerdict.REFUSED, SampleVerdict.OUTLIER):
@@ -129,6 +133,7 @@ class FirstPredictions:
         for _ in range(steps):
             if self._retraining is not None and next(self._retraining, _END) is _END:
                 self._retraining = None
+        return judged
 
     def predict(self, model: str, device: ServedDevice, share_pct: float) -> FirstPrediction | None:
         """Returns the predicted time of one inference; None if nothing is known to go by."""

@@ -55,6 +55,10 @@ class DeployCommands:
         await asyncio.to_thread(self._copies.sweep, [each.function for each in self._registry.kept().values()])
         return tuple(views)
 
+    def disbelief(self, function: Function) -> str | None:
+        """Returns why the predictor did not believe the function's latest odd sample; None if there was none."""
+        return self._profiles.predictions.note(function)
+
     def assess(self, function: Function) -> Assessment:
         """Compares the SLA with the capacity of the accelerators, as far as it is known."""
         revision = Revision(function, self._registry.next_number(function.name))
@@ -98,7 +102,7 @@ class DeployCommands:
             await self._backend.apply(Revision(function, self._registry.next_number(function.name)))
         except BackendError as error:
             raise CannotRunError(str(error)) from error
-        await self._profiles.predictions.inspect(function)
+        await self._profiles.predictions.inspect(function, self._backend.devices())
         refusal = self.assess(function).refusal
         if refusal is not None:
             latency = f"{1e3 * (function.sla.latency_s or 0.0):g} ms"

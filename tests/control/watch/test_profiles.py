@@ -14,6 +14,9 @@ from tidegate.autoscaler.autoscaler import StandaloneContext
 from tidegate.autoscaler.live import LiveAutoscaler
 from tidegate.autoscaler.measure.rates import LearntCell
 from tidegate.clock import ManualClock
+from tidegate.control.predictor.link import PredictorHere
+from tidegate.control.predictor.predictions import Predictions
+from tidegate.control.state.notices import Faults
 from tidegate.control.watch.profiles import KEPT_EVERY_S, LearnedProfiles
 from tidegate.deploy.fake import FakeBackend
 from tidegate.deploy.placement.ledger import Accelerator, AcceleratorKind, Profile
@@ -47,7 +50,12 @@ class Desk:
         self.autoscaler = LiveAutoscaler(self.clock, StandaloneContext()).core
         self.backend = FakeBackend([T4], self.clock, Random(1))
         self.learning = LearnedProfiles(
-            autoscaler=self.autoscaler, backend=self.backend, clock=self.clock, store=store, epoch=7
+            autoscaler=self.autoscaler,
+            backend=self.backend,
+            predictions=Predictions(PredictorHere(), Faults()),
+            clock=self.clock,
+            store=store,
+            epoch=7,
         )
         self.sent: list[tuple[str, Any]] = []
         self._work = 0

@@ -13,6 +13,7 @@ from tidegate.clock import ManualClock
 from tidegate.control.api.commands.traffic import TrafficCommands
 from tidegate.control.api.describe import views_of
 from tidegate.control.metrics.own import OwnMetrics, Timings
+from tidegate.control.predictor.link import PredictorHere
 from tidegate.control.rounds.tracked import TrackedRevision
 from tidegate.control.rounds.wiring import DecisionSettings, build_loop
 from tidegate.control.state.notices import ChangeSignal, Faults
@@ -148,6 +149,7 @@ class ControlWorld:
                 gpus=gpus or Gpus(None),
                 sample_age=self.ages.append,
             ),
+            predictor=PredictorHere(),
             faults=self.faults,
             changes=self.changes,
             clock=clock,

@@ -1,6 +1,7 @@
 """First predictions live: which samples count, and which files have a graph."""
 
 import asyncio
+import math
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -12,8 +13,11 @@ from tests.autoscaler.oltunes.test_graph import model, node, value, weight
 from tests.support.worlds.autoscaling import replica_sample
 from tidegate.autoscaler.profiles.admission import Kind, assess
 from tidegate.control.api.describe import prediction_lines, sureness
-from tidegate.control.watch.graphs import figures_of, model_key
-from tidegate.control.watch.predictions import Predictions
+from tidegate.control.predictor.graphs import figures_of_file, graph_file, model_key
+from tidegate.control.predictor.link import PredictorDown, PredictorHere
+from tidegate.control.predictor.messages import Turn, TurnAnswer
+from tidegate.control.predictor.predictions import Predictions
+from tidegate.control.state.notices import Faults
 from tidegate.deploy.placement.ledger import Accelerator, AcceleratorKind, Room
 from tidegate.function import Function, ModelFormat, Server, ServerKind
 from tidegate.records.replica_sample import ReplicaSample
@@ -33,16 +37,16 @@ def file(tmp_path: Path) -> Path:
 
 
 def test_an_onnx_file_has_figures_and_nothing_else_has(file: Path, tmp_path: Path) -> None:
-    found = figures_of(onnx(file))
+    found = figures_of_file(file)
     assert found is not None
     assert found.flops == 2 * 8 * 8 * 8
     broken, empty = tmp_path / "broken.onnx", tmp_path / "empty.onnx"
     broken.write_bytes(b"\xff" * 100)
     empty.write_bytes(b"")
-    assert [figures_of(onnx(each)) for each in (broken, empty, tmp_path / "none.onnx", tmp_path)] == [None] * 4
+    assert [figures_of_file(each) for each in (broken, empty, tmp_path / "none.onnx", tmp_path)] == [None] * 4
     other = replace(onnx(file), server=replace(onnx(file).server, format=ModelFormat.SKLEARN))
     handler = Function(name="h", server=Server(kind=ServerKind.HANDLER, target="/h.py:H"))
-    assert (figures_of(other), figures_of(handler)) == (None, None)
+    assert (graph_file(other), graph_file(handler), graph_file(onnx(file))) == (None, None, file)
 
 
 def test_functions_with_one_file_share_their_samples(file: Path) -> None:
@@ -67,18 +71,25 @@ def samples(seconds: int, one_s: float, **last: Any) -> list[ReplicaSample]:
     return [*found[:-1], replace(found[-1], **last)]
 
 
+async def turn(predictions: Predictions) -> None:
+    """Lets a second pass, and the turn that begins in it."""
+    predictions.review()
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
 async def learn(predictions: Predictions, of: Function, seconds: list[ReplicaSample]) -> None:
     for before, after in pairwise(seconds):
         predictions.measured(of, CPU, before, after)
-        await predictions.review()
+        await turn(predictions)
 
 
 def test_a_function_is_predicted_by_its_graph_and_then_by_what_was_served(file: Path) -> None:
     async def run() -> None:
-        predictions, first, second = Predictions(), onnx(file, "a"), onnx(file, "b")
+        predictions, first, second = Predictions(PredictorHere(), Faults()), onnx(file, "a"), onnx(file, "b")
         assert predictions.of(first, CPU) is None
         predictions.track(first)
-        await predictions.review()
+        await turn(predictions)
         found = predictions.of(first, CPU)
         assert found is not None
         assert found.is_cold
@@ -96,17 +107,90 @@ def test_a_function_is_predicted_by_its_graph_and_then_by_what_was_served(file: 
 @pytest.mark.parametrize("last", [{"failures": 1}, {"unanswered": 1}])
 def test_seconds_with_failures_or_lost_clients_do_not_count(file: Path, last: dict[str, int]) -> None:
     async def run() -> None:
-        predictions = Predictions()
+        predictions = Predictions(PredictorHere(), Faults())
         await learn(predictions, onnx(file), samples(3, 0.03, **last))
         assert sum(predictions.verdicts.values()) == 0
 
     asyncio.run(run())
 
 
+def test_a_sample_that_is_not_believed_is_named(file: Path) -> None:
+    async def run() -> None:
+        predictions, of = Predictions(PredictorHere(), Faults()), onnx(file)
+        await learn(predictions, of, samples(40, 0.03))
+        assert predictions.note(of) is None
+        last = samples(40, 0.03)[-1]
+        slow = replace(last, requests=last.requests + 10, inferences=last.inferences + 10)
+        slow = replace(slow, busy_s=slow.busy_s + 300, execution_s=slow.execution_s + 300)
+        slow = replace(slow, in_flight_request_s=slow.in_flight_request_s + 300)
+        await learn(predictions, of, [last, slow])
+        assert predictions.note(of) == (
+            "a sample on cpu of 30 s is ten times off what was predicted: its effect is bounded"
+        )
+        await learn(predictions, of, [slow, replace(slow, requests=slow.requests + 10, busy_s=math.nan)])
+        assert predictions.note(of) == "a sample on cpu was refused: its time or its rate is no finite number above 0"
+        assert (predictions.verdicts["outlier"], predictions.verdicts["refused"]) == (1, 1)
+
+    asyncio.run(run())
+
+
+class Fragile:
+    """A predictor that is down when told, and loses everything then."""
+
+    def __init__(self) -> None:
+        self.turns: list[Turn] = []
+        self.is_down = False
+        self.inner = PredictorHere()
+
+    async def ask(self, turn: Turn) -> TurnAnswer:
+        self.turns.append(turn)
+        if self.is_down:
+            self.inner = PredictorHere()
+            raise PredictorDown("it has ended")
+        return await self.inner.ask(turn)
+
+    async def close(self) -> None:
+        return None
+
+
+def test_while_the_predictor_is_away_answers_stand_and_it_gets_all_graphs_but_the_last_again(file: Path) -> None:
+    async def run() -> None:
+        fragile, faults = Fragile(), Faults()
+        predictions, of = Predictions(fragile, faults), onnx(file)
+        other = onnx(file.with_name("other.onnx"))
+        await predictions.inspect(of, [CPU])
+        before = predictions.of(of, CPU)
+        assert before is not None
+        fragile.is_down = True
+        await predictions.inspect(other, [CPU])
+        assert faults.texts() == ("predictor: it has ended",)
+        assert (predictions.of(of, CPU), predictions.of(other, CPU)) == (before, None)
+        fragile.is_down = False
+        await turn(predictions)
+        assert fragile.turns[-1].graphs == {model_key(of): str(file)}
+        assert (faults.texts(), predictions.of(of, CPU)) == ((), before)
+
+    asyncio.run(run())
+
+
+def test_a_turn_at_a_time_and_a_deploy_waits_for_its_own(file: Path) -> None:
+    async def run() -> None:
+        fragile = Fragile()
+        predictions, of = Predictions(fragile, Faults()), onnx(file)
+        predictions.track(of)
+        predictions.review()
+        predictions.review()
+        await predictions.inspect(onnx(file, "b"), [CPU])
+        assert predictions.of(of, CPU) is not None
+        assert [len(each.questions) for each in fragile.turns] == [1, 1]
+
+    asyncio.run(run())
+
+
 def test_what_is_predicted_is_said_with_how_sure_it_is(file: Path) -> None:
     async def run() -> list[str]:
-        predictions, of = Predictions(), onnx(file)
-        await predictions.inspect(of)
+        predictions, of = Predictions(PredictorHere(), Faults()), onnx(file)
+        await predictions.inspect(of, [CPU])
         kind = Kind(accelerator=CPU, room=Room(free=2, total=2), predicted=predictions.of(of, CPU))
         return prediction_lines(assess(of, [kind]))
 

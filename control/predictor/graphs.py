@@ -25,14 +25,19 @@ def has_graph(function: Function) -> bool:
     return function.server.kind is ServerKind.MODEL and function.server.format is ModelFormat.ONNX
 
 
-def figures_of(function: Function) -> ModelFigures | None:
-    """Returns the figures of the function's model; None if it has no graph that can be read. Reads a file: not for an
-    event loop. The weights are skipped, so that a file of a gigabyte takes no longer than its graph."""
+def graph_file(function: Function) -> Path | None:
+    """Returns the ONNX file of the function's model; None if it has none."""
     if not has_graph(function):
         return None
+    forms = function.server.forms
+    return Path(forms[0].path if forms else function.server.target)
+
+
+def figures_of_file(path: Path) -> ModelFigures | None:
+    """Returns the figures of an ONNX file; None if it cannot be read. The weights are skipped, so that a file of a
+    gigabyte takes no longer than its graph."""
     try:
-        forms = function.server.forms
-        with Path(forms[0].path if forms else function.server.target).open("rb") as file:
+        with path.open("rb") as file:
             data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         if len(data) > MAX_BYTES:
             return None
