@@ -77,8 +77,8 @@ def observe(predictor: Predictor, samples: Iterable[Sample]) -> None:
 def bounds() -> dict[str, float]:
     """Effects of a poisoned sample and of a drift."""
     clean, poisoned = Predictor(random.Random(1)), Predictor(random.Random(1))
-    for each in (clean, poisoned):
-        observe(each, served_samples(300))
+    for predictor in (clean, poisoned):
+        observe(predictor, served_samples(300))
     (odd,) = served_samples(1, slower=1000.0)
     observe(poisoned, [odd])
 
@@ -86,8 +86,8 @@ def bounds() -> dict[str, float]:
         return max(100.0 * abs(poisoned.estimate(at(b))[0] / clean.estimate(at(b))[0] - 1.0) for b in (1, 4, 8, 16))
 
     found = {"poisoned_pct": round(moved_pct(), 1)}
-    for each in (clean, poisoned):
-        observe(each, served_samples(64))
+    for predictor in (clean, poisoned):
+        observe(predictor, served_samples(64))
     found["forgotten_pct"] = round(moved_pct(), 1)
     count = 0
     for each in served_samples(1000, slower=2.5):
