@@ -29,6 +29,8 @@ from tidegate.records.decision import Decision, Reason
 from tidegate.records.gateway_sample import Activation
 from tidegate.schema.time_windows import min_scale_at, readable_windows
 
+NO_PLACES = frozenset({"capped_by_capacity", "no_capacity"})
+"""Reasons of a decision for fewer replicas than the load asks for, because the accelerators take no more."""
 RECENT = 256
 """Logged decisions per function that ``explain`` can show."""
 
@@ -374,6 +376,7 @@ class Autoscaler:
                 is_used=self.collector.is_used(name),
                 is_leaving=not self._context.is_carried_out(name),
                 is_oriented=_is_oriented(revision),
+                is_short=_is_short(decision, observation, scaling.max_scale),
             ),
         )
 
@@ -496,6 +499,13 @@ class Autoscaler:
 
     def __repr__(self) -> str:
         return f"<Autoscaler {self.decider!r}, {self.collector!r}>"
+
+
+def _is_short(decision: Decision, observation: Observation, max_scale: int) -> bool:
+    """Returns whether more replicas are wanted, and allowed, than the accelerators take."""
+    if decision.is_dry_run or (max_scale and observation.existing >= max_scale):
+        return False
+    return any(each.code in NO_PLACES for each in decision.reasons)
 
 
 def _is_oriented(revision: Revision) -> bool:

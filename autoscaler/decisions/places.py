@@ -13,9 +13,12 @@ claim, in this order:
    one is given up. Its running requests end first, its waiting ones go to the others.
 
 A replica is given up only if its revision is ready, has had no work for ``IDLE_S`` and has more replicas than its
-minimum; rule 4 alone does not ask for idleness. Missing measurements mean that nothing is given up. A function with a
-replica claims nothing: it grows into free places only, so that two busy functions never take places from each other in
-turns.
+minimum; rule 4 alone does not ask for idleness. Missing measurements mean that nothing is given up.
+
+A function with a replica grows into free places only, so that two busy functions never take places from each other in
+turns. A latency-critical one that its policy wants to be larger also claims a place of a throughput-oriented one, by
+rules 1, 2 and 4, after all other claims and one at a time. The place goes back when it scales in: the other function
+grows into it as into any free place.
 """
 
 from collections import Counter
@@ -56,6 +59,14 @@ class Standing(NamedTuple):
     """True for a retired revision: it claims nothing, and its replicas end anyway."""
     is_oriented: bool = False
     """True for a throughput-oriented function."""
+    is_short: bool = False
+    """True if its policy wants more replicas than the accelerators take."""
+
+    @property
+    def is_growing(self) -> bool:
+        """True if it may claim a further replica."""
+        seen = self.observation
+        return self.is_short and not (self.is_oriented or self.is_leaving) and seen.complete and seen.existing > 0
 
     @property
     def is_asking(self) -> bool:
@@ -139,6 +150,7 @@ class Places:
         "_coming",
         "_freed",
         "_given",
+        "_growing",
         "_is_exhausted",
         "_reserved",
         "_reserved_by",
@@ -150,6 +162,8 @@ class Places:
         self._standings: dict[str, Standing] = {}
         self._asking: dict[str, None] = {}
         """Revisions that ask, in the order in which they were noted."""
+        self._growing: dict[str, None] = {}
+        """Revisions that claim a further replica, in the order in which they were noted."""
         self._used: set[str] = set()
         """Functions that have had work since this process began."""
         self._given: dict[str, GivenUp] = {}
@@ -173,6 +187,10 @@ class Places:
             self._asking[revision] = None
         else:
             self._asking.pop(revision, None)
+        if standing.is_growing:
+            self._growing[revision] = None
+        else:
+            self._growing.pop(revision, None)
 
     def assume_used(self, function: str) -> None:
         """Counts a function as used: it was known before this process began."""
@@ -186,6 +204,7 @@ class Places:
         """Drops a revision."""
         gone = self._standings.pop(revision, None)
         self._asking.pop(revision, None)
+        self._growing.pop(revision, None)
         self._given.pop(revision, None)
         if gone is not None and all(each.function != gone.function for each in self._standings.values()):
             self._used.discard(gone.function)
@@ -195,6 +214,7 @@ class Places:
         self._given, self._reserved, self._is_exhausted = {}, Counter(), False
         self._reserved_by, self._coming = {}, {}
         claims = list(self._claims(fleets)) if self._asking else []
+        claims += [name for name in self._growing if name not in claims and self._has_kinds(fleets.get(name, ()))]
         self._freed = {
             name: each for name, each in self._freed.items() if name in claims and self._is_ending(each, fleets, now)
         }
@@ -209,6 +229,8 @@ class Places:
         soon: list[str] = []
         for claim in claims:
             groups = [each for each in fleets[claim] if each.room is not None]
+            if claim in self._growing:
+                groups = self._known(claim, groups)
             free = next((each for each in groups if (each.room or 0) > self._reserved[each.accelerator]), None)
             if free is not None:
                 self._reserve(claim, free.accelerator)
@@ -223,10 +245,13 @@ class Places:
                 self._reserve(claim, self._freed[claim].accelerator)
                 self._coming[claim] = self._freed[claim].how
                 continue
+            kinds = [each.accelerator for each in groups]
+            if claim in self._growing:
+                self._take(claim, kinds, self._busy_victims(), fleets, now)
+                continue
             if victims is None:
                 victims = self._victims()
                 soon = [name for name, each in self._standings.items() if each.gives_way_soon and name not in victims]
-            kinds = [each.accelerator for each in groups]
             if not (
                 self._take(claim, kinds, victims, fleets, now)
                 or (self._may_take_busy(claim) and self._take(claim, kinds, self._busy_victims(), fleets, now))
@@ -304,6 +329,17 @@ class Places:
                 present.add(standing.function)  # one place for a function
                 yield name
 
+    def _known(self, claim: str, groups: list[FleetGroup]) -> list[FleetGroup]:
+        """Returns the groups that its policy can plan with, those of a known rate; all, if there is none."""
+        seen = self._standings[claim].observation.groups
+        known = {each.accelerator for each in seen if each.mu_ips or each.mu_bound_ips}
+        return [each for each in groups if each.accelerator in known] or groups
+
+    @staticmethod
+    def _has_kinds(groups: Sequence[FleetGroup]) -> bool:
+        """Returns whether the revision has accelerators, all of a known number of places."""
+        return bool(groups) and all(each.room is not None for each in groups)
+
     def _victims(self) -> list[str]:
         """Returns the revisions that may give up a replica, the first to do so first."""
         idle = [(name, each) for name, each in self._standings.items() if each.gives_way]
@@ -342,6 +378,8 @@ class Places:
             elif standing.function in self._used:
                 last = f"last used {figure(standing.idle_s)} s ago"
             asks = f"{claimed.waiting} waiting" if claimed.waiting else "its first start"
+            if claimed.is_growing:
+                asks = "it needs a further replica"
             self._given[name] = GivenUp(
                 accelerator=kind, function=claimed.function, revision=claim, why=f"{asks}; {last}"
             )

@@ -444,6 +444,8 @@ class TidePolicy:
             )
         if sizes.drain > 0.0:
             reasons.append(reason("drain", f"{figure(sizes.drain)} slots"))
+        if base + sizes.drain > mix.slots + 1e-9:
+            reasons.append(reason("no_capacity", f"{figure(mix.slots)} slots are all that there is"))
         if sizes.target > max(base + sizes.drain, cover):
             held = f"for {figure(sizes.left_s)} s more" if sizes.target == sizes.held else "the load is within chance"
             reasons.append(reason("replica_held", f"{figure(sizes.target)} slots, {held}"))

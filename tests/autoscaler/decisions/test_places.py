@@ -193,3 +193,56 @@ def test_a_latency_critical_claim_comes_before_one_that_waits_for_longer() -> No
     waits = waits._replace(observation=observation(group(room=0), waiting=1, oldest_waiting_s=60.0), is_oriented=True)
     world = World(idle("a"), waits, asking("chat"))
     assert world.given() == {"a": "chat"}
+
+
+def short(name: str, **values: Any) -> Standing:
+    """A latency-critical function at work that its policy wants to be larger."""
+    return busy(name)._replace(observation=observation(group(ready=1), concurrency=9.0, **values), is_short=True)
+
+
+def test_a_latency_critical_function_that_is_short_takes_one_replica_of_a_throughput_oriented_one() -> None:
+    world = OrientedWorld(oriented("bulk", 3), busy("b"), short("c"))
+    assert world.given() == {"bulk": "c"}
+    given = world.places.given_up("bulk-1")
+    assert given is not None and given.why == "it needs a further replica; throughput-oriented"
+    assert world.places.coming("c-1") == "bulk gives up a replica on cpu"
+
+
+def test_one_that_is_short_gets_no_place_of_others_and_waits_behind_every_other_claim() -> None:
+    assert OrientedWorld(oriented("last", 1), busy("b"), idle("i"), short("c")).given() == {}
+    assert OrientedWorld(oriented("bulk"), short("c"), asking("new")).given() == {"bulk": "new"}
+    assert OrientedWorld(oriented("bulk"), short("o")._replace(is_oriented=True)).given() == {}
+    assert OrientedWorld(oriented("bulk"), short("dark", complete=False)).given() == {}
+
+
+def test_the_next_place_is_taken_when_the_last_one_has_come() -> None:
+    world = OrientedWorld(oriented("bulk", 3), short("c"))
+    assert world.given() == {"bulk": "c"}
+    world.fleets["bulk-1"] = (FleetGroup(accelerator="cpu", ready=("bulk-0", "bulk-1"), draining=1, room=0),)
+    assert world.given() == {}, "it ends"
+    world.fleets["bulk-1"] = (FleetGroup(accelerator="cpu", ready=("bulk-0", "bulk-1"), room=1),)
+    world.fleets["c-1"] = (FleetGroup(accelerator="cpu", ready=("c-0",), room=1),)
+    assert world.given() == {}
+    assert world.places.reserved("bulk-1", world.fleets["bulk-1"])[0].room == 0, "it does not grow back into it"
+    assert world.places.reserved("c-1", world.fleets["c-1"])[0].room == 1
+
+
+def test_the_place_goes_back_when_it_is_short_no_more() -> None:
+    world = OrientedWorld(oriented("bulk", 2), short("c"))
+    world.places.note("c-1", busy("c"))
+    world.fleets["bulk-1"] = (FleetGroup(accelerator="cpu", ready=("bulk-0",), room=1),)
+    assert world.given() == {}
+    assert world.places.reserved("bulk-1", world.fleets["bulk-1"])[0].room == 1
+
+
+def test_a_further_replica_is_claimed_on_an_accelerator_whose_rate_is_known() -> None:
+    world = OrientedWorld(oriented("bulk", 3), short("c"))
+    seen = observation(group("t4"), group("cpu", ready=1, mu_ips=18.0), concurrency=9.0)
+    world.places.note("c-1", short("c")._replace(observation=seen))
+    world.fleets["bulk-1"] = tuple(
+        FleetGroup(accelerator=kind, ready=(f"{kind}-0", f"{kind}-1"), room=0) for kind in ("t4", "cpu")
+    )
+    world.fleets["c-1"] = (FleetGroup(accelerator="t4", room=0), FleetGroup(accelerator="cpu", ready=("c-0",), room=0))
+    assert world.given() == {"bulk": "c"}
+    given = world.places.given_up("bulk-1")
+    assert given is not None and given.accelerator == "cpu"
