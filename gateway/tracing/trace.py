@@ -35,7 +35,8 @@ QUEUE_PROXY: Final = "tidegate-queue-proxy"
 _NOT_ZERO: Final = 1 << 64 | 1
 _FLAGS: Final = 3
 """The flags that are passed on: sampled, and random trace id."""
-_is_sampled: Final = frozenset(b"%02x" % flags for flags in range(1, 256, 2)).__contains__
+is_sampled: Final = frozenset(b"%02x" % flags for flags in range(1, 256, 2)).__contains__
+"""Whether the parent of a request is sampled, by the two digits of its flags; the request is traced then."""
 _KNOWN_METHODS: Final = frozenset((b"GET", b"POST", b"PUT", b"HEAD", b"DELETE", b"PATCH", b"OPTIONS"))
 
 
@@ -163,10 +164,9 @@ class Tracer:
         self._scheme = scheme
         self._put = put
 
-    def samples(self, head: AnyRequestHead) -> bool:
-        """Returns whether a request is traced: its parent decides, without one the ratio. The fields of one that is not
-        pass unchanged."""
-        return _is_sampled(head.trace_flags()) if head.traced else self._rng.random() < self._ratio
+    def draws(self) -> bool:
+        """Returns whether a request without a parent is traced."""
+        return self._rng.random() < self._ratio
 
     def begin(self, head: AnyRequestHead) -> Trace:
         """Begins the trace of a request: its parent's, or its own."""
