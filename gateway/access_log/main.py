@@ -13,14 +13,15 @@ import select
 import signal
 import socket
 import sys
+from time import monotonic
 from typing import Final
 
 from tidegate.aio.log_stream import use_json
 from tidegate.gateway.access_log.lines import Lines
 from tidegate.gateway.access_log.records import BUFFERED_BYTES, Unpacker
 
-RETRY_S: Final = 0.25
-"""Time after which lines that could not be written are tried again."""
+EVERY_S: Final = 0.25
+"""Time after which lines that could not be written are tried again, and between two reports."""
 _READ_BYTES: Final = 256 * 1024
 EXIT_USAGE: Final = 2
 
@@ -37,13 +38,17 @@ class Writer:
         self._waiting = b""
         """Lines that could not be written yet."""
         self._handled = self._dropped = 0
+        self._reported = 0
+        """``_handled`` in the last report."""
         self._fault: str | None = None
 
     def run(self) -> None:
         """Writes until the worker has gone."""
         self._report()  # It is up.
+        reported = monotonic()
         while True:
-            ready, _, _ = select.select([self._sock], [], [], RETRY_S if self._waiting else None)
+            is_waited_for = self._waiting or self._handled != self._reported
+            ready, _, _ = select.select([self._sock], [], [], EVERY_S if is_waited_for else None)
             data = b""
             if ready:
                 try:
@@ -54,7 +59,9 @@ class Writer:
                     break
             self._take(data)
             self._write()
-            self._report()
+            if monotonic() - reported >= EVERY_S:  # Each report wakes the worker.
+                reported = monotonic()
+                self._report()
         self._write()
 
     def _take(self, data: bytes) -> None:
@@ -82,6 +89,7 @@ class Writer:
             self._sock.send(line, socket.MSG_DONTWAIT)
         except OSError:
             return  # The worker has gone, or is busy: the next report says it too.
+        self._reported = self._handled
 
     def __repr__(self) -> str:
         return f"<Writer {self._handled} lines, {self._dropped} dropped>"

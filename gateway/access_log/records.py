@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 BATCH: Final = 64
 """Requests that are packed together at most. Our choice: what is kept of them fits the processor's cache."""
+HANDED_BYTES: Final = 32 * 1024
+"""Batches of so many bytes are handed over at once, which wakes the writer; fewer wait for the sweep. Our choice."""
 BUFFERED_BYTES: Final = 1 << 20
 """Bytes of batches that wait to be taken at most."""
 
@@ -40,7 +42,7 @@ class AccessLog:
     __slots__ = ("_batches", "_bytes", "_ended", "_rng", "_sampling", "_take", "dropped", "fault")
 
     def __init__(self, sampling: float, *, rng: random.Random, take: "Callable[[AccessLog], None]") -> None:
-        """``sampling``: share of the requests that get a line; ``take`` is called when there is a batch to take."""
+        """``sampling``: share of the requests that get a line; ``take`` is called when there is much to take."""
         self._sampling = sampling
         self._rng = rng
         self._take = take
@@ -83,7 +85,8 @@ class AccessLog:
         )
         if len(self._ended) >= BATCH:
             self.pack()
-            self._take(self)
+            if self._bytes >= HANDED_BYTES:
+                self._take(self)
 
     def pack(self) -> None:
         """Makes a batch of the requests that have ended since the last one."""

@@ -124,6 +124,7 @@ def test_lines_that_a_killed_worker_has_sent_are_written_and_its_writer_ends() -
             os.kill(pid, signal.SIGSTOP)
             names = [f"n{number}" for number in range(2 * BATCH)]
             await ask(world, names)
+            await asyncio.sleep(0.6)  # two sweeps
             world.workers[0].kill()
             world.workers[0].wait()
             assert ids(world) == []

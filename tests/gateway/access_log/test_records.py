@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from tests.support.worlds.access_lines import ended, lines_of
-from tidegate.gateway.access_log.records import BATCH, BUFFERED_BYTES, AccessLog, Unpacker
+from tidegate.gateway.access_log.records import BATCH, BUFFERED_BYTES, HANDED_BYTES, AccessLog, Unpacker
 
 
 def log(sampling: float = 1.0) -> AccessLog:
@@ -22,25 +22,28 @@ def test_a_share_of_the_requests_gets_a_line(sampling: float) -> None:
     assert lines_of(access).count(b"\n") == pytest.approx(4000 * sampling, rel=0.15)
 
 
-def test_a_batch_is_there_to_take_at_its_last_request_and_fewer_wait_for_the_sweep() -> None:
-    taken: list[int] = []
+def test_much_is_handed_over_at_once_and_little_waits_for_the_sweep() -> None:
+    taken: list[tuple[int, bytes]] = []
 
     def take(log: AccessLog) -> None:
         while (batch := log.next()) is not None:
-            taken.append(batch[0])
+            taken.append(batch)
 
     access = AccessLog(1.0, rng=random.Random(3), take=take)
     one = ended()
-    for _ in range(3 * BATCH - 1):
+    requests = 0
+    while not taken:
         access.ended(*one)
-    assert taken == [BATCH, BATCH]
+        requests += 1
+    assert sum(lines for lines, _ in taken) == requests
+    assert {lines for lines, _ in taken} == {BATCH}
+    assert HANDED_BYTES <= sum(len(data) for _, data in taken) < HANDED_BYTES + 2 * len(taken[0][1])
+    access.ended(*one)
     assert access.next() is None
     access.pack()
     assert access.has_batches
     take(access)
-    access.pack()
-    take(access)
-    assert taken == [BATCH, BATCH, BATCH - 1]
+    assert taken[-1][0] == 1
 
 
 def test_batches_beyond_the_bound_are_dropped_and_counted_and_the_rest_is_kept_in_order() -> None:
