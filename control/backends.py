@@ -15,6 +15,7 @@ from tidegate.deploy.backend import Backend
 from tidegate.deploy.devices.discovered import Inventory
 from tidegate.deploy.devices.health import DeviceFault
 from tidegate.deploy.environment import Host
+from tidegate.deploy.kubernetes.process.api import KubernetesApi
 from tidegate.deploy.local.backend import LocalBackend
 from tidegate.deploy.local.processes import ProcessTable
 from tidegate.deploy.local.records import ProcessKind, ProcessRecord
@@ -59,6 +60,8 @@ class ReplicaSide:
     """Takes the devices that have failed. None if they are not those of this machine."""
     end: Callable[[], Awaitable[None]]
     """Lets go of what the backend uses, once it is closed."""
+    cluster: tuple[KubernetesApi, str] | None = None
+    """The API server and the namespace of the replicas; None on one machine."""
 
 
 async def _nothing() -> None:
@@ -93,7 +96,6 @@ async def on_kubernetes(around: Surroundings, image: str) -> ReplicaSide:
     """Builds the backend whose replicas are Pods. It adopts those of this deployment, and ends replicas that were
     processes of this machine. Raises ClusterError."""
     from tidegate.deploy.kubernetes.pods.template import PodSettings
-    from tidegate.deploy.kubernetes.process.api import KubernetesApi
     from tidegate.deploy.kubernetes.process.backend import KubernetesBackend, put_token
 
     wanted = around.settings.kubernetes
@@ -133,6 +135,7 @@ async def on_kubernetes(around: Surroundings, image: str) -> ReplicaSide:
         reach=partial(Link, token=token),
         device_faults=None,
         end=api.close,
+        cluster=(api, settings.namespace),
     )
 
 

@@ -12,6 +12,7 @@ import sys
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from importlib.metadata import version as version_of
 from pathlib import Path
 from typing import Any, Final
@@ -29,6 +30,7 @@ from tidegate.control.costs.live import Costs
 from tidegate.control.metrics.own import OwnMetrics, Timings
 from tidegate.control.metrics.scraping import Scrape
 from tidegate.control.predictor.link import PredictorProcess
+from tidegate.control.resources.followed import FollowedResources
 from tidegate.control.rounds.wiring import ControlLoop, DecisionSettings, build_loop
 from tidegate.control.state.directory import StateDirectory
 from tidegate.control.state.notices import ChangeSignal, Faults
@@ -113,6 +115,8 @@ class WorkSide:
     reloading: Reloading
     quotas: QuotaPool
     key_sets: KeySets
+    resources: FollowedResources | None
+    """The Functions of the cluster. None on one machine."""
     server: ApiServer
     """The API, which does not serve yet."""
     living: tuple[ProcessRecord, ...]
@@ -268,6 +272,7 @@ async def build_work(start: Start, state: StateSide) -> WorkSide:
         reloading=reloading,
         quotas=QuotaPool(open_pool(settings.store.url, start.clock), start.state.quotas, faults),
         key_sets=key_sets,
+        resources=_resources(start, replicas, deployment),
         server=server,
         living=living,
     )
@@ -331,6 +336,17 @@ def _api(
         )
     )
     return deployment, server
+
+
+def _resources(start: Start, replicas: ReplicaSide, deployment: Deployment) -> FollowedResources | None:
+    if replicas.cluster is None:
+        return None
+    api, namespace = replicas.cluster
+
+    def stamp() -> str:
+        return datetime.fromtimestamp(wall(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+    return FollowedResources(api, namespace, deployment, clock=start.clock.now, stamp=stamp)
 
 
 async def _expositions(gateways: Supervisor, loop: ControlLoop) -> dict[str, bytes | None]:

@@ -152,6 +152,7 @@ class ControlProcess:
         server = work.server
         serving: asyncio.Task[Any] | None = None
         rounds: asyncio.Task[Any] | None = None
+        following: asyncio.Task[Any] | None = None
         try:
             await work.quotas.open()
             await work.key_sets.load()
@@ -166,6 +167,7 @@ class ControlProcess:
             owner.spawn(work.mps.run(lambda: work.needs_mps), name="mps")
             owner.spawn(state.owner.run(wall), name="owner")
             serving = owner.spawn(server.serve(sockets=[api_socket]), name="api")
+            following = None if work.resources is None else owner.spawn(work.resources.run(), name="resources")
             ends = (rounds, serving, owner.spawn(self._stop.wait(), name="stop"))
             linked = owner.spawn(work.gateways.linked(LINKED_S), name="linked")
             await asyncio.wait((linked, *ends), return_when=asyncio.FIRST_COMPLETED)
@@ -173,6 +175,8 @@ class ControlProcess:
                 self._report_ready(deployment, ready, owner)
                 await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         finally:
+            if following is not None:
+                following.cancel()  # Before anything drains: it would deploy on.
             await (self._let_go(work) if rounds is None else self._end(work, rounds))
             server.should_exit = True
             if serving is not None:

@@ -4,7 +4,7 @@ import asyncio
 import json
 import signal
 import socket
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from dataclasses import asdict, replace
 from time import monotonic
 from typing import TYPE_CHECKING
@@ -348,9 +348,10 @@ class QueueProxy:
         self.lifecycle.is_deleted = True
         self.ledger.drain(monotonic())
         self._pump()
-        async for _ in self._events.listen(self._event_line()):
-            if self.lifecycle.state in ENDED:
-                break
+        async with aclosing(self._events.listen(self._event_line())) as changes:
+            async for _ in changes:
+                if self.lifecycle.state in ENDED:
+                    break
         return Response(body=self.lifecycle.state.value.encode(), content_type="text/plain")
 
     def _levels(self) -> ReplicaLevels:

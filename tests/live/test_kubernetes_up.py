@@ -1,6 +1,7 @@
 """``tidegate up`` over a real control plane: from zero and back with real requests, by the rights of its account."""
 
 import asyncio
+import itertools
 import threading
 import time
 from collections.abc import Callable, Coroutine, Iterator
@@ -17,6 +18,7 @@ from tests.support.live.deployment import Deployment, deployment, places
 from tests.support.live.fake_kubelet import FakeKubelet, fake_node
 from tests.support.live.pods import SETTINGS, cluster_of, make_namespace
 from tidegate.deploy.kubernetes.process.api import KubernetesApi
+from tidegate.deploy.kubernetes.resources.definitions import definitions
 
 pytestmark = [pytest.mark.live, pytest.mark.needs(tool="cluster"), pytest.mark.timeout(300)]
 INSTALL = Path(__file__).resolve().parents[2] / "deploy" / "kubernetes" / "tidegate.yaml"
@@ -89,6 +91,11 @@ def live(plane: ControlPlane, node: Node, tmp_path: Path, monkeypatch: pytest.Mo
         node.do(lambda api: api.delete(f"/api/v1/namespaces/{space}"))
 
 
+async def install_resources(api: KubernetesApi) -> None:
+    for definition in definitions():
+        await api.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition)
+
+
 async def install_account(api: KubernetesApi, space: str) -> str:
     """Makes the account of ``tidegate.yaml`` with its rights; returns a token of it."""
     for each in yaml.safe_load_all(INSTALL.read_text()):
@@ -115,6 +122,40 @@ def test_a_function_goes_from_zero_to_a_pod_and_back_and_loses_nothing(live: Dep
         assert len(node.pods) == 1
         live.until(lambda: not node.pods, 60.0, "no Pod")
     assert node.faults == []
+
+
+def test_a_function_of_the_cluster_is_deployed_reported_changed_and_deleted(live: Deployment, node: Node) -> None:
+    space = next(flag for before, flag in itertools.pairwise(live.flags) if before == "--kubernetes-namespace")
+    path = f"/apis/tidegate.dev/v1alpha1/namespaces/{space}/functions"
+    node.do(install_resources)
+    live.up(as_program=True)
+    body: dict[str, Any] = {
+        "apiVersion": "tidegate.dev/v1alpha1",
+        "kind": "Function",
+        "metadata": {"name": "echo", "annotations": {"tidegate.dev/min-scale": "1", "other.dev/note": "kept"}},
+        "spec": {"server": {"handler": live.handler()}},
+    }
+
+    def ready() -> dict[str, Any]:
+        seen = node.do(lambda api: api.get(f"{path}/echo"))
+        found: dict[str, Any] = next(iter(seen.get("status", {}).get("conditions", [{}])))
+        return {**found, **seen.get("status", {})}
+
+    node.do(lambda api: api.create(path, body))
+    live.until(lambda: ready().get("readyReplicas") == 1, 60.0, "the status to say one replica")
+    assert (ready()["status"], ready()["reason"], ready()["revision"]) == ("True", "Ready", "echo-00001")
+    assert live.infer().status_code == 200
+    spec = {"accelerators": ["h100"]}
+    node.do(lambda api: api.patch(f"{path}/echo", {"spec": spec}))
+    live.until(lambda: ready()["status"] == "False", 30.0, "the change to be refused")
+    assert ready()["reason"] == "Refused"
+    assert "h100" in ready()["message"]
+    assert live.infer().status_code == 200, "what was there goes on"
+    node.do(lambda api: api.patch(f"{path}/echo", {"spec": {"accelerators": None, "timeout": "1m"}}))
+    live.until(lambda: ready()["revision"] == "echo-00002", 60.0, "the next revision")
+    node.do(lambda api: api.delete(f"{path}/echo"))
+    live.until(lambda: live.infer().status_code == 404, 30.0, "the function to be deleted")
+    live.until(lambda: not node.pods, 30.0, "no Pod")
 
 
 def test_the_next_control_process_adopts_the_pods_and_down_leaves_none(live: Deployment, node: Node) -> None:

@@ -31,6 +31,9 @@ QUEUE_PROXY, MODEL_SERVER = "queue-proxy", "model-server"
 TOKEN_FOLDER: Final = "/var/run/secrets/tidegate"
 MARGIN_S: Final = 15
 """Time beyond the function's timeout that a Pod gets to end."""
+LOST_S: Final = 10
+"""Time that Pods have on a node that is not ready or cannot be reached. Kubernetes' own five minutes are long for a
+replica that no request reaches."""
 MAX_LABEL: Final = 63
 _HOSTS: Final = frozenset(
     {"CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "PATH", "TIDEGATE_LISTEN_FD", "SERVING_POD", "TIDEGATE_REPLICA"}
@@ -106,12 +109,19 @@ def pod_spec(
         "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
         "initContainers": [_proxy(revision, accelerator, settings)],
         "containers": [_server(revision, accelerator, settings, threads)],
+        "tolerations": [_lost("not-ready"), _lost("unreachable")],
         "volumes": [{"name": "token", "secret": {"secretName": settings.token_secret}}],
     }
     if accelerator.kind is AcceleratorKind.NVIDIA:
         spec["nodeSelector"] = {ACCELERATOR: label(accelerator.name)}
-        spec["tolerations"] = [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}]
+        spec["tolerations"] += [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}]
     return spec
+
+
+def _lost(condition: str) -> Object:
+    """Returns how long a Pod stays on a node that Kubernetes has lost."""
+    key = f"node.kubernetes.io/{condition}"
+    return {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": LOST_S}
 
 
 def _proxy(revision: Revision, accelerator: Accelerator, settings: PodSettings) -> Object:

@@ -277,7 +277,7 @@ class PodLifecycle:
         self._registry.update(replica, state=ReplicaState.FAILED, reason=reason, cause=known)
         if replica.leaving:
             self._registry.withdraw(replica)
-        self._tasks.spawn(self._end(replica, 0 if replica.uid is None else 1), name=f"end {replica.id}")
+        self._tasks.spawn(self._end(replica, 1), name=f"end {replica.id}")
 
     def _deleted_by_others(self, replica: PodReplica) -> None:
         """Follows a Pod that someone else deletes (a node that is drained, ``kubectl delete``): it drains by itself,

@@ -131,12 +131,12 @@ def _function() -> Object:
         _REASON,
         _AGE,
     ]
-    schema = _root(function_spec(), status, "A model server that is scaled by its requests.", 40)
+    schema = _root(function_spec(), status, "A model server that is scaled by its requests.", 63)
     return _definition("Function", ["fn"], schema, columns, {"status": {}})
 
 
 def _pipeline() -> Object:
-    schema = _root(pipeline_spec(), {}, "Functions that a request runs through.", 40)
+    schema = _root(pipeline_spec(), {}, "Functions that a request runs through.", 63)
     return _definition("Pipeline", ["pl"], schema, [_READY, _REASON, _AGE], {"status": {}})
 
 

@@ -89,6 +89,14 @@ def test_whole_gpus_are_requested_on_nodes_of_their_kind() -> None:
     assert containers(spec)[1]["resources"]["limits"] == {"nvidia.com/gpu": "2"}
 
 
+def test_a_pod_leaves_a_lost_node_soon() -> None:
+    spec = pod_spec(IMAGE, TWO_CORES, SETTINGS, restarts=False)
+    assert {each["key"]: each["tolerationSeconds"] for each in spec["tolerations"]} == {
+        "node.kubernetes.io/not-ready": 10,
+        "node.kubernetes.io/unreachable": 10,
+    }
+
+
 def test_a_dollar_sign_stays_what_it_is() -> None:
     function = Function(name="m", server=IMAGE.function.server, env={"PRICE": "$(HOME) $5"})
     _, server = containers(pod_spec(Revision(function, 1), TWO_CORES, SETTINGS, restarts=False))

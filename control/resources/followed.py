@@ -1,0 +1,180 @@
+"""Deploys what a cluster's Functions and Pipelines state, and writes their status.
+
+Level-triggered: each object is compared as a whole with what is deployed, when it changes, when this process starts,
+and again while it is refused. A function belongs to an object if its origin is that object's path; functions that were
+deployed by command stay as they are, and an object of the same name is refused.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import aclosing
+from typing import Final, NamedTuple
+
+from tidegate.control.api.deployment import Deployment
+from tidegate.control.views.functions import FunctionState, FunctionView
+from tidegate.control.views.requests import DeployRequest
+from tidegate.deploy.kubernetes.process.api import ClusterError, KubernetesApi, Object
+from tidegate.deploy.kubernetes.resources.states import REFUSED, ResourceState, manifest_of, new_status
+from tidegate.errors import TidegateError
+from tidegate.manifest.spec import API_VERSION
+
+KINDS: Final = ("functions", "pipelines")
+LOOK_EVERY_S: Final = 1.0
+"""Interval at which statuses are compared and refused objects are due again."""
+RETRY_S: Final = 10.0
+"""Time after which a refused object is tried again: what it waited for may be there."""
+
+_log = logging.getLogger("tidegate")
+
+
+class _Key(NamedTuple):
+    kind: str
+    name: str
+
+
+class FollowedResources:
+    """The objects of one namespace."""
+
+    def __init__(
+        self,
+        api: KubernetesApi,
+        namespace: str,
+        deployment: Deployment,
+        *,
+        clock: Callable[[], float],
+        stamp: Callable[[], str],
+    ) -> None:
+        """``stamp`` returns the wall clock as an RFC 3339 time."""
+        self._api = api
+        self._path = f"/apis/{API_VERSION}/namespaces/{namespace}"
+        self._namespace = namespace
+        self._deployment = deployment
+        self._clock = clock
+        self._stamp = stamp
+        self._wanted: dict[_Key, Object] = {}
+        self._refused: dict[_Key, tuple[str, float]] = {}
+        """Why an object is not deployed, and when it is tried again."""
+        self._due: set[_Key] = set()
+        self._changed = asyncio.Event()
+        self._reported = -1
+        """Number of the deployment's changes when the statuses were compared."""
+
+    async def run(self) -> None:
+        """Follows the objects until it is cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            for kind in KINDS:
+                tasks.create_task(self._follow(kind), name=f"follow {kind}")
+            tasks.create_task(self._work(), name="deploy resources")
+
+    async def _follow(self, kind: str) -> None:
+        async with aclosing(self._api.follow(f"{self._path}/{kind}", "")) as events:
+            async for event, each in events:
+                if event == "SYNCED":
+                    self._due |= self._orphans(kind)
+                else:
+                    key = _Key(kind, each["metadata"]["name"])
+                    if event == "DELETED":
+                        self._wanted.pop(key, None)
+                    else:
+                        self._wanted[key] = each
+                    self._due.add(key)
+                self._changed.set()
+
+    def _origin(self, key: _Key) -> str:
+        return f"{self._path}/{key.kind}/{key.name}"
+
+    def _orphans(self, kind: str) -> set[_Key]:
+        """Returns the functions whose objects are gone."""
+        keys = {_Key(kind, each.name) for each in self._deployment.registry.all()}
+        return {key for key in keys if key not in self._wanted and self._is_ours(key)}
+
+    def _is_ours(self, key: _Key) -> bool:
+        return self._deployment.registry.origin(key.name) == self._origin(key)
+
+    async def _work(self) -> None:
+        while True:
+            try:
+                async with asyncio.timeout(LOOK_EVERY_S):
+                    await self._changed.wait()
+            except TimeoutError:
+                pass
+            self._changed.clear()
+            now = self._clock()
+            self._due |= {key for key, (_, again) in self._refused.items() if again <= now}
+            due, self._due = self._due, set()
+            # Functions before pipelines, which are made of them; deletions the other way round.
+            for key in sorted(due, key=lambda key: (key.kind, key.name)):
+                await self._bring_about(key)
+            seen = self._deployment.changed
+            if due or seen != self._reported:
+                self._reported = seen if await self._report_all() else -1
+
+    async def _report_all(self) -> bool:
+        """Writes the statuses that differ. Returns False if one could not be written."""
+        is_done = True
+        for key in tuple(self._wanted):
+            is_done = await self._report(key) and is_done
+            await asyncio.sleep(0)  # Of thousands of functions it takes a while.
+        return is_done
+
+    async def _bring_about(self, key: _Key) -> None:
+        """Makes the deployment what the object states, or what its absence does."""
+        wanted = self._wanted.get(key)
+        self._refused.pop(key, None)
+        try:
+            if wanted is not None:
+                await self._deploy(key, manifest_of(wanted))
+            elif self._is_ours(key):
+                await self._deployment.delete(key.name)
+        except TidegateError as error:
+            self._refused[key] = (str(error), self._clock() + RETRY_S)
+            _log.warning("%s %s is refused: %s", key.kind, key.name, error)
+
+    async def _deploy(self, key: _Key, manifest: str) -> None:
+        deployed = self._deployment.registry.get(key.name)
+        if deployed is not None and self._is_ours(key) and deployed.latest.manifest == manifest:
+            return
+        origin = self._origin(key)
+        await self._deployment.deploy(DeployRequest(manifest=manifest, base="/", source=origin, origin=origin))
+
+    async def _report(self, key: _Key) -> bool:
+        """Writes the status of an object where it differs. Returns False if it could not."""
+        wanted = self._wanted.get(key)
+        status = None if wanted is None else new_status(wanted, self._state(key), self._stamp())
+        if status is None:
+            return True
+        try:
+            written = await self._api.patch(f"{self._origin(key)}/status", {"status": status})
+        except ClusterError:
+            return False
+        if self._wanted.get(key) is wanted:
+            self._wanted[key] = written
+        return True
+
+    def _state(self, key: _Key) -> ResourceState:
+        refused = self._refused.get(key)
+        deployed = self._deployment.registry.get(key.name)
+        view = None if deployed is None or not self._is_ours(key) else self._deployment.function(key.name, log=False)
+        if refused is not None or view is None:
+            message = "it is not deployed yet" if refused is None else refused[0]
+            state = ResourceState(is_ready=False, reason=REFUSED if refused else "Pending", message=message)
+            return state if view is None else _with_figures(state, view)
+        is_ready = view.message is None and view.state is not FunctionState.UNPLACED
+        reason = view.state.value.title().replace("-", "")
+        return _with_figures(ResourceState(is_ready=is_ready, reason=reason, message=view.message or ""), view)
+
+    def __repr__(self) -> str:
+        return f"<FollowedResources {len(self._wanted)} in {self._namespace}, {len(self._refused)} refused>"
+
+
+def _with_figures(state: ResourceState, view: FunctionView) -> ResourceState:
+    return ResourceState(
+        is_ready=state.is_ready,
+        reason=state.reason,
+        message=state.message,
+        revision=view.revision,
+        wanted=view.desired,
+        ready=view.ready,
+        url=view.url,
+    )
