@@ -40,7 +40,7 @@ from tidegate.loadgen.simulator.profiles import ColdStart, Line, ServiceProfile,
 from tidegate.records.profile_point import ProfileCell, ProfilePoint
 from tidegate.schema.rows import NAME, Choice, Duration, Kind, Number, Percent, Row, Size, Text, Whole, YesNo
 from tidegate.schema.units import UnreadableError
-from tidegate.schema.yaml_nodes import Faults, Node, Section, load
+from tidegate.schema.yaml_nodes import Faults, MapNode, Node, Section, load
 
 _TIME: Final = Duration(0, 3600)
 _BATCH: Final = Whole(1, 100_000, "inferences")
@@ -382,8 +382,11 @@ def _factors(section: Section, faults: Faults) -> dict[str, float]:
 
 
 def _by_number(section: Section, key: str, keys: Kind, values: Kind, faults: Faults) -> dict[int, float]:
-    """Returns a mapping of whole numbers to values."""
+    """Returns a mapping of whole numbers, in rising order, to values."""
     found: dict[int, float] = {}
+    node = section.node.get(key)
+    if isinstance(node, MapNode) and not node.pairs:
+        faults.report(section.path(key), "an empty mapping", f"{values.allowed}, by {keys.allowed}", node.line)
     for pair, scalar in section.pairs(key):
         where = f"{section.path(key)}.{pair.key}"
         try:
@@ -391,6 +394,8 @@ def _by_number(section: Section, key: str, keys: Kind, values: Kind, faults: Fau
         except UnreadableError:
             faults.add(where, pair.key, keys.allowed, pair.line)
             continue
+        if found and number < max(found):
+            faults.report(where, f"{number} after {max(found)}", "numbers in rising order", pair.line)
         try:
             found[number] = float(values.read(scalar.text))
         except UnreadableError:

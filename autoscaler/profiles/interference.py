@@ -58,7 +58,8 @@ class SharedWork:
     @property
     def is_measured(self) -> bool:
         """Whether requests have ended in it, with their times."""
-        return self.requests >= 1.0 and self.busy_s > 0.0 and self.execution_s > 0.0
+        total = self.requests + self.inferences + self.busy_s + self.request_s + self.execution_s
+        return math.isfinite(total) and self.requests >= 1.0 and self.busy_s > 0.0 and self.execution_s > 0.0
 
     @property
     def cell(self) -> tuple[int, int, int]:

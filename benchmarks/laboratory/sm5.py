@@ -5,15 +5,13 @@ deployed at once and loaded in turns, so that what else the machine does falls o
 inference takes on one core and on all of them is measured with one caller and given to the simulator.
 """
 
-import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 from statistics import median
 
 from benchmarks.autoscaling.lab import Kind, Lab, lab
 from benchmarks.autoscaling.timeline import latency_s, throughput_ips
+from benchmarks.laboratory.resnet import deploy, prepare
 from benchmarks.laboratory.rows import Row
 from benchmarks.laboratory.setup import Setup, lost
 from tidegate.deploy.placement.ledger import Accelerator, AcceleratorKind
@@ -23,8 +21,6 @@ from tidegate.loadgen.simulator.devices import DeviceKind as SimulatedKind
 from tidegate.loadgen.simulator.scenario import Callers, Scenario
 
 NAME = "sm5"
-HERE = Path(__file__).resolve().parent
-PREPARE = HERE.parent.parent / "examples" / "resnet50" / "prepare.py"
 CORES = 2
 CALLERS = 8
 PARTS, WHOLE = "cpu-1core", "cpu-2core"
@@ -33,21 +29,11 @@ KINDS = (Kind(name=PARTS, cores=1, count=CORES), Kind(name=WHOLE, cores=CORES))
 
 def run(setup: Setup) -> Iterator[Row]:
     with tempfile.TemporaryDirectory(prefix="laboratory-") as folder:
-        prepared = subprocess.run([sys.executable, str(PREPARE), folder], check=False, capture_output=True, text=True)
-        if prepared.returncode:
-            raise RuntimeError(f"no model of real work: {prepared.stderr.strip()[-500:]}")
+        prepare(folder)
         with lab(KINDS) as world:
-            _deploy(world, "parts", PARTS, CORES, Path(folder))
-            _deploy(world, "whole", WHOLE, 1, Path(folder))
+            deploy(world, "parts", PARTS, CORES, folder)
+            deploy(world, "whole", WHOLE, 1, folder)
             yield from _measured(setup, world)
-
-
-def _deploy(world: Lab, name: str, on: str, replicas: int, folder: Path) -> None:
-    annotations = {"policy": "kpa", "concurrency": 1, "min-scale": replicas, "max-scale": replicas}
-    model = {"RESNET50": str(folder / "model.onnx")}
-    world.deploy(
-        name, on=[on], replicas=replicas, handler="work.py:ResNet", env=model, annotations=annotations, base=HERE
-    )
 
 
 def _measured(setup: Setup, world: Lab) -> Iterator[Row]:

@@ -26,6 +26,7 @@ from tidegate.control.predictor.messages import Question, Seen, Turn
 from tidegate.control.state.notices import Faults
 from tidegate.deploy.placement.ledger import Accelerator, AcceleratorKind
 from tidegate.function import Function
+from tidegate.records.profile_point import ProfilePoint
 from tidegate.records.replica_sample import ReplicaSample
 
 INSPECT_S: Final = 2.0
@@ -45,8 +46,9 @@ class Predictions:
         """Paths of graphs by model, the latest ones."""
         self._graphs: dict[str, str] = {}
         """Those that the predictor does not have yet."""
-        self._seen: OrderedDict[tuple[str, str], Seen] = OrderedDict()
-        """Samples that are not sent yet, the newest of each model and device."""
+        self._seen: OrderedDict[tuple[str, str, int], Seen] = OrderedDict()
+        """Samples that are not sent yet: the newest of each model and device with 0, and measured ones with their
+        batch."""
         self._answers: OrderedDict[Question, FirstPrediction | None] = OrderedDict()
         """The latest answers, by question; None before the first one, and where there is nothing to go by."""
         self._is_asked = False
@@ -91,11 +93,25 @@ class Predictions:
             request_s=sample.in_flight_request_s - before.in_flight_request_s,
             execution_s=sample.execution_s - before.execution_s,
         )
-        of = _question(function, accelerator)
         if work.requests:
-            self._seen[of.model, of.device.name] = Seen(of=of, work=work)
-            while len(self._seen) > MAX_PENDING:
-                self._seen.popitem(last=False)
+            self._gather(_question(function, accelerator), work)
+
+    def profiled(self, function: Function, accelerator: Accelerator, point: ProfilePoint) -> None:
+        """Takes what `tidegate profile` has measured, as requests that were served one at a time."""
+        busy_s = point.requests * point.execution_s
+        work = ServedWork(
+            requests=point.requests,
+            inferences=point.requests * point.cell.batch,
+            busy_s=busy_s,
+            request_s=busy_s,
+            execution_s=busy_s,
+        )
+        self._gather(_question(function, accelerator), work, point.cell.batch)
+
+    def _gather(self, of: Question, work: ServedWork, batch: int = 0) -> None:
+        self._seen[of.model, of.device.name, batch] = Seen(of=of, work=work)
+        while len(self._seen) > MAX_PENDING:
+            self._seen.popitem(last=False)
 
     def review(self) -> None:
         """Begins the next turn if the last one has ended; called once a second."""

@@ -246,6 +246,8 @@ class LearnedProfiles:
         for accelerator in self._backend.devices():
             here = chosen([each for each in points if each.cell.accelerator == accelerator.name], function)
             own, share = identity(function, accelerator), _share(revision)
+            for point in here:
+                self.predictions.profiled(function, accelerator, point)
             if not here or profile_for(known, own, accelerator.name, share)[1]:
                 continue
             fresh.append(

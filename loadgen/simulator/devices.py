@@ -40,7 +40,8 @@ class DeviceKind:
     """Work done by that many executions at once, where a single one does 1.0; linear between the points, constant
     beyond the last."""
     interference: Mapping[tuple[str, str], float] = field(default_factory=dict)
-    """Slow-down of an execution of the first function beside one of the second (1.18: 18 %)."""
+    """Slow-down of an execution of the first function beside one of the second (1.18: 18 %), which may be the same one.
+    Executions of one replica do not slow each other by it."""
 
     def __post_init__(self) -> None:
         if any(count < 2 or not gain > 0.0 for count, gain in self.gain.items()):
@@ -66,6 +67,7 @@ class _Job:
     """Work left, in seconds at full speed."""
     done: Done
     argument: object
+    replica: str
     speed: float = 1.0
 
 
@@ -105,12 +107,14 @@ class Unit:
             self.busy.append((self._name, self._number, self.since, now))
             self.since = now
 
-    def run(self, function: str, work_s: float, done: Done, argument: object, now: float) -> object:
+    def run(
+        self, function: str, work_s: float, done: Done, argument: object, now: float, *, replica: str = ""
+    ) -> object:
         """Executes ``work_s`` seconds of work at the speed that the present executions leave; then calls ``done(now,
-        argument)``. Returns a handle for :meth:`abort`."""
+        argument)``. Returns a handle for :meth:`abort`. ``replica``: whose work it is; empty: of one by itself."""
         self.begin(now)
         self._advance(now)
-        job = _Job(function, work_s, done, argument)
+        job = _Job(function, work_s, done, argument, replica)
         self._jobs[job] = None
         self._settle(now)
         return job
@@ -140,7 +144,7 @@ class Unit:
             job.speed = each
             if table:
                 for other in self._jobs:
-                    if other is not job:
+                    if other is not job and not (job.replica and other.replica == job.replica):
                         job.speed /= table.get((job.function, other.function), 1.0)
         first = min(job.left_s / job.speed for job in self._jobs)
         self._kernel.at(now + max(0.0, first), self._ended, self._epoch)

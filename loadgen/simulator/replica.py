@@ -170,7 +170,9 @@ class VirtualReplica:
         if self._first_s:
             took = max(took, self._first_s)
         if self._is_shared:
-            self._handles[bind] = self._unit.run(self.function, took, self._shared_ended, (bind, sent_at), now)
+            self._handles[bind] = self._unit.run(
+                self.function, took, self._shared_ended, (bind, sent_at), now, replica=self.id
+            )
             self._kernel.at(bind.deadline, self._deadline, (bind, sent_at))  # The others decide how long it takes.
         else:
             kernel, unit = self._kernel, self._unit

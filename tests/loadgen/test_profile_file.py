@@ -115,6 +115,24 @@ def test_a_function_has_its_own_times_where_an_entry_names_it() -> None:
     assert interference_of(found, "t4") == {}
 
 
+def test_tables_are_neither_empty_nor_out_of_order() -> None:
+    text = """profiles:
+  - {accelerator: a, times: {}}
+  - {accelerator: b, times: {1: 9ms, 16: 90ms, 8: 50ms}}
+  - {accelerator: c, base: 1ms, sharing: mps, gain: {4: 1.5, 2: 1.25}}
+  - {accelerator: d, base: 1ms, sharing: mps, gain: {}}
+  - {accelerator: e, times: {4: -3ms, 2: 9}}
+"""
+    assert faults(text) == [
+        ("profiles[0].times", 2),
+        ("profiles[1].times.8", 3),
+        ("profiles[2].gain.2", 4),
+        ("profiles[3].gain", 5),
+        ("profiles[4].times.4", 6),
+        ("profiles[4].times.2", 6),
+    ]
+
+
 def test_entries_of_one_accelerator_agree() -> None:
     text = """profiles:
   - {accelerator: v100, base: 1ms, sharing: mps, gain: {2: 1.5}}

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -113,6 +114,21 @@ def test_a_neighbour_that_starts_makes_a_second_count_for_nothing() -> None:
         works = {"a": work("a", execution_s=0.02 * (1 + second % 2))}
         device.learner.learn(works, {"a": ["starting"]})
     assert device.learnt() == {}
+
+
+@pytest.mark.parametrize("figure", [float("inf"), float("nan")])
+def test_impossible_figures_count_for_nothing(figure: float) -> None:
+    learner = InterferenceLearner(Interference())
+    own = work("a")
+    for wrong in (
+        replace(own, requests=figure),
+        replace(own, inferences=figure),
+        replace(own, busy_s=figure),
+        replace(own, request_s=figure),
+        replace(own, execution_s=figure),
+    ):
+        learner.learn({"a": wrong, "b": work("b")}, {"a": ["b"]})
+    assert learner.learnt("t4", "a") == ()
 
 
 def test_larger_batches_are_a_line_of_their_own() -> None:

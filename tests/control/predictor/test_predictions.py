@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+import shutil
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -20,6 +21,7 @@ from tidegate.control.predictor.predictions import Predictions
 from tidegate.control.state.notices import Faults
 from tidegate.deploy.placement.ledger import Accelerator, AcceleratorKind, Room
 from tidegate.function import Function, ModelFormat, Server, ServerKind
+from tidegate.records.profile_point import ProfileCell, ProfilePoint
 from tidegate.records.replica_sample import ReplicaSample
 
 CPU = Accelerator(name="cpu", kind=AcceleratorKind.CPU, count=2, memory_bytes=8_000_000_000, cores=1)
@@ -100,6 +102,29 @@ def test_a_function_is_predicted_by_its_graph_and_then_by_what_was_served(file: 
         assert found.one_s == pytest.approx(0.03, rel=0.1)
         assert predictions.verdicts["first"] == 20
         assert predictions.verdicts["learnt"] == 18, "the first ten requests of a replica do not count"
+
+    asyncio.run(run())
+
+
+def test_a_measured_profile_of_one_model_corrects_what_is_predicted_of_another(file: Path) -> None:
+    async def run() -> None:
+        predictions = Predictions(PredictorHere(), Faults())
+        measured, other = onnx(file), onnx(shutil.copyfile(file, file.with_name("b.onnx")))
+        for each in (measured, other):
+            await predictions.inspect(each, (CPU,))
+        before = predictions.of(other, CPU)
+        assert before is not None
+        times = {"execution_s": 3.0 * before.one_s, "full_execution_s": 1.0, "p50_s": 1.0, "p95_s": 1.0, "p99_s": 1.0}
+        for batch in (1, 2):
+            cell = ProfileCell(accelerator=CPU.name, cores=0, batch=batch)
+            point = ProfilePoint(cell=cell, slots=1, rate_ips=1.0, requests=200, **times)
+            predictions.profiled(measured, CPU, point)
+        await turn(predictions)
+        assert predictions.verdicts["first"] == 2, "each batch is a sample"
+        predictions.of(other, CPU)
+        after = predictions.of(other, CPU)
+        assert after is not None
+        assert after.one_s > 1.5 * before.one_s
 
     asyncio.run(run())
 

@@ -12,9 +12,13 @@ from tidegate.loadgen.experiments.registry import known
 from tidegate.loadgen.experiments.setups.hetsev import greedy
 
 SHORTER: Mapping[str, Mapping[str, Any]] = {
+    "hs1": {"duration_s": 10.0},
+    "hs2": {"requests": 5, "rounds": 1},
+    "hs3": {"requests": 5, "rounds": 10, "batches": [2, 16]},
     "hs7": {"instances": 40},
     "hs8": {"each_s": 40.0},
 }
+WAVES = [{"begins_s": 0.0, "ends_s": 50.0, "peak": 0.6}, {"begins_s": 60.0, "ends_s": 110.0, "peak": 1.0}]
 
 
 @pytest.mark.parametrize("name", SHORTER)
@@ -28,6 +32,7 @@ def test_every_check_of_the_paper_holds(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "shorter"),
     [
+        ("hs5", {"duration_s": 120.0, "instances": 1, "waves": WAVES}),
         ("hs4", {"lead_s": 40.0, "spike_s": 60.0, "measured_s": 30.0}),
         ("hs6", {"duration_s": 120.0, "spike_at_s": 60.0, "spike_s": 30.0, "rise_s": 30.0}),
     ],

@@ -171,6 +171,18 @@ def test_neighbours_interfere_by_kind() -> None:
     assert [at for _, at in seen] == pytest.approx([1.25, 2.0])
 
 
+def test_equal_models_interfere_between_replicas_and_not_within_one() -> None:
+    kernel, ended = Kernel(), list[float]()
+    of = kind(count=1, sharing=Sharing.MPS, gain={4: 4.0}, interference={("a", "a"): 1.5})
+    unit = Devices(kernel, (of,)).unit("t4", 0)
+    for replica in ("one", "one", "other"):
+        unit.run("a", 1.0, lambda now, _: ended.append(now), None, 0.0, replica=replica)
+    kernel.run(10.0)
+    assert ended == pytest.approx([1.5, 1.5, 1.5 + 1.0 - 1.5 / 2.25]), (
+        "two slow the third one twice; it slows each once"
+    )
+
+
 @given(
     st.lists(st.tuples(st.floats(0.0, 5.0), st.sampled_from("ab"), st.floats(0.01, 2.0)), min_size=1, max_size=8),
     st.floats(0.5, 3.0),

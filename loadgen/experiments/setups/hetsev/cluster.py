@@ -59,6 +59,8 @@ class Testbed:
     footprint_gb: Positive
     interference: NotNegative
     """Slow-down by a co-tenant of another model that is fully at work: 0.09 is 9 %."""
+    equal_interference: NotNegative = 0.0
+    """The same by a co-tenant of the same model, where a strategy lets them share."""
     launch_s: NotNegative
     jitter: Share
     settings: dict[str, str]
@@ -89,15 +91,17 @@ class Testbed:
                 mps=True,
             )
             pairs = {
-                (one.name, other.name): (1.0 + self.interference) ** (1.0 / self.width(other))
+                (one.name, other.name): (1.0 + self._increase(one, other)) ** (1.0 / self.width(other))
                 for one in self.models
                 for other in self.models
-                if one is not other
             }
             made.append(
                 DeviceKind(accelerator=accelerator, sharing=Sharing.MPS, gain={1000: 1000.0}, interference=pairs)
             )
         return tuple(made)
+
+    def _increase(self, one: Model, other: Model) -> float:
+        return self.equal_interference if one is other else self.interference
 
     def deployed(self, model: Model, policy: str, ready: Mapping[str, int], only: tuple[str, ...] = ()) -> Deployed:
         """Returns one service. ``ready``: replicas at the beginning. ``only``: its kinds; empty: all."""

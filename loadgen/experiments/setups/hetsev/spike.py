@@ -4,6 +4,7 @@ import random
 from dataclasses import dataclass
 from statistics import fmean
 
+from tidegate.deploy.placement.strategies import WORST_FIT, WORST_FIT_SOFT, StrategyRow
 from tidegate.loadgen.arrivals.changes import Placement
 from tidegate.loadgen.arrivals.shapes import steps
 from tidegate.loadgen.experiments.outcome import ExperimentOutcome
@@ -39,11 +40,13 @@ class TwoModels(Testbed):
 
 @setup(TwoModels)
 def spike(parameters: TwoModels, seed: int) -> ExperimentOutcome:
-    """Runs both systems up to the end of the spike."""
+    """Runs both systems up to the end of the spike, and HetSev once more with equal models that may share a device."""
     runs = {policy: _run(parameters, policy, seed) for policy in (HETSEV, BASELINE)}
+    soft = _run(parameters, HETSEV, seed, WORST_FIT_SOFT)
     begins_s, ends_s = parameters.lead_s, parameters.lead_s + parameters.spike_s
     before = {policy: _measured(sink, begins_s / 2.0, begins_s) for policy, sink in runs.items()}
     within = {policy: _measured(sink, ends_s - parameters.measured_s, ends_s) for policy, sink in runs.items()}
+    within_soft = _measured(soft, ends_s - parameters.measured_s, ends_s)
     slots = [begins_s + SLOT_S * number for number in range(int(parameters.spike_s / SLOT_S))]
     curves = {
         policy: tuple((at_s, _measured(sink, at_s, at_s + SLOT_S)[0]) for at_s in slots)
@@ -56,6 +59,8 @@ def spike(parameters: TwoModels, seed: int) -> ExperimentOutcome:
             "response_ratio": within[BASELINE][1] / within[HETSEV][1],
             "before_ratio": before[HETSEV][0] / before[BASELINE][0],
             "largest_slot_ratio": largest,
+            "soft_throughput_ratio": within_soft[0] / within[BASELINE][0],
+            "soft_response_ratio": within[BASELINE][1] / within_soft[1],
             "hetsev_rps": within[HETSEV][0],
             "baseline_rps": within[BASELINE][0],
         },
@@ -63,7 +68,7 @@ def spike(parameters: TwoModels, seed: int) -> ExperimentOutcome:
     )
 
 
-def _run(parameters: TwoModels, policy: str, seed: int) -> Everything:
+def _run(parameters: TwoModels, policy: str, seed: int, strategy: StrategyRow = WORST_FIT) -> Everything:
     ready = {each.name: max(1, each.count // 4) for each in parameters.gpus}
     services = tuple(parameters.deployed(each, policy, ready) for each in parameters.models)
     callers = []
@@ -72,7 +77,9 @@ def _run(parameters: TwoModels, policy: str, seed: int) -> Everything:
         callers.append(Callers(function=each.name, callers=low, rate=1.0))
         more = round(each.peak_rps) - low
         callers.append(Callers(function=each.name, callers=more, rate=1.0, start_s=parameters.lead_s))
-    return parameters.run(services, parameters.lead_s + parameters.spike_s, seed, callers=tuple(callers))
+    return parameters.run(
+        services, parameters.lead_s + parameters.spike_s, seed, callers=tuple(callers), strategy=strategy
+    )
 
 
 def _measured(sink: Everything, since_s: float, until_s: float) -> tuple[float, float]:
