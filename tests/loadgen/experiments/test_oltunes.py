@@ -9,6 +9,7 @@ import pytest
 
 from tidegate.loadgen.experiments.definition import catalogue
 from tidegate.loadgen.experiments.judge import judge
+from tidegate.loadgen.experiments.outcome import ExperimentError
 from tidegate.loadgen.experiments.registry import known
 from tidegate.loadgen.experiments.setups.oltunes.baselines import MatrixFactorisation, RandomForest
 from tidegate.loadgen.experiments.setups.oltunes.dataset import DEVICES, MODELS, ROWS, batch_time_s, generate
@@ -18,10 +19,11 @@ SHORTER: Mapping[str, Mapping[str, Any]] = {
     "ot1": {"duration_s": 1.0},
     "ot3": {"prefixes": [40, 100, 200, 300], "judged": 200},
     "ot4": {"before": 100, "judged": 50, "models": 1},
+    "ot13": {"rows": 300},
 }
 
 
-@pytest.mark.parametrize("name", [f"ot{number}" for number in range(1, 5)])
+@pytest.mark.parametrize("name", [f"ot{number}" for number in (1, 2, 3, 4, 13)])
 def test_every_check_of_the_paper_holds(name: str) -> None:
     experiment = catalogue()[name]
     outcome = known()[experiment.setup]({**experiment.parameters, **SHORTER.get(name, {})}, 1)
@@ -33,6 +35,25 @@ def test_with_a_fifth_of_the_samples_the_printed_r_square_is_not_reached_in_one_
     """The check can fail."""
     outcome = known()["oltunes.table8"]({"rows": 200, "learnt": 0.5}, 1)
     assert outcome.figures["machine_one_pass_r2"] < 0.8772
+
+
+def test_equal_tasks_gain_nothing_by_shares_and_the_best_ones_are_halves() -> None:
+    """The check can fail."""
+    task = {"model": "resnet50", "batches": 16}
+    outcome = known()["oltunes.shares"]({"tasks": [task, task], "batch": 16, "rows": 100}, 1)
+    assert outcome.figures["best_share_pct"] == 50.0
+    assert outcome.figures["best_gain"] == 0.0
+    assert outcome.figures["gain"] <= 0.0
+
+
+@pytest.mark.parametrize(
+    ("tasks", "why"),
+    [([("gpt2", 1)], "1 tasks; two share the device"), ([("gpt2", 1), ("gpt9", 1)], "model 'gpt9'; one of resnet18, ")],
+)
+def test_what_cannot_share_a_device_is_named(tasks: list[tuple[str, int]], why: str) -> None:
+    given = [{"model": model, "batches": batches} for model, batches in tasks]
+    with pytest.raises(ExperimentError, match=why):
+        known()["oltunes.shares"]({"tasks": given, "batch": 16, "rows": 20}, 1)
 
 
 def test_a_seed_gives_the_same_figures_again() -> None:
