@@ -1,6 +1,6 @@
 """The registry of policies: one row each. An unknown name is an error that lists the known ones."""
 
-from tidegate.autoscaler.policies import hpa, k8s_baseline
+from tidegate.autoscaler.policies import hpa, k8s_baseline, oltunes
 from tidegate.autoscaler.policies.contract import Policy, PolicyRow
 from tidegate.autoscaler.policies.hetsev import policy as hetsev
 from tidegate.autoscaler.policies.kpa import policy as kpa
@@ -21,6 +21,7 @@ REGISTRY: dict[str, PolicyRow] = {
         hetsev.GREEDY,
         hetsev.EXACT,
         k8s_baseline.ROW,
+        oltunes.ROW,
     )
 }
 

@@ -15,6 +15,7 @@ from tidegate.manifest.policy_parameters import (
     HORIZONTAL_PARAMETERS,
     HPA_PARAMETERS,
     K8S_BASELINE_PARAMETERS,
+    OLTUNES_PARAMETERS,
     SMIF_PARAMETERS,
     THEMIS_PARAMETERS,
     TIDE_PARAMETERS,
@@ -610,6 +611,7 @@ PARAMETERS: Final[Mapping[str, tuple[Row, ...]]] = MappingProxyType(
         "hetsev-greedy": HETSEV_PARAMETERS,
         "hetsev-ilp": HETSEV_PARAMETERS,
         "k8s-baseline": K8S_BASELINE_PARAMETERS,
+        "oltunes": OLTUNES_PARAMETERS,
     }
 )
 """Documented parameters by policy."""

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, Final
 
-from tidegate.schema.rows import Choice, Duration, Kind, Number, Percent, Row, Text, Whole, YesNo
+from tidegate.schema.rows import Choice, Duration, Kind, Number, Percent, Row, Text, Whole, WordOr, YesNo
 
 
 class Shrinking(StrEnum):
@@ -141,6 +141,18 @@ HETSEV_PARAMETERS: Final[tuple[Row, ...]] = (
         "false",
         "Whether to launch the fastest kind where none meets the latency target; else nothing is launched.",
     ),
+)
+
+OLTUNES_PARAMETERS: Final[tuple[Row, ...]] = (
+    _row(
+        "class-weight",
+        WordOr("auto", Number(0, 1)),
+        "auto",
+        "What counts of an accelerator kind, from 0 (its throughput alone) to 1 (its latency alone); auto: 0.75 for"
+        " latency-critical functions and 0.25 for throughput-oriented ones.",
+    ),
+    _row("target-utilization", Percent(10, 99), "80", "Share of a replica's service rate to plan for."),
+    _row("cooldown", Duration(0, 3600), "60s", "Time for which a rate that was needed is provided for."),
 )
 
 K8S_BASELINE_PARAMETERS: Final[tuple[Row, ...]] = (

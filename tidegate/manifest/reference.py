@@ -12,6 +12,7 @@ from tidegate.manifest.policy_parameters import (
     HETSEV_PARAMETERS,
     HPA_PARAMETERS,
     K8S_BASELINE_PARAMETERS,
+    OLTUNES_PARAMETERS,
     SMIF_PARAMETERS,
     THEMIS_PARAMETERS,
     TIDE_PARAMETERS,
@@ -109,6 +110,8 @@ def annotations_page() -> str:
         table(HETSEV_PARAMETERS),
         "## Parameters of policy k8s-baseline\n",
         table(K8S_BASELINE_PARAMETERS),
+        "## Parameters of policy oltunes\n",
+        table(OLTUNES_PARAMETERS),
         "## Plain values of `spec`\n",
         "In addition to `server` (exactly one of `model`, `handler`, `asgi`, `command`, `image`; a `model` may have a"
         " `format`, [formats.md](formats.md)): `models`,"

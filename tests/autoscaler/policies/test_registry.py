@@ -10,7 +10,9 @@ from tidegate.function import Scaling
 
 def test_every_policy_is_listed_by_name() -> None:
     known = registry.names()
-    assert {"hetsev-greedy", "hetsev-ilp", "hpa", "k8s-baseline", "kpa", "smif", "themis", "tide"} <= set(known)
+    assert {"hetsev-greedy", "hetsev-ilp", "hpa", "k8s-baseline", "kpa", "oltunes", "smif", "themis", "tide"} <= set(
+        known
+    )
     assert list(known) == sorted(known)
     assert all(registry.row(name).name == name for name in known)
 

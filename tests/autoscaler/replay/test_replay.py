@@ -121,7 +121,8 @@ def test_wrong_settings_are_all_named() -> None:
         changed(revision().function, "kpa", ["x", "policy.windw=3s", "policy.window=1s", "max-scale=-1", "port=3"])
     assert len(raised.value.faults) == 5
     with pytest.raises(
-        InvalidInputError, match="one of hetsev-greedy, hetsev-ilp, horizontal-only, hpa, k8s-baseline, kpa, smif"
+        InvalidInputError,
+        match="one of hetsev-greedy, hetsev-ilp, horizontal-only, hpa, k8s-baseline, kpa, oltunes",
     ):
         changed(revision().function, "tid", [])
     with pytest.raises(InvalidInputError, match="at most max-scale, which is 2"):

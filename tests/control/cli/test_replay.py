@@ -66,7 +66,11 @@ def test_a_csv_needs_no_deployment(tmp_path: Path) -> None:
     [
         ("at,x\n0,1\n1\n", [], "line 3: row: got 1 cells"),
         ("{}\n", [], "line 1: format"),
-        (TRACE, ["--policy", "tid"], "one of hetsev-greedy, hetsev-ilp, horizontal-only, hpa, k8s-baseline, kpa, smif"),
+        (
+            TRACE,
+            ["--policy", "tid"],
+            "one of hetsev-greedy, hetsev-ilp, horizontal-only, hpa, k8s-baseline, kpa, oltunes",
+        ),
         (TRACE, ["--policy", "tid", "--set", "policy.x=1", "--set", "foo"], "--set: got 'foo'; allowed: KEY=VALUE"),
         (TRACE, ["--set", "latency=fast"], "--set latency"),
         (TRACE, ["--policy", "kpa"], "concurrency: got no such column"),
