@@ -43,7 +43,7 @@ from tidegate.gateway.core import GatewayCore
 from tidegate.gateway.counting.counters import Report
 from tidegate.gateway.effects import ChainEffects, ExchangeTools, JobHost, Quotas, RoomHost, Time, Upstreams
 from tidegate.gateway.jobs.live import JobThread, new_id
-from tidegate.gateway.payloads.live import PayloadThread
+from tidegate.gateway.payloads.live import PayloadSinks
 from tidegate.gateway.process.alarm import Alarm
 from tidegate.gateway.process.channels import SlotChannels
 from tidegate.gateway.process.figures import WorkerFigures
@@ -108,7 +108,7 @@ class GatewayWorker:
         self._board = _waiting_board(config.waiting)
         self._jobs = self._job_thread()
         self._exporter = self._span_exporter(collector_headers)
-        self._payloads = PayloadThread(config.payloads_folder, config.worker)
+        self._payloads = PayloadSinks(config.payloads_folder, config.worker)
         offset = LiveClock().now() - monotonic()
         self._log_writer = LogWriter(loop, config.log_format, offset=offset, worker=config.worker)
         self.core = GatewayCore(
@@ -320,6 +320,7 @@ class GatewayWorker:
         }
         for address in self._pools.keys() - living:
             self._pools.pop(address).close()
+        self._payloads.keep({route.payload.sink for route in table.functions if route.payload is not None})
 
     # --- admin ------------------------------------------------------------------------------------------------------
 

@@ -83,15 +83,23 @@ def _body(payload: Payload) -> dict[str, Any]:
                 return {"data": found[0], "datacontenttype": "application/json", "binarybytes": _binary(payload)}
         elif payload.content_type.startswith("text/event-stream"):
             return {"data": _events(data, names)}
-        elif any(kind in payload.content_type for kind in _JSON_TYPES):
+        elif _is_json(payload.content_type):
             found = _parsed(data, names)
             if found is not None:
                 return {"data": found[0]}
     if names:
         return {"withheld": "what the redaction list names cannot be found in it"}
-    if not payload.coding and payload.content_type.startswith(("text/", "application/json")):
+    if not payload.coding and _is_text(payload.content_type):
         return {"data": data.decode("utf-8", "replace")}
     return {"data_base64": b64encode(data).decode()}
+
+
+def _is_json(content_type: str) -> bool:
+    return any(kind in content_type for kind in _JSON_TYPES)
+
+
+def _is_text(content_type: str) -> bool:
+    return content_type.startswith("text/") or _is_json(content_type)
 
 
 def _binary(payload: Payload) -> int:

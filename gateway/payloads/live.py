@@ -1,13 +1,15 @@
-"""The thread that formats sampled payloads and brings them to their sinks: URLs, or files in the state directory.
+"""The sinks that sampled payloads go to: URLs, and files in the state directory. Each has a thread of its own.
 
-Serving never waits for it: what waits is bounded, and events that find no room are dropped and counted. A sink that
-fails is asked again after 2, 4, 8 ... 30 s; one line is written when it fails first and one when it works again.
+Serving never waits for a sink, nor does one sink for another: what waits for each is bounded, and events that find no
+room are dropped and counted. A sink that fails is asked again after 2, 4, 8 ... 30 s; one line is written when it fails
+first and one when it works again. A sink that no function names any more ends.
 """
 
 import os
 import threading
 import time
 from collections import deque
+from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
@@ -16,12 +18,10 @@ from tidegate import __version__
 from tidegate.aio.log_stream import say
 from tidegate.gateway.payloads.events import Payload, encode_event
 
-KEPT_BYTES: Final = 16 << 20
-"""Bytes of bodies that wait, for all sinks together."""
+KEPT_BYTES: Final = 32 << 20
+"""Bytes of bodies that wait for all sinks. Each has an even part of it, at most half."""
 EACH_BYTES: Final = 1024
 """Bytes that an event takes beside its body."""
-AT_ONCE: Final = 64
-"""Events that one sink gets before the next one has its turn."""
 EVERY_S: Final = 0.5
 TIMEOUT_S: Final = 5.0
 LONGEST_PAUSE_S: Final = 30.0
@@ -46,34 +46,113 @@ class SinkError(Exception):
 
 
 class _Sink:
-    """One place that events go to."""
+    """One place that events go to, with its thread, which starts with the first event."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         """For people; without the path and the query of a URL."""
-        self.waiting: deque[Payload] = deque()
-        self.fault: str | None = None
-        self.next_at = 0.0
-        self._pause = 1.0
+        self.delivered = self.dropped = 0
+        self._waiting: deque[Payload] = deque()
+        self._bytes = 0
+        self._lock = threading.Lock()
+        self._fault: str | None = None
+        self._refusal: str | None = None
+        self._has_refused = False
+        self._pause_s = 1.0
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="payloads", daemon=True)
 
-    def send(self, event: bytes) -> None:
+    @property
+    def fault(self) -> str | None:
+        """Why events do not reach it, or why it has refused the last one; None if it takes them."""
+        return self._fault or self._refusal
+
+    def put(self, pair: tuple[Payload, Payload], room: int) -> None:
+        """Takes the events of one request, or drops them if they and those that wait are more than ``room`` bytes."""
+        size = sum(_size(each) for each in pair)
+        with self._lock:
+            if self._bytes + size > room:
+                self.dropped += len(pair)
+                return
+            self._bytes += size
+            self._waiting.extend(pair)
+        if self._thread.ident is None:
+            self._thread.start()
+
+    def leave(self) -> None:
+        """Lets it end, once it has had what waits for it, or does not take it now."""
+        self._stopping.set()
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether its thread has ended."""
+        return not self._thread.is_alive()
+
+    def join(self, until: float) -> None:
+        """Waits for its end until this time at most."""
+        if self._thread.ident is not None:
+            self._thread.join(max(0.0, until - time.monotonic()))
+
+    def send(self, event: bytes, payload: Payload) -> None:
         """Brings one event. Raises SinkError."""
         raise NotImplementedError
 
     def close(self) -> None:
         """Closes what is open."""
 
-    def failed(self, reason: str, now: float) -> None:
-        if self.fault is None:
-            say(f"payload events do not reach {self.name}: {reason}; serving goes on, events wait or are dropped")
-        self.fault = reason
-        self._pause = min(LONGEST_PAUSE_S, 2.0 * self._pause)
-        self.next_at = now + self._pause
+    # --- the thread -------------------------------------------------------------------------------------------------
 
-    def worked(self) -> None:
-        if self.fault is not None:
+    def _run(self) -> None:
+        pause_s = EVERY_S
+        while not self._stopping.wait(pause_s):
+            pause_s = EVERY_S if self._send_all() else self._pause_s
+        self._send_all()
+        self.close()
+        with self._lock:
+            self.dropped += len(self._waiting)
+            self._waiting.clear()
+            self._bytes = 0
+
+    def _send_all(self) -> bool:
+        """Sends what waits. Returns False once the sink did not take an event; that one is kept."""
+        while self._waiting:
+            payload = self._waiting[0]
+            try:
+                self.send(encode_event(payload), payload)
+            except SinkError as error:
+                if not error.is_final:
+                    self._failed(str(error))
+                    return False
+                self.dropped += 1
+                self._refused(str(error))
+            else:
+                self.delivered += 1
+                self._refusal = None
+                self._worked()
+            with self._lock:
+                self._waiting.popleft()
+                self._bytes -= _size(payload)
+            time.sleep(0)  # The interpreter's lock goes back to the loop.
+        return True
+
+    def _failed(self, reason: str) -> None:
+        if self._fault is None:
+            say(f"payload events do not reach {self.name}: {reason}; serving goes on, events wait or are dropped")
+        self._fault = reason
+        self._pause_s = min(LONGEST_PAUSE_S, 2.0 * self._pause_s)
+
+    def _refused(self, reason: str) -> None:
+        """It never takes this event, and perhaps takes the next one: says so once."""
+        if not self._has_refused:
+            say(f"{self.name} refuses payload events: {reason}; those that it refuses are dropped")
+        self._has_refused = True
+        self._refusal = reason
+        self._worked()
+
+    def _worked(self) -> None:
+        if self._fault is not None:
             say(f"payload events reach {self.name} again", level="info")
-        self.fault, self._pause = None, 1.0
+        self._fault, self._pause_s = None, 1.0
 
 
 class _Url(_Sink):
@@ -87,7 +166,7 @@ class _Url(_Sink):
         super().__init__(self._url.netloc)
         self._connection: http.client.HTTPConnection | None = None
 
-    def send(self, event: bytes) -> None:
+    def send(self, event: bytes, payload: Payload) -> None:
         url = self._url
         target = (url.path or "/") + (f"?{url.query}" if url.query else "")
         if self._connection is None:
@@ -109,17 +188,19 @@ class _Url(_Sink):
             self._connection = None
 
 
-class _File(_Sink):
-    """A file with one event on each line."""
+class _Files(_Sink):
+    """A file for each function, with one event on each line."""
 
-    def __init__(self, path: Path) -> None:
-        super().__init__(str(path))
-        self._path = path
+    def __init__(self, folder: Path, worker: str) -> None:
+        super().__init__(str(folder))
+        self._folder = folder
+        self._worker = worker
 
-    def send(self, event: bytes) -> None:
+    def send(self, event: bytes, payload: Payload) -> None:
+        path = self._folder / f"{payload.function}.{self._worker}.jsonl"
         try:
-            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
             try:
                 if os.write(descriptor, event + b"\n") <= len(event):
                     raise SinkError("the disk is full")
@@ -127,99 +208,70 @@ class _File(_Sink):
             finally:
                 os.close(descriptor)
             if size > FILE_BYTES:
-                self._path.replace(self._path.with_name(f"{self._path.name}.1"))
+                path.replace(path.with_name(f"{path.name}.1"))
         except OSError as error:
             raise SinkError(error.strerror or str(error)) from error
 
 
-class PayloadThread:
-    """Brings the events of one worker to their sinks. The thread starts with the first event."""
+class PayloadSinks:
+    """The sinks of one worker. Each is made with its first event."""
 
     def __init__(self, folder: str | None, worker: str) -> None:
         """``folder``: where files are kept; None: the working folder."""
-        self.delivered = 0
-        self.dropped = 0
         self._folder = Path(folder or ".")
         self._worker = worker
-        self._sinks: dict[str, _Sink] = {}
-        self._bytes = 0
-        self._lock = threading.Lock()
-        self._stopping = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._sinks: dict[str | None, _Sink] = {}
+        """By URL; None: that of all files."""
+        self._left: list[_Sink] = []
+        """Sinks that no function names any more, and that may not have ended yet."""
+        self._delivered = self._dropped = 0
+        """Events of sinks that have ended."""
 
     def put(self, pair: tuple[Payload, Payload]) -> None:
         """Takes the events of one request, or drops them if too much waits."""
-        size = sum(_size(each) for each in pair)
-        rules, function = pair[0].rules, pair[0].function
-        with self._lock:
-            if self._bytes + size > KEPT_BYTES:
-                self.dropped += 2
-                return
-            self._bytes += size
-            key = rules.sink or function
-            sink = self._sinks.get(key)
-            if sink is None:
-                path = self._folder / f"{function}.{self._worker}.jsonl"
-                sink = self._sinks[key] = _File(path) if rules.sink is None else _Url(rules.sink)
-            sink.waiting.extend(pair)
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="payloads", daemon=True)
-            self._thread.start()
+        url = pair[0].rules.sink
+        sink = self._sinks.get(url)
+        if sink is None:
+            sink = self._sinks[url] = _Files(self._folder, self._worker) if url is None else _Url(url)
+        sink.put(pair, KEPT_BYTES // max(2, len(self._sinks)))
+
+    def keep(self, named: AbstractSet[str | None]) -> None:
+        """Lets the sinks end that are not among these."""
+        for url in self._sinks.keys() - named:
+            sink = self._sinks.pop(url)
+            sink.leave()
+            self._left.append(sink)
+        for sink in [sink for sink in self._left if sink.has_ended]:
+            self._left.remove(sink)
+            self._delivered += sink.delivered
+            self._dropped += sink.dropped
+
+    @property
+    def delivered(self) -> int:
+        """Events that a sink has taken."""
+        return self._delivered + sum(sink.delivered for sink in (*self._sinks.values(), *self._left))
+
+    @property
+    def dropped(self) -> int:
+        """Events that found no room, were refused, or still waited for a sink that ended."""
+        return self._dropped + sum(sink.dropped for sink in (*self._sinks.values(), *self._left))
 
     @property
     def fault(self) -> str | None:
         """The present fault, for ``tidegate status``; None if there is none."""
-        faults = [f"{sink.name}: {sink.fault}" for sink in tuple(self._sinks.values()) if sink.fault is not None]
+        faults = [f"{sink.name}: {sink.fault}" for sink in self._sinks.values() if sink.fault is not None]
         return f"{'; '.join(faults)}; {self.dropped} events were dropped" if faults else None
 
     def close(self) -> None:
         """Sends what waits, for at most ``END_S``."""
-        self._stopping.set()
-        if self._thread is not None:
-            self._thread.join(END_S)
-
-    # --- the thread -------------------------------------------------------------------------------------------------
-
-    def _run(self) -> None:
-        while not self._stopping.wait(EVERY_S):
-            self._round(time.monotonic())
+        until = time.monotonic() + END_S
         for sink in self._sinks.values():
-            sink.next_at = 0.0
-        self._round(time.monotonic())
+            sink.leave()
         for sink in self._sinks.values():
-            sink.close()
-
-    def _round(self, now: float) -> None:
-        """Lets each sink that works have what waits for it."""
-        busy = [sink for sink in tuple(self._sinks.values()) if sink.waiting and now >= sink.next_at]
-        while busy:
-            busy = [sink for sink in busy if self._some(sink) and sink.waiting]
-
-    def _some(self, sink: _Sink) -> bool:
-        """Sends some events. Returns whether the sink took them."""
-        for _ in range(min(AT_ONCE, len(sink.waiting))):
-            payload = sink.waiting[0]
-            try:
-                sink.send(encode_event(payload))
-            except SinkError as error:
-                sink.failed(str(error), time.monotonic())
-                if error.is_final:
-                    self.dropped += 1
-                    self._done(sink, payload)
-                return False
-            self.delivered += 1
-            sink.worked()
-            self._done(sink, payload)
-            time.sleep(0)  # The interpreter's lock goes back to the loop.
-        return True
-
-    def _done(self, sink: _Sink, payload: Payload) -> None:
-        with self._lock:
-            sink.waiting.popleft()
-            self._bytes -= _size(payload)
+            sink.join(until)
 
     def __repr__(self) -> str:
-        return f"<PayloadThread {len(self._sinks)} sinks, {self._bytes} bytes wait>"
+        return f"<PayloadSinks {len(self._sinks)}>"
 
 
 def _size(payload: Payload) -> int:

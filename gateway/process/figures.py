@@ -11,7 +11,7 @@ from tidegate.activator.room import RoomCounts
 from tidegate.aio.loop.slices import in_slices
 from tidegate.gateway.core import GatewayCore
 from tidegate.gateway.jobs.live import JobThread
-from tidegate.gateway.payloads.live import PayloadThread
+from tidegate.gateway.payloads.live import PayloadSinks
 from tidegate.gateway.process.front_door import FrontDoor
 from tidegate.gateway.process.shutdown import Shutdown
 from tidegate.records.gateway_sample import GatewaySample
@@ -34,7 +34,7 @@ class WorkerFigures:
         *,
         jobs: JobThread | None,
         exporter: "Exporter | None",
-        payloads: PayloadThread,
+        payloads: PayloadSinks,
     ) -> None:
         self._worker = worker
         self._core = core

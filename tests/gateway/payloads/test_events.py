@@ -82,6 +82,8 @@ def test_a_body_that_was_cut_is_marked() -> None:
     assert found["truncated"] is True
     assert found["data"] == BODY[:60].decode()
     assert "truncated" not in event()
+    other = event(data=BODY[:60], content_type="application/cloudevents+json")
+    assert other["data"] == BODY[:60].decode()
 
 
 def test_of_v2s_binary_form_the_json_part_is_kept_and_the_tensors_are_counted() -> None:

@@ -15,7 +15,7 @@ from tests.gateway.payloads.test_events import REQUEST
 from tests.support.deadline import Patience
 from tidegate.gateway.payloads import live
 from tidegate.gateway.payloads.events import Payload
-from tidegate.gateway.payloads.live import PayloadThread
+from tidegate.gateway.payloads.live import PayloadSinks
 from tidegate.records.payload_rules import PayloadRules
 
 
@@ -87,7 +87,7 @@ def until(found: Callable[[], object]) -> None:
 
 def test_events_come_to_a_url_in_their_order(tmp_path: Path) -> None:
     with sink() as server:
-        thread = PayloadThread(str(tmp_path), "g0")
+        thread = PayloadSinks(str(tmp_path), "g0")
         for number in range(100):
             thread.put(pair(server.url, number))
         until(lambda: thread.delivered == 200)
@@ -102,7 +102,7 @@ def test_without_a_url_they_come_to_a_file_of_the_function_that_is_kept_short(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(live, "FILE_BYTES", 1500)
-    thread = PayloadThread(str(tmp_path / "payloads"), "g0")
+    thread = PayloadSinks(str(tmp_path / "payloads"), "g0")
     for number in range(4):
         thread.put(pair(None, number))
     thread.close()
@@ -122,7 +122,7 @@ def test_a_sink_that_fails_is_one_line_and_loses_nothing_that_finds_room(
             server.is_open.clear()
         server.status = 503 if fault == "failing" else 200
         url = "http://127.0.0.1:1/events" if fault == "dead" else server.url
-        thread = PayloadThread(str(tmp_path), "g0")
+        thread = PayloadSinks(str(tmp_path), "g0")
         thread.put(pair(url))
         thread.put(pair(None))
         until(lambda: thread.fault)
@@ -137,15 +137,73 @@ def test_a_sink_that_fails_is_one_line_and_loses_nothing_that_finds_room(
         written = capfd.readouterr().err
         assert written.count("do not reach") == 1
         assert written.count("again") == (fault != "dead")
-        assert thread.dropped == 0
+        assert thread.dropped == (2 if fault == "dead" else 0), "at the end of the worker it is asked once more"
 
 
 def test_what_a_sink_refuses_is_dropped_and_counted(tmp_path: Path) -> None:
     with sink() as server:
         server.status = 400
-        thread = PayloadThread(str(tmp_path), "g0")
+        thread = PayloadSinks(str(tmp_path), "g0")
         thread.put(pair(server.url))
         until(lambda: thread.dropped == 2)
+        assert thread.fault is not None and "it answers 400" in thread.fault
+        server.status = 200
+        thread.put(pair(server.url))
+        until(lambda: thread.delivered == 2 and thread.fault is None)
+        thread.close()
+
+
+def test_a_refused_event_holds_up_no_other_and_is_one_line(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live, "LONGEST_PAUSE_S", 30.0)
+    with sink() as server:
+        server.status = 400
+        thread = PayloadSinks(str(tmp_path), "g0")
+        for number in range(20):
+            thread.put(pair(server.url, number))
+        until(lambda: thread.dropped == 40)
+        server.status = 200
+        thread.put(pair(server.url))
+        until(lambda: thread.delivered == 2)
+        thread.close()
+        assert capfd.readouterr().err.count("refuses payload events") == 1
+
+
+def test_a_sink_that_hangs_takes_neither_time_nor_room_from_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live, "KEPT_BYTES", 100_000)
+    monkeypatch.setattr(live, "TIMEOUT_S", 30.0)
+    with sink() as hanging, sink() as working:
+        hanging.is_open.clear()
+        thread = PayloadSinks(str(tmp_path), "g0")
+        for number in range(30):
+            thread.put(pair(hanging.url, number, size=1000))
+        lost = thread.dropped
+        assert lost > 0
+        for number in range(10):
+            thread.put(pair(working.url, number, size=1000))
+        until(lambda: len(working.events) == 20)
+        assert thread.dropped == lost
+        hanging.is_open.set()
+        thread.close()
+
+
+def test_a_sink_that_no_function_names_any_more_ends_with_what_waits_for_it(tmp_path: Path) -> None:
+    with sink() as server:
+        thread = PayloadSinks(str(tmp_path), "g0")
+        dead = "http://127.0.0.1:1/events"
+        thread.put(pair(dead))
+        thread.put(pair(server.url))
+        until(lambda: thread.fault and thread.delivered == 2)
+        thread.keep({server.url})
+        assert thread.fault is None
+        until(lambda: thread.dropped == 2)
+        thread.keep({server.url})
+        assert (thread.delivered, thread.dropped) == (2, 2)
+        thread.put(pair(server.url))
+        until(lambda: thread.delivered == 4)
         thread.close()
 
 
@@ -153,10 +211,10 @@ def test_events_that_find_no_room_are_dropped_and_counted(tmp_path: Path, monkey
     monkeypatch.setattr(live, "KEPT_BYTES", 100_000)
     with sink() as server:
         server.is_open.clear()
-        thread = PayloadThread(str(tmp_path), "g0")
+        thread = PayloadSinks(str(tmp_path), "g0")
         for number in range(100):
             thread.put(pair(server.url, number, size=1000))
-        assert thread.dropped == 2 * (100 - 100_000 // (2 * 2024))
+        assert thread.dropped == 2 * (100 - 50_000 // (2 * 2024)), "its part is half of the room"
         assert thread.fault is None or "events were dropped" in thread.fault
         server.is_open.set()
         until(lambda: thread.delivered + thread.dropped == 200)
@@ -167,7 +225,7 @@ def test_events_that_find_no_room_are_dropped_and_counted(tmp_path: Path, monkey
 
 def test_a_folder_that_cannot_be_written_is_a_fault(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    thread = PayloadThread(str(tmp_path / "file"), "g0")
+    thread = PayloadSinks(str(tmp_path / "file"), "g0")
     thread.put(pair(None))
     until(lambda: thread.fault)
     thread.close()
