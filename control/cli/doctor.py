@@ -1,6 +1,8 @@
 """``tidegate doctor``: checks what this machine offers and what would fail, before it does."""
 
+import asyncio
 import os
+import random
 import socket
 import sys
 from collections.abc import Callable, Iterator
@@ -55,12 +57,22 @@ def doctor(
     control_listen: Annotated[
         str | None, typer.Option(help="Address of the API to check (default: the settings').")
     ] = None,
+    context: Annotated[
+        str | None, typer.Option(help="Check a cluster by this context of kubeconfig, in the place of this machine.")
+    ] = None,
+    namespace: Annotated[
+        str | None, typer.Option(help="Namespace to check in the cluster (default: the context's).")
+    ] = None,
     state: StateOption = None,
     json: JsonOption = False,
 ) -> None:
     """Check this machine, and what `tidegate.toml` here would start on it: interpreter, event loop, sockets,
-    accelerators, ports, certificate, store, tenants, state directory, leftovers."""
-    findings = list(examine(state_directory(state), listen, control_listen))
+    accelerators, ports, certificate, store, tenants, state directory, leftovers. With --context: what a cluster has
+    and lacks."""
+    if context is None:
+        findings = list(examine(state_directory(state), listen, control_listen))
+    else:
+        findings = asyncio.run(examine_cluster(context, namespace))
     if json:
         print_json(findings)
     else:
@@ -124,6 +136,27 @@ def examine(directory: "StateDirectory", listen: str | None, control_listen: str
         except Exception as error:  # a broken check must not hide the others
             verdict, text = CheckVerdict.BAD, f"{type(error).__name__}: {error}"
         yield Finding(name, verdict, text)
+
+
+async def examine_cluster(context: str, namespace: str | None) -> list[Finding]:
+    """Asks a cluster what it has and lacks; a cluster that cannot be asked is the finding."""
+    from tidegate.deploy.kubernetes.process.api import ClusterError, KubernetesApi
+    from tidegate.deploy.kubernetes.process.survey import Answer, survey
+
+    verdicts = {
+        Answer.HAS: CheckVerdict.OK,
+        Answer.LACKS_LITTLE: CheckVerdict.NOTE,
+        Answer.LACKS: CheckVerdict.BAD,
+    }
+    try:
+        api = await KubernetesApi.connect(random.Random(), context=context)
+    except ClusterError as error:
+        return [Finding("cluster", CheckVerdict.BAD, str(error))]
+    try:
+        found = survey(api, namespace or api.namespace)
+        return [Finding(each.subject, verdicts[each.answer], each.text) async for each in found]
+    finally:
+        await api.close()
 
 
 def _python() -> tuple[CheckVerdict, str]:

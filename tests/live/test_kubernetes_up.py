@@ -2,6 +2,8 @@
 
 import asyncio
 import itertools
+import json
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Coroutine, Iterator
@@ -156,6 +158,25 @@ def test_a_function_of_the_cluster_is_deployed_reported_changed_and_deleted(live
     node.do(lambda api: api.delete(f"{path}/echo"))
     live.until(lambda: live.infer().status_code == 404, 30.0, "the function to be deleted")
     live.until(lambda: not node.pods, 30.0, "no Pod")
+
+
+def doctor(live: Deployment, space: str, code: int) -> dict[str, str]:
+    """The verdicts of ``tidegate doctor`` by what was looked at, after its exit with this code."""
+    command = live.command("doctor", "--context", "tests", "--namespace", space, "--json")
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == code, done.stdout + done.stderr
+    return {each["check"]: f"{each['verdict']}: {each['text']}" for each in json.loads(done.stdout)}
+
+
+def test_doctor_says_what_a_cluster_lacks(live: Deployment, node: Node) -> None:
+    space = next(flag for before, flag in itertools.pairwise(live.flags) if before == "--kubernetes-namespace")
+    found = doctor(live, space, 0)
+    assert found["API server"].startswith("ok: Kubernetes v1.")
+    assert found["rights"] == f"ok: all that are needed in namespace {space}"
+    assert found["Pods"].startswith("ok: a replica would be accepted")
+    found = doctor(live, "default", 1)
+    assert "this account may not get pods" in found["rights"]
+    assert found["Pods"].startswith("bad: ")
 
 
 def test_the_next_control_process_adopts_the_pods_and_down_leaves_none(live: Deployment, node: Node) -> None:

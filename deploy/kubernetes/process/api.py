@@ -79,6 +79,11 @@ class KubernetesApi:
     async def close(self) -> None:
         await self._client.close()
 
+    @property
+    def host(self) -> str:
+        """URL of the API server."""
+        return str(self._client.configuration.host)
+
     async def get(self, path: str, **query: str) -> Object:
         return await self.call("GET", path, query=query)
 
@@ -210,7 +215,7 @@ class KubernetesApi:
                 response.close()
 
     def __repr__(self) -> str:
-        return f"<KubernetesApi {self._client.configuration.host}>"
+        return f"<KubernetesApi {self.host}>"
 
 
 def _object(data: bytes) -> Object:

@@ -1,20 +1,43 @@
-"""Pods and the objects of a group as data. What a cluster makes of them: tests/live/test_kubernetes_pods.py."""
+"""Pods, the objects of a group, and the Role that is shipped, as data.
 
+What a cluster makes of them: tests/live/test_kubernetes_pods.py.
+"""
+
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.live.backends import TWO_CORES, revision
 from tidegate.deploy.kubernetes.pods.template import MAX_LABEL, PodSettings, label, labels, pod_spec, problems
 from tidegate.deploy.kubernetes.pods.workloads import deployment, disruption_budget, group_name, service
+from tidegate.deploy.kubernetes.process.survey import RIGHTS
 from tidegate.deploy.placement.ledger import Accelerator, AcceleratorKind
 from tidegate.function import Function, GpuNeeds, ModelFormat, Resources, Revision, Server, ServerKind
 
 SETTINGS = PodSettings(image="tidegate:1", namespace="models")
 T4 = Accelerator(name="t4", kind=AcceleratorKind.NVIDIA, count=4, memory_bytes=16 << 30)
 IMAGE = Revision(Function(name="resnet", server=Server(kind=ServerKind.IMAGE, target="resnet:7")), 1)
+
+
+INSTALL = Path(__file__).resolve().parents[3] / "deploy" / "kubernetes" / "tidegate.yaml"
+
+
+def test_the_role_has_the_rights_of_the_calls_and_no_more() -> None:
+    """The calls themselves are made by this Role in tests/live/test_kubernetes_up.py."""
+    (role,) = (each for each in yaml.safe_load_all(INSTALL.read_text()) if each["kind"] == "Role")
+    found = {
+        (group, resource, name, verb)
+        for rule in role["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for name in rule.get("resourceNames", [""])
+        for verb in rule["verbs"]
+    }
+    assert found == {(*what, verb) for *what, verbs in RIGHTS for verb in verbs}
 
 
 def containers(spec: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
