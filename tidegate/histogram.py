@@ -5,6 +5,7 @@ addition, the relative width of a bucket is at most 1/8, and two histograms add 
 """
 
 from collections.abc import Iterable
+from itertools import compress
 
 SUB_BITS = 3
 SUB_BUCKETS = 1 << SUB_BITS
@@ -101,7 +102,8 @@ class Histogram:
 
     def sparse(self) -> tuple[tuple[int, int], ...]:
         """Returns the buckets with observations, as (index, count)."""
-        return tuple((index, count) for index, count in enumerate(self.counts) if count)
+        counts = self.counts
+        return tuple([(index, counts[index]) for index in compress(range(len(counts)), counts)])
 
     def quantile(self, q: float) -> float | None:
         """Returns the q-quantile in seconds (0 <= q <= 1), the upper bound of its bucket. Returns None without

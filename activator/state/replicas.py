@@ -242,10 +242,10 @@ class Replica:
         """Returns the want if it has to be sent: its class changed, or its head became another kind of request."""
         amount, head = self.level()
         if head is None:
-            return None if self.sent_class == 0 else self._want(0, None, now)
+            return None if self.sent_class == 0 else self.want(0, None, now)
         if want_class(amount) == self.sent_class and self._kind(head) == self.sent_kind:
             return None
-        return self._want(amount, head, now)
+        return self.want(amount, head, now)
 
     def want_with_request(self, now: float) -> Want | None:
         """Returns the want that remains after a request, for its header; None if it is zero and known to be zero."""
@@ -255,7 +255,7 @@ class Replica:
         amount, head = self.level()
         if head is None and known == 0:
             return None
-        want = self._want(amount, head, now)
+        want = self.want(amount, head, now)
         if self.sent_class != known and self.group.has_one:
             self.group.revision.note_sent(want.amount, want.priority)
         return want
@@ -272,7 +272,7 @@ class Replica:
             return (key[0], 1, False)
         return (key[0], head.inferences, head is self.reserved or head.lane.is_single(self))
 
-    def _want(self, amount: int, head: Bind | None, now: float) -> Want:
+    def want(self, amount: int, head: Bind | None, now: float) -> Want:
         """Returns the level as a want, which counts as sent."""
         self.sequence = sequence = self.sequence + 1
         self.sent_class = want_class(amount)
@@ -292,6 +292,17 @@ class Replica:
         tail_ms = round((now - tail) * 1000) if tail < now else 0
         cost = 0 if head.claim is None else head.lane.step(head)
         return Want(sequence, amount, priority, cost, age_ms, tail_ms, kind[1], kind[2])
+
+    def want_like(self, other: Want, its_class: int, kind: tuple[int, int, bool]) -> Want:
+        """Returns the want of another replica of its group, which counts as sent here as well."""
+        self.sequence = sequence = self.sequence + 1
+        self.sent_class = its_class
+        self.short = None
+        if its_class:
+            self.sent_kind = kind
+        return Want(
+            sequence, other.amount, other.priority, other.cost, other.age_ms, other.tail_ms, other.units, other.reserves
+        )
 
     # --- credits ---
 
@@ -410,23 +421,39 @@ class Group:
 
     def changed_wants(self, now: float) -> list[Send]:
         """Returns the wants that have to be sent to its replicas."""
-        room, lanes = self.revision, self.lanes
-        known: int | None = None
-        kind = (0, 0, False)
-        if self.share > 0 and len(lanes) == 1 and not room.counts_inferences:  # Most replicas know it.
-            head = lanes[0].queue.head() if room.waiting else None
-            known = 0
-            if head is not None:
-                kind = (head.key[0], 1, False)
-                known = want_class(lanes[0].queue.count(kind[0]))
+        if self.share > 0 and len(self.lanes) == 1 and not self.revision.counts_inferences:
+            return self._wants_of_one_lane(self.lanes[0], now)
+        return [
+            Send(replica.id, want)
+            for replica in self.replicas
+            if replica.open and (want := replica.changed_want(now)) is not None
+        ]
+
+    def _wants_of_one_lane(self, lane: "Lane", now: float) -> list[Send]:
+        """Does the same as :meth:`changed_wants` where all that waits may go to any replica: they get one want, in
+        the numbers of each."""
+        head = lane.queue.head() if self.revision.waiting else None
+        amount, kind = 0, (0, 1, False)
+        if head is not None:
+            amount, kind = lane.queue.count(head.key[0]), (head.key[0], 1, False)
+        known = want_class(amount)
+        made: Want | None = None
         sends = []
         for replica in self.replicas:
-            if replica.sent_class == known and replica.ready and (not known or replica.sent_kind == kind):
+            is_known = replica.sent_class == known and (not known or replica.sent_kind == kind)
+            if (is_known and replica.ready) or not replica.open:
                 continue
-            if replica.open:
+            want: Want | None
+            if replica.rests_until or replica.ejected_until or replica.gone:
                 want = replica.changed_want(now)
-                if want is not None:
-                    sends.append(Send(replica.id, want))
+            elif is_known:
+                want = None
+            elif made is None:
+                want = made = replica.want(amount, head, now)
+            else:
+                want = replica.want_like(made, known, kind)
+            if want is not None:
+                sends.append(Send(replica.id, want))
         return sends
 
     def __repr__(self) -> str:

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from tidegate.loadgen.simulator.replica import VirtualReplica
 
 WORKER = "g0"
+_Sent = tuple[str, int, WorkerMessage]
+"""(replica, number of the link, message)"""
 
 
 class SimulatedGateway:
@@ -199,15 +201,20 @@ class SimulatedGateway:
         while room.out:
             commands = room.out[:]
             room.out.clear()
+            sent: list[_Sent] = []
             for command in commands:
+                if type(command) is Send:
+                    link = self._linked.get(command.replica)
+                    if link is not None:
+                        sent.append((command.replica, link, command.message))
+                    continue
+                if sent:
+                    self._send(sent, now)
+                    sent = []
                 if type(command) is Bind:
                     replica, has_begun = self._begin(command, now)
                     if not has_begun:
                         self._return(command, replica, now)
-                elif type(command) is Send:
-                    link = self._linked.get(command.replica)
-                    if link is not None:
-                        self._kernel.at(now + self._message_s, self._up, (command.replica, link, command.message))
                 elif type(command) is Activate:
                     self._activate(command.activation)
                 elif type(command) is Refuse:
@@ -218,6 +225,8 @@ class SimulatedGateway:
                     self._kernel.at(now + self._message_s, self._opens, (command.replica, self._number))
                 elif type(command) is Unlink and self._linked.pop(command.replica, None) is not None:
                     self._kernel.at(now + self._message_s, self._closes, command.replica)
+            if sent:
+                self._send(sent, now)
         if room.unsettled and not self._is_turning:
             self._turn(now)
 
@@ -262,11 +271,16 @@ class SimulatedGateway:
         if replica is not None and name not in self._linked:
             replica.closed(now)
 
-    def _up(self, now: float, sent: tuple[str, int, WorkerMessage]) -> None:
-        name, number, message = sent
-        replica = self._replicas.get(name)
-        if replica is not None and self._linked.get(name) == number:
-            replica.heard(message, now)
+    def _send(self, sent: list[_Sent], now: float) -> None:
+        """Sends messages that follow each other: they arrive at one moment, in their order."""
+        self._kernel.at(now + self._message_s, self._up, sent)
+
+    def _up(self, now: float, sent: list[_Sent]) -> None:
+        replicas, linked = self._replicas, self._linked
+        for name, number, message in sent:
+            replica = replicas.get(name)
+            if replica is not None and linked.get(name) == number:
+                replica.heard(message, now)
 
     def on_message(self, replica: "VirtualReplica", message: ProxyMessage) -> None:
         """Takes a replica's message on its channel."""

@@ -93,6 +93,22 @@ def test_wants_go_to_replicas_that_start_so_that_ready_finds_them() -> None:
     assert "r0 < want 1 1 0 0 0 0 1 0" in one.did(1.0)
 
 
+def test_replicas_get_one_want_in_the_numbers_of_each_and_one_without_work_none_of_it() -> None:
+    one = lobby("r0", "r1", "r2", "r3")
+    for name in ("r0", "r1", "r2"):
+        one.ready(name)
+    one.ready("r3", state=ReplicaState.STARTING)
+    one.room.eject("r1", 1.0, 10.0)
+    one.did(1.0)
+    one.arrive("a", 1.0)
+    assert one.did(1.5) == [f"{name} < want 1 1 0 0 500 500 1 0" for name in ("r0", "r2", "r3")]
+    one.hear("r0", Void((9,)), now=2.0)
+    one.arrive("b", 2.0)
+    assert one.did(2.0) == [
+        "r0 < want 3 2 0 0 1000 0 1 0", "r2 < want 2 2 0 0 1000 0 1 0", "r3 < want 2 2 0 0 1000 0 1 0"
+    ]  # fmt: skip
+
+
 # --- recall, void, channel --------------------------------------------------------------------------------------------
 
 
