@@ -5,7 +5,7 @@ that agrees with every shorter one, within ``SIGMAS`` standard errors. The error
 size-biased mean work of a request, times the index of dispersion of the work that arrives, measured from differences of
 neighbouring seconds, which a trend leaves alone.
 
-Worked example: 60 requests/s of 0.1 s are 6 slots, with a standard error of 0.77 over one second and 0.07 over 128. A
+Worked example: 60 requests/s of 0.1 s are 6 slots, with a standard error of 0.77 over one second and 0.03 over 512. A
 jump to 12 slots is 6 / 0.9 = 6.7 standard errors in its first second, so the window of one second counts at once.
 """
 
@@ -13,8 +13,9 @@ import math
 from collections import deque
 from typing import Final
 
-SIGMAS: Final = 4.5
-"""Standard errors within which two windows agree. With 3, chance alone contradicts every few minutes."""
+SIGMAS: Final = 5.0
+"""Standard errors within which two windows agree. With 3, chance alone contradicts every few minutes, with 4.5 sixteen
+times a day, with 5 three times."""
 WORK_S: Final = 600
 """Seconds behind the work of a request."""
 DISPERSION_S: Final = 3600.0
@@ -22,7 +23,7 @@ DISPERSION_S: Final = 3600.0
 MOST_DISPERSION: Final = 9.0
 """A difference counts at most this much: a jump is no dispersion."""
 LEAST_DISPERSION: Final = 0.5
-LONGEST_S: Final = 128
+LONGEST_S: Final = 512
 """Longest window; 16 times the shortest one where that is longer."""
 DOUBLINGS: Final = 4
 SILENCE: Final = 8.0

@@ -27,7 +27,7 @@ from tidegate.autoscaler.policies.contract import PolicyRow, Recommendation
 from tidegate.autoscaler.policies.sla_basics import by_concurrency, floor_ips, held
 from tidegate.autoscaler.policies.tide.calendar import Calendar
 from tidegate.autoscaler.policies.tide.cover import AIM, Expectation, LatePrice
-from tidegate.autoscaler.policies.tide.level import LONGEST_S, Level
+from tidegate.autoscaler.policies.tide.level import Level
 from tidegate.autoscaler.policies.tide.memory import TideMemory
 from tidegate.autoscaler.policies.tide.mix import WRITE_OFF_S, Mix, cheapest
 from tidegate.autoscaler.policies.tide.outlook import Outlook
@@ -50,8 +50,10 @@ DEAD_BAND_SIGMAS: Final = 5.0
 """Standard errors of the level within which a smaller size is chance."""
 DEAD_BAND: Final = 0.25
 """Part of the size that a replica may be to be kept for being whole: of four replicas one, of two none."""
-DEAD_BAND_S: Final = 1800.0
-"""Time after which a replica goes that only the dead band keeps."""
+DEAD_BAND_S: Final = 3 * 3600.0
+"""Time after which a replica goes that only the dead band keeps: a day has eight of them."""
+FIRST_HOLD_S: Final = 128.0
+"""Time for which what ran at the beginning stays: a level of so many seconds is known well enough."""
 CA2_CHANGED: Final = 0.12
 """Relative change of the arrivals' variability from which on late shares are computed again."""
 MIXED_STEP: Final = 0.5
@@ -143,7 +145,7 @@ class TidePolicy:
         self._looked = (-math.inf, 0.0, 0, 1.0)
         """(time, level, row, unit) at which the outlook was last read."""
         self._is_begun = False
-        self._held = (now + LONGEST_S if ready else now, 0.0)
+        self._held = (now + FIRST_HOLD_S if ready else now, 0.0)
         """(until when, slots) that are held because they ran at the beginning."""
         self._wanted, self._cover, self._recent = _Maximum(), _Maximum(), _Maximum()
 

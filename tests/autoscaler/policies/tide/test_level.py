@@ -29,8 +29,8 @@ def feed(level: Level, rng: random.Random, rate: float, seconds: int) -> list[fl
 def test_a_constant_load_is_seen_over_the_longest_window() -> None:
     level = Level()
     found = feed(level, random.Random(1), 60.0, 3600)
-    assert level.window_s == 128.0
-    assert all(5.6 < each < 6.4 for each in found[600:])
+    assert level.window_s == 512.0
+    assert all(5.8 < each < 6.2 for each in found[600:])
     assert level.unit == pytest.approx(WORK)
     assert level.ca2 == pytest.approx(1.0, abs=0.2)
 
@@ -106,8 +106,8 @@ def test_a_new_level_knows_nothing() -> None:
 
 @pytest.mark.parametrize(
     ("seconds", "shortest_s", "window_s"),
-    [(1, 1, 1), (2, 1, 2), (3, 1, 2), (4, 1, 4), (127, 1, 64), (128, 1, 128), (400, 1, 128), (2, 5, 2), (9, 5, 5),
-     (10, 5, 10), (400, 5, 80), (400, 20, 320), (400, 8, 128)],
+    [(1, 1, 1), (2, 1, 2), (3, 1, 2), (4, 1, 4), (127, 1, 64), (128, 1, 128), (600, 1, 512), (2, 5, 2), (9, 5, 5),
+     (10, 5, 10), (600, 5, 320), (600, 20, 320), (600, 8, 512), (1300, 40, 640)],
 )  # fmt: skip
 def test_the_window_doubles_from_the_shortest_up_to_the_longest(seconds: int, shortest_s: int, window_s: int) -> None:
     level = steady(seconds, shortest_s=shortest_s)
@@ -147,10 +147,10 @@ def test_the_dispersion_is_at_least_a_half() -> None:
     assert level.ca2 == 0.5
 
 
-@pytest.mark.parametrize(("jump", "window_s"), [(9.4, 128.0), (9.6, 16.0)])
-def test_a_second_4_5_errors_away_is_a_change(jump: float, window_s: float) -> None:
-    """One second of 9.6 against 32 with a mean of 6.11: 3.49, and 4.5 x sqrt(0.611 x (1 - 1/32)) = 3.46."""
-    level = steady(400)
+@pytest.mark.parametrize(("jump", "window_s"), [(9.8, 512.0), (10.0, 16.0)])
+def test_a_second_five_errors_away_is_a_change(jump: float, window_s: float) -> None:
+    """One second of 10 against 32 with a mean of 6.125: 3.875, and 5 x sqrt(0.6125 x (1 - 1/32)) = 3.852."""
+    level = steady(600)
     level.ca2 = 1.0
     level.update(jump, jump * WORK, 1)
     assert level.window_s == window_s
