@@ -44,3 +44,9 @@ def figures_of_file(path: Path) -> ModelFigures | None:
         return analyse(read(data))  # type: ignore[arg-type]  # A map reads like bytes.
     except (OSError, ValueError, GraphError):
         return None
+
+
+def figures_of(function: Function) -> ModelFigures | None:
+    """Returns the figures of the function's model; None if it has no graph that can be read. Reads a file."""
+    path = graph_file(function)
+    return None if path is None else figures_of_file(path)

@@ -24,7 +24,7 @@ from tidegate.control.predictor.graphs import graph_file, model_key
 from tidegate.control.predictor.link import Predictor, PredictorDown
 from tidegate.control.predictor.messages import Question, Seen, Turn
 from tidegate.control.state.notices import Faults
-from tidegate.deploy.placement.ledger import Accelerator, AcceleratorKind
+from tidegate.deploy.placement.ledger import Accelerator
 from tidegate.function import Function
 from tidegate.records.profile_point import ProfilePoint
 from tidegate.records.replica_sample import ReplicaSample
@@ -73,9 +73,13 @@ class Predictions:
         self.track(function)
         for each in accelerators:
             self.of(function, each)
+        until = asyncio.get_running_loop().time() + INSPECT_S
         if self._turn is not None:
-            await asyncio.wait([self._turn], timeout=INSPECT_S)
-        await asyncio.wait([self._begin_turn()], timeout=INSPECT_S)
+            _, late = await asyncio.wait([self._turn], timeout=INSPECT_S)
+            if late:
+                return
+        left_s = max(0.0, until - asyncio.get_running_loop().time())
+        await asyncio.wait([self._begin_turn()], timeout=left_s)
 
     def measured(
         self, function: Function, accelerator: Accelerator, before: ReplicaSample, sample: ReplicaSample
@@ -177,9 +181,7 @@ def _question(function: Function, accelerator: Accelerator) -> Question:
 
 
 def _device(accelerator: Accelerator) -> ServedDevice:
-    is_cpu = accelerator.kind is AcceleratorKind.CPU
-    cores = accelerator.cores * accelerator.quota / 100.0 if is_cpu else None
-    rates = None if accelerator.is_emulated else rates_of(accelerator.name, cores=cores)
+    rates = None if accelerator.is_emulated else rates_of(accelerator.name, cores=accelerator.processors)
     return ServedDevice(name=accelerator.name, memory_gb=accelerator.memory_bytes / 1e9, rates=rates)
 
 

@@ -28,6 +28,8 @@ class SampleHistory:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._lines: list[bytes] = []
+        self.fault: str | None = None
+        """Why the last samples could not be kept; None if they were."""
 
     def load(self) -> list[Sample]:
         """Returns the kept samples, the oldest first; none if there is no file."""
@@ -44,8 +46,8 @@ class SampleHistory:
             self._lines.append(line)
         return found
 
-    def add(self, samples: list[Sample]) -> str | None:
-        """Keeps samples. Returns why that failed; None if it did not."""
+    def add(self, samples: list[Sample]) -> None:
+        """Keeps samples, or notes why that failed."""
         fresh = [msgspec.json.encode(each) for each in samples]
         self._lines += fresh
         try:
@@ -59,8 +61,9 @@ class SampleHistory:
                     # A line that a crash cut short ends here.
                     file.write((b"\n" if file.tell() else b"") + b"\n".join(fresh))
         except OSError as error:
-            return f"samples are not kept: {self._path}: {error.strerror}"
-        return None
+            self.fault = f"samples are not kept: {self._path}: {error.strerror}"
+        else:
+            self.fault = None
 
 
 class PredictionService:
@@ -83,11 +86,13 @@ class PredictionService:
             self._core.served(seen.of.model, seen.of.device, seen.of.share_pct, seen.work)
         judged = self._core.learn(MAX_PENDING)
         learnt = [sample for sample, verdict in judged if verdict is not SampleVerdict.REFUSED]
+        if self._history is not None and learnt:
+            self._history.add(learnt)
         return TurnAnswer(
             predictions=tuple(self._core.predict(each.model, each.device, each.share_pct) for each in turn.questions),
             verdicts=dict(Counter(verdict.value for _, verdict in judged)),
             notes={sample.configuration.model: note for each in judged if (note := _note(sample := each[0], each[1]))},
-            fault=self._history.add(learnt) if self._history is not None and learnt else None,
+            fault=None if self._history is None else self._history.fault,
         )
 
     def __repr__(self) -> str:

@@ -85,6 +85,11 @@ class Accelerator:
     def is_emulated(self) -> bool:
         return self.kind is AcceleratorKind.EMULATED
 
+    @property
+    def processors(self) -> float | None:
+        """Processor cores of one unit that a replica gets, in parts of a core; None for kinds other than ``cpu``."""
+        return self.cores * self.quota / 100.0 if self.kind is AcceleratorKind.CPU else None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demand:

@@ -1,12 +1,13 @@
 """The plan of ``tidegate simulate``: options and files to scenarios, with every fault of all of them at once."""
 
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Final
 
+from tidegate.autoscaler.oltunes.prediction.analysis import ModelFigures, first_time_s, rates_of
 from tidegate.autoscaler.policies import registry
 from tidegate.autoscaler.replay.changes import changed
 from tidegate.deploy.devices import declared
@@ -52,6 +53,8 @@ class SimulationOptions:
     seed: str = "1"
     outputs: tuple[tuple[str, Path | None], ...] = ()
     """Options that name a file to be written."""
+    figures: Callable[[Function], ModelFigures | None] = lambda function: None
+    """Reads the graph of a function's model, for service times that no file states. None if it has none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +67,8 @@ class FunctionPlan:
     source: Source
     ready: Mapping[str, int]
     """Replicas at the beginning, by accelerator."""
+    predicted: tuple[str, ...]
+    """Accelerators whose service times follow from the model's graph."""
     deadline_s: float | None
     """Deadline that its clients give; None without one."""
 
@@ -155,6 +160,8 @@ class _SimulationReader:
     options: SimulationOptions
     faults: Faults = field(default_factory=lambda: Faults("simulate"))
     values: Reader = field(init=False)
+    predicted: dict[tuple[str, str], ServiceProfile] = field(default_factory=dict)
+    """By accelerator and function: service times that follow from the model's graph, where no file states any."""
 
     def __post_init__(self) -> None:
         self.values = Reader(self.faults)
@@ -186,7 +193,12 @@ class _SimulationReader:
             parts.append(
                 FunctionPlan(
                     name=function.name,
-                    profiles={each.name: _profile(function, each, entries[each.name]) for each in usable},
+                    profiles={
+                        each.name: self.predicted.get((each.name, function.name))
+                        or _profile(function, each, entries[each.name])
+                        for each in usable
+                    },
+                    predicted=tuple(each.name for each in usable if (each.name, function.name) in self.predicted),
                     starts=_starts(function, usable, profiled),
                     source=source,
                     ready=ready[function.name],
@@ -324,10 +336,18 @@ class _SimulationReader:
             if not usable:
                 names = ", ".join(each.name for each in accelerators)
                 self.faults.report(f"--accelerators {path}", names, f"one that {function.name} can run on")
-            for each in usable:
-                if each.profile is None and _entry(each, function, profiled) is None:
+            unstated = [each for each in usable if each.profile is None and _entry(each, function, profiled) is None]
+            figures = self.options.figures(function) if unstated else None
+            for each in unstated:
+                found = None if figures is None else _predicted(function, each, figures)
+                if found is not None:
+                    self.predicted[each.name, function.name] = found
+                else:
                     got = "no profile" if len(functions) == 1 else f"no profile of {function.name}"
-                    allowed = "its service times, in a file given as --profile (or of kind emulated, with a profile)"
+                    allowed = (
+                        "its service times, in a file given as --profile (or of kind emulated, with a profile; or an "
+                        "ONNX file, on a processor or a known GPU)"
+                    )
                     self.faults.report(f"--accelerators {path}: {each.name}", got, allowed)
         return tuple(_kind(each, profiled) for each in accelerators if each in used)
 
@@ -404,6 +424,17 @@ def _profile(function: Function, accelerator: Accelerator, found: Profiled | Non
     return ServiceProfile(times=times, jitter=stated.jitter, width=1, joins=function.batching.max_size)
 
 
+def _predicted(function: Function, accelerator: Accelerator, figures: ModelFigures) -> ServiceProfile | None:
+    """Returns the service times that follow from the operators of a model's graph, for a server that runs one request,
+    or batch, at a time. None if the accelerator's speed is unknown."""
+    rates = rates_of(accelerator.name, cores=accelerator.processors)
+    if rates is None:
+        return None
+    one_s, two_s = first_time_s(figures, rates), first_time_s(figures, rates, 2)
+    times = Line(base_s=max(0.0, 2.0 * one_s - two_s), per_item_s=two_s - one_s)
+    return ServiceProfile(times=times, width=1, joins=function.batching.max_size)
+
+
 def _callers(source: Source, function: str) -> Iterator[Callers]:
     inferences = 1 if source.batches is None else source.batches.sizes[0]
     for loop in source.loops:
@@ -432,6 +463,9 @@ def _all_notes(
         unsaid = [
             each.accelerator.name for each in kinds if each.accelerator.name in part.profiles.keys() - part.starts
         ]
+        if part.predicted:
+            names = ", ".join(part.predicted)
+            yield f"{before}service times follow from the model's graph alone, within a factor of 3: {names}"
         if unsaid:
             yield f"{before}a start takes {START_S:g} s and the accelerator's start-up: {', '.join(unsaid)}"
     unpriced = [each.accelerator.name for each in kinds if not each.accelerator.price_per_hour]

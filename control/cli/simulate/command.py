@@ -75,6 +75,7 @@ def simulate(
     With several functions each option of the load is for all of them, or as NAME=VALUE for one.
     """
     from tidegate.control.cli.simulate.run import run
+    from tidegate.control.predictor.graphs import figures_of
     from tidegate.loadgen.plans.loads import GivenLoads
     from tidegate.loadgen.plans.simulation import SimulationOptions, plan_of
     from tidegate.loadgen.reports import simulation
@@ -104,6 +105,7 @@ def simulate(
         loads=GivenLoads({name: tuple(values) for name, values in loads.items() if values}),
         seed=seed,
         outputs=(("--log", log), ("--report", report), ("--csv", csv)),
+        figures=figures_of,
     )
     with activity("function, accelerators and trace are read", is_silent=json):
         plan = plan_of(options)

@@ -12,6 +12,7 @@ import pytest
 
 from tests.autoscaler.oltunes.test_graph import model, node, value, weight
 from tests.support.worlds.autoscaling import replica_sample
+from tests.support.worlds.virtual_loop import run_virtual
 from tidegate.autoscaler.profiles.admission import Kind, assess
 from tidegate.control.api.describe import prediction_lines, sureness
 from tidegate.control.predictor.graphs import figures_of_file, graph_file, model_key
@@ -196,6 +197,21 @@ def test_while_the_predictor_is_away_answers_stand_and_it_gets_all_graphs_but_th
         assert (faults.texts(), predictions.of(of, CPU)) == ((), before)
 
     asyncio.run(run())
+
+
+def test_a_deploy_does_not_wait_for_a_predictor_that_hangs(file: Path) -> None:
+    class Hanging(Fragile):
+        async def ask(self, turn: Turn) -> TurnAnswer:
+            await asyncio.Event().wait()
+            raise AssertionError
+
+    async def run() -> None:
+        predictions = Predictions(Hanging(), Faults())
+        for _ in range(2):
+            await predictions.inspect(onnx(file), [CPU])
+        await predictions.close()
+
+    run_virtual(run())
 
 
 def test_a_turn_at_a_time_and_a_deploy_waits_for_its_own(file: Path) -> None:

@@ -66,9 +66,11 @@ def test_a_refused_sample_is_not_kept_and_one_of_no_folder_is_learnt_all_the_sam
     answer = PredictionService(SampleHistory(path)).take(Turn(seen=(seen(math.nan),)))
     assert (answer.verdicts, path.exists(), list(answer.notes)) == ({"refused": 1}, False, ["m"])
     nowhere = PredictionService(SampleHistory(tmp_path / "gone" / "samples.jsonl"))
-    assert nowhere.take(Turn(seen=(seen(0.02),))).fault == (
-        f"samples are not kept: {tmp_path}/gone/samples.jsonl: No such file or directory"
-    )
+    fault = f"samples are not kept: {tmp_path}/gone/samples.jsonl: No such file or directory"
+    assert nowhere.take(Turn(seen=(seen(0.02),))).fault == fault
+    assert nowhere.take(Turn()).fault == fault, "it lasts until samples are kept again"
+    (tmp_path / "gone").mkdir()
+    assert nowhere.take(Turn(seen=(seen(0.02),))).fault is None
     assert predicted_s(taught(nowhere)) == pytest.approx(0.02, rel=0.1)
 
 

@@ -110,7 +110,8 @@ def test_a_failure_names_its_function_once() -> None:
     told = call(awake(), INFER, infer("m"), fields=[("tidegate-tag", "other")])
     assert (told.code, told.message.count("f has no tag 'other'")) == (NOT_FOUND, 1)
     assert told.message.startswith("f has no tag")
-    assert call(awake(), INFER, infer("m"), fields=[("tidegate-priority", "x")]).message.startswith("f: ")
+    for field in ("tidegate-priority", "tidegate-task-class"):
+        assert call(awake(), INFER, infer("m"), fields=[(field, "x")]).message.startswith(f"f: {field} must be ")
 
 
 @pytest.mark.parametrize("method", ["ModelConfig", "ModelStatistics"])

@@ -30,6 +30,7 @@ _MEANINGFUL: Final = frozenset(
         headers.TIMEOUT_MS,
         headers.BATCH_SIZE,
         headers.PRIORITY,
+        headers.TASK_CLASS,
         headers.TAG,
         headers.TOKEN,
         headers.CREDIT,

@@ -13,8 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.autoscaler.oltunes.test_graph import model, node, value, weight
 from tests.control.cli.test_commands import tidegate
 from tidegate.control.cli.simulate.run import Made, run
+from tidegate.control.predictor.graphs import figures_of
 from tidegate.errors import InvalidInputError
 from tidegate.loadgen.arrivals.arrival import Arrival
 from tidegate.loadgen.plans.bound import bound_of
@@ -367,6 +369,32 @@ def test_what_cannot_be_simulated_is_reported_once(
     with pytest.raises(InvalidInputError, match=told) as caught:
         plan_of(options(tmp_path, **given))
     assert len(caught.value.faults) == 1
+
+
+def test_without_a_profile_the_times_of_an_onnx_file_follow_from_its_graph(case: list[str], tmp_path: Path) -> None:
+    """512 x 512 by 512 x 512: 268 MFLOP at 0.45 of 200 GFLOPS a core, on two cores."""
+    data = model(node("MatMul", "a b", "c"), inputs=[value("a", 1, 512, 512)], weights=[weight("b", 512, 512)])
+    (tmp_path / "m.onnx").write_bytes(data)
+    (tmp_path / "f.yaml").write_text(FUNCTION.replace("command: [serve]", "model: m.onnx"))
+    (tmp_path / "a.yaml").write_text("accelerators:\n  - {name: c, kind: cpu, cores: 2, count: 2, memory: 4Gi}\n")
+    given = options(tmp_path, profile=None)
+    with pytest.raises(InvalidInputError, match="no profile"):
+        plan_of(given)
+    plan = plan_of(replace(given, figures=figures_of))
+    profile = plan.parts[0].profiles["c"]
+    one_s = 2 * 512**3 / (0.45 * 200e9 * 2)
+    assert profile.times.seconds(1) == pytest.approx(one_s, rel=0.05)
+    assert profile.times.seconds(4) == pytest.approx(4 * one_s, rel=0.05)
+    assert "service times follow from the model's graph alone, within a factor of 3: c" in plan.notes
+
+
+def test_an_accelerator_of_unknown_speed_and_a_broken_file_still_need_a_profile(
+    case: list[str], tmp_path: Path
+) -> None:
+    (tmp_path / "m.onnx").write_bytes(b"\xff" * 100)
+    (tmp_path / "f.yaml").write_text(FUNCTION.replace("command: [serve]", "model: m.onnx"))
+    with pytest.raises(InvalidInputError, match="no profile"):
+        plan_of(replace(options(tmp_path, profile=None), figures=figures_of))
 
 
 def test_a_function_has_a_name_and_a_place_of_its_own(case: list[str], tmp_path: Path) -> None:
