@@ -2,10 +2,10 @@
 
 __version__ = "0.1.0"
 _SDK = {
-    "ApiError": "sdk",
+    "ApiError": "api_client",
     "AsyncTidegate": "async_sdk",
     "InvokeError": "sdk",
-    "NotRunningError": "sdk",
+    "NotRunningError": "api_client",
     "StartFailedError": "sdk",
     "Tidegate": "sdk",
 }

@@ -113,6 +113,10 @@ def test_the_whole_status_and_its_faults(tmp_path: Path) -> None:
             "cores": 1,
             "price_per_hour": 0.04,
             "emulated": False,
+            "mig": False,
+            "mps": False,
+            "driver": None,
+            "compute_capability": None,
         }
 
     at_desk(tmp_path, tell)
