@@ -269,6 +269,8 @@ class Chain:
         inferences = ex.inferences
         counters.sizes[INDEX[inferences] if inferences < KNOWN else bucket_index(inferences)] += 1
         counters.arrivals_inferences += inferences
+        if counters.http is not None:
+            counters.http.arrived(ex.head.method)
         router.budget.requests += 1
         if now >= ex.deadline:
             self._errors.expired(ex, state, "its deadline had passed on arrival")

@@ -132,6 +132,12 @@ HTTP_SERVER_DURATION = Metric(
         unit=1e-6,
     ),
 )
+HTTP_SERVER_ACTIVE = Metric(
+    "http_server_active_requests",
+    _G,
+    "Requests of a function that have not ended.",
+    (*_REVISION, "http_request_method", "url_scheme"),
+)
 GATEWAY_JOBS_ACCEPTED = Metric(
     "tidegate_gateway_jobs_accepted_total", _C, "Requests that were answered 202 and became jobs.", ("worker",)
 )

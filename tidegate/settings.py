@@ -574,7 +574,7 @@ SETTINGS: Final[tuple[Row, ...]] = (
         kind=YesNo(),
         field="metrics.http_server",
         default="false",
-        description="Count requests as OpenTelemetry's http.server.request.duration too, by method and status.",
+        description="Count requests as OpenTelemetry's http.server.request.duration and active_requests too.",
     ),
     Row(
         key="tracing.endpoint",

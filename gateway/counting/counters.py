@@ -191,10 +191,12 @@ class RevisionCounters:
             whole.sum_micros += latency.sum_micros
         return whole
 
-    def arrived(self, inferences: int) -> None:
+    def arrived(self, inferences: int, method: bytes) -> None:
         """Counts an arrival; the chain does the same in line for requests of functions."""
         self.sizes[bucket_index(inferences)] += 1
         self.arrivals_inferences += inferences
+        if self.http is not None:
+            self.http.arrived(method)
 
     def ended_well(
         self, group: str, inferences: int, latency_s: float, target_s: float | None, is_slow: bool = False

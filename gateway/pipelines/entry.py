@@ -58,7 +58,7 @@ class StageEntry:
             return
         ex.inferences = inferences
         state.counters = counters
-        counters.arrived(inferences)
+        counters.arrived(inferences, ex.head.method)
         router.budget.requests += 1
         if self._outliers.open_circuits and self._outliers.refuses(counters.revision, now):
             self._errors.circuit_open(ex, state, counters)

@@ -156,7 +156,7 @@ class Pipelines:
         charge: TenantCharge | None,
     ) -> None:
         """Counts the arrival and sends the request, whose body is whole, to the first stage."""
-        counters.arrived(ex.inferences)
+        counters.arrived(ex.inferences, ex.head.method)
         state.group = GROUP
         route = (router.pipelines or {}).get(counters.revision)
         found = None if route is None or self._is_refused(ex, router) else self._request(ex, router, route)

@@ -124,10 +124,12 @@ def test_every_rule_and_panel_has_data_and_the_figures_are_those_of_the_client(t
             world.until(
                 lambda: watcher.value(served) == client.answered, 10.0, "the cost's requests to be the client's"
             )
+            active = 'sum(http_server_active_requests{function="echo"})'
             convention = (
                 'sum(http_server_request_duration_seconds_count{function="echo",http_response_status_code="200"})'
             )
             figures = {
+                active: 0,
                 convention: client.answered,
                 'function:tidegate_sla_objective:ratio{function="echo"}': 0.98,
                 'up{job="tidegate",deployment="state"}': 1,

@@ -173,8 +173,9 @@ _METRIC_SECTIONS: Final[dict[str, tuple[tuple[str, ...], str]]] = {
     "Gateway": (("tidegate_gateway_",), "Counted where clients connect."),
     "HTTP": (
         ("http_server_",),
-        "Name, labels and buckets of OpenTelemetry's semantic convention `http.server.request.duration`, where"
-        " `metrics.http-server` asks for it. A method that HTTP does not have is `_OTHER`.",
+        "Names, labels and buckets of OpenTelemetry's semantic conventions `http.server.request.duration` and"
+        " `http.server.active_requests`, where `metrics.http-server` asks for them. A method that HTTP does not have is"
+        " `_OTHER`.",
     ),
     "Generative AI": (
         ("gen_ai_",),

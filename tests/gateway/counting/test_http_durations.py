@@ -4,6 +4,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.gateway.counting.test_counters import nobody
+from tests.support.worlds.gateway_chain import ONE, Door, table
 from tidegate.flow.outliers import Outliers
 from tidegate.gateway.counting.counters import Report
 from tidegate.gateway.counting.http_durations import HttpDurations
@@ -67,3 +68,39 @@ def test_a_worker_counts_them_where_they_are_asked_for(scheme: str | None) -> No
     ):
         pass
     assert read(into.render()) == ({} if scheme is None else {("GET", "200", ""): 1})
+
+
+def test_requests_that_have_not_ended_are_counted_by_method() -> None:
+    held = Report("g0", "inc", now=0.0, scheme="http").revision("f", "f-00001")
+    assert held.http is not None
+    for method in (b"POST", b"POST", b"GET", b"BREW"):
+        held.arrived(1, method)
+    held.http.record(b"POST", 200, "", 0.01)
+    held.http.record(b"GET", 0, "cancelled", 0.01)
+    into = Exposition()
+    held.http.expose(into, ("f", "f-00001"), "http")
+    active = {
+        sample.labels["http_request_method"]: sample.value
+        for family in text_string_to_metric_families(into.render().decode())
+        for sample in family.samples
+        if sample.name == "http_server_active_requests"
+    }
+    assert active == {"POST": 1, "GET": 0, "_OTHER": 1}
+    assert held.http.active == 2
+
+
+def test_what_is_active_is_what_has_arrived_and_not_ended_however_it_ends() -> None:
+    opened = Door(table(1, ONE))
+    held = opened.report.revision("f", "f-00001")
+    assert held.http is not None
+    seen = []
+    waiting, leaving, refused = (opened.arrive("POST /v2/models/m/infer") for _ in range(3))
+    seen.append(held.http.active)
+    leaving.client_gone()
+    seen.append(held.http.active)
+    opened.ready(ONE, 1)
+    waiting.gets_answer(opened.now, 200, "tidegate-credit: keep")
+    seen.append(held.http.active)
+    assert refused.is_ended
+    assert seen == [2, 1, 0]
+    assert held.open == 0

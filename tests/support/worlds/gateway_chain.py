@@ -71,7 +71,7 @@ class Door:
         self.asked: list[tuple[Wanted, Asking, Decided]] = []
         """Questions to the quota pool that are not answered yet."""
         self.stages: list[FakeExchange] = []
-        self.report = Report("g0", "i", self.now)
+        self.report = Report("g0", "i", self.now, scheme="http")
         self.core = GatewayCore(
             room=WaitingRoom(rng=random.Random(1)),
             report=self.report,
