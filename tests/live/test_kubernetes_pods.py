@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -9,6 +10,7 @@ from tests.support.live.backends import PHASES, TWO_CORES, revision, status_of
 from tests.support.live.control_plane import ControlPlane, control_plane
 from tests.support.live.pods import PodBench, pod_bench
 from tidegate.aio.admin.client import fetch
+from tidegate.deploy.backend import ResizeRefusedError
 from tidegate.deploy.kubernetes.pods.workloads import deployment, disruption_budget, group_name, service
 from tidegate.deploy.placement.ledger import Room
 from tidegate.function import Function, Revision, Server, ServerKind
@@ -115,6 +117,30 @@ def test_a_pod_that_no_node_takes_says_so_and_leaves_at_once(plane: ControlPlane
         await bench.until(lambda: bench.backend.room(huge)["cpu-1core"].free == 2)
 
     play(plane, scenario)
+
+
+def test_cores_change_in_place(plane: ControlPlane) -> None:
+    async def run() -> None:
+        kind = replace(TWO_CORES, name="cpu-2core", cores=2)
+        async with pod_bench(plane, [kind]) as bench:
+            await bench.backend.create(A, revision(), "cpu-2core", PHASES)
+            await bench.until(lambda: is_state(bench, A, ReplicaState.READY))
+            for cores in (1, 2):
+                assert (await bench.backend.resize(A, threads=cores)).threads == cores
+                pod = await bench.cluster.get(f"{pods(bench)}/{A}")
+                (server,) = pod["spec"]["containers"]
+                assert server["resources"]["limits"]["cpu"] == str(cores)
+            with pytest.raises(ResizeRefusedError, match="a unit has 2"):
+                await bench.backend.resize(A, threads=3)
+            assert is_state(bench, A, ReplicaState.READY)
+            await bench.backend.resize(A, threads=1)
+            await bench.kubernetes.close(stop_replicas=False)
+            later = PodBench(bench.cluster, bench.node, bench.settings, [kind])
+            await later.kubernetes.start({"resnet-00001": revision()})
+            assert [each.threads for each in later.backend.replicas()] == [1], "as the one before ordered"
+            await later.close()
+
+    asyncio.run(run())
 
 
 def test_an_order_from_another_machine_needs_the_token(plane: ControlPlane) -> None:

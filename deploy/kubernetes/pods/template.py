@@ -12,12 +12,14 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import Any, Final
 
 from tidegate.deploy.environment import Endpoints, Host, proxy_launch, server_launch, threads_of
 from tidegate.deploy.placement.ledger import WHOLE, Accelerator, AcceleratorKind, Assignment, demand_of
 from tidegate.function import Function, Revision, ServerKind
 from tidegate.records.replica_state import ColdStartPhases
+from tidegate.schema.units import quantity
 
 Object = dict[str, Any]
 
@@ -96,9 +98,7 @@ def problems(function: Function) -> list[str]:
     return found
 
 
-def pod_spec(
-    revision: Revision, accelerator: Accelerator, settings: PodSettings, *, restarts: bool, threads: int | None = None
-) -> Object:
+def pod_spec(revision: Revision, accelerator: Accelerator, settings: PodSettings, *, restarts: bool) -> Object:
     """Returns ``spec`` of a replica's Pod. ``restarts``: whether the kubelet starts a broken container again."""
     function = revision.function
     spec: Object = {
@@ -108,7 +108,7 @@ def pod_spec(
         "terminationGracePeriodSeconds": math.ceil(function.timeout_s) + MARGIN_S,
         "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
         "initContainers": [_proxy(revision, accelerator, settings)],
-        "containers": [_server(revision, accelerator, settings, threads)],
+        "containers": [_server(revision, accelerator, settings)],
         "tolerations": [_lost("not-ready"), _lost("unreachable")],
         "volumes": [{"name": "token", "secret": {"secretName": settings.token_secret}}],
     }
@@ -153,10 +153,9 @@ def _proxy(revision: Revision, accelerator: Accelerator, settings: PodSettings) 
     }
 
 
-def _server(revision: Revision, accelerator: Accelerator, settings: PodSettings, threads: int | None) -> Object:
+def _server(revision: Revision, accelerator: Accelerator, settings: PodSettings) -> Object:
     function = _without_copies(revision.function)
     held = Assignment(accelerator=accelerator.name, unit=0, memory_bytes=0, share=WHOLE)
-    threads = threads_of(function, accelerator) if threads is None else threads
     launch = server_launch(
         Revision(function, revision.number),
         accelerator,
@@ -164,7 +163,7 @@ def _server(revision: Revision, accelerator: Accelerator, settings: PodSettings,
         _endpoints(function),
         _host(settings),
         function.batching,
-        threads,
+        threads_of(function, accelerator),
     )
     is_image = function.server.kind is ServerKind.IMAGE
     container: Object = {
@@ -172,7 +171,7 @@ def _server(revision: Revision, accelerator: Accelerator, settings: PodSettings,
         "image": function.server.target if is_image else settings.image,
         "env": _variables(launch.env),
         "ports": [{"name": "model", "containerPort": _port(function)}],
-        "resources": _resources(function, accelerator),
+        "resources": resources(function, accelerator),
         "lifecycle": _before_stop(),
         "securityContext": _restricted(),
     }
@@ -221,15 +220,25 @@ def _variables(values: Mapping[str, str]) -> list[Object]:
     return [{"name": name, "value": text.replace("$", "$$")} for name, text in sorted(kept.items())]
 
 
-def _resources(function: Function, accelerator: Accelerator) -> Object:
+def resources(function: Function, accelerator: Accelerator, cores: int | None = None) -> Object:
+    """Returns what a model server requests, which is its limit too. ``cores``: those of a unit of a CPU that it has;
+    None: all."""
     requests: dict[str, str] = {}
     if accelerator.kind is AcceleratorKind.CPU and accelerator.cores:
-        requests["cpu"] = f"{math.ceil(10 * accelerator.cores * accelerator.quota)}m"
+        requests["cpu"] = f"{math.ceil(10 * (cores or accelerator.cores) * accelerator.quota)}m"
     if function.resources.memory_bytes:
         requests["memory"] = str(function.resources.memory_bytes)
     if accelerator.kind is AcceleratorKind.NVIDIA:
         requests["nvidia.com/gpu"] = str(demand_of(function, accelerator).count)
     return {"requests": requests, "limits": dict(requests)} if requests else {}
+
+
+def cores_of(pod: Mapping[str, Any], accelerator: Accelerator) -> int | None:
+    """Returns the cores of its unit that a Pod's model server has. None if it is on no CPU kind."""
+    limits = pod["spec"]["containers"][0].get("resources", {}).get("limits", {})
+    if accelerator.kind is not AcceleratorKind.CPU or "cpu" not in limits:
+        return None
+    return round(quantity(limits["cpu"]) * 100 / Fraction(accelerator.quota))
 
 
 def _probe(path: str, *, failures: int) -> Object:

@@ -94,6 +94,11 @@ class KubernetesApi:
         """A merge patch: lists are replaced as a whole."""
         return await self.call("PATCH", path, body, kind="application/merge-patch+json")
 
+    async def resize(self, pod: str, container: str, resources: Object) -> None:
+        """Changes what a container of a running Pod requests, in place."""
+        body = {"spec": {"containers": [{"name": container, "resources": resources}]}}
+        await self.call("PATCH", f"{pod}/resize", body, kind="application/strategic-merge-patch+json")
+
     async def apply(self, path: str, body: Object, manager: str) -> Object:
         """Server-side apply: owns the fields of ``body``, and takes them over from other managers."""
         query = {"fieldManager": manager, "force": "true"}

@@ -19,12 +19,21 @@ from tidegate.clock import Clock
 from tidegate.deploy.backend import BackendError, Listener, ReplicaStatus, ResizeRefusedError, RevisionFailure
 from tidegate.deploy.backoff import BackOff
 from tidegate.deploy.environment import batching_refusal
-from tidegate.deploy.kubernetes.pods.template import LABEL, MANAGED_BY, Object, PodSettings, label, problems
+from tidegate.deploy.kubernetes.pods.template import (
+    LABEL,
+    MANAGED_BY,
+    MODEL_SERVER,
+    Object,
+    PodSettings,
+    label,
+    problems,
+    resources,
+)
 from tidegate.deploy.kubernetes.process.api import ClusterError, KubernetesApi
 from tidegate.deploy.kubernetes.process.lifecycle import PodLifecycle, revision_of
 from tidegate.deploy.kubernetes.process.replica import PodRegistry
 from tidegate.deploy.local.processes import Warn, warn_on_stderr
-from tidegate.deploy.placement.ledger import WHOLE, Accelerator, Ledger, Room, candidates
+from tidegate.deploy.placement.ledger import WHOLE, Accelerator, AcceleratorKind, Ledger, Room, candidates
 from tidegate.deploy.placement.strategies import BEST_FIT, StrategyRow
 from tidegate.function import Batching, Revision
 from tidegate.records.replica_state import ColdStartPhases, ReplicaState
@@ -197,13 +206,24 @@ class KubernetesBackend:
         return await self._lifecycle.revive(replica_id)
 
     async def resize(self, replica_id: str, *, threads: int | None = None, share: int | None = None) -> ReplicaStatus:
-        """See the protocol. A Pod keeps the cores and the device that it was created with."""
-        status = self._registry.find(replica_id).status
+        """See the protocol. The cores of a Pod change in place, within its unit; its device does not."""
+        replica = self._registry.find(replica_id)
+        status, kind = replica.status, self._ledger.kind(replica.status.accelerator)
         if share is not None and share != status.share:
             raise ResizeRefusedError(f"{replica_id}: a Pod keeps its share of a device")
-        if threads is not None and threads != status.threads:
-            raise ResizeRefusedError(f"{replica_id}: a Pod keeps its {status.threads} cores")
-        return status
+        if threads is None or threads == status.threads:
+            return status
+        if kind.kind is not AcceleratorKind.CPU or not 1 <= threads <= kind.cores:
+            raise ResizeRefusedError(
+                f"{replica_id} on {kind.name} cannot have {threads} cores; a unit has {kind.cores}"
+            )
+        wanted = resources(replica.revision.function, kind, threads)
+        try:
+            await self._api.resize(f"{self._lifecycle.pods}/{replica_id}", MODEL_SERVER, wanted)
+        except ClusterError as error:
+            raise ResizeRefusedError(f"{replica_id} keeps its {status.threads} cores: {error}") from error
+        self._registry.update(replica, threads=threads)
+        return replica.status
 
     async def configure(self, replica_id: str, batching: Batching) -> ReplicaStatus:
         """See the protocol. The model server of a Pod listens on its loopback address alone, so that its batches

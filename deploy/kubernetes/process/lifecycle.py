@@ -24,6 +24,7 @@ from tidegate.deploy.kubernetes.pods.template import (
     SERVING_PORT,
     Object,
     PodSettings,
+    cores_of,
     labels,
     pod_spec,
 )
@@ -154,6 +155,10 @@ class PodLifecycle:
             return False
         replica = self._new(meta["name"], revision, held, ColdStartPhases(), adopted=True)
         replica.uid = meta["uid"]
+        kind = self._ledger.kind(held.accelerator)
+        cores = cores_of(pod, kind)
+        if cores is not None and cores < kind.cores:
+            replica.status = replace(replica.status, threads=cores)  # It was resized.
         self._registry.enter(replica)
         self.seen(pod)
         return True

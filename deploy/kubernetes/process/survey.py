@@ -15,6 +15,7 @@ from tidegate.schema.units import UnreadableError, whole
 OLDEST: Final = (1, 34)
 RIGHTS: Final[tuple[tuple[str, str, str, tuple[str, ...]], ...]] = (
     ("", "pods", "", ("get", "list", "watch", "create", "delete")),
+    ("", "pods/resize", "", ("patch",)),
     ("", "secrets", "", ("create",)),
     ("", "secrets", "tidegate-link", ("patch",)),
     ("tidegate.dev", "functions", "", ("get", "list", "watch")),
