@@ -61,7 +61,7 @@ FUNCTIONS = {
 }
 """Accelerator, percent of a device and gigabytes of each. They ask for more than there is."""
 MEMORY_MIB = 16 << 10
-CHAOS_S = 8.0
+CHAOS_S = 6.0
 
 
 @pytest.fixture
