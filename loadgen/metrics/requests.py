@@ -32,10 +32,18 @@ class RequestTally:
     """Totals of one function. Memory grows with the function's timeout, not with the number of requests."""
 
     def __init__(
-        self, *, limit_s: float | None, slots: int, counts: ConcurrencyUnit, timeout_s: float, ready: int
+        self,
+        *,
+        limit_s: float | None,
+        slots: int,
+        counts: ConcurrencyUnit,
+        timeout_s: float,
+        ready: int,
+        has_replicas: bool = True,
     ) -> None:
         """``limit_s``: the SLA's latency, None without one. ``slots``: of a replica, 0 without a limit; ``counts``: the
-        unit of a slot. ``ready``: replicas at the beginning."""
+        unit of a slot. ``ready``: replicas at the beginning; ``has_replicas``: False for a pipeline."""
+        self.has_replicas = has_replicas
         self.limit_s = limit_s
         self._slots = slots
         self._is_by_inference = counts is ConcurrencyUnit.INFERENCES
@@ -156,7 +164,7 @@ def figures_of(tallies: Iterable[RequestTally], duration_s: float) -> dict[str, 
         **_times("execution", "execution_", (tally.execution for tally in each)),
         **_violations([tally for tally in each if tally.limit_s is not None]),
         **_starts(each),
-        **_elasticity(each, duration_s),
+        **_elasticity([tally for tally in each if tally.has_replicas], duration_s),
     }
 
 
@@ -202,7 +210,7 @@ def _starts(tallies: list[RequestTally]) -> dict[str, float]:
 
 def _elasticity(tallies: list[RequestTally], duration_s: float) -> dict[str, float]:
     found: dict[str, float] = {}
-    if duration_s <= 0.0:
+    if duration_s <= 0.0 or not tallies:
         return found
     kinds = [each.elasticities(duration_s) for each in tallies]
     for demand in ("wanted", "workload"):

@@ -19,6 +19,7 @@ from tidegate.loadgen.simulator.devices import Busy, Sharing
 from tidegate.loadgen.simulator.lease import Lease
 from tidegate.loadgen.simulator.result import FunctionSecond, SimulationResult, Start
 from tidegate.loadgen.simulator.scenario import Scenario
+from tidegate.loadgen.simulator.sources import revision_of
 from tidegate.records.decision import Decision
 
 
@@ -29,10 +30,12 @@ class RunSummary:
         self, scenario: Scenario, *, idle_w: float = IDLE_W, power: Callable[[PowerSample], None] | None = None
     ) -> None:
         """``idle_w``: the draw of an idle device; ``power`` receives each power sample, one every two seconds."""
+        stages = {stage.function for each in scenario.pipelines for stage in each.server.stages}
+        # The requests of stages are not reported, so no demand is known of them.
         self._functions = {
             each.revision.function.name: RequestTally(
                 limit_s=each.revision.function.sla.latency_s,
-                slots=each.limit,
+                slots=0 if each.revision.function.name in stages else each.limit,
                 counts=each.revision.function.concurrency_unit,
                 timeout_s=each.revision.function.timeout_s,
                 ready=sum(each.ready.values()),
@@ -42,8 +45,23 @@ class RunSummary:
         self._revisions = {
             each.revision.id: self._functions[each.revision.function.name] for each in scenario.functions
         }
+        for pipeline in scenario.pipelines:
+            tally = RequestTally(
+                limit_s=pipeline.sla.latency_s,
+                slots=0,
+                counts=pipeline.concurrency_unit,
+                timeout_s=pipeline.timeout_s,
+                ready=0,
+                has_replicas=False,
+            )
+            self._functions[pipeline.name] = self._revisions[revision_of(pipeline)] = tally
+        self._stages = {each.name: [stage.function for stage in each.server.stages] for each in scenario.pipelines}
         self._fleet = FleetTally((kind.accelerator for kind in scenario.kinds), idle_w=idle_w, power=power)
-        self._kept_s = MAX_RUN_S + max(each.revision.function.timeout_s for each in scenario.functions)
+        self._kept_s = MAX_RUN_S + max(
+            *(each.revision.function.timeout_s for each in scenario.functions),
+            *(each.timeout_s for each in scenario.pipelines),
+            0.0,
+        )
         self._ready_s: dict[str, float] = {}
         """Time at which each replica became ready; entries go once no request can have waited for them."""
         self._cold_starts = self._decisions = 0
@@ -108,10 +126,12 @@ class RunSummary:
 
     def of_function(self, name: str, result: SimulationResult | None = None) -> Mapping[str, float]:
         """Returns the figures of one function: its requests, its replicas' time, and their cost where units have a
-        price and are not shared. Raises KeyError for a function that was not deployed."""
+        price and are not shared. A pipeline has the time and the cost of its stages.
+        Raises KeyError for a function that was not deployed."""
         found = figures_of([self._functions[name]], self._finish(result))
-        found["replica_seconds"] = self._replica_s[name]
-        return found | {"cost_dollars": self._dollars[name]} if self._has_costs else found
+        parts = self._stages.get(name, [name])
+        found["replica_seconds"] = sum(self._replica_s[each] for each in parts)
+        return found | {"cost_dollars": sum(self._dollars[each] for each in parts)} if self._has_costs else found
 
     def _finish(self, result: SimulationResult | None) -> float:
         duration_s = self._until_s if result is None else result.simulated_s

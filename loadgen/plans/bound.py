@@ -16,6 +16,8 @@ def bound_of(plan: SimulationPlan) -> tuple[BoundFigures | None, str | None]:
     """Returns the bound, or the reason why there is none; neither without a latency SLA.
 
     That of several functions is the sum of theirs: a replica is one function's, so none pays for another's work."""
+    if plan.called:
+        return None, "no bound: of a pipeline none is known"
     pairs = list(zip(plan.parts, plan.variants[0].functions, strict=True))
     if len(pairs) == 1:
         return _bound_of(plan, *pairs[0])
@@ -60,6 +62,8 @@ def _why_none(plan: SimulationPlan, part: FunctionPlan, deployed: Deployed) -> s
         return "a replica without a limit of requests has no known capacity"
     if any(kind.sharing is not Sharing.EXCLUSIVE for kind in plan.kinds):
         return "of shared devices none is known"
+    if any(profile.joins > 1 for profile in deployed.profiles.values()):
+        return "a server that joins requests to batches has no capacity by request"
     if any(profile.is_by_token for profile in deployed.profiles.values()):
         return "service times follow the tokens of a request"
     return None if all(kind.accelerator.price_per_hour for kind in plan.kinds) else "an accelerator has no price"

@@ -86,6 +86,14 @@ class GivenLoads:
             shared = {key: value for key, value in shared.items() if key not in unlike}
         return shared | own
 
+    def named(self, key: str) -> tuple[str, ...]:
+        """Returns the functions for which an option is given by name."""
+        return tuple(name for name, _ in map(_parted, self.given.get(key, ())) if name)
+
+    def has_own(self, name: str) -> bool:
+        """Returns whether an option of the load is given for this function alone."""
+        return bool(self._values(name).keys() - {"ready"})
+
     def _values(self, name: str) -> dict[str, Any]:
         found: dict[str, Any] = {}
         for key, values in self.given.items():

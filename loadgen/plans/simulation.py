@@ -74,14 +74,7 @@ class FunctionPlan:
 
     def arrivals(self, until_s: float | None) -> Iterator[Arrival]:
         """Yields the arrivals of the open loop, the same ones each time; none for a closed loop."""
-        source = self.source
-        if source.schedule is None:
-            return
-        draw = None if source.batches is None else source.batches.drawer(random.Random(source.seed + 1))
-        for at_s, inferences, prompt, completion, _ in source.schedule(random.Random(source.seed)):
-            if until_s is not None and at_s >= until_s:
-                return
-            yield Arrival(at_s, inferences if draw is None else draw(), prompt, completion)
+        return _arrivals(self.source, until_s)
 
     def deployed(self, function: Function) -> Deployed:
         return Deployed(
@@ -93,13 +86,38 @@ class FunctionPlan:
         )
 
 
+def _arrivals(source: Source, until_s: float | None) -> Iterator[Arrival]:
+    if source.schedule is None:
+        return
+    draw = None if source.batches is None else source.batches.drawer(random.Random(source.seed + 1))
+    for at_s, inferences, prompt, completion, _ in source.schedule(random.Random(source.seed)):
+        if until_s is not None and at_s >= until_s:
+            return
+        yield Arrival(at_s, inferences if draw is None else draw(), prompt, completion)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CalledPipeline:
+    """The load of one pipeline, whatever policy scales its stages."""
+
+    name: str
+    source: Source
+    deadline_s: float | None
+    """Deadline that its clients give; None without one."""
+
+    def deployed(self, pipeline: Function) -> Function:
+        least_s = pipeline.timeout_s if self.deadline_s is None else min(pipeline.timeout_s, self.deadline_s)
+        return replace(pipeline, timeout_s=least_s)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variant:
-    """The functions under one of the compared policies, or each under its own."""
+    """The functions and pipelines under one of the compared policies, or each under its own."""
 
     policy: str
     """Its name in the report."""
     functions: tuple[Function, ...]
+    pipelines: tuple[Function, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,10 +127,17 @@ class SimulationPlan:
     variants: tuple[Variant, ...]
     parts: tuple[FunctionPlan, ...]
     """One for each function of a variant, in the same order."""
+    called: tuple[CalledPipeline, ...]
+    """One for each pipeline of a variant, in the same order."""
     kinds: tuple[DeviceKind, ...]
     duration_s: float | None
     """Simulated seconds; None until every request has been sent and has ended."""
     notes: tuple[str, ...]
+
+    @property
+    def loads(self) -> "tuple[FunctionPlan | CalledPipeline, ...]":
+        """Functions, then pipelines."""
+        return (*self.parts, *self.called)
 
     @property
     def has_power(self) -> bool:
@@ -121,19 +146,23 @@ class SimulationPlan:
 
     @property
     def seed(self) -> int:
-        return self.parts[0].source.seed
+        """The seed as given: each load draws from one of its own."""
+        return next(
+            (each.source.seed - at * SEEDS_APART for at, each in enumerate(self.loads) if each.source.mode),
+            0,
+        )
 
     @property
     def total_s(self) -> float | None:
         """Planned duration of the loads; None if it is unknown."""
-        spans = [each.source.total_s for each in self.parts]
+        spans = [each.source.total_s for each in self.loads]
         return None if None in spans else max(each for each in spans if each is not None)
 
     def arrivals(self) -> Iterator[Arrival]:
         """Yields the arrivals of all functions, the same ones each time."""
-        if len(self.parts) == 1:
+        if len(self.parts) == 1 and not self.called:
             return self.parts[0].arrivals(self.duration_s)
-        return joined(*(_named(each.arrivals(self.duration_s), each.name) for each in self.parts))
+        return joined(*(_named(_arrivals(each.source, self.duration_s), each.name) for each in self.loads))
 
     def scenario(self, variant: Variant) -> Scenario:
         pairs = list(zip(self.parts, variant.functions, strict=True))
@@ -142,7 +171,10 @@ class SimulationPlan:
             functions=tuple(part.deployed(function) for part, function in pairs),
             seed=self.seed,
             arrivals=self.arrivals(),
-            callers=tuple(each for part in self.parts for each in _callers(part.source, part.name)),
+            callers=tuple(each for part in self.loads for each in _callers(part.source, part.name)),
+            pipelines=tuple(
+                each.deployed(pipeline) for each, pipeline in zip(self.called, variant.pipelines, strict=True)
+            ),
         )
 
 
@@ -170,19 +202,24 @@ class _SimulationReader:
         options, faults = self.options, self.faults
         accelerators = self._accelerators()
         profiled = self._profiles(accelerators)
-        declared_functions = self._functions(accelerators)
+        declared_functions, pipelines = self._declared(accelerators)
         names = [each.name for each in declared_functions]
-        if names:
-            options.loads.check(names, faults)
-        loads = {name: self._load(name, index, is_alone=len(names) < 2) for index, name in enumerate(names or [""])}
+        all_names = [*names, *(each.name for each in pipelines)]
+        if all_names:
+            options.loads.check(all_names, faults)
+        stages = {stage.function for each in pipelines for stage in each.server.stages}
+        loads = {
+            name: self._load(name, index, is_alone=len(all_names) < 2, is_stage=name in stages)
+            for index, name in enumerate(all_names or [""])
+        }
         traces = [load.trace for load, _, _ in loads.values()]
         check_files(options.outputs, (*options.functions, options.accelerators, options.profile, *traces), faults)
         duration_s = None if options.duration is None else self.values.time("--duration", options.duration, 1.0)
-        variants = tuple(self._variants(declared_functions))
+        variants = tuple(self._variants(declared_functions, pipelines))
         functions = variants[0].functions if variants else ()
         self._check_profiled(names, profiled)
         kinds = self._kinds(functions, accelerators, profiled)
-        ready = {each.name: self._ready(each, kinds, len(names) < 2) for each in functions}
+        ready = {each.name: self._ready(each, kinds, len(all_names) < 2) for each in functions}
         self._check_ready(functions, kinds, ready)
         faults.raise_any()
         parts = []
@@ -205,11 +242,17 @@ class _SimulationReader:
                     deadline_s=deadline_s,
                 )
             )
-        if any(isinstance(loop, Loop) for part in parts for loop in part.source.loops) and duration_s is None:
-            duration_s = max(part.source.total_s or 0.0 for part in parts)
+        called = tuple(
+            CalledPipeline(name=each.name, source=loads[each.name][1], deadline_s=loads[each.name][2])
+            for each in pipelines
+        )
+        sources = [*(each.source for each in parts), *(each.source for each in called)]
+        if any(isinstance(loop, Loop) for source in sources for loop in source.loops) and duration_s is None:
+            duration_s = max(source.total_s or 0.0 for source in sources)
         return SimulationPlan(
             variants=variants,
             parts=tuple(parts),
+            called=called,
             kinds=kinds,
             duration_s=duration_s,
             notes=tuple(_all_notes(functions, parts, kinds)),
@@ -217,9 +260,13 @@ class _SimulationReader:
 
     # --- loads ---
 
-    def _load(self, name: str, index: int, *, is_alone: bool) -> tuple[SimulatedLoad, Source, float | None]:
-        """Returns the options of a function's load, its source and its clients' deadline. Each function draws from
-        random numbers of its own."""
+    def _load(
+        self, name: str, index: int, *, is_alone: bool, is_stage: bool
+    ) -> tuple[SimulatedLoad, Source, float | None]:
+        """Returns the options of a load, its source and its clients' deadline. Each function draws from random numbers
+        of its own. A stage of a pipeline has no callers unless it is given some."""
+        if is_stage and not self.options.loads.has_own(name):
+            return SimulatedLoad(), Source(total_s=0.0), None
         given = self.options.loads.of(name, is_alone=is_alone)
         deadline = given.pop("deadline", None)
         given.pop("ready", None)
@@ -275,8 +322,26 @@ class _SimulationReader:
                 self.faults.add(f"--profile {path}: accelerator", name, allowed, entry.line)
         return found
 
+    def _declared(self, accelerators: list[Accelerator]) -> tuple[tuple[Function, ...], tuple[Function, ...]]:
+        """Returns the functions and the pipelines of all manifests."""
+        found = self._functions(accelerators)
+        functions = tuple(each for each in found if not each.is_pipeline)
+        pipelines = tuple(each for each in found if each.is_pipeline)
+        names = [each.name for each in functions]
+        for pipeline in pipelines:
+            for at, stage in enumerate(pipeline.server.stages):
+                where = f"{pipeline.name}: spec.stages[{at}]"
+                if stage.function not in names:
+                    allowed = f"a function of the manifests: {', '.join(names) or 'there is none'}"
+                    self.faults.add(f"{where}.function", stage.function, f"{allowed}{nearest(stage.function, names)}")
+                if stage.when is not None:
+                    self.faults.report(f"{where}.when", "a condition", "no condition: answers are not simulated")
+            if pipeline.name in self.options.loads.named("ready"):
+                self.faults.report("--ready", pipeline.name, "a function: a pipeline has the replicas of its stages")
+        return functions, pipelines
+
     def _functions(self, accelerators: list[Accelerator]) -> tuple[Function, ...]:
-        """Returns the functions of all manifests."""
+        """Returns the functions and pipelines of all manifests."""
         found: list[Function] = []
         for path in self.options.functions:
             text = self._text("--function", path)
@@ -300,17 +365,25 @@ class _SimulationReader:
                 self.faults.report(f"--function {path}", "no function", "one function or more")
         return tuple(found)
 
-    def _variants(self, functions: tuple[Function, ...]) -> Iterator[Variant]:
+    def _variants(self, functions: tuple[Function, ...], pipelines: tuple[Function, ...]) -> Iterator[Variant]:
+        """Yields the variants. A stage has the policy of its pipeline, if that has a latency target."""
         asked = self.options.policies
         for name in sorted({each for each in asked if asked.count(each) > 1}):
             self.faults.report("--policy", f"{name} again", "each policy once")
         if not functions:
             return
         seen: set[str] = set()
-        own = tuple(dict.fromkeys(each.scaling.policy for each in functions))
+        scaled = {
+            stage.function for each in pipelines if each.sla.latency_s is not None for stage in each.server.stages
+        }
+        deciding = [each for each in (*functions, *pipelines) if each.name not in scaled]
+        own = tuple(dict.fromkeys(each.scaling.policy for each in deciding))
         for policy in asked or (None,):
             under = []
-            for function in functions:
+            for function in (*functions, *pipelines):
+                if function not in deciding:
+                    under.append(function)
+                    continue
                 chosen = policy or function.scaling.policy
                 try:
                     under.append(changed(function, chosen, settings_for(chosen, asked or own, self.options.settings)))
@@ -319,7 +392,11 @@ class _SimulationReader:
                         if str(fault) not in seen:  # A setting is the same fault under each policy.
                             self.faults.report(fault.where, fault.value, fault.allowed)
                             seen.add(str(fault))
-            yield Variant(policy=policy or " and ".join(own), functions=tuple(under))
+            yield Variant(
+                policy=policy or " and ".join(own),
+                functions=tuple(each for each in under if not each.is_pipeline),
+                pipelines=tuple(each for each in under if each.is_pipeline),
+            )
 
     # --- hardware ---
 

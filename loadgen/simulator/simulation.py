@@ -258,6 +258,9 @@ class Simulation:
                     waiting=0 if room is None else room.waiting,
                 )
             )
+        for pipeline in self._scenario.pipelines:
+            # Its replicas and what waits are its stages'.
+            self._sink.second(FunctionSecond(now, pipeline.name, wanted=0, ready=0, starting=0, draining=0, waiting=0))
 
     # --- what happens between ---
 

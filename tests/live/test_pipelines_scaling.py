@@ -96,7 +96,7 @@ def decisions(world: Pipelines, function: str) -> list[dict[str, Any]]:
     ],
 )
 def test_a_policy_over_all_stages_orders_both_for_one_burst(policy: str, tmp_path: Path) -> None:
-    """50 ms and 20 ms of one core each by their profiles: a burst of 40/s needs three of the first, or three cores."""
+    """50 ms and 20 ms of one core each by their profiles: a burst of 40/s needs more than one of the first, or of its cores."""
     names = ("heavy", "light")
     with deployment(tmp_path, *places(tmp_path, 12)) as place:
         place.up()
@@ -121,7 +121,7 @@ def test_a_policy_over_all_stages_orders_both_for_one_burst(policy: str, tmp_pat
         counts = {each["desired"] or 0 for each in found["heavy"]}
         cores = {each["cores"] or 0 for each in found["heavy"]}
         if policy == "horizontal-only":
-            assert max(counts) >= 3 and max(cores) <= 1
+            assert max(counts) >= 2 and max(cores) <= 1
         else:
             assert max(cores) >= 2, "cores are ordered, as far as the machine has them"
         assert policy != "vertical-only" or max(counts) == 1

@@ -83,7 +83,7 @@ def run(plan: SimulationPlan, *, has_bound: bool, log: Path | None, csv: Path | 
         decisions = None if log is None else files.enter_context(log.open("wb"))
         rows = None if csv is None else files.enter_context(csv.open("w", encoding="utf-8"))
         if rows is not None:
-            rows.write((CSV_HEAD if len(plan.parts) == 1 else CSV_HEAD_OF_SEVERAL) + "\n")
+            rows.write((CSV_HEAD if len(plan.loads) == 1 else CSV_HEAD_OF_SEVERAL) + "\n")
         for variant in plan.variants:
             runs.append(_simulate(plan, variant, stop, decisions, rows, is_silent=is_silent))
             if stop.is_asked:
@@ -99,7 +99,7 @@ def _report(
     note: str | None,
     stop: Stop,
 ) -> SimulationReport:
-    functions = plan.variants[0].functions
+    functions = (*plan.variants[0].functions, *plan.variants[0].pipelines)
     made: list[PolicyRun] = [
         run_of(
             each.policy,
@@ -114,11 +114,11 @@ def _report(
     facts = tuple(
         FunctionFacts(
             function=function.name,
-            load=part.source.mode,
+            load=part.source.mode or "no callers of its own",
             latency_s=function.sla.latency_s,
             percentile=function.sla.percentile,
         )
-        for function, part in zip(functions, plan.parts, strict=True)
+        for function, part in zip(functions, plan.loads, strict=True)
     )
     return SimulationReport(
         function=", ".join(each.function for each in facts),
@@ -138,7 +138,7 @@ def _simulate(
     plan: SimulationPlan, variant: Variant, stop: Stop, log: IO[bytes] | None, csv: IO[str] | None, *, is_silent: bool
 ) -> _Run:
     """Simulates the functions under one policy."""
-    policy, functions = variant.policy, variant.functions
+    policy, functions = variant.policy, (*variant.functions, *variant.pipelines)
     is_alone = len(functions) == 1
 
     def on_second(name: str) -> Callable[[TimelineSlot], None] | None:

@@ -1,6 +1,7 @@
 """Recordings of stages that a policy over all stages orders: each replays by itself, bit for bit, from any part on."""
 
 import math
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,7 @@ from tidegate.errors import Fault
 from tidegate.function import Revision
 
 SECONDS = 120
-FIGURES = {"limit": 4, "min_execution_s": 0.1, "min_execution_occupancy": 1.0, "mean_batch": 1.0}
+FIGURES: Any = {"limit": 4, "min_execution_s": 0.1, "min_execution_occupancy": 1.0, "mean_batch": 1.0}
 POLICIES = ("themis", "horizontal-only", "vertical-only")
 
 
