@@ -96,7 +96,7 @@ def decisions(world: Pipelines, function: str) -> list[dict[str, Any]]:
     ],
 )
 def test_a_policy_over_all_stages_orders_both_for_one_burst(policy: str, tmp_path: Path) -> None:
-    """50 ms and 20 ms of one core each by their profiles: a burst of 40/s needs more than one of the first, or of its cores."""
+    """50 and 20 ms of one core by their profiles: a burst of 40/s needs more than one of the first, or of its cores."""
     names = ("heavy", "light")
     with deployment(tmp_path, *places(tmp_path, 12)) as place:
         place.up()
