@@ -1,8 +1,12 @@
-"""The model of real work that experiments on processors deploy."""
+"""The model of real work of experiments on processors: deployed, or in sessions of ONNX Runtime with given threads."""
 
 import subprocess
 import sys
 from pathlib import Path
+from time import perf_counter
+
+import numpy
+import onnxruntime
 
 from benchmarks.autoscaling.lab import Lab
 
@@ -24,3 +28,26 @@ def deploy(world: Lab, name: str, on: str, replicas: int, folder: str) -> None:
     world.deploy(
         name, on=[on], replicas=replicas, handler="work.py:ResNet", env=model, annotations=annotations, base=HERE
     )
+
+
+class Session:
+    """One model in this process."""
+
+    def __init__(self, folder: str, *, within: int, between: int) -> None:
+        """``folder``: where it was written; ``within``, ``between``: threads within an operator, and between them."""
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads, options.inter_op_num_threads = within, between
+        options.log_severity_level = 3
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        self._session = onnxruntime.InferenceSession(
+            str(Path(folder) / "model.onnx"), options, providers=["CPUExecutionProvider"]
+        )
+        self._name = self._session.get_inputs()[0].name
+        self.seconds(1)
+
+    def seconds(self, batch: int) -> float:
+        """Returns the time of one execution."""
+        images = numpy.zeros((batch, 3, 224, 224), dtype=numpy.float32)
+        began = perf_counter()
+        self._session.run(None, {self._name: images})
+        return perf_counter() - began

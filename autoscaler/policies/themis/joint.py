@@ -56,7 +56,7 @@ class ThemisMode(StrEnum):
 class ThemisStage:
     """One stage: its profile, its facts and its last orders."""
 
-    __slots__ = ("b_max", "has_grown", "is_fitted", "ordered", "profile", "ready", "refused", "wanted")
+    __slots__ = ("b_max", "enough", "has_grown", "is_fitted", "ordered", "profile", "ready", "refused", "wanted")
 
     def __init__(self, profile: str, b_max: int, now: float) -> None:
         self.is_fitted = profile != MEASURED
@@ -67,6 +67,8 @@ class ThemisStage:
             self.profile = StageProfile(gamma=gamma, epsilon=epsilon, delta=delta, eta=eta)
         self.wanted: deque[tuple[float, int]] = deque()
         """(time, replicas or cores that were enough), of the last ``stabilization``."""
+        self.enough: deque[tuple[float, int]] = deque()
+        """(time, cores of the present replicas that were enough), of the last ``stabilization``."""
         self.ordered = (0, now)
         """(cores, since when they are ordered)."""
         self.refused = (0, 0.0)
@@ -108,13 +110,7 @@ class ThemisStage:
     def held(self, wanted: int, present: int, now: float, stable_s: float) -> int:
         """Returns ``wanted``, or the most that was wanted in the last ``stable_s`` seconds if that is more. What runs
         at the beginning was wanted."""
-        noted = self.wanted
-        if not noted:
-            noted.append((now, present))
-        while noted and not now - stable_s <= noted[0][0] <= now:
-            noted.popleft()
-        noted.append((now, wanted))
-        return max(each for _, each in noted)
+        return _most_of(self.wanted, wanted, present, now, stable_s)
 
     def result(
         self,
@@ -242,8 +238,8 @@ class JointThemis:
         found = decide(problem, config, expected)
         if found.action is Action.TO_HORIZONTAL and any(found.spawn) and self._is_over(problem.lambda_rps):
             found = replace(found, action=Action.HOLD)
-        if found.action is Action.HOLD and any(stage.has_grown for stage in self._stages):
-            config = _fewest_cores(problem, config, expected)
+        if found.action in (Action.HOLD, Action.TO_HORIZONTAL):
+            config = self._with_fewest_cores(problem, config, expected, now)
         figures = {"load_rps": problem.lambda_rps, "forecast_rps": expected}
         said = f"{figure(problem.lambda_rps)} requests/s, {figure(expected)} expected"
         if found.action is not Action.TO_HORIZONTAL:
@@ -256,6 +252,25 @@ class JointThemis:
             self._stage_of_both(at, observation, problem, config[at][1], found, said, figures, now)
             for at, observation in enumerate(observations)
         ]
+
+    def _with_fewest_cores(
+        self, problem: Problem, config: Sequence[tuple[int, int]], expected: float, now: float
+    ) -> Sequence[tuple[int, int]]:
+        """Returns ``config`` with the fewest cores that carry load and forecast (Algorithm 1), once they have been
+        enough for ``stabilization``. At once when instances have become ready, which do not get the cores that a burst
+        asked of the others."""
+        load = max(problem.lambda_rps, expected)
+        plan = vertical(replace(problem, lambda_rps=load), [n for n, _ in config]).plan
+        if plan is None:
+            for stage in self._stages:
+                stage.enough.clear()
+            return config
+        has_grown = any(stage.has_grown for stage in self._stages)
+        found = []
+        for stage, (n, c), least in zip(self._stages, config, plan.stages, strict=True):
+            enough = _most_of(stage.enough, least.c, c, now, self._stable_s)
+            found.append((n, min(c, least.c if has_grown else enough)))
+        return found
 
     def _stage_of_both(
         self,
@@ -369,14 +384,15 @@ class JointThemis:
         return f"<JointThemis {self._mode.value}, {', '.join(map(words, self.ordered))}>"
 
 
-def _fewest_cores(problem: Problem, config: Sequence[tuple[int, int]], expected: float) -> Sequence[tuple[int, int]]:
-    """Returns ``config`` with the fewest cores that carry load and forecast: instances that have started since do not
-    get those that a burst asked of the others."""
-    load = max(problem.lambda_rps, expected)
-    plan = vertical(replace(problem, lambda_rps=load), [n for n, _ in config]).plan
-    if plan is None:
-        return config
-    return [(n, min(c, found.c)) for (n, c), found in zip(config, plan.stages, strict=True)]
+def _most_of(noted: deque[tuple[float, int]], wanted: int, present: int, now: float, stable_s: float) -> int:
+    """Notes ``wanted``, and ``present`` before the first one. Returns the most that was noted in the last ``stable_s``
+    seconds."""
+    if not noted:
+        noted.append((now, present))
+    while noted and not now - stable_s <= noted[0][0] <= now:
+        noted.popleft()
+    noted.append((now, wanted))
+    return max(each for _, each in noted)
 
 
 def words(cores: int) -> str:

@@ -106,7 +106,7 @@ def test_quick_experiments_hold_with_one_seed(name: str) -> None:
 @pytest.mark.deep
 @pytest.mark.timeout(1200)
 def test_all_experiments_hold_and_the_page_shows_what_they_give() -> None:
-    """Two minutes of processor time."""
+    """Ten minutes of processor time."""
     report = run(list(catalogue().values()), Heard(), jobs=2)
     assert report.holds, [(each.experiment.name, each.verdicts) for each in report.results if not each.holds]
     page = (Path(__file__).resolve().parents[3] / "docs/inside/experiments.md").read_text(encoding="utf-8")

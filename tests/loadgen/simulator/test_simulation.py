@@ -456,3 +456,20 @@ def test_a_batch_goes_on_without_the_one_whose_deadline_has_passed() -> None:
     _, sink = run(Scenario(kinds=(kind(),), functions=(deployed(profile, of=of),), arrivals=late, keeps_scale=True))
     found = [(round(each[2], 1), each[5]) for each in sink.ended]
     assert found == [(2.5, "answered"), (4.6, "deadline_exceeded"), (5.0, "answered"), (5.0, "answered")]
+
+
+@pytest.mark.parametrize("gap_s", [0.2, 0.05, 0.036])
+def test_free_replicas_take_turns_and_run_one_batch_each(gap_s: float) -> None:
+    """Three replicas of 100 ms a batch, from few requests to 93 % of what they can do (F78)."""
+    arrivals = [Arrival(1.0 + gap_s * at) for at in range(300)]
+    profile = fixed(0.1, width=1, joins=4)
+    scenario = Scenario(
+        kinds=(kind(count=3),),
+        functions=(deployed(profile, of=function(concurrency=4), ready={"t4": 3}),),
+        arrivals=arrivals,
+        keeps_scale=True,
+    )
+    _, sink = run(scenario)
+    in_turns = [each[4] for each in sorted(sink.ended, key=lambda each: each[1])]
+    assert all(set(in_turns[at : at + 3]) == set(in_turns[:3]) for at in range(0, 300, 3)) and len(set(in_turns)) == 3
+    assert max(each[2] - each[0][2] for each in sink.ended) < 0.101, "none waits behind another one"

@@ -29,7 +29,7 @@ class ThreePolicies(World):
 
     def ratio(self, themis: PipelineRun, other: PipelineRun) -> float:
         """Returns how often the other one misses the SLO for each miss of ``themis``, of which at least one counts."""
-        least = 100.0 / max(1, len(themis.ended))
+        least = 100.0 / max(1, len(themis.late))
         return other.late_percent() / max(least, themis.late_percent())
 
 

@@ -5,8 +5,9 @@ batch, as the shipped one does. The paper's waits for exactly b.
 """
 
 import random
+from array import array
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated
 
@@ -19,7 +20,7 @@ from tidegate.loadgen.arrivals.arrival import Arrival
 from tidegate.loadgen.arrivals.changes import Placement, placed
 from tidegate.loadgen.experiments.setups.worlds import deployed, function, run
 from tidegate.loadgen.experiments.tables import Count, NotNegative, Positive, Share, Some, Word
-from tidegate.loadgen.simulator.counters import ANSWERED, Ended
+from tidegate.loadgen.simulator.counters import ANSWERED
 from tidegate.loadgen.simulator.devices import DeviceKind
 from tidegate.loadgen.simulator.lease import Lease
 from tidegate.loadgen.simulator.profiles import ColdStart, Line, ServiceProfile
@@ -31,6 +32,7 @@ from tidegate.records.pipeline import Stage
 THEMIS, HORIZONTAL, VERTICAL = POLICIES = ("themis", "horizontal-only", "vertical-only")
 NAME = "pipeline"
 GB = 1_000_000_000
+_RUNS: dict[str, "PipelineRun"] = {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,17 +108,16 @@ class World:
 class PipelineRun:
     """One run."""
 
-    ended: Sequence[Ended]
+    arrived: "array[float]"
+    """Time of arrival of each request, in order of their ends."""
+    late: bytes
+    """For each, whether it missed the SLO."""
     leases: Sequence[Lease]
-    slo_s: float
     seconds: int
-
-    def is_late(self, each: Ended) -> bool:
-        return each[5] != ANSWERED or each[2] - each[0][2] > self.slo_s + 1e-9
 
     def late_percent(self, from_s: float = 0.0, to_s: float = float("inf")) -> float:
         """Returns the percentage of requests that arrived in this time and missed the SLO."""
-        counted = [self.is_late(each) for each in self.ended if from_s <= each[0][2] < to_s]
+        counted = [late for at_s, late in zip(self.arrived, self.late, strict=True) if from_s <= at_s < to_s]
         return 100.0 * sum(counted) / max(1, len(counted))
 
     def mean_cores(self, from_s: float = 0.0, to_s: float | None = None) -> float:
@@ -138,11 +139,27 @@ def played(
     settings: dict[str, str] | None = None,
     drop_after: float | None = None,
 ) -> PipelineRun:
-    """Runs a pipeline under a policy, from one instance of one core for each stage on. ``settings`` and ``drop_after``:
-    others than the world's."""
+    """Returns the run of a pipeline under a policy, from one instance of one core for each stage on. ``settings`` and
+    ``drop_after``: others than the world's. Several experiments look at the same runs, which are remembered."""
     drop = world.drop_after if drop_after is None else drop_after
     if settings is None:
         settings = world.settings if policy == THEMIS else world.baseline_settings
+    settings = _known(policy, settings)
+    facts = {each.name: getattr(world, each.name) for each in fields(World) if "settings" not in each.name}
+    key = repr((facts, pipeline, policy, seed, settings, drop))
+    if key not in _RUNS:
+        _RUNS[key] = _run(world, pipeline, policy, seed, settings, drop)
+    return _RUNS[key]
+
+
+def forget() -> None:
+    """Forgets all runs."""
+    _RUNS.clear()
+
+
+def _run(
+    world: World, pipeline: PaperPipeline, policy: str, seed: int, settings: dict[str, str], drop: float
+) -> PipelineRun:
     whole = Function(
         name=NAME,
         server=Server(
@@ -150,7 +167,7 @@ def played(
             stages=tuple(Stage(function=each.name, profile=each.text) for each in pipeline.stages),
         ),
         sla=Sla(latency_s=pipeline.slo_ms / 1e3, drop_after=drop),
-        scaling=Scaling(policy=policy, parameters=_known(policy, settings)),
+        scaling=Scaling(policy=policy, parameters=settings),
     )
     cpu = Accelerator(
         name="cpu", kind=AcceleratorKind.CPU, count=world.instances, memory_bytes=64 * GB, cores=world.cores
@@ -177,7 +194,13 @@ def played(
         resize_s=world.resize_s,
     )
     _, sink = run(scenario)
-    return PipelineRun(sink.ended, sink.leases, pipeline.slo_ms / 1e3, world.seconds)
+    slo_s = pipeline.slo_ms / 1e3 + 1e-9
+    return PipelineRun(
+        array("d", (each[0][2] for each in sink.ended)),
+        bytes(each[5] != ANSWERED or each[2] - each[0][2] > slo_s for each in sink.ended),
+        sink.leases,
+        world.seconds,
+    )
 
 
 def _known(policy: str, settings: dict[str, str]) -> dict[str, str]:

@@ -226,6 +226,17 @@ def test_replicas_that_have_become_ready_get_the_fewest_cores_not_those_of_the_b
     assert (found.desired, found.cores, code(found)) == (4, 2, "cores_fit"), "39/s, and more expected"
 
 
+def test_cores_that_are_no_longer_needed_go_before_replicas_take_over() -> None:
+    """Six cores for 60/s; two carry 12/s and its forecast, of one replica."""
+    line = Timeline(stabilization="5s")
+    line.seconds(30, 5.0)
+    line.seconds(4, 60.0)
+    assert line.cores == 6
+    cores = [line.second(12.0).cores for _ in range(30)]
+    assert cores[:10] == [6] * 10, "the largest second of the last ten still counts"
+    assert set(cores) == {6, 2} and cores[-1] == 2 and line.ready == 1
+
+
 def test_the_load_is_the_largest_second_of_its_window() -> None:
     for window, load in (("1s", 5.0), ("5s", 8.0), ("60s", 9.0)):
         line = Timeline(ThemisMode.HORIZONTAL, 64, 8, **{"load-window": window})
