@@ -33,7 +33,7 @@ from tidegate.autoscaler.policies.tide.mix import WRITE_OFF_S, Mix, cheapest
 from tidegate.autoscaler.policies.tide.outlook import Outlook
 from tidegate.autoscaler.policies.tide.queueing import LateTable, Service, table
 from tidegate.autoscaler.policies.tide.starts import Starts
-from tidegate.autoscaler.policies.tide.work import Arrivals, Capacity, Reference
+from tidegate.autoscaler.policies.tide.work import Arrivals, Capacity, GroupCapacity, Reference
 from tidegate.function import ConcurrencyUnit, Function
 from tidegate.manifest import policy_parameters as scaling_parameters
 from tidegate.manifest.policy_parameters import TIDE_PARAMETERS
@@ -237,18 +237,12 @@ class TidePolicy:
         left_s = self._wanted.left_s(now, wanted_s) if by_wanted >= by_cover else self._cover.left_s(now, cover_s)
         if now < self._held[0] and self._held[1] > held:
             held, left_s = self._held[1], self._held[0] - now
-        noise = DEAD_BAND_SIGMAS * math.sqrt(level.dispersion * max(level.level, level.dispersion) / level.window_s)
-        target = held
-        recent = self._recent.update(now, held, DEAD_BAND_S)
-        within = unit * lates.base((level.level + noise) / unit, self._aim, step / unit)
-        kept = min(recent, max(within, cover))
-        if len(usable) > 1:
-            # Whole replicas of several groups exceed what is asked for by up to the smallest of them.
-            smallest = min([each.slots for each in usable])
-            if DEAD_BAND * held >= smallest:
-                kept += smallest
-        if 0.0 < held < present <= kept + 1e-9:
-            target = present
+        target, recent = held, self._recent.update(now, held, DEAD_BAND_S)
+        if 0.0 < held < present:
+            noise = DEAD_BAND_SIGMAS * math.sqrt(level.dispersion * max(level.level, level.dispersion) / level.window_s)
+            within = unit * lates.base((level.level + noise) / unit, self._aim, step / unit)
+            if present <= min(recent, max(within, cover)) + _beyond(usable, held) + 1e-9:
+                target = present
         after_s = self._function.scaling.scale_to_zero_after_s
         is_kept = target <= 0.0 and observation.idle_s < after_s and observation.existing > 0
         if is_kept:
@@ -476,6 +470,14 @@ class _Sizes(NamedTuple):
     target: float
     alone: Reason | None
     """Why there is no replica, or one that nothing asks for; None if the load asks for some."""
+
+
+def _beyond(groups: list[GroupCapacity], held: float) -> float:
+    """Returns by how much whole replicas of several groups may exceed what is asked for: the smallest of them."""
+    if len(groups) == 1:
+        return 0.0
+    smallest = min([each.slots for each in groups])
+    return smallest if DEAD_BAND * held >= smallest else 0.0
 
 
 def _after_ready(capacity: Capacity, counts: tuple[int, ...], needed: float) -> list[int]:
