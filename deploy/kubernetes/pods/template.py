@@ -93,6 +93,8 @@ def problems(function: Function) -> list[str]:
         found.append("`python` is an interpreter of one machine: a Pod's is that of its image")
     if function.warmup is not None:
         found.append("`warmup` is a file of one machine")
+    if function.volume_mounts:
+        found.append("`volume-mounts`: a Pod gets no volumes, so its files are those of its image")
     if function.gpu.mps or function.gpu.time_slices > 1:
         found.append("a part of a GPU (`mps-on`, `gpu-time-slices`): a Pod gets whole ones")
     return found

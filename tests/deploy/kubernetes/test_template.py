@@ -133,6 +133,7 @@ def test_a_dollar_sign_stays_what_it_is() -> None:
         (Function(name="m", server=IMAGE.function.server, socket="/s"), "`socket`"),
         (Function(name="m", server=IMAGE.function.server, python="/p"), "`python`"),
         (Function(name="m", server=IMAGE.function.server, warmup="/w"), "`warmup`"),
+        (Function(name="m", server=IMAGE.function.server, volume_mounts="data:/data"), "`volume-mounts`"),
         (Function(name="m", server=IMAGE.function.server, gpu=GpuNeeds(mps=True)), "a part of a GPU"),
     ],
 )
