@@ -17,6 +17,8 @@ MOST_RESTART_S: Final = 60.0
 each time."""
 LAST_S: Final = 1.0
 """Time for which a worker that ends waits until the last lines are written."""
+KILL_S: Final = 0.1
+"""Time for which a worker waits for the end of a writer that it has killed; the kernel may hold it for a disk."""
 SLOW: Final = "the process that writes it does not keep up"
 
 
@@ -41,28 +43,24 @@ class LogWriter:
         """Lines that were dropped here when this was looked at last."""
         self._heard = b""
 
-    @property
-    def pid(self) -> int | None:
-        """Process id of the present writer; None if there is none."""
-        return None if self._process is None else self._process.pid
-
     def start(self, log: AccessLog, now: float) -> None:
         """Starts the process for this log."""
         self._log = log
         self._started = now
-        ours, theirs = socket.socketpair()
-        with theirs:
-            try:
-                self._process = subprocess.Popen(self._command, stdin=theirs.fileno())
-            except OSError as error:
-                ours.close()
-                self._failed(log, f"the process that writes it cannot be started: {error.strerror}")
-                return
-        ours.setblocking(False)
-        self._sock = ours
         self._rest = self._heard = b""
         self._has_reported = False
         self._sent = self._handled = self._dropped = 0
+        with contextlib.ExitStack() as opened:
+            try:
+                ours, theirs = (opened.enter_context(each) for each in socket.socketpair())
+                self._process = subprocess.Popen(self._command, stdin=theirs.fileno())
+            except OSError as error:
+                self._failed(log, f"the process that writes it cannot be started: {error.strerror}")
+                return
+            opened.pop_all()
+        theirs.close()
+        ours.setblocking(False)
+        self._sock = ours
         self._loop.add_reader(ours, self._readable)
 
     def take(self, log: AccessLog) -> None:
@@ -150,11 +148,12 @@ class LogWriter:
         sock.close()
         self._sock = None
         process.kill()
-        code = process.wait()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(KILL_S)
         lost = self._sent - self._handled
         log.dropped += lost
         self._rest = b""
-        self._failed(log, f"the process that writes it has ended with {code}")
+        self._failed(log, f"the process that writes it has ended with {process.returncode}")
 
     def _failed(self, log: AccessLog, fault: str) -> None:
         """There is no writer. Says so once, and not at each further try."""
@@ -165,4 +164,4 @@ class LogWriter:
         log.fault = fault
 
     def __repr__(self) -> str:
-        return f"<LogWriter {self.pid}, {self._sent} lines sent>"
+        return f"<LogWriter {self._process!r}, {self._sent} lines sent>"
