@@ -33,6 +33,8 @@ MAX_INCREASE: Final = 9.0
 """A larger increase is a disturbance of another kind (ten times as slow)."""
 MAX_CELLS, MAX_PAIRS = 32, 32
 """Cells and other models kept of one model on one kind."""
+MAX_MODELS: Final = 1024
+"""Models by kind that are kept, the latest ones."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,7 +196,7 @@ class InterferenceLearner:
         for each in others:
             if each.busy > IDLE:
                 busy[each.model] = busy.get(each.model, 0.0) + each.busy
-        model = self._models.setdefault((work.kind, work.model), _Model())
+        model = self._model(work.kind, work.model)
         cell, execution_s = model.cell(work.cell), work.execution_s / work.requests
         if not busy:
             cell.alone.add(work.requests, 0.0, execution_s)
@@ -217,10 +219,20 @@ class InterferenceLearner:
 
     def restore(self, kind: str, model: str, pairs: Iterable[LearntPair]) -> None:
         """Takes what an earlier process has learnt; what was learnt here counts more."""
-        known = self._models.setdefault((kind, model), _Model()).known
+        known = self._model(kind, model).known
         for pair in pairs:
             if pair.beside not in known and 0.0 <= pair.increase <= MAX_INCREASE and len(known) < MAX_PAIRS:
                 self._know(kind, model, pair)
+
+    def _model(self, kind: str, model: str) -> _Model:
+        found = self._models.get((kind, model))
+        if found is None:
+            if len(self._models) >= MAX_MODELS:
+                oldest = next(iter(self._models))
+                for beside in self._models.pop(oldest).known:
+                    self._table.forget(*oldest, beside)
+            found = self._models[kind, model] = _Model()
+        return found
 
     def _know(self, kind: str, model: str, pair: LearntPair) -> None:
         self._models[kind, model].known[pair.beside] = pair

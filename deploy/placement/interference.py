@@ -27,6 +27,10 @@ class Interference:
         """Sets the increase of ``model`` beside ``beside`` on one kind."""
         self._increases[kind, model, beside] = increase
 
+    def forget(self, kind: str, model: str, beside: str) -> None:
+        """Forgets the increase of ``model`` beside ``beside`` on one kind."""
+        self._increases.pop((kind, model, beside), None)
+
     def increase(self, kind: str, model: str, beside: str) -> float:
         """Returns the increase of ``model`` beside ``beside``, learnt or published."""
         known = self._increases.get((kind, model, beside))

@@ -9,6 +9,7 @@ import pytest
 from tests.support.worlds.autoscaling import replica_sample
 from tidegate.autoscaler.profiles.interference import (
     MAX_CELLS,
+    MAX_MODELS,
     MAX_PAIRS,
     InterferenceLearner,
     LearntPair,
@@ -167,13 +168,20 @@ def test_what_was_kept_is_in_force_until_more_is_learnt_here() -> None:
 
 
 def test_memory_is_bounded() -> None:
-    learner = InterferenceLearner(Interference())
+    table = Interference()
+    learner = InterferenceLearner(table)
     for index in range(3 * MAX_CELLS):
         own = work("a", batch=2.0**index)
         learner.learn({"a": own, "b": work(f"b{index}")}, {"a": ["b"]})
     for index in range(3 * MAX_PAIRS):
         learner.learn({"a": work("a"), "b": work(f"c{index}")}, {"a": ["b"]})
     (model,) = learner._models.values()
+    for index in range(2 * MAX_MODELS):
+        learner.restore("t4", f"m{index}", (LearntPair(beside="b", increase=0.5, requests=100.0),))
+    assert len(learner._models) == MAX_MODELS
+    assert learner.learnt("t4", "m0") == ()
+    assert table.increase("t4", "m0", "b") == DIFFERENT, "placement forgets it too"
+    assert table.increase("t4", f"m{2 * MAX_MODELS - 1}", "b") == 0.5
     assert len(model.cells) <= MAX_CELLS
     assert max(len(cell.beside) for cell in model.cells.values()) <= MAX_PAIRS
 
