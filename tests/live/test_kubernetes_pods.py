@@ -207,3 +207,36 @@ def test_a_group_runs_as_a_deployment_whose_addresses_are_listed_early(plane: Co
         await bench.until(lambda: not bench.node.pods)
 
     play(plane, scenario)
+
+
+def test_a_pod_waits_for_the_claim_that_it_mounts(plane: ControlPlane) -> None:
+    async def scenario(bench: PodBench) -> None:
+        plain = revision()
+        mounting = Revision(replace(plain.function, volume_mounts="models:/models:ro"), 1)
+        await bench.backend.create(A, mounting, "cpu-1core", PHASES)
+        missing = 'persistentvolumeclaim "models" not found'
+        await bench.until(lambda: missing in str(getattr(status_of(bench.backend, A), "reason", "")))
+        space = bench.settings.namespace
+        held = {"accessModes": ["ReadOnlyMany"], "storageClassName": ""}
+        volume = {
+            "metadata": {"name": space},
+            "spec": held
+            | {
+                "capacity": {"storage": "1Gi"},
+                "hostPath": {"path": "/nothing"},
+                "claimRef": {"namespace": space, "name": "models"},
+            },
+        }
+        claim = {
+            "metadata": {"name": "models"},
+            "spec": held | {"volumeName": space, "resources": {"requests": {"storage": "1Gi"}}},
+        }
+        await bench.cluster.create("/api/v1/persistentvolumes", volume)
+        await bench.cluster.create(f"/api/v1/namespaces/{space}/persistentvolumeclaims", claim)
+        await bench.until(lambda: is_state(bench, A, ReplicaState.READY))
+        pod = await bench.cluster.get(f"{pods(bench)}/{A}")
+        (server,) = pod["spec"]["containers"]
+        assert [each for each in server["volumeMounts"] if each["mountPath"] == "/models"]
+        await bench.cluster.delete(f"/api/v1/persistentvolumes/{space}")
+
+    play(plane, scenario)

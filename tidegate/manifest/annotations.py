@@ -48,7 +48,10 @@ INT32: Final = 2**31 - 1
 
 CONCURRENCY: Final = WordOr("auto", Whole(0, 100_000))
 TIMEOUT: Final = Duration(0.001, 86_400)
-MOUNTS: Final = Text(r"[ -~]{0,253}", "at most 253 printable ASCII characters")
+_MOUNT: Final = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?:/[A-Za-z0-9._/-]{1,100}(?::ro)?"
+MOUNTS: Final = Text(
+    rf"(?:{_MOUNT}(?:,{_MOUNT}){{0,7}})?", "at most 8 of CLAIM:/PATH or CLAIM:/PATH:ro, separated by commas"
+)
 POLICY_NAME: Final = Text(NAME, "the name of a policy")
 
 _SLA, _SCALING, _BATCH, _WORK, _GPU = "SLA", "Scaling", "Batches", "Requests", "Model and GPU (SMIF)"
@@ -382,7 +385,8 @@ ANNOTATIONS: Final[tuple[Row, ...]] = (
         kind=MOUNTS,
         default="",
         field="volume_mounts",
-        description="Volumes of the model server's Pod. Kubernetes only: refused on this machine, whose files it sees.",
+        description="Volumes of the model server's Pod: persistent volume claims of its namespace, and where they are "
+        "mounted (`models:/models:ro`). Kubernetes only: refused on one machine, whose files the model server sees.",
     ),
     Row(
         key="gpu-model",

@@ -93,11 +93,18 @@ def problems(function: Function) -> list[str]:
         found.append("`python` is an interpreter of one machine: a Pod's is that of its image")
     if function.warmup is not None:
         found.append("`warmup` is a file of one machine")
-    if function.volume_mounts:
-        found.append("`volume-mounts`: a Pod gets no volumes, so its files are those of its image")
+    paths = [path for _, path, _ in mounts_of(function)]
+    if twice := sorted({path for path in paths if paths.count(path) > 1}):
+        found.append(f"`volume-mounts` mounts two volumes at {', '.join(twice)}")
     if function.gpu.mps or function.gpu.time_slices > 1:
         found.append("a part of a GPU (`mps-on`, `gpu-time-slices`): a Pod gets whole ones")
     return found
+
+
+def mounts_of(function: Function) -> list[tuple[str, str, bool]]:
+    """Returns (claim, path, whether it is read only) of each mount that ``volume-mounts`` states."""
+    stated = [text.split(":") for text in function.volume_mounts.split(",") if text]
+    return [(claim, path, bool(read_only)) for claim, path, *read_only in stated]
 
 
 def pod_spec(revision: Revision, accelerator: Accelerator, settings: PodSettings, *, restarts: bool) -> Object:
@@ -112,12 +119,21 @@ def pod_spec(revision: Revision, accelerator: Accelerator, settings: PodSettings
         "initContainers": [_proxy(revision, accelerator, settings)],
         "containers": [_server(revision, accelerator, settings)],
         "tolerations": [_lost("not-ready"), _lost("unreachable")],
-        "volumes": [{"name": "token", "secret": {"secretName": settings.token_secret}}],
+        "volumes": [
+            {"name": "token", "secret": {"secretName": settings.token_secret}},
+            *({"name": name, "persistentVolumeClaim": {"claimName": claim}} for name, claim in _volumes(function)),
+        ],
     }
     if accelerator.kind is AcceleratorKind.NVIDIA:
         spec["nodeSelector"] = {ACCELERATOR: label(accelerator.name)}
         spec["tolerations"] += [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}]
     return spec
+
+
+def _volumes(function: Function) -> list[tuple[str, str]]:
+    """Returns (name of the volume, claim) of each claim once: the claim may be called as the token's volume is."""
+    claims = dict.fromkeys(claim for claim, _, _ in mounts_of(function))
+    return [(f"claim-{number}", claim) for number, claim in enumerate(claims)]
 
 
 def _lost(condition: str) -> Object:
@@ -177,6 +193,11 @@ def _server(revision: Revision, accelerator: Accelerator, settings: PodSettings)
         "lifecycle": _before_stop(),
         "securityContext": _restricted(),
     }
+    if mounts := mounts_of(function):
+        places = {claim: name for name, claim in _volumes(function)}
+        container["volumeMounts"] = [
+            {"name": places[claim], "mountPath": path, "readOnly": read_only} for claim, path, read_only in mounts
+        ]
     if launch.argv:
         container["command"] = list(launch.argv)
     if not is_image:

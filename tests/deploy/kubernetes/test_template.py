@@ -3,6 +3,7 @@
 What a cluster makes of them: tests/live/test_kubernetes_pods.py.
 """
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -133,7 +134,7 @@ def test_a_dollar_sign_stays_what_it_is() -> None:
         (Function(name="m", server=IMAGE.function.server, socket="/s"), "`socket`"),
         (Function(name="m", server=IMAGE.function.server, python="/p"), "`python`"),
         (Function(name="m", server=IMAGE.function.server, warmup="/w"), "`warmup`"),
-        (Function(name="m", server=IMAGE.function.server, volume_mounts="data:/data"), "`volume-mounts`"),
+        (Function(name="m", server=IMAGE.function.server, volume_mounts="a:/d,b:/d:ro"), "two volumes at /d"),
         (Function(name="m", server=IMAGE.function.server, gpu=GpuNeeds(mps=True)), "a part of a GPU"),
     ],
 )
@@ -172,3 +173,20 @@ def test_the_objects_of_a_group_select_its_pods() -> None:
         "unhealthyPodEvictionPolicy": "AlwaysAllow",
         "selector": {"matchLabels": marks},
     }
+
+
+def test_the_model_server_gets_the_volumes_of_its_claims_and_the_queue_proxy_none() -> None:
+    function = replace(IMAGE.function, volume_mounts="token:/models:ro,data:/data,token:/again")
+    spec = pod_spec(Revision(function, 1), TWO_CORES, SETTINGS, restarts=False)
+    sidecar, server = containers(spec)
+    claims = {
+        each["name"]: each["persistentVolumeClaim"]["claimName"] for each in spec["volumes"] if each["name"] != "token"
+    }
+    assert sorted(claims.values()) == ["data", "token"]
+    assert [(claims[each["name"]], each["mountPath"], each["readOnly"]) for each in server["volumeMounts"]] == [
+        ("token", "/models", True),
+        ("data", "/data", False),
+        ("token", "/again", False),
+    ]
+    assert [each["name"] for each in sidecar["volumeMounts"]] == ["token"]
+    assert problems(function) == []
