@@ -1,6 +1,5 @@
 """``tidegate doctor``: checks what this machine offers and what would fail, before it does."""
 
-import asyncio
 import os
 import random
 import socket
@@ -72,6 +71,8 @@ def doctor(
     if context is None:
         findings = list(examine(state_directory(state), listen, control_listen))
     else:
+        import asyncio
+
         findings = asyncio.run(examine_cluster(context, namespace))
     if json:
         print_json(findings)
