@@ -33,11 +33,17 @@ class ApiClient:
     """The control API at one address. Its methods may be called by several threads."""
 
     def __init__(self, url: str, token: str) -> None:
+        """Raises TidegateError for a URL or a token that can be none."""
         self.url = url
+        if not token.isascii():
+            raise TidegateError("the token of the control API has characters that are not ASCII")
         self._headers = {"authorization": f"Bearer {token}"}
-        self._client = httpx.Client(
-            base_url=url, headers=self._headers, timeout=CALL_S, trust_env=False, verify=_trust_of(url)
-        )
+        try:
+            self._client = httpx.Client(
+                base_url=url, headers=self._headers, timeout=CALL_S, trust_env=False, verify=_trust_of(url)
+            )
+        except httpx.InvalidURL as error:
+            raise TidegateError(f"{url} is no URL of a control API: {error}") from error
 
     def call(self, method: str, path: str, body: bytes | None = None, timeout_s: float = CALL_S) -> bytes:
         """Returns the body of an answer. Raises ApiError or NotRunningError."""
@@ -49,8 +55,13 @@ class ApiClient:
         return response.content
 
     def read(self, method: str, path: str, kind: type[T], body: bytes | None = None) -> T:
-        """Returns the answer as a record of this kind."""
-        return decode(self.call(method, path, body), kind)
+        """Returns the answer as a record of this kind. Raises as :meth:`call`, and ApiError if it is none."""
+        answer = self.call(method, path, body)
+        try:
+            return decode(answer, kind)
+        except CodecError as error:
+            message = f"{self.url} answers {path} with what no control API does: {error}"
+            raise ApiError(200, ErrorDetail(code="unreadable", message=message)) from error
 
     def pieces(
         self, path: str, query: Mapping[str, str], *, silence_s: float | None = CALL_S

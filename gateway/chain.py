@@ -35,6 +35,7 @@ from tidegate.activator.commands import Activate, Refuse
 from tidegate.activator.state.bind import Affinity, Bind
 from tidegate.aio.proxy.exchange import KEPT_BYTES, Exchange
 from tidegate.flow.fair_queue import TenantCharge
+from tidegate.flow.wants import later_priority
 from tidegate.gateway.access.control import Denial
 from tidegate.gateway.access.later_charge import LaterCharge
 from tidegate.gateway.answers.early_ends import EarlyEnds
@@ -205,7 +206,7 @@ class Chain:
             stated = self._fields.priority(ex, priority)
             if stated is None:
                 return
-            priority = stated if tenant is None else max(priority, stated)
+            priority = stated if tenant is None else later_priority(priority, stated)
             if not ex.is_rpc and self._jobs.holds(ex, state, router, self._body_is_there):
                 return
         state.counters = counters

@@ -156,11 +156,11 @@ class FunctionState:
             self.due_s, self.urgency = inf, None
         self.is_early = route.binding is Binding.EARLY
 
-    def counts_from(self, bind: Bind, now: float) -> float:
-        """Returns the time from which a request counts as waiting if its place follows from when it is due: as if it
-        had arrived earlier by as much as its time is shorter than the longest."""
-        if self.urgency is not None:
-            self.urgency.now = now
+    def counts_from(self, bind: Bind) -> float:
+        """Returns the time from which a request counts as waiting: its arrival; if its place follows from when it is
+        due, as if it had arrived earlier by as much as its time is shorter than the longest."""
+        if not self.by_deadline:
+            return bind.arrived
         due = bind.arrived + self.due_s
         return (due if due < bind.deadline else bind.deadline) - self.timeout_s
 
@@ -447,6 +447,8 @@ class RevisionRoom:
         """
         self.main.groups = self.groups
         shape: tuple[object, ...] = (self.function.is_early, self.counts_inferences, self.function.urgency)
+        if self.function.by_deadline:  # Places count from these times.
+            shape += (self.function.timeout_s, self.function.due_s)
         for group in self.groups:
             shape += (group.accelerator, group.smallest, group.largest, group.share > 0)
         if shape == self.shape:
@@ -466,6 +468,7 @@ class RevisionRoom:
         unserved = []
         for bind in waiting:
             bind.entry = 0
+            bind.key = (bind.key[0], self.function.counts_from(bind), bind.number)
             lane = self.lane_of(bind)
             if lane is None:
                 unserved.append(bind)
@@ -478,7 +481,11 @@ class RevisionRoom:
     def join(self, bind: Bind, lane: Lane, now: float) -> None:
         """Lets the request wait in this lane, in the place of its arrival."""
         function = self.function
-        since = function.counts_from(bind, now) if function.by_deadline else bind.arrived
+        since = bind.arrived
+        if function.by_deadline:
+            since = function.counts_from(bind)
+            if function.urgency is not None:
+                function.urgency.now = now
         bind.key = (bind.priority, since, bind.number)
         lane.push(bind)
         self.waiting += 1

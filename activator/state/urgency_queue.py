@@ -6,7 +6,7 @@ taken as proportional to the request's inferences, so only their number counts.
 
 Which of two requests of different sizes is more urgent changes while both wait, so no fixed key gives this order. Items
 of about one size (within a factor of two) stand in one line by the time when they are due, and the heads of at most
-twenty lines are compared at each look. Two in one line that are due at the same moment go by their size.
+twenty lines are compared at each look.
 """
 
 from collections.abc import Iterator

@@ -3,9 +3,12 @@
 import asyncio
 import contextlib
 import json
+import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Sequence
+from time import monotonic
 from typing import Final
 
 from tidegate.aio.log_stream import say
@@ -18,7 +21,9 @@ each time."""
 LAST_S: Final = 1.0
 """Time for which a worker that ends waits until the last lines are written."""
 KILL_S: Final = 0.1
-"""Time for which a worker waits for the end of a writer that it has killed; the kernel may hold it for a disk."""
+"""Time for which a worker waits for the end of a writer whose socket is closed; the kernel may hold it for a disk."""
+ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""Signals that a writer does not heed, also not before it could say so."""
 SLOW: Final = "the process that writes it does not keep up"
 
 
@@ -53,7 +58,7 @@ class LogWriter:
         with contextlib.ExitStack() as opened:
             try:
                 ours, theirs = (opened.enter_context(each) for each in socket.socketpair())
-                self._process = subprocess.Popen(self._command, stdin=theirs.fileno())
+                self._process = spawned(self._command, theirs)
             except OSError as error:
                 self._failed(log, f"the process that writes it cannot be started: {error.strerror}")
                 return
@@ -101,18 +106,24 @@ class LogWriter:
     def close(self) -> None:
         """Sends the last batches and waits, not for long, until they are written."""
         log, sock, process = self._log, self._sock, self._process
-        if log is None or sock is None or process is None:
+        if log is None:
+            return
+        log.pack()
+        left = list(iter(log.next, None))
+        if sock is None or process is None:
+            _say_lost(sum(lines for lines, _ in left))
             return
         self._loop.remove_reader(sock)
-        log.pack()
-        sock.settimeout(LAST_S)
-        with contextlib.suppress(OSError, subprocess.TimeoutExpired), sock:
-            sock.sendall(self._rest)
-            while (batch := log.next()) is not None:
-                sock.sendall(batch[1])
-            sock.shutdown(socket.SHUT_WR)
-            process.wait(LAST_S)
         self._sock = None
+        until = monotonic() + LAST_S
+        try:
+            with sock:
+                sock.settimeout(LAST_S)
+                sock.sendall(b"".join((self._rest, *(data for _, data in left))))  # The time is that of all together.
+                sock.shutdown(socket.SHUT_WR)
+                process.wait(max(0.01, until - monotonic()))
+        except (OSError, subprocess.TimeoutExpired):
+            _say_lost(self._sent - self._handled + sum(lines for lines, _ in left))
 
     def _readable(self) -> None:
         """Reads the writer's reports; the newest one says it all."""
@@ -147,13 +158,15 @@ class LogWriter:
         self._loop.remove_reader(sock)
         sock.close()
         self._sock = None
-        process.kill()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(KILL_S)
+        try:
+            end = f"has ended with {process.wait(KILL_S)}"
+        except subprocess.TimeoutExpired:
+            process.kill()
+            end = "has closed its socket"
         lost = self._sent - self._handled
         log.dropped += lost
         self._rest = b""
-        self._failed(log, f"the process that writes it has ended with {process.returncode}")
+        self._failed(log, f"the process that writes it {end}")
 
     def _failed(self, log: AccessLog, fault: str) -> None:
         """There is no writer. Says so once, and not at each further try."""
@@ -165,3 +178,18 @@ class LogWriter:
 
     def __repr__(self) -> str:
         return f"<LogWriter {self._process!r}, {self._sent} lines sent>"
+
+
+def spawned(command: Sequence[str], stdin: socket.socket, *, output: int | None = None) -> subprocess.Popen[bytes]:
+    """Starts a process in which the ending signals are held back: it inherits the mask. ``output``: descriptor of its
+    standard output in place of ours. Raises OSError."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
+    try:
+        return subprocess.Popen(command, stdin=stdin.fileno(), stdout=output)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _say_lost(lines: int) -> None:
+    if lines:
+        say(f"access log: up to {lines} of the last lines are lost: no process is there that writes them in time")

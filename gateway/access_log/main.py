@@ -13,10 +13,11 @@ import select
 import signal
 import socket
 import sys
+from collections import deque
 from time import monotonic
 from typing import Final
 
-from tidegate.aio.log_stream import use_json
+from tidegate.aio.log_stream import say, use_json
 from tidegate.gateway.access_log.lines import Lines
 from tidegate.gateway.access_log.records import BUFFERED_BYTES, Unpacker
 
@@ -37,7 +38,12 @@ class Writer:
         self._unpacker = Unpacker()
         self._waiting = b""
         """Lines that could not be written yet."""
+        self._ends: deque[tuple[int, int]] = deque()
+        """Of each batch that waits: where it ends, in bytes of all that were made, and its lines."""
+        self._made = self._written = 0
+        """Bytes of lines."""
         self._handled = self._dropped = 0
+        """Lines that are written or dropped, and those of them that are dropped."""
         self._reported = 0
         """``_handled`` in the last report."""
         self._fault: str | None = None
@@ -63,27 +69,37 @@ class Writer:
                 reported = monotonic()
                 self._report()
         self._write()
+        if self._ends:
+            lines = sum(lines for _, lines in self._ends)
+            say(f"access log: {lines} of the last lines cannot be written: {self._fault or 'the output takes no more'}")
 
     def _take(self, data: bytes) -> None:
         for batch in self._unpacker.feed(data):
-            self._handled += len(batch)
             lines = self._lines.made(batch)
             if len(self._waiting) + len(lines) > BUFFERED_BYTES:
+                self._handled += len(batch)
                 self._dropped += len(batch)
             else:
                 self._waiting += lines
+                self._made += len(lines)
+                self._ends.append((self._made, len(batch)))
 
     def _write(self) -> None:
         if not self._waiting:
             return
         self._fault = None
         try:
-            self._waiting = self._waiting[os.write(self._output, self._waiting) :]
+            written = os.write(self._output, self._waiting)
         except OSError as error:
             self._fault = error.strerror
+            return
+        self._waiting = self._waiting[written:]
+        self._written += written
+        while self._ends and self._ends[0][0] <= self._written:
+            self._handled += self._ends.popleft()[1]
 
     def _report(self) -> None:
-        """Reports how many lines it has had, how many of them it has dropped, and what keeps it from writing."""
+        """Reports how many lines are written or dropped, how many are dropped, and what keeps it from writing."""
         line = json.dumps([self._handled, self._dropped, self._fault]).encode() + b"\n"
         try:
             self._sock.send(line, socket.MSG_DONTWAIT)

@@ -3,8 +3,9 @@
 import httpx
 import pytest
 
-from tidegate.control.api_client import ApiClient, NotRunningError, detail_of, translated
+from tidegate.control.api_client import ApiClient, ApiError, NotRunningError, detail_of, translated
 from tidegate.control.views.errors import ErrorDetail, ErrorView
+from tidegate.errors import TidegateError
 from tidegate.records.codec import encode
 
 
@@ -23,6 +24,21 @@ def test_an_answer_that_is_no_control_apis_is_quoted() -> None:
     assert detail_of(httpx.Response(502, text="<html>" + "x" * 600)) == ErrorDetail(
         code="unreadable", message="status 502: <html>" + "x" * 494
     )
+
+
+def test_a_url_or_a_token_that_can_be_none_is_said() -> None:
+    with pytest.raises(TidegateError, match=r"http://\[::1 is no URL of a control API"):
+        ApiClient("http://[::1", "secret")
+    with pytest.raises(TidegateError, match="characters that are not ASCII"):
+        ApiClient("http://127.0.0.1:9", "gehe\u00efm")
+
+
+def test_another_servers_page_is_an_error_of_the_api(monkeypatch: pytest.MonkeyPatch) -> None:
+    client = ApiClient("http://127.0.0.1:9", "secret")
+    monkeypatch.setattr(client, "call", lambda *given: b"<html>")
+    with pytest.raises(ApiError, match=r"http://127\.0\.0\.1:9 answers /x with what no control API does"):
+        client.read("GET", "/x", ErrorView)
+    client.close()
 
 
 def test_the_token_is_not_shown() -> None:

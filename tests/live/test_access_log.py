@@ -3,7 +3,10 @@
 import asyncio
 import json
 import os
+import random
 import signal
+import socket
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,8 +14,9 @@ from typing import Any
 import pytest
 
 from tests.support.live.live_edge import Edge, children, edge, run
-from tidegate.gateway.access_log.live import SLOW
-from tidegate.gateway.access_log.records import BATCH
+from tests.support.worlds.access_lines import ended
+from tidegate.gateway.access_log.live import SLOW, spawned
+from tidegate.gateway.access_log.records import BATCH, AccessLog
 
 pytestmark = pytest.mark.live
 
@@ -133,6 +137,28 @@ def test_lines_that_a_killed_worker_has_sent_are_written_and_its_writer_ends() -
             await until(lambda: not is_running(pid))
 
     run(main())
+
+
+def test_lines_that_no_disk_took_are_not_reported_as_written_and_no_signal_ends_a_writer_that_starts() -> None:
+    ours, theirs = socket.socketpair()
+    command = (sys.executable, "-P", "-m", "tidegate.gateway.access_log.main", "text", "0.0", "g0")
+    access = AccessLog(1.0, rng=random.Random(3), take=lambda log: None)
+    one = ended()
+    for _ in range(BATCH):
+        access.ended(*one)
+    batch = access.next()
+    assert batch is not None
+    with ours, theirs, Path("/dev/full").open("wb") as full:
+        writer = spawned(command, theirs, output=full.fileno())
+        writer.send_signal(signal.SIGTERM)
+        theirs.close()
+        ours.settimeout(20.0)
+        ours.sendall(batch[1])
+        said = b""
+        while b"No space left" not in said:
+            said = ours.recv(1 << 16)
+        assert json.loads(said.splitlines()[-1]) == [0, 0, "No space left on device"]
+    assert writer.wait(20.0) == 0
 
 
 def test_a_worker_that_ends_waits_for_its_last_line() -> None:

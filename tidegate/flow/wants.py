@@ -19,6 +19,11 @@ ORIENTED: Final = 10
 """Added to the class of a throughput-oriented request: it goes behind all latency-critical ones."""
 
 
+def later_priority(one: int, other: int) -> int:
+    """Returns the later of two task classes with the later of two classes 0 to 9."""
+    return max(one // ORIENTED, other // ORIENTED) * ORIENTED + max(one % ORIENTED, other % ORIENTED)
+
+
 class WantError(ValueError):
     """The text is not a want."""
 

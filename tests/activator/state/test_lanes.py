@@ -517,6 +517,22 @@ def test_a_change_of_the_order_keeps_those_that_wait() -> None:
     assert one.arrive("next", 1000.6) == "waits"
 
 
+@pytest.mark.parametrize(("before", "after"), [(300.0, 30.0), (30.0, 300.0)])
+def test_a_change_of_the_timeout_keeps_the_order_of_those_that_wait(before: float, after: float) -> None:
+    def routes(timeout_s: float, number: int) -> RouteTable:
+        route = function([("r0", "cpu")], queue_order=QueueOrder.URGENCY)
+        return table(number=number, functions=[replace(route, timeout_s=timeout_s)])
+
+    one = open_lobby(routes(before, 1), "r0")
+    one.arrive("before", 1000.0, deadline=1005.0)
+    one.did(1000.0)
+    one.room.apply(routes(after, 2), 1000.1)
+    one.arrive("second", 1000.2, deadline=1009.0, inferences=1)
+    one.arrive("third", 1000.2, deadline=1003.0, inferences=2)
+    said = [one.hear("r0", Grant(((number, 1),)), now=1000.3)[0].split()[0] for number in range(1, 4)]
+    assert said == ["third", "before", "second"]
+
+
 # --- affinity ---------------------------------------------------------------------------------------------------------
 
 

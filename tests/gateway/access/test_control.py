@@ -513,3 +513,9 @@ def test_a_request_of_a_tenant_states_the_later_task_class_and_not_the_earlier_o
     fields = [WITH_KEY] if stated is None else [WITH_KEY, f"tidegate-task-class: {stated}"]
     asked = found.arrive("POST /v2/models/m/infer", *fields)
     assert asked.context.bind.priority == counts
+
+
+def test_a_later_task_class_brings_no_earlier_priority() -> None:
+    found = door(acme(priority=7))
+    fields = (WITH_KEY, "tidegate-task-class: throughput-oriented", "tidegate-priority: 0")
+    assert found.arrive("POST /v2/models/m/infer", *fields).context.bind.priority == 17
