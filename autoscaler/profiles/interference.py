@@ -32,7 +32,10 @@ MEMORY_REQUESTS: Final = 2000.0
 MAX_INCREASE: Final = 9.0
 """A larger increase is a disturbance of another kind (ten times as slow)."""
 MAX_CELLS, MAX_PAIRS = 32, 32
-"""Cells and other models kept of one model on one kind."""
+"""Cells and other models kept of one model on one kind, the latest ones."""
+CELL_STAYS: Final = 4 * MAX_CELLS
+"""Points of a model without one of a cell, until it makes room for another. More cells by turns than are kept would
+else drive each other out before any is learnt."""
 MAX_MODELS: Final = 1024
 """Models by kind that are kept, the latest ones."""
 
@@ -130,6 +133,16 @@ class _Points:
 class _Cell:
     alone: _Points = field(default_factory=_Points)
     beside: dict[str, _Points] = field(default_factory=dict)
+    """By other model, the latest one last."""
+    used: int = 0
+    """Points of its model when it got its last one."""
+
+    def near(self, other: str) -> _Points:
+        """Returns the points beside a model, for one more."""
+        points = self.beside[other] = self.beside.pop(other) if other in self.beside else _Points()
+        if len(self.beside) > MAX_PAIRS:
+            del self.beside[next(iter(self.beside))]
+        return points
 
     def estimate(self, other: str) -> _Estimate | None:
         """Returns the increase beside a model by the least-squares line; None while the points show none."""
@@ -153,15 +166,21 @@ class _Model:
     """One model on one kind of accelerator."""
 
     cells: dict[tuple[int, int, int], _Cell] = field(default_factory=dict)
+    """The latest one last."""
     known: dict[str, LearntPair] = field(default_factory=dict)
-    """By other model."""
+    """By other model, the latest one last."""
+    points: int = 0
 
-    def cell(self, key: tuple[int, int, int]) -> _Cell:
-        cell = self.cells.get(key)
-        if cell is None:
-            if len(self.cells) >= MAX_CELLS:
-                del self.cells[next(iter(self.cells))]
-            cell = self.cells[key] = _Cell()
+    def cell(self, key: tuple[int, int, int]) -> _Cell | None:
+        """Returns the cell of one more point; None if all that are kept are in use."""
+        self.points += 1
+        if key not in self.cells and len(self.cells) >= MAX_CELLS:
+            oldest = next(iter(self.cells))
+            if self.points - self.cells[oldest].used < CELL_STAYS:
+                return None
+            del self.cells[oldest]
+        cell = self.cells[key] = self.cells.pop(key) if key in self.cells else _Cell()
+        cell.used = self.points
         return cell
 
     def estimate(self, other: str) -> LearntPair | None:
@@ -198,16 +217,17 @@ class InterferenceLearner:
                 busy[each.model] = busy.get(each.model, 0.0) + each.busy
         model = self._model(work.kind, work.model)
         cell, execution_s = model.cell(work.cell), work.execution_s / work.requests
+        if cell is None:
+            return
         if not busy:
             cell.alone.add(work.requests, 0.0, execution_s)
             return
         for other, at_work in busy.items():
             rest = [name for name in busy if name != other]
-            is_beyond = other not in cell.beside and len(cell.beside) >= MAX_PAIRS
-            if is_beyond or any(name not in model.known for name in rest):
+            if any(name not in model.known for name in rest):
                 continue
             slowed = 1.0 + math.fsum(model.known[name].increase * busy[name] for name in rest)
-            cell.beside.setdefault(other, _Points()).add(work.requests, at_work, execution_s / slowed)
+            cell.near(other).add(work.requests, at_work, execution_s / slowed)
             found = model.estimate(other)
             if found is not None:
                 self._know(work.kind, work.model, found)
@@ -235,7 +255,13 @@ class InterferenceLearner:
         return found
 
     def _know(self, kind: str, model: str, pair: LearntPair) -> None:
-        self._models[kind, model].known[pair.beside] = pair
+        known = self._models[kind, model].known
+        known.pop(pair.beside, None)
+        known[pair.beside] = pair
+        if len(known) > MAX_PAIRS:
+            oldest = next(iter(known))
+            del known[oldest]
+            self._table.forget(kind, model, oldest)
         self._table.set(kind, model, pair.beside, pair.increase)
 
     def __repr__(self) -> str:

@@ -13,11 +13,13 @@ MAX_BYTES: Final = 8 << 30
 
 def model_key(function: Function) -> str:
     """Returns the name under which samples of a function's model are learnt: functions with the same file, class or
-    command share it."""
+    command share it. Bytes of a path that are not UTF-8 are escaped."""
     server = function.server
     if server.forms:
-        return f"{server.kind}:{server.target}/{function.dnn.name}/{function.dnn.quantization}"
-    return f"{server.kind}:{server.target or ' '.join(server.argv)}"
+        name = f"{server.kind}:{server.target}/{function.dnn.name}/{function.dnn.quantization}"
+    else:
+        name = f"{server.kind}:{server.target or ' '.join(server.argv)}"
+    return name.encode(errors="backslashreplace").decode()
 
 
 def has_graph(function: Function) -> bool:

@@ -27,9 +27,14 @@ class PredictorDown(Exception):
     """The predictor cannot be asked now; the text says why."""
 
 
+class PredictorAway(PredictorDown):
+    """The predictor has not been sent the turn: its next start follows after a back-off."""
+
+
 class Predictor(Protocol):
     async def ask(self, turn: Turn) -> TurnAnswer:
-        """Returns the answer; raises PredictorDown. One caller at a time."""
+        """Returns the answer; raises PredictorDown, or PredictorAway if the turn was not sent. One caller at a
+        time."""
         ...
 
     async def close(self) -> None: ...
@@ -72,10 +77,11 @@ class PredictorProcess:
         return None if self._process is None else self._process.pid
 
     async def ask(self, turn: Turn) -> TurnAnswer:
+        message = packed(turn)
         try:
             async with asyncio.timeout(ANSWER_S if self._process is None else self._answer_s):
                 process = self._process or await self._start()
-                answer = await _exchange(process, packed(turn))
+                answer = await _exchange(process, message)
         except BaseException as error:
             await self._drop()
             if not isinstance(error, OSError | EOFError | msgspec.DecodeError | TimeoutError):
@@ -93,7 +99,7 @@ class PredictorProcess:
 
     async def _start(self) -> asyncio.subprocess.Process:
         if self._now() < self._not_before:
-            raise PredictorDown(self._why)
+            raise PredictorAway(self._why)
         self._process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-P",

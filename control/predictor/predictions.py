@@ -21,7 +21,7 @@ from tidegate.autoscaler.oltunes.prediction.served import (
     ServedWork,
 )
 from tidegate.control.predictor.graphs import graph_file, model_key
-from tidegate.control.predictor.link import Predictor, PredictorDown
+from tidegate.control.predictor.link import Predictor, PredictorAway, PredictorDown
 from tidegate.control.predictor.messages import Question, Seen, Turn
 from tidegate.control.state.notices import Faults
 from tidegate.deploy.placement.ledger import Accelerator
@@ -60,9 +60,9 @@ class Predictions:
         """By model: why its latest sample that was not believed was not."""
 
     def track(self, function: Function) -> None:
-        """Notes a function whose graph is to be read."""
+        """Notes a function whose graph is to be read. A message carries no path that is not UTF-8."""
         path, model = graph_file(function), model_key(function)
-        if path is not None:
+        if path is not None and _is_utf8(str(path)):
             self._graphs[model] = self._paths[model] = str(path)
             self._paths.move_to_end(model)
             while len(self._paths) > MAX_MODELS:
@@ -114,6 +114,9 @@ class Predictions:
 
     def _gather(self, of: Question, work: ServedWork, batch: int = 0) -> None:
         self._seen[of.model, of.device.name, batch] = Seen(of=of, work=work)
+        self._bound_seen()
+
+    def _bound_seen(self) -> None:
         while len(self._seen) > MAX_PENDING:
             self._seen.popitem(last=False)
 
@@ -149,10 +152,16 @@ class Predictions:
 
     async def _take_turn(self) -> None:
         questions = tuple(self._answers)
-        turn = Turn(graphs=self._graphs, seen=tuple(self._seen.values()), questions=questions)
+        graphs, seen = self._graphs, self._seen
+        turn = Turn(graphs=graphs, seen=tuple(seen.values()), questions=questions)
         self._graphs, self._seen, self._is_asked = {}, OrderedDict(), False
         try:
             answer = await self._predictor.ask(turn)
+        except PredictorAway as error:
+            self._faults.set("predictor", str(error))
+            self._graphs, self._seen, self._is_asked = graphs | self._graphs, seen | self._seen, True
+            self._bound_seen()
+            return
         except PredictorDown as error:
             self._faults.set("predictor", str(error))
             # It begins again. What it had when it ended may be the reason, and is left out.
@@ -174,6 +183,14 @@ class Predictions:
 
     def __repr__(self) -> str:
         return f"<Predictions of {len(self._answers)} configurations, {len(self._seen)} samples to send>"
+
+
+def _is_utf8(path: str) -> bool:
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _question(function: Function, accelerator: Accelerator) -> Question:

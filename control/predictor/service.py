@@ -32,7 +32,7 @@ class SampleHistory:
         """Why the last samples could not be kept; None if they were."""
 
     def load(self) -> list[Sample]:
-        """Returns the kept samples, the oldest first; none if there is no file."""
+        """Returns the kept samples, the oldest first; none if there is no file. What is not kept leaves the file."""
         try:
             lines = self._path.read_bytes().splitlines()
         except OSError:
@@ -44,6 +44,11 @@ class SampleHistory:
             except msgspec.DecodeError:
                 continue
             self._lines.append(line)
+        if len(lines) > len(self._lines):
+            try:
+                self._replace()
+            except OSError as error:
+                self._failed(error)
         return found
 
     def add(self, samples: list[Sample]) -> None:
@@ -53,17 +58,23 @@ class SampleHistory:
         try:
             if len(self._lines) > 2 * KEPT_SAMPLES:
                 del self._lines[:-KEPT_SAMPLES]
-                spare = self._path.with_suffix(".new")
-                spare.write_bytes(b"".join(line + b"\n" for line in self._lines))
-                spare.replace(self._path)
+                self._replace()
             else:
                 with self._path.open("ab") as file:
                     # A line that a crash cut short ends here.
                     file.write((b"\n" if file.tell() else b"") + b"\n".join(fresh))
         except OSError as error:
-            self.fault = f"samples are not kept: {self._path}: {error.strerror}"
+            self._failed(error)
         else:
             self.fault = None
+
+    def _replace(self) -> None:
+        spare = self._path.with_suffix(".new")
+        spare.write_bytes(b"\n".join(self._lines))
+        spare.replace(self._path)
+
+    def _failed(self, error: OSError) -> None:
+        self.fault = f"samples are not kept: {self._path}: {error.strerror}"
 
 
 class PredictionService:

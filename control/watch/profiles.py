@@ -343,7 +343,8 @@ class LearnedProfiles:
             limits = dict(self._tuners.learnt(revision.id))
             groups = self._autoscaler.collector.learnt(revision.id)
             beside = {name: pairs for name in kinds if (pairs := self.beside(revision.id, name))}
-            for name in (groups.keys() | limits.keys() | beside.keys()) & kinds.keys():
+            # Interference is of a model by its name: without speeds of its own the profile would hide the prior.
+            for name in (groups.keys() | limits.keys()) & kinds.keys():
                 cells, mean_batch = groups.get(name, ((), None))
                 found.append(
                     LearntProfile(

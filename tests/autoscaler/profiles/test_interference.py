@@ -144,6 +144,42 @@ def test_larger_batches_are_a_line_of_their_own() -> None:
     assert pair.increase == pytest.approx(0.2, abs=0.01), "not 8 times as slow"
 
 
+def test_more_cells_by_turns_than_are_kept_do_not_drive_each_other_out() -> None:
+    learner = InterferenceLearner(Interference())
+    for second in range(100):
+        busy = 0.9 if second % 2 else 0.1
+        for index in range(MAX_CELLS + 1):
+            own = work("a", batch=2.0**index, execution_s=0.01 * (1.0 + 0.5 * busy))
+            learner.learn({"a": own, "b": work("b", busy=busy)}, {"a": ["b"]})
+    (pair,) = learner.learnt("t4", "a")
+    assert pair.increase == pytest.approx(0.5, abs=0.01)
+
+
+def test_cells_that_are_no_longer_used_make_room() -> None:
+    table = Interference()
+    learner = InterferenceLearner(table)
+    for index in range(MAX_CELLS):
+        learner.learn({"a": work("a", batch=2.0**index), "b": work("b")}, {"a": ["b"]})
+    for second in range(4 * MAX_CELLS + 100):
+        busy = 0.9 if second % 2 else 0.1
+        own = work("a", batch=2.0**MAX_CELLS, execution_s=0.01 * (1.0 + 0.5 * busy))
+        learner.learn({"a": own, "b": work("b", busy=busy)}, {"a": ["b"]})
+    (pair,) = learner.learnt("t4", "a")
+    assert pair.increase == pytest.approx(0.5, abs=0.01)
+
+
+def test_the_latest_neighbours_are_known_and_placement_forgets_the_others() -> None:
+    device = Device(by_increase(**{f"b{index}": 0.5 for index in range(MAX_PAIRS + 1)}), noise=0.0)
+    for index in (*range(MAX_PAIRS), 0, MAX_PAIRS):
+        for second in range(20):
+            device.second(**{f"b{index}": 0.9 if second % 2 else 0.1})
+    learnt = device.learnt()
+    assert len(learnt) == MAX_PAIRS
+    assert {"b0", f"b{MAX_PAIRS}"} <= learnt.keys()
+    assert "b1" not in learnt
+    assert device.table.increase("t4", "a", "b1") == DIFFERENT
+
+
 def test_a_model_that_changes_is_followed() -> None:
     device = Device(by_increase(b=0.5))
     for second in range(200):

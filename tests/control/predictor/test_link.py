@@ -9,7 +9,7 @@ import pytest
 
 from tests.control.predictor.test_service import OF, seen
 from tidegate.clock import ManualClock
-from tidegate.control.predictor.link import PredictorDown, PredictorProcess
+from tidegate.control.predictor.link import PredictorAway, PredictorDown, PredictorProcess
 from tidegate.control.predictor.messages import Turn
 from tidegate.deploy.environment import inherited
 
@@ -39,7 +39,7 @@ def test_a_killed_predictor_is_started_again_after_a_pause_and_knows_its_samples
         os.kill(first, signal.SIGKILL)
         with pytest.raises(PredictorDown, match=r"(it has ended|Connection.*Error.*); it is started again after 1 s"):
             await link.ask(QUESTION)
-        with pytest.raises(PredictorDown, match="it is started again after 1 s"):
+        with pytest.raises(PredictorAway, match="it is started again after 1 s"):
             await link.ask(QUESTION)
         clock.advance(1.5)
         (after,) = (await link.ask(QUESTION)).predictions
@@ -61,6 +61,9 @@ def test_one_that_hangs_is_killed_and_named(tmp_path: Path) -> None:
         await link.ask(QUESTION)
         pid = link.pid
         assert pid is not None
+        with pytest.raises(UnicodeEncodeError):
+            await link.ask(Turn(graphs={"m": "/\udcff.onnx"}))
+        assert link.pid == pid, "a message that cannot be written costs no process"
         os.kill(pid, signal.SIGSTOP)
         with pytest.raises(PredictorDown, match="it did not answer in time; it is started again after 1 s"):
             await link.ask(QUESTION)

@@ -16,8 +16,8 @@ from tests.support.worlds.virtual_loop import run_virtual
 from tidegate.autoscaler.profiles.admission import Kind, assess
 from tidegate.control.api.describe import prediction_lines, sureness
 from tidegate.control.predictor.graphs import figures_of_file, graph_file, model_key
-from tidegate.control.predictor.link import PredictorDown, PredictorHere
-from tidegate.control.predictor.messages import Turn, TurnAnswer
+from tidegate.control.predictor.link import PredictorAway, PredictorDown, PredictorHere
+from tidegate.control.predictor.messages import Turn, TurnAnswer, packed
 from tidegate.control.predictor.predictions import Predictions
 from tidegate.control.state.notices import Faults
 from tidegate.deploy.placement.ledger import Accelerator, AcceleratorKind, Room
@@ -165,11 +165,13 @@ class Fragile:
 
     def __init__(self) -> None:
         self.turns: list[Turn] = []
-        self.is_down = False
+        self.is_down = self.is_away = False
         self.inner = PredictorHere()
 
     async def ask(self, turn: Turn) -> TurnAnswer:
         self.turns.append(turn)
+        if self.is_away:
+            raise PredictorAway("it has ended")
         if self.is_down:
             self.inner = PredictorHere()
             raise PredictorDown("it has ended")
@@ -195,6 +197,39 @@ def test_while_the_predictor_is_away_answers_stand_and_it_gets_all_graphs_but_th
         await turn(predictions)
         assert fragile.turns[-1].graphs == {model_key(of): str(file)}
         assert (faults.texts(), predictions.of(of, CPU)) == ((), before)
+
+    asyncio.run(run())
+
+
+def test_a_turn_that_was_not_sent_is_kept_with_what_is_newer(file: Path) -> None:
+    async def run() -> None:
+        fragile = Fragile()
+        predictions, of, other = Predictions(fragile, Faults()), onnx(file), onnx(file.with_name("other.onnx"))
+        fragile.is_away = True
+        predictions.track(of)
+        await learn(predictions, of, samples(12, 0.03))
+        await learn(predictions, of, [replace(each, requests=3 * each.requests) for each in samples(12, 0.03)][-2:])
+        predictions.track(other)
+        await turn(predictions)
+        fragile.is_away = False
+        await turn(predictions)
+        sent = fragile.turns[-1]
+        assert sent.graphs == {model_key(each): each.server.target for each in (of, other)}
+        assert [each.work.requests for each in sent.seen] == [30]
+        await turn(predictions)
+        assert fragile.turns[-1] is sent, "nothing is sent twice"
+
+    asyncio.run(run())
+
+
+def test_a_path_that_is_not_utf_8_is_never_sent(tmp_path: Path) -> None:
+    async def run() -> None:
+        fragile = Fragile()
+        predictions, of = Predictions(fragile, Faults()), onnx(tmp_path / "\udcff.onnx")
+        await predictions.inspect(of, [CPU])
+        (sent,) = fragile.turns
+        assert (sent.graphs, len(sent.questions)) == ({}, 1)
+        assert packed(sent)
 
     asyncio.run(run())
 

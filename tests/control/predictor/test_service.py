@@ -61,6 +61,15 @@ def test_the_file_keeps_the_newest_samples_only(tmp_path: Path) -> None:
     assert [each.name for each in tmp_path.iterdir()] == ["samples.jsonl"]
 
 
+def test_the_file_stays_bounded_over_many_starts(tmp_path: Path) -> None:
+    path = tmp_path / "samples.jsonl"
+    taught(PredictionService(SampleHistory(path)), 1)
+    path.write_bytes((path.read_bytes() + b"\n") * 3 * KEPT_SAMPLES + b"torn")
+    SampleHistory(path).load()
+    assert len(path.read_bytes().splitlines()) == KEPT_SAMPLES - 1
+    assert len(SampleHistory(path).load()) == KEPT_SAMPLES - 1
+
+
 def test_a_refused_sample_is_not_kept_and_one_of_no_folder_is_learnt_all_the_same(tmp_path: Path) -> None:
     path = tmp_path / "samples.jsonl"
     answer = PredictionService(SampleHistory(path)).take(Turn(seen=(seen(math.nan),)))

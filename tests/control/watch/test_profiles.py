@@ -13,6 +13,8 @@ from tests.support.worlds.autoscaling import T0, replica_sample
 from tidegate.autoscaler.autoscaler import StandaloneContext
 from tidegate.autoscaler.live import LiveAutoscaler
 from tidegate.autoscaler.measure.rates import LearntCell
+from tidegate.autoscaler.profiles.admission import Source
+from tidegate.autoscaler.profiles.interference import LearntPair
 from tidegate.clock import ManualClock
 from tidegate.control.predictor.link import PredictorHere
 from tidegate.control.predictor.predictions import Predictions
@@ -189,6 +191,25 @@ def test_rates_outlive_the_process_and_are_a_prior_for_another_model(tmp_path: P
     at_desk(tmp_path, tell)
 
 
+def test_learnt_interference_does_not_hide_the_figures_of_the_revision_before(tmp_path: Path) -> None:
+    async def tell(begin: Callable[[], Coroutine[Any, Any, Desk]]) -> None:
+        desk, shared = await begin(), GpuNeeds(mps=True, core_percentage=50)
+        first, second = revision(gpu=shared), revision(2, gpu=shared, env={"MODE": "other"})
+        desk.track(first)
+        desk.autoscaler.collector.teach(first.id, "t4", [CELL], 1.0)
+        pair = LearntPair(beside="bert", increase=0.2, requests=100.0)
+        desk.learning._interference.restore("t4", "echo", [pair])
+        for _ in range(2):
+            desk.track(second)
+            assert desk.learning.beside(second.id, "t4") == (pair,)
+            assert desk.learning.prior_ips(second.id, "t4") == 50.0
+            given = desk.learning.given(second.id, "t4")
+            assert given is not None
+            assert given.source is Source.EARLIER
+
+    at_desk(tmp_path, tell)
+
+
 def test_what_was_learnt_of_a_deleted_function_goes(tmp_path: Path) -> None:
     async def tell(begin: Callable[[], Coroutine[Any, Any, Desk]]) -> None:
         desk, wanted = await begin(), revision()
@@ -290,6 +311,7 @@ def test_interference_is_learnt_between_replicas_on_one_device_and_kept_with_the
 
         for number in range(60):
             await second(0.9 if number % 2 else 0.1)
+        desk.autoscaler.collector.teach(echo.id, "t4", [CELL], 1.0)
         (pair,) = desk.learning.beside(echo.id, "t4")
         assert pair.beside == "bert"
         assert pair.increase == pytest.approx(0.25, abs=0.02)
