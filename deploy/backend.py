@@ -55,6 +55,8 @@ class ReplicaStatus:
     """Index of its unit of the accelerator."""
     more_units: tuple[int, ...] = ()
     """Further units that it holds (``gpu-count``)."""
+    devices: tuple[str, ...] = ()
+    """UUIDs of its units' devices, which a reload does not change. Empty if they have none."""
     share: int = WHOLE
     """Percent of the unit."""
     threads: int | None = None

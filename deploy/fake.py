@@ -151,6 +151,7 @@ class FakeBackend:
             cores=assignment.cores,
             unit=assignment.unit,
             more_units=assignment.more,
+            devices=assignment.devices,
             share=assignment.share,
             threads=threads_of(function, kind),
             emulated=kind.is_emulated,

@@ -36,10 +36,10 @@ class Neighbours:
         if not fresh:
             return
         sharing = [each for each in replicas if each.share < WHOLE and each.state not in _GONE]
-        on_unit: dict[tuple[str, int], list[str]] = {}
+        on_unit: dict[str | tuple[str, int], list[str]] = {}
         for status in sharing:
-            for unit in status.units:
-                on_unit.setdefault((status.accelerator, unit), []).append(status.id)
+            for unit in status.devices or [(status.accelerator, unit) for unit in status.units]:
+                on_unit.setdefault(unit, []).append(status.id)
             revision = revisions.get(status.revision)
             if status.id in fresh and revision is not None:
                 model = model_of(revision.function)

@@ -115,6 +115,7 @@ def new_replica(
         cores=cores,
         unit=details.assignment.unit,
         more_units=details.assignment.more,
+        devices=details.assignment.devices,
         share=details.assignment.share,
         threads=details.threads,
         emulated=kind.is_emulated,

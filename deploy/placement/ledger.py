@@ -251,17 +251,19 @@ class _Units:
         empty = [unit for unit in range(kind.count) if unit not in self.tainted]
         self.alike: dict[_Fill, list[int]] = {_EMPTY: empty} if empty else {}
         """Indices of the units by fill, ascending. Units without a share to spare, and tainted ones, are left out."""
-        self.beyond = 0
-        """Replicas on units that no longer exist."""
+        self.beyond: dict[int, _Fill] = {}
+        """Held parts of units that no longer exist, by index."""
 
     def add(self, held: Assignment, unit: int, sign: int = 1) -> None:
         """Counts what a replica holds of one unit; with ``sign`` -1, no longer."""
-        if unit >= len(self.fills):
-            self.beyond += sign
-            return
-        before = self.fills[unit]
+        is_beyond = unit >= len(self.fills)
+        before = self.beyond.pop(unit, _EMPTY) if is_beyond else self.fills[unit]
         tenants = self._tenants(before.tenants, held.model, sign) if self._reads_tenants else ()
         after = _Fill(before.share + sign * held.share, before.memory_bytes + sign * held.memory_bytes, tenants)
+        if is_beyond:
+            if after != _EMPTY:
+                self.beyond[unit] = after
+            return
         self.fills[unit] = after
         if unit in self.tainted:
             return
@@ -285,7 +287,7 @@ class _Units:
     @property
     def used(self) -> int:
         held = sum(self.fills[unit] != _EMPTY for unit in self.tainted)
-        return len(self.fills) - len(self.tainted) - len(self.alike.get(_EMPTY, ())) + held + self.beyond
+        return len(self.fills) - len(self.tainted) - len(self.alike.get(_EMPTY, ())) + held + len(self.beyond)
 
 
 def _failed(units: _Units) -> str:
@@ -305,7 +307,8 @@ class Ledger:
     _failed: frozenset[str] = frozenset()
     """UUIDs of devices that have failed. Their units are tainted."""
     _unit_of: dict[str, tuple[str, int]] = field(init=False, repr=False, compare=False)
-    """Kind and index of each unit with a device, by UUID."""
+    """Kind and index of each unit with a device, by UUID. Of one that is held and gone, an index of its own beyond the
+    kind's units."""
     _units: dict[str, _Units] = field(init=False, repr=False, compare=False)
     """Held units by kind."""
     _core_load: Counter[int] = field(init=False, repr=False, compare=False)
@@ -422,7 +425,7 @@ class Ledger:
         if replica not in self._held:
             return
         held = self._return(replica)
-        if self.kind(held.accelerator).count == 0 and self._units[held.accelerator].beyond == 0:
+        if self.kind(held.accelerator).count == 0 and not self._units[held.accelerator].beyond:
             self.set_accelerators([each for each in self.accelerators.values() if each.count], self.host_cores)
 
     def set_accelerators(self, accelerators: Iterable[Accelerator], host_cores: Sequence[int]) -> None:
@@ -456,11 +459,13 @@ class Ledger:
         why = _failed(held) if held.tainted else None
         if demand.count > 1:
             fits = self._takes(kind, _EMPTY, demand)
-            empty, there = len(held.alike.get(_EMPTY, ())) - held.beyond, kind.count - len(held.tainted)
+            empty, there = len(held.alike.get(_EMPTY, ())) - len(held.beyond), kind.count - len(held.tainted)
             return Room(free=fits * (empty // demand.count), total=fits * (there // demand.count), why=why)
-        free = sum(len(units) * self._times(kind, fill, demand) for fill, units in held.alike.items()) - held.beyond
-        total = (kind.count - len(held.tainted)) * self._times(kind, _EMPTY, demand)
-        return Room(free=free, total=total, why=why)
+        free = sum(len(units) * self._times(kind, fill, demand) for fill, units in held.alike.items())
+        on_empty = self._times(kind, _EMPTY, demand)
+        # What is held of a unit that is gone needs as much of another one.
+        displaced = sum(on_empty - self._times(kind, fill, demand) for fill in held.beyond.values())
+        return Room(free=free - displaced, total=(kind.count - len(held.tainted)) * on_empty, why=why)
 
     def rooms(self, function: Function, share: int = WHOLE) -> Mapping[str, Room]:
         """Returns the room on each accelerator that ``function`` may use, cheapest first; the same object until
@@ -503,6 +508,13 @@ class Ledger:
             for kind in self.accelerators.values()
             for unit, uuid in enumerate(kind.devices[: kind.count])
         }
+        gone: Counter[str] = Counter()
+        for held in self._held.values():
+            for uuid in held.devices:
+                if uuid not in self._unit_of:
+                    index = self.accelerators[held.accelerator].count + gone[held.accelerator]
+                    self._unit_of[uuid] = held.accelerator, index
+                    gone[held.accelerator] += 1
         self._core_load = Counter()
         self._fitting, self._rooms = {}, {}
         for held in self._held.values():

@@ -121,6 +121,7 @@ class PodLifecycle:
             phases=phases,
             unit=held.unit,
             more_units=held.more,
+            devices=held.devices,
             share=held.share,
             threads=threads_of(revision.function, kind),
             emulated=kind.is_emulated,

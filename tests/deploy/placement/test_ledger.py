@@ -222,6 +222,28 @@ def test_a_replica_is_counted_where_its_device_is_after_a_reload_that_renumbers_
     assert list(ledger.accelerators) == ["gpu"]
 
 
+def test_a_lost_device_counts_as_the_unit_that_its_replicas_will_need() -> None:
+    ledger = Ledger.of([replace(T4, count=3, devices=("GPU-0", "GPU-1", "GPU-2"))])
+    for index in range(4):
+        ledger.assign(f"r{index}", "t4", Demand(share=25))
+    ledger.set_accelerators([replace(T4, devices=("GPU-1", "GPU-2"))], ())
+    assert ledger.room("t4", Demand()) == Room(free=1, total=2)
+    assert ledger.room("t4", Demand(count=2)) == Room(free=0, total=1)
+    ledger.release("r0")
+    assert ledger.room("t4", Demand(share=25)) == Room(free=5, total=8), "three of eight are still to move"
+    assert ledger.describe("t4") == "1 of 2 units in use"
+
+
+def test_two_devices_that_are_gone_are_two_units() -> None:
+    ledger = Ledger.of([T4])
+    for name in ("a", "b"):
+        ledger.assign(name, "t4", Demand())
+    ledger.set_accelerators([replace(T4, count=1, devices=("GPU-9",))], ())
+    assert sorted(held.unit for held in ledger.held.values()) == [1, 2]
+    ledger.set_accelerators([T4], ())
+    assert [(held.unit, held.devices) for held in ledger.held.values()] == [(0, ("GPU-0",)), (1, ("GPU-1",))]
+
+
 def test_taints_follow_a_device_through_a_reload_of_the_accelerators() -> None:
     ledger = Ledger.of([T4])
     ledger.assign("a", "t4", Demand(share=50))
@@ -550,13 +572,18 @@ class SumsMachine(RuleBasedStateMachine):
         for kind in self.ledger.accelerators.values():
             spare = added_up(self.ledger, kind)
             here = [each for each in self.ledger.held.values() if each.accelerator == kind.name]
-            beyond = sum(each.unit >= kind.count for each in here)
+            lost: dict[int, tuple[int, int]] = {}
+            for each in here:
+                if each.unit >= kind.count:
+                    memory, share = lost.get(each.unit, (kind.memory_bytes, WHOLE))
+                    lost[each.unit] = memory - each.memory_bytes, share - each.share
             assert kind.count or here, "a kind without units stays only while something is held of it"
-            used = len({each.unit for each in here if each.unit < kind.count}) + beyond
+            used = len({each.unit for each in here if each.unit < kind.count}) + len(lost)
             assert self.ledger.describe(kind.name) == f"{used} of {kind.count} units in use"
             for demand in (Demand(), Demand(share=30), Demand(share=10, memory_bytes=GIB), Demand(memory_bytes=-1)):
                 empty = places((kind.memory_bytes, WHOLE), demand)
-                free = sum(places(unit, demand) for unit in spare) - beyond
+                free = sum(places(unit, demand) for unit in spare)
+                free -= sum(empty - places(unit, demand) for unit in lost.values())
                 assert self.ledger.room(kind.name, demand) == Room(free=free, total=kind.count * empty)
 
 
