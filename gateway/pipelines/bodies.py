@@ -34,6 +34,11 @@ class StageBody(NamedTuple):
     """Length of the JSON before binary tensors (``Inference-Header-Content-Length``). None if all is one text."""
 
 
+def content_type_of(body: StageBody) -> bytes:
+    """Returns the content type of a V2 request or answer."""
+    return b"application/json" if body.json_bytes is None else b"application/octet-stream"
+
+
 def without_asked(body: StageBody) -> tuple[StageBody, Mapping[str, Any]]:
     """Returns a client's V2 request for the first of several stages, and what it says about the answer. A body that is
     no JSON object is returned as it is: its stage answers it."""
@@ -41,13 +46,21 @@ def without_asked(body: StageBody) -> tuple[StageBody, Mapping[str, Any]]:
     if b'"outputs"' not in text and b'"parameters"' not in text:
         return body, {}
     try:
-        document = json.loads(text)
+        document = parsed(text)
+        if not isinstance(document, dict):
+            return body, {}
+        asked = {key: document.pop(key) for key in _ASKED if key in document}
+        return (_joined(document, binary, body), asked) if asked else (body, {})
     except ValueError:
         return body, {}
-    if not isinstance(document, dict):
-        return body, {}
-    asked = {key: document.pop(key) for key in _ASKED if key in document}
-    return (_joined(document, binary, body), asked) if asked else (body, {})
+
+
+def parsed(text: bytes) -> Any:
+    """Returns what a JSON text says. Raises ValueError, as well if it is nested more deeply than the parser goes."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
 
 
 class Tensors(NamedTuple):
@@ -58,6 +71,8 @@ class Tensors(NamedTuple):
     id: str | None
     is_split: bool
     """Its JSON has a stated length, as binary data follows or may follow."""
+    parameters: object = None
+    """What the JSON says as its ``parameters``."""
 
 
 def tensors(body: StageBody, key: str = "outputs") -> Tensors:
@@ -65,7 +80,7 @@ def tensors(body: StageBody, key: str = "outputs") -> Tensors:
     whose = "its answer" if key == "outputs" else "the client's request"
     text, binary = _parts(body)
     try:
-        document = json.loads(text)
+        document = parsed(text)
     except ValueError as error:
         raise UnfitAnswerError(f"{whose} is not JSON") from error
     listed = document.get(key) if isinstance(document, dict) else None
@@ -75,12 +90,15 @@ def tensors(body: StageBody, key: str = "outputs") -> Tensors:
     at = 0
     for tensor in listed:
         size = _binary_bytes(tensor)
+        if tensor["name"] in found:
+            raise UnfitAnswerError(f"{whose} has two {key} of the name {tensor['name']!r}")
         found[tensor["name"]] = (tensor, binary[at : at + size])
         at += size
     if at != len(binary):
         raise UnfitAnswerError(f"{whose} has {len(binary)} bytes of tensors, and its {key} state {at}")
     named = document.get("id")
-    return Tensors(found, named if isinstance(named, str) else None, body.json_bytes is not None)
+    its_id = named if isinstance(named, str) else None
+    return Tensors(found, its_id, body.json_bytes is not None, document.get("parameters"))
 
 
 def next_body(
@@ -115,7 +133,7 @@ def next_body(
     if ids:
         wanted["id"] = ids[0]
     is_split = any(each.is_split for each in named.values())
-    text = json.dumps(wanted, separators=(",", ":")).encode()
+    text = _written(wanted)
     return StageBody(text + b"".join(pieces), len(text) if is_split else None)
 
 
@@ -153,8 +171,9 @@ def _first_value(tensors: Tensors, name: str) -> object:
     """Returns the first value of an output; None if there is no such output or it is empty."""
     tensor, binary = tensors.found.get(name, ({}, b""))
     if binary:
-        layout = LAYOUTS.get(str(tensor.get("datatype")))
-        if tensor.get("datatype") == "BYTES" and len(binary) >= 4:
+        datatype = tensor.get("datatype")
+        layout = LAYOUTS.get(datatype) if isinstance(datatype, str) else None
+        if datatype == "BYTES" and len(binary) >= 4:
             (size,) = struct.unpack_from("<I", binary)
             return binary[4 : 4 + size].decode("utf-8", "replace")
         if layout is None or len(binary) < struct.calcsize(layout):
@@ -170,7 +189,7 @@ def _first_value(tensors: Tensors, name: str) -> object:
 def _value_at(body: StageBody, path: str) -> object:
     """Returns the value at a path of a JSON answer; None if there is none."""
     try:
-        value: Any = json.loads(body.data)
+        value: Any = parsed(body.data)
     except ValueError:
         return None
     for step in path.split("."):
@@ -220,5 +239,13 @@ def _parts(body: StageBody) -> tuple[bytes, bytes]:
 
 
 def _joined(document: Mapping[str, Any], binary: bytes, before: StageBody) -> StageBody:
-    text = json.dumps(document, separators=(",", ":")).encode()
+    text = _written(document)
     return StageBody(text + binary, None if before.json_bytes is None else len(text))
+
+
+def _written(document: Mapping[str, Any]) -> bytes:
+    """Returns a document as JSON. Raises UnfitAnswerError if it is nested too deeply."""
+    try:
+        return json.dumps(document, separators=(",", ":")).encode()
+    except RecursionError:
+        raise UnfitAnswerError("a tensor or a parameter is nested too deeply") from None

@@ -10,13 +10,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import quote
 
-from tidegate.gateway.pipelines.bodies import LAYOUTS, StageBody, UnfitAnswerError, tensors
+from tidegate.gateway.pipelines.bodies import LAYOUTS, StageBody, UnfitAnswerError, content_type_of, parsed, tensors
 from tidegate.gateway.pipelines.heads import field
 from tidegate.gateway.routing.grpc_methods import Unreadable, inflated
 from tidegate.wire.grpc.first_message import MESSAGE_HEAD, first_message_end
 from tidegate.wire.grpc.messages import INFERENCE, MODEL_INFER_REQUEST, MODEL_INFER_RESPONSE
 from tidegate.wire.grpc.protobuf import ProtobufError
 from tidegate.wire.http1.request_head import HeadRules, RequestHead, parse_request
+from tidegate.wire.http2 import grpc_fields
 from tidegate.wire.http2.heads import CallHead
 
 INFER: Final = f"/{INFERENCE.name}/ModelInfer".encode()
@@ -29,23 +30,33 @@ _CONTENTS: Final = {
 }  # fmt: skip
 """The field of ``InferTensorContents`` for each datatype that has one."""
 _BINARY: Final = "binary_data_size"
+_CHOICES: Final = {bool: "bool_param", int: "int64_param", float: "double_param", str: "string_param"}
+"""The field of ``InferParameter`` for each type that has one."""
+_OF_THE_CALL: Final = frozenset({b"content-encoding", b"content-length", b"content-type", b"user-agent"})
+"""Fields of a call, beside those of gRPC, that the same request over HTTP has of its own, or not at all."""
+_CODES: Final = {404: grpc_fields.NOT_FOUND, 408: grpc_fields.DEADLINE_EXCEEDED}
+"""The status of a call whose stage has answered so, where it is not that of Tidegate's own failures."""
 
 
 class UnfitCallError(ValueError):
     """A call cannot become a request of a pipeline; the message states why."""
 
 
-def head_of(head: CallHead, pipeline: str) -> RequestHead:
-    """Returns the head of the same request over HTTP."""
-    kept = (
-        b"%b: %b\r\n" % pair for pair in head.fields() if not pair[0].startswith(b"grpc-") and pair[0] != b"user-agent"
-    )
+def head_of(head: CallHead, pipeline: str, body: StageBody) -> RequestHead:
+    """Returns the head of the same request over HTTP, which has this body."""
+    lines = [b"%b: %b" % pair for pair in head.fields() if not _is_of_the_call(pair[0])]
+    lines.append(b"content-type: %b" % content_type_of(body))
     target = b"/v2/models/%b/infer" % quote(pipeline, safe="").encode()
-    text = b"POST %b HTTP/1.1\r\nhost: %b\r\n%b\r\n" % (target, head.authority or b"localhost", b"".join(kept))
+    host = head.authority or b"localhost"
+    text = b"POST %b HTTP/1.1\r\nhost: %b\r\n%b\r\n\r\n" % (target, host, b"\r\n".join(lines))
     found = parse_request(text, 0, _RULES)
     if not isinstance(found, RequestHead):
         raise UnfitCallError("its fields cannot be passed on over HTTP")
     return found
+
+
+def _is_of_the_call(name: bytes) -> bool:
+    return name.startswith(b"grpc-") or name in _OF_THE_CALL
 
 
 def body_of(body: bytes, coding: bytes | None, most: int) -> StageBody:
@@ -121,10 +132,14 @@ def message_of(body: StageBody, pipeline: str) -> bytes:
     outputs: list[dict[str, Any]] = []
     for name, (tensor, _) in found.found.items():
         shape = tensor.get("shape")
-        if not isinstance(shape, list) or not all(type(each) is int for each in shape):
+        if not isinstance(shape, list) or not all(type(each) is int and 0 <= each < 1 << 63 for each in shape):
             raise UnfitAnswerError(f"its output {name!r} has no shape")
-        outputs.append({"name": name, "datatype": str(tensor.get("datatype", "")), "shape": shape})
+        if not isinstance(tensor.get("datatype"), str):
+            raise UnfitAnswerError(f"its output {name!r} has no datatype")
+        output = {"name": name, "datatype": tensor["datatype"], "shape": shape}
+        outputs.append(output | {"parameters": _choices(tensor.get("parameters"))})
     answer: dict[str, Any] = {"model_name": pipeline, "model_version": "1", "outputs": outputs}
+    answer["parameters"] = _choices(found.parameters)
     if found.id is not None:
         answer["id"] = found.id
     parts = list(found.found.values())
@@ -135,13 +150,41 @@ def message_of(body: StageBody, pipeline: str) -> bytes:
             for output, (tensor, _) in zip(outputs, parts, strict=True):
                 output["contents"] = {_CONTENTS[output["datatype"]]: _elements(tensor)}
         return MODEL_INFER_RESPONSE.encode(answer)
-    except (KeyError, TypeError, ValueError, OverflowError, struct.error, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise UnfitAnswerError(f"its outputs are not those of a V2 answer: {error}") from error
 
 
+def _choices(parameters: object) -> dict[str, Any]:
+    """Returns what JSON says as ``parameters`` as those of a message; values that it has no place for are left out."""
+    given = parameters.items() if isinstance(parameters, dict) else ()
+    return {
+        key: {_CHOICES[type(value)]: value}
+        for key, value in given
+        if key != _BINARY and type(value) in _CHOICES and not (type(value) is int and not -(1 << 63) <= value < 1 << 63)
+    }
+
+
 def _elements(tensor: Mapping[str, Any]) -> list[Any]:
-    flat = list(_flat(tensor["data"]))
-    return [str(each).encode() for each in flat] if tensor["datatype"] == "BYTES" else flat
+    """Returns the values of a tensor whose data is JSON: texts as bytes. Raises UnfitAnswerError if one is none of its
+    datatype."""
+    datatype, flat = tensor["datatype"], list(_flat(tensor["data"]))
+    if datatype == "BYTES":
+        if not all(isinstance(each, str) for each in flat):
+            raise UnfitAnswerError(f"output {tensor['name']!r} has a value that is no text")
+        return [each.encode() for each in flat]
+    _packed(tensor, flat)
+    return flat
+
+
+def _packed(tensor: Mapping[str, Any], elements: Sequence[Any]) -> bytes:
+    """Returns numbers in the form of binary tensors. Raises UnfitAnswerError if one is none of the datatype."""
+    datatype = tensor["datatype"]
+    try:
+        if datatype == "BOOL" and not all(each in (True, False) for each in elements):
+            raise ValueError("neither true nor false")
+        return struct.pack(f"<{len(elements)}{LAYOUTS[datatype][1:]}", *elements)
+    except (struct.error, OverflowError, ValueError) as error:
+        raise UnfitAnswerError(f"output {tensor['name']!r} has a value that is no {datatype}: {error}") from error
 
 
 def _raw(tensor: Mapping[str, Any], binary: bytes) -> bytes:
@@ -151,21 +194,26 @@ def _raw(tensor: Mapping[str, Any], binary: bytes) -> bytes:
     elements = _elements(tensor)
     if tensor["datatype"] == "BYTES":
         return b"".join(struct.pack("<I", len(each)) + each for each in elements)
-    return struct.pack(f"<{len(elements)}{LAYOUTS[tensor['datatype']][1:]}", *elements)
+    return _packed(tensor, elements)
 
 
 def _flat(value: Any) -> Iterable[Any]:
-    if not isinstance(value, list):
-        yield value
-        return
-    for each in value:
-        yield from _flat(each)
+    """Yields the values in lists of lists, nested as deeply as they may be."""
+    waiting = [iter([value])]
+    while waiting:
+        for each in waiting[-1]:
+            if isinstance(each, list):
+                waiting.append(iter(each))
+                break
+            yield each
+        else:
+            waiting.pop()
 
 
 def error_of(status: int, block: bytes, body: bytes) -> str:
     """Returns the text of an error that a stage has answered."""
     try:
-        document = json.loads(body)
+        document = parsed(body)
     except ValueError:
         document = None
     if isinstance(document, dict) and isinstance(document.get("error"), str):
@@ -173,3 +221,9 @@ def error_of(status: int, block: bytes, body: bytes) -> str:
         return text
     kind = field(block, b"content-type") or b""
     return body.decode("utf-8", "replace") if kind.startswith(b"text/") and body else f"a stage has answered {status}"
+
+
+def code_of(status: int) -> int:
+    """Returns the gRPC status of a call whose stage has answered with an HTTP status that is no success."""
+    code = _CODES.get(status, grpc_fields.status_of(status))
+    return grpc_fields.INVALID_ARGUMENT if code == grpc_fields.INTERNAL and 400 <= status < 500 else code

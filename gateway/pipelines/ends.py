@@ -6,7 +6,7 @@ from tidegate.aio.proxy.kinds import as_call
 from tidegate.errors import ErrorKind, Executed
 from tidegate.gateway.answers.errors import ErrorResponses
 from tidegate.gateway.counting.outcomes import Ending
-from tidegate.gateway.pipelines.calls import error_of
+from tidegate.gateway.pipelines.calls import code_of, error_of
 from tidegate.gateway.pipelines.figures import PipelineFigures
 from tidegate.gateway.pipelines.heads import field, kept_lines
 from tidegate.gateway.pipelines.live_request import LiveRequest, StageAnswer
@@ -33,7 +33,7 @@ class PipelineEnds:
             lines.append(b"tidegate-stage: %b\r\n" % live.failed.encode())
         if ex.is_rpc:
             text = error_of(answer.status, answer.block, answer.body.data)
-            ex.respond(answer.status, text.encode(), extra=b"".join(lines[1:]))
+            as_call(ex).end(code_of(answer.status), text, extra=b"".join(lines[1:]))
             return
         kind = field(answer.block, b"content-type") or b"application/octet-stream"
         ex.respond(answer.status, answer.body.data, content_type=kind, extra=b"".join(lines))

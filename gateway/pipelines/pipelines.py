@@ -175,7 +175,7 @@ class Pipelines:
             if len(graph.stages) > 1 and is_plain and any(map(self._speaks_v2, graph.stages)):
                 live.first, live.asked = without_asked(live.body)
             if graph.keeps_request:
-                live.kept = ex.bytes_in
+                live.kept = len(body.data)
                 ex.budget.used += live.kept
             now = self._clock()
             live.note(b"entry;dur=%.3f" % (1e3 * max(0.0, now - live.entered)), now)
@@ -204,16 +204,20 @@ class Pipelines:
             self._too_large(ex, route.body_bytes)
             return None
         if not ex.is_rpc:
-            head = ex.head
-            assert isinstance(head, RequestHead)  # an exchange over HTTP has no other
-            return head, StageBody(ex.body, _json_bytes(head.get(JSON_LENGTH)))
+            assert isinstance(ex.head, RequestHead)  # an exchange over HTTP has no other
+            return ex.head, StageBody(ex.body, _json_bytes(ex.head.get(JSON_LENGTH)))
         call = as_call(ex)
         try:
             coding = call.head.get(b"grpc-encoding")
-            return calls.head_of(call.head, router.name), calls.body_of(call.body, coding, route.body_bytes)
+            body = calls.body_of(call.body, coding, route.body_bytes)
+            head = calls.head_of(call.head, router.name, body)
         except calls.UnfitCallError as error:
             self._errors.fail(ex, BAD_REQUEST, str(error))
             return None
+        if len(body.data) > route.body_bytes:
+            self._too_large(ex, route.body_bytes)
+            return None
+        return head, body
 
     def _speaks_v2(self, stage: Stage) -> bool:
         router = self._routers.get(stage.function)

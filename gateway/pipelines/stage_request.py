@@ -5,7 +5,7 @@ from typing import NamedTuple
 from urllib.parse import quote
 
 from tidegate.function import Protocol
-from tidegate.gateway.pipelines.bodies import StageBody, UnfitAnswerError, holds, next_body, tensors
+from tidegate.gateway.pipelines.bodies import StageBody, UnfitAnswerError, content_type_of, holds, next_body, tensors
 from tidegate.gateway.pipelines.heads import JSON_LENGTH, field
 from tidegate.gateway.pipelines.live_request import LiveRequest, StageAnswer
 from tidegate.gateway.routing.function import FunctionRouter
@@ -60,7 +60,7 @@ def request_of(live: LiveRequest, at: int, speaks_v2: SpeaksV2) -> StageRequest 
         others[REQUEST] = tensors(live.body, "inputs")
     skipped = {graph.stages[each].function for each in live.skipped}
     body = next_body(named, stage.inputs, asked, others=others, skipped=skipped)
-    return StageRequest(body, b"application/json" if body.json_bytes is None else b"application/octet-stream", None)
+    return StageRequest(body, content_type_of(body), None)
 
 
 def target_of(stage: Stage, router: FunctionRouter, head: RequestHead, strip: int, *, is_first: bool) -> bytes:
@@ -86,7 +86,7 @@ def answer_of(live: LiveRequest, ends: Mapping[int, StageAnswer], speaks_v2: Spe
         raise UnfitAnswerError("only answers of functions that speak v2 become one")
     found = {stages[at].function: tensors(answer.body) for at, answer in ends.items()}
     body = next_body(found, (), {"model_name": live.pipeline}, key="outputs")
-    lines = b"content-type: application/json\r\n"
+    lines = b"content-type: %b\r\n" % content_type_of(body)
     if body.json_bytes is not None:
-        lines = b"content-type: application/octet-stream\r\n%b: %d\r\n" % (JSON_LENGTH, body.json_bytes)
+        lines += b"%b: %d\r\n" % (JSON_LENGTH, body.json_bytes)
     return StageAnswer(200, lines, body)

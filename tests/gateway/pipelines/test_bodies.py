@@ -20,6 +20,8 @@ def after(answer: StageBody, inputs: tuple[tuple[str, str], ...], asked: dict[st
 
 X = {"name": "x", "shape": [1], "datatype": "FP32", "data": [1.5]}
 Y = {"name": "y", "shape": [2], "datatype": "INT64", "data": [1, 2]}
+DEEP = b'{"outputs":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
+"""JSON that is nested more deeply than the parser goes."""
 
 
 def test_all_outputs_become_inputs_of_their_names_and_the_id_stays() -> None:
@@ -48,7 +50,9 @@ def test_binary_tensors_keep_their_bytes_in_the_new_order() -> None:
     ("answer", "why"),
     [
         (StageBody(b"<html>"), "not JSON"),
+        (StageBody(DEEP), "not JSON"),
         (StageBody(b"[]"), "no list of outputs"),
+        (v2(X, X), "two outputs of the name 'x'"),
         (v2({"shape": [1]}), "no name"),
         (v2({"name": "a", "parameters": {"binary_data_size": -1}}), "no valid binary_data_size"),
         (v2({"name": "a", "parameters": {"binary_data_size": 3}}), "0 bytes of tensors, and its outputs state 3"),
@@ -67,8 +71,16 @@ def test_what_the_client_asks_about_the_answer_is_for_the_last_stage() -> None:
     first, asked = without_asked(body)
     assert json.loads(first.data) == {"id": "1", "inputs": [X]}
     assert asked == {"outputs": [{"name": "z"}], "parameters": {"p": 1}}
-    for same in (StageBody(b'{"inputs": []}'), StageBody(b'"outputs"'), StageBody(b'{"outputs"')):
+    for same in (StageBody(b'{"inputs": []}'), StageBody(b'"outputs"'), StageBody(b'{"outputs"'), StageBody(DEEP)):
         assert without_asked(same) == (same, {})
+
+
+def test_what_json_cannot_be_written_of_is_unfit() -> None:
+    nested: list[Any] = []
+    for _ in range(100_000):
+        nested = [nested]
+    with pytest.raises(UnfitAnswerError, match="nested too deeply"):
+        after(v2(X), (), {"parameters": nested})
 
 
 # --- answers that join ----------------------------------------------------------------------------------------------
@@ -160,6 +172,8 @@ def test_a_condition_reads_a_path_of_other_answers() -> None:
         (v2(Y), True, "no value 'x'"),
         (binary("FP32", b"1"), True, "no value 'x'"),
         (StageBody(b'{"x": [1]}'), False, "no value 'x'"),
+        (StageBody(DEEP), False, "no value 'x'"),
+        (StageBody(DEEP), True, "not JSON"),
         (output("BYTES", ["many"]), True, "'x' in its answer is no number"),
     ],
 )

@@ -7,9 +7,12 @@ from typing import Any
 
 import pytest
 
+from tests.gateway.pipelines.test_bodies import DEEP
+from tests.support.worlds.fake_grpc_call import INFER, call_head
 from tidegate.gateway.pipelines.bodies import StageBody, UnfitAnswerError
-from tidegate.gateway.pipelines.calls import UnfitCallError, body_of, error_of, message_of
+from tidegate.gateway.pipelines.calls import UnfitCallError, body_of, code_of, error_of, head_of, message_of
 from tidegate.wire.grpc.messages import MODEL_INFER_REQUEST, MODEL_INFER_RESPONSE
+from tidegate.wire.http2 import grpc_fields
 
 MOST = 1 << 16
 
@@ -84,6 +87,18 @@ def test_what_is_no_request_says_why(body: bytes, coding: bytes | None, why: str
         body_of(body, coding, MOST)
 
 
+@pytest.mark.parametrize(
+    ("body", "kind"),
+    [(StageBody(b"{}"), b"application/json"), (StageBody(b"{}\1", 2), b"application/octet-stream")],
+)
+def test_the_head_over_http_describes_its_own_body(body: StageBody, kind: bytes) -> None:
+    own = [("content-encoding", "gzip"), ("content-length", "30"), ("user-agent", "grpc"), ("grpc-encoding", "gzip")]
+    head = head_of(call_head(INFER, fields=[*own, ("x-own", "1")]), "p", body)
+    assert (head.get(b"content-type"), head.get(b"x-own")) == (kind, b"1")
+    assert head.fields.count(b"content-type") == 1
+    assert all(head.get(name.encode()) is None for name, _ in own)
+
+
 def answered(outputs: Any, binary: bytes = b"", **more: Any) -> dict[str, Any]:
     text = json.dumps({"outputs": outputs, **more}).encode()
     message = message_of(StageBody(text + binary, len(text) if binary else None), "p")
@@ -115,6 +130,19 @@ def test_json_becomes_typed_contents_and_binary_data_raw_ones() -> None:
         [tensor(data=[10**400, 1])],
         [tensor(parameters=[1])],
         [tensor()],
+        [{"name": "x", "datatype": ["FP32"], "shape": [1], "data": [1.0]}],
+        [tensor(shape=[1 << 64], data=[1.0])],
+        [tensor("x", "INT32", data=[1 << 31])],
+        [tensor("x", "INT8", data=[-129])],
+        [tensor("x", "UINT8", data=[-1])],
+        [tensor("x", "UINT64", data=[1 << 64])],
+        [tensor("x", "BOOL", data=["no"])],
+        [tensor("x", "FP32", data=[1e300])],
+        [tensor("x", "INT64", data=[1.5])],
+        [tensor("x", "BYTES", data=[None])],
+        [tensor("x", "BYTES", data=[1])],
+        [tensor("x", "UINT8", data=[256]), tensor("y", "FP16", data=[1.0])],
+        [tensor(data=[1.0]), tensor(data=[2.0])],
     ],
 )
 def test_an_answer_that_is_no_answer_is_unfit(outputs: Any) -> None:
@@ -122,9 +150,66 @@ def test_an_answer_that_is_no_answer_is_unfit(outputs: Any) -> None:
         answered(outputs)
 
 
+def test_an_answer_nested_too_deeply_is_unfit() -> None:
+    with pytest.raises(UnfitAnswerError, match="not JSON"):
+        message_of(StageBody(DEEP), "p")
+
+
+def test_data_is_read_as_deeply_as_the_parser_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+    data: list[Any] = [1, [2], 3]
+    for _ in range(3000):
+        data = [data]
+    # Some Pythons' parsers go deeper than their functions may call each other.
+    monkeypatch.setattr(json, "loads", lambda _: {"outputs": [tensor("x", "INT8", data=data)]})
+    found = MODEL_INFER_RESPONSE.decode(message_of(StageBody(b""), "p"))
+    assert list(found["outputs"][0]["contents"]["int_contents"]) == [1, 2, 3]
+
+
+def test_the_ends_of_each_range_and_what_is_no_number_pass() -> None:
+    outputs = [
+        tensor("a", "INT32", data=[-(1 << 31), (1 << 31) - 1]),
+        tensor("b", "UINT64", data=[0, (1 << 64) - 1]),
+        tensor("c", "BOOL", data=[True, 0]),
+        tensor("d", "FP32", data=[float("inf"), 1]),
+    ]
+    contents = [each["contents"] for each in answered(outputs)["outputs"]]
+    assert [list(next(iter(each.values()))) for each in contents] == [each["data"] for each in outputs]
+
+
+def test_parameters_pass_where_the_message_has_a_place_for_them() -> None:
+    given = {"top": 5, "is_good": False, "score": 0.5, "kind": "a", "none": None, "list": [1], "huge": 1 << 63}
+    output = tensor("x", "INT8", parameters={"binary_data_size": 2, **given})
+    found = answered([output], b"\1\2", parameters=given)
+    for entry in (found, found["outputs"][0]):
+        choices = {key: value[value["parameter_choice"]] for key, value in entry["parameters"].items()}
+        assert choices == {"top": 5, "is_good": False, "score": 0.5, "kind": "a"}
+
+
+@pytest.mark.parametrize(
+    ("status", "code"),
+    [
+        (400, grpc_fields.INVALID_ARGUMENT),
+        (401, grpc_fields.UNAUTHENTICATED),
+        (404, grpc_fields.NOT_FOUND),
+        (405, grpc_fields.INVALID_ARGUMENT),
+        (408, grpc_fields.DEADLINE_EXCEEDED),
+        (413, grpc_fields.RESOURCE_EXHAUSTED),
+        (422, grpc_fields.INVALID_ARGUMENT),
+        (429, grpc_fields.RESOURCE_EXHAUSTED),
+        (499, grpc_fields.INVALID_ARGUMENT),
+        (500, grpc_fields.INTERNAL),
+        (503, grpc_fields.UNAVAILABLE),
+        (504, grpc_fields.DEADLINE_EXCEEDED),
+    ],
+)
+def test_the_status_of_a_call_follows_from_that_of_its_stage(status: int, code: int) -> None:
+    assert code_of(status) == code
+
+
 def test_errors_of_stages_are_texts() -> None:
     json_block, text_block = b"content-type: application/json\r\n", b"content-type: text/plain\r\n"
     assert error_of(400, json_block, b'{"error": "no x"}') == "no x"
     assert error_of(500, text_block, b"broken") == "broken"
     assert error_of(500, json_block, b'{"detail": 1}') == "a stage has answered 500"
+    assert error_of(500, json_block, DEEP) == "a stage has answered 500"
     assert error_of(503, b"", b"") == "a stage has answered 503"

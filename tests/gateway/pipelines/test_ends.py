@@ -1,9 +1,14 @@
 """The end of a request: once, with all of its stages, and with nothing kept."""
 
+import json
+
 import pytest
 
 from tests.gateway.pipelines.test_graphs import World, outputs, stages
-from tests.gateway.pipelines.test_pipelines import KEPT
+from tests.gateway.pipelines.test_pipelines import KEPT, opened
+from tests.support.worlds.fake_grpc_call import INFER, call
+from tidegate.wire.grpc.messages import MODEL_INFER_REQUEST
+from tidegate.wire.http2 import grpc_fields
 
 
 def split() -> World:
@@ -38,3 +43,13 @@ def test_an_error_says_that_a_replica_had_the_request() -> None:
     world.answers("kanji", b"{}")
     assert world.client.error["executed"] == "true" and world.client.log.count("answer 502") == 1
     assert world.client.budget.used == 0
+
+
+@pytest.mark.parametrize("text", ["no x", "no \ud800"])
+def test_a_call_ends_with_the_status_and_the_text_of_its_stage(text: str) -> None:
+    door = opened()
+    client = call(door, INFER, MODEL_INFER_REQUEST.encode({"model_name": "p"}))
+    door.stages[0].gets_answer(100.1, 404, KEPT, body=json.dumps({"error": text}).encode())
+    assert (client.code, client.message) == (grpc_fields.NOT_FOUND, text)
+    assert b"tidegate-stage: a\r\n" in client.extra
+    assert text.encode("utf-8", "replace").decode() == grpc_fields.decode_message(grpc_fields.encode_message(text))

@@ -1,5 +1,6 @@
 """Conversations with the request path about pipelines: stages in order, by the age and the deadline of the whole."""
 
+import gzip
 import json
 import random
 from dataclasses import replace
@@ -7,13 +8,17 @@ from typing import Any
 
 import pytest
 
+from tests.gateway.pipelines.test_bodies import DEEP
 from tests.support.worlds.fake_exchange import FakeExchange
+from tests.support.worlds.fake_grpc_call import INFER, call
 from tests.support.worlds.gateway_chain import Door
 from tidegate.activator.commands import Activate
 from tidegate.gateway.tracing.otlp import Span
 from tidegate.gateway.tracing.trace import Tracer
 from tidegate.records.pipeline import PipelineRoute, Stage
 from tidegate.records.route_table import FunctionRoute, GroupRoute, ReplicaRoute, RevisionRoute, RouteTable
+from tidegate.wire.grpc.messages import MODEL_INFER_REQUEST
+from tidegate.wire.http2 import grpc_fields
 
 A = ReplicaRoute(id="a-00001-aaaaa", address="10.0.0.1:1")
 B = ReplicaRoute(id="b-00001-aaaaa", address="10.0.0.2:1")
@@ -40,7 +45,7 @@ def route(name: str, revision: dict[str, Any], **settings: Any) -> FunctionRoute
 
 
 def table(*, a: tuple[ReplicaRoute, ...] = (A,), b: tuple[ReplicaRoute, ...] = (B,), **settings: Any) -> RouteTable:
-    stages = (Stage(function="a"), Stage(function="b", inputs=(("x", "y"),)))
+    stages = settings.pop("stages", (Stage(function="a"), Stage(function="b", inputs=(("x", "y"),))))
     pipeline = PipelineRoute(stages=stages, body_bytes=settings.pop("body_bytes", 1000))
     groups = {
         name: (GroupRoute(accelerator="cpu", weight=1.0, replicas=found),) for name, found in (("a", a), ("b", b))
@@ -78,6 +83,18 @@ def opened(**settings: Any) -> Door:
     assert first.log[-1] == "answer 200"
     door.stages.clear()
     return door
+
+
+def raw(size: int) -> bytes:
+    """A message whose only input has raw contents of this size."""
+    entry = {"name": "x", "datatype": "UINT8", "shape": [1, size]}
+    return MODEL_INFER_REQUEST.encode({"model_name": "p", "inputs": [entry], "raw_input_contents": [bytes(size)]})
+
+
+def gzipped(message: bytes) -> bytes:
+    """The body of a call with this message."""
+    data = gzip.compress(message)
+    return b"\1" + len(data).to_bytes(4, "big") + data
 
 
 def ended(door: Door, function: str) -> tuple[int, int, int, int]:
@@ -157,6 +174,37 @@ def test_waiting_bodies_between_stages_count_towards_their_budget() -> None:
     assert client.log[-1] == "answer 429" and "limits.waiting-body-bytes" in client.error["error"]
     assert client.budget.used == 0
     assert ended(door, "p") == (2, 1, 0, 1)
+
+
+def test_a_request_that_is_kept_counts_as_large_as_it_is() -> None:
+    keeps = Stage(function="b", inputs=(("x", "y"), ("z", "request.x")))
+    door = Door(table(stages=(Stage(function="a"), keeps), body_bytes=1 << 20))
+    ask(door)
+    both_ready(door)
+    ask(door).client_leaves(100.0)
+    door.grant(A, 3)
+    door.stages.clear()
+    size = 1 << 16
+    client = call(door, INFER, body=gzipped(raw(size)), fields=[("grpc-encoding", "gzip")])
+    assert door.stages[0].log and client.bytes_in < 1000 and client.budget.used >= size
+    client.client_leaves(100.1)
+    assert client.budget.used == 0
+
+
+def test_a_message_whose_json_is_beyond_the_limit_is_refused() -> None:
+    door = opened()
+    values = {"name": "x", "datatype": "FP32", "shape": [1, 100], "contents": {"fp32_contents": [0.1] * 100}}
+    client = call(door, INFER, MODEL_INFER_REQUEST.encode({"model_name": "p", "inputs": [values]}))
+    assert client.bytes_in < 1000 and client.code == grpc_fields.RESOURCE_EXHAUSTED
+    assert "1000 bytes, the pipeline's limits.body-bytes" in client.message and not door.stages
+
+
+def test_json_that_is_nested_too_deeply_is_answered() -> None:
+    door = opened(body_bytes=1 << 20)
+    client = ask(door, body=DEEP)
+    assert door.stages[0].body == DEEP and door.stages[0].log, "the stage answers what is no V2 request"
+    door.stages[0].gets_answer(100.1, 200, KEPT, body=DEEP)
+    assert client.log[-1] == "answer 502" and "not JSON" in client.error["error"]
 
 
 def test_a_client_that_leaves_withdraws_the_request_from_its_stage() -> None:
