@@ -636,12 +636,18 @@ def read(
         given = "tls-cert" if values.get("gateway.tls_cert") is not None else "tls-key"
         whence = origins.get(f"gateway.{given}", "")
         faults.report("gateway.tls-cert, gateway.tls-key", f"{given} alone (from {whence})", "both or none")
-    if values.get("kubernetes.image") is not None and values.get("accelerators.file") is None:
-        whence = origins.get("kubernetes.image", "")
-        allowed = "a file: the accelerators of a cluster are declared"
-        faults.report("accelerators.file", f"none, with kubernetes.image (from {whence})", allowed)
+    if values.get("kubernetes.image") is not None:
+        _check_cluster(values, f"with kubernetes.image (from {origins.get('kubernetes.image', '')})", faults)
     faults.raise_any()
     return replace(assemble(Settings(), values), origins=origins, overridden=tuple(overridden))
+
+
+def _check_cluster(values: Mapping[str, object], why: str, faults: Faults) -> None:
+    if values.get("accelerators.file") is None:
+        faults.report("accelerators.file", f"none, {why}", "a file: the accelerators of a cluster are declared")
+    placement = values.get("accelerators.placement")
+    if placement is PlacementStrategy.LEAST_INTERFERENCE:
+        faults.report("accelerators.placement", f"{placement}, {why}", "another strategy: Pods share no device")
 
 
 def _load(text: str, faults: Faults) -> dict[str, object]:

@@ -136,3 +136,10 @@ def test_a_cluster_needs_a_file_of_accelerators() -> None:
         read('[kubernetes]\nimage = "tidegate:1"\n', source="s", base="/srv")
     text = '[kubernetes]\nimage = "tidegate:1"\n[accelerators]\nfile = "a.yaml"\n'
     assert read(text, source="s", base="/srv").kubernetes.image == "tidegate:1"
+
+
+def test_least_interference_is_refused_where_no_replicas_share_a_device() -> None:
+    shared = '[accelerators]\nfile = "a.yaml"\nplacement = "least-interference"\n'
+    assert read(shared, source="s", base="/srv").accelerators.placement == "least-interference"
+    with pytest.raises(InvalidInputError, match=r"least-interference, with kubernetes.image .*Pods share no device"):
+        read(f'{shared}[kubernetes]\nimage = "tidegate:1"\n', source="s", base="/srv")
