@@ -16,6 +16,7 @@ import pytest
 from tests.support.live.live_edge import Edge, children, edge, run
 from tests.support.worlds.access_lines import ended
 from tidegate.gateway.access_log.live import SLOW, spawned
+from tidegate.gateway.access_log.main import EVERY_S
 from tidegate.gateway.access_log.records import BATCH, AccessLog
 
 pytestmark = pytest.mark.live
@@ -83,6 +84,7 @@ def test_a_writer_that_is_killed_is_started_again_and_one_line_says_so() -> None
             first = await logged(world)
             await ask(world, ["a"])
             await until(lambda: ids(world) == ["a"])
+            await asyncio.sleep(2 * EVERY_S)  # It has reported the line as well.
             os.kill(first, signal.SIGKILL)
             await ask(world, ["b"])
             await until(lambda: "b" in ids(world))
