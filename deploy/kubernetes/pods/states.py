@@ -58,6 +58,9 @@ def _waits(status: Mapping[str, Any]) -> str | None:
 
 
 def _broken(status: Mapping[str, Any], model: Mapping[str, Any]) -> tuple[str, FailureCause] | None:
+    has_failed = status.get("phase") == "Failed"
+    if has_failed and status.get("reason"):  # Evicted: the ends of its processes are the kubelet's doing.
+        return _failed(status)
     if (ended := model.get("terminated")) is not None:
         return _ended("the model server", ended)
     for each in status.get("initContainerStatuses", []):
@@ -68,10 +71,12 @@ def _broken(status: Mapping[str, Any], model: Mapping[str, Any]) -> tuple[str, F
         if waiting.get("reason") in _NO_IMAGE:
             why = waiting.get("message", "")
             return f"the container {each['name']} cannot be made: {waiting['reason']}: {why}", FailureCause.START
-    if status.get("phase") == "Failed":
-        words = ": ".join(filter(None, (status.get("reason"), status.get("message"))))
-        return f"its Pod has failed: {words or 'the kubelet gives no reason'}", FailureCause.GONE
-    return None
+    return _failed(status) if has_failed else None
+
+
+def _failed(status: Mapping[str, Any]) -> tuple[str, FailureCause]:
+    words = ": ".join(filter(None, (status.get("reason"), status.get("message"))))
+    return f"its Pod has failed: {words or 'the kubelet gives no reason'}", FailureCause.GONE
 
 
 def _ended(what: str, ended: Mapping[str, Any]) -> tuple[str, FailureCause]:

@@ -10,7 +10,7 @@ The containers fulfil the restricted Pod Security Standard.
 import hashlib
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, Final
@@ -31,6 +31,8 @@ ACCELERATOR: Final = f"{LABEL}accelerator"
 SERVING_PORT, ADMIN_PORT, MODEL_PORT, METRICS_PORT = 8012, 8022, 8080, 9090
 QUEUE_PROXY, MODEL_SERVER = "queue-proxy", "model-server"
 TOKEN_FOLDER: Final = "/var/run/secrets/tidegate"
+LAST_OUTPUT: Final = "FallbackToLogsOnError"
+"""Makes the kubelet report the last lines of a container that failed."""
 MARGIN_S: Final = 15
 """Time beyond the function's timeout that a Pod gets to end."""
 LOST_S: Final = 10
@@ -93,6 +95,9 @@ def problems(function: Function) -> list[str]:
         found.append("`python` is an interpreter of one machine: a Pod's is that of its image")
     if function.warmup is not None:
         found.append("`warmup` is a file of one machine")
+    metrics = None if function.metrics is None else function.metrics.port
+    if taken := [port for port in (function.port, metrics) if port in (SERVING_PORT, ADMIN_PORT)]:
+        found.append(f"port {taken[0]} is the queue_proxy's own in a Pod: the model server needs another one")
     paths = [path for _, path, _ in mounts_of(function)]
     if twice := sorted({path for path in paths if paths.count(path) > 1}):
         found.append(f"`volume-mounts` mounts two volumes at {', '.join(twice)}")
@@ -152,8 +157,9 @@ def _proxy(revision: Revision, accelerator: Accelerator, settings: PodSettings) 
     return {
         "name": QUEUE_PROXY,
         "image": settings.image,
-        "command": list(launch.argv),
+        "command": _words(launch.argv),
         "restartPolicy": "Always",
+        "terminationMessagePolicy": LAST_OUTPUT,
         "env": variables,
         "ports": [
             {"name": "http", "containerPort": SERVING_PORT},
@@ -187,6 +193,7 @@ def _server(revision: Revision, accelerator: Accelerator, settings: PodSettings)
     container: Object = {
         "name": MODEL_SERVER,
         "image": function.server.target if is_image else settings.image,
+        "terminationMessagePolicy": LAST_OUTPUT,
         "env": _variables(launch.env),
         "ports": [{"name": "model", "containerPort": _port(function)}],
         "resources": resources(function, accelerator),
@@ -199,7 +206,7 @@ def _server(revision: Revision, accelerator: Accelerator, settings: PodSettings)
             {"name": places[claim], "mountPath": path, "readOnly": read_only} for claim, path, read_only in mounts
         ]
     if launch.argv:
-        container["command"] = list(launch.argv)
+        container["command"] = _words(launch.argv)
     if not is_image:
         container["workingDir"] = function.workdir
     return container
@@ -238,9 +245,18 @@ def _without_copies(function: Function) -> Function:
 
 
 def _variables(values: Mapping[str, str]) -> list[Object]:
-    """Returns variables by name. A dollar sign is doubled: Kubernetes would replace ``$(NAME)``."""
+    """Returns variables by name."""
     kept = {name: text for name, text in values.items() if name not in _HOSTS}
-    return [{"name": name, "value": text.replace("$", "$$")} for name, text in sorted(kept.items())]
+    return [{"name": name, "value": _literal(text)} for name, text in sorted(kept.items())]
+
+
+def _words(argv: Iterable[str]) -> list[str]:
+    return [_literal(word) for word in argv]
+
+
+def _literal(text: str) -> str:
+    """Doubles dollar signs: Kubernetes would replace ``$(NAME)``."""
+    return text.replace("$", "$$")
 
 
 def resources(function: Function, accelerator: Accelerator, cores: int | None = None) -> Object:
@@ -258,7 +274,8 @@ def resources(function: Function, accelerator: Accelerator, cores: int | None = 
 
 def cores_of(pod: Mapping[str, Any], accelerator: Accelerator) -> int | None:
     """Returns the cores of its unit that a Pod's model server has. None if it is on no CPU kind."""
-    limits = pod["spec"]["containers"][0].get("resources", {}).get("limits", {})
+    server: Object = next((each for each in pod["spec"]["containers"] if each["name"] == MODEL_SERVER), {})
+    limits = server.get("resources", {}).get("limits", {})
     if accelerator.kind is not AcceleratorKind.CPU or "cpu" not in limits:
         return None
     return round(quantity(limits["cpu"]) * 100 / Fraction(accelerator.quota))

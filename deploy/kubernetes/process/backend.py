@@ -75,6 +75,7 @@ class KubernetesBackend:
         warn: Warn = warn_on_stderr,
     ) -> None:
         self._api = api
+        self._warn = warn
         self._clock = clock
         self._ledger = Ledger.of(accelerators, (), strategy)
         self._back_off = BackOff(rng)
@@ -166,7 +167,10 @@ class KubernetesBackend:
             return True
         for each in replicas:
             if not each.ended.is_set():
-                await self._api.delete(f"{self._lifecycle.pods}/{each.id}", grace_s=1, uid=each.uid)
+                try:
+                    await self._api.delete(f"{self._lifecycle.pods}/{each.id}", grace_s=1, uid=each.uid)
+                except ClusterError as error:
+                    self._warn(f"the Pod {each.id} is left behind: {error}")
         _, left = await asyncio.wait(waiting, timeout=ENDED_WITHIN_S)
         return not left
 

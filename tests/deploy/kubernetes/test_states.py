@@ -64,3 +64,10 @@ def test_an_image_that_cannot_be_pulled_breaks_it_but_a_container_that_is_made_d
 def test_an_evicted_pod_says_why() -> None:
     broken = facts(pod(phase="Failed", reason="Evicted", message="the node was low on memory")).broken
     assert broken == ("its Pod has failed: Evicted: the node was low on memory", FailureCause.GONE)
+
+
+def test_a_pod_that_is_evicted_says_so_in_place_of_the_signal_that_ended_its_server() -> None:
+    ended = {"name": "model-server", "state": {"terminated": {"exitCode": 137}}}
+    evicted = {"phase": "Failed", "reason": "Evicted", "message": "the node was low on memory"}
+    broken = facts(pod(containerStatuses=[ended], **evicted)).broken
+    assert broken == ("its Pod has failed: Evicted: the node was low on memory", FailureCause.GONE)

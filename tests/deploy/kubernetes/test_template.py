@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.live.backends import TWO_CORES, revision
-from tidegate.deploy.kubernetes.pods.template import MAX_LABEL, PodSettings, label, labels, pod_spec, problems
+from tidegate.deploy.kubernetes.pods.template import MAX_LABEL, PodSettings, cores_of, label, labels, pod_spec, problems
 from tidegate.deploy.kubernetes.pods.workloads import deployment, disruption_budget, group_name, service
 from tidegate.deploy.kubernetes.process.survey import RIGHTS
 from tidegate.deploy.placement.ledger import Accelerator, AcceleratorKind
@@ -135,6 +135,7 @@ def test_a_dollar_sign_stays_what_it_is() -> None:
         (Function(name="m", server=IMAGE.function.server, python="/p"), "`python`"),
         (Function(name="m", server=IMAGE.function.server, warmup="/w"), "`warmup`"),
         (Function(name="m", server=IMAGE.function.server, volume_mounts="a:/d,b:/d:ro"), "two volumes at /d"),
+        (Function(name="m", server=IMAGE.function.server, port=8012), "port 8012 is the queue_proxy's own"),
         (Function(name="m", server=IMAGE.function.server, gpu=GpuNeeds(mps=True)), "a part of a GPU"),
     ],
 )
@@ -190,3 +191,22 @@ def test_the_model_server_gets_the_volumes_of_its_claims_and_the_queue_proxy_non
     ]
     assert [each["name"] for each in sidecar["volumeMounts"]] == ["token"]
     assert problems(function) == []
+
+
+def test_the_kubelet_reports_the_last_lines_of_what_fails() -> None:
+    for each in containers(pod_spec(IMAGE, TWO_CORES, SETTINGS, restarts=False)):
+        assert each["terminationMessagePolicy"] == "FallbackToLogsOnError"
+
+
+def test_no_word_of_a_command_is_replaced_by_the_kubelet() -> None:
+    _, server = containers(
+        pod_spec(revision(command=("sh", "-c", "echo $(HOME) $$")), TWO_CORES, SETTINGS, restarts=False)
+    )
+    assert server["command"] == ["sh", "-c", "echo $$(HOME) $$$$"]
+
+
+def test_cores_are_those_of_the_model_server_wherever_it_stands() -> None:
+    spec = pod_spec(IMAGE, TWO_CORES, SETTINGS, restarts=False)
+    other = {"name": "injected", "resources": {"limits": {"cpu": "7"}}}
+    assert cores_of({"spec": spec}, TWO_CORES) == 1
+    assert cores_of({"spec": spec | {"containers": [other, *spec["containers"]]}}, TWO_CORES) == 1

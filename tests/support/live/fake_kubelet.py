@@ -16,7 +16,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -269,7 +269,7 @@ class FakeKubelet:
                     (folder / key).write_bytes(base64.b64decode(value))
 
     async def _start(self, pod: FakePod, container: _Container) -> None:
-        command: Sequence[str] = container.spec.get("command", [])
+        command = [word.replace("$$", "$") for word in container.spec.get("command", [])]
         if not command:
             container.waiting = ("ErrImagePull", f"there is no image {container.spec['image']} here")
             return
@@ -317,10 +317,11 @@ class FakeKubelet:
         container.ended = {
             "exitCode": 128 - code if code < 0 else code,
             "reason": "Error" if code else "Completed",
-            "message": "\n".join(lines)[-2000:],
             "startedAt": _now(),
             "finishedAt": _now(),
         }
+        if code and container.spec.get("terminationMessagePolicy") == "FallbackToLogsOnError":
+            container.ended["message"] = "\n".join(lines)[-2000:]
         if not container.is_sidecar:
             for each in pod.containers:
                 if each.is_sidecar:
