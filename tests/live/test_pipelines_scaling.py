@@ -1,5 +1,5 @@
 """Pipelines that are scaled live: policies over all stages under a burst, and a graph that meets its p99 and is divided
-anew when one of its models becomes twice as slow."""
+again when one of its models becomes twice as slow."""
 
 import asyncio
 import json

@@ -161,7 +161,7 @@ def test_a_sample_that_is_not_believed_is_named(file: Path) -> None:
 
 
 class Fragile:
-    """A predictor that is down when told, and loses everything then."""
+    """A predictor that is down when the test says so, and loses everything then."""
 
     def __init__(self) -> None:
         self.turns: list[Turn] = []
