@@ -326,7 +326,7 @@ class QueueProxy:
             case "GET", "/ready":
                 is_ready = self.lifecycle.state is ReplicaState.READY
                 return Response(200 if is_ready else 503, self.lifecycle.state.value.encode(), "text/plain")
-            case "GET", "/wait-for-drain":
+            case "GET", "/wait-for-drain" if self._settings.pre_stop:
                 return await self._leave()
             case "GET", "/metrics":
                 exposition = metrics.Exposition()

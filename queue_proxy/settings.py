@@ -70,6 +70,8 @@ class ProxySettings:
     """Path of the model server's own Prometheus endpoint. If None, it is not read."""
     metrics_address: str = ""
     """``host:port`` or ``unix:/path`` of that endpoint."""
+    pre_stop: bool = False
+    """A ``preStop`` hook may call ``/wait-for-drain``, without the token: set in a Pod."""
     only_grpc: bool = False
     """The model server speaks gRPC only. Other requests are refused here."""
     epoch: int = 0
@@ -113,6 +115,7 @@ def read_settings(environment: Mapping[str, str]) -> ProxySettings:
         models=tuple(name for name in reader.text("TIDEGATE_MODELS", "").split(",") if name),
         metrics_path=reader.optional("TIDEGATE_METRICS_PATH", _path, "a path that begins with /"),
         metrics_address=reader.address("TIDEGATE_METRICS_ADDRESS", upstream),
+        pre_stop=reader.choice("TIDEGATE_PRE_STOP", ("off", "on")) == "on",
         only_grpc=reader.choice("TIDEGATE_PROTOCOL", ("http", "grpc")) == "grpc",
         epoch=reader.whole("TIDEGATE_EPOCH", 0, 0, 1 << 62),
         phases=reader.optional("TIDEGATE_PHASES", read_phases, "name=seconds, comma separated, names of phases")

@@ -77,12 +77,16 @@ class Gpus:
 def held_devices(
     replicas: Iterable[ReplicaStatus], kinds: Iterable[Accelerator]
 ) -> dict[tuple[str, str, str], set[str]]:
-    """Returns (function, revision, accelerator) -> uuids of the devices that its ready replicas hold."""
+    """Returns (function, revision, accelerator) -> uuids of the devices that its ready replicas hold.
+
+    ``accelerator`` is the kind's name at the start of the replica. The kind may have another one since."""
     devices = {kind.name: kind.devices for kind in kinds if kind.devices}
     held: dict[tuple[str, str, str], set[str]] = {}
     for each in replicas:
-        there = devices.get(each.accelerator, ())
-        mine = {there[unit] for unit in each.units if unit < len(there)}
+        mine = set(each.devices)
+        if not mine:  # Started by a version that recorded no devices.
+            there = devices.get(each.accelerator, ())
+            mine = {there[unit] for unit in each.units if unit < len(there)}
         if each.state is ReplicaState.READY and mine:
             held.setdefault((each.function, each.revision, each.accelerator), set()).update(mine)
     return held

@@ -265,6 +265,20 @@ def test_admin_endpoints_answer_in_their_shapes() -> None:
     run(main())
 
 
+def test_only_a_replica_in_a_pod_is_drained_by_the_hook_that_needs_no_token() -> None:
+    async def main() -> None:
+        async with edge() as world:
+            outside, inside = world.start_replica(), world.start_replica(settings={"TIDEGATE_PRE_STOP": "on"})
+            await asyncio.gather(*(world.replica_ready(replica) for replica in (outside, inside)))
+            async with client(outside.admin) as http:
+                assert (await http.get("/wait-for-drain")).status_code == 404
+                assert (await http.get("/sample")).json()["state"] == "ready"
+            async with client(inside.admin) as http:
+                assert (await http.get("/wait-for-drain")).text == "drained"
+
+    run(main())
+
+
 def test_metadata_is_answered_from_a_copy_while_the_function_sleeps() -> None:
     async def main() -> None:
         async with edge() as world:

@@ -30,6 +30,7 @@ def test_nothing_set_gives_knatives_defaults() -> None:
     settings = read_settings({})
     assert (settings.serving_port, settings.upstream, settings.admin) == (8012, "127.0.0.1:8080", "127.0.0.1:8022")
     assert (settings.limit, settings.timeout_s, settings.readiness_path) == (0, 300.0, None)
+    assert not settings.pre_stop
 
 
 def test_our_names_win() -> None:

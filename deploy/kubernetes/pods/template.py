@@ -152,8 +152,12 @@ def _proxy(revision: Revision, accelerator: Accelerator, settings: PodSettings) 
     launch = proxy_launch("", revision, accelerator, _endpoints(function), _host(settings), ColdStartPhases())
     name = {"valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}
     variables = [{"name": each} | name for each in ("SERVING_POD", "TIDEGATE_REPLICA")]
-    listening = {"QUEUE_SERVING_PORT": str(SERVING_PORT), "SERVING_NAMESPACE": settings.namespace}
-    variables += _variables(dict(launch.env) | listening)
+    in_pod = {
+        "QUEUE_SERVING_PORT": str(SERVING_PORT),
+        "SERVING_NAMESPACE": settings.namespace,
+        "TIDEGATE_PRE_STOP": "on",
+    }
+    variables += _variables(dict(launch.env) | in_pod)
     return {
         "name": QUEUE_PROXY,
         "image": settings.image,

@@ -49,6 +49,12 @@ def test_only_devices_of_ready_replicas_count() -> None:
     assert held_devices([ONE, TWO, *others], [T4, CPU]) == {("f", "f-00001", "t4"): {"GPU-a", "GPU-b"}}
 
 
+def test_a_replica_is_found_by_its_device_after_its_kind_was_renamed() -> None:
+    renamed = replace(T4, name="tesla-t4", devices=("GPU-b", "GPU-a", "GPU-c"))
+    before = replace(ONE, devices=("GPU-a",))
+    assert held_devices([before], [renamed]) == {("f", "f-00001", "t4"): {"GPU-a"}}
+
+
 def test_policies_hear_the_moment_and_the_minute_is_a_mean() -> None:
     async def tell() -> None:
         driver = Driver()

@@ -18,6 +18,7 @@ from tidegate.deploy.kubernetes.pods.workloads import deployment, disruption_bud
 from tidegate.deploy.kubernetes.process.survey import RIGHTS
 from tidegate.deploy.placement.ledger import Accelerator, AcceleratorKind
 from tidegate.function import Function, GpuNeeds, ModelFormat, Resources, Revision, Server, ServerKind
+from tidegate.queue_proxy.settings import read_settings
 
 SETTINGS = PodSettings(image="tidegate:1", namespace="models")
 T4 = Accelerator(name="t4", kind=AcceleratorKind.NVIDIA, count=4, memory_bytes=16 << 30)
@@ -64,6 +65,7 @@ def test_both_containers_wait_for_the_end_of_the_drain_before_they_get_sigterm()
     spec = pod_spec(IMAGE, TWO_CORES, SETTINGS, restarts=False)
     for each in containers(spec):
         assert each["lifecycle"]["preStop"]["httpGet"] == {"path": "/wait-for-drain", "port": 8022}
+    assert read_settings(env_of(containers(spec)[0])).pre_stop, "else the queue_proxy refuses the hook"
     assert spec["terminationGracePeriodSeconds"] == 315, "the function's timeout, and a margin"
 
 
