@@ -423,13 +423,19 @@ class FakeKubelet:
             await self._answers(pod, hook, grace_s)
 
 
+def _free_subnet() -> str:
+    """The first three numbers of addresses that no other test on this machine uses."""
+    routes = subprocess.run(["ip", "route"], text=True, capture_output=True, check=True).stdout
+    numbers = (os.getpid() + 8191 * step for step in range(64 * 256))
+    subnets = (f"10.{128 + number // 256 % 64}.{number % 256}" for number in numbers)
+    return next(each for each in subnets if f"{each}.0/24" not in routes)
+
+
 @asynccontextmanager
-async def fake_node(
-    cluster: KubernetesApi, name: str = "fake-1", subnet: str = "10.244.7"
-) -> AsyncGenerator[FakeKubelet, None]:
+async def fake_node(cluster: KubernetesApi, name: str = "fake-1") -> AsyncGenerator[FakeKubelet, None]:
     """A node for the time of a test."""
     with tempfile.TemporaryDirectory(prefix="tgn") as home:
-        node = FakeKubelet(cluster, name, subnet, Path(home))
+        node = FakeKubelet(cluster, name, _free_subnet(), Path(home))
         try:
             await node.start()
             yield node
