@@ -133,7 +133,7 @@ docs: $(STAMP) ## write the reference pages that come from tables, the drawings,
 	@$(BIN)/python -m tidegate.manifest.reference docs
 	@$(BIN)/python -m docs.drawings.draw
 	@$(BIN)/python -m docs.boards.boards
-	@$(BIN)/python -m tidegate.deploy.kubernetes.resources.main deploy/kubernetes/crds
+	@$(BIN)/python -m tidegate.deploy.kubernetes.resources.main deploy/kubernetes/chart
 
 console-libraries: $(STAMP) ## fetch the console's libraries again by npm, at their recorded versions and hashes
 	@$(BIN)/python -m tests.support.vendored

@@ -105,6 +105,7 @@ async def on_kubernetes(around: Surroundings, image: str) -> ReplicaSide:
         namespace=wanted.namespace or api.namespace,
         deployment=around.name,
         token_secret=wanted.token_secret,
+        service_account=wanted.service_account,
         epoch=around.processes.epoch,
         python=wanted.python,
         json_logs=around.settings.log.format is LogFormat.JSON,
@@ -112,7 +113,7 @@ async def on_kubernetes(around: Surroundings, image: str) -> ReplicaSide:
     )
     token = around.state.link_token
     try:
-        await put_token(api, settings, token)
+        settings = await put_token(api, settings, token)
         backend = KubernetesBackend(
             api=api,
             settings=settings,

@@ -151,6 +151,8 @@ class KubernetesSettings:
     namespace: str | None = None
     """None if ``auto``: that of the context."""
     token_secret: str = "tidegate-link"
+    service_account: str | None = None
+    """None: Pods run as the namespace's default account."""
     python: str = "python"
 
 
@@ -395,6 +397,13 @@ SETTINGS: Final[tuple[Row, ...]] = (
         field="kubernetes.token_secret",
         default="tidegate-link",
         description="Secret that Tidegate writes, with the token by which queue_proxies know their deployment.",
+    ),
+    Row(
+        key="kubernetes.service-account",
+        kind=WordOr("default", _LABEL),
+        field="kubernetes.service_account",
+        default="default",
+        description="Service account of the Pods: its image pull secrets are theirs. They get no token of it.",
     ),
     Row(
         key="kubernetes.python",

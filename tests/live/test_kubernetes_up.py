@@ -20,10 +20,11 @@ from tests.support.live.deployment import Deployment, deployment, places
 from tests.support.live.fake_kubelet import FakeKubelet, fake_node
 from tests.support.live.pods import SETTINGS, cluster_of, make_namespace
 from tidegate.deploy.kubernetes.process.api import KubernetesApi
+from tidegate.deploy.kubernetes.resources.chart import render
 from tidegate.deploy.kubernetes.resources.definitions import definitions
 
 pytestmark = [pytest.mark.live, pytest.mark.needs(tool="cluster"), pytest.mark.timeout(300)]
-INSTALL = Path(__file__).resolve().parents[2] / "deploy" / "kubernetes" / "tidegate.yaml"
+CHART = Path(__file__).resolve().parents[2] / "deploy" / "kubernetes" / "chart"
 CYCLES = 3
 T = TypeVar("T")
 
@@ -99,14 +100,11 @@ async def install_resources(api: KubernetesApi) -> None:
 
 
 async def install_account(api: KubernetesApi, space: str) -> str:
-    """Makes the account of ``tidegate.yaml`` with its rights; returns a token of it."""
-    for each in yaml.safe_load_all(INSTALL.read_text()):
-        if each["kind"] not in ("ServiceAccount", "Role", "RoleBinding"):
-            continue
-        for subject in each.get("subjects", ()):
-            subject["namespace"] = space
+    """Makes the accounts of the chart with their rights; returns a token of the control process's."""
+    for each in yaml.safe_load_all(render(CHART, space)["account.yaml"]):
         group = "api/v1" if each["apiVersion"] == "v1" else f"apis/{each['apiVersion']}"
-        await api.create(f"/{group}/namespaces/{space}/{each['kind'].lower()}s", each)
+        plural, name = f"{each['kind'].lower()}s", each["metadata"]["name"]
+        await api.apply(f"/{group}/namespaces/{space}/{plural}/{name}", each, "tests")
     wanted = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
     made = await api.create(f"/api/v1/namespaces/{space}/serviceaccounts/tidegate/token", wanted)
     return str(made["status"]["token"])

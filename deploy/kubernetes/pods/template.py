@@ -43,6 +43,9 @@ _HOSTS: Final = frozenset(
     {"CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "PATH", "TIDEGATE_LISTEN_FD", "SERVING_POD", "TIDEGATE_REPLICA"}
 )
 """Variables that name something of one machine, or of one Pod."""
+DEVICE_VARIABLES: Final = frozenset({"CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES"})
+DEVICE_PREFIX: Final = "CUDA_MPS_"
+"""Variables that choose devices, which is for the kubelet: in a Pod they would override what it says."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +56,10 @@ class PodSettings:
     """Image with Tidegate: the queue_proxy, and the model server of models, handlers and commands."""
     token_secret: str = "tidegate-link"
     """Name of the Secret whose key ``token`` has the deployment's token."""
+    owner: str | None = None
+    """``uid`` of that Secret, with which the Pods are deleted. None: they belong to no object."""
+    service_account: str | None = None
+    """None: the namespace's default account."""
     namespace: str = "default"
     deployment: str = "tidegate"
     """Name of the deployment that the Pods belong to."""
@@ -98,12 +105,22 @@ def problems(function: Function) -> list[str]:
     metrics = None if function.metrics is None else function.metrics.port
     if taken := [port for port in (function.port, metrics) if port in (SERVING_PORT, ADMIN_PORT)]:
         found.append(f"port {taken[0]} is the queue_proxy's own in a Pod: the model server needs another one")
+    chosen = [name for name in function.env if name in DEVICE_VARIABLES or name.startswith(DEVICE_PREFIX)]
+    if chosen:
+        found.append(f"`env` sets {', '.join(sorted(chosen))}: the kubelet gives a Pod its devices")
     paths = [path for _, path, _ in mounts_of(function)]
     if twice := sorted({path for path in paths if paths.count(path) > 1}):
         found.append(f"`volume-mounts` mounts two volumes at {', '.join(twice)}")
     if function.gpu.mps or function.gpu.time_slices > 1:
         found.append("a part of a GPU (`mps-on`, `gpu-time-slices`): a Pod gets whole ones")
     return found
+
+
+def owners(settings: PodSettings) -> list[Object]:
+    """Returns the owner of each Pod, the deployment's Secret: the Pods are deleted with it, as by an uninstallation."""
+    if settings.owner is None:
+        return []
+    return [{"apiVersion": "v1", "kind": "Secret", "name": settings.token_secret, "uid": settings.owner}]
 
 
 def mounts_of(function: Function) -> list[tuple[str, str, bool]]:
@@ -129,6 +146,8 @@ def pod_spec(revision: Revision, accelerator: Accelerator, settings: PodSettings
             *({"name": name, "persistentVolumeClaim": {"claimName": claim}} for name, claim in _volumes(function)),
         ],
     }
+    if settings.service_account is not None:
+        spec["serviceAccountName"] = settings.service_account
     if accelerator.kind is AcceleratorKind.NVIDIA:
         spec["nodeSelector"] = {ACCELERATOR: label(accelerator.name)}
         spec["tolerations"] += [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}]

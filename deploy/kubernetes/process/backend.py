@@ -12,6 +12,7 @@ import random
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import aclosing
+from dataclasses import replace
 from typing import Final
 
 from tidegate.aio.loop.tasks import TaskOwner
@@ -45,15 +46,18 @@ ENDED_WITHIN_S: Final = 5.0
 """Time for Pods to be gone, beyond the grace period."""
 
 
-async def put_token(api: KubernetesApi, settings: PodSettings, token: str) -> None:
-    """Puts the deployment's token into its Secret, which queue_proxies read. Raises ClusterError."""
+async def put_token(api: KubernetesApi, settings: PodSettings, token: str) -> PodSettings:
+    """Puts the deployment's token into its Secret, which queue_proxies read. Returns the settings with that Secret as
+    the owner of the Pods. Raises ClusterError."""
     secret = {
         "apiVersion": "v1",
         "kind": "Secret",
         "metadata": {"name": settings.token_secret, "labels": {MANAGED_BY: "tidegate"}},
         "data": {"token": b64encode(token.encode()).decode()},
     }
-    await api.apply(f"/api/v1/namespaces/{settings.namespace}/secrets/{settings.token_secret}", secret, "tidegate")
+    path = f"/api/v1/namespaces/{settings.namespace}/secrets/{settings.token_secret}"
+    written = await api.apply(path, secret, "tidegate")
+    return replace(settings, owner=written["metadata"]["uid"])
 
 
 class KubernetesBackend:

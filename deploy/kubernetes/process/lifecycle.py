@@ -26,6 +26,7 @@ from tidegate.deploy.kubernetes.pods.template import (
     PodSettings,
     cores_of,
     labels,
+    owners,
     pod_spec,
 )
 from tidegate.deploy.kubernetes.process.api import ClusterError, KubernetesApi, RefusedError
@@ -139,6 +140,7 @@ class PodLifecycle:
                 "namespace": settings.namespace,
                 "labels": labels(replica.revision, held.accelerator, settings),
                 "annotations": {ASSIGNMENT: encode(held).decode(), REVISION_ID: replica.revision.id},
+                "ownerReferences": owners(settings),
             },
             "spec": pod_spec(replica.revision, kind, settings, restarts=False),
         }

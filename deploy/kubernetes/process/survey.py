@@ -16,14 +16,13 @@ OLDEST: Final = (1, 34)
 RIGHTS: Final[tuple[tuple[str, str, str, tuple[str, ...]], ...]] = (
     ("", "pods", "", ("get", "list", "watch", "create", "delete")),
     ("", "pods/resize", "", ("patch",)),
-    ("", "secrets", "", ("create",)),
     ("", "secrets", "tidegate-link", ("patch",)),
-    ("tidegate.dev", "functions", "", ("get", "list", "watch")),
-    ("tidegate.dev", "pipelines", "", ("get", "list", "watch")),
+    ("tidegate.dev", "functions", "", ("list", "watch")),
+    ("tidegate.dev", "pipelines", "", ("list", "watch")),
     ("tidegate.dev", "functions/status", "", ("patch",)),
     ("tidegate.dev", "pipelines/status", "", ("patch",)),
 )
-"""Group, resource, name and verbs of every call that a control process makes: the Role of tidegate.yaml."""
+"""Group, resource, name and verbs of every call that a control process makes: the Role of the chart."""
 _CORE: Final = Accelerator(name="cpu-1core", kind=AcceleratorKind.CPU, count=1, memory_bytes=1 << 30, cores=1)
 
 
@@ -81,7 +80,7 @@ async def _resources(api: KubernetesApi) -> tuple[Answer, str]:
     there = {each["name"] for each in listed.get("resources", [])}
     missing = [name for name in ("functions", "pipelines") if name not in there]
     if missing:
-        how = "kubectl apply -f deploy/kubernetes/crds"
+        how = "kubectl apply --server-side -f deploy/kubernetes/chart/resources"
         return Answer.LACKS_LITTLE, f"no {' and '.join(missing)}: manifests come by `tidegate deploy` alone ({how})"
     return Answer.HAS, f"Function and Pipeline of {API_VERSION}"
 

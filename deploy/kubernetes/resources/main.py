@@ -1,31 +1,51 @@
-"""Writes the resources as YAML; ``make docs`` does it.
+"""Writes the resources into the chart, and what the chart installs as plain YAML; ``make docs`` does it.
 
-``python -m tidegate.deploy.kubernetes.resources.main FOLDER``
+``python -m tidegate.deploy.kubernetes.resources.main FOLDER``: that of the chart.
 """
 
 import sys
 from pathlib import Path
 from typing import Final
 
+from tidegate.deploy.kubernetes.resources.admission import replica_policy
+from tidegate.deploy.kubernetes.resources.chart import render
 from tidegate.deploy.kubernetes.resources.definitions import definitions, policies
 from tidegate.schema.yaml_nodes import dump
 
 _HEAD: Final = "# Made by `make docs` from the tables of tidegate/manifest. Change those, not this file.\n"
+NAMESPACE: Final = "models"
+"""Namespace of the plain YAML: a RoleBinding must name it."""
+_PLAIN_HEAD: Final = f"""\
+# What the chart installs in the namespace `{NAMESPACE}`. Made by `make docs` from deploy/kubernetes/chart: change that.
+#   kubectl create namespace {NAMESPACE}
+#   kubectl apply --server-side -f deploy/kubernetes/chart/resources -f deploy/kubernetes/tidegate.yaml
+"""
+PARTS: Final = ("account.yaml", "control.yaml", "network.yaml")
+"""Templates of the plain YAML."""
 
 
 def files() -> dict[str, str]:
-    """Returns the text of each file by its name."""
+    """Returns the text of each resource's file by its name."""
     found = {f"{each['spec']['names']['plural']}.yaml": dump(each) for each in definitions()}
     found["annotations.yaml"] = "---\n".join(dump(each) for each in policies())
+    found["replicas.yaml"] = "---\n".join(dump(each) for each in replica_policy())
     return {name: _HEAD + text for name, text in found.items()}
 
 
+def plain(chart: Path) -> str:
+    """Returns what the chart installs in one namespace with its own values."""
+    rendered = render(chart, NAMESPACE)
+    return _PLAIN_HEAD + "---\n".join(rendered[name].lstrip("\n") for name in PARTS)
+
+
 def main() -> None:
-    """Writes every file into the folder that is given."""
-    folder = Path(sys.argv[1])
+    """Writes every file."""
+    chart = Path(sys.argv[1])
+    folder = chart / "resources"
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in files().items():
         (folder / name).write_text(text, encoding="utf-8")
+    (chart.parent / "tidegate.yaml").write_text(plain(chart), encoding="utf-8")
 
 
 if __name__ == "__main__":

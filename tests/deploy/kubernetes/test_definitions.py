@@ -37,7 +37,7 @@ def schemas(schema: dict[str, Any], path: str = "") -> Iterator[tuple[str, dict[
 
 def test_the_files_are_those_that_the_tables_give() -> None:
     """``make docs`` writes them."""
-    folder = ROOT / "deploy" / "kubernetes" / "crds"
+    folder = ROOT / "deploy" / "kubernetes" / "chart" / "resources"
     assert {path.name: path.read_text(encoding="utf-8") for path in folder.iterdir()} == files()
 
 

@@ -1,0 +1,100 @@
+"""The policy over the Pods of replicas in their final state, after every webhook and whatever made them."""
+
+from typing import Any, Final
+
+from tidegate.deploy.kubernetes.pods.template import (
+    ADMIN_PORT,
+    DEVICE_PREFIX,
+    DEVICE_VARIABLES,
+    LABEL,
+    MANAGED_BY,
+    QUEUE_PROXY,
+)
+from tidegate.deploy.kubernetes.resources.conditions import literal
+
+Object = dict[str, Any]
+
+NAME: Final = "replicas.tidegate.dev"
+_PROXY: Final = f"object.spec.?initContainers.orValue([]).filter(each, each.name == '{QUEUE_PROXY}')"
+_DRAINS: Final = (
+    "each.?lifecycle.?preStop.?httpGet.?path.orValue('') == '/wait-for-drain'"
+    f" && string(each.lifecycle.preStop.httpGet.port) == '{ADMIN_PORT}'"
+)
+_DEVICES: Final = (
+    f"each.name.startsWith('{DEVICE_PREFIX}') || each.name in [{', '.join(map(literal, sorted(DEVICE_VARIABLES)))}]"
+)
+_RULES: Final = (
+    (
+        "size(variables.proxy) == 1 && variables.proxy[0].?restartPolicy.orValue('') == 'Always'",
+        f"a replica has the native sidecar {QUEUE_PROXY}: without it its requests are neither bounded nor drained",
+    ),
+    (
+        f"(variables.proxy + variables.servers).all(each, {_DRAINS})",
+        "each container of a replica waits for its drain (preStop)",
+    ),
+    (
+        "!variables.servers.exists(each, each.?volumeMounts.orValue([]).exists(mount, mount.name in variables.secret)"
+        " || each.?env.orValue([]).exists(entry, has(entry.valueFrom) && has(entry.valueFrom.secretKeyRef)))",
+        f"no container of a replica but {QUEUE_PROXY} reads a Secret",
+    ),
+    (
+        f"!variables.servers.exists(server, server.?env.orValue([]).exists(each, {_DEVICES}))",
+        "a replica's devices are those that the kubelet gives it: allowed are no variables"
+        f" {', '.join(sorted(DEVICE_VARIABLES))}, {DEVICE_PREFIX}*",
+    ),
+    (
+        "!object.spec.?automountServiceAccountToken.orValue(true)",
+        "a replica has no credentials of the cluster: automountServiceAccountToken is false",
+    ),
+)
+
+
+def replica_policy() -> tuple[Object, Object]:
+    """Returns the ValidatingAdmissionPolicy over replicas, and its binding."""
+    metadata = {"name": NAME, "labels": {"app.kubernetes.io/part-of": "tidegate"}}
+    policy = {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingAdmissionPolicy",
+        "metadata": metadata,
+        "spec": {
+            "failurePolicy": "Fail",
+            "matchConstraints": {
+                "objectSelector": {
+                    "matchLabels": {MANAGED_BY: "tidegate"},
+                    "matchExpressions": [{"key": f"{LABEL}deployment", "operator": "Exists"}],
+                },
+                "resourceRules": [
+                    {
+                        "apiGroups": [""],
+                        "apiVersions": ["v1"],
+                        "operations": ["CREATE", "UPDATE"],
+                        "resources": ["pods"],
+                    }
+                ],
+            },
+            "variables": [
+                {"name": "proxy", "expression": _PROXY},
+                {
+                    "name": "servers",
+                    "expression": "object.spec.containers + object.spec.?initContainers.orValue([])"
+                    f".filter(each, each.name != '{QUEUE_PROXY}')",
+                },
+                {
+                    "name": "secret",
+                    "expression": "object.spec.?volumes.orValue([]).filter(each, has(each.secret)"
+                    " || (has(each.projected) && each.projected.?sources.orValue([])"
+                    ".exists(source, has(source.secret)))).map(each, each.name)",
+                },
+            ],
+            "validations": [
+                {"expression": expression, "message": message, "reason": "Invalid"} for expression, message in _RULES
+            ],
+        },
+    }
+    binding = {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingAdmissionPolicyBinding",
+        "metadata": metadata,
+        "spec": {"policyName": NAME, "validationActions": ["Deny"]},
+    }
+    return policy, binding
