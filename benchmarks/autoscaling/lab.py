@@ -53,12 +53,15 @@ class Kind:
     start_up_s: float = 0.0
     cores: int | None = None
     """Real ones; None: emulated."""
+    quota: str | None = None
+    """Part of the real cores' time that the kernel allows: ``25%``."""
 
     def entry(self) -> dict[str, Any]:
         """As the accelerators file has it."""
         known = {"name": self.name, "count": self.count, "memory": "1Gi", "price-per-hour": self.price}
         if self.cores is not None:
-            return known | {"kind": "cpu", "cores": self.cores}
+            quota = {} if self.quota is None else {"quota": self.quota}
+            return known | {"kind": "cpu", "cores": self.cores} | quota
         profile = {
             "base": f"{self.base_s * 1e3:.6f}ms",
             "per-item": f"{self.per_item_s * 1e3:.6f}ms",

@@ -18,8 +18,13 @@ class Setup:
     """Where plots and timelines go."""
     trace: Path
     """Requests per second, one number a line."""
+    seconds: float | None = None
+    """How long a load lasts instead of its full length. None: that."""
 
     def long(self, full: float, smoke: float) -> float:
+        """Returns how long a load lasts."""
+        if self.seconds is not None:
+            return self.seconds
         return smoke if self.smoke else full
 
 

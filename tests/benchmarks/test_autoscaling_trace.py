@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks.autoscaling.__main__ import TRACE
 from benchmarks.autoscaling.trace import TraceError, arrivals, cut, parse, scaled, smoothed
-from benchmarks.autoscaling.twitter import FIRST_S, SMOKE_FIRST_S, read
+from benchmarks.autoscaling.twitter import FIRST_S, SHORT_FIRST_S, read
 
 
 def test_a_trace_is_one_whole_number_a_line() -> None:
@@ -45,5 +45,5 @@ def test_arrivals_rise_and_have_the_rate_of_their_second() -> None:
 def test_the_shipped_trace_has_the_burst_where_the_experiment_looks() -> None:
     counts = parse(read(TRACE))
     assert len(counts) == 2400
-    calm, burst = cut(counts, FIRST_S, 120), cut(counts, SMOKE_FIRST_S + 40, 60)
+    calm, burst = cut(counts, FIRST_S, 120), cut(counts, SHORT_FIRST_S + 40, 60)
     assert sum(burst) / 60 > 4 * sum(calm) / 120
