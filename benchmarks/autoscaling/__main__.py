@@ -1,6 +1,6 @@
 """Live experiments on scaling and weights, against a real `tidegate up`: is what the papers promise kept?
 
-    python -m benchmarks.autoscaling [NAME ...] [--smoke] [--seconds N] [--json] [--seed N] [--trace FILE] [--out FOLDER]
+    python -m benchmarks.autoscaling [NAME ...] [--smoke] [--seconds N] [--seed N] [--trace FILE] [--out FOLDER]
 
 Without a name all of them run. One JSON line per figure, with what was required of it; plots and timelines lie under
 ``--out``. ``--smoke`` runs each for seconds, to see that it works: bounds that need longer are shown and not judged.
