@@ -155,6 +155,11 @@ class Decider:
         known = self._states.get(revision_id)
         return None if known is None else registry.row(known.revision.function.scaling.policy).load(known.policy)
 
+    def late_price_s(self, revision_id: str) -> float:
+        """Returns what a late request is worth to a revision's policy, in seconds of one replica; 0 if unknown."""
+        known = self._states.get(revision_id)
+        return 0.0 if known is None else registry.row(known.revision.function.scaling.policy).late_price_s(known.policy)
+
     def words(self, revision_id: str) -> tuple[str, ...]:
         """Returns what a revision's policy has learnt, for people."""
         known = self._states.get(revision_id)

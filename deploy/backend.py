@@ -66,6 +66,12 @@ class ReplicaStatus:
     """Cores beyond its own that it has for a while."""
     batching: Batching | None = None
     """Batches that its model server was last ordered to form. None if it forms those of its function."""
+    asleep_at: float | None = None
+    """Time at which it fell asleep. None if it is awake."""
+    held_bytes: int = 0
+    """Memory that its model server kept when it last fell asleep. 0 if it never did, or the system does not say."""
+    wake_s: float | None = None
+    """Duration of its last wake. None before the first."""
     emulated: bool = False
     adopted: bool = False
     """True if an earlier control process started it."""
@@ -121,6 +127,10 @@ class UnknownReplicaError(BackendError):
     """There is no replica of this id."""
 
 
+class SleepRefusedError(BackendError):
+    """The replica cannot fall asleep. The caller removes it instead."""
+
+
 class ResizeRefusedError(BackendError):
     """The replica cannot be resized in place. The caller scales out instead."""
 
@@ -164,8 +174,18 @@ class Backend(Protocol):
         UnknownReplicaError."""
         ...
 
+    async def sleep(self, replica_id: str) -> None:
+        """Orders a ready replica to drain and then to fall asleep, and returns: its model server is paused and keeps
+        its memory, its unit is free for others. :meth:`revive` wakes it, :meth:`remove` ends it. Where the machine runs
+        short of memory, the backend ends it by itself.
+
+        Raises SleepRefusedError if it is not ready or this backend has no such state for it, and
+        UnknownReplicaError."""
+        ...
+
     async def revive(self, replica_id: str) -> bool:
-        """Revokes a drain. Returns False if the stop is recorded already or the replica does not drain."""
+        """Revokes a drain, or wakes a sleeping replica on a free unit. Returns False if the stop is recorded already,
+        the replica neither drains nor sleeps, or no unit is free."""
         ...
 
     async def resize(self, replica_id: str, *, threads: int | None = None, share: int | None = None) -> ReplicaStatus:

@@ -18,6 +18,7 @@ from tidegate.deploy.backend import (
     ReplicaStatus,
     ResizeRefusedError,
     RevisionFailure,
+    SleepRefusedError,
     UnknownReplicaError,
 )
 from tidegate.deploy.backoff import BackOff
@@ -48,6 +49,8 @@ class _FakeReplica:
     ready_due: float | None
     drain_until: float | None = None
     work: int = 0
+    falls_asleep: bool = False
+    """It is to fall asleep when it has drained."""
 
 
 class FakeBackend:
@@ -168,16 +171,43 @@ class FakeBackend:
         if fake.status.state in (ReplicaState.STARTING, ReplicaState.FAILED):
             self._stop(fake)
         elif fake.status.state is ReplicaState.READY:
-            fake.drain_until = self._clock.now() + fake.function.timeout_s
-            self._set(fake, state=ReplicaState.DRAINING)
-            self._stop_if_drained(fake)
+            self._drain(fake)
+        elif fake.status.state is ReplicaState.ASLEEP:
+            self._stop(fake)
+        else:
+            fake.falls_asleep = False
+
+    def _drain(self, fake: _FakeReplica) -> None:
+        fake.drain_until = self._clock.now() + fake.function.timeout_s
+        self._set(fake, state=ReplicaState.DRAINING)
+        self._stop_if_drained(fake)
+
+    async def sleep(self, replica_id: str) -> None:
+        """See the protocol."""
+        fake = self._find(replica_id)
+        kind = self._ledger.kind(fake.status.accelerator)
+        if self._closing or fake.status.state is not ReplicaState.READY or kind.kind is AcceleratorKind.NVIDIA:
+            raise SleepRefusedError(f"{replica_id} is {fake.status.state.value} on {kind.name}")
+        fake.falls_asleep = True
+        self._drain(fake)
 
     async def revive(self, replica_id: str) -> bool:
         """See the protocol."""
         fake = self._replicas.get(replica_id)
-        if self._closing or fake is None or fake.status.state is not ReplicaState.DRAINING:
+        if self._closing or fake is None:
             return False
-        fake.drain_until = None
+        if fake.status.state is ReplicaState.ASLEEP:
+            kind = self._ledger.kind(fake.status.accelerator)
+            try:
+                held = self._ledger.assign(replica_id, kind.name, demand_of(fake.function, kind, fake.status.share))
+            except NoRoomError:
+                return False
+            where = {"unit": held.unit, "more_units": held.more, "cores": held.cores}
+            self._set(fake, state=ReplicaState.READY, asleep_at=None, wake_s=0.0, **where)
+            return True
+        if fake.status.state is not ReplicaState.DRAINING:
+            return False
+        fake.drain_until, fake.falls_asleep = None, False
         self._set(fake, state=ReplicaState.READY)
         return True
 
@@ -278,7 +308,15 @@ class FakeBackend:
     def _stop_if_drained(self, fake: _FakeReplica) -> None:
         if fake.status.state is ReplicaState.DRAINING and fake.work <= 0:
             self._set(fake, state=ReplicaState.DRAINED)
-            self._stop(fake)
+            if fake.falls_asleep:
+                fake.falls_asleep, fake.drain_until = False, None
+                self._ledger.release(fake.status.id)
+                held = fake.function.resources.memory_bytes or 0
+                self._set(
+                    fake, state=ReplicaState.ASLEEP, asleep_at=self._clock.now(), held_bytes=held, cores=(), borrowed=0
+                )
+            else:
+                self._stop(fake)
 
     def _stop(self, fake: _FakeReplica) -> None:
         self._replicas.pop(fake.status.id, None)

@@ -3,7 +3,8 @@
 Pure. A plan never asks for more than the decision, never removes more than the surplus, and gives a reason for every
 line.
 
-If more are wanted, it first revives draining replicas (their model is loaded), then creates where there is room. If
+If more are wanted, it first revives draining replicas (their model is loaded), then wakes sleeping ones and creates
+others where there is room. If
 fewer are wanted, it first stops starting replicas, youngest first (nothing is lost), then those with the least work in
 flight. A revision with failing servers is tried again when its back-off is over; until then the missing replicas are
 ``unplaced``.
@@ -103,6 +104,8 @@ def plan(
         missing = max(0, count - len(serving))
         missing -= _revive(parts, [each for each in group if each.is_leaving], missing)
         free = max(0, room[accelerator].free) if accelerator in room else 0
+        woken = _wake(parts, [each for each in group if each.state is ReplicaState.ASLEEP], min(missing, free))
+        missing, free = missing - woken, free - woken
         _create(
             parts, decision.revision, accelerator, share, missing, free, room.get(accelerator), failure, now, taken, rng
         )
@@ -163,6 +166,15 @@ def _revive(parts: _Parts, leaving: Sequence[ReplicaStatus], missing: int) -> in
     for each in ordered[missing:]:
         parts.keep.append(Step(replica=each.id, reason=f"{each.state.value}, on its way out"))
     return min(missing, len(ordered))
+
+
+def _wake(parts: _Parts, asleep: Sequence[ReplicaStatus], count: int) -> int:
+    """Wakes up to ``count`` sleeping replicas, those that fell asleep last first: their memory is most likely still
+    there. Returns their number."""
+    ordered = sorted(asleep, key=lambda each: (-(each.asleep_at or 0.0), each.id))
+    for each in ordered[:count]:
+        parts.revive.append(Step(replica=each.id, reason="wanted, and it is asleep"))
+    return min(count, len(ordered))
 
 
 def _create(

@@ -185,6 +185,8 @@ class QueueProxy:
         while not self.lifecycle.is_failed:
             due = max(due + probe.period_s, monotonic())
             await asyncio.sleep(due - monotonic())
+            if self.ledger.state is ReplicaState.DRAINED:
+                continue  # It may be paused.
             why = count.probed(await self._calls.liveness_fault(probe))
             if why is not None:
                 self._failed(f"the model server is not alive: {why}", FailureCause.LIVENESS)

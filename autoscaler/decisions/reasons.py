@@ -100,6 +100,9 @@ SENTENCES: Mapping[str, str] = MappingProxyType(
         # the control round
         "cores_borrowed": "requests wait: a replica that runs has got idle cores of the machine until more are ready",
         "cores_returned": "the burst is over: a replica has given borrowed cores back",
+        "put_to_sleep": "a replica that is not needed sleeps: its place is free, its memory is held",
+        "woken": "a sleeping replica was woken",
+        "sleep_over": "a sleeping replica ended",
         "replica_broke": "a replica broke after it had been ready",
         "makes_room": "gives up a replica for a new revision",
         "rollout_awake": "a revision that is being rolled out, or returns, is kept ready",

@@ -79,6 +79,8 @@ class PolicyRow:
     """Goes on with the same function under another SLA: the budget of a stage has changed."""
     load: Callable[[Any], tuple[float, float] | None] = field(default=lambda policy: None)
     """Returns (mean arrivals per second of the last day, inferences of a request); None if the policy does not know."""
+    late_price_s: Callable[[Any], float] = field(default=lambda policy: 0.0)
+    """Returns what a late request is worth, in seconds of one replica; 0 if the policy has no such price."""
     words: Callable[[Any], tuple[str, ...]] = field(default=lambda policy: ())
     """Returns what a policy has learnt, for people."""
     warnings: Callable[[Function], tuple[str, ...]] = field(default=lambda function: ())

@@ -81,7 +81,7 @@ class FunctionViews:
     def accelerators(self) -> tuple[AcceleratorView, ...]:
         used: dict[str, int] = {}
         for each in self._world.backend.replicas():
-            if each.state not in (ReplicaState.STOPPED, ReplicaState.FAILED):
+            if each.state not in (ReplicaState.STOPPED, ReplicaState.FAILED, ReplicaState.ASLEEP):
                 used[each.accelerator] = used.get(each.accelerator, 0) + 1
         return tuple(
             AcceleratorView(
@@ -134,7 +134,7 @@ class FunctionViews:
                 prices.get(each.accelerator, 0.0)
                 for kept in revisions
                 for each in kept.replicas
-                if each.state != ReplicaState.FAILED
+                if each.state not in (ReplicaState.FAILED, ReplicaState.ASLEEP)
             ),
             traffic=self._traffic.view(deployed.name, spec.sla.percentile, self._clock.now()),
             revisions=revisions,

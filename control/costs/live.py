@@ -164,6 +164,8 @@ class Costs:
             part = status.share / 100.0
             if record is not None and kind is not None:
                 part = self._parts[status.revision, status.accelerator] = part_of(record.function, kind)
+        if status.state is ReplicaState.ASLEEP and kind is not None:  # Its unit is free, its memory is not.
+            part *= min(1.0, status.held_bytes / kind.memory_bytes) if kind.memory_bytes else 0.0
         return HeldPart(
             id=status.id,
             function=status.function,

@@ -24,13 +24,14 @@ from tidegate.control.rounds.tracked import TrackedRevision, retirement
 from tidegate.control.rounds.world import World
 from tidegate.control.state.notices import Faults
 from tidegate.control.watch.instruments import Instruments
-from tidegate.deploy.backend import Backend, ReplicaStatus
+from tidegate.deploy.backend import Backend, ReplicaStatus, SleepRefusedError
+from tidegate.deploy.idle import IdleStates, stakes_of
 from tidegate.deploy.placement.ledger import Room
 from tidegate.deploy.plan import Create, Plan, plan
 from tidegate.errors import TidegateError
 from tidegate.records.decision import Decision
 from tidegate.records.gateway_sample import Activation
-from tidegate.records.replica_state import ColdStartPhases
+from tidegate.records.replica_state import ColdStartPhases, ReplicaState
 from tidegate.records.roles import Role
 
 _NO_PLACE: Final = ("capped_by_capacity", "no_accelerator")
@@ -69,6 +70,8 @@ class Executor:
         self._rng = rng
         self._tasks = tasks
         self._growth = Growth()
+        self.idle = IdleStates()
+        """Measured starts and wakes, and the choice between sleep and end."""
         self._busy: dict[str, asyncio.Lock] = {}
         """By revision: held while a plan of it is carried out."""
 
@@ -78,6 +81,8 @@ class Executor:
         """Reviews the place handovers, and takes back starts that do not succeed, so that the decisions of this second
         find another accelerator kind."""
         self._replacement.review(now)
+        self.idle.observe(self._backend.replicas())
+        await self._end_sleepers(now)
         for tracked in tuple(self._world.revisions):
             here = self._world.replicas_of(tracked.id)
             is_concerned = self._world.revocations.needs_review(tracked.id, here)
@@ -90,6 +95,26 @@ class Executor:
                 for replica in found.replicas:
                     with contextlib.suppress(TidegateError):  # it has gone by itself
                         await self._backend.remove(replica)
+
+    async def _end_sleepers(self, now: float) -> None:
+        """Ends the sleeping replicas whose memory has cost what a start does, and those of revisions that do not
+        serve."""
+        kinds = {each.name: each for each in self._backend.devices()}
+        for each in self._backend.replicas():
+            if each.state is not ReplicaState.ASLEEP:
+                continue
+            tracked, why = self._world.find(each.revision), f"{each.id}: its revision does not serve"
+            if tracked is not None and tracked.role is Role.SERVING and each.accelerator in kinds:
+                stakes = stakes_of(
+                    tracked.record.revision.function, self._autoscaler.decider.late_price_s(each.revision)
+                )
+                found = self.idle.ends(each, kinds[each.accelerator], stakes, now)
+                if found is None:
+                    continue
+                why = found
+            with contextlib.suppress(TidegateError):  # it has gone by itself
+                await self._backend.remove(each.id)
+            self._autoscaler.add_reason(each.revision, reason("sleep_over", why))
 
     async def decide(self, now: float) -> None:
         """Carries out the autoscaler's decisions, in the planning order of their revisions."""
@@ -163,6 +188,7 @@ class Executor:
                 self._busy.pop(tracked.id, None)
                 self._instruments.failures.forget(tracked.id)
                 self._world.forget(tracked)
+                self.idle.forget(tracked.id)
         for name in self._world.deleted():
             self._tasks.spawn(self._world.registry.forget(name), name=f"forget {name}")
         self._instruments.cold_starts.sweep(now)
@@ -227,15 +253,32 @@ class Executor:
             for create in steps.create:
                 waited = self._clock.now() - decided
                 await self._create(tracked, create, replace(phases, schedule_s=waited))
+            asleep = {each.id for each in here if each.state is ReplicaState.ASLEEP}
             for revive in steps.revive:
-                await self._backend.revive(revive.replica)
+                if await self._backend.revive(revive.replica) and revive.replica in asleep:
+                    self._autoscaler.add_reason(tracked.id, reason("woken", revive.replica))
             for remove in steps.remove:
-                try:
-                    await self._backend.remove(remove.replica)
-                except TidegateError:
-                    continue  # it has gone by itself
+                with contextlib.suppress(TidegateError):  # it has gone by itself
+                    await self._let_go(tracked, remove.replica, here)
         if not steps.is_empty:
             await self._publisher.publish()
+
+    async def _let_go(self, tracked: TrackedRevision, replica: str, here: Sequence[ReplicaStatus]) -> None:
+        """Lets a surplus replica fall asleep where that pays, else removes it."""
+        status = next((each for each in here if each.id == replica), None)
+        kind = next((each for each in self._backend.devices() if status and each.name == status.accelerator), None)
+        if status is not None and kind is not None and tracked.role is Role.SERVING:
+            late_s = self._autoscaler.decider.late_price_s(tracked.id)
+            why = self.idle.sleeps(status, kind, stakes_of(tracked.record.revision.function, late_s))
+            if why is not None:
+                try:
+                    await self._backend.sleep(replica)
+                except SleepRefusedError:
+                    pass  # It ends, as without.
+                else:
+                    self._autoscaler.add_reason(tracked.id, reason("put_to_sleep", why))
+                    return
+        await self._backend.remove(replica)
 
     def _is_in_place(self, tracked: TrackedRevision, decision: Decision) -> bool:
         """Returns whether the last plan had nothing to do and nothing that a plan depends on is another one since. Of

@@ -137,7 +137,7 @@ class Round:
             if is_entered:  # Later changes of a failed replica are the end of its processes.
                 self._executor.replica_failed(status)
             self._wake.set()
-        elif status.state is ReplicaState.STOPPED and self._executor.awaits_place:
+        elif status.state in (ReplicaState.STOPPED, ReplicaState.ASLEEP) and self._executor.awaits_place:
             self._wake.set()
         self._publisher.publish_soon()
         self._publisher.announce()

@@ -11,7 +11,7 @@ from tidegate.records.replica_state import ReplicaState
 
 MAX_AGE_S = 3.0
 """Of a neighbour that is not sampled each second, its last work counts for this long."""
-_GONE = (ReplicaState.STOPPED, ReplicaState.FAILED)
+_GONE = (ReplicaState.ASLEEP, ReplicaState.STOPPED, ReplicaState.FAILED)
 
 
 class Neighbours:

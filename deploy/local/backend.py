@@ -226,6 +226,10 @@ class LocalBackend:
         """See the protocol."""
         self._lifecycle.remove(self._registry.find(replica_id))
 
+    async def sleep(self, replica_id: str) -> None:
+        """See the protocol."""
+        self._lifecycle.sleep(self._registry.find(replica_id))
+
     async def revive(self, replica_id: str) -> bool:
         """See the protocol."""
         return await self._lifecycle.revive(replica_id)
@@ -384,6 +388,7 @@ class LocalBackend:
         while True:
             await asyncio.sleep(WATCH_EVERY_S)
             await self._lifecycle.watch_memory()
+            self._lifecycle.spare_memory()
 
     def _report(self, name: str, error: BaseException) -> None:
         self._warn(f"{name}: {error!r}")

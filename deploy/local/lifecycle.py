@@ -10,17 +10,19 @@ A removal takes these steps:
 3. the stop is *recorded* (a revive is possible until here),
 4. both processes get SIGTERM, after five seconds SIGKILL.
 
-The unit is released when both processes have ended.
+The unit is released when both processes have ended. A replica that is to fall asleep goes to ``limits.pauses`` in place
+of the third step.
 """
 
 import asyncio
+import signal
 from dataclasses import replace
 from functools import partial
 from typing import Final
 
 from tidegate.aio.loop.tasks import TaskOwner
 from tidegate.clock import Clock
-from tidegate.deploy.backend import BackendError, ReplicaStatus
+from tidegate.deploy.backend import BackendError, ReplicaStatus, SleepRefusedError
 from tidegate.deploy.backoff import BackOff
 from tidegate.deploy.devices.health import DeviceFault
 from tidegate.deploy.environment import Host, is_ours, is_shipped, threads_of
@@ -30,6 +32,7 @@ from tidegate.deploy.local.fixed_ports import FixedPorts, lost_port, port_hint
 from tidegate.deploy.local.fork_servers import ForkServers
 from tidegate.deploy.local.limits.cpu_quota import CpuQuotas
 from tidegate.deploy.local.limits.memory import MemoryLimits, above_limit, amount
+from tidegate.deploy.local.limits.pauses import Pauses
 from tidegate.deploy.local.proc import listening_ports, set_affinity
 from tidegate.deploy.local.processes import Child, Exit, ProcessTable, SpawnError, Warn
 from tidegate.deploy.local.records import ReplicaDetails
@@ -86,6 +89,7 @@ class LocalLifecycle:
         self._clock = clock
         self._tasks = tasks
         self._warn = warn
+        self._pauses = Pauses(registry, ledger, clock)
         self.is_closing = False
         """Nothing is started or revived any more."""
 
@@ -169,6 +173,7 @@ class LocalLifecycle:
         replica.proxy, replica.server = proxy, server
         if replica.details.assignment.cores:
             set_affinity(server.pid, replica.details.assignment.cores)  # It may have borrowed others.
+        server.send(signal.SIGCONT)  # It may have slept: its drain goes on, and it ends.
         self._enter(replica)
         self._registry.update(replica, pids=(proxy.pid, server.pid))
         return True
@@ -219,15 +224,15 @@ class LocalLifecycle:
                 self._registry.update(
                     replica, state=reported.state, phases=phases, limit=limit, ready_at=ready_at, reason=None
                 )
-            case ReplicaState.DRAINED | ReplicaState.STOPPED:
+            case ReplicaState.DRAINED | ReplicaState.STOPPED if replica.status.state is not ReplicaState.ASLEEP:
                 self._registry.update(replica, state=ReplicaState.DRAINED, phases=phases, limit=limit)
                 replica.drained.set()
             case ReplicaState.STARTING | ReplicaState.DRAINING:
                 self._registry.update(
                     replica, state=reported.state, phases=phases, limit=limit, reason=reported.message
                 )
-            case ReplicaState.READY:
-                pass  # Sent before the order to drain arrived.
+            case _:
+                pass  # Ready, sent before the order to drain arrived; or drained, and asleep by now.
 
     async def _take_over(self, replica: LocalReplica, reported: ProxyState) -> None:
         """Sends the new epoch to an adopted queue_proxy. A drain that was under way goes on under this backend."""
@@ -330,13 +335,14 @@ class LocalLifecycle:
 
     def remove(self, replica: LocalReplica) -> None:
         """Orders the removal of a replica. See ``Backend.remove``."""
-        if replica.leaving:
+        replica.falls_asleep = False
+        state = replica.status.state
+        if replica.leaving and state is not ReplicaState.ASLEEP:
             return
         replica.leaving = True
-        state = replica.status.state
         if state is ReplicaState.FAILED:
             self._registry.withdraw(replica)
-        elif state is ReplicaState.STARTING:
+        elif state in (ReplicaState.STARTING, ReplicaState.ASLEEP):
             self._record_stop(replica)
             self._tasks.spawn(self._end(replica), name=f"end {replica.id}")
         else:
@@ -344,8 +350,24 @@ class LocalLifecycle:
                 self._registry.update(replica, state=ReplicaState.DRAINING)
             replica.drain_task = self._tasks.spawn(self._drain(replica), name=f"drain {replica.id}")
 
+    def sleep(self, replica: LocalReplica) -> None:
+        """Orders a replica to drain and fall asleep. Raises SleepRefusedError."""
+        why = "the backend is closing" if self.is_closing else self._pauses.refusal(replica)
+        if why is not None:
+            raise SleepRefusedError(f"{replica.id} does not fall asleep: {why}")
+        self.remove(replica)
+        replica.falls_asleep = True
+
+    def spare_memory(self) -> None:
+        """Ends a sleeping replica where the machine is short of memory."""
+        replica = self._pauses.surplus()
+        if replica is not None:
+            held = amount(replica.status.held_bytes)
+            self._warn(f"{replica.id}, which slept with {held}, is ended: the machine is short of memory")
+            self.remove(replica)
+
     async def revive(self, replica_id: str) -> bool:
-        """Takes a drain back. See ``Backend.revive``."""
+        """Takes a drain back, or wakes a sleeping replica. See ``Backend.revive``."""
         replica = self._registry.present.get(replica_id)
         if self.is_closing or replica is None or not replica.leaving or self._ledger.is_tainted(replica_id):
             return False
@@ -358,12 +380,17 @@ class LocalLifecycle:
         async with replica.stop_lock:
             if self.is_closing or not replica.is_revivable:
                 return False
+            if replica.status.state is ReplicaState.ASLEEP and not self._pauses.wake(replica):
+                return False
+            replica.falls_asleep = False
             try:
                 await replica.link.command("revive", {"epoch": self._table.epoch})
             except LinkError as error:
                 self._warn(f"{replica.id} cannot be revived: {error}")
                 # It may have obeyed nevertheless, and would serve while its drain is awaited.
                 await self._order_drain(replica)
+                if replica.status.state is ReplicaState.ASLEEP:
+                    self.remove(replica)
                 return False
             if replica.id not in self._registry.present:
                 return False  # It broke meanwhile.
@@ -372,6 +399,7 @@ class LocalLifecycle:
             if replica.drain_task is not None:
                 replica.drain_task.cancel()
             self._registry.update(replica, state=ReplicaState.READY)
+            self._pauses.woken(replica)
         return True
 
     async def _drain(self, replica: LocalReplica) -> None:
@@ -386,6 +414,9 @@ class LocalLifecycle:
             self._warn(f"{replica.id} still had work after the function's timeout of {limit_s:g} s")
         async with replica.stop_lock:
             if not replica.is_revivable:
+                return
+            if replica.falls_asleep and replica.drained.is_set():
+                self._pauses.pause(replica)
                 return
             self._record_stop(replica)
         await self._end(replica)
@@ -407,6 +438,7 @@ class LocalLifecycle:
     async def _end(self, replica: LocalReplica) -> None:
         """Ends both processes and releases the unit."""
         try:
+            self._pauses.resume(replica)
             if replica.start_timer is not None:
                 replica.start_timer.cancel()
             for child in replica.children:

@@ -59,6 +59,12 @@ class LocalReplica:
     stop_recorded: bool = False
     follow_task: "asyncio.Task[None] | None" = None
     drain_task: "asyncio.Task[None] | None" = None
+    falls_asleep: bool = False
+    """It is to fall asleep when it has drained, in place of its end."""
+    paused: tuple[int, ...] = ()
+    """Processes of its model server while it sleeps."""
+    woken_at: float = 0.0
+    """Time of the monotonic clock at which its last wake began."""
     borrowed: tuple[int, ...] = ()
     """Cores that its model server has beyond its own."""
     start_timer: asyncio.TimerHandle | None = None

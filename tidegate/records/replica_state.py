@@ -1,7 +1,8 @@
 """The life of a replica as a table of states, the unit of its slots, and the phases of its cold start.
 
 A replica starts, becomes ready, drains and stops. Draining can be revoked until the stop is *recorded* by the backend:
-a queue_proxy that has confirmed ``drained`` still obeys a revive before that.
+a queue_proxy that has confirmed ``drained`` still obeys a revive before that. In place of a stop, a drained replica may
+fall *asleep*: its model server is paused, its place is free, its memory stays; a revive wakes it.
 
 The phases of a cold start travel as a record and, in environment variables and slot channels, as a short text.
 """
@@ -24,6 +25,7 @@ class ReplicaState(StrEnum):
     READY = "ready"
     DRAINING = "draining"
     DRAINED = "drained"
+    ASLEEP = "asleep"
     STOPPED = "stopped"
     FAILED = "failed"
 
@@ -54,6 +56,7 @@ class ReplicaEvent(StrEnum):
     DRAIN_ORDERED = "drain_ordered"
     REVIVE_ORDERED = "revive_ordered"
     LAST_WORK_ENDED = "last_work_ended"
+    PAUSED = "paused"
     STOP_RECORDED = "stop_recorded"
     PROCESS_DIED = "process_died"
 
@@ -77,6 +80,10 @@ TRANSITIONS: Mapping[tuple[ReplicaState, ReplicaEvent], ReplicaState] = MappingP
         (_S.DRAINED, _E.REVIVE_ORDERED): _S.READY,
         (_S.DRAINED, _E.STOP_RECORDED): _S.STOPPED,
         (_S.DRAINED, _E.PROCESS_DIED): _S.STOPPED,
+        (_S.DRAINED, _E.PAUSED): _S.ASLEEP,
+        (_S.ASLEEP, _E.REVIVE_ORDERED): _S.READY,
+        (_S.ASLEEP, _E.STOP_RECORDED): _S.STOPPED,
+        (_S.ASLEEP, _E.PROCESS_DIED): _S.STOPPED,
         (_S.FAILED, _E.STOP_RECORDED): _S.STOPPED,
     }
 )

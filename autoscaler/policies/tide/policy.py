@@ -317,6 +317,10 @@ class TidePolicy:
         """Returns (mean arrivals per second of the last day, inferences of a request); None without any."""
         return (self._price.rate, self._size) if self._price.rate > 0.0 else None
 
+    def late_price_s(self) -> float:
+        """Returns the price of a late request, in seconds of one replica."""
+        return self._price.theta(self._aim)
+
     @property
     def _size(self) -> float:
         shares = self._arrivals.shares or {1.0: 1.0}
@@ -527,6 +531,7 @@ ROW = PolicyRow(
     resume=TidePolicy.resume,
     forget=TidePolicy.forget,
     load=TidePolicy.load,
+    late_price_s=TidePolicy.late_price_s,
     words=TidePolicy.words,
 )
 

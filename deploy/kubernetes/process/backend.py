@@ -17,7 +17,14 @@ from typing import Final
 
 from tidegate.aio.loop.tasks import TaskOwner
 from tidegate.clock import Clock
-from tidegate.deploy.backend import BackendError, Listener, ReplicaStatus, ResizeRefusedError, RevisionFailure
+from tidegate.deploy.backend import (
+    BackendError,
+    Listener,
+    ReplicaStatus,
+    ResizeRefusedError,
+    RevisionFailure,
+    SleepRefusedError,
+)
 from tidegate.deploy.backoff import BackOff
 from tidegate.deploy.environment import batching_refusal
 from tidegate.deploy.kubernetes.pods.template import (
@@ -232,6 +239,11 @@ class KubernetesBackend:
             raise ResizeRefusedError(f"{replica_id} keeps its {status.threads} cores: {error}") from error
         self._registry.update(replica, threads=threads)
         return replica.status
+
+    async def sleep(self, replica_id: str) -> None:
+        """See the protocol. A Pod holds what it requests until it is deleted, so that a pause would free nothing."""
+        self._registry.find(replica_id)
+        raise SleepRefusedError(f"{replica_id}: a Pod holds its cores until it is deleted")
 
     async def configure(self, replica_id: str, batching: Batching) -> ReplicaStatus:
         """See the protocol. The model server of a Pod listens on its loopback address alone, so that its batches
