@@ -429,6 +429,7 @@ def _host(start: Start, mps: MpsDaemon) -> Host:
         copies=str(start.state.copies),
         hidden=(str(start.state.root), str(start.state.run)) if start.settings.servers.confine else (),
         fork_servers=start.settings.servers.fork,
+        sleeps=start.settings.servers.sleep,
         json_logs=start.settings.log.format is LogFormat.JSON,
         mps_pipes=str(mps.pipes),
         limits={name: value for name, value in _limits(start.settings).items() if name not in _AT_THE_DOOR},

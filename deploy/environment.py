@@ -120,6 +120,8 @@ class Host:
     """Folders that model servers are kept from (``tidegate.runtime.confine``). Empty if they are not confined."""
     fork_servers: bool = False
     """Whether replicas may come from fork servers."""
+    sleeps: bool = True
+    """Whether replicas may sleep."""
     json_logs: bool = False
     """Whether each line that these processes log is a JSON object."""
     mps_pipes: str = ""

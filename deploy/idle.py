@@ -149,6 +149,21 @@ class IdleStates:
         states = self.states(replica.revision, kind, replica.held_bytes)
         return min(LONGEST_S, kept_s(states[1], states, stakes))
 
+    def words(self, revision: str, kind: Accelerator, stakes: Stakes) -> str | None:
+        """Returns the states with their figures, for people. None before the first start was measured."""
+        if (revision, kind.name) not in self._starts:
+            return None
+        states = self.states(revision, kind)
+        _, asleep, gone = states
+        start = f"a start takes {_time(gone.ready_s)}"
+        if stakes.of(gone.ready_s) - stakes.of(asleep.ready_s) < LEAST_SAVED_S:
+            return f"{start}: surplus ones end, as sleep would save less than {LEAST_SAVED_S:g} s"
+        if (revision, kind.name) not in self._held:
+            return f"{start}: surplus ones sleep"
+        sleep_s = min(LONGEST_S, kept_s(asleep, states, stakes))
+        holds = f"holds {100.0 * asleep.held:.2g} % of a place"
+        return f"{start}: surplus ones sleep (a wake takes {_time(asleep.ready_s)}, {holds}) for {_time(sleep_s)}"
+
     def __repr__(self) -> str:
         return f"<IdleStates of {len(self._starts)} groups>"
 

@@ -39,7 +39,8 @@ from tidegate.control.watch.failures import ReplicaFailures
 from tidegate.control.watch.profiles import LearnedProfiles
 from tidegate.control.watch.traffic import TrafficMeter
 from tidegate.deploy.backend import ReplicaStatus
-from tidegate.deploy.placement.ledger import WHOLE
+from tidegate.deploy.idle import IdleStates, stakes_of
+from tidegate.deploy.placement.ledger import WHOLE, Accelerator
 from tidegate.function import Function, Protocol
 from tidegate.histogram import interpolated
 from tidegate.records.gateway_sample import ShadowSeen
@@ -65,10 +66,12 @@ class FunctionViews:
         replacement: Replacement,
         rollouts: Rollouts,
         failures: ReplicaFailures,
+        idle: IdleStates,
         clock: Clock,
     ) -> None:
         self._world = world
         self._failures = failures
+        self._states = idle
         self._autoscaler = autoscaler
         self._profiles = profiles
         self._traffic = traffic
@@ -169,6 +172,7 @@ class FunctionViews:
             ready=sum(each.state is ReplicaState.READY for each in here),
             starting=sum(each.state is ReplicaState.STARTING for each in here),
             leaving=sum(each.is_leaving for each in here),
+            sleeping=sum(each.state is ReplicaState.ASLEEP for each in here),
             waiting=self._traffic.waiting(tracked.id),
             reasons=() if decision is None else decision.reasons,
             unplaced=unplaced,
@@ -250,6 +254,7 @@ class FunctionViews:
                     limit=group.limit,
                     limit_reason=None if limit is None else limit.reason,
                     stored=None if form is None else str(form),
+                    idle_states=self._idle_states(tracked, device),
                     beside=tuple(
                         BesideView(model=each.beside, increase=each.increase, requests=each.requests)
                         for each in self._profiles.beside(tracked.id, name)
@@ -257,6 +262,12 @@ class FunctionViews:
                 )
             )
         return tuple(found)
+
+    def _idle_states(self, tracked: TrackedRevision, device: Accelerator | None) -> str | None:
+        if device is None:
+            return None
+        late_s = self._autoscaler.decider.late_price_s(tracked.id)
+        return self._states.words(tracked.id, device, stakes_of(tracked.record.revision.function, late_s))
 
     def _rate(self, revision_id: str, group: GroupObservation) -> tuple[float | None, RateSource | None]:
         learnt = self._autoscaler.mu_ips(revision_id, group.accelerator)
@@ -333,6 +344,7 @@ def views_of(loop: ControlLoop) -> FunctionViews:
         replacement=loop.replacement,
         rollouts=loop.rollouts,
         failures=loop.instruments.failures,
+        idle=loop.executor.idle,
         clock=loop.clock,
     )
 

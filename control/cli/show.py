@@ -441,6 +441,7 @@ def _revision(view: "RevisionView") -> "list[RenderableType]":
     parts: list[RenderableType] = [
         f"{view.id}  {view.role.value}, {share}, {view.policy}: wanted {wanted} ({reasons}); "
         f"{view.ready} ready, {view.starting} starting, {view.leaving} leaving"
+        + (f", {view.sleeping} asleep" if view.sleeping else "")
     ]
     parts += [Text(f"  not placed: {each}", style="yellow") for each in view.unplaced]
     if view.failure is not None:
@@ -503,6 +504,8 @@ def _groups(views: "Iterable[GroupView]") -> "RenderableType":
         )
         if each.stored is not None:
             notes.append(Text(f"  {each.accelerator} runs the stored form {each.stored}", style="dim"))
+        if each.idle_states is not None:
+            notes.append(Text(f"  replicas on {each.accelerator}: {each.idle_states}", style="dim"))
         for pair in each.beside:
             slowed = f"{100 * pair.increase:.0f} % slower ({pair.requests:.0f} requests)"
             notes.append(Text(f"  {each.accelerator} beside {pair.model}: {slowed}", style="dim"))

@@ -131,6 +131,8 @@ class GroupView:
     """Inferences per request."""
     ips: float
     """Present rate of all replicas together."""
+    idle_states: str | None = None
+    """The states of replicas that are not needed, with what they take and hold; None before the first start."""
     tps: float | None = None
     """Present rate in tokens per second, prompts included; None if tokens are not counted."""
     mu_tps: float | None = None
@@ -222,6 +224,8 @@ class RevisionView:
     source: str
     zero_after_s: float = 60.0
     """Its ``scale-to-zero-after``."""
+    sleeping: int = 0
+    """Replicas that sleep: their memory is held, their places are free."""
     idle: IdleView | None = None
     """None if it has work, or no replica is ready."""
     asleep_s: float | None = None

@@ -352,7 +352,9 @@ class LocalLifecycle:
 
     def sleep(self, replica: LocalReplica) -> None:
         """Orders a replica to drain and fall asleep. Raises SleepRefusedError."""
-        why = "the backend is closing" if self.is_closing else self._pauses.refusal(replica)
+        why = self._pauses.refusal(replica)
+        if self.is_closing or not self._host.sleeps:
+            why = "the backend is closing" if self.is_closing else "servers.sleep is false"
         if why is not None:
             raise SleepRefusedError(f"{replica.id} does not fall asleep: {why}")
         self.remove(replica)

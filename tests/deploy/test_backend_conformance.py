@@ -10,7 +10,7 @@ import pytest
 from tests.support.live.backends import PHASES, TWO_CORES, Bench, FakeBench, local_bench, revision, status_of
 from tests.support.live.control_plane import ControlPlane, control_plane
 from tests.support.live.pods import pod_bench
-from tidegate.deploy.backend import BackendError, ResizeRefusedError, UnknownReplicaError
+from tidegate.deploy.backend import BackendError, ResizeRefusedError, SleepRefusedError, UnknownReplicaError
 from tidegate.deploy.placement.ledger import NoRoomError, Room
 from tidegate.function import Batching
 from tidegate.records.replica_state import ReplicaState
@@ -334,5 +334,64 @@ def test_nothing_is_started_or_taken_back_while_it_closes(play: Callable[[Scenar
                 await bench.backend.create("resnet-00001-ddddd", revision(), "cpu-1core", PHASES)
             assert not await bench.backend.revive(A)
         assert bench.backend.replicas() == ()
+
+    play(scenario)
+
+
+def test_a_replica_sleeps_off_its_unit_and_wakes_on_a_free_one(play: Callable[[Scenario], None]) -> None:
+    async def scenario(bench: Bench) -> None:
+        backend = bench.backend
+        await ready(bench, A, B)
+        with pytest.raises(UnknownReplicaError):
+            await backend.sleep(C)
+        try:
+            await backend.sleep(A)
+        except SleepRefusedError:
+            assert all(is_state(bench, each, ReplicaState.READY)() for each in (A, B)), "it goes on as it was"
+            return
+        await bench.until(is_state(bench, A, ReplicaState.ASLEEP))
+        assert backend.room(revision())["cpu-1core"].free == 1
+        with pytest.raises(SleepRefusedError):
+            await backend.sleep(A)
+        await ready(bench, C)
+        assert not await backend.revive(A), "no unit is free"
+        await backend.remove(C)
+        await bench.until(lambda: backend.room(revision())["cpu-1core"].free == 1)
+        assert await backend.revive(A)
+        await bench.until(is_state(bench, A, ReplicaState.READY))
+        status = status_of(backend, A)
+        assert status is not None and status.asleep_at is None and status.wake_s is not None
+        assert states(bench, A)[-4:] == [
+            ReplicaState.DRAINING,
+            ReplicaState.DRAINED,
+            ReplicaState.ASLEEP,
+            ReplicaState.READY,
+        ]
+        await backend.sleep(A)
+        await bench.until(is_state(bench, A, ReplicaState.ASLEEP))
+        await backend.remove(A)
+        await bench.until(lambda: status_of(backend, A) is None)
+        await bench.until(lambda: backend.room(revision())["cpu-1core"].free == 1)
+
+    play(scenario)
+
+
+def test_a_sleep_is_taken_back_while_work_runs_and_a_removal_overrides_it(play: Callable[[Scenario], None]) -> None:
+    async def scenario(bench: Bench) -> None:
+        backend = bench.backend
+        await ready(bench, A)
+        await bench.hold(A)
+        try:
+            await backend.sleep(A)
+        except SleepRefusedError:
+            await bench.release(A)
+            return
+        assert is_state(bench, A, ReplicaState.DRAINING)() and await backend.revive(A)
+        await bench.until(is_state(bench, A, ReplicaState.READY))
+        await backend.sleep(A)
+        await backend.remove(A)
+        await bench.release(A)
+        await bench.until(lambda: status_of(backend, A) is None)
+        assert ReplicaState.ASLEEP not in states(bench, A)
 
     play(scenario)

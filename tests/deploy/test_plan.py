@@ -15,7 +15,7 @@ from tidegate.records.replica_state import ReplicaState
 
 REVISION = "resnet-00001"
 STARTING, READY, DRAINING = ReplicaState.STARTING, ReplicaState.READY, ReplicaState.DRAINING
-DRAINED, FAILED = ReplicaState.DRAINED, ReplicaState.FAILED
+DRAINED, FAILED, ASLEEP = ReplicaState.DRAINED, ReplicaState.FAILED, ReplicaState.ASLEEP
 
 
 def replica(name: str, state: ReplicaState, created_at: float = 0.0, accelerator: str = "t4") -> ReplicaStatus:
@@ -275,3 +275,19 @@ def test_the_share_of_the_decision_is_that_of_the_new_replicas() -> None:
     decision = replace(decide({}), groups=(GroupDecision(accelerator="t4", replicas=1, share=30),))
     made = plan(decision, [], {"t4": Room(free=5, total=8)}, now=0.0, rng=random.Random(1))
     assert [create.share for create in made.create] == [30]
+
+
+def test_sleeping_replicas_are_woken_on_free_places_before_others_are_created() -> None:
+    here = [replace(replica(name, ASLEEP), asleep_at=at) for name, at in (("a", 1.0), ("b", 2.0), ("c", 3.0))]
+    woken = make({"t4": 2}, here)
+    assert [each.replica for each in woken.revive] == [f"{REVISION}-c", f"{REVISION}-b"], (
+        "the last to fall asleep first"
+    )
+    assert not woken.create and not woken.remove
+    more = make({"t4": 5}, here)
+    assert len(more.revive) == 3 and len(more.create) == 2
+    full = make({"t4": 2}, here, free=0)
+    assert not full.revive and not full.create and full.unplaced[0].replicas == 2, "a sleeping one holds no place"
+    drained = make({"t4": 1}, [*here, replica("d", DRAINING)])
+    assert [each.replica for each in drained.revive] == [f"{REVISION}-d"], "a draining one is there already"
+    assert not make({"t4": 0}, here).remove, "their end is not the plan's"

@@ -1,0 +1,98 @@
+"""A replica that is not needed sleeps, and the first request wakes it: with real processes."""
+
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.support.live.deployment import Deployment, deployment
+
+pytestmark = [
+    pytest.mark.live,
+    pytest.mark.timeout(120),
+    pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="states of processes are read from /proc"),
+]
+
+MODEL = """
+import time
+class Slow:
+    inputs = {"x": ("FP32", [-1])}
+    arrays = "plain"
+    def load(self):
+        time.sleep(1.5)
+        self.calls = 0
+    def predict(self, inputs):
+        self.calls += 1
+        return {"calls": [float(self.calls)] * len(inputs["x"])}
+"""
+MANIFEST = """
+apiVersion: tidegate.dev/v1alpha1
+kind: Function
+metadata:
+  name: slow
+  annotations: {tidegate.dev/latency: 500ms, tidegate.dev/scale-to-zero-after: 1s}
+spec: {server: {handler: "slow.py:Slow"}}
+"""
+BODY = {"inputs": [{"name": "x", "shape": [1], "datatype": "FP32", "data": [1]}]}
+
+
+def deployed(world: Deployment, folder: Path) -> None:
+    (folder / "slow.py").write_text(MODEL)
+    (folder / "slow.yaml").write_text(MANIFEST)
+    world.cli("deploy", str(folder / "slow.yaml"))
+
+
+def call(world: Deployment) -> float:
+    """Returns how often this process has been called."""
+    answer = httpx.post(f"{world.gateway}/v2/models/slow/infer", json=BODY, timeout=60.0, trust_env=False)
+    assert answer.status_code == 200, answer.text
+    calls: float = answer.json()["outputs"][0]["data"][0]
+    return calls
+
+
+def server(world: Deployment) -> int:
+    (pid,) = [pid for name, pid in world.living().items() if name.endswith(".server")]
+    return pid
+
+
+def state_of(pid: int) -> str:
+    """``S``, ``R``, ``T`` (stopped) or empty, if there is no such process."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return ""
+
+
+def falls_asleep(world: Deployment) -> int:
+    pid = server(world)
+    world.until(lambda: state_of(pid) == "T", 30.0, "the model server is paused")
+    return pid
+
+
+@pytest.mark.early
+def test_an_idle_replica_sleeps_and_the_next_request_finds_its_memory(tmp_path: Path) -> None:
+    with deployment(tmp_path) as world:
+        world.up()
+        deployed(world, tmp_path)
+        first = call(world)
+        pid = falls_asleep(world)
+        status = world.cli("status", "slow").stdout
+        assert "1 asleep" in status and "surplus ones sleep" in status
+        assert call(world) == first + 1, "the same process, with what it had in memory"
+        assert falls_asleep(world) == pid
+        explained = world.cli("explain", "slow", "--last", "60").stdout
+        assert "put_to_sleep" in explained and "woken" in explained
+        world.cli("delete", "slow")
+        world.until(lambda: state_of(pid) == "", 30.0, "the sleeping replica of a deleted function ends")
+
+
+def test_a_successor_of_a_killed_control_process_ends_what_sleeps_and_serves(tmp_path: Path) -> None:
+    with deployment(tmp_path) as world:
+        world.up()
+        deployed(world, tmp_path)
+        first = call(world)
+        pid = falls_asleep(world)
+        world.kill()
+        world.up()
+        world.until(lambda: state_of(pid) == "", 30.0, "the sleeping replica ends")
+        assert call(world) == first, "another process"
