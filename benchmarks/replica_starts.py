@@ -1,4 +1,5 @@
-"""Starts of a replica with a small ONNX model, over the local backend: forked (warm) and spawned (cold), in turn.
+"""Starts of a replica with a small ONNX model, over the local backend: forked (warm) and spawned (cold), in turn. The
+warm one then falls asleep and is woken.
 
 Part of ``benchmarks.start_up``. A start is measured from the order to the backend until it reports *ready*: queue_proxy
 and model server are up, the model is loaded and has answered a first run. The model is one matrix product.
@@ -53,6 +54,17 @@ async def _start(bench: LocalBench, made: Revision, replica_id: str) -> tuple[fl
     return took, status.pids[1]
 
 
+async def _wake(bench: LocalBench, replica_id: str) -> dict[str, float]:
+    """Lets a replica fall asleep and wakes it."""
+    await bench.backend.sleep(replica_id)
+    await bench.until(lambda: _state(bench, replica_id) is ReplicaState.ASLEEP, PATIENCE_S)
+    await asyncio.sleep(SETTLE_S)
+    asleep = status_of(bench.backend, replica_id)
+    began = time.perf_counter()
+    assert asleep is not None and await bench.backend.revive(replica_id)
+    return {"order_to_ready_ms": (time.perf_counter() - began) * 1e3, "held_mb": asleep.held_bytes / 2**20}
+
+
 def _state(bench: LocalBench, replica_id: str) -> ReplicaState | None:
     status = status_of(bench.backend, replica_id)
     return None if status is None else status.state
@@ -64,7 +76,7 @@ async def measure(runs: int, memory_mb: Callable[[int], tuple[float, float]]) ->
     The memory of a replica is that of its model server, 0.3 s after the first start; that of a fork server is taken
     at the end.
     """
-    found: dict[str, list[dict[str, float]]] = {"replica, warm": [], "replica, cold": []}
+    found: dict[str, list[dict[str, float]]] = {"replica, warm": [], "replica, cold": [], "replica, woken": []}
     async with directory() as path:
         write_model(path / "small.onnx")
         bench = LocalBench(path, (TWO_CORES,), fork_servers=True)
@@ -79,6 +91,8 @@ async def measure(runs: int, memory_mb: Callable[[int], tuple[float, float]]) ->
                 resident, private = memory_mb(server)
                 one = {"spawn_to_ready_ms": seconds * 1e3, "rss_mb": resident, "private_mb": private}
                 found[f"replica, {name}"].append(one)
+                if name == "warm":
+                    found["replica, woken"].append(await _wake(bench, f"small-{run}-{name}"))
                 await bench.backend.remove(f"small-{run}-{name}")
                 await bench.until(lambda: not bench.table.children[len(servers) :], PATIENCE_S)
         for name, each in servers.items():

@@ -71,7 +71,7 @@ def falls_asleep(world: Deployment) -> int:
 
 @pytest.mark.early
 def test_an_idle_replica_sleeps_and_the_next_request_finds_its_memory(tmp_path: Path) -> None:
-    with deployment(tmp_path) as world:
+    with deployment(tmp_path, "--servers-sleep", "true") as world:
         world.up()
         deployed(world, tmp_path)
         first = call(world)
@@ -87,7 +87,7 @@ def test_an_idle_replica_sleeps_and_the_next_request_finds_its_memory(tmp_path: 
 
 
 def test_a_successor_of_a_killed_control_process_ends_what_sleeps_and_serves(tmp_path: Path) -> None:
-    with deployment(tmp_path) as world:
+    with deployment(tmp_path, "--servers-sleep", "true") as world:
         world.up()
         deployed(world, tmp_path)
         first = call(world)

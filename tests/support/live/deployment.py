@@ -50,7 +50,9 @@ class Deployment:
     def __init__(self, folder: Path, *flags: str) -> None:
         self.folder = folder
         self.state = StateDirectory(folder / "state")
-        self.flags = ("--gateway-listen", "127.0.0.1:0", "--control-listen", "127.0.0.1:0", *flags)
+        # Whether a surplus replica sleeps depends on how long starts take here: tests of it say so.
+        own = ("--gateway-listen", "127.0.0.1:0", "--control-listen", "127.0.0.1:0", "--servers-sleep", "false")
+        self.flags = (*own, *flags)
         self.process: Running | subprocess.Popen[bytes] | None = None
         self.log = folder / "control.log"
 
