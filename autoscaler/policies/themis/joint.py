@@ -248,10 +248,14 @@ class JointThemis:
             self._calm_since = now
             for stage in self._stages:
                 stage.wanted.clear()
-        return [
+        recommended = [
             self._stage_of_both(at, observation, problem, config[at][1], found, said, figures, now)
             for at, observation in enumerate(observations)
         ]
+        if found.action not in (Action.HOLD, Action.TO_HORIZONTAL):
+            for stage in self._stages:  # Cores that a burst asked for were not more than enough.
+                _most_of(stage.enough, stage.ordered[0], stage.ordered[0], now, self._stable_s)
+        return recommended
 
     def _with_fewest_cores(
         self, problem: Problem, config: Sequence[tuple[int, int]], expected: float, now: float
@@ -385,12 +389,12 @@ class JointThemis:
 
 
 def _most_of(noted: deque[tuple[float, int]], wanted: int, present: int, now: float, stable_s: float) -> int:
-    """Notes ``wanted``, and ``present`` before the first one. Returns the most that was noted in the last ``stable_s``
-    seconds."""
-    if not noted:
-        noted.append((now, present))
+    """Notes ``wanted``, and ``present`` before it if nothing was noted in the last ``stable_s`` seconds. Returns the
+    most that was noted in them."""
     while noted and not now - stable_s <= noted[0][0] <= now:
         noted.popleft()
+    if not noted:
+        noted.append((now, present))
     noted.append((now, wanted))
     return max(each for _, each in noted)
 

@@ -237,6 +237,29 @@ def test_cores_that_are_no_longer_needed_go_before_replicas_take_over() -> None:
     assert set(cores) == {6, 2} and cores[-1] == 2 and line.ready == 1
 
 
+@pytest.mark.parametrize("max_cores", [3, 4])
+def test_cores_of_bursts_that_return_within_the_stabilization_stay(max_cores: int) -> None:
+    """45/s for 2 s in every 16 s; the replica that is missing never becomes ready. The burst is the load for 9 s more;
+    the five seconds until the next one are shorter than the stabilization."""
+    line = Timeline(max_cores=max_cores, stabilization="10s")
+    line.seconds(70, 8.0)
+    cores = []
+    for second in range(192):
+        line.starting = (line.second(45.0 if second % 16 < 2 else 8.0).desired or 1) - 1
+        cores.append(line.cores)
+    assert set(cores) == {max_cores} and line.starting == 1
+
+
+def test_cores_shrink_once_they_were_more_than_enough_for_the_stabilization() -> None:
+    line = Timeline(max_cores=3, stabilization="10s")
+    line.seconds(70, 8.0)
+    line.seconds(2, 45.0)
+    line.starting = 1
+    cores = [line.second(8.0).cores for _ in range(40)]
+    assert cores.index(2) == 19, "9 s with the burst in the window, then 10 s"
+    assert cores[:19] == [3] * 19 and set(cores[19:]) <= {2, 1}
+
+
 def test_the_load_is_the_largest_second_of_its_window() -> None:
     for window, load in (("1s", 5.0), ("5s", 8.0), ("60s", 9.0)):
         line = Timeline(ThemisMode.HORIZONTAL, 64, 8, **{"load-window": window})
