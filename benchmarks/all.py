@@ -21,6 +21,7 @@ BENCHMARKS: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
     ("benchmarks.start_up", (), ("--runs", "2")),
     ("benchmarks.cold_start", ("--starts", "100"), ("--starts", "3")),
     ("benchmarks.zero_cycles", (), ("--cycles", "1")),
+    ("benchmarks.breakdown", (), ("--requests", "20")),
     ("benchmarks.macro", (), ("--smoke",)),
     ("benchmarks.autoscaling", (), ("--smoke",)),
     ("benchmarks.laboratory", (), ("--smoke",)),
