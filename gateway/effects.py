@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from tidegate.gateway.access.quota_pool import AskPool, QuotaCounters
     from tidegate.gateway.answers.cold_answers import BeginStream
     from tidegate.gateway.payloads.sampler import PutPayloads
+    from tidegate.gateway.pipelines.conversions import ConvertElsewhere
     from tidegate.gateway.pipelines.pipelines import NextExchange
 
 
@@ -118,6 +119,8 @@ class ChainEffects:
     upstreams: Upstreams
     exchanges: ExchangeTools
     quotas: Quotas
+    convert_elsewhere: "ConvertElsewhere"
+    """Converts a large body of a pipeline in another process."""
     jobs: JobHost | None = None
     """None if there are no jobs."""
     put_payloads: "PutPayloads | None" = None

@@ -46,6 +46,7 @@ from tidegate.gateway.jobs.live import JobThread, new_id
 from tidegate.gateway.payloads.live import PayloadSinks
 from tidegate.gateway.process.alarm import Alarm
 from tidegate.gateway.process.channels import SlotChannels
+from tidegate.gateway.process.converter import Converter
 from tidegate.gateway.process.figures import WorkerFigures
 from tidegate.gateway.process.front_door import FrontDoor
 from tidegate.gateway.process.quota_calls import QuotaCalls
@@ -191,6 +192,7 @@ class GatewayWorker:
                 begin_stream=begin_stream,
             ),
             quotas=Quotas(open_counters=self._quota_calls.open_counters, ask_pool=self._quota_calls.ask),
+            convert_elsewhere=Converter(self._tasks).run,
             jobs=self._job_host(),
             put_payloads=self._payloads.put,
         )

@@ -132,6 +132,7 @@ def build_parts(
             clock=time.clock,
             run=effects.room.run,
             next_exchange=exchanges.next_exchange,
+            convert_elsewhere=effects.convert_elsewhere,
             tracer=tracer,
         ),
     )

@@ -39,12 +39,22 @@ def content_type_of(body: StageBody) -> bytes:
     return b"application/json" if body.json_bytes is None else b"application/octet-stream"
 
 
+def text_bytes(body: StageBody) -> int:
+    """Returns the bytes of a body that are text, if it is a V2 request or answer."""
+    return len(body.data) if body.json_bytes is None else body.json_bytes
+
+
+def has_asked(body: StageBody) -> bool:
+    """Returns whether ``without_asked`` may find something in a body, by a look at its text."""
+    return any(body.data.find(b'"%b"' % key.encode(), 0, text_bytes(body)) >= 0 for key in _ASKED)
+
+
 def without_asked(body: StageBody) -> tuple[StageBody, Mapping[str, Any]]:
     """Returns a client's V2 request for the first of several stages, and what it says about the answer. A body that is
     no JSON object is returned as it is: its stage answers it."""
-    text, binary = _parts(body)
-    if b'"outputs"' not in text and b'"parameters"' not in text:
+    if not has_asked(body):
         return body, {}
+    text, binary = _parts(body)
     try:
         document = parsed(text)
         if not isinstance(document, dict):
@@ -53,6 +63,22 @@ def without_asked(body: StageBody) -> tuple[StageBody, Mapping[str, Any]]:
         return (_joined(document, binary, body), asked) if asked else (body, {})
     except ValueError:
         return body, {}
+
+
+class OpenedBody(NamedTuple):
+    """A client's request, as its stages get it."""
+
+    body: StageBody
+    first: StageBody
+    """The same without ``asked``, for stages that others follow."""
+    asked: Mapping[str, Any]
+    """What it says about the answer."""
+
+
+def opened(body: StageBody, splits: bool) -> OpenedBody:
+    """Returns a client's request as its stages get it. ``splits``: ``without_asked`` applies."""
+    first, asked = without_asked(body) if splits else (body, {})
+    return OpenedBody(body, first, asked)
 
 
 def parsed(text: bytes) -> Any:

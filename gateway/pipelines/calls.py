@@ -10,12 +10,21 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import quote
 
-from tidegate.gateway.pipelines.bodies import LAYOUTS, StageBody, UnfitAnswerError, content_type_of, parsed, tensors
+from tidegate.gateway.pipelines import bodies
+from tidegate.gateway.pipelines.bodies import (
+    LAYOUTS,
+    OpenedBody,
+    StageBody,
+    UnfitAnswerError,
+    content_type_of,
+    parsed,
+    tensors,
+)
 from tidegate.gateway.pipelines.heads import field
 from tidegate.gateway.routing.grpc_methods import Unreadable, inflated
 from tidegate.wire.grpc.first_message import MESSAGE_HEAD, first_message_end
 from tidegate.wire.grpc.messages import INFERENCE, MODEL_INFER_REQUEST, MODEL_INFER_RESPONSE
-from tidegate.wire.grpc.protobuf import ProtobufError
+from tidegate.wire.grpc.protobuf import BYTES, Field, Message, ProtobufError
 from tidegate.wire.http1.request_head import HeadRules, RequestHead, parse_request
 from tidegate.wire.http2 import grpc_fields
 from tidegate.wire.http2.heads import CallHead
@@ -23,6 +32,8 @@ from tidegate.wire.http2.heads import CallHead
 INFER: Final = f"/{INFERENCE.name}/ModelInfer".encode()
 _RULES: Final = HeadRules(head_bytes=1 << 20, headers=10_000, target_bytes=1 << 20, trusted=True)
 """The call's own fields were within the limits, and those that no client may send are hidden."""
+_INPUTS: Final = Message(MODEL_INFER_REQUEST.name, Field(5, "inputs", BYTES, repeated=True))
+"""A ModelInferRequest of which only the inputs are looked at, undecoded."""
 _CONTENTS: Final = {
     "BOOL": "bool_contents", "INT8": "int_contents", "INT16": "int_contents", "INT32": "int_contents",
     "INT64": "int64_contents", "UINT8": "uint_contents", "UINT16": "uint_contents", "UINT32": "uint_contents",
@@ -75,6 +86,23 @@ def body_of(body: bytes, coding: bytes | None, most: int) -> StageBody:
     except ProtobufError as error:
         raise UnfitCallError(f"the request is no ModelInferRequest: {error}") from None
     return _request(fields)
+
+
+def opened(body: bytes, coding: bytes | None, most: int, splits: bool) -> OpenedBody:
+    """Returns the request in a call's body as its stages get it. ``splits``: as of ``bodies.opened``. Raises
+    UnfitCallError."""
+    return bodies.opened(body_of(body, coding, most), splits)
+
+
+def typed_bytes(body: bytes) -> int:
+    """Returns the bytes of a call's body that ``body_of`` reads value by value: its inputs with their typed contents,
+    or all of a message that is compressed."""
+    if len(body) < MESSAGE_HEAD or body[0]:
+        return len(body)
+    try:
+        return sum(map(len, _INPUTS.decode(body[MESSAGE_HEAD:]).get("inputs", ())))
+    except ProtobufError:
+        return 0  # ``body_of`` will find that out.
 
 
 def _request(fields: Mapping[str, Any]) -> StageBody:

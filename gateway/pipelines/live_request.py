@@ -38,15 +38,13 @@ class LiveRequest:
 
     __slots__ = (
         "_leave", "answers", "asked", "body", "charge", "drops_at", "exchange", "failed", "first", "graph", "head",
-        "is_over",
-        "kept", "noted_until", "priority", "running", "skipped", "slot_s", "timing", "was_bound",
+        "is_over", "kept", "making", "noted_until", "priority", "running", "skipped", "slot_s", "timing", "was_bound",
     )  # fmt: skip
 
     def __init__(
         self,
         leave: "Callable[[LiveRequest], None]",
         exchange: "Exchange",
-        head: RequestHead,
         graph: Graph,
         priority: int,
         charge: TenantCharge | None,
@@ -56,8 +54,9 @@ class LiveRequest:
         self._leave = leave
         self.exchange = exchange
         """The client's exchange."""
-        self.head = head
-        """The head of its request; of a gRPC call that of the same request over HTTP."""
+        self.head: RequestHead
+        """The head of its request, once its body is ready for the stages; of a gRPC call that of the same request over
+        HTTP."""
         self.graph = graph
         self.priority = priority
         self.charge = charge
@@ -71,6 +70,8 @@ class LiveRequest:
         """The same without ``asked``, for stages that others follow."""
         self.running: dict[int, LiveStage] = {}
         """By index of the stage."""
+        self.making = set[int]()
+        """Stages whose request is made in another process."""
         self.answers: dict[int, StageAnswer | None] = {}
         """By index of a stage that has answered; None once no other stage needs it."""
         self.skipped: set[int] = set()
@@ -114,7 +115,12 @@ class LiveRequest:
     @property
     def stage_name(self) -> str:
         """The functions of its present stages."""
-        return self.failed or ", ".join(each.stage_name for each in self.running.values()) or "none"
+        present = [each.stage_name for each in self.running.values()]
+        present += [self.graph.stages[at].function for at in sorted(self.making)]
+        return self.failed or ", ".join(present) or "none"
+
+    def has_begun(self, at: int) -> bool:
+        return at in self.running or at in self.making
 
     def is_settled(self, at: int) -> bool:
         return at in self.answers or at in self.skipped

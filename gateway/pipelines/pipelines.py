@@ -5,12 +5,13 @@ in the waiting room under a revision of that function, with the age and the dead
 holds for requests holds for stages: slots, order, retries, hedges, canaries. The client's own exchange waits meanwhile;
 when it ends, its stages end. A stage begins when all stages before it have answered or were left out.
 
-What a stage is sent is made in ``stage_request.py``, what a request keeps for its stages is in ``live_request.py``, and
-``ends.py`` ends it.
+What a stage is sent is made in ``stage_request.py``, of large bodies in another process (``conversions.py``); what a
+request keeps for its stages is in ``live_request.py``, and ``ends.py`` ends it.
 """
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Final, Protocol
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from tidegate import metrics
 from tidegate.activator.commands import Activate
@@ -24,19 +25,27 @@ from tidegate.gateway.answers.errors import ErrorResponses
 from tidegate.gateway.counting.counters import RevisionCounters
 from tidegate.gateway.counting.outcomes import Ending
 from tidegate.gateway.pipelines import calls
-from tidegate.gateway.pipelines.bodies import StageBody, UnfitAnswerError, without_asked
+from tidegate.gateway.pipelines.bodies import OpenedBody, StageBody, has_asked, opened, text_bytes
+from tidegate.gateway.pipelines.conversions import LARGE_BYTES, ConversionLostError, ConvertElsewhere, Unfit, converted
 from tidegate.gateway.pipelines.ends import PipelineEnds
 from tidegate.gateway.pipelines.figures import PipelineFigures
 from tidegate.gateway.pipelines.graph import Graph
 from tidegate.gateway.pipelines.heads import JSON_LENGTH, field, stage_head, timing_of
 from tidegate.gateway.pipelines.live_request import LiveRequest, LiveStage, StageAnswer
-from tidegate.gateway.pipelines.stage_request import StageRequest, answer_of, request_of, target_of
+from tidegate.gateway.pipelines.stage_request import (
+    StageRequest,
+    answer_facts_of,
+    answer_of,
+    facts_of,
+    request_of,
+    target_of,
+)
 from tidegate.gateway.routing.function import FunctionRouter
 from tidegate.gateway.routing.match import Call, Target
 from tidegate.gateway.routing.request_state import RequestState
 from tidegate.gateway.tracing.trace import Tracer
 from tidegate.records.gateway_sample import Activation
-from tidegate.records.pipeline import PipelineRoute, Stage
+from tidegate.records.pipeline import Stage
 from tidegate.wire.http1.request_head import RequestHead
 
 if TYPE_CHECKING:
@@ -70,6 +79,7 @@ class Pipelines:
     __slots__ = (
         "_app",
         "_clock",
+        "_convert_elsewhere",
         "_ends",
         "_enter",
         "_errors",
@@ -90,6 +100,7 @@ class Pipelines:
         clock: Callable[[], float],
         run: Callable[[Command], None],
         next_exchange: NextExchange,
+        convert_elsewhere: ConvertElsewhere,
         tracer: Tracer | None,
     ) -> None:
         """``tracer``: None if nothing is traced."""
@@ -98,6 +109,7 @@ class Pipelines:
         self._clock = clock
         self._run = run
         self._next_exchange = next_exchange
+        self._convert_elsewhere = convert_elsewhere
         self._routers: Mapping[str, FunctionRouter] = {}
         self._graphs: dict[str, Graph] = {}
         """By revision."""
@@ -159,28 +171,57 @@ class Pipelines:
         counters.arrived(ex.inferences, ex.head.method)
         state.group = GROUP
         route = (router.pipelines or {}).get(counters.revision)
-        found = None if route is None or self._is_refused(ex, router) else self._request(ex, router, route)
-        if route is not None and found is not None:
-            head, body = found
-            drop_s = router.route.drop_after_s
-            drops_at = ex.deadline if drop_s is None else ex.received + drop_s
-            graph = self._graphs.get(counters.revision)
-            if graph is None:
-                graph = self._graphs[counters.revision] = Graph(route)
-            live = LiveRequest(self._ends.leave, ex, head, graph, priority, charge, drops_at)
-            state.pipeline = live
-            live.body = live.first = body
-            ex.discard()
-            is_plain = head.get(b"content-encoding") is None
-            if len(graph.stages) > 1 and is_plain and any(map(self._speaks_v2, graph.stages)):
-                live.first, live.asked = without_asked(live.body)
-            if graph.keeps_request:
-                live.kept = len(body.data)
-                ex.budget.used += live.kept
-            now = self._clock()
-            live.note(b"entry;dur=%.3f" % (1e3 * max(0.0, now - live.entered)), now)
-            self._wake(graph, now)
-            self._advance(live)
+        if route is None or self._is_refused(ex, router):
+            return
+        if ex.bytes_in > route.body_bytes:
+            self._too_large(ex, route.body_bytes)
+            return
+        graph = self._graphs.get(counters.revision)
+        if graph is None:
+            graph = self._graphs[counters.revision] = Graph(route)
+        drop_s = router.route.drop_after_s
+        drops_at = ex.deadline if drop_s is None else ex.received + drop_s
+        live = LiveRequest(self._ends.leave, ex, graph, priority, charge, drops_at)
+        state.pipeline = live
+        splits = len(graph.stages) > 1 and any(map(self._speaks_v2, graph.stages))
+        if ex.is_rpc:
+            call = as_call(ex)
+            limits = (call.head.get(b"grpc-encoding"), route.body_bytes)
+            found = (call.body, *limits, splits)
+            self._convert(live, calls.typed_bytes(call.body), calls.opened, found, self._opened)
+            return
+        assert isinstance(ex.head, RequestHead)  # an exchange over HTTP has no other
+        body = StageBody(ex.body, _json_bytes(ex.head.get(JSON_LENGTH)))
+        splits = splits and ex.head.get(b"content-encoding") is None and has_asked(body)
+        self._convert(live, text_bytes(body) if splits else 0, opened, (body, splits), self._opened)
+
+    def _opened(self, live: LiveRequest, found: OpenedBody | Unfit) -> None:
+        """The request's body is ready for the stages: sends it to the first ones."""
+        ex, graph = live.exchange, live.graph
+        head = ex.head
+        if not isinstance(found, Exception) and ex.is_rpc:
+            try:
+                head = calls.head_of(as_call(ex).head, live.pipeline, found.body)
+            except calls.UnfitCallError as error:
+                found = error
+        if isinstance(found, Exception):
+            self._ends.leave(live)
+            self._errors.fail(ex, NOT_SERVABLE if isinstance(found, ConversionLostError) else BAD_REQUEST, str(found))
+            return
+        if len(found.body.data) > graph.route.body_bytes:
+            self._ends.leave(live)
+            self._too_large(ex, graph.route.body_bytes)
+            return
+        assert isinstance(head, RequestHead)  # of a call it was made above
+        live.head, live.body, live.first, live.asked = head, *found
+        ex.discard()
+        if graph.keeps_request:
+            live.kept = len(found.body.data)
+            ex.budget.used += live.kept
+        now = self._clock()
+        live.note(b"entry;dur=%.3f" % (1e3 * max(0.0, now - live.entered)), now)
+        self._wake(graph, now)
+        self._advance(live)
 
     def _is_refused(self, ex: "Exchange", router: FunctionRouter) -> bool:
         """Refuses what no pipeline can run."""
@@ -195,29 +236,6 @@ class Pipelines:
             names = ", ".join(dict.fromkeys(stage.function for route in routes for stage in route.stages))
             self._errors.fail(ex, BAD_REQUEST, f"{router.name} is a pipeline and {what}; its stages: {names}")
         return refused
-
-    def _request(
-        self, ex: "Exchange", router: FunctionRouter, route: PipelineRoute
-    ) -> tuple[RequestHead, StageBody] | None:
-        """Returns head and body of a request; None if it was refused."""
-        if ex.bytes_in > route.body_bytes:
-            self._too_large(ex, route.body_bytes)
-            return None
-        if not ex.is_rpc:
-            assert isinstance(ex.head, RequestHead)  # an exchange over HTTP has no other
-            return ex.head, StageBody(ex.body, _json_bytes(ex.head.get(JSON_LENGTH)))
-        call = as_call(ex)
-        try:
-            coding = call.head.get(b"grpc-encoding")
-            body = calls.body_of(call.body, coding, route.body_bytes)
-            head = calls.head_of(call.head, router.name, body)
-        except calls.UnfitCallError as error:
-            self._errors.fail(ex, BAD_REQUEST, str(error))
-            return None
-        if len(body.data) > route.body_bytes:
-            self._too_large(ex, route.body_bytes)
-            return None
-        return head, body
 
     def _speaks_v2(self, stage: Stage) -> bool:
         router = self._routers.get(stage.function)
@@ -252,28 +270,67 @@ class Pipelines:
 
     # --- from stage to stage ----------------------------------------------------------------------------------------
 
+    def _convert(
+        self,
+        live: LiveRequest,
+        size: int,
+        function: Callable[..., Any],
+        arguments: tuple[Any, ...],
+        done: Callable[[LiveRequest, Any], None],
+    ) -> None:
+        """Runs a conversion that reads ``size`` bytes of text, at once or in another process; ``done`` gets the result
+        or an :data:`Unfit`, unless the request has ended meanwhile."""
+        if size <= LARGE_BYTES:
+            done(live, converted(function, arguments))
+            return
+
+        def later(result: Any) -> None:
+            if not (live.is_over or live.exchange.is_ended):
+                done(live, result)
+
+        self._convert_elsewhere(function, arguments, later)
+
     def _advance(self, live: LiveRequest) -> None:
         """Begins every stage that can, and answers the client when none is left."""
         graph = live.graph
         for at, waits in enumerate(graph.waits):
             if live.is_over:
                 return
-            if at in live.running or live.is_settled(at) or not all(map(live.is_settled, waits)):
+            if live.has_begun(at) or live.is_settled(at) or not all(map(live.is_settled, waits)):
                 continue
-            try:
-                made = request_of(live, at, self._speaks_v2)
-            except UnfitAnswerError as error:
-                names = " and ".join(graph.stages[each].function for each in waits) or "the request"
-                live.failed = names
-                message = f"stage {graph.stages[at].function} cannot follow {names}: {error}"
-                self._ends.fail(live, STAGE_FAILED if waits else BAD_REQUEST, message)
-                return
-            if made is None:
+            facts = facts_of(live, at, self._speaks_v2)
+            if facts is None:
                 live.skipped.add(at)
+            elif facts.text_bytes <= LARGE_BYTES:
+                self._made(live, at, converted(request_of, (facts,)))
             else:
-                self._send(live, at, made)
-        if not (live.is_over or live.running):
+                live.making.add(at)
+                self._convert(live, facts.text_bytes, request_of, (facts,), partial(self._made_elsewhere, at))
+        if not (live.is_over or live.running or live.making):
             self._answer_whole(live)
+
+    def _made_elsewhere(self, at: int, live: LiveRequest, made: StageRequest | Unfit | None) -> None:
+        live.making.discard(at)
+        self._made(live, at, made)
+        if not live.is_over:
+            self._advance(live)
+        if not live.is_over:
+            live.drop_used()
+
+    def _made(self, live: LiveRequest, at: int, made: StageRequest | Unfit | None) -> None:
+        """Sends its request to a stage, or leaves it out."""
+        graph, waits = live.graph, live.graph.waits[at]
+        if made is None:
+            live.skipped.add(at)
+        elif not isinstance(made, Exception):
+            self._send(live, at, made)
+        else:
+            names = " and ".join(graph.stages[each].function for each in waits) or "the request"
+            live.failed = names
+            kind = STAGE_FAILED if waits else BAD_REQUEST
+            if isinstance(made, ConversionLostError):
+                kind = NOT_SERVABLE
+            self._ends.fail(live, kind, f"stage {graph.stages[at].function} cannot follow {names}: {made}")
 
     def _send(self, live: LiveRequest, at: int, request: StageRequest) -> None:
         """Sends its request to a stage."""
@@ -354,21 +411,21 @@ class Pipelines:
 
     def _answer_whole(self, live: LiveRequest) -> None:
         """All stages have answered or were left out: the client gets the answers after which nothing ran."""
-        ends = live.ends()
-        message = None
-        try:
-            answer = answer_of(live, ends, self._speaks_v2)
-            if live.exchange.is_rpc:
-                message = calls.message_of(answer.body, live.pipeline)
-        except UnfitAnswerError as error:
+        facts = answer_facts_of(live, self._speaks_v2)
+        self._convert(live, facts.text_bytes, answer_of, (facts,), self._answered)
+
+    def _answered(self, live: LiveRequest, answer: StageAnswer | bytes | Unfit) -> None:
+        """Gives the client the whole answer, or an error if there can be none."""
+        if isinstance(answer, Exception):
+            ends = live.ends()
             live.failed = " and ".join(live.graph.stages[at].function for at in ends)
             what = "cannot become one" if len(ends) > 1 else "cannot become a ModelInferResponse"
-            self._ends.fail(live, STAGE_FAILED, f"the answers of {live.failed} {what}: {error}")
-            return
-        if message is None:
-            self._ends.answer(live, answer)
+            kind = NOT_SERVABLE if isinstance(answer, ConversionLostError) else STAGE_FAILED
+            self._ends.fail(live, kind, f"the answers of {live.failed} {what}: {answer}")
+        elif isinstance(answer, bytes):
+            self._ends.reply(live, answer)
         else:
-            self._ends.reply(live, message)
+            self._ends.answer(live, answer)
 
     def stage_broke(self, stage: LiveStage) -> None:
         """The answer of a stage will never be whole."""

@@ -1,5 +1,6 @@
 """Pipelines called over gRPC by a client of Triton: by the model's name, in raw tensors, errors as statuses."""
 
+import subprocess
 from collections.abc import Iterator
 from typing import Any
 
@@ -72,6 +73,23 @@ def test_errors_name_the_stage_and_a_deadline_ends_the_call(world: Pipelines) ->
             config(b"\x0a\x04both")
     assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
     assert "takes ModelInfer; its stages: double, plus" in refused.value.details()
+
+
+def test_typed_contents_of_a_megabyte_run_through_both_stages(world: Pipelines) -> None:
+    """They are converted in a process of their own, which the worker starts for them."""
+    from tritonclient.grpc import service_pb2, service_pb2_grpc
+
+    request = service_pb2.ModelInferRequest(model_name="both")
+    given = request.inputs.add(name="x", datatype="FP32", shape=[2, LARGE // 2])
+    values = np.arange(LARGE, dtype=np.float32)
+    given.contents.fp32_contents.extend(values.tolist())
+    options = [("grpc.max_receive_message_length", 1 << 26)]
+    with grpc.insecure_channel(world.place.gateway.removeprefix("http://"), options) as channel:
+        answer = service_pb2_grpc.GRPCInferenceServiceStub(channel).ModelInfer(request)
+    found = np.array(answer.outputs[0].contents.fp32_contents, dtype=np.float32)
+    assert np.array_equal(found, 2.0 * values + 1.0)
+    lines = subprocess.run(["ps", "-eo", "args"], check=True, capture_output=True, text=True).stdout
+    assert "tidegate.gateway.pipelines.main" in lines
 
 
 def test_the_breakdown_is_in_the_trailers(world: Pipelines) -> None:

@@ -30,7 +30,8 @@ def live_request(*stages: Stage, events: Events | None = None) -> LiveRequest:
     head = request("POST /v2/models/p/infer HTTP/1.1\r\nHost: h\r\nContent-Type: text/a\r\nContent-Length: 2\r\n\r\n")
     exchange = FakeExchange(None, head, b"{}", complete=True, now=0.0)
     graph = Graph(PipelineRoute(stages=stages or (Stage(function="a"), Stage(function="b")), body_bytes=10))
-    live = LiveRequest((events or Events()).leave, exchange, head, graph, 1, None, 300.0)
+    live = LiveRequest((events or Events()).leave, exchange, graph, 1, None, 300.0)
+    live.head = head
     live.body = live.first = StageBody(b"{}")
     return live
 

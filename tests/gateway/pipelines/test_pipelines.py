@@ -202,8 +202,10 @@ def test_a_message_whose_json_is_beyond_the_limit_is_refused() -> None:
 def test_json_that_is_nested_too_deeply_is_answered() -> None:
     door = opened(body_bytes=1 << 20)
     client = ask(door, body=DEEP)
+    door.convert()
     assert door.stages[0].body == DEEP and door.stages[0].log, "the stage answers what is no V2 request"
     door.stages[0].gets_answer(100.1, 200, KEPT, body=DEEP)
+    door.convert()
     assert client.log[-1] == "answer 502" and "not JSON" in client.error["error"]
 
 

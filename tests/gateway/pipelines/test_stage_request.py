@@ -7,12 +7,19 @@ import pytest
 from tests.gateway.pipelines.test_live_request import answer, live_request
 from tests.gateway.pipelines.test_pipelines import route
 from tests.support.worlds.fake_exchange import request
+from tidegate.gateway.pipelines import stage_request
 from tidegate.gateway.pipelines.bodies import StageBody, UnfitAnswerError
-from tidegate.gateway.pipelines.stage_request import StageRequest, answer_of, request_of, target_of
+from tidegate.gateway.pipelines.live_request import LiveRequest, StageAnswer
+from tidegate.gateway.pipelines.stage_request import SpeaksV2, StageRequest, answer_facts_of, facts_of, target_of
 from tidegate.gateway.routing.function import FunctionMemory, FunctionRouter
 from tidegate.gateway.routing.match import Call, Target
 from tidegate.gateway.routing.request_state import RequestState
 from tidegate.records.pipeline import Comparison, Condition, Stage
+
+
+def request_of(live: LiveRequest, at: int, speaks_v2: SpeaksV2) -> StageRequest | None:
+    facts = facts_of(live, at, speaks_v2)
+    return None if facts is None else stage_request.request_of(facts)
 
 
 def v2(_: Stage) -> bool:
@@ -72,14 +79,33 @@ def test_a_stage_is_left_out_by_its_condition_and_behind_stages_that_were() -> N
 def test_several_ends_become_one_answer_only_if_all_speak_v2() -> None:
     live = live_request(Stage(function="a"), Stage(function="b", after=("a",)), Stage(function="c", after=("a",)))
     live.exchange.context = RequestState(Target(Call.WORK, router("p"), 0, True, "p"), b"r", b"")
-    ends = {1: answer(outputs("y", 2)), 2: answer(outputs("z", 3))}
-    joined = answer_of(live, ends, v2)
+    live.answers = {0: None, 1: answer(outputs("y", 2)), 2: answer(outputs("z", 3))}
+    joined = stage_request.answer_of(answer_facts_of(live, v2))
+    assert isinstance(joined, StageAnswer)
     document = json.loads(joined.body.data)
     assert document["model_name"] == "p" and [each["name"] for each in document["outputs"]] == ["y", "z"]
     assert joined.status == 200 and joined.block == b"content-type: application/json\r\n"
     with pytest.raises(UnfitAnswerError, match="only answers of functions that speak v2"):
-        answer_of(live, ends, lambda stage: stage.function == "b")
-    assert answer_of(live, {1: ends[1]}, plain) is ends[1]
+        stage_request.answer_of(answer_facts_of(live, lambda stage: stage.function == "b"))
+    del live.answers[2]
+    assert stage_request.answer_of(answer_facts_of(live, plain)) is live.answers[1]
+
+
+def test_what_decides_where_a_request_is_made_is_the_text_that_is_read() -> None:
+    """An answer that is passed as it is is not read, and binary tensors are not text."""
+    live = live_request()
+    read = len(outputs("y", 2))
+    live.answers[0] = StageAnswer(200, b"", StageBody(outputs("y", 2) + bytes(1000), read))
+
+    def text(speaks_v2: SpeaksV2, at: int = 1) -> int:
+        facts = facts_of(live, at, speaks_v2)
+        assert facts is not None
+        return facts.text_bytes
+
+    assert text(v2) == read and text(plain) == 0 and text(v2, 0) == 0
+    live.exchange.context = RequestState(Target(Call.WORK, router("p"), 0, True, "p"), b"r", b"")
+    assert answer_facts_of(live, v2).text_bytes == 0
+    assert answer_facts_of(live, v2)._replace(is_rpc=True).text_bytes == read
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """A gateway's chain with a real waiting room, without sockets: replicas report, requests arrive, time is set."""
 
+import pickle
 import random
 from typing import Any
 
@@ -17,6 +18,7 @@ from tidegate.gateway.core import GatewayCore
 from tidegate.gateway.counting.counters import Report
 from tidegate.gateway.effects import ChainEffects, ExchangeTools, JobHost, Quotas, RoomHost, Time, Upstreams
 from tidegate.gateway.payloads.sampler import PutPayloads
+from tidegate.gateway.pipelines.conversions import converted
 from tidegate.gateway.tracing.trace import Tracer
 from tidegate.records.gateway_sample import RevisionDemand
 from tidegate.records.replica_state import ColdStartPhases, ReplicaState
@@ -71,6 +73,8 @@ class Door:
         self.asked: list[tuple[Wanted, Asking, Decided]] = []
         """Questions to the quota pool that are not answered yet."""
         self.stages: list[FakeExchange] = []
+        self.conversions: list[tuple[bytes, Any]] = []
+        """Conversions for the other process: (what is to be called, what gets the result)."""
         self.report = Report("g0", "i", self.now, scheme="http")
         self.core = GatewayCore(
             room=WaitingRoom(rng=random.Random(1)),
@@ -97,6 +101,7 @@ class Door:
                     open_counters=lambda: self.quota_counters,
                     ask_pool=lambda wanted, asking, decided: self.asked.append((wanted, asking, decided)),
                 ),
+                convert_elsewhere=self._convert_elsewhere,
                 jobs=jobs,
                 put_payloads=put_payloads,
             ),
@@ -105,6 +110,14 @@ class Door:
         )
         self.chain = self.core.chain
         assert self.core.apply(first)
+
+    def _convert_elsewhere(self, function: Any, arguments: Any, done: Any) -> None:
+        self.conversions.append((pickle.dumps((function, arguments)), done))
+
+    def convert(self) -> None:
+        """The other process has finished the oldest of ``conversions``."""
+        work, done = self.conversions.pop(0)
+        done(pickle.loads(pickle.dumps(converted(*pickle.loads(work)))))
 
     def _next_exchange(self, first: Any, app: Any, sink: Any, head: Any, body: bytes, now: float) -> Any:
         """The exchange of a stage; they are in ``stages``."""
