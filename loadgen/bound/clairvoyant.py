@@ -7,6 +7,7 @@ why it stays a bound.
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from math import inf
 from typing import Final
 
@@ -52,6 +53,9 @@ class Group:
     """Maximum replicas at once, starting and draining ones included."""
     min_run_s: float = 0.0
     """Seconds from the start call that a replica is paid for at least, however soon it ends."""
+    joins: int = 1
+    """Inferences of several requests that a replica joins to one execution. Above 1 it has one execution at a time,
+    whatever ``slots`` says."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +66,38 @@ class Bound:
     """Cost with no late request."""
     bq: float
     """Cost with at most a share of 1 - quantile late."""
+
+
+class _Service:
+    """What a group needs for a request, by its inferences: slot seconds of work, and seconds to the answer at least.
+
+    In an execution of B inferences that takes t(B), a request of i has i/B of it: at least ``i min t(B)/B``, over the
+    batches that it fits in and that keep the latency. While the execution is under way it comes as far as a part of
+    that work, at least t(i) long, so a replica does no more than a second of work in a second.
+    """
+
+    __slots__ = ("_least_s", "_per_inference_s", "group", "slots")
+
+    def __init__(self, group: Group, latency_s: float) -> None:
+        self.group = group
+        self.slots = 1 if group.joins > 1 else group.slots
+        joined = range(1, group.joins + 1 if group.joins > 1 else 1)
+        times_s = [group.times.seconds(batch) for batch in joined]
+        each_s = [time_s / batch if time_s <= latency_s else inf for batch, time_s in zip(joined, times_s, strict=True)]
+        self._least_s = list(accumulate(reversed(times_s), min))[::-1]
+        self._per_inference_s = list(accumulate(reversed(each_s), min))[::-1]
+
+    def work_s(self, batch: int) -> float:
+        """Returns the work; of a request that no execution answers in time that of one alone, a unit as good as any."""
+        each_s = self._per_inference_s[batch - 1] if batch <= len(self._per_inference_s) else inf
+        return self.group.times.seconds(batch) if each_s == inf else batch * each_s
+
+    def least_s(self, batch: int) -> float:
+        """Returns the time of the quickest execution that a request of this many inferences may be in."""
+        return self._least_s[batch - 1] if batch <= len(self._least_s) else self.group.times.seconds(batch)
+
+    def __repr__(self) -> str:
+        return f"<_Service of {self.group.name}, {self.slots} slots>"
 
 
 def clairvoyant(
@@ -84,10 +120,11 @@ def clairvoyant(
         )
         raise InvalidInputError("clairvoyant bound", faults)
     slot_s, has_starts = _slot_s(latency_s, groups)
-    reference = min(groups, key=lambda each: each.price_per_hour * each.times.seconds(1) / each.slots)
+    services = [_Service(group, latency_s) for group in groups]
+    reference = min(services, key=lambda each: each.group.price_per_hour * each.work_s(1) / each.slots)
     asked = demand(
         arrivals,
-        _job(groups, reference, faults),
+        _job(services, reference, faults),
         latency_s=latency_s,
         duration_s=duration_s,
         slot_s=slot_s,
@@ -98,14 +135,14 @@ def clairvoyant(
     may_be_late = (1.0 - quantile) * asked.requests + 1e-9 - asked.hopeless
     b0 = bq = 0.0
     if asked.batches and len(asked.required_s) and asked.required_s[-1] > 0.0:
-        supplies = _supplies(groups, reference, asked.batches, latency_s)
-        largest_s = max(reference.times.seconds(batch) for batch in asked.batches)
+        supplies = _supplies(services, reference, asked.batches, latency_s)
+        largest_s = max(reference.work_s(batch) for batch in asked.batches)
         b0, bq = _work_alone(asked, supplies, may_be_late * largest_s)
         if has_starts:
             plans = _Plans(asked, supplies, largest_s)
             best, most = plans, plans.on_time()
             for share in SHARES if any(each.min_run_s > each.start_s for each in groups) else ():
-                weighted = _Plans(asked, _weighted(supplies, groups, share, latency_s, asked.batches), largest_s)
+                weighted = _Plans(asked, _weighted(supplies, services, share, latency_s, asked.batches), largest_s)
                 cost = weighted.on_time()
                 if cost > most:
                     best, most = weighted, cost
@@ -174,33 +211,33 @@ def _slot_s(latency_s: float, groups: Sequence[Group]) -> tuple[float, bool]:
     return (slot_s, True) if slot_s >= MIN_SLOT_S else (usual_s, False)
 
 
-def _job(groups: Sequence[Group], reference: Group, faults: list[Fault]) -> Callable[[int], Job]:
+def _job(services: Sequence[_Service], reference: _Service, faults: list[Fault]) -> Callable[[int], Job]:
     """Returns a function from batch size to the work it needs; an invalid time becomes one of ``faults``."""
 
     def job(batch: int) -> Job:
-        times = {each.name: each.times.seconds(batch) for each in groups}
+        times = {each.group.name: each.least_s(batch) for each in services}
         wrong = {name: time_s for name, time_s in times.items() if not 0.0 < time_s < inf}
         faults.extend(
             Fault(f"groups.{name}.times", f"{time_s} s for batch {batch}", TIMES) for name, time_s in wrong.items()
         )
-        return Job(work_s=1.0, least_s=1.0) if wrong else Job(work_s=times[reference.name], least_s=min(times.values()))
+        least_s = min(times.values())
+        return Job(work_s=1.0, least_s=1.0) if wrong else Job(work_s=reference.work_s(batch), least_s=least_s)
 
     return job
 
 
-def _supplies(groups: Sequence[Group], reference: Group, batches: Sequence[int], latency_s: float) -> list[Supply]:
+def _supplies(
+    services: Sequence[_Service], reference: _Service, batches: Sequence[int], latency_s: float
+) -> list[Supply]:
     """Returns the groups that meet the latency with some batch, each at its best batch."""
     found = []
-    for group in groups:
-        gains = [
-            reference.times.seconds(batch) / group.times.seconds(batch)
-            for batch in batches
-            if group.times.seconds(batch) <= latency_s
-        ]
+    for each in services:
+        gains = [reference.work_s(batch) / each.work_s(batch) for batch in batches if each.least_s(batch) <= latency_s]
         if gains:
+            group = each.group
             found.append(
                 Supply(
-                    capacity=group.slots * max(gains),
+                    capacity=each.slots * max(gains),
                     price_per_s=group.price_per_hour / 3600.0,
                     start_s=group.start_s,
                     max_replicas=group.max_replicas,
@@ -210,14 +247,14 @@ def _supplies(groups: Sequence[Group], reference: Group, batches: Sequence[int],
 
 
 def _weighted(
-    supplies: Sequence[Supply], groups: Sequence[Group], share: float, latency_s: float, batches: Sequence[int]
+    supplies: Sequence[Supply], services: Sequence[_Service], share: float, latency_s: float, batches: Sequence[int]
 ) -> list[Supply]:
     """Returns supplies for a bound that knows minimum run times.
 
     A replica that is there in m slots is paid for at least ``m d + S - 2d`` and for at least M, so for any weighted
     mean of the two: ``share`` of its price by the slot, and the rest as a dearer start, ``S + M (1 - share) / share``.
     """
-    usable = [each for each in groups if any(each.times.seconds(batch) <= latency_s for batch in batches)]
+    usable = [each.group for each in services if any(each.least_s(batch) <= latency_s for batch in batches)]
     return [
         replace(
             supply,
@@ -266,6 +303,7 @@ def _faults_of(groups: Sequence[Group]) -> Iterator[Fault]:
                 "a finite number of seconds, not negative",
             ),
             ("max_replicas", group.max_replicas, group.max_replicas >= 1, "1 or more"),
+            ("joins", group.joins, group.joins >= 1, "1 or more"),
             ("times", f"{group.times.seconds(1)} s for batch 1", 0.0 < group.times.seconds(1) < inf, TIMES),
         )
         for field, value, is_right, allowed in rules:

@@ -58,12 +58,10 @@ def _bound_of(plan: SimulationPlan, part: FunctionPlan, function: Function) -> t
 def _why_none(plan: SimulationPlan, part: FunctionPlan, deployed: Deployed) -> str | None:
     if part.source.schedule is None:
         return "in a closed loop the load follows the answers"
-    if not deployed.limit:
+    if not deployed.limit and any(profile.joins == 1 for profile in deployed.profiles.values()):
         return "a replica without a limit of requests has no known capacity"
     if any(kind.sharing is not Sharing.EXCLUSIVE for kind in plan.kinds):
         return "of shared devices none is known"
-    if any(profile.joins > 1 for profile in deployed.profiles.values()):
-        return "a server that joins requests to batches has no capacity by request"
     if any(profile.is_by_token for profile in deployed.profiles.values()):
         return "service times follow the tokens of a request"
     return None if all(kind.accelerator.price_per_hour for kind in plan.kinds) else "an accelerator has no price"
@@ -76,15 +74,17 @@ def _groups(plan: SimulationPlan, deployed: Deployed) -> list[Group]:
         accelerator = kind.accelerator
         if accelerator.name not in deployed.profiles:
             continue  # Another function's.
+        profile = deployed.profiles[accelerator.name]
         start = deployed.cold_starts.get(accelerator.name, ColdStart())
         found.append(
             Group(
                 name=accelerator.name,
-                times=deployed.profiles[accelerator.name].times,
-                slots=deployed.limit,
+                times=profile.times,
+                slots=deployed.limit or 1,
                 price_per_hour=accelerator.price_per_hour,
                 start_s=start.total_s + accelerator.start_up_s,
                 max_replicas=accelerator.count,
+                joins=profile.joins,
             )
         )
     return found

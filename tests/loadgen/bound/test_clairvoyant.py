@@ -249,6 +249,70 @@ def test_starts_that_take_no_time_leave_the_price_of_the_work() -> None:
     assert bound([(10.0, 1)] * 10, [group(start_s=0.0)], quantile=0.9).bq == pytest.approx(9 * 0.1 / 3600.0)
 
 
+JOINED = Line(base_s=0.01, per_item_s=0.01)
+"""An execution of B inferences takes 10 + 10 B ms: 12.5 ms for each of four, 15 ms for each of two."""
+
+
+@pytest.mark.parametrize(
+    ("batch", "latency_s", "each_s"),
+    [
+        (1, 1.0, 0.0125),  # four at once
+        (1, 0.055, 0.0125),
+        (1, 0.035, 0.015),  # of three or four at once all would be late
+        (1, 0.025, 0.02),
+        (2, 1.0, 0.025),
+        (3, 1.0, 0.0375),  # and one of another request
+        (3, 0.045, 0.04),
+        (4, 1.0, 0.05),
+        (6, 1.0, 0.07),  # more than are joined: alone
+    ],
+)
+def test_a_request_that_is_joined_costs_its_part_of_the_best_batch_in_time(
+    batch: int, latency_s: float, each_s: float
+) -> None:
+    joins = replace(group(start_s=0.0, slots=8), times=JOINED, joins=4)
+    found = bound([(10.0, batch)] * 10, [joins], latency_s=latency_s)
+    assert found.b0 == pytest.approx(10 * each_s / 3600.0)
+
+
+def test_a_request_that_no_joined_execution_answers_in_time_leaves_no_plan() -> None:
+    joins = replace(group(), times=JOINED, joins=4)
+    assert bound([(10.0, 1)], [joins], latency_s=0.019).b0 == math.inf
+    assert bound([(10.0, 5)], [joins], latency_s=0.059).b0 == math.inf
+
+
+def test_among_groups_that_join_and_that_do_not_the_cheapest_work_counts() -> None:
+    joins = replace(group("a", start_s=0.0), times=JOINED, joins=4)
+    alone = replace(group("b", start_s=0.0, price=0.5), times=JOINED)
+    arrivals = [(10.0, 1)] * 10
+    assert bound(arrivals, [joins, alone], latency_s=1.0).b0 == pytest.approx(10 * 0.5 * 0.02 / 3600.0)
+    assert bound(arrivals, [joins, replace(alone, price_per_hour=1.0)], latency_s=1.0).b0 == pytest.approx(
+        10 * 0.0125 / 3600.0
+    )
+
+
+@pytest.mark.parametrize(("rate", "replicas"), [(40.0, 1), (60.0, 1), (100.0, 2)])
+def test_a_fleet_that_joins_is_never_cheaper_than_its_bound(rate: float, replicas: int) -> None:
+    """Eight at once take 13.75 ms each, so one replica does 73/s at most."""
+    duration_s, times = 60.0, Line(base_s=0.03, per_item_s=0.01)
+    arrivals = list(poisson(rate, duration_s))
+    profile = ServiceProfile(times=times, width=1, joins=8)
+    scenario = Scenario(
+        kinds=(kind(count=replicas, price=1.0),),
+        functions=(deployed(profile, of=function(sla=Sla(latency_s=0.5), concurrency=16), ready={"t4": replicas}),),
+        arrivals=[Arrival(at_s) for at_s, _ in arrivals],
+        keeps_scale=True,
+    )
+    summary = RunSummary(scenario)
+    figures = summary.figures(Simulation(scenario, summary).run(duration_s))
+    joins = replace(group(start_s=5.0), times=times, joins=8)
+    limits = bound(arrivals, [joins], latency_s=0.5, duration_s=duration_s)
+    assert figures["violations_share"] == 0.0
+    assert 1.0 <= figures["cost_dollars"] / limits.b0 < 1.3
+    alone = bound(arrivals, [replace(joins, joins=1)], latency_s=0.5, duration_s=duration_s)
+    assert limits.b0 < alone.b0, "alone a replica does 25/s"
+
+
 def test_quiet_times_and_long_traces_cost_no_rounding() -> None:
     """A request every 50 s for half an hour: each has a replica of its own, and pays its start."""
     arrivals = [(10.0 + 50.0 * each, 1) for each in range(36)]
