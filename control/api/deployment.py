@@ -319,13 +319,16 @@ class Deployment:
     def logs(
         self, name: str, *, tail: int, follow: bool, replica: str | None, source: str
     ) -> AsyncGenerator[bytes, None]:
-        """Yields log lines as NDJSON: ``{"replica": ..., "source": "server", "line": ...}``."""
-        folder = self._state.logs / name
-        if replica is not None and not tailing.files(folder, replica, source):
-            known = sorted({tailing.Tail(path).replica for path in tailing.files(folder, None, source)})
+        """Yields log lines as NDJSON: ``{"replica": ..., "source": "server", "line": ...}``; of a pipeline those of its
+        stages."""
+        deployed = self.registry.get(name)
+        stages = () if deployed is None else deployed.current.function.server.stages
+        folders = [self._state.logs / each for each in [stage.function for stage in stages] or [name]]
+        if replica is not None and not tailing.files(folders, replica, source):
+            known = sorted({tailing.Tail(path).replica for path in tailing.files(folders, None, source)})
             allowed = f"a replica of {name} with a log: {', '.join(known) or 'there is none'}"
             raise InvalidInputError("logs", [Fault("replica", replica, allowed)])
-        return tailing.lines(folder, tail=tail, follow=follow, replica=replica, source=source, until=self._changes)
+        return tailing.lines(folders, tail=tail, follow=follow, replica=replica, source=source, until=self._changes)
 
     def metrics(self) -> AsyncIterator[bytes]:
         """Yields the exposition of the whole deployment."""
@@ -445,7 +448,7 @@ class Deployment:
         return tuple(self._describe(each) for each in found if each is not None)
 
     def _last_log(self, name: str) -> tuple[str, ...]:
-        found = tailing.files(self._state.logs / name, None, "server")
+        found = tailing.files([self._state.logs / name], None, "server")
         return tuple(tailing.Tail(found[-1]).last(10)) if found else ()
 
     def _deployed(self, name: str) -> Deployed:

@@ -82,12 +82,13 @@ class Tail:
         return (broken + b"\n" if broken else b"") + kept.head + kept.data
 
 
-def files(folder: Path, replica: str | None, source: str) -> list[Path]:
-    """Returns the log files of a function's replicas, oldest first."""
+def files(folders: Sequence[Path], replica: str | None, source: str) -> list[Path]:
+    """Returns the log files of the replicas of some functions, oldest first."""
     wanted = ("server", "proxy") if source == "all" else (source,)
     found = [
         path
         for kind in wanted
+        for folder in folders
         for path in folder.glob(f"*.{kind}.log")
         if replica is None or path.name.startswith(f"{replica}.")
     ]
@@ -95,19 +96,19 @@ def files(folder: Path, replica: str | None, source: str) -> list[Path]:
 
 
 async def lines(
-    folder: Path, *, tail: int, follow: bool, replica: str | None, source: str, until: ChangeSignal
+    folders: Sequence[Path], *, tail: int, follow: bool, replica: str | None, source: str, until: ChangeSignal
 ) -> AsyncGenerator[bytes, None]:
     """Yields pieces of NDJSON of ``replica``, ``source``, ``line``, whole lines each; with ``follow`` until ``until``
     ends or the reader leaves."""
     known: dict[Path, Tail] = {}
-    for path in files(folder, replica, source):
+    for path in files(folders, replica, source):
         known[path] = Tail(path)
         for records in _records(known[path], known[path].last(tail)):
             yield records
             await asyncio.sleep(0)
     while follow and not until.has_ended:
         await asyncio.sleep(LOOK_EVERY_S)
-        for path in files(folder, replica, source):
+        for path in files(folders, replica, source):
             found = known.setdefault(path, Tail(path))
             for records in _records(found, found.more()):
                 yield records

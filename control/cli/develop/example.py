@@ -89,6 +89,8 @@ def example(tidegate: "Tidegate", view: "FunctionView") -> tuple[str, str | None
     finally:
         probe.close()
     if first is not view:
+        if first.protocol == "http":  # Pipelines take POST alone.
+            words, remark = f"{words} --data-binary @FILE", f"FILE: what {first.name} takes"
         words = words.replace(f"/functions/{first.name}", f"/functions/{view.name}", 1)
         words = words.replace(f"/v2/models/{first.models[0]}", f"/v2/models/{view.models[0]}", 1)
     pipe, _, call = words.rpartition(" | ")

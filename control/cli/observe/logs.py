@@ -21,7 +21,8 @@ def logs(
     state: StateOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Print what the function's model servers wrote. On a terminal, control characters are escaped."""
+    """Print what the function's model servers wrote, of a pipeline those of its stages. On a terminal, control
+    characters are escaped."""
     if source not in SOURCES:
         raise InvalidInputError("logs", [Fault("--source", repr(source), ", ".join(SOURCES))])
     clean = escaped if sys.stdout.isatty() else str

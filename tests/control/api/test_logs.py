@@ -47,21 +47,21 @@ def test_what_is_not_there_has_no_lines(tmp_path: Path) -> None:
     tail = Tail(tmp_path / "none.server.log")
     assert tail.last(5) == []
     assert tail.more() == []
-    assert files(tmp_path / "nowhere", None, "all") == []
+    assert files([tmp_path / "nowhere"], None, "all") == []
 
 
 def test_files_by_source_and_replica(tmp_path: Path) -> None:
     for name in ("a.server.log", "a.proxy.log", "b.server.log", "a.server.log.1"):
         (tmp_path / name).write_text("")
-    assert [path.name for path in files(tmp_path, None, "server")] == ["a.server.log", "b.server.log"]
-    assert {path.name for path in files(tmp_path, "a", "all")} == {"a.server.log", "a.proxy.log"}
+    assert [path.name for path in files([tmp_path], None, "server")] == ["a.server.log", "b.server.log"]
+    assert {path.name for path in files([tmp_path], "a", "all")} == {"a.server.log", "a.proxy.log"}
 
 
 def test_following_goes_on_until_the_end(tmp_path: Path) -> None:
     async def run() -> None:
         pulse = ChangeSignal()
         (tmp_path / "a.server.log").write_text("one\n")
-        stream = lines(tmp_path, tail=10, follow=True, replica=None, source="server", until=pulse)
+        stream = lines([tmp_path], tail=10, follow=True, replica=None, source="server", until=pulse)
         assert json.loads(await anext(stream))["line"] == "one"
         (tmp_path / "b.server.log").write_text("another\n")
         assert json.loads(await anext(stream)) == {"replica": "b", "source": "server", "line": "another"}

@@ -105,3 +105,19 @@ def test_a_policy_that_orders_cores_is_obeyed_unless_an_operator_has_ordered_oth
         assert len(replica.cores) == 2
 
     at_desk(tmp_path, tell)
+
+
+def test_a_pipeline_has_no_replicas_to_resize_and_its_logs_are_those_of_its_stages(tmp_path: Path) -> None:
+    async def tell(desk: Desk) -> None:
+        await deployed_batched(desk)
+        pipeline = "apiVersion: tidegate.dev/v1alpha1\nkind: Pipeline\nmetadata: {name: whole}\n"
+        assert (await desk.deploy(f"{pipeline}spec: {{stages: [{{function: echo}}]}}")).status_code == 201
+        answer = await desk.client.post("/api/v1/functions/whole/resize", json={"cores": 1})
+        assert answer.status_code == 409 and "resize one of its stages: echo" in answer.text
+        folder = desk.world.folder / "state" / "logs" / "echo"
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "echo-00001-aaaaa.server.log").write_text("hello\n")
+        lines = (await desk.get("/functions/whole/logs")).text.splitlines()
+        assert any('"line":"hello"' in line for line in lines), lines
+
+    at_desk(tmp_path, tell)
