@@ -45,6 +45,7 @@ MAY_USE: dict[str, set[str]] = {
     "tidegate/records": set(),
     "tidegate/schema": set(),
     "tidegate/manifest": {"tidegate/records", "tidegate/schema"},
+    "tidegate/manifest/foreign": {"tidegate/manifest", "tidegate/records", "tidegate/schema"},
     "tidegate/wire/http1": set(),
     "tidegate/wire/http2": {"tidegate/wire/http1"},
     "tidegate/wire/grpc": {"tidegate/wire/http1", "tidegate/wire/http2"},

@@ -340,17 +340,23 @@ class Deployment:
 
     # --- changing ---
 
-    async def deploy(self, request: DeployRequest) -> DeployView:
-        """Raises InvalidInputError with all faults, CannotRunError, StoreError."""
+    async def deploy(self, request: DeployRequest, *, settles: bool = True) -> DeployView:
+        """Raises InvalidInputError with all faults, CannotRunError, StoreError. ``settles``: False for one of many
+        deploys, after which :meth:`settle` comes."""
         self._refuse_when_leaving()
         async with self._changing:
             deployed = await self._deploys.deploy(request)
+        if settles:
+            await self.settle()
+        return DeployView(functions=deployed)
+
+    async def settle(self) -> None:
+        """Lets gateways and autoscaler take up what was deployed. It takes time for each function that there is."""
         self._world.sync()
         await self._loop.publisher.publish()
         self._loop.round.soon()
         await self._gateways.linked(LINKED_S)
         self._changes.fire()
-        return DeployView(functions=deployed)
 
     async def delete(self, name: str) -> None:
         self._refuse_when_leaving()

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from tidegate.control.cli.cluster.options import ContextOption, NamespaceOption, check
 from tidegate.control.cli.common import (
     AWAITED_S,
     EXIT_FAILED,
@@ -79,13 +80,24 @@ def deploy(
         Path | None,
         typer.Option(metavar="FILE", help="What `tidegate profile` measured: first decisions go by it."),
     ] = None,
+    context: ContextOption = None,
+    namespace: NamespaceOption = None,
     state: StateOption = None,
     json: JsonOption = False,
 ) -> None:
     """Deploy a function; every annotation is a flag too. Deploying again makes a new revision."""
     with exit_codes(), interruptible():
         faults: list[Fault] = []
+        local = {"name": name, "python": python, "requirements": requirements, "profile": profile, "state": state}
+        check(context, namespace, **local)
         flags = flags_of(given, parameter, slo, gpu, python, env, arg, accelerators, faults)
+        if context is not None:
+            if faults:
+                raise InvalidInputError("command line", faults)
+            from tidegate.control.cli.cluster import commands
+
+            commands.deploy(context, namespace, file, flags, force=is_replacement, waits=not no_wait, json=json)
+            return
         text, base, source = checked(file, name, flags, faults)
         with connect(state, awaited_s=AWAITED_S) as tidegate:
             if requirements is not None:
@@ -109,10 +121,17 @@ def delete(
     names: Annotated[
         list[str], typer.Argument(metavar="NAME...", help="Functions to delete.", autocompletion=complete_function)
     ],
+    context: ContextOption = None,
+    namespace: NamespaceOption = None,
     state: StateOption = None,
     json: JsonOption = False,
 ) -> None:
     """Delete functions: their replicas finish their work and stop. With an unknown name none is deleted."""
+    if check(context, namespace, state=state) is not None:
+        from tidegate.control.cli.cluster import commands
+
+        commands.delete(context or "", namespace, names, json=json)
+        return
     with connect(state) as tidegate:
         wanted = _deployed_of(names, tidegate, "delete")
         for name in wanted:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tidegate.control.cli.cluster.options import ContextOption, NamespaceOption, check
 from tidegate.control.cli.common import (
     EXIT_FAILED,
     PIPE_WIDTH,
@@ -82,10 +83,18 @@ def list_functions(
             "--output", "-o", help="All columns (wide), JSON, YAML, or names alone. Default: the columns that fit."
         ),
     ] = None,
+    context: ContextOption = None,
+    namespace: NamespaceOption = None,
     state: StateOption = None,
     json: JsonOption = False,
 ) -> None:
     """List the deployed functions."""
+    if check(context, namespace, state=state) is not None:
+        from tidegate.control.cli.cluster import commands
+
+        as_json = json or output is ListFormat.JSON
+        commands.show_all(context or "", namespace, json=as_json, names=output is ListFormat.NAME)
+        return
     with connect(state) as tidegate:
         functions = tidegate.list()
     if json or output is ListFormat.JSON:
@@ -109,10 +118,17 @@ def status(
         str | None, typer.Argument(help="Name of a function (default: all).", autocompletion=complete_function)
     ] = None,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Follow the changes until interrupted.")] = False,
+    context: ContextOption = None,
+    namespace: NamespaceOption = None,
     state: StateOption = None,
     json: JsonOption = False,
 ) -> None:
     """Show the deployment or one function: state, replicas, traffic, and why a start failed."""
+    if check(context, namespace, state=state, watch=watch) is not None:
+        from tidegate.control.cli.cluster import commands
+
+        commands.show(context or "", namespace, name, json=json)
+        return
     from tidegate.control.sdk import NotRunningError
 
     try:
@@ -145,10 +161,16 @@ def explain(
     log: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Read a decision log, such as one of a simulation.")
     ] = None,
+    context: ContextOption = None,
+    namespace: NamespaceOption = None,
     state: StateOption = None,
     json: JsonOption = False,
 ) -> None:
     """Say why a function has as many replicas as it has."""
+    if check(context, namespace, state=state) is not None:
+        from tidegate.control.cli.cluster import commands
+
+        raise commands.explain(namespace, name)
     count = DECISIONS if last is None else last
     if log is not None:
         _explain_log(log, name, count, json)

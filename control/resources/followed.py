@@ -7,21 +7,35 @@ deployed by command stay as they are, and an object of the same name is refused.
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from typing import Final, NamedTuple
 
 from tidegate.control.api.deployment import Deployment
+from tidegate.control.sdk import StartFailedError, serves
 from tidegate.control.views.functions import FunctionState, FunctionView
 from tidegate.control.views.requests import DeployRequest
 from tidegate.deploy.kubernetes.process.api import ClusterError, KubernetesApi, Object
-from tidegate.deploy.kubernetes.resources.states import REFUSED, ResourceState, manifest_of, new_status
+from tidegate.deploy.kubernetes.resources.states import (
+    FAILS,
+    REFUSED,
+    SERVES,
+    STARTS,
+    ResourceState,
+    digest_of,
+    is_same,
+    manifest_of,
+    new_status,
+)
 from tidegate.errors import TidegateError
 from tidegate.manifest.spec import API_VERSION
 
 KINDS: Final = ("functions", "pipelines")
 LOOK_EVERY_S: Final = 1.0
 """Interval at which statuses are compared and refused objects are due again."""
+AT_ONCE: Final = 100
+"""Objects after which gateways and autoscaler take up what was deployed."""
+WRITES_AT_ONCE: Final = 20
 RETRY_S: Final = 10.0
 """Time after which a refused object is tried again: what it waited for may be there."""
 
@@ -31,6 +45,13 @@ _log = logging.getLogger("tidegate")
 class _Key(NamedTuple):
     kind: str
     name: str
+
+
+class _Brought(NamedTuple):
+    """The newest state of an object that was brought about, or refused: what its status is of."""
+
+    resource: Object
+    digest: str
 
 
 class FollowedResources:
@@ -55,6 +76,7 @@ class FollowedResources:
         self._wanted: dict[_Key, Object] = {}
         self._refused: dict[_Key, tuple[str, float]] = {}
         """Why an object is not deployed, and when it is tried again."""
+        self._brought: dict[_Key, _Brought] = {}
         self._due: set[_Key] = set()
         self._changed = asyncio.Event()
         self._reported = -1
@@ -76,8 +98,12 @@ class FollowedResources:
                     key = _Key(kind, each["metadata"]["name"])
                     if event == "DELETED":
                         self._wanted.pop(key, None)
+                        self._brought.pop(key, None)
                     else:
                         self._wanted[key] = each
+                        brought = self._brought.get(key)
+                        if brought is not None and is_same(each, brought.resource):
+                            continue  # mostly our own write of its status
                     self._due.add(key)
                 self._changed.set()
 
@@ -102,54 +128,69 @@ class FollowedResources:
             self._changed.clear()
             now = self._clock()
             self._due |= {key for key, (_, again) in self._refused.items() if again <= now}
-            due, self._due = self._due, set()
             # Functions before pipelines, which are made of them; deletions the other way round.
-            for key in sorted(due, key=lambda key: (key.kind, key.name)):
-                await self._bring_about(key)
+            due = sorted(self._due, key=lambda key: (key.kind, key.name))
+            self._due.clear()
+            for start in range(0, len(due), AT_ONCE):
+                await self._bring_about_all(due[start : start + AT_ONCE])
             seen = self._deployment.changed
             if due or seen != self._reported:
                 self._reported = seen if await self._report_all() else -1
 
+    async def _bring_about_all(self, keys: Sequence[_Key]) -> None:
+        changed = [await self._bring_about(key) for key in keys]
+        if any(changed):
+            await self._deployment.settle()
+            await asyncio.gather(*map(self._report, keys))
+
     async def _report_all(self) -> bool:
         """Writes the statuses that differ. Returns False if one could not be written."""
-        is_done = True
-        for key in tuple(self._wanted):
-            is_done = await self._report(key) and is_done
+        is_done, keys = True, tuple(self._wanted)
+        for start in range(0, len(keys), WRITES_AT_ONCE):
+            written = await asyncio.gather(*map(self._report, keys[start : start + WRITES_AT_ONCE]))
+            is_done = is_done and all(written)
             await asyncio.sleep(0)  # Of thousands of functions it takes a while.
         return is_done
 
-    async def _bring_about(self, key: _Key) -> None:
-        """Makes the deployment what the object states, or what its absence does."""
+    async def _bring_about(self, key: _Key) -> bool:
+        """Makes the deployment what the object states, or what its absence does. Returns whether it was deployed."""
         wanted = self._wanted.get(key)
+        manifest = None if wanted is None else manifest_of(wanted)
         self._refused.pop(key, None)
         try:
-            if wanted is not None:
-                await self._deploy(key, manifest_of(wanted))
-            elif self._is_ours(key):
+            if manifest is not None:
+                return await self._deploy(key, manifest)
+            if self._is_ours(key):
                 await self._deployment.delete(key.name)
         except TidegateError as error:
             self._refused[key] = (str(error), self._clock() + RETRY_S)
             _log.warning("%s %s is refused: %s", key.kind, key.name, error)
+        finally:
+            if wanted is not None and manifest is not None and key in self._wanted:
+                self._brought[key] = _Brought(wanted, digest_of(manifest))
+        return False
 
-    async def _deploy(self, key: _Key, manifest: str) -> None:
+    async def _deploy(self, key: _Key, manifest: str) -> bool:
         deployed = self._deployment.registry.get(key.name)
         if deployed is not None and self._is_ours(key) and deployed.latest.manifest == manifest:
-            return
+            return False
         origin = self._origin(key)
-        await self._deployment.deploy(DeployRequest(manifest=manifest, base="/", source=origin, origin=origin))
+        request = DeployRequest(manifest=manifest, base="/", source=origin, origin=origin)
+        await self._deployment.deploy(request, settles=False)
+        return True
 
     async def _report(self, key: _Key) -> bool:
         """Writes the status of an object where it differs. Returns False if it could not."""
-        wanted = self._wanted.get(key)
-        status = None if wanted is None else new_status(wanted, self._state(key), self._stamp())
-        if status is None:
+        brought = self._brought.get(key)
+        status = None if brought is None else new_status(*brought, self._state(key), self._stamp())
+        if brought is None or status is None:
             return True
         try:
             written = await self._api.patch(f"{self._origin(key)}/status", {"status": status})
         except ClusterError:
             return False
-        if self._wanted.get(key) is wanted:
-            self._wanted[key] = written
+        if self._brought.get(key) is brought:
+            self._brought[key] = _Brought({**brought.resource, "status": written.get("status", {})}, brought.digest)
         return True
 
     def _state(self, key: _Key) -> ResourceState:
@@ -168,11 +209,21 @@ class FollowedResources:
         return f"<FollowedResources {len(self._wanted)} in {self._namespace}, {len(self._refused)} refused>"
 
 
+def _latest(view: FunctionView) -> tuple[str, str]:
+    """Returns what became of the newest revision, and why."""
+    newest = view.revision if view.is_pipeline else max(view.revisions, key=lambda each: each.number).id
+    try:
+        return (SERVES, "") if serves(view, newest) else (STARTS, f"{newest} waits for its first replica")
+    except StartFailedError as error:
+        return FAILS, str(error)
+
+
 def _with_figures(state: ResourceState, view: FunctionView) -> ResourceState:
     return ResourceState(
         is_ready=state.is_ready,
         reason=state.reason,
         message=state.message,
+        latest=_latest(view) if state.reason != REFUSED else (FAILS, state.message),
         revision=view.revision,
         wanted=view.desired,
         ready=view.ready,

@@ -14,7 +14,7 @@ from tidegate.autoscaler.policies.kpa import parameters as knative_parameters
 from tidegate.autoscaler.policies.kpa.parameters import duration_s
 from tidegate.autoscaler.policies.kpa.windows import Average, DelayWindow, LinearWindow, WeightedWindow
 from tidegate.autoscaler.policies.kpa.zero import Condition, ZeroRules, active_condition, apply, rules
-from tidegate.manifest import knative_annotations
+from tidegate.manifest.foreign import knative_annotations
 from tidegate.queue_proxy.metrics import Identity, ReplicaCounters
 from tidegate.records.rollout import Ramp
 from tidegate.records.route_table import Spread

@@ -1,71 +1,20 @@
 """``tidegate up`` over a real control plane: from zero and back with real requests, by the rights of its account."""
 
-import asyncio
-import itertools
 import json
 import subprocess
-import threading
 import time
-from collections.abc import Callable, Coroutine, Iterator
-from concurrent.futures import Future
-from contextlib import contextmanager
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
-import yaml
 
-from tests.support.live.control_plane import ControlPlane, control_plane, write_kubeconfig
-from tests.support.live.deployment import Deployment, deployment, places
-from tests.support.live.fake_kubelet import FakeKubelet, fake_node
-from tests.support.live.pods import SETTINGS, cluster_of, make_namespace
-from tidegate.deploy.kubernetes.process.api import KubernetesApi
-from tidegate.deploy.kubernetes.resources.chart import render
-from tidegate.deploy.kubernetes.resources.definitions import definitions
+from tests.support.live.cluster import Node, control_process, install_resources, namespace_of
+from tests.support.live.control_plane import ControlPlane, control_plane
+from tests.support.live.deployment import Deployment
 
 pytestmark = [pytest.mark.live, pytest.mark.needs(tool="cluster"), pytest.mark.timeout(300)]
-CHART = Path(__file__).resolve().parents[2] / "deploy" / "kubernetes" / "chart"
 CYCLES = 3
-T = TypeVar("T")
-
-
-class Node:
-    """A fake node in a thread of its own: the tests call commands and wait for them."""
-
-    def __init__(self, plane: ControlPlane) -> None:
-        self._plane = plane
-        self._loop = asyncio.new_event_loop()
-        self._ready: Future[tuple[KubernetesApi, FakeKubelet]] = Future()
-        self._end = asyncio.Event()
-        self._thread = threading.Thread(target=self._loop.run_until_complete, args=(self._run(),))
-
-    async def _run(self) -> None:
-        async with cluster_of(self._plane) as api, fake_node(api) as node:
-            self._ready.set_result((api, node))
-            await self._end.wait()
-
-    def do(self, what: Callable[[KubernetesApi], Coroutine[Any, Any, T]]) -> T:
-        """One call of the API server."""
-        return asyncio.run_coroutine_threadsafe(what(self._ready.result(30)[0]), self._loop).result(30)
-
-    @property
-    def pods(self) -> list[str]:
-        return list(self._ready.result(30)[1].pods)
-
-    @property
-    def faults(self) -> list[str]:
-        return self._ready.result(30)[1].faults
-
-    @contextmanager
-    def running(self) -> Iterator["Node"]:
-        self._thread.start()
-        try:
-            self._ready.result(30)
-            yield self
-        finally:
-            self._loop.call_soon_threadsafe(self._end.set)
-            self._thread.join(30)
-            self._loop.close()
 
 
 @pytest.fixture(scope="module")
@@ -82,32 +31,9 @@ def node(plane: ControlPlane) -> Iterator[Node]:
 
 @pytest.fixture
 def live(plane: ControlPlane, node: Node, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Deployment]:
-    """A deployment on a namespace of its own, as the account that it is shipped with."""
-    space = node.do(make_namespace)
-    token = node.do(lambda api: install_account(api, space))
-    config = tmp_path / "kubeconfig"
-    write_kubeconfig(config, plane.url, plane.authority, token=token)
-    monkeypatch.setenv("KUBECONFIG", str(config))
-    flags = ("--kubernetes-image", "tidegate:test", "--kubernetes-namespace", space)
-    with deployment(tmp_path, *flags, "--kubernetes-python", SETTINGS.python, *places(tmp_path, 2)) as found:
+    with control_process(plane, node, tmp_path) as found:
+        monkeypatch.setenv("KUBECONFIG", str(found.folder / "kubeconfig"))
         yield found
-        node.do(lambda api: api.delete(f"/api/v1/namespaces/{space}"))
-
-
-async def install_resources(api: KubernetesApi) -> None:
-    for definition in definitions():
-        await api.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition)
-
-
-async def install_account(api: KubernetesApi, space: str) -> str:
-    """Makes the accounts of the chart with their rights; returns a token of the control process's."""
-    for each in yaml.safe_load_all(render(CHART, space)["account.yaml"]):
-        group = "api/v1" if each["apiVersion"] == "v1" else f"apis/{each['apiVersion']}"
-        plural, name = f"{each['kind'].lower()}s", each["metadata"]["name"]
-        await api.apply(f"/{group}/namespaces/{space}/{plural}/{name}", each, "tests")
-    wanted = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
-    made = await api.create(f"/api/v1/namespaces/{space}/serviceaccounts/tidegate/token", wanted)
-    return str(made["status"]["token"])
 
 
 def test_a_function_goes_from_zero_to_a_pod_and_back_and_loses_nothing(live: Deployment, node: Node) -> None:
@@ -125,7 +51,7 @@ def test_a_function_goes_from_zero_to_a_pod_and_back_and_loses_nothing(live: Dep
 
 
 def test_a_function_of_the_cluster_is_deployed_reported_changed_and_deleted(live: Deployment, node: Node) -> None:
-    space = next(flag for before, flag in itertools.pairwise(live.flags) if before == "--kubernetes-namespace")
+    space = namespace_of(live)
     path = f"/apis/tidegate.dev/v1alpha1/namespaces/{space}/functions"
     node.do(install_resources)
     live.up(as_program=True)
@@ -167,7 +93,7 @@ def doctor(live: Deployment, space: str, code: int) -> dict[str, str]:
 
 
 def test_doctor_says_what_a_cluster_lacks(live: Deployment, node: Node) -> None:
-    space = next(flag for before, flag in itertools.pairwise(live.flags) if before == "--kubernetes-namespace")
+    space = namespace_of(live)
     found = doctor(live, space, 0)
     assert found["API server"].startswith("ok: Kubernetes v1.")
     assert found["rights"] == f"ok: all that are needed in namespace {space}"

@@ -152,16 +152,23 @@ class FunctionBuilder:
         return place
 
     def place(self, text: str, origin: SourceLocation, wanted: Found) -> str | None:
-        """Returns the absolute path of ``text`` if ``wanted`` exists there; otherwise adds a fault and returns None."""
+        """Returns the absolute path of ``text`` if ``wanted`` exists there, or it lies where it cannot be seen from
+        here; otherwise adds a fault and returns None."""
         if not text or not text.isprintable():
             self.fault(origin, f"the path of {wanted.value}")
             return None
         place = absolute(self.context.base, text)
-        found = self.context.files.look(place)
-        if found is wanted:
+        found = Found.ELSEWHERE if self._is_mounted(place) else self.context.files.look(place)
+        if found in (wanted, Found.ELSEWHERE):
             return place
         self.fault(origin, f"the path of {wanted.value}; {place} is {found.value}")
         return None
+
+    def _is_mounted(self, place: str) -> bool:
+        """Returns whether a path lies in a volume, which replicas alone see."""
+        mounts = str(self.values.get("volume_mounts", "")) if self.context.images else ""
+        paths = [text.split(":")[1] for text in mounts.split(",") if text]
+        return any(place.startswith(f"{path.rstrip('/')}/") for path in paths)
 
     def fault(self, origin: SourceLocation, allowed: str) -> None:
         self.faults.report(origin.where, shown(origin.text), allowed, origin.line)

@@ -1,8 +1,9 @@
 """Parses the text of a manifest into functions: all faults of the text at once, or frozen :class:`Function` values.
 
 A text may contain several documents, each a Tidegate ``Function`` or ``Pipeline`` (:mod:`tidegate.manifest.pipeline`),
-or a Knative ``Service`` (:mod:`tidegate.manifest.knative`). Unknown keys are faults at every level. Relative paths
-start from the folder of the manifest, become absolute, and must exist.
+a Knative ``Service`` (:mod:`tidegate.manifest.foreign.knative`), or a KServe ``InferenceService``
+(:mod:`tidegate.manifest.foreign.kserve`). Unknown keys are faults at every level. Relative paths start from the folder
+of the manifest, become absolute, and must exist.
 """
 
 from collections.abc import Collection, Mapping
@@ -14,7 +15,8 @@ from tidegate.manifest import formats
 from tidegate.manifest.access import read_access
 from tidegate.manifest.annotations import ANNOTATION, PREFIX
 from tidegate.manifest.builder import NAME_KIND, FunctionBuilder, Note, ParseContext, SourceLocation
-from tidegate.manifest.knative import KNATIVE_API_VERSION, KNATIVE_KIND, read_service
+from tidegate.manifest.foreign.knative import KNATIVE_API_VERSION, KNATIVE_KIND, read_service
+from tidegate.manifest.foreign.kserve import KSERVE_API_VERSION, KSERVE_KIND, read_inference_service
 from tidegate.manifest.pipeline import PIPELINE_KIND, read_pipeline
 from tidegate.manifest.repository import LAYOUT, choose, is_repository, scan
 from tidegate.manifest.routing import read_matches
@@ -112,7 +114,12 @@ def _document(node: Node, builder: FunctionBuilder, faults: Faults) -> Function 
         return read_pipeline(root, builder, _metadata(root, builder))
     if written == (KNATIVE_API_VERSION, KNATIVE_KIND):
         return read_service(root, builder)
-    allowed = f"{API_VERSION} {KIND} or {PIPELINE_KIND}, or {KNATIVE_API_VERSION} {KNATIVE_KIND}"
+    if written == (KSERVE_API_VERSION, KSERVE_KIND):
+        return read_inference_service(root, builder)
+    allowed = (
+        f"{API_VERSION} {KIND} or {PIPELINE_KIND}, {KNATIVE_API_VERSION} {KNATIVE_KIND}, or"
+        f" {KSERVE_API_VERSION} {KSERVE_KIND}"
+    )
     faults.report("apiVersion and kind", f"{shown(written[0])} {shown(written[1])}", allowed, node.line)
     return None
 
@@ -332,8 +339,9 @@ def _triton(spec: Section, server: Server, builder: FunctionBuilder) -> None:
     protocol = builder.values.get("protocol", Protocol.V2)
     if protocol not in (Protocol.V2, Protocol.GRPC):
         builder.fault(builder.origins["protocol"], "v2 or grpc, which Triton speaks")
-    if not formats.models_in(server.target, builder.context.files):
-        allowed = formats.why_none(server.target, builder.context.files)
+    files = builder.context.files
+    if files.look(server.target) is Found.FOLDER and not formats.models_in(server.target, files):
+        allowed = formats.why_none(server.target, files)
         builder.faults.report(f"{spec.path('server')}.model", shown(server.target), allowed)
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Final
 
 from tidegate.gen_ai import CATALOGUE as GEN_AI
-from tidegate.manifest import knative_annotations
 from tidegate.manifest.annotations import ANNOTATIONS, KPA_PARAMETERS, PARAMETER_PREFIX, PREFIX
+from tidegate.manifest.foreign import knative_annotations, kserve
 from tidegate.manifest.policy_parameters import (
     HETSEV_PARAMETERS,
     HPA_PARAMETERS,
@@ -79,7 +79,7 @@ def pages() -> dict[str, str]:
 def annotations_page() -> str:
     """Returns the page of annotations, parameters, plain values of ``spec``, and supported Knative annotations."""
     parts = [
-        _MADE.format(source="tidegate/manifest/annotations.py, spec.py, routing.py and knative_annotations.py"),
+        _MADE.format(source="tidegate/manifest/annotations.py, spec.py, routing.py and the folder foreign"),
         "# Annotations\n",
         f"The SLA of a function and its scaling, written under `{PREFIX}` in `metadata.annotations`. Each annotation is"
         " also a flag of `tidegate deploy` (`--latency 200ms`), which overrides the manifest. A key may be written in"
@@ -130,8 +130,38 @@ def annotations_page() -> str:
         " `command` runs on this machine, one with only an image on Kubernetes. Keys without effect here are reported"
         " as warnings.\n",
         table(knative_annotations.ROWS),
+        "## KServe manifests\n",
+        f"An `{kserve.KSERVE_KIND}` of `{kserve.KSERVE_API_VERSION}` is deployed in its common fields. What is not"
+        " taken over is named: as a warning if the function works without it, else as a fault.\n",
+        _kserve_table(),
     ]
     return "\n".join(parts)
+
+
+def _kserve_table() -> str:
+    lines = ["| key of `spec.predictor` | here |", "|---|---|"]
+    lines += [f"| {' | '.join(row)} |" for row in KSERVE_FIELDS]
+    return "\n".join(lines) + "\n"
+
+
+KSERVE_FIELDS: Final = (
+    (
+        "`model.modelFormat`, `model.runtime`",
+        f"the format: {', '.join(kserve.FORMATS)}; a runtime of Triton serves a repository",
+    ),
+    (
+        "`model.storageUri`",
+        f"`pvc://CLAIM/PATH`, mounted at `{kserve.MOUNT}` (Kubernetes), or `file:///PATH`; nothing is downloaded",
+    ),
+    ("`model.protocolVersion`", "v1 and v2 are served side by side"),
+    ("`model.env`, `model.resources`", "as in Knative's manifests"),
+    ("`containers`", "one, as in Knative's manifests"),
+    ("`minReplicas`, `maxReplicas`", "`min-scale` (default 1, as with KServe), `max-scale`"),
+    ("`scaleMetric`, `scaleTarget`", "metric and target of policy kpa (concurrency, rps) or hpa (cpu, memory)"),
+    ("`containerConcurrency`, `timeout`", "`concurrency`, `timeout`"),
+    ("`batcher`", "`batching` of the shipped runtime"),
+    ("`canaryTrafficPercent`", "`canary-steps`: it goes on by itself after `canary-window`"),
+)
 
 
 def settings_page() -> str:

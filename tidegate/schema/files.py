@@ -1,6 +1,7 @@
 """The disk as a reader of manifests sees it: the kind of thing at a path, and the beginning of a small file.
 
-:class:`Files` is the protocol, :class:`Disk` the real disk, :class:`NamedFiles` a mapping in its place.
+:class:`Files` is the protocol, :class:`Disk` the real disk, :class:`NamedFiles` a mapping in its place, and
+:class:`Elsewhere` what cannot be seen from here.
 """
 
 import errno
@@ -21,6 +22,8 @@ class Found(StrEnum):
     UNREADABLE = "there, but not readable"
     OTHER = "neither a file nor a folder"
     MISSING = "missing"
+    ELSEWHERE = "elsewhere"
+    """On another machine, which is not asked."""
 
 
 class Files(Protocol):
@@ -45,6 +48,16 @@ class NamedFiles:
     def names(self, folder: str) -> list[str]:
         start = f"{folder}/"
         return sorted({path.removeprefix(start).partition("/")[0] for path in self._found if path.startswith(start)})
+
+
+class Elsewhere:
+    """The files of another machine, such as those of a container's image: every path may be there."""
+
+    def look(self, path: str) -> Found:
+        return Found.ELSEWHERE
+
+    def names(self, folder: str) -> list[str]:
+        return []
 
 
 def absolute(base: str, path: str) -> str:

@@ -7,7 +7,7 @@ nodes, so that a document of exponential expansion does no harm.
 
 import difflib
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import yaml
@@ -34,11 +34,13 @@ _CORE_TAGS: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Scalar:
-    """A text and the line it starts on; ``is_null`` if nothing was written (``key:`` or ``~``)."""
+    """A text and the line it starts on; ``is_null`` if nothing was written (``key:`` or ``~``), ``is_quoted`` if it
+    stands in quotes or is a block."""
 
     text: str
     line: int
     is_null: bool = False
+    is_quoted: bool = field(default=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -341,7 +343,8 @@ class _Reader:
         if not text.isascii() and any("\ud800" <= char <= "\udfff" for char in text):
             self.faults.add(_where(path), text, "text without lone surrogates", line)
             text = ascii(text)
-        return Scalar(text, line, is_null=event.style is None and text in _NULLS and event.implicit[0])
+        is_null = event.style is None and text in _NULLS and event.implicit[0]
+        return Scalar(text, line, is_null=is_null, is_quoted=event.style is not None)
 
     def items(self, path: tuple[str, ...]) -> Iterator[Node]:
         while not isinstance(event := next(self.events), yaml.SequenceEndEvent):

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from tidegate.control.cli.cluster.options import ContextOption, NamespaceOption, check
 from tidegate.control.cli.common import JsonOption, StateOption, connect, escaped, guarded
 from tidegate.control.cli.show import NameArgument
 from tidegate.errors import Fault, InvalidInputError
@@ -18,6 +19,8 @@ def logs(
     tail: Annotated[int, typer.Option("--tail", "-n", help="Lines per replica to start with.", min=0)] = 100,
     replica: Annotated[str | None, typer.Option(help="Only this replica.")] = None,
     source: Annotated[str, typer.Option(help="Source: server, proxy or all.")] = "server",
+    context: ContextOption = None,
+    namespace: NamespaceOption = None,
     state: StateOption = None,
     json: JsonOption = False,
 ) -> None:
@@ -25,6 +28,11 @@ def logs(
     characters are escaped."""
     if source not in SOURCES:
         raise InvalidInputError("logs", [Fault("--source", repr(source), ", ".join(SOURCES))])
+    if check(context, namespace, state=state, follow=follow) is not None:
+        from tidegate.control.cli.cluster import commands
+
+        commands.logs(context or "", namespace, name, tail=tail, replica=replica, source=source, json=json)
+        return
     clean = escaped if sys.stdout.isatty() else str
     with connect(state) as tidegate:
         for line in tidegate.logs(name, tail=tail, follow=follow, replica=replica, source=source):

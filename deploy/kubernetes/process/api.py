@@ -7,7 +7,7 @@ models are left aside: they double the memory of each object and know no custom 
 import asyncio
 import json
 import random
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -36,10 +36,12 @@ class ClusterError(TidegateError):
 class RefusedError(ClusterError):
     """The API server answered with an error."""
 
-    def __init__(self, status: int, reason: str, message: str) -> None:
+    def __init__(self, status: int, reason: str, message: str, causes: Sequence[Mapping[str, str]] = ()) -> None:
         super().__init__(message)
         self.status = status
         self.reason = reason
+        self.causes = causes
+        """What is wrong with an object, each with its ``field`` and ``message``."""
 
 
 class KubernetesApi:
@@ -137,15 +139,30 @@ class KubernetesApi:
             raise ClusterError(f"the API server does not answer: {error!r}") from error
         answer = _object(data)
         if not 200 <= status < 300:
-            raise RefusedError(status, answer.get("reason", ""), answer.get("message", f"status {status}"))
+            causes = (answer.get("details") or {}).get("causes", ())
+            raise RefusedError(status, answer.get("reason", ""), answer.get("message", f"status {status}"), causes)
         return answer
+
+    async def text(self, path: str, **query: str) -> str:
+        """Returns an answer that is plain text. Raises RefusedError, and ClusterError without one."""
+        import aiohttp
+
+        try:
+            response = await self._send("GET", path, None, query, "application/json", CALL_S)
+            data: bytes = await response.read()
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise ClusterError(f"the API server does not answer: {error!r}") from error
+        if response.status != 200:
+            answer = _object(data)
+            raise RefusedError(response.status, answer.get("reason", ""), answer.get("message", "no text"))
+        return data.decode(errors="replace")
 
     async def _send(
         self, method: str, path: str, body: Object | None, query: Mapping[str, str], kind: str, timeout_s: float
     ) -> Any:
         import aiohttp
 
-        headers = {"Accept": "application/json", "Content-Type": kind}
+        headers = {"Accept": "application/json, */*", "Content-Type": kind}
         method, url, fields, data, post = await self._client.param_serialize(
             method,
             path,

@@ -82,6 +82,11 @@ def _definition(kind: str, short: list[str], schema: Schema, columns: list[Objec
 def _root(spec: Schema, status: dict[str, Schema], description: str, longest: int) -> Schema:
     observed: dict[str, Schema] = {
         "observedGeneration": {"type": "integer", "format": "int64"},
+        "observedManifest": {
+            "type": "string",
+            "maxLength": 64,
+            "description": "Hash of the manifest that was brought about: annotations are part of it.",
+        },
         "conditions": _conditions(),
     }
     name = f"size(self.metadata.name) <= {longest} && {condition(NAME_KIND, 'self.metadata.name')}"

@@ -1,5 +1,6 @@
 """A Function as a user's object: the manifest in it, and the status that is written back."""
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -8,6 +9,10 @@ from tidegate.manifest.annotations import PREFIX
 from tidegate.schema.yaml_nodes import dump
 
 READY: Final = "Ready"
+LATEST: Final = "LatestReady"
+"""Condition of what the newest deploy came to, while another revision may serve."""
+SERVES, STARTS, FAILS = "Serves", "Starts", "Fails"
+"""Reasons of it."""
 REFUSED: Final = "Refused"
 MAX_MESSAGE: Final = 4096
 
@@ -20,6 +25,8 @@ class ResourceState:
     reason: str
     """One word: ``Ready``, ``Asleep``, ``Refused``."""
     message: str = ""
+    latest: tuple[str, str] | None = None
+    """What became of the newest revision (``SERVES``, ``STARTS``, ``FAILS``), and why. None if there is none."""
     revision: str | None = None
     wanted: int | None = None
     ready: int | None = None
@@ -41,22 +48,44 @@ def manifest_of(resource: Mapping[str, Any]) -> str:
     )
 
 
-def new_status(resource: Mapping[str, Any], state: ResourceState, now: str) -> dict[str, Any] | None:
-    """Returns the status to write, with ``now`` as an RFC 3339 time; None if it is written already. The time of a
-    condition changes only with its status."""
+def digest_of(manifest: str) -> str:
+    """Returns a short hash of a manifest. Unlike an object's ``generation`` it changes with annotations."""
+    return hashlib.sha256(manifest.encode()).hexdigest()[:16]
+
+
+def is_same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Returns whether two states of an object have the same manifest and status, without making either."""
+    notes = [each["metadata"].get("annotations", {}) for each in (one, other)]
+    return notes[0] == notes[1] and all(one.get(key) == other.get(key) for key in ("spec", "status"))
+
+
+def new_status(resource: Mapping[str, Any], digest: str, state: ResourceState, now: str) -> dict[str, Any] | None:
+    """Returns the status to write of an object whose manifest, with this digest, was brought about, with ``now`` as an
+    RFC 3339 time; None if it is written already. The time of a condition changes only with its status."""
     before = resource.get("status", {})
-    known: Mapping[str, Any] = next((each for each in before.get("conditions", []) if each["type"] == READY), {})
-    word = "True" if state.is_ready else "False"
     generation = resource["metadata"].get("generation", 0)
-    condition = {
-        "type": READY,
-        "status": word,
-        "reason": state.reason,
-        "message": state.message[:MAX_MESSAGE],
+    stated = [(READY, "True" if state.is_ready else "False", state.reason, state.message)]
+    if state.latest is not None:
+        reason, message = state.latest
+        stated.append((LATEST, {SERVES: "True", FAILS: "False"}.get(reason, "Unknown"), reason, message))
+    conditions = []
+    for kind, word, reason, message in stated:
+        known: Mapping[str, Any] = next((each for each in before.get("conditions", []) if each["type"] == kind), {})
+        conditions.append(
+            {
+                "type": kind,
+                "status": word,
+                "reason": reason,
+                "message": message[:MAX_MESSAGE],
+                "observedGeneration": generation,
+                "lastTransitionTime": known.get("lastTransitionTime", now) if known.get("status") == word else now,
+            }
+        )
+    status: dict[str, Any] = {
         "observedGeneration": generation,
-        "lastTransitionTime": known.get("lastTransitionTime", now) if known.get("status") == word else now,
+        "observedManifest": digest,
+        "conditions": conditions,
     }
-    status: dict[str, Any] = {"observedGeneration": generation, "conditions": [condition]}
     if resource["kind"] == "Function":
         figures = {"revision": state.revision, "replicas": state.wanted, "readyReplicas": state.ready, "url": state.url}
         status |= {key: figure for key, figure in figures.items() if figure is not None}

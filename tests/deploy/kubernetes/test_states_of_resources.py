@@ -1,8 +1,20 @@
 """The manifest in a user's object, and the status that is written back."""
 
+from dataclasses import replace
 from typing import Any
 
-from tidegate.deploy.kubernetes.resources.states import ResourceState, manifest_of, new_status
+import pytest
+
+from tidegate.deploy.kubernetes.resources.states import (
+    FAILS,
+    SERVES,
+    STARTS,
+    ResourceState,
+    digest_of,
+    is_same,
+    manifest_of,
+    new_status,
+)
 from tidegate.manifest.reader import parse
 from tidegate.schema.files import Disk
 
@@ -34,26 +46,51 @@ def test_the_manifest_is_the_same_whatever_the_cluster_adds() -> None:
 
 
 def test_a_status_is_written_once() -> None:
-    status = new_status(resource(), ASLEEP, "2026-01-01T00:00:00Z")
+    status = new_status(resource(), "d", ASLEEP, "2026-01-01T00:00:00Z")
     assert status is not None
     assert status["conditions"][0]["observedGeneration"] == 3
     assert (status["replicas"], status["readyReplicas"], status["url"]) == (0, 0, "http://r")
-    assert new_status(resource(status=status), ASLEEP, "2026-01-02T00:00:00Z") is None
+    assert new_status(resource(status=status), "d", ASLEEP, "2026-01-02T00:00:00Z") is None
 
 
 def test_the_time_of_a_condition_changes_with_its_status_alone() -> None:
-    status = new_status(resource(), ASLEEP, "2026-01-01T00:00:00Z")
+    status = new_status(resource(), "d", ASLEEP, "2026-01-01T00:00:00Z")
     busy = ResourceState(is_ready=True, reason="Ready", wanted=1, ready=1)
-    later = new_status(resource(status=status), busy, "2026-01-02T00:00:00Z")
+    later = new_status(resource(status=status), "d", busy, "2026-01-02T00:00:00Z")
     assert later is not None
     assert later["conditions"][0]["lastTransitionTime"] == "2026-01-01T00:00:00Z"
     refused = ResourceState(is_ready=False, reason="Refused", message="no")
-    last = new_status(resource(status=later), refused, "2026-01-03T00:00:00Z")
+    last = new_status(resource(status=later), "d", refused, "2026-01-03T00:00:00Z")
     assert last is not None
     assert last["conditions"][0]["lastTransitionTime"] == "2026-01-03T00:00:00Z"
 
 
 def test_a_pipeline_has_conditions_alone() -> None:
-    status = new_status(resource(kind="Pipeline"), ASLEEP, "2026-01-01T00:00:00Z")
+    status = new_status(resource(kind="Pipeline"), "d", ASLEEP, "2026-01-01T00:00:00Z")
     assert status is not None
-    assert status.keys() == {"observedGeneration", "conditions"}
+    assert status.keys() == {"observedGeneration", "observedManifest", "conditions"}
+
+
+def test_the_observed_manifest_changes_with_an_annotation_and_not_with_what_the_cluster_adds() -> None:
+    changed = resource()
+    changed["metadata"]["annotations"]["tidegate.dev/max-scale"] = "5"
+    assert digest_of(manifest_of(changed)) != digest_of(manifest_of(resource()))
+    assert not is_same(changed, resource())
+    noted = resource()
+    noted["metadata"] |= {"resourceVersion": "9"}
+    assert digest_of(manifest_of(noted)) == digest_of(manifest_of(resource()))
+    assert is_same(noted, resource())
+    assert not is_same(resource(status={"replicas": 3}), resource())
+
+
+@pytest.mark.parametrize(("reason", "word"), [(SERVES, "True"), (STARTS, "Unknown"), (FAILS, "False")])
+def test_what_became_of_the_newest_revision_is_a_condition(reason: str, word: str) -> None:
+    status = new_status(resource(), "d", replace(ASLEEP, latest=(reason, "why")), "2026-01-01T00:00:00Z")
+    assert status is not None
+    _, latest = status["conditions"]
+    assert (latest["type"], latest["status"], latest["reason"], latest["message"]) == (
+        "LatestReady",
+        word,
+        reason,
+        "why",
+    )

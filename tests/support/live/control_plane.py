@@ -15,8 +15,9 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import httpx
 from cryptography.hazmat.primitives import serialization
@@ -55,6 +56,44 @@ def lacking(*more: str) -> str:
     return " ".join(name for name in more if not (found / name).exists())
 
 
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call of the API server."""
+
+    verb: str
+    group: str
+    resource: str
+    """With its subresource: ``pods/resize``."""
+    name: str
+    code: int
+
+    @classmethod
+    def of(cls, event: Mapping[str, Any]) -> "Call":
+        """Reads an event of the audit log."""
+        about = event.get("objectRef", {"resource": event["requestURI"]})
+        part = f"/{about['subresource']}" if "subresource" in about else ""
+        resource, code = f"{about['resource']}{part}", event["responseStatus"]["code"]
+        return cls(event["verb"], about.get("apiGroup", ""), resource, about.get("name", ""), code)
+
+
+_AUDIT: Final = {
+    "apiVersion": "audit.k8s.io/v1",
+    "kind": "Policy",
+    "omitStages": ["RequestReceived"],
+    "rules": [
+        {"level": "None", "userGroups": ["system:serviceaccounts:kube-system"]},
+        {
+            "level": "Metadata",
+            "userGroups": ["system:serviceaccounts"],
+            "verbs": ["watch"],
+            "omitStages": ["ResponseComplete"],
+        },
+        {"level": "Metadata", "userGroups": ["system:serviceaccounts"]},
+    ],
+}
+"""What service accounts call: watches when they begin, everything else when it has ended."""
+
+
 class ControlPlane:
     """The processes over one folder. The API server keeps its port over restarts."""
 
@@ -68,6 +107,17 @@ class ControlPlane:
     @property
     def url(self) -> str:
         return f"https://127.0.0.1:{self.port}"
+
+    @property
+    def audit(self) -> Path:
+        """Log of the calls of service accounts: one JSON object a line."""
+        return self.home / "audit.log"
+
+    def calls(self, account: str) -> list["Call"]:
+        """Returns the calls so far of an account, ``NAMESPACE:NAME``, that have ended or are watches."""
+        user = f"system:serviceaccount:{account}"
+        lines = self.audit.read_text().splitlines() if self.audit.exists() else []
+        return [Call.of(each) for each in map(json.loads, lines) if each["user"]["username"] == user]
 
     @property
     def authority(self) -> Path:
@@ -110,6 +160,8 @@ class ControlPlane:
                 "--authorization-mode=Node,RBAC",
                 "--allow-privileged=true",
                 "--profiling=false",
+                f"--audit-policy-file={self.home / 'audit.yaml'}",
+                f"--audit-log-path={self.audit}",
             ],
         )
         self._await_ready()
@@ -183,6 +235,7 @@ class ControlPlane:
         text = key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption())
         (self.home / "accounts.key").write_bytes(text)
         lines = [f"{name},{user},{user}{f',{groups}' if groups else ''}" for name, (user, groups) in _USERS.items()]
+        (self.home / "audit.yaml").write_text(json.dumps(_AUDIT))
         (self.home / "tokens.csv").write_text("\n".join(lines) + "\n")
 
     def _write_kubeconfig(self, name: str) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from tidegate.function import Function, Liveness, Protocol, Readiness, Resources, Scaling, Server, ServerKind, Sla
 from tidegate.manifest.builder import ParseContext
-from tidegate.manifest.knative import expand
+from tidegate.manifest.foreign.knative import expand
 from tidegate.manifest.reader import Parsed, read
 from tidegate.records.rollout import RolloutPlan
 

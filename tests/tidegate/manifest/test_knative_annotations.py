@@ -2,7 +2,7 @@
 
 import pytest
 
-from tidegate.manifest import knative_annotations as rules
+from tidegate.manifest.foreign import knative_annotations as rules
 from tidegate.schema.units import UnreadableError
 
 

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from typing import Final
 
 from tidegate.function import Function, Protocol, Server, ServerKind
-from tidegate.manifest import knative_annotations as rules
 from tidegate.manifest.annotations import PREFIX
 from tidegate.manifest.builder import NAME_KIND, SPEC_FLAG, FunctionBuilder, SourceLocation
+from tidegate.manifest.foreign import knative_annotations as rules
 from tidegate.manifest.policy_parameters import HPA_PARAMETERS
 from tidegate.manifest.spec import IMAGE, PROBE_PATH, VARIABLE
 from tidegate.schema.files import Found
@@ -22,6 +22,7 @@ from tidegate.schema.yaml_nodes import Node, Pair, Scalar, Section, nearest, sho
 
 KNATIVE_API_VERSION: Final = "serving.knative.dev/v1"
 KNATIVE_KIND: Final = "Service"
+KNATIVE: Final = "Knative"
 PROGRESS_DEADLINE: Final = "serving.knative.dev/progress-deadline"
 ROLLOUT_DURATIONS: Final = ("serving.knative.dev/rollout-duration", "serving.knative.dev/rolloutDuration")
 DEFAULT_DEADLINE_S: Final = 600.0
@@ -96,21 +97,21 @@ def read_service(root: Section, builder: FunctionBuilder) -> Function | None:
     """Returns the function of a Service. Adds faults and returns None if it is invalid."""
     metadata = root.section("metadata")
     name = None if metadata is None else _metadata(metadata, builder)
-    spec = _must(root, "spec")
-    template = None if spec is None else _must(spec, "template")
+    spec = must(root, "spec")
+    template = None if spec is None else must(spec, "template")
     server = None if template is None else _template(template, builder)
     if spec is not None:
         _traffic(spec, builder)
         spec.close()
     if metadata is None and root.node.get("metadata") is None:
         builder.faults.report("metadata", "nothing", "a mapping with at least a name", root.node.line)
-    _noted(root, ("status",), builder)
+    noted(root, ("status",), builder)
     root.close()
     function = builder.finish(name or "nameless", server or Server(kind=ServerKind.COMMAND))
     return None if name is None or server is None else function
 
 
-def _must(section: Section, key: str) -> Section | None:
+def must(section: Section, key: str) -> Section | None:
     """Returns the section under ``key``, which is required."""
     if section.node.get(key) is None:
         section.take(key)
@@ -119,14 +120,16 @@ def _must(section: Section, key: str) -> Section | None:
     return section.section(key)
 
 
-def _noted(section: Section, keys: tuple[str, ...], builder: FunctionBuilder) -> None:
+def noted(section: Section, keys: tuple[str, ...], builder: FunctionBuilder) -> None:
+    """Adds a note for each of ``keys`` that is given: it has no effect here."""
     for key in keys:
         node = section.take(key)
         if node is not None:
             builder.note(section.path(key), "has no effect here", node.line)
 
 
-def _refused(section: Section, keys: Mapping[str, str], builder: FunctionBuilder) -> None:
+def refused(section: Section, keys: Mapping[str, str], builder: FunctionBuilder) -> None:
+    """Adds a fault for each of ``keys`` that is given, with what is allowed in its place."""
     for key, allowed in keys.items():
         node = section.take(key)
         if node is not None:
@@ -147,7 +150,7 @@ def _metadata(metadata: Section, builder: FunctionBuilder) -> str | None:
             builder.faults.report(where, "an annotation of the Service", "under spec.template.metadata", pair.line)
         else:
             _rollout(pair, where, builder)
-    _noted(metadata, ("namespace", "labels", *_EXPORTED), builder)
+    noted(metadata, ("namespace", "labels", *_EXPORTED), builder)
     metadata.close()
     return name
 
@@ -177,11 +180,11 @@ def _template(template: Section, builder: FunctionBuilder) -> Server | None:
     if metadata is not None:
         annotations = metadata.section("annotations")
         if annotations is not None:
-            _annotations(annotations, builder)
-        _noted(metadata, ("name", "namespace", "labels", *_EXPORTED), builder)
+            read_annotations(annotations, builder)
+        noted(metadata, ("name", "namespace", "labels", *_EXPORTED), builder)
         metadata.close()
     builder.values.setdefault("readiness.start_timeout_s", DEFAULT_DEADLINE_S)
-    spec = _must(template, "spec")
+    spec = must(template, "spec")
     server = None if spec is None else _pod(spec, builder)
     template.close()
     if not builder.given("scaling.policy"):
@@ -189,7 +192,8 @@ def _template(template: Section, builder: FunctionBuilder) -> Server | None:
     return server
 
 
-def _annotations(annotations: Section, builder: FunctionBuilder) -> None:
+def read_annotations(annotations: Section, builder: FunctionBuilder) -> None:
+    """Reads annotations under ``tidegate.dev/`` and ``autoscaling.knative.dev/``; others are notes."""
     spelt: dict[str, str] = {}
     scaling: dict[str, Scalar] = {}
     for pair in annotations.node.pairs:
@@ -226,10 +230,10 @@ def _scaling(annotations: Section, scaling: Mapping[str, Scalar], builder: Funct
         if key in wrong:
             builder.fault(origin, wrong[key])
         else:
-            _land(key, origin, builder)
+            land(key, origin, builder)
 
 
-def _land(key: str, origin: SourceLocation, builder: FunctionBuilder) -> None:
+def land(key: str, origin: SourceLocation, builder: FunctionBuilder) -> None:
     """Puts one valid annotation into its field of the function."""
     row = rules.ROW[key]
     if key == "class":
@@ -274,8 +278,8 @@ def _pod(spec: Section, builder: FunctionBuilder) -> Server | None:
         seconds = spec.text_of(spec.path("timeoutSeconds"), timeout, TIMEOUT_SECONDS)
         origin = SourceLocation(spec.path("timeoutSeconds"), timeout.text, timeout.line)
         builder.put("timeout_s", float(seconds or 0) or DEFAULT_TIMEOUT_S, origin)
-    _noted(spec, _POD_NOTED, builder)
-    _refused(spec, _POD_REFUSED, builder)
+    noted(spec, _POD_NOTED, builder)
+    refused(spec, _POD_REFUSED, builder)
     containers = spec.items("containers")
     spec.close()
     where = f"{spec.path('containers')}[0]"
@@ -284,28 +288,34 @@ def _pod(spec: Section, builder: FunctionBuilder) -> Server | None:
         builder.faults.report(spec.path("containers"), found, "one container", spec.node.line)
         return None
     container = Section.of(containers[0], where, builder.faults)
-    return None if container is None else _container(container, builder)
+    return None if container is None else read_container(container, builder)
 
 
-def _container(container: Section, builder: FunctionBuilder) -> Server | None:
-    for key in builder.context.flags:
-        if key.startswith(SPEC_FLAG):
-            name = key.removeprefix(SPEC_FLAG).partition(".")[0]
-            flag = "--arg" if name == "args" else f"--{name}"
-            builder.fault(SourceLocation(flag, key), "no such flag with a Knative manifest: write it there")
+def read_container(container: Section, builder: FunctionBuilder) -> Server | None:
+    """Reads the one container of a Pod. Returns None where it cannot run."""
+    refuse_flags(KNATIVE, builder)
     container.take("name")
     port = _port(container, builder)
-    env = _env(container, builder)
+    env = read_env(container, builder)
     server = _server(container, env, builder)
     _listen(container, port, server, builder)
     _workdir(container, server, builder)
     _probe(container, port, builder)
     _liveness(container, port, builder)
-    _resources(container, builder)
-    _noted(container, _CONTAINER_NOTED, builder)
-    _refused(container, _CONTAINER_REFUSED, builder)
+    read_resources(container, builder)
+    noted(container, _CONTAINER_NOTED, builder)
+    refused(container, _CONTAINER_REFUSED, builder)
     container.close()
     return server
+
+
+def refuse_flags(whose: str, builder: FunctionBuilder) -> None:
+    """Adds a fault for each flag of a key of ``spec``, which a manifest of others does not have."""
+    for key in builder.context.flags:
+        if key.startswith(SPEC_FLAG):
+            name = key.removeprefix(SPEC_FLAG).partition(".")[0]
+            flag = "--arg" if name == "args" else f"--{name}"
+            builder.fault(SourceLocation(flag, key), f"no such flag with a {whose} manifest: write it there")
 
 
 def _server(container: Section, env: Mapping[str, str], builder: FunctionBuilder) -> Server | None:
@@ -340,14 +350,15 @@ def expand(text: str, variables: Mapping[str, str]) -> str:
     return _REFERENCE.sub(lambda found: "$" if found[1] else variables.get(found[2], found[0]), text)
 
 
-def _env(container: Section, builder: FunctionBuilder) -> dict[str, str]:
+def read_env(container: Section, builder: FunctionBuilder) -> dict[str, str]:
+    """Returns the variables of a container, with references resolved."""
     env: dict[str, str] = {}
     for index, node in enumerate(container.items("env") or ()):
         item = Section.of(node, f"{container.path('env')}[{index}]", builder.faults)
         if item is None:
             continue
         name, value = item.text("name", VARIABLE), item.scalar("value")
-        _refused(item, {"valueFrom": "a value: there are no secrets or config maps here"}, builder)
+        refused(item, {"valueFrom": "a value: there are no secrets or config maps here"}, builder)
         item.close()
         if item.node.get("name") is None:
             builder.faults.report(item.path("name"), "nothing", VARIABLE.allowed, item.node.line)
@@ -428,11 +439,11 @@ def _probe(container: Section, port: int | None, builder: FunctionBuilder) -> No
         scheme = get.scalar("scheme")
         if scheme is not None and scheme.text not in ("", "HTTP"):
             builder.faults.add(get.path("scheme"), scheme, "HTTP")
-        _noted(get, ("host", "httpHeaders"), builder)
+        noted(get, ("host", "httpHeaders"), builder)
         get.close()
     if tcp is not None:
         _probed_port(tcp, port)
-        _noted(tcp, ("host",), builder)
+        noted(tcp, ("host",), builder)
         tcp.close()
     for key in ("exec", "grpc"):
         node = probe.take(key)
@@ -440,7 +451,7 @@ def _probe(container: Section, port: int | None, builder: FunctionBuilder) -> No
             builder.note(
                 probe.path(key), "is not run here: the server is ready when its port accepts connections", node.line
             )
-    _noted(probe, _PROBE_NOTED, builder)
+    noted(probe, _PROBE_NOTED, builder)
     probe.close()
 
 
@@ -461,12 +472,12 @@ def _liveness(container: Section, port: int | None, builder: FunctionBuilder) ->
     if get is not None:
         builder.values["liveness.path"] = f"/{(get.text('path', PROBE_PATH) or '/').removeprefix('/')}"
         _probed_port(get, port)
-        _noted(get, ("host", "httpHeaders", "scheme"), builder)
+        noted(get, ("host", "httpHeaders", "scheme"), builder)
         get.close()
     elif tcp is not None:
         builder.values["liveness.path"] = "tcp"
         _probed_port(tcp, port)
-        _noted(tcp, ("host",), builder)
+        noted(tcp, ("host",), builder)
         tcp.close()
     for key in ("exec", "grpc"):
         node = probe.take(key)
@@ -476,7 +487,7 @@ def _liveness(container: Section, port: int | None, builder: FunctionBuilder) ->
         given = probe.text(key, Whole(1, 86_400))
         number = int(given or default)
         builder.values[field] = number if field == "liveness.failures" else float(number)
-    _noted(probe, ("initialDelaySeconds", "successThreshold", "terminationGracePeriodSeconds"), builder)
+    noted(probe, ("initialDelaySeconds", "successThreshold", "terminationGracePeriodSeconds"), builder)
     probe.close()
 
 
@@ -503,7 +514,7 @@ _QUANTITY: Final[Kind] = _Quantity()
 _GPUS: Final = "nvidia.com/gpu"
 
 
-def _resources(container: Section, builder: FunctionBuilder) -> None:
+def read_resources(container: Section, builder: FunctionBuilder) -> None:
     """Reads memory, whole processors and GPUs of the limits; a request counts if memory has no limit."""
     resources = container.section("resources")
     if resources is None:
@@ -518,10 +529,10 @@ def _resources(container: Section, builder: FunctionBuilder) -> None:
             if text is not None and (section is limits or key == "memory"):
                 amounts[key] = int(text)
         if section is requests:
-            _noted(section, ("cpu", _GPUS), builder)
-        _noted(section, ("ephemeral-storage",), builder)
+            noted(section, ("cpu", _GPUS), builder)
+        noted(section, ("ephemeral-storage",), builder)
         section.close()
-    _noted(resources, ("claims",), builder)
+    noted(resources, ("claims",), builder)
     resources.close()
     if _GPUS in amounts and builder.context.accelerators is not None:
         _place_on_gpus(limits or resources, builder.context.accelerators, builder)
@@ -551,8 +562,8 @@ def _traffic(spec: Section, builder: FunctionBuilder) -> None:
         if target is None:
             continue
         latest, percent = target.scalar("latestRevision"), target.scalar("percent")
-        _noted(target, ("tag", "url"), builder)
-        _refused(target, {"revisionName": "latestRevision: true", "configurationName": "latestRevision: true"}, builder)
+        noted(target, ("tag", "url"), builder)
+        refused(target, {"revisionName": "latestRevision: true", "configurationName": "latestRevision: true"}, builder)
         target.close()
         _is_all(target, "latestRevision", latest, ("true",))
         _is_all(target, "percent", percent, ("100",) if len(targets or ()) == 1 else ("0", "100"))

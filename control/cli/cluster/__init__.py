@@ -1,0 +1,1 @@
+"""Commands with ``--context``: the custom resources of a cluster."""

@@ -1,0 +1,220 @@
+"""What the commands with ``--context`` do and print."""
+
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+import typer
+
+from tidegate.control.cli.cluster.client import (
+    CONTAINERS,
+    Cluster,
+    condition,
+    with_cluster,
+)
+from tidegate.control.cli.common import (
+    EXIT_FAILED,
+    PIPE_WIDTH,
+    console,
+    escaped,
+    print_json,
+    print_text,
+    say,
+)
+from tidegate.control.cli.develop.activity import activity
+from tidegate.control.sdk import StartFailedError
+from tidegate.deploy.kubernetes.process.api import ClusterError
+from tidegate.deploy.kubernetes.resources.objects import objects_of
+from tidegate.deploy.kubernetes.resources.states import LATEST, READY, STARTS
+from tidegate.errors import Fault, InvalidInputError
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+Object = dict[str, Any]
+MANIFESTS: Final = (".yaml", ".yml", ".json")
+
+
+def deploy(
+    context: str,
+    namespace: str | None,
+    file: str,
+    flags: Mapping[str, str],
+    *,
+    force: bool,
+    waits: bool,
+    json: bool,
+) -> None:
+    """Applies a manifest, waits for its functions, and prints what came of them."""
+    from tidegate.autoscaler.policies import registry
+    from tidegate.control.sources import read_source
+
+    if file != "-" and not file.endswith(MANIFESTS):
+        allowed = "a manifest: the files of this machine are not in the images of a cluster"
+        raise InvalidInputError("command line", [Fault("FILE", file, allowed)])
+    text, _, source = read_source(file, None, {}, standard_input=sys.stdin.read)
+    converted = objects_of(text, source=source, policies=registry.names(), flags=flags)
+
+    async def run(cluster: Cluster) -> list[Object]:
+        applied = await cluster.apply(converted.objects, source=source, force=force)
+        for note in converted.warnings:
+            say(f"warning: {note}")
+        found = []
+        for each in applied:
+            name = each["metadata"]["name"]
+            if not waits:
+                found.append(each)
+                if not json:
+                    print_text(f"{name} is applied")
+                continue
+            with activity(f"{name}: waits for its newest revision", is_silent=json) as shown:
+                try:
+                    ended = await cluster.wait(each, lambda now: shown.show(_phase(now)))
+                except StartFailedError as error:
+                    say(f"error: {error}")
+                    found.append(each | {"fault": str(error)})
+                    continue
+            found.append(ended)
+            if not json:
+                _report(ended)
+        return found
+
+    ended = with_cluster(context, namespace, run)
+    if json:
+        print_json(ended)
+    if any("fault" in each for each in ended):
+        raise typer.Exit(EXIT_FAILED)
+
+
+def _phase(now: Object) -> str:
+    latest = condition(now, LATEST)
+    waiting = f"{now['metadata']['name']}: waits for the control process of its namespace"
+    return str(latest["message"]) if latest.get("reason") == STARTS else waiting
+
+
+def _report(ended: Object) -> None:
+    """Prints what the deploy on one machine prints of a function."""
+    name, status = ended["metadata"]["name"], ended.get("status", {})
+    if "revision" in status:
+        console().print(f"[bold]{name}[/bold] is revision {status['revision']}")
+    say(f"{name} is {condition(ended, READY).get('reason', '').lower() or 'ready'}")
+    if status.get("url"):
+        print_text(status["url"])
+
+
+def show_all(context: str, namespace: str | None, *, json: bool, names: bool) -> None:
+    """Lists the Functions and Pipelines."""
+    found = with_cluster(context, namespace, Cluster.all)
+    if json:
+        print_json(found)
+    elif names:
+        for each in found:
+            print_text(each["metadata"]["name"])
+    elif not found:
+        say("no function is applied; apply one with `tidegate deploy FILE --context`")
+    else:
+        console(PIPE_WIDTH).print(_table(found))
+
+
+def _table(found: list[Object]) -> "Table":
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False)
+    for column in ("FUNCTION", "READY", "STATE", "REVISION", "READY REPLICAS", "WANTED", "URL"):
+        table.add_column(column, no_wrap=True)
+    for each in found:
+        status, ready = each.get("status", {}), condition(each, READY)
+        cells = [ready.get("status", "-"), ready.get("reason", "not seen by a control process")]
+        cells += [str(status.get(key, "-")) for key in ("revision", "readyReplicas", "replicas", "url")]
+        table.add_row(each["metadata"]["name"], *cells)
+    return table
+
+
+def show(context: str, namespace: str | None, name: str | None, *, json: bool) -> None:
+    """Shows one function with its conditions and Pods, or all."""
+    if name is None:
+        show_all(context, namespace, json=json, names=False)
+        return
+
+    async def run(cluster: Cluster) -> tuple[Object, list[Object]]:
+        return await cluster.get(name), await cluster.pods(name)
+
+    found, pods = with_cluster(context, namespace, run)
+    if json:
+        print_json({"function": found, "pods": pods})
+        return
+    console(PIPE_WIDTH).print(_table([found]))
+    for each in found.get("status", {}).get("conditions", []):
+        text = f": {each['message']}" if each["message"] else ""
+        print_text(f"{each['type']} {each['status']} {each['reason']}{text}")
+    for pod in pods:
+        status = pod.get("status", {})
+        where = f" on {pod['spec']['nodeName']}" if pod["spec"].get("nodeName") else ""
+        why = next(
+            (
+                each["message"]
+                for each in status.get("conditions", [])
+                if each["status"] == "False" and each.get("message")
+            ),
+            "",
+        )
+        print_text(f"{pod['metadata']['name']}  {status.get('phase', '-')}{where}{f': {why}' if why else ''}")
+
+
+def delete(context: str, namespace: str | None, names: list[str], *, json: bool) -> None:
+    """Deletes objects; with an unknown name none is deleted."""
+
+    async def run(cluster: Cluster) -> list[str]:
+        there = {each["metadata"]["name"]: each for each in await cluster.all()}
+        wanted = list(dict.fromkeys(names))
+        if unknown := [name for name in wanted if name not in there]:
+            allowed = f"applied functions: {', '.join(sorted(there)) or 'there is none'}"
+            raise InvalidInputError("delete", [Fault("NAME", name, allowed) for name in unknown])
+        for name in wanted:
+            await cluster.delete(there[name])
+            if not json:
+                say(f"deleted {name}")
+        return wanted
+
+    deleted = with_cluster(context, namespace, run)
+    if json:
+        print_json({"deleted": deleted})
+
+
+def logs(
+    context: str, namespace: str | None, name: str, *, tail: int, replica: str | None, source: str, json: bool
+) -> None:
+    """Prints the last lines of a function's Pods. One that has none to read says why."""
+    clean = escaped if sys.stdout.isatty() else str
+
+    async def run(cluster: Cluster) -> list[dict[str, str]]:
+        await cluster.get(name)
+        pods = [each["metadata"]["name"] for each in await cluster.pods(name)]
+        if replica is not None and replica not in pods:
+            allowed = ", ".join(pods) or "none is there"
+            raise InvalidInputError("logs", [Fault("--replica", replica, allowed)])
+        found = []
+        for pod in pods if replica is None else [replica]:
+            for container in CONTAINERS[source]:
+                try:
+                    lines = await cluster.log(pod, container, tail)
+                except ClusterError as error:
+                    say(f"{pod}: {container}: {error}")
+                    continue
+                found += [{"replica": pod, "source": container, "line": line} for line in lines]
+        return found
+
+    for line in with_cluster(context, namespace, run):
+        if json:
+            print_json(line)
+        else:
+            place = line["replica"] if source != "all" else f"{line['replica']} {line['source']}"
+            print(clean(f"{place} | {line['line']}"))
+
+
+def explain(namespace: str | None, name: str) -> InvalidInputError:
+    """Returns why a cluster's function is not explained from here, with the command that does."""
+    where = "" if namespace is None else f" -n {namespace}"
+    command = f"kubectl exec{where} deploy/tidegate -- tidegate explain {name}"
+    allowed = f"decisions are in the control process: {command}"
+    return InvalidInputError("explain", [Fault("--context", name, allowed)])

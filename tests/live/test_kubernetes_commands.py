@@ -1,0 +1,154 @@
+"""Commands with ``--context``, and ``kubectl``, over a real API server and a control process that follows it."""
+
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.live.cluster import Node, control_process, install_resources, namespace_of
+from tests.support.live.control_plane import ControlPlane, control_plane, folder
+from tests.support.live.deployment import Deployment
+
+pytestmark = [pytest.mark.live, pytest.mark.needs(tool="cluster"), pytest.mark.timeout(300)]
+FUNCTION = """\
+apiVersion: tidegate.dev/v1alpha1
+kind: Function
+metadata:
+  name: echo
+  annotations:
+    tidegate.dev/min-scale: 1
+spec:
+  server: {handler: HANDLER}
+  retry-budget: 2.5
+"""
+KSERVE = """\
+apiVersion: serving.kserve.io/v1beta1
+kind: InferenceService
+metadata: {name: iris}
+spec:
+  predictor:
+    minReplicas: 0
+    serviceAccountName: sa
+    model:
+      modelFormat: {name: sklearn}
+      storageUri: pvc://models/iris/model.joblib
+"""
+
+
+class Commands:
+    """``tidegate COMMAND --context``, as the person who installed the cluster."""
+
+    def __init__(self, live: Deployment, plane: ControlPlane) -> None:
+        self.live = live
+        self._plane = plane
+        self.space = namespace_of(live)
+
+    def run(self, *words: str, text: str = "", code: int = 0) -> subprocess.CompletedProcess[str]:
+        # `command` puts --state behind the first word, which has no meaning with a context.
+        first, *rest = self.live.command(*words, "--context", "tests", "--namespace", self.space)
+        where = rest.index("--state")
+        command = [first, *rest[:where], *rest[where + 2 :]]
+        environment = {"KUBECONFIG": str(self._plane.kubeconfig), "PATH": "/usr/bin:/bin", "HOME": "/nothing"}
+        done = subprocess.run(
+            command, input=text, capture_output=True, text=True, timeout=120, check=False, env=environment
+        )
+        assert done.returncode == code, done.stdout + done.stderr
+        return done
+
+
+@pytest.fixture(scope="module")
+def plane() -> Iterator[ControlPlane]:
+    with control_plane() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def node(plane: ControlPlane) -> Iterator[Node]:
+    with Node(plane).running() as found:
+        found.do(install_resources)
+        yield found
+
+
+@pytest.fixture
+def commands(plane: ControlPlane, node: Node, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Commands]:
+    with control_process(plane, node, tmp_path) as live:
+        monkeypatch.setenv("KUBECONFIG", str(tmp_path / "kubeconfig"))
+        yield Commands(live, plane)
+
+
+def test_a_manifest_is_deployed_shown_and_deleted(commands: Commands, node: Node) -> None:
+    live = commands.live
+    live.up(as_program=True)
+    manifest = FUNCTION.replace("HANDLER", live.handler())
+    done = commands.run("deploy", "-", text=manifest)
+    assert "echo is revision echo-00001" in done.stdout
+    assert "echo is ready" in done.stderr
+    assert live.infer().status_code == 200, "it was waited for"
+    (listed,) = json.loads(commands.run("list", "--json").stdout)
+    assert listed["spec"]["retry-budget"] == "2.5", "a number with a fraction is a text there"
+    assert listed["metadata"]["annotations"] == {"tidegate.dev/min-scale": "1"}
+    assert "echo" in commands.run("list").stdout
+    shown = commands.run("status", "echo").stdout
+    assert "Ready True Ready" in shown
+    assert f"{node.pods[0]}  Running" in shown
+    done = commands.run("deploy", "-", "--timeout", "1m", text=manifest)
+    assert "echo is revision echo-00002" in done.stdout
+    assert "kubectl exec" in commands.run("explain", "echo", code=2).stderr
+    assert "applied functions: echo" in commands.run("delete", "echo", "other", code=2).stderr
+    commands.run("delete", "echo")
+    live.until(lambda: not node.pods, 30.0, "no Pod")
+
+
+def test_what_cannot_serve_is_the_error_of_the_deploy(commands: Commands) -> None:
+    live = commands.live
+    live.up(as_program=True)
+    manifest = FUNCTION.replace("HANDLER", live.handler())
+    done = commands.run("deploy", "-", "--accelerators", "h100", text=manifest, code=1)
+    assert "echo is refused" in done.stderr
+    assert "h100" in done.stderr
+    done = commands.run(
+        "deploy", "-", "--timeout", "soon", text=manifest.replace("min-scale: 1", "min-scale: x"), code=2
+    )
+    assert "--timeout: got 'soon'; allowed: a duration" in done.stderr
+    assert "line 6: metadata.annotations.tidegate.dev/min-scale: got 'x'" in done.stderr
+
+
+def test_an_inference_service_of_kserve_is_converted(commands: Commands, node: Node) -> None:
+    done = commands.run("deploy", "-", "--no-wait", text=KSERVE)
+    assert "spec.predictor.serviceAccountName: has no effect here" in done.stderr
+    (listed,) = json.loads(commands.run("list", "--json").stdout)
+    assert (listed["kind"], listed["metadata"]["name"]) == ("Function", "iris")
+    assert listed["spec"]["server"] == {"model": "/mnt/models/iris/model.joblib"}
+    assert listed["metadata"]["annotations"]["tidegate.dev/volume-mounts"] == "models:/mnt/models:ro"
+
+
+def test_kubectl_and_the_command_apply_the_same_and_neither_overwrites_the_other_silently(
+    commands: Commands, tmp_path: Path
+) -> None:
+    binaries = folder()
+    assert binaries is not None
+    names = ("kubectl", "kubectl-lite")
+    kubectl = next((binaries / name for name in names if (binaries / name).exists()), None)
+    assert kubectl is not None, f"no kubectl in {binaries}"
+    file = tmp_path / "manifest.yaml"
+    file.write_text(
+        FUNCTION.replace("HANDLER", "/h.py:H").replace("min-scale: 1", 'min-scale: "1"').replace("2.5", '"2.5"')
+    )
+    words = [str(kubectl), "--kubeconfig", str(commands.live.folder / "admin"), "-n", commands.space, "apply"]
+    (commands.live.folder / "admin").write_text(commands._plane.kubeconfig.read_text())
+    done = subprocess.run([*words, "--server-side", "-f", str(file)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    (before,) = json.loads(commands.run("list", "--json").stdout)
+    commands.run("deploy", str(file), "--no-wait")
+    (after,) = json.loads(commands.run("list", "--json").stdout)
+    assert after["metadata"]["generation"] == before["metadata"]["generation"], "the same object"
+    done = commands.run("deploy", str(file), "--no-wait", "--min-scale", "2", code=1)
+    assert "--replace" in done.stderr
+    commands.run("deploy", str(file), "--no-wait", "--min-scale", "2", "--replace")
+    file.write_text(file.read_text().replace("handler: /h.py:H", "handler: nothing"))
+    done = subprocess.run([*words, "-f", str(file)], capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    assert "spec.server.handler" in done.stderr
+    assert "allowed: " in done.stderr, done.stderr

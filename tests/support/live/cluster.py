@@ -1,0 +1,117 @@
+"""A cluster with what the chart installs: its resources, its accounts, a fake node in a thread of its own."""
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import yaml
+
+from tests.support.deadline import Patience
+from tests.support.live.control_plane import ControlPlane, write_kubeconfig
+from tests.support.live.deployment import Deployment, deployment, places
+from tests.support.live.fake_kubelet import FakeKubelet, fake_node
+from tests.support.live.pods import SETTINGS, cluster_of, make_namespace
+from tidegate.deploy.kubernetes.process.api import KubernetesApi, Object, RefusedError
+from tidegate.deploy.kubernetes.resources.chart import render
+from tidegate.deploy.kubernetes.resources.main import files
+from tidegate.manifest.spec import API_VERSION
+
+CHART: Final = Path(__file__).resolve().parents[3] / "deploy" / "kubernetes" / "chart"
+CONTROL: Final = "tidegate"
+"""Account of the control process."""
+T = TypeVar("T")
+
+
+class Node:
+    """A fake node in a thread of its own: the tests call commands and wait for them."""
+
+    def __init__(self, plane: ControlPlane) -> None:
+        self._plane = plane
+        self._loop = asyncio.new_event_loop()
+        self._ready: Future[tuple[KubernetesApi, FakeKubelet]] = Future()
+        self._end = asyncio.Event()
+        self._thread = threading.Thread(target=self._loop.run_until_complete, args=(self._run(),))
+
+    async def _run(self) -> None:
+        async with cluster_of(self._plane) as api, fake_node(api) as node:
+            self._ready.set_result((api, node))
+            await self._end.wait()
+
+    def do(self, what: Callable[[KubernetesApi], Coroutine[Any, Any, T]]) -> T:
+        """One call of the API server."""
+        return asyncio.run_coroutine_threadsafe(what(self._ready.result(30)[0]), self._loop).result(30)
+
+    @property
+    def pods(self) -> list[str]:
+        return list(self._ready.result(30)[1].pods)
+
+    @property
+    def faults(self) -> list[str]:
+        return self._ready.result(30)[1].faults
+
+    @contextmanager
+    def running(self) -> Iterator["Node"]:
+        self._thread.start()
+        try:
+            self._ready.result(30)
+            yield self
+        finally:
+            self._loop.call_soon_threadsafe(self._end.set)
+            self._thread.join(30)
+            self._loop.close()
+
+
+def path_of(each: Object, space: str | None = None) -> str:
+    """Path of an object in the API server."""
+    group = "api/v1" if each["apiVersion"] == "v1" else f"apis/{each['apiVersion']}"
+    kind = each["kind"].lower()
+    plural = f"{kind[:-1]}ies" if kind.endswith("y") else f"{kind}s"
+    return f"/{group}/{'' if space is None else f'namespaces/{space}/'}{plural}/{each['metadata']['name']}"
+
+
+async def install_resources(api: KubernetesApi) -> None:
+    """Installs the custom resources and policies of the chart, and waits until they are served."""
+    for text in files().values():
+        for each in yaml.safe_load_all(text):
+            await api.apply(path_of(each), each, "tests")
+    patience = Patience(30.0)
+    for kind in ("functions", "pipelines"):
+        while True:
+            try:
+                await api.get(f"/apis/{API_VERSION}/{kind}")
+                break
+            except RefusedError:
+                assert not patience.is_over, f"{kind} are not served"
+                await asyncio.sleep(0.05)
+
+
+async def install_account(api: KubernetesApi, space: str, account: str = CONTROL) -> str:
+    """Makes the accounts of the chart with their rights; returns a token of one of them."""
+    for each in yaml.safe_load_all(render(CHART, space)["account.yaml"]):
+        await api.apply(path_of(each, space), each, "tests")
+    wanted = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
+    made = await api.create(f"/api/v1/namespaces/{space}/serviceaccounts/{account}/token", wanted)
+    return str(made["status"]["token"])
+
+
+@contextmanager
+def control_process(plane: ControlPlane, node: Node, folder: Path) -> Iterator[Deployment]:
+    """A deployment on a namespace of its own, with the chart's account as the kubeconfig in its folder. It is not
+    started yet, and needs that file as ``KUBECONFIG``."""
+    space = node.do(make_namespace)
+    token = node.do(lambda api: install_account(api, space))
+    write_kubeconfig(folder / "kubeconfig", plane.url, plane.authority, token=token)
+    pods = ("--kubernetes-image", SETTINGS.image, "--kubernetes-namespace", space)
+    runs = ("--kubernetes-service-account", "tidegate-replicas", "--kubernetes-python", SETTINGS.python)
+    with deployment(folder, *pods, *runs, *places(folder, 2)) as found:
+        yield found
+        node.do(lambda api: api.delete(f"/api/v1/namespaces/{space}"))
+
+
+def namespace_of(live: Deployment) -> str:
+    """Namespace of a deployment of :func:`control_process`."""
+    return live.flags[live.flags.index("--kubernetes-namespace") + 1]

@@ -1,0 +1,1 @@
+"""Manifests of other systems, read as functions."""
