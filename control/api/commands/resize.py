@@ -41,9 +41,7 @@ class ResizeCommands:
             raise UnknownFunctionError(name, tuple(each.name for each in self._world.registry.all()))
         if stages := deployed.current.function.server.stages:
             names = ", ".join(each.function for each in stages)
-            raise RefusedError(
-                f"{name} is a pipeline, without replicas of its own; resize one of its stages: {names}"
-            )
+            raise RefusedError(f"{name} is a pipeline, without replicas of its own; resize one of its stages: {names}")
         tracked = self._world.find(deployed.current.revision.id)
         before = ReplicaSize() if tracked is None or tracked.size is None else tracked.size
         size = self._read(request, deployed.current.function.batching, before)
