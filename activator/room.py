@@ -33,7 +33,7 @@ from tidegate.activator.waiting import WaitingRequests
 from tidegate.errors import DEADLINE, NOT_SERVABLE
 from tidegate.flow.fair_queue import TenantCharge
 from tidegate.flow.messages import Limit, ProxyMessage, Recall, Return, Short, State, Welcome
-from tidegate.flow.waiting_figures import Board
+from tidegate.flow.rooms.figures import Board
 from tidegate.flow.wants import DEFAULT_PRIORITY
 from tidegate.records.route_table import RouteTable
 
@@ -41,9 +41,10 @@ from tidegate.records.route_table import RouteTable
 class WaitingRoom:
     """The waiting requests of one gateway worker, of all revisions."""
 
-    def __init__(self, *, rng: random.Random, worker_index: int = 0, board: Board | None = None) -> None:
-        """``board``: where the workers of this machine publish what waits at them, so that the bounds of a room hold
-        over all; None: each keeps to its part of them."""
+    def __init__(self, *, rng: random.Random, worker_index: int | None = 0, board: Board | None = None) -> None:
+        """``worker_index``: the number of this worker, by which it links to its share of many replicas; None: to all.
+        ``board``: where workers publish what waits at them, so that the bounds of a room hold over all; None: each
+        keeps to its part of them."""
         self.state = state = RoomState(worker_index)
         """Only the room and its parts change it. Hosts on a hot path read ``out`` and ``unsettled`` there."""
         self.out = state.out
@@ -284,6 +285,12 @@ class WaitingRoom:
         """
         view = self._fleet.replicas.get(replica)
         return None if view is None or view.limit or not view.in_flight else view.answered_at
+
+    def cut_back(self, function: str, now: float) -> None:
+        """Fewer requests of a function may wait here than do: the youngest leave with a refusal in ``out``."""
+        found = self._fleet.functions.get(function)
+        if found is not None:
+            self._queue.cut_back(found, now)
 
     # --- outliers ---------------------------------------------------------------------------------------------------
 

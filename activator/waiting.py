@@ -146,6 +146,17 @@ class WaitingRequests:
         while (other := function.surplus()) is not None:
             self._displace(other, now)
 
+    def cut_back(self, function: FunctionState, now: float) -> None:
+        """Refuses the youngest waiting requests, of the tenant that fills most of the room first, until the room is
+        within its bounds: they have waited on approval (:mod:`tidegate.flow.rooms.leases`)."""
+        if not function.is_beyond:
+            return
+        self.give_way(function, now)
+        found = [bind for bind in self._state.requests.values() if bind.revision.function is function]
+        found.sort(key=lambda bind: (bind.arrived, bind.number))
+        while found and function.is_beyond:
+            self._displace(found.pop(), now)
+
     def _make_place(self, bind: Bind, now: float) -> bool:
         """Refuses waiting requests of tenants that fill more of the room. Returns False if there are none: the room
         stays full."""

@@ -11,17 +11,16 @@ import random
 import sys
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version as version_of
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-import tidegate
 from tidegate.clock import LiveClock, wall
 from tidegate.control.api.app import build_app
 from tidegate.control.api.connections import ApiServer, api_server
-from tidegate.control.api.deployment import Deployment
+from tidegate.control.api.deployment import Deployment, Renew
 from tidegate.control.api.describe import views_of
 from tidegate.control.api.sessions import Sessions
 from tidegate.control.backends import ReplicaSide, Surroundings, replica_side
@@ -30,6 +29,8 @@ from tidegate.control.costs.live import Costs
 from tidegate.control.metrics.own import OwnMetrics, Timings
 from tidegate.control.metrics.scraping import Scrape
 from tidegate.control.predictor.link import PredictorProcess
+from tidegate.control.remote.everywhere import EveryGateway
+from tidegate.control.remote.links import RemoteGateways
 from tidegate.control.resources.followed import FollowedResources
 from tidegate.control.rounds.wiring import ControlLoop, DecisionSettings, build_loop
 from tidegate.control.state.directory import StateDirectory
@@ -44,9 +45,9 @@ from tidegate.control.watch.gpus import Gpus
 from tidegate.control.watch.instruments import Instruments
 from tidegate.control.watch.traffic import TrafficMeter
 from tidegate.control.workers.certificates import check
+from tidegate.control.workers.from_settings import gateway_settings, limits_of, source_root, worker_environment
 from tidegate.control.workers.keys import KeySets, sources
-from tidegate.control.workers.launching import GatewaySettings
-from tidegate.control.workers.quotas import QuotaPool, open_pool
+from tidegate.control.workers.quotas import QuotaPool, open_pool, open_rooms
 from tidegate.control.workers.reloading import Reloading, inventory_of, joined
 from tidegate.control.workers.renewal import renewed
 from tidegate.control.workers.supervisor import Supervisor
@@ -56,15 +57,15 @@ from tidegate.deploy.devices.discovered import Inventory
 from tidegate.deploy.devices.health import DeviceFault, NvidiaHealth
 from tidegate.deploy.devices.mps import MpsDaemon
 from tidegate.deploy.devices.usage import NvidiaUse, nvml
-from tidegate.deploy.environment import Host, inherited
+from tidegate.deploy.environment import Host
 from tidegate.deploy.local.proc import cpu_seconds, start_time
 from tidegate.deploy.local.processes import ProcessTable
 from tidegate.deploy.local.records import ProcessKind, ProcessRecord, RecordStore
 from tidegate.deploy.placement.interference import Interference
 from tidegate.errors import InvalidInputError
-from tidegate.records.gateway_sample import GatewaySample
+from tidegate.records.gateway_sample import Activation, GatewaySample
 from tidegate.records.tenants import KeySet, Tenant
-from tidegate.settings import JobSettings, LogFormat, Settings
+from tidegate.settings import LogFormat, Settings
 from tidegate.store.opening import open_store
 from tidegate.store.records import Store
 from tidegate.traffic.table import TableBuilder
@@ -89,8 +90,14 @@ class Start:
 
     @property
     def workers(self) -> int:
-        """The number of gateway workers: as set, else one less than there are CPUs."""
-        return self.settings.gateway.workers or max(1, (os.cpu_count() or 1) - 1)
+        """The number of gateway workers here: as set, else one less than there are CPUs."""
+        wanted = self.settings.gateway.workers
+        return max(1, (os.cpu_count() or 1) - 1) if wanted is None else wanted
+
+    @property
+    def name(self) -> str:
+        """The deployment's name in a store that several use."""
+        return self.settings.store.name or self.state.name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,6 +117,8 @@ class WorkSide:
     replicas: ReplicaSide
     mps: MpsDaemon
     gateways: Supervisor
+    remote: RemoteGateways | None
+    """Gateways on other machines. None with the embedded store."""
     loop: ControlLoop
     deployment: Deployment
     reloading: Reloading
@@ -143,7 +152,7 @@ class WorkSide:
 async def open_records(start: Start) -> AsyncGenerator[Store, None]:
     """Opens the store of the settings, and closes it at the end. Raises StoreError."""
     place = start.settings.store
-    store = await open_store(place.url, start.state.database, place.name or start.state.name)
+    store = await open_store(place.url, start.state.database, start.name)
     try:
         yield store
     finally:
@@ -181,7 +190,7 @@ async def build_work(start: Start, state: StateSide) -> WorkSide:
             processes=processes,
             living=living,
             revisions=state.registry.kept(),
-            name=settings.store.name or start.state.name,
+            name=start.name,
             inventory=inventory_of(settings),
             interference=interference,
             clock=start.clock,
@@ -190,7 +199,7 @@ async def build_work(start: Start, state: StateSide) -> WorkSide:
     )
     backend, device_faults = replicas.backend, replicas.device_faults
     timings, changes = Timings(), ChangeSignal()
-    tables = TableBuilder(start.epoch, start.workers, settings.gateway.domain)
+    tables = TableBuilder(start.epoch, max(1, start.workers), settings.gateway.domain)
     traffic = TrafficMeter()
     tenancy = Tenancy(reported_tenants(settings, start.faults), lambda tenants: setattr(tables, "tenants", tenants))
 
@@ -204,7 +213,7 @@ async def build_work(start: Start, state: StateSide) -> WorkSide:
         tenancy.forget_worker(worker)
 
     def gateway_seen(sample: GatewaySample) -> None:
-        gateways.seen(sample)
+        here.seen(sample)
         tenancy.seen(sample)
         key_sets.met_unknown(sample.worker, sample.unknown_keys)
 
@@ -216,16 +225,23 @@ async def build_work(start: Start, state: StateSide) -> WorkSide:
         clock=start.clock,
         wall=wall,
     )
-    gateways = Supervisor(
+    here = Supervisor(
         state=start.state,
         processes=processes,
-        settings=_gateway_settings(settings, start.workers),
+        settings=gateway_settings(settings, start.workers),
         clock=start.clock,
-        environment=_worker_environment(start),
+        environment=worker_environment(start.environ),
         activated=lambda activation: loop.round.activated(activation),
         lost=lost,
         faults=faults,
     )
+
+    def remote_counted(workers: int) -> None:
+        tables.workers = max(1, start.workers + workers)
+        loop.publisher.publish_soon()
+
+    remote = _remote(start, lambda activation: loop.round.activated(activation), lost, remote_counted)
+    gateways = EveryGateway(here, remote)
 
     def devices_failed(failed: Mapping[str, DeviceFault]) -> None:
         if device_faults is not None:
@@ -240,7 +256,7 @@ async def build_work(start: Start, state: StateSide) -> WorkSide:
         tables=tables,
         gateways=gateways,
         instruments=instruments,
-        predictor=PredictorProcess(start.state.samples, _worker_environment(start), start.clock.now),
+        predictor=PredictorProcess(start.state.samples, worker_environment(start.environ), start.clock.now),
         faults=faults,
         changes=changes,
         clock=start.clock,
@@ -260,17 +276,32 @@ async def build_work(start: Start, state: StateSide) -> WorkSide:
     await loop.profiles.load()
     reloading = _reloading(start, replicas, tenancy, loop)
     deployment, server = _api(
-        start, state, loop, gateways, tenancy, reloading, processes=processes, timings=timings, living=living
+        start,
+        state,
+        loop,
+        gateways,
+        tenancy,
+        reloading,
+        processes=processes,
+        timings=timings,
+        living=living,
+        renew=lambda: _renew(start, here, reloading),
     )
     return WorkSide(
         processes=processes,
         replicas=replicas,
         mps=mps,
-        gateways=gateways,
+        gateways=here,
+        remote=remote,
         loop=loop,
         deployment=deployment,
         reloading=reloading,
-        quotas=QuotaPool(open_pool(settings.store.url, start.clock), start.state.quotas, faults),
+        quotas=QuotaPool(
+            open_pool(settings.store.url, start.clock),
+            start.state.quotas,
+            faults,
+            open_rooms(settings.store.url, start.clock, start.name),
+        ),
         key_sets=key_sets,
         resources=_resources(start, replicas, deployment),
         server=server,
@@ -282,13 +313,14 @@ def _api(
     start: Start,
     state: StateSide,
     loop: ControlLoop,
-    gateways: Supervisor,
+    gateways: EveryGateway,
     tenancy: Tenancy,
     reloading: Reloading,
     *,
     processes: ProcessTable,
     timings: Timings,
     living: Sequence[ProcessRecord],
+    renew: Renew,
 ) -> tuple[Deployment, ApiServer]:
     """Builds the deployment as the API sees it, and the server of the API."""
     settings, faults = start.settings, start.faults
@@ -320,7 +352,7 @@ def _api(
         version=version,
         domain=settings.gateway.domain,
         stop=start.stop,
-        renew=lambda: _renew(start, gateways, reloading),
+        renew=renew,
         reload=reloading.reload,
         records_fault=lambda: processes.write_failure,
         tenants=tenancy.views,
@@ -349,7 +381,28 @@ def _resources(start: Start, replicas: ReplicaSide, deployment: Deployment) -> F
     return FollowedResources(api, namespace, deployment, clock=start.clock.now, stamp=stamp)
 
 
-async def _expositions(gateways: Supervisor, loop: ControlLoop) -> dict[str, bytes | None]:
+def _remote(
+    start: Start,
+    activated: Callable[[Activation], None],
+    lost: Callable[[str], None],
+    counted: Callable[[int], None],
+) -> RemoteGateways | None:
+    url = start.settings.store.url
+    if url == "embedded":
+        return None
+    from tidegate.store.redis_gateways import RedisGateways  # the library is an extra, and loads for 250 ms
+
+    return RemoteGateways(
+        RedisGateways(url, start.name),
+        token=start.state.link_token,
+        activated=activated,
+        lost=lost,
+        counted=counted,
+        faults=start.faults,
+    )
+
+
+async def _expositions(gateways: EveryGateway, loop: ControlLoop) -> dict[str, bytes | None]:
     workers, replicas = await asyncio.gather(gateways.expositions(), loop.sampling.expositions())
     return {**workers, **replicas}
 
@@ -416,13 +469,13 @@ async def _renew(
     except InvalidInputError as error:
         raise joined((error,), read) from error
     reloading.settings, needs_up = renewed(reloading.settings, read)
-    return await gateways.restart(_gateway_settings(reloading.settings, start.workers)), needs_up
+    return await gateways.restart(gateway_settings(reloading.settings, start.workers)), needs_up
 
 
 def _host(start: Start, mps: MpsDaemon) -> Host:
     return Host(
         python=sys.executable,
-        source_root=_source_root(),
+        source_root=source_root(),
         token_file=str(start.state.link_token_file),
         epoch=start.epoch,
         inherited=start.environ,
@@ -432,14 +485,8 @@ def _host(start: Start, mps: MpsDaemon) -> Host:
         sleeps=start.settings.servers.sleep,
         json_logs=start.settings.log.format is LogFormat.JSON,
         mps_pipes=str(mps.pipes),
-        limits={name: value for name, value in _limits(start.settings).items() if name not in _AT_THE_DOOR},
+        limits={name: value for name, value in limits_of(start.settings).items() if name not in _AT_THE_DOOR},
     )
-
-
-def _worker_environment(start: Start) -> dict[str, str]:
-    root = _source_root()
-    own = {"PYTHONUNBUFFERED": "1"}
-    return inherited(start.environ) | own | ({} if root is None else {"PYTHONPATH": root})
 
 
 _AT_THE_DOOR: Final = frozenset(
@@ -447,45 +494,3 @@ _AT_THE_DOOR: Final = frozenset(
 )
 """Limits that queue_proxies do not have: gateway and replica agree on the idle timeout of the connections between
 them, and the gateway holds its clients to a rate."""
-
-
-def _limits(settings: Settings) -> dict[str, Any]:
-    """Returns the limits that are set to a value, by their names in ``tidegate.aio.proxy.limits``."""
-    return {name: value for name, value in asdict(settings.limits).items() if value is not None}
-
-
-def _jobs(settings: JobSettings) -> dict[str, Any]:
-    """Returns the bounds of jobs, as the gateway's ``JobBounds`` names them."""
-    return {
-        "jobs": settings.limit,
-        "total_bytes": settings.bytes,
-        "body_bytes": settings.body_bytes,
-        "keep_s": settings.keep_s,
-    }
-
-
-def _gateway_settings(settings: Settings, workers: int) -> GatewaySettings:
-    limits = _limits(settings)
-    limits["trusted_proxies"] = list(settings.gateway.trusted_proxies)
-    return GatewaySettings(
-        listen=str(settings.gateway.listen),
-        listen_origin=settings.origin("gateway.listen"),
-        workers=workers,
-        domain=settings.gateway.domain,
-        limits=limits,
-        tls_cert=settings.gateway.tls_cert,
-        tls_key=settings.gateway.tls_key,
-        log_format=settings.log.format.value,
-        access_sampling=settings.log.access_sampling,
-        http_server_metrics=settings.metrics.http_server,
-        tracing_endpoint=settings.tracing.endpoint,
-        tracing_ratio=settings.tracing.sample_ratio,
-        cors=asdict(settings.cors) if settings.cors.origins else None,
-        jobs=_jobs(settings.jobs) if settings.jobs.limit else None,
-    )
-
-
-def _source_root() -> str | None:
-    """Returns the folder of a checkout; None if Tidegate is installed into site-packages."""
-    root = Path(tidegate.__file__).resolve().parent.parent
-    return None if root.name in ("site-packages", "dist-packages") else str(root)

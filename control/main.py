@@ -79,7 +79,7 @@ def run(
 
     Raises StateError if the directory is locked by another process or unusable, other TidegateErrors if a start fails.
     """
-    _set_up_log(settings)
+    set_up_log(settings)
     state.prepare()
     lock = state.lock()
     try:
@@ -157,7 +157,11 @@ class ControlProcess:
             await work.quotas.open()
             await work.key_sets.load()
             await work.costs.open(self._clock.now())
-            await work.gateways.start(work.living, work.loop.round.begin())
+            table = work.loop.round.begin()
+            if work.remote is not None:
+                work.remote.publish(table)
+                owner.spawn(work.remote.run(), name="remote gateways")
+            await work.gateways.start(work.living, table)
             rounds = owner.spawn(work.loop.round.run(), name="round")
             owner.spawn(work.reloading.watch(), name="settings")
             owner.spawn(work.key_sets.run(), name="keys")
@@ -220,6 +224,8 @@ class ControlProcess:
     async def _let_go(self, work: "WorkSide") -> None:
         """Ends a start that failed: adopted processes go on as they were found."""
         await work.gateways.release()
+        if work.remote is not None:
+            await work.remote.close()
         await work.backend.close(stop_replicas=False)
         await work.replicas.end()
         await work.loop.close()
@@ -231,6 +237,8 @@ class ControlProcess:
         work.deployment.leaving = True
         work.processes.continue_stopped()
         await work.gateways.drain(GRACE_S)
+        if work.remote is not None:
+            await work.remote.close()
         await work.quotas.close()
         # The rounds end before the replicas: they would replace them.
         rounds.cancel()
@@ -258,7 +266,8 @@ async def _api_socket(settings: Settings) -> AsyncGenerator[socket.socket, None]
         yield sock
 
 
-def _set_up_log(settings: Settings) -> None:
+def set_up_log(settings: Settings) -> None:
+    """Sends log lines to standard error, in the format of the settings."""
     level = settings.log.level.value.upper()
     handler = logging.StreamHandler(sys.stderr)
     if settings.log.format is LogFormat.JSON:

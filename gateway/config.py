@@ -47,6 +47,9 @@ class WorkerConfig:
     waiting: str | None = None
     """File in which the workers of this machine publish what waits at them. None: each keeps to its part of a waiting
     room's bound."""
+    among_machines: bool = False
+    """Whether gateways on other machines serve the same functions. The bounds of waiting rooms are leased then from the
+    pool behind ``quotas``, ``waiting`` has no effect, and this worker links to every replica."""
     jobs: JobBounds | None = None
     """Bounds of the jobs of this machine; None if there are none."""
     jobs_folder: str | None = None

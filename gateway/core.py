@@ -4,6 +4,7 @@ Route tables, messages on slot channels, timers and the end of the worker arrive
 """
 
 import random
+from collections.abc import Iterable
 
 from tidegate.activator.room import WaitingRoom
 from tidegate.flow.messages import ProxyMessage, State
@@ -142,6 +143,13 @@ class GatewayCore:
     def on_hedges_due(self) -> None:
         """The time of the alarm has come (``effects.Time.alarm``)."""
         self.resilience.send_hedges(self._clock(), self.chain.forward)
+        self.chain.flush()
+
+    def cut_back(self, functions: Iterable[str]) -> None:
+        """More requests of these functions wait here than this worker has a part of the bound for."""
+        now = self._clock()
+        for name in functions:
+            self.room.cut_back(name, now)
         self.chain.flush()
 
     def probed(self, replica: str, ok: bool) -> None:

@@ -51,6 +51,7 @@ from tidegate.gateway.process.figures import WorkerFigures
 from tidegate.gateway.process.front_door import FrontDoor
 from tidegate.gateway.process.quota_calls import QuotaCalls
 from tidegate.gateway.process.replica_calls import ReplicaCalls
+from tidegate.gateway.process.room_calls import RoomCalls
 from tidegate.gateway.process.shutdown import Shutdown
 from tidegate.gateway.tracing.trace import Tracer
 from tidegate.open_metrics import Form, form_of, formed
@@ -106,14 +107,19 @@ class GatewayWorker:
         self._room_alarm = Alarm(loop, self._room_due)
         self._hedge_alarm = Alarm(loop, self._hedges_due)
         self._front_door = FrontDoor(certificate)
-        self._board = _waiting_board(config.waiting)
+        self._rooms = self._room_calls()
+        self._board = None if self._rooms is not None else _waiting_board(config.waiting)
         self._jobs = self._job_thread()
         self._exporter = self._span_exporter(collector_headers)
         self._payloads = PayloadSinks(config.payloads_folder, config.worker)
         offset = LiveClock().now() - monotonic()
         self._log_writer = LogWriter(loop, config.log_format, offset=offset, worker=config.worker)
         self.core = GatewayCore(
-            room=WaitingRoom(rng=rng, worker_index=config.index, board=self._board),
+            room=WaitingRoom(
+                rng=rng,
+                worker_index=None if config.among_machines else config.index,
+                board=self._board if self._rooms is None else self._rooms.leases,
+            ),
             report=Report(
                 config.worker, incarnation, monotonic(), self._scheme if config.http_server_metrics else None
             ),
@@ -132,10 +138,23 @@ class GatewayWorker:
             jobs=self._jobs,
             payloads=self._payloads,
             exporter=self._exporter,
+            rooms=None if self._rooms is None else self._rooms.leases,
         )
         if self.core.access_log is not None:
             self._log_writer.start(self.core.access_log, monotonic())
         self._sweeper.add(self._sweep)
+
+    def _room_calls(self) -> RoomCalls | None:
+        config = self._config
+        if not config.among_machines or config.quotas is None:
+            return None
+        return RoomCalls(
+            self._tasks,
+            address=config.quotas,
+            member=self._owner,
+            members=config.workers,
+            over=lambda functions: self.core.cut_back(functions),
+        )
 
     def _app(self) -> "ProxyApp":
         """Returns the application behind the listener."""
@@ -167,6 +186,8 @@ class GatewayWorker:
                 await self._jobs.close()
             await self._tasks.close()
             await self._quota_calls.close()
+            if self._rooms is not None:
+                await self._rooms.close()
             await admin.close()
             if self._board is not None:
                 self._board.close()

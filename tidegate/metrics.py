@@ -405,6 +405,12 @@ GATEWAY_QUOTAS_LOCAL = Metric(
     "1 while a worker grants its even share of the quotas because it cannot reach the others.",
     ("worker",),
 )
+GATEWAY_ROOMS_LOCAL = Metric(
+    "tidegate_gateway_rooms_local",
+    _G,
+    "1 while a worker goes by its part of the waiting rooms' bounds because it cannot reach the other gateways.",
+    ("worker",),
+)
 
 # --- queue_proxy --------------------------------------------------------------------------------------------------
 

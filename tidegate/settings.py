@@ -264,10 +264,10 @@ SETTINGS: Final[tuple[Row, ...]] = (
     ),
     Row(
         key="gateway.workers",
-        kind=WordOr("auto", Whole(1, 256, "processes")),
+        kind=WordOr("auto", Whole(0, 256, "processes")),
         field="gateway.workers",
         default="auto",
-        description="Gateway workers; auto: one less than the cores, at least one.",
+        description="Gateway workers; auto: one less than the cores, at least one. 0: none here, only remote gateways.",
     ),
     Row(
         key="gateway.domain",
@@ -655,6 +655,9 @@ def read(
         given = "tls-cert" if values.get("gateway.tls_cert") is not None else "tls-key"
         whence = origins.get(f"gateway.{given}", "")
         faults.report("gateway.tls-cert, gateway.tls-key", f"{given} alone (from {whence})", "both or none")
+    if values.get("gateway.workers") == 0 and values.get("store.url", "embedded") == "embedded":
+        given = f"0 (from {origins.get('gateway.workers', '')}) with the embedded store"
+        faults.report("gateway.workers", given, "at least 1: remote gateways need a store in Redis")
     if values.get("kubernetes.image") is not None:
         _check_cluster(values, f"with kubernetes.image (from {origins.get('kubernetes.image', '')})", faults)
     faults.raise_any()

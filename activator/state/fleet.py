@@ -10,7 +10,7 @@ from tidegate.activator.state.bind import Bind
 from tidegate.activator.state.replicas import Group, Replica, links_to
 from tidegate.activator.state.reservations import unreserve
 from tidegate.activator.state.revisions import FunctionState, RevisionRoom
-from tidegate.flow.waiting_figures import Board
+from tidegate.flow.rooms.figures import Board
 from tidegate.records.route_table import FunctionRoute, GroupRoute, RevisionRoute, RouteTable
 
 
@@ -19,7 +19,7 @@ class Fleet:
 
     __slots__ = ("board", "functions", "out", "replicas", "revisions", "unserved", "worker_index", "workers")
 
-    def __init__(self, worker_index: int) -> None:
+    def __init__(self, worker_index: int | None) -> None:
         self.worker_index = worker_index
         self.board: Board | None = None
         """The figures of the other workers on this machine."""

@@ -461,13 +461,13 @@ class Group:
         return f"<Group {self.accelerator} {figures}>"
 
 
-def links_to(replica: str, replicas: int, worker_index: int, workers: int) -> bool:
+def links_to(replica: str, replicas: int, worker_index: int | None, workers: int) -> bool:
     """Returns whether this worker keeps a channel to the replica: to all of up to 64, else to a stable share of them.
 
     Each replica is linked by ``ceil(64 * workers / replicas)`` workers, those after the one that its name hashes to. So
-    a worker has about 64 links and no replica has none.
+    a worker has about 64 links and no replica has none. A worker without a number keeps channels to all.
     """
-    if replicas <= LINKS_ALL or workers <= 1:
+    if replicas <= LINKS_ALL or workers <= 1 or worker_index is None:
         return True
     copies = min(workers, ceil(LINKS_ALL * workers / replicas))
     return (worker_index - zlib.crc32(replica.encode())) % workers < copies

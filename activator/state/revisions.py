@@ -20,7 +20,7 @@ from tidegate.activator.state.replicas import Group, Replica
 from tidegate.activator.state.reservations import release
 from tidegate.activator.state.tenants import TenantShares
 from tidegate.activator.state.urgency_queue import UrgencyClock
-from tidegate.flow.waiting_figures import Board, FunctionBoard, Others
+from tidegate.flow.rooms.figures import Board, FunctionBoard, Others
 from tidegate.flow.wants import want_range
 from tidegate.records.gateway_sample import Activation
 from tidegate.records.route_table import Binding, FailureKind, FunctionRoute, QueueOrder, Spread
@@ -99,8 +99,7 @@ class FunctionState:
     )
 
     def __init__(self, name: str, board: Board | None = None) -> None:
-        """``board``: where the workers of this machine publish what waits at them; None: each keeps to its part of the
-        bounds."""
+        """``board``: where workers publish what waits at them; None: each keeps to its part of the bounds."""
         self.name = name
         self.workers = 1
         self.board = board
@@ -134,13 +133,15 @@ class FunctionState:
         self.revisions: list[RevisionRoom] = []
 
     def apply(self, route: FunctionRoute, workers: int) -> None:
-        """Takes over the settings of the route table. The bounds hold over all workers of the machine; a worker without
-        the others' figures keeps to its part of them, rounded up."""
+        """Takes over the settings of the route table. The bounds hold over all workers; one without the others' figures
+        keeps to its part of them, rounded up."""
         self.workers = workers
         self.bound_requests, self.bound_bytes = route.queue_requests, route.queue_bytes
         self.part_requests = ceil(route.queue_requests / workers)
         self.part_bytes = ceil(route.queue_bytes / workers)
         self.tenants.resize(max(1, self.bound_requests), max(1, self.bound_bytes))
+        if self.shared is not None:
+            self.shared.resize(self.bound_requests, self.bound_bytes)
         self.drop_after_s = inf if route.drop_after_s is None else route.drop_after_s
         self.longest_s = min(route.max_wait_s, self.drop_after_s)
         self.timeout_s = route.timeout_s
@@ -168,6 +169,8 @@ class FunctionState:
         """Returns whether no further request of this many bytes may wait."""
         if self.board is not None:
             self.shared, self.board = self.board.of(self.name), None
+            if self.shared is not None:
+                self.shared.resize(self.bound_requests, self.bound_bytes)
             self.publish()
         shared = self.shared
         if shared is None:  # As ``_is_within_part`` says, without its call: this is asked for each request.
@@ -204,6 +207,11 @@ class FunctionState:
             return None
         others = shared.others()
         return self.tenants.youngest() if load >= others.load and self._is_beyond(others, 0, 0) else None
+
+    @property
+    def is_beyond(self) -> bool:
+        """Whether more waits here than the others leave of the bounds."""
+        return self.shared is not None and self._is_beyond(self.shared.others(), 0, 0)
 
     def _is_within_part(self, size: int) -> bool:
         return self.waiting < self.part_requests and self.waiting_bytes + size <= self.part_bytes

@@ -31,7 +31,7 @@ class RoomState:
 
     __slots__ = ("changed", "fleet", "out", "requests", "timers", "unsettled")
 
-    def __init__(self, worker_index: int) -> None:
+    def __init__(self, worker_index: int | None) -> None:
         self.out: list[Command] = []
         """Commands for the host; always this list."""
         self.unsettled = False

@@ -10,6 +10,7 @@ from tidegate.control.cli.common import JsonOption, StateOption, connect, exit_c
 from tidegate.control.cli.demo import command as demo
 from tidegate.control.cli.develop import dev, init
 from tidegate.control.cli.experiment import command as experiment
+from tidegate.control.cli.gateway import command as gateway
 from tidegate.control.cli.load import command as load
 from tidegate.control.cli.observe import console, cost, logs, manifests, series
 from tidegate.control.cli.profile import command as profile
@@ -25,6 +26,7 @@ app = typer.Typer(
 
 for group in (
     process,
+    gateway,
     init,
     deploy,
     dev,

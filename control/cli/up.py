@@ -62,7 +62,7 @@ def up(
         settings = read_settings(config, given)
         for warning in _check_files(settings):
             say(f"warning: {warning}")
-        directory = _directory(settings, state)
+        directory = directory_of(settings, state)
         if detach:
             _detach(directory, json)
             return
@@ -194,7 +194,8 @@ def _check_files(settings: "Settings") -> tuple[str, ...]:
     return warnings
 
 
-def _directory(settings: "Settings", given: Path | None) -> "StateDirectory":
+def directory_of(settings: "Settings", given: Path | None) -> "StateDirectory":
+    """Returns the state directory of the settings, unless another one is given."""
     named = settings.state.directory
     return state_directory(given if given is not None or named is None else Path(named))
 

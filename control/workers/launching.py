@@ -48,6 +48,8 @@ class GatewaySettings:
     """As the gateway's ``CorsPolicy``; None if no origins are allowed."""
     jobs: Mapping[str, Any] | None = None
     """As the gateway's ``JobBounds``; None if there are no jobs."""
+    among_machines: bool = False
+    """Whether workers on other machines serve the same functions."""
     listen_origin: str = "the default"
     """Where the address came from: a flag, a file, the default."""
 
@@ -176,6 +178,7 @@ class Launcher:
             "cors": self.settings.cors,
             "quotas": f"unix:{self._state.quotas}",
             "waiting": str(self._state.waiting),
+            "among_machines": self.settings.among_machines,
             "jobs": self.settings.jobs,
             "jobs_folder": str(self._state.jobs),
             "payloads_folder": str(self._state.payloads),

@@ -1,9 +1,8 @@
-"""The pool of quotas for the gateway workers of this machine: in memory, or passed on to a Redis that several machines
-share (ADR 0040).
+"""The pools of quotas and of waiting rooms for the gateway workers of this machine: in memory, or passed on to a Redis
+that several machines share (ADR 0040, ADR 0137).
 
 Workers report to a unix socket here. The counts in memory are lost with the control process; the workers' next reports
-restore them. While Redis does not answer, the workers of this machine share their part of the quotas, and the status
-reports it.
+restore them. While Redis does not answer, the workers of this machine share their part, and the status reports it.
 """
 
 from contextlib import suppress
@@ -20,6 +19,7 @@ from tidegate.store.counters import EmbeddedPool, SharedPool
 from tidegate.store.fallback_counters import FallbackPool
 
 SUBJECT: Final = "quotas"
+ROOMS_SUBJECT: Final = "waiting rooms"
 BODY_BYTES: Final = 1 << 20
 
 
@@ -46,12 +46,24 @@ def open_pool(url: str, clock: Clock) -> AnsweringPool:
     return FallbackPool(RedisPool(url), clock)
 
 
-class QuotaPool:
-    """Serves a pool to the workers."""
+def open_rooms(url: str, clock: Clock, name: str) -> AnsweringPool | None:
+    """Returns the pool of the bounds of waiting rooms of the deployment ``name``; None with the embedded store: then
+    there are no gateways on other machines. Raises InvalidInputError for an invalid URL."""
+    if url == "embedded":
+        return None
+    from tidegate.store.redis_counters import RedisPool
 
-    def __init__(self, pool: AnsweringPool, path: Path, faults: Faults) -> None:
+    return FallbackPool(RedisPool(url, f"tidegate:{name}:rooms:"), clock)
+
+
+class QuotaPool:
+    """Serves the pools to the workers."""
+
+    def __init__(self, pool: AnsweringPool, path: Path, faults: Faults, rooms: AnsweringPool | None = None) -> None:
         """``path``: path of the socket."""
-        self._pool = pool
+        self._pools = {"/exchange": (pool, SUBJECT, "of them")}
+        if rooms is not None:
+            self._pools["/rooms"] = (rooms, ROOMS_SUBJECT, "of their bounds")
         self._path = path
         self._faults = faults
         self._server: EndpointServer | None = None
@@ -72,23 +84,27 @@ class QuotaPool:
     async def close(self) -> None:
         if self._server is not None:
             await self._server.close()
-        await self._pool.close()
+        for pool, _, _ in self._pools.values():
+            await pool.close()
         with suppress(OSError):
             self._path.unlink()
 
     async def _exchange(self, request: Request) -> Response:
-        if (request.method, request.path) != ("POST", "/exchange"):
-            return Response(status=404, body=b"POST /exchange", content_type="text/plain")
+        found = self._pools.get(request.path) if request.method == "POST" else None
+        if found is None:
+            allowed = ", ".join(f"POST {path}" for path in self._pools)
+            return Response(status=404, body=allowed.encode(), content_type="text/plain")
+        pool, subject, what = found
         try:
             member, reports = decode_exchange(request.body)
         except CodecError as error:
             return Response(status=400, body=str(error).encode(), content_type="text/plain")
-        answer = await self._pool.exchange(member, reports)
-        if self._pool.fault is None:
-            self._faults.clear(SUBJECT)
+        answer = await pool.exchange(member, reports)
+        if pool.fault is None:
+            self._faults.clear(subject)
         else:
-            self._faults.set(SUBJECT, f"the workers of this machine go by their part of them: {self._pool.fault}")
+            self._faults.set(subject, f"the workers of this machine go by their part {what}: {pool.fault}")
         return Response(body=encode_answer(answer))
 
     def __repr__(self) -> str:
-        return f"<QuotaPool {self._pool!r} at {self._path}>"
+        return f"<QuotaPool {self._pools!r} at {self._path}>"

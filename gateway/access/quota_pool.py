@@ -17,6 +17,8 @@ from tidegate.store.records import StoreFaultError
 CALL_S: Final = 0.4
 """A slower call counts as lost. Longer than the wait for a pool in Redis, shorter than a request waits."""
 PATH: Final = "/exchange"
+ROOMS_PATH: Final = "/rooms"
+"""The pool of the bounds of waiting rooms."""
 
 Decided = Callable[[tuple[Reservation, ...] | ShortBudget], None]
 AskPool = Callable[[Wanted, Asking, Decided], None]
@@ -35,16 +37,17 @@ class QuotaCounters(Protocol):
 
 
 class SocketPool:
-    """The pool behind a unix socket; ``address`` is ``unix:/path``."""
+    """A pool behind a unix socket; ``address`` is ``unix:/path``."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, path: str = PATH) -> None:
         self._address = address
+        self._path = path
 
     async def exchange(self, member: str, reports: Sequence[QuotaReport]) -> QuotaAnswer:
         """Sends this worker's reports and returns the pool's answer. Raises StoreFaultError if the call fails."""
         body = encode_exchange(member, tuple(reports))
         try:
-            reply = await fetch(self._address, "POST", PATH, body, timeout_s=CALL_S)
+            reply = await fetch(self._address, "POST", self._path, body, timeout_s=CALL_S)
             if reply.status != 200:
                 raise StoreFaultError(f"{self._address}: {reply.body[:200].decode(errors='replace')}")
             return decode_answer(reply.body, len(reports))

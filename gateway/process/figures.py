@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from tidegate import metrics
 from tidegate.activator.room import RoomCounts
 from tidegate.aio.loop.slices import in_slices
+from tidegate.flow.rooms.leases import RoomLeases
 from tidegate.gateway.core import GatewayCore
 from tidegate.gateway.jobs.live import JobThread
 from tidegate.gateway.payloads.live import PayloadSinks
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 class WorkerFigures:
     """Reads the counters of one worker."""
 
-    __slots__ = ("_core", "_exporter", "_front_door", "_jobs", "_payloads", "_shutdown", "_worker")
+    __slots__ = ("_core", "_exporter", "_front_door", "_jobs", "_payloads", "_rooms", "_shutdown", "_worker")
 
     def __init__(
         self,
@@ -35,6 +36,7 @@ class WorkerFigures:
         jobs: JobThread | None,
         exporter: "Exporter | None",
         payloads: PayloadSinks,
+        rooms: RoomLeases | None = None,
     ) -> None:
         self._worker = worker
         self._core = core
@@ -43,6 +45,7 @@ class WorkerFigures:
         self._jobs = jobs
         self._exporter = exporter
         self._payloads = payloads
+        self._rooms = rooms
 
     async def sample(self) -> GatewaySample:
         """Returns the sample of now, for the control process."""
@@ -63,6 +66,7 @@ class WorkerFigures:
             tenants=access_control.seen(),
             uses=access_control.uses(),
             quotas_lost=access_control.is_lost,
+            rooms_lost=self._rooms is not None and self._rooms.is_lost,
             unknown_keys=access_control.unknown_keys,
         )
 
@@ -82,6 +86,8 @@ class WorkerFigures:
         )
         await in_slices(steps)
         core.access_control.expose(exposition, worker)
+        if self._rooms is not None:
+            exposition.add(metrics.GATEWAY_ROOMS_LOCAL, (worker,), int(self._rooms.is_lost))
         core.jobs.expose(exposition, worker)
         if self._exporter is not None:
             exposition.add(metrics.GATEWAY_TRACE_SPANS, (worker, "exported"), self._exporter.exported)

@@ -8,7 +8,9 @@ from hypothesis import strategies as st
 from tests.support.worlds.routes import function, table
 from tests.support.worlds.waiting_room import Lobby
 from tidegate.flow.fair_queue import TenantCharge
-from tidegate.flow.waiting_figures import Others
+from tidegate.flow.quota import Pool
+from tidegate.flow.rooms.figures import Others
+from tidegate.flow.rooms.leases import RoomLeases
 
 
 class Machine:
@@ -28,6 +30,9 @@ class FakeBoard:
 
     def of(self, function: str) -> "FakeBoard":
         return self
+
+    def resize(self, requests: int, size: int) -> None:
+        pass
 
     def publish(self, requests: int, size: int, load: float) -> None:
         self.machine.rows[self.worker] = (requests, size, load)
@@ -105,3 +110,59 @@ def test_never_beyond_the_bound_and_never_refused_below_it(steps: list[tuple[int
         elif waiting:
             name = rng.choice(sorted(waiting))
             assert rooms[waiting.pop(name)].room.withdraw(name, 1.0)
+
+
+def leased() -> tuple[Pool, list[RoomLeases], list[Lobby]]:
+    """Two workers that lease the bound of four from one pool, and their rooms."""
+    leases = [RoomLeases(members=2, wake=lambda: None) for _ in range(2)]
+    routes = table(workers=2, functions=[function([("r0", "cpu")], queue_requests=4, queue_bytes=1000)])
+    return Pool(), leases, [Lobby(routes, worker, board=leases[worker]) for worker in range(2)]
+
+
+def exchange(pool: Pool, worker: int, leases: RoomLeases, lobby: Lobby, now: float) -> None:
+    for name in leases.answer(pool.exchange(f"g{worker}", leases.take(now), now)):
+        lobby.room.cut_back(name, now)
+
+
+def test_requests_wait_on_approval_and_the_youngest_leave_if_the_bound_is_spent() -> None:
+    pool, leases, lobbies_ = leased()
+    one, other = lobbies_
+    assert [one.arrive(name) for name in "abc"] == ["waits"] * 3
+    exchange(pool, 0, leases[0], one, 1.0)
+    assert [other.arrive(name) for name in "vwxyz"] == ["waits"] * 4 + ["refuse z: queue_full"]
+    exchange(pool, 1, leases[1], other, 1.0)
+    assert [said for said in other.did() if said.startswith("refuse")] == [
+        "refuse y: queue_full",
+        "refuse x: queue_full",
+        "refuse w: queue_full",
+    ]
+    assert other.arrive("q") == "refuse q: queue_full", "known to be spent"
+    assert one.room.withdraw("a", 1.0)
+    exchange(pool, 0, leases[0], one, 1.1)
+    exchange(pool, 1, leases[1], other, 1.2)
+    assert other.arrive("r") == "waits"
+    exchange(pool, 1, leases[1], other, 1.3)
+    assert not [said for said in other.did() if said.startswith("refuse")]
+
+
+def test_of_requests_on_approval_those_of_the_tenant_with_most_leave() -> None:
+    pool, leases, lobbies_ = leased()
+    one, other = lobbies_
+    assert one.arrive("a") == "waits"
+    exchange(pool, 0, leases[0], one, 1.0)
+    for number in range(3):
+        assert other.arrive(f"hog{number}", claim=TenantCharge("hog", 1.0, 1.0)) == "waits"
+    assert other.arrive("small", claim=TenantCharge("small", 1.0, 1.0)) == "waits"
+    exchange(pool, 1, leases[1], other, 1.0)
+    assert [said for said in other.did() if said.startswith("refuse")] == ["refuse hog2: queue_full"]
+
+
+def test_a_new_bound_is_leased_anew() -> None:
+    pool, leases, lobbies_ = leased()
+    one, _ = lobbies_
+    assert [one.arrive(name) for name in "abcd"] == ["waits"] * 4
+    exchange(pool, 0, leases[0], one, 1.0)
+    smaller = table(workers=2, functions=[function([("r0", "cpu")], queue_requests=2, queue_bytes=1000)], number=2)
+    assert one.room.apply(smaller, 1.0)
+    exchange(pool, 0, leases[0], one, 1.1)
+    assert one.arrive("e") == "refuse e: queue_full", "what waits stays"

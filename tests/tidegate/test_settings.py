@@ -62,7 +62,7 @@ def test_paths_start_from_the_file_and_those_of_flags_from_where_one_stands() ->
 
 def test_every_fault_is_reported_at_once_with_its_line() -> None:
     text = (
-        '[gatway]\nlisten = "x"\n[gateway]\nlisten = "localhost"\nworkers = 0\ndomian = "a"\ntls-cert = "a.pem"\n'
+        '[gatway]\nlisten = "x"\n[gateway]\nlisten = "localhost"\nworkers = 257\ndomian = "a"\ntls-cert = "a.pem"\n'
         "[limits]\nhead-timeout = 10\nheaders = 1979-05-27\n[log]\nlevel = 3\n"
     )
     assert faults(text, log_levle="info", log_format="xml") == [
@@ -74,7 +74,7 @@ def test_every_fault_is_reported_at_once_with_its_line() -> None:
         " accelerators, servers, kubernetes, limits, jobs, scaling, store, tenants, log, metrics, tracing",
         "line 4: gateway.listen: got 'localhost'; allowed: HOST:PORT (127.0.0.1:8080, [::1]:8080), port 0 for any"
         " free one",
-        "line 5: gateway.workers: got '0'; allowed: auto, or a whole number, 1 to 256",
+        "line 5: gateway.workers: got '257'; allowed: auto, or a whole number, 0 to 256",
         "line 6: gateway.domian: got an unknown key; did you mean `domain`? allowed: listen, workers, domain,"
         " tls-cert, tls-key, trusted-proxies",
         "line 9: limits.head-timeout: got '10'; did you mean `10s`? allowed: a duration, 100ms to 24h"
@@ -143,3 +143,14 @@ def test_least_interference_is_refused_where_no_replicas_share_a_device() -> Non
     assert read(shared, source="s", base="/srv").accelerators.placement == "least-interference"
     with pytest.raises(InvalidInputError, match=r"least-interference, with kubernetes.image .*Pods share no device"):
         read(f'{shared}[kubernetes]\nimage = "tidegate:1"\n', source="s", base="/srv")
+
+
+def test_no_workers_here_need_a_store_that_remote_gateways_reach() -> None:
+    assert faults("", gateway_workers="0") == [
+        "gateway.workers: got 0 (from --gateway-workers) with the embedded store; allowed: at least 1: remote gateways"
+        " need a store in Redis"
+    ]
+    found = read(
+        "", source="flags", base="/srv", flags={"gateway-workers": "0", "store-url": "redis://127.0.0.1:6379/0"}
+    )
+    assert found.gateway.workers == 0

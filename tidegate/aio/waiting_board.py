@@ -20,7 +20,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Final
 
-from tidegate.flow.waiting_figures import Others
+from tidegate.flow.rooms.figures import Others
 
 ROWS: Final = 128
 """Worker processes at a time, those of a hot restart included."""
@@ -180,6 +180,9 @@ class FunctionFigures:
         self._slot = slot
         self._words, self._loads, first = board.cells()
         self._at = first + slot * _WORDS
+
+    def resize(self, requests: int, size: int) -> None:
+        """Does nothing: the bounds are the room's."""
 
     def publish(self, requests: int, size: int, load: float) -> None:
         """Replaces this process's figures."""

@@ -437,14 +437,19 @@ class Pool:
         for report, grant in zip(reports, answer.grants, strict=True):
             entries = self._entries_of(report)
             entries[member] = (report.used, grant.ceiling)
-            if not report.budget.is_bound:
-                entries.pop(FAR, None)
-                far = report.budget.amount - self._taken(entries) - int(grant.free * part)
-                entries[FAR] = (max(0, far),) * 2
+            entries.pop(FAR, None)
+            far = report.budget.amount - self._taken(entries) - int(grant.free * part)
+            entries[FAR] = (max(0, far),) * 2
 
     def knows(self, report: QuotaReport) -> bool:
         """Returns whether the figures of gateways elsewhere were noted for its window."""
         return FAR in self._entries_of(report)
+
+    def forget_far(self) -> None:
+        """Forgets what gateways elsewhere held of bounds: it may have ended since, or the pool gave it away."""
+        for (_, window_s, _), entries in self._entries.items():
+            if math.isinf(window_s):
+                entries.pop(FAR, None)
 
     def last_reports(self) -> dict[str, list[QuotaReport]]:
         """Returns the last reports of each present gateway, for another pool."""
@@ -481,7 +486,7 @@ class Pool:
                 continue
             if name in self._seen:
                 taken, others = taken + ceiling, others + used
-            elif budget.is_bound:
+            elif budget.is_bound and name != FAR:
                 del entries[name]
             else:
                 taken, others = taken + used, others + used

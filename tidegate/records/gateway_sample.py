@@ -168,6 +168,8 @@ class GatewaySample:
     """What callers with a credential have used, by function and tenant."""
     quotas_lost: bool = False
     """True if the worker cannot reach the others and grants its even share of the quotas."""
+    rooms_lost: bool = False
+    """True if the worker goes by a part of the waiting rooms' bounds, because it cannot reach the other gateways."""
     unknown_keys: dict[str, int] = field(default_factory=dict)
     """Tokens signed with a key that is missing in its key set, by the set's source. Cumulative."""
 

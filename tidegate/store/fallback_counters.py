@@ -2,9 +2,10 @@
 
 While the common pool answers, its answers are passed on. When it does not, the gateways that report here share their
 part of each budget, by number: three of twelve gateways share a quarter of what was free in the present window, and of
-each new one. So an absent Redis goes unnoticed among the gateways of one machine, and entirely where they are all there
-are. For that the grants of the common pool are noted here. After an outage, or when it has forgotten a gateway, all
-reports are sent to it before it grants again.
+each new one. Of what may be held at the same time they share a quarter of what was free, and a quarter of the whole
+once the common pool has given their part away (``GONE_S``). So an absent Redis goes unnoticed among the gateways of one
+machine, and entirely where they are all there are. For that the grants of the common pool are noted here. After an
+outage, or when it has forgotten a gateway, all reports are sent to it before it grants again.
 """
 
 from collections.abc import Sequence
@@ -34,6 +35,7 @@ class FallbackPool:
         """Number of gateways, by the common pool's last answer."""
         self._offset_s = 0.0
         """The common pool's clock less ours."""
+        self._answered_at = 0.0
         self._again_at = 0.0
         self.fault: str | None = None
 
@@ -52,9 +54,12 @@ class FallbackPool:
             else:
                 self.fault = None
                 self._members = max(1, answer.members)
-                self._offset_s = answer.time_s - self._clock.now()
+                self._answered_at = self._clock.now()
+                self._offset_s = answer.time_s - self._answered_at
                 self._own.note(member, reports, answer, self._share)
                 return answer
+        if now - self._answered_at > GONE_S:
+            self._own.forget_far()
         own = [report if self._own.knows(report) else self._part(report) for report in reports]
         answer = self._own.exchange(member, own, self._clock.now() + self._offset_s)
         return replace(answer, is_part=True)

@@ -14,8 +14,6 @@ CALL_S: Final = 0.25
 """A slower exchange is lost: the gateways continue on their own."""
 BOUND_KEPT_S: Final = 60.0
 
-_MEMBERS: Final = "tidegate:quota:members"
-
 _EXCHANGE: Final = Script(
     """
 local member, gone_s = ARGV[1], tonumber(ARGV[2])
@@ -61,9 +59,11 @@ it is a bound."""
 class RedisPool:
     """The pool. Opened without a call: an absent Redis is a fault of each exchange until it is there."""
 
-    def __init__(self, url: str) -> None:
-        """Raises InvalidInputError for an invalid URL."""
+    def __init__(self, url: str, prefix: str = "tidegate:quota:") -> None:
+        """``prefix``: of its keys; pools with different ones share nothing. Raises InvalidInputError for an invalid
+        URL."""
         self._link = RedisLink(url, call_s=CALL_S)
+        self._prefix = prefix
 
     async def exchange(self, member: str, reports: Sequence[QuotaReport]) -> QuotaAnswer:
         arguments: list[str | bytes | int] = [member, str(GONE_S)]
@@ -71,16 +71,15 @@ class RedisPool:
             budget = report.budget
             kept_s = BOUND_KEPT_S if budget.is_bound else 2 * budget.window_s
             arguments += [budget.amount, report.used, report.want, int(kept_s * 1000) + 1, int(budget.is_bound)]
-        keys = [_MEMBERS, *(_name(report) for report in reports)]
+        keys = [f"{self._prefix}members", *map(self._name, reports)]
         time, members, grants, is_new = await self._link.script(_EXCHANGE, keys, arguments)
         return QuotaAnswer(tuple(QuotaGrant(*grant) for grant in grants), float(time), members, is_new=bool(is_new))
 
     async def close(self) -> None:
         await self._link.close()
 
+    def _name(self, report: QuotaReport) -> str:
+        return f"{self._prefix}{report.budget.window_s:g}:{report.window}:{report.budget.key}"
+
     def __repr__(self) -> str:
         return f"<RedisPool {self._link!r}>"
-
-
-def _name(report: QuotaReport) -> str:
-    return f"tidegate:quota:{report.budget.window_s:g}:{report.window}:{report.budget.key}"

@@ -136,6 +136,19 @@ class RedisLink:
         read = ("XREAD", "COUNT", 1, "BLOCK", block, "STREAMS", stream, after)
         await self._run(lambda: self._command(*read), wait_s + self._call_s)
 
+    async def add(self, stream: str, length: int, value: bytes) -> None:
+        """Adds an entry with a value to ``stream``, which keeps about so many."""
+        words = ("XADD", stream, "MAXLEN", "~", length, "*", "value", value)
+        await self._run(lambda: self._command(*words), self._call_s)
+
+    async def entries(self, stream: str, after: str, wait_s: float) -> list[tuple[str, dict[bytes, bytes]]]:
+        """Returns at most 1,000 entries of ``stream`` that are younger than ``after`` (``$``: than now), with their
+        fields; waits at most ``wait_s`` for the first."""
+        block = max(1, int(wait_s * 1000))
+        read = ("XREAD", "COUNT", 1000, "BLOCK", block, "STREAMS", stream, after)
+        found = await self._run(lambda: self._command(*read), wait_s + self._call_s)
+        return [(identity.decode(), fields) for _, entries in found or () for identity, fields in entries]
+
     async def close(self) -> None:
         self._closed = True
         await self._client.aclose()

@@ -32,6 +32,7 @@ from tidegate.settings import SETTINGS
 
 COMMANDS = [
     "up",
+    "gateway",
     "down",
     "restart",
     "reload",

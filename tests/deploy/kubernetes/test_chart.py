@@ -35,6 +35,28 @@ def test_without_the_resources_of_the_cluster_the_chart_has_none() -> None:
     assert render(CHART, "models", {"clusterResources": False})["resources.yaml"].strip() == ""
 
 
+def test_with_gateways_the_front_door_is_theirs() -> None:
+    """They have no account, and orders to replicas are not for them."""
+    found = render(CHART, "models", {"gateways": {"replicas": 3}})
+    objects = [
+        each
+        for name, text in found.items()
+        if name.endswith(".yaml")
+        for each in yaml.safe_load_all(text)
+        if each is not None
+    ]
+    by_name = {(each["kind"], each["metadata"]["name"]): each for each in objects}
+    gateway = by_name["Deployment", "tidegate-gateway"]["spec"]
+    pod = gateway["template"]["spec"]
+    assert gateway["replicas"] == 3
+    assert pod["automountServiceAccountToken"] is False and "serviceAccountName" not in pod
+    assert by_name["Service", "tidegate"]["spec"]["selector"] == {"app.kubernetes.io/name": "tidegate-gateway"}
+    control = by_name["Deployment", "tidegate"]["spec"]["template"]["spec"]["containers"][0]
+    assert "--gateway-workers=0" in control["command"] and "readinessProbe" not in control
+    ports = by_name["NetworkPolicy", "tidegate-gateway-replicas"]["spec"]["ingress"][0]["ports"]
+    assert [each["port"] for each in ports] == [8012]
+
+
 def properties(schema: dict[str, Any]) -> dict[str, Any]:
     """The keys of a schema by key: closed mappings go on."""
     found = schema.get("properties", {})

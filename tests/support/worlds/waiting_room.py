@@ -9,7 +9,7 @@ from tidegate.activator.room import WaitingRoom
 from tidegate.activator.state.bind import Affinity, Bind
 from tidegate.flow.fair_queue import TenantCharge
 from tidegate.flow.messages import Grant, ProxyMessage, State, Welcome, encode_message
-from tidegate.flow.waiting_figures import Board
+from tidegate.flow.rooms.figures import Board
 from tidegate.function import ConcurrencyUnit
 from tidegate.records.replica_state import ReplicaState
 from tidegate.records.route_table import RouteTable

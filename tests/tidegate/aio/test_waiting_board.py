@@ -9,7 +9,7 @@ import pytest
 
 from tidegate.aio import waiting_board
 from tidegate.aio.waiting_board import WaitingBoard
-from tidegate.flow.waiting_figures import FunctionBoard, Others
+from tidegate.flow.rooms.figures import FunctionBoard, Others
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="locks of open file descriptions")
 

@@ -133,3 +133,14 @@ def test_its_end_is_the_end_of_the_common_pool() -> None:
     world = World()
     asyncio.run(world.pool.close())
     assert world.common.asked == -1
+
+
+def test_of_a_bound_a_gateway_keeps_what_it_held_until_others_have_lost_theirs() -> None:
+    world, bound = World(), Budget("echo", 100)
+    asyncio.run(world.common.exchange("far", [QuotaReport(bound, 0, 60, 0)]))
+    world.tell("a", 10, 0, bound)
+    world.common.is_away = True
+    answer = world.tell("a", 10, 90, bound)
+    assert answer.is_part and answer.grants[0].ceiling == 10 + 30 // 2, "half of what was free"
+    world.clock.advance(GONE_S + 0.1)
+    assert world.tell("a", 10, 90, bound).grants[0].ceiling == 50, "half of the bound"

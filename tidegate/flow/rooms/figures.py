@@ -2,7 +2,8 @@
 
 Each worker publishes the number and size of its own waiting requests and reads the sums of the others, without messages
 (``tidegate.aio.waiting_board`` does it in shared memory). Both happen only when a request begins or ends to wait. Two
-workers may take the last place at the same moment, so together they exceed the bound by at most workers - 1.
+workers may take the last place at the same moment, so together they exceed the bound by at most workers - 1. Over
+several machines workers lease parts of the bound instead (:mod:`tidegate.flow.rooms.leases`).
 """
 
 from typing import NamedTuple, Protocol
@@ -20,6 +21,10 @@ class Others(NamedTuple):
 
 class FunctionBoard(Protocol):
     """The published figures of one function."""
+
+    def resize(self, requests: int, size: int) -> None:
+        """Takes the bounds of the function."""
+        ...
 
     def publish(self, requests: int, size: int, load: float) -> None:
         """Replaces this worker's figures."""

@@ -1,0 +1,380 @@
+"""Three gateways apart from their control process, on a real Redis: slots, quotas and rooms over all of them, and what
+goes on when a gateway, Redis, the control process or the network between two of them is away."""
+
+import asyncio
+import json
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.support.live.deployment import Deployment, deployment
+from tests.support.live.redis_server import RedisServer
+from tests.support.live.remote_gateway import RemoteGateway, remote_gateways
+from tests.support.live.tenants import ACME, closed_function, in_one_minute, tenants_file
+from tidegate.store.redis_gateways import RedisGateways
+
+pytestmark = [pytest.mark.live, pytest.mark.timeout(240), pytest.mark.needs(tool="redis")]
+
+SLOTS = 2
+BOUND = 200
+QUOTA = 300
+QUIET_S = 1.0
+ASKED = 150
+"""Requests at each gateway, of which together more arrive than may wait."""
+
+JOURNALED = """
+import http.server, os, sys, time
+class Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    def note(self, what):
+        os.write(JOURNAL, f"{what} {self.path[1:]} {time.monotonic_ns()}\\n".encode())
+    def do_GET(self):
+        if self.path != "/ready":
+            self.note("begin")
+            time.sleep(WORK_S)
+            while not os.path.exists(GO):
+                time.sleep(0.01)
+            self.note("end")
+        body = self.path[1:].encode()
+        self.send_response(200)
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+    def log_message(self, *_):
+        pass
+JOURNAL = os.open(FILE, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+http.server.ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
+"""
+"""A model server without a limit of its own: how much it runs at once is for the slots alone."""
+
+
+class World:
+    """A control process without workers of its own, three gateways, a Redis, and a function with a journal."""
+
+    def __init__(self, place: Deployment, redis: RedisServer, gateways: Sequence[RemoteGateway]) -> None:
+        self.place = place
+        self.redis = redis
+        self.gateways = gateways
+        self.go = place.folder / "go"
+        self._number = 0
+
+    @property
+    def journal(self) -> Path:
+        return self.place.folder / f"journal-{self._number}"
+
+    def deploy(self, *, work_s: float = 0.0, min_scale: int = 1, name: str = "echo") -> None:
+        """Deploys a revision with a journal of its own, and waits until each gateway gives it requests."""
+        self.go.touch()
+        self._number += 1
+        names = {"FILE": str(self.journal), "GO": str(self.go), "WORK_S": work_s}
+        head = "".join(f"{key} = {value!r}\n" for key, value in names.items())
+        program = self.place.folder / f"server-{self._number}.py"
+        program.write_text(head + JOURNALED)
+        annotations = {"min-scale": min_scale, "max-scale": 1, "concurrency": SLOTS, "initial-scale": min_scale}
+        manifest = {
+            "apiVersion": "tidegate.dev/v1alpha1",
+            "kind": "Function",
+            "metadata": {
+                "name": name,
+                "annotations": {f"tidegate.dev/{key}": str(value) for key, value in annotations.items()},
+            },
+            "spec": {
+                "protocol": "http",
+                "server": {"command": [sys.executable, str(program), "{port}"]},
+                "queue": {"requests": BOUND},
+            },
+        }
+        file = self.place.folder / f"{name}.json"
+        file.write_text(json.dumps(manifest))
+        self.place.cli("deploy", str(file))
+        for number, each in enumerate(self.gateways):
+            self.place.until(partial(self._is_new, each, name, number), 30.0, f"it at {each.name}")
+
+    def _is_new(self, gateway: RemoteGateway, name: str, number: int) -> bool:
+        answer = httpx.get(f"{gateway.url}/functions/{name}/{number}", timeout=30.0, trust_env=False)
+        return answer.status_code == 200 and number in self.runs()
+
+    def rows(self) -> list[list[str]]:
+        return [line.split() for line in self.journal.read_text().splitlines()] if self.journal.exists() else []
+
+    def most_at_once(self) -> int:
+        """The most requests that ran at the same moment, by the model server's journal."""
+        running = most = 0
+        for what, _, _ in sorted(self.rows(), key=lambda row: (int(row[2]), row[0] == "begin")):
+            running += 1 if what == "begin" else -1
+            most = max(most, running)
+        return most
+
+    def runs(self) -> Counter[int]:
+        """How often each request of the load began, by its number."""
+        return Counter(int(number) for what, number, _ in self.rows() if what == "begin")
+
+    def faults(self) -> str:
+        return "\n".join(self.place.status()["faults"])
+
+    def fault_of(self, gateway: str) -> str:
+        return next((each for each in self.place.status()["faults"] if each.startswith(f"gateway {gateway}:")), "")
+
+    def listed(self) -> str:
+        return json.dumps(self.place.status()["gateways"])
+
+    def until_whole(self) -> None:
+        """Waits until all three gateways serve the newest table and no fault is left."""
+
+        def is_whole() -> bool:
+            view = self.place.status()
+            names = [
+                each["worker"]
+                for each in view["gateways"]
+                if (each["state"], each["table"]) == ("serving", view["table"])
+            ]
+            return sorted(names) == ["edge0.g0", "edge1.g0", "edge2.g0"] and not view["faults"]
+
+        self.place.until(is_whole, 30.0, "all to be as before")
+
+
+@pytest.fixture(scope="module")
+def everything(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    folder = tmp_path_factory.mktemp("remote")
+    (folder / "redis").mkdir()
+    redis = RedisServer(folder / "redis")
+    tenants = tenants_file(folder, f"{{requests-per-minute: {QUOTA}}}")
+    flags = ("--store-url", redis.url, "--store-name", "blue", "--gateway-workers", "0")
+    try:
+        with deployment(folder, *flags, "--tenants-file", str(tenants)) as place:
+            place.up()
+            with remote_gateways(place, redis.port, 3) as gateways:
+                yield World(place, redis, gateways)
+    finally:
+        redis.kill()
+
+
+@pytest.fixture
+def world(everything: World) -> World:
+    """With all that a test before may have ended."""
+    everything.until_whole()
+    return everything
+
+
+class Load:
+    """Requests with numbers, each of one's own, and how each ended."""
+
+    def __init__(self) -> None:
+        self.codes: dict[int, int] = {}
+        self.broken: dict[int, str] = {}
+        self.at: dict[int, str] = {}
+        self._number = 1000
+
+    async def send(self, client: httpx.AsyncClient, gateway: RemoteGateway) -> None:
+        self._number = number = self._number + 1
+        self.at[number] = gateway.name
+        try:
+            answer = await client.get(f"{gateway.url}/functions/echo/{number}")
+            self.codes[number] = answer.status_code
+            assert answer.status_code != 200 or answer.text == str(number)
+        except httpx.HTTPError as error:
+            self.broken[number] = repr(error)
+
+    async def keep(self, client: httpx.AsyncClient, gateway: RemoteGateway, until: asyncio.Event, each: int) -> None:
+        """Keeps so many requests under way at a gateway until it is enough."""
+
+        async def one() -> None:
+            while not until.is_set():
+                await self.send(client, gateway)
+                if gateway.name in {self.at[number] for number in self.broken}:
+                    return
+
+        await asyncio.gather(*(one() for _ in range(each)))
+
+
+def client() -> httpx.AsyncClient:
+    limits = httpx.Limits(max_connections=1000, max_keepalive_connections=1000)
+    return httpx.AsyncClient(limits=limits, timeout=60.0, trust_env=False)
+
+
+async def settled(load: Load) -> None:
+    """Returns when no further answer has come for a while."""
+    before = -1
+    while before != (before := len(load.codes)) or not before:  # noqa: ASYNC110 - nothing signals a silence
+        await asyncio.sleep(QUIET_S)
+
+
+async def fill(world: World, counts: Sequence[int]) -> tuple[int, Load]:
+    """Sends so many requests to each gateway while none ends. Returns how many stayed."""
+    world.go.unlink()
+    load, sent = Load(), sum(counts)
+    async with client() as session, asyncio.TaskGroup() as group:
+        for turn in range(max(counts)):
+            for gateway, count in zip(world.gateways, counts, strict=True):
+                if turn < count:
+                    group.create_task(load.send(session, gateway))
+        await settled(load)
+        stayed = sent - len(load.codes)
+        world.go.touch()
+    assert load.broken == {}
+    assert set(load.codes.values()) <= {200, 429}, Counter(load.codes.values())
+    return stayed, load
+
+
+def test_one_bound_and_all_slots_hold_over_three_gateways(world: World) -> None:
+    world.deploy()
+
+    async def main() -> None:
+        for counts in ((ASKED, ASKED, ASKED), (BOUND + 100, 0, 0), (20, 20, 2 * BOUND)):
+            stayed, _ = await fill(world, counts)
+            error = (stayed - SLOTS) / BOUND - 1
+            sys.stdout.write(f"\nroom of {BOUND}, asked {counts}: {stayed - SLOTS} waited, {error:+.2%}\n")
+            assert abs(error) <= 0.01
+        world.redis.kill()
+        world.place.until(lambda: "waiting rooms: the workers of this machine" in world.faults(), 10.0, "the fault")
+        await asyncio.sleep(6.0)  # Parts of gateways that have gone are given away after 5 s.
+        stayed, _ = await fill(world, (ASKED, ASKED, ASKED))
+        error = (stayed - SLOTS) / BOUND - 1
+        sys.stdout.write(f"without Redis: {stayed - SLOTS} waited, {error:+.2%}\n")
+        assert abs(error) <= 0.02
+        world.redis.start()
+
+    asyncio.run(main())
+    assert world.most_at_once() == SLOTS
+
+
+def _refuses(gateway: RemoteGateway) -> bool:
+    return gateway.infer().status_code == 401
+
+
+def test_one_quota_holds_over_three_gateways(world: World) -> None:
+    world.place.cli("delete", "echo", code=0 if world.place.ask("list") else 1)
+    closed_function(world.place, {"api-keys": True})
+    for each in world.gateways:
+        world.place.until(partial(_refuses, each), 20.0, f"the function at {each.name}")
+    urls = [f"{each.url}/v2/models/echo/infer" for each in world.gateways]
+
+    async def run(rates: Sequence[float]) -> None:
+        found = await in_one_minute(list(zip(urls, rates, strict=True)), 15.0, ACME)
+        parts = [each[200] for each in found]
+        error = sum(parts) / QUOTA - 1
+        sys.stdout.write(f"\nquota {QUOTA}/min over 3 gateways: {parts}, {error:+.2%}\n")
+        assert all(each.keys() <= {200, 429} for each in found), found
+        assert -0.01 <= error <= 0
+
+    asyncio.run(run((24.0, 8.0, 4.0)))
+    world.place.cli("delete", "echo")
+
+
+@pytest.mark.parametrize("which", [0, 1, 2])
+def test_a_killed_gateway_costs_the_others_nothing(world: World, which: int) -> None:
+    world.deploy(work_s=0.02)
+    killed = world.gateways[which]
+
+    async def main() -> Load:
+        load, enough = Load(), asyncio.Event()
+        async with client() as session, asyncio.timeout(30.0), asyncio.TaskGroup() as group:
+            for each in world.gateways:
+                group.create_task(load.keep(session, each, enough, 8))
+            await asyncio.sleep(1.5)
+            await asyncio.to_thread(killed.kill)
+            await asyncio.sleep(2.0)
+            enough.set()
+        return load
+
+    load = asyncio.run(main())
+    assert {load.at[number] for number in load.broken} == {killed.name}, "its clients see closed connections"
+    assert set(load.codes.values()) == {200}
+    runs = world.runs()
+    assert all(runs[number] == 1 for number, code in load.codes.items() if code == 200), "nothing is lost or runs twice"
+    assert all(count == 1 for count in runs.values())
+    assert world.most_at_once() <= SLOTS
+    answered = Counter(load.at[number] for number in load.codes)
+    sys.stdout.write(f"\nanswered {dict(answered)}, {len(load.broken)} connections broken at {killed.name}\n")
+    world.place.until(lambda: killed.name not in world.listed(), 20.0, "the killed gateway to be forgotten")
+    killed.start()
+    world.until_whole()
+
+
+def test_serving_goes_on_without_redis_and_from_an_empty_one(world: World) -> None:
+    world.deploy(work_s=0.01)
+    restarted = world.gateways[2]
+
+    async def main() -> Load:
+        load, enough = Load(), asyncio.Event()
+        async with client() as session, asyncio.TaskGroup() as group:
+            for each in world.gateways[:2]:
+                group.create_task(load.keep(session, each, enough, 3))
+            await asyncio.sleep(0.5)
+            world.redis.kill()
+            for file in (world.place.folder / "redis").rglob("*.aof*"):
+                file.unlink()
+            await asyncio.to_thread(restarted.kill)
+            before = len(restarted.text)
+            restarted.start()
+            found = await asyncio.to_thread(
+                world.place.until, lambda: " serves " in restarted.text[before:], 20.0, "a start from the last table"
+            )
+            assert found and "from table" in restarted.text
+            await load.send(session, restarted)
+            world.redis.start()
+            await asyncio.sleep(1.0)
+            enough.set()
+        return load
+
+    load = asyncio.run(main())
+    assert load.broken == {}
+    assert set(load.codes.values()) == {200}
+    assert restarted.name in load.at.values(), "it serves from its last table"
+    assert "redis: serving goes on from table" in world.gateways[0].text
+    world.until_whole()
+    world.deploy()  # The emptied Redis has the newest table again: each gateway answers for the new revision.
+
+
+def test_a_gateway_cut_off_from_redis_serves_and_wakes_functions(world: World) -> None:
+    world.deploy()
+    cut = world.gateways[0]
+    cut.line.cut()
+    try:
+        world.place.until(lambda: "redis: serving goes on" in world.fault_of("edge0"), 15.0, "the fault in status")
+        assert "redis: serving goes on from table" in cut.text
+        world.deploy(name="woken", min_scale=0)  # Its table comes over the link, and so goes the demand.
+    finally:
+        cut.line.join()
+    world.until_whole()
+    world.place.cli("delete", "woken")
+
+
+def test_gateways_serve_and_start_without_control_process_and_redis(world: World) -> None:
+    world.deploy()
+    world.place.kill()
+    world.redis.kill()
+    gateway = world.gateways[1]
+    gateway.kill()
+    before = len(gateway.text)
+    gateway.start()
+    world.place.until(lambda: " serves " in gateway.text[before:], 30.0, "a start from the last table")
+    paths = [f"{each.url}/functions/echo/7" for each in world.gateways]
+    assert [httpx.get(path, timeout=20.0, trust_env=False).status_code for path in paths] == [200, 200, 200]
+    world.redis.start()
+    world.place.up()
+    world.until_whole()
+    world.deploy()
+
+
+def test_an_older_control_process_cannot_overwrite_the_table(world: World) -> None:
+    """Its epoch is lower: what a leader that was replaced would write."""
+    world.deploy()
+
+    async def main() -> tuple[tuple[int, int], bytes | None, bytes | None]:
+        redis = RedisGateways(world.redis.url, "blue")
+        try:
+            before = await redis.table((-1, -1))
+            there = await redis.put_table((0, 10**6), b"older")
+            return there, before, await redis.table((-1, -1))
+        finally:
+            await redis.close()
+
+    there, before, after = asyncio.run(main())
+    assert there[0] >= 1
+    assert before == after and before is not None

@@ -1,0 +1,1 @@
+"""Bounds of waiting rooms that several gateway workers share."""
