@@ -169,6 +169,17 @@ class WaitingRoom:
             replica.noted[bind.credit] = GOES
         return bind
 
+    def is_short_of(self, revision: str, inferences: int) -> bool:
+        """Returns whether a request of this many inferences would wait for more than a slot that another worker
+        holds."""
+        room = self._fleet.revisions.get(revision)
+        return room is not None and not room.has_slot_for(inferences) and room.is_busy()
+
+    def has_slot(self, revision: str, inferences: int) -> bool:
+        """Returns whether a request of this many inferences would take a free slot now."""
+        room = self._fleet.revisions.get(revision)
+        return room is not None and room.has_slot_for(inferences)
+
     def open_channels(self, revision: str, now: float) -> None:
         """Opens the channels to a revision's replicas, which report whether it serves. Starts no replica."""
         room = self._fleet.revisions.get(revision)

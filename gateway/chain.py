@@ -45,7 +45,7 @@ from tidegate.gateway.head_fields import is_request_id, state_with_new_id
 from tidegate.gateway.outcome_step import at_end, begin_unbounded, count_end
 from tidegate.gateway.pipelines.entry import StageEntry
 from tidegate.gateway.routing.function import FunctionRouter
-from tidegate.gateway.routing.match import Matcher, stripped
+from tidegate.gateway.routing.match import Matcher
 from tidegate.gateway.routing.openai_body import read_model
 from tidegate.gateway.routing.request_state import RequestState
 from tidegate.gateway.tracing.trace import is_sampled
@@ -69,7 +69,7 @@ class Chain:
         "_access_log", "_callers", "_clock", "_cold_answers", "_cold_starts", "_direct", "_early_ends", "_errors",
         "_fields", "_grpc", "_health", "_jobs", "_later_charge", "_matcher", "_open_circuits", "_outliers",
         "_pipelines", "_pool_of", "_recovery", "_report", "_reschedule", "_rng", "_room", "_room_state", "_run_command",
-        "_settlement", "_suspects", "_tokens", "_tracer", "_unanswered", "body_gate",
+        "_settlement", "_suspects", "_tokens", "_tracer", "_unanswered", "_variants", "body_gate",
     )  # fmt: skip
 
     def __init__(self, parts: Parts) -> None:
@@ -100,6 +100,7 @@ class Chain:
         self._jobs = parts.jobs
         self._callers = parts.callers
         self._direct = parts.direct
+        self._variants = parts.variants
         self._matcher = Matcher(RouteTable(epoch=0, number=0, workers=1), {})
         self._early_ends = EarlyEnds(parts.room, parts.errors, clock=self._clock, flush=self.flush)
         self._later_charge = LaterCharge(self._early_ends.body_refused)
@@ -228,6 +229,8 @@ class Chain:
             return
         if state.tokens is not None:
             state.tokens.arrived()
+        if router.variants:
+            router, counters = self._variants.choose(ex, state, router, counters, now)
         key = None if router.hash_key is None else router.hash_key(ex)
         self._enter_room(ex, state, router, counters, priority, key, charge, now)
 
@@ -334,11 +337,11 @@ class Chain:
         id_line = state.id_line
         if state.trace is not None:
             id_line = state.trace.forwarded(id_line, replica.id, state.group, now)
-        strip = state.target.strip
+        target = state.target
         ex.forward(
             self._pool_of(replica.address),
             lines + bind.header() + id_line,
-            stripped(ex.head.target, strip) if strip else None,
+            target.rewritten(ex.head.target) if target.rewrites else None,
             True,
         )
         if router.is_followed:
@@ -385,6 +388,9 @@ class Chain:
         if state.trace is not None:
             state.trace.answered(bind.replica.id, status, timing, self._clock())
             state.trace.cold = self._cold_starts.waited_for(bind.replica.id, ex.received)
+        if state.target.variant_line:
+            head_lines = self._cold_starts.lines(bind.replica.id, ex.received, state.bound_at, timing, self._clock())
+            return b"x-request-id: %b\r\n%b%b" % (state.request_id, state.target.variant_line, head_lines)
         if timing is not None and state.bound_at == ex.received and not self._unanswered:
             return _NO_WAIT % (state.request_id, timing[6:].replace(b",model=", b", model;dur=", 1))
         lines = self._cold_starts.lines(bind.replica.id, ex.received, state.bound_at, timing, self._clock())

@@ -14,6 +14,7 @@ from tidegate.gateway.counting.counters import Report
 from tidegate.gateway.effects import ChainEffects
 from tidegate.gateway.routing.function import FunctionMemory, FunctionRouter
 from tidegate.gateway.routing.match import Matcher
+from tidegate.gateway.routing.variants import link_variants
 from tidegate.gateway.tracing.trace import Tracer
 from tidegate.gateway.wiring import build_parts
 from tidegate.records.route_table import RouteTable
@@ -48,6 +49,7 @@ class GatewayCore:
         self.jobs = parts.jobs
         self.direct = parts.direct
         self.pipelines = parts.pipelines
+        self.variants = parts.variants
         self.chain = Chain(parts)
         """The application behind the listener (``ProxyApp``)."""
         self._cold_starts = parts.cold_starts
@@ -78,6 +80,7 @@ class GatewayCore:
             found = (router.pipelines or {}).values()
             names = dict.fromkeys(stage.function for pipeline in found for stage in pipeline.stages)
             router.stages = tuple(routers[name] for name in names if name in routers)
+        link_variants(routers)
         matcher = Matcher(table, routers)
         self.chain.apply(matcher)
         self.direct.apply(table, matcher)
@@ -99,6 +102,7 @@ class GatewayCore:
         revisions = frozenset(revision.id for route in table.functions for revision in route.revisions)
         self.report.forget_except(revisions)
         self.health.copies.forget_except(revisions)
+        self.variants.forget_except(revisions)
         self.chain.flush()
         return True
 

@@ -25,6 +25,7 @@ from tidegate.gateway.pipelines.pipelines import Pipelines
 from tidegate.gateway.resilience.recovery import Recovery
 from tidegate.gateway.resilience.resilience import Resilience
 from tidegate.gateway.resilience.shadow import Shadows
+from tidegate.gateway.routing.variants import VariantSwitch
 from tidegate.gateway.token_steps import TokenAccounting
 from tidegate.gateway.tracing.trace import Tracer
 
@@ -59,6 +60,7 @@ class Parts:
     jobs: Jobs
     job_reader: JobReader
     pipelines: Pipelines
+    variants: VariantSwitch
 
 
 def build_parts(
@@ -135,4 +137,5 @@ def build_parts(
             convert_elsewhere=effects.convert_elsewhere,
             tracer=tracer,
         ),
+        variants=VariantSwitch(room, report),
     )

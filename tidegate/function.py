@@ -15,7 +15,15 @@ from tidegate.records.payload_rules import PayloadRules
 from tidegate.records.pipeline import Stage
 from tidegate.records.replica_state import ConcurrencyUnit as ConcurrencyUnit
 from tidegate.records.rollout import RolloutPlan
-from tidegate.records.route_table import Binding, Hedging, OutlierRules, QueueOrder, RouteMatch, Spread
+from tidegate.records.route_table import (
+    Binding,
+    Hedging,
+    ModelVariant,
+    OutlierRules,
+    QueueOrder,
+    RouteMatch,
+    Spread,
+)
 from tidegate.records.tenants import AccessRule
 
 
@@ -328,6 +336,7 @@ class Function:
     """Maximum bytes of a request body that the shipped model server takes, decompressed."""
     gpu: GpuNeeds = field(default_factory=GpuNeeds)
     dnn: DnnModel = field(default_factory=DnnModel)
+    variant: ModelVariant = field(default_factory=ModelVariant)
     task_class: TaskClass = TaskClass.LATENCY_CRITICAL
     task_deadline_s: float | None = None
     """Time after its arrival at which a request is due. None if that is the latency of the SLA, or its own deadline

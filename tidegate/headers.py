@@ -19,6 +19,8 @@ TAG: Final = b"tidegate-tag"
 REQUEST_ID: Final = b"x-request-id"
 COLD_START_MS: Final = b"tidegate-cold-start-ms"
 """Response: time for which the request waited until a replica that was started for it was ready."""
+VARIANT: Final = b"tidegate-variant"
+"""Response: the function that served the request, if it was for another variant of the model."""
 
 # Internal, gateway -> queue_proxy.
 TOKEN: Final = b"tidegate-token"

@@ -301,6 +301,12 @@ GATEWAY_CIRCUIT_OPEN = Metric(
 GATEWAY_CIRCUIT_REFUSED = Metric(
     "tidegate_gateway_circuit_refused_requests_total", _C, "Requests refused because every replica failed.", _REVISION
 )
+GATEWAY_SWITCHED = Metric(
+    "tidegate_gateway_switched_requests_total",
+    _C,
+    "Requests that another variant of the model served, counted there.",
+    _REVISION,
+)
 GATEWAY_BODY_BYTES = Metric(
     "tidegate_gateway_waiting_body_bytes",
     _G,

@@ -199,6 +199,7 @@ def _function(served: ServedFunction, replicas: Mapping[str, Mapping[str, list[R
         payload=function.payload if function.payload.percent else None,
         drop_after_s=_drop_after_s(function),
         per_token_s=function.sla.per_token_s,
+        variant=function.variant if function.variant.family is not None else None,
         revisions=tuple(_revision(share, replicas.get(share.revision.id, {})) for share in served.revisions),
     )
 

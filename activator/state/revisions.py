@@ -347,6 +347,25 @@ class RevisionRoom:
         """The number of replicas that serve new work."""
         return sum(group.ready for group in self.main.serving)
 
+    def has_slot_for(self, inferences: int) -> bool:
+        """Returns whether a request of this many inferences would take a free slot now, instead of waiting."""
+        return not self.waiting and any(
+            replica.free and replica.fits(inferences)
+            for group in self.main.serving
+            if group.serves(inferences)
+            for replica in group.replicas
+            if replica.ready
+        )
+
+    def is_busy(self) -> bool:
+        """Returns whether requests of this worker wait or run, or nothing is ready. If not, another worker may have the
+        free slots, and gives them up within a moment."""
+        return (
+            bool(self.waiting)
+            or not self.has_ready
+            or any(replica.in_flight for group in self.groups for replica in group.replicas)
+        )
+
     def recount(self) -> None:
         """Recomputes the lanes after another set of replicas serves, or shares or rates changed."""
         for lane in self.lanes.values():

@@ -52,6 +52,7 @@ def _is_plausible_demand(demand: RevisionDemand) -> bool:
         and 0 <= demand.refused <= PLAUSIBLE
         and 0 <= demand.expired <= PLAUSIBLE
         and 0 <= demand.dropped <= PLAUSIBLE
+        and 0 <= demand.switched <= PLAUSIBLE
         and 0 <= demand.cancelled <= PLAUSIBLE
         and 0 <= demand.answered <= PLAUSIBLE
         and 0 <= demand.failed <= PLAUSIBLE
@@ -71,6 +72,7 @@ def _runs_on(demand: RevisionDemand, before: RevisionDemand) -> bool:
         and demand.refused >= before.refused
         and demand.expired >= before.expired
         and demand.dropped >= before.dropped
+        and demand.switched >= before.switched
         and demand.cancelled >= before.cancelled
         and demand.answered >= before.answered
         and demand.failed >= before.failed
@@ -108,6 +110,7 @@ def zero_demand(demand: RevisionDemand) -> RevisionDemand:
         failed=0,
         metadata=0,
         dropped=0,
+        switched=0,
         within_sla=0,
         waiting_request_s=0.0,
         waiting_inference_s=0.0,

@@ -130,6 +130,7 @@ class FunctionViews:
             latency_s=spec.sla.latency_s,
             percentile=spec.sla.percentile,
             per_token_s=spec.sla.per_token_s,
+            variant=spec.variant if spec.variant.family is not None else None,
             target_ips=spec.sla.target_ips,
             ready=sum(each.ready for each in revisions),
             desired=_wanted(serving, revisions),

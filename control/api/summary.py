@@ -38,6 +38,8 @@ def summary(view: FunctionView, failures: Sequence[str] = ()) -> tuple[str, ...]
     has_load = view.traffic.requests_per_s > 0
     if view.traffic.dropped:
         lines.append(_dropped(view))
+    if view.traffic.switched:
+        lines.append(_switched(view))
     for found in view.revisions:
         revision = replace(found, idle=None) if has_load else found
         subject = "" if revision.id == view.revision else f"{revision.id}: "
@@ -75,6 +77,14 @@ def _dropped(view: FunctionView) -> str:
     return (
         f"{_count(count, 'request')} of the last {_lasting(view.traffic.window_s)} waited for drop-after and "
         f"{'was' if count == 1 else 'were'} dropped with 503: more replicas, or a larger drop-after, would keep them."
+    )
+
+
+def _switched(view: FunctionView) -> str:
+    """Returns that other variants served requests, and what keeps them here."""
+    return (
+        f"{_count(view.traffic.switched, 'request')} of the last {_lasting(view.traffic.window_s)} found no free slot "
+        "and went to another variant of the model (accuracy-loss): more replicas would keep them."
     )
 
 

@@ -429,6 +429,11 @@ def function(view: "FunctionView") -> "Group":
         lines.insert(2, f"pipeline of {', '.join(view.stages)}")
         if view.attained is not None:
             lines.insert(3, f"SLA {view.attained}")
+    if (variant := view.variant) is not None:
+        lines.append(
+            f"variant of {variant.family}, {variant.accuracy:g}% accurate; a loss of {variant.loss:g} points allowed; "
+            f"{_count(traffic.switched, 'request')} served by other variants"
+        )
     if traffic.tokens is not None:
         lines.append(tokens(traffic.tokens, view.percentile))
     if view.is_pinned:

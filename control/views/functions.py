@@ -12,6 +12,7 @@ from tidegate.records.decision import Decision, Reason
 from tidegate.records.replica_state import ColdStartPhases
 from tidegate.records.roles import Role
 from tidegate.records.rollout import Phase, RolloutEvent, Strategy
+from tidegate.records.route_table import ModelVariant
 
 
 class FunctionState(StrEnum):
@@ -273,6 +274,8 @@ class TrafficView:
     within_sla: int = 0
     dropped: int = 0
     """Requests among the refused ones that had waited for ``drop-after``."""
+    switched: int = 0
+    """Requests for it that another variant of the model served; not among ``requests``."""
     ended_in_all: int = 0
     """Requests that are over, of the whole life of this control process."""
     waiting: int = 0
@@ -398,6 +401,8 @@ class FunctionView:
     """True if the percents were set by hand; newer revisions get no traffic until they are given some."""
     rollout: RolloutView | None = None
     """The rollout under way."""
+    variant: ModelVariant | None = None
+    """What it is among the variants of a model. None if it is none."""
     message: str | None = None
     """The present problem in words: how a start failed, with the server's own last lines. The problem of a candidate
     begins with its name (``candidate echo-00002: ...``)."""

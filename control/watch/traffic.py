@@ -40,6 +40,8 @@ class Counts:
     within_sla: int = 0
     dropped: int = 0
     """Among the refused ones: those that had waited for ``drop-after``."""
+    switched: int = 0
+    """Those that another variant of the model served; not among ``requests``."""
 
     @classmethod
     def of(cls, demand: RevisionDemand) -> "Counts":
@@ -53,6 +55,7 @@ class Counts:
             cancelled=demand.cancelled,
             within_sla=demand.within_sla,
             dropped=demand.dropped,
+            switched=demand.switched,
         )
 
     @property

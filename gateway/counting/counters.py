@@ -120,6 +120,7 @@ class RevisionCounters:
         "shadow",
         "sizes",
         "streaming",
+        "switched",
         "tokens",
         "waited",
         "within_sla",
@@ -153,6 +154,8 @@ class RevisionCounters:
         """Requests refused because the circuit breaker was open; they count as refused as well."""
         self.dropped = 0
         """Requests that had waited for ``drop-after``; they count as refused as well."""
+        self.switched = 0
+        """Requests for it that another variant of the model served; they count as requests of that one."""
         self.streaming = 0
         """Event streams and tunnels that are open; the chain counts them."""
         self.waited = (0.0, 0.0)
@@ -245,6 +248,7 @@ class RevisionCounters:
             revision=self.revision,
             metadata=self.metadata,
             dropped=self.dropped,
+            switched=self.switched,
             arrivals=self.arrivals,
             arrivals_inferences=self.arrivals_inferences,
             refused=ended[Ending.REFUSED],
@@ -368,6 +372,7 @@ def _expose_revision(into: metrics.Exposition, held: RevisionCounters, waiting: 
     for ending, count in held.ended_by.items():
         into.add(metrics.GATEWAY_ENDED, (*labels, ending.value), count)
     into.add(metrics.GATEWAY_DROPPED, labels, held.dropped)
+    into.add(metrics.GATEWAY_SWITCHED, labels, held.switched)
     into.add(metrics.GATEWAY_WITHIN_SLA, labels, held.within_sla)
     into.add(metrics.GATEWAY_WAITING, labels, waiting.waiting if waiting else 0)
     into.add(metrics.GATEWAY_WAITING_INFERENCES, labels, waiting.waiting_inferences if waiting else 0)

@@ -84,6 +84,7 @@ class FunctionRouter:
         "tagged",
         "timeout_s",
         "tokens",
+        "variants",
     )
 
     def __init__(
@@ -142,10 +143,14 @@ class FunctionRouter:
         """The stages by revision; None unless it is a pipeline."""
         self.stages: tuple[FunctionRouter, ...] = ()
         """The routers of a pipeline's stages, once all of the table's are there."""
+        self.variants: tuple[FunctionRouter, ...] = ()
+        """The functions that may serve its requests while no slot of its own is free, in the order in which they are
+        tried."""
         self.is_plain = (
             self.access is None and self.tokens is None and self.hash_key is None and not self.is_grpc and not found
         )
-        """No access rule, token counting, affinity, gRPC or stages: only the batch size of a request is read."""
+        """No access rule, token counting, affinity, gRPC, stages or variants: only the batch size of a request is
+        read."""
         self.payload = route.payload
         """Which of its payloads are sampled; None if none is."""
         self.is_followed = self.lateness is not None or bool(shadows) or route.payload is not None
@@ -164,6 +169,12 @@ class FunctionRouter:
             for tag in revision.tags:
                 routers[tag.lower().encode("latin-1")] = FunctionRouter(route, memory, token_line, routers)
         return routers
+
+    def stand_ins(self, variants: "tuple[FunctionRouter, ...]") -> None:
+        """Sets the functions that may serve its requests while no slot of its own is free. Not for its tags, whose
+        requests are for one revision."""
+        self.variants = variants
+        self.is_plain = False
 
     def draw_counters(self, report: Report) -> RevisionCounters | None:
         """Returns the counters of the revision that the next request goes to; None if no revision takes traffic."""

@@ -29,6 +29,7 @@ from tidegate.function import Protocol
 from tidegate.gateway.routing import openai_paths as openai
 from tidegate.gateway.routing.function import FunctionRouter
 from tidegate.gateway.routing.suggestions import Suggestions
+from tidegate.headers import VARIANT
 from tidegate.records.route_table import FunctionRoute, RouteMatch, RouteTable
 from tidegate.wire.bodies.openai import openai_error
 from tidegate.wire.message_heads import AnyRequestHead
@@ -81,9 +82,12 @@ class Target:
         "model",
         "named",
         "named_in_body",
+        "path",
+        "rewrites",
         "router",
         "strip",
         "v2",
+        "variant_line",
     )
 
     def __init__(
@@ -114,6 +118,12 @@ class Target:
         """Writes errors as the client reads them; None for V2's shape or Tidegate's own."""
         self.named_in_body = named_in_body
         """The body has to be read because it names the function's model."""
+        self.rewrites = bool(strip)
+        """The replica gets another request target (:meth:`rewritten`)."""
+        self.path: bytes | None = None
+        """The request target that the replica gets; None if it is the client's without ``strip`` bytes."""
+        self.variant_line = b""
+        """The header line of the answer of another variant than the request is for."""
 
     @property
     def is_found(self) -> bool:
@@ -122,6 +132,19 @@ class Target:
     def of(self, router: FunctionRouter) -> "Target":
         """Returns the target of the same call to another router."""
         return Target(self.call, router, self.strip, self.v2, self.named, self.model, self.error_format)
+
+    def of_variant(self, router: FunctionRouter, path: bytes | None) -> "Target":
+        """Returns the target of the same call to another variant; ``path``: the request target for its server, if it is
+        another one."""
+        target = self.of(router)
+        target.path = path
+        target.rewrites = target.rewrites or path is not None
+        target.variant_line = b"%b: %b\r\n" % (VARIANT, router.name.encode())
+        return target
+
+    def rewritten(self, given: bytes) -> bytes:
+        """Returns the request target that the replica gets."""
+        return stripped(given, self.strip) if self.path is None else self.path
 
     @property
     def route(self) -> FunctionRoute | None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from tidegate.activator.commands import Activate, Link, Refuse, Send, Unlink
 from tidegate.activator.room import WaitingRoom
 from tidegate.activator.state.bind import Bind
+from tidegate.activator.variants import VariantChoice
 from tidegate.errors import DEADLINE
 from tidegate.flow.messages import Hello, ProxyMessage, WorkerMessage
 from tidegate.loadgen.simulator.counters import ANSWERED, Counters, Ended, Request
@@ -33,6 +34,7 @@ class SimulatedGateway:
     __slots__ = (
         "_activate",
         "_caller",
+        "_choice",
         "_counters",
         "_deadlines",
         "_idempotent",
@@ -46,10 +48,12 @@ class SimulatedGateway:
         "_table",
         "_timeouts",
         "_turn_s",
+        "_variants",
         "_wake",
         "ended",
         "open",
         "room",
+        "switched",
     )
 
     def __init__(
@@ -62,17 +66,23 @@ class SimulatedGateway:
         timeouts: Mapping[str, float],
         latencies: Mapping[str, float | None],
         idempotent: frozenset[str],
+        variants: Mapping[str, tuple[str, tuple[str, ...]]],
         replicas: Mapping[str, "VirtualReplica"],
         activate: Callable[[Activation], None],
         caller: Callable[[Ended], None],
     ) -> None:
         """By revision: ``timeouts`` of a request, and ``latencies``, the SLA's target; ``idempotent``: revisions whose
-        requests are retried when a replica breaks. ``caller`` receives the end of each request that has a caller."""
+        requests are retried when a replica breaks; ``variants``: the function, and the revisions of the variants that
+        may serve its requests. ``caller`` receives the end of each request that has a caller."""
         self.room = WaitingRoom(rng=rng)
         self.open = 0
         """Requests that have not ended."""
         self.ended: list[Ended] = []
         """Finished requests; the reader takes the list (:meth:`take_ended`)."""
+        self.switched: dict[tuple[str, str], int] = {}
+        """Requests by the revision that they were for and the one, of another variant, that served them."""
+        self._variants = variants
+        self._choice = VariantChoice(self.room)
         self._kernel = kernel
         self._message_s = message_s
         self._turn_s = turn_s
@@ -96,11 +106,25 @@ class SimulatedGateway:
 
     def arrive(self, request: Request, now: float) -> None:
         """Takes a request that arrives now."""
+        if self._variants and request[1] in self._variants:
+            request = self._served(request, now)
         revision = request[1]
         self.open += 1
         sizes, room = self._counters[revision].sizes, self.room
         sizes[request[3]] = sizes.get(request[3], 0) + 1
         self._enter(room.arrive(request, revision, request[3], now + self._timeouts[revision], now), now)
+
+    def _served(self, request: Request, now: float) -> Request:
+        """Returns the request as that of the variant that serves it."""
+        own = request[1]
+        function, others = self._variants[own]
+        if not self._choice.is_needed(own, request[3]):
+            return request
+        other = self._choice.choose(function, own, others, request[3], now)
+        if other is None:
+            return request
+        self.switched[own, other] = self.switched.get((own, other), 0) + 1
+        return (request[0], other, *request[2:])
 
     def arrive_stage(self, request: Request, waits_until: float, deadline: float, since: float, now: float) -> None:
         """Takes the request of a pipeline's stage: it waits in its place by the age of the whole request."""

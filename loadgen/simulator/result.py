@@ -2,7 +2,7 @@
 all."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
@@ -153,3 +153,5 @@ class SimulationResult:
     """Requests that had not ended at the end of the run."""
     cold_starts: int
     """Replicas that became ready after the beginning."""
+    switched: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    """Requests that another variant of the model served, by the function that they were for and the one that did."""

@@ -6,12 +6,14 @@ itself, on the simulation's clock; only sampling and the log are the simulation'
 """
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from math import inf
 
+from tidegate.activator.variants import FamilyMember, stand_ins
 from tidegate.autoscaler.autoscaler import Autoscaler, StandaloneContext
 from tidegate.autoscaler.measure.sampling import ALL_UP_TO, to_sample
 from tidegate.deploy.backend import ReplicaStatus
+from tidegate.function import Function
 from tidegate.loadgen.simulator.counters import Ended, Request
 from tidegate.loadgen.simulator.devices import Devices
 from tidegate.loadgen.simulator.fleet import Fleet
@@ -107,6 +109,7 @@ class Simulation:
             timeouts={each.revision.id: each.timeout_s for each in scenario.functions},
             latencies={each.id: each.function.sla.latency_s for each in functions},
             idempotent=frozenset(each.id for each in functions if each.function.idempotent),
+            variants=_variants([each.function for each in functions], self._revisions),
             replicas=self._replicas,
             activate=self._activate,
             caller=self._caller_ended,
@@ -135,7 +138,12 @@ class Simulation:
             requests=self._open_loop.sent + self._closed_loop.sent,
             unended=self._gate.open + self._pipelines.open,
             cold_starts=self.fleet.cold_starts,
+            switched=self._switched(),
         )
+
+    def _switched(self) -> dict[tuple[str, str], int]:
+        names = {revision: name for name, revision in self._revisions.items()}
+        return {(names[own], names[other]): count for (own, other), count in self._gate.switched.items()}
 
     def _begin(self) -> None:
         self.autoscaler.pipelines(self._scenario.pipelines)
@@ -326,3 +334,14 @@ class Simulation:
 
     def __repr__(self) -> str:
         return f"<Simulation at {self.kernel.now():g} s, {self._gate.open} requests open>"
+
+
+def _variants(functions: Iterable[Function], revisions: Mapping[str, str]) -> dict[str, tuple[str, tuple[str, ...]]]:
+    """Returns by revision the function, and the revisions of the variants that may serve its requests."""
+    members = [
+        FamilyMember(each.name, each.variant, (each.protocol, each.access))
+        for each in functions
+        if each.variant.family is not None
+    ]
+    found = stand_ins(members)
+    return {revisions[name]: (name, tuple(revisions[other] for other in others)) for name, others in found.items()}

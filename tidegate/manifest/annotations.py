@@ -55,13 +55,41 @@ MOUNTS: Final = Text(
 POLICY_NAME: Final = Text(NAME, "the name of a policy")
 
 _SLA, _SCALING, _BATCH, _WORK, _GPU = "SLA", "Scaling", "Batches", "Requests", "Model and GPU (SMIF)"
-_COLD, _ROLLOUT, _PAYLOAD = "Cold starts", "Rollout", "Payload sampling"
+_COLD, _ROLLOUT, _PAYLOAD, _VARIANT = "Cold starts", "Rollout", "Payload sampling", "Variants"
 SINK: Final = Text(
     r"https?://(?:[A-Za-z0-9._-]{1,253}|\[[0-9a-f:.]{2,45}\])(?::[0-9]{1,5})?(?:/[!-~]{0,500})?",
     "an http or https URL without credentials, such as http://127.0.0.1:8090/events",
 )
 _NAMES: Final = Text(
     r"[!-+\--~]{1,64}(?:,[!-+\--~]{1,64}){0,63}", "at most 64 names of JSON fields, separated by commas"
+)
+
+VARIANT: Final[tuple[Row, ...]] = (
+    Row(
+        key="variant-of",
+        topic=_VARIANT,
+        kind=WordOr("none", Text(NAME, "the name that all variants of the model state")),
+        default="none",
+        field="variant.family",
+        description="Model of which this function is a variant: all functions that state the same name are.",
+    ),
+    Row(
+        key="accuracy",
+        topic=_VARIANT,
+        kind=WordOr("none", Percent(0.0, 100.0)),
+        default="none",
+        field="variant.accuracy",
+        description="Accuracy of this variant; required with variant-of.",
+    ),
+    Row(
+        key="accuracy-loss",
+        topic=_VARIANT,
+        kind=Number(0, 100, "points"),
+        default="0",
+        field="variant.loss",
+        description="Accuracy that a request may lose: while no slot is free, a variant serves it that is less "
+        "accurate by at most this, or more accurate. 0: none does. Not with gRPC or OpenAI's protocol.",
+    ),
 )
 
 COLD: Final[tuple[Row, ...]] = (
@@ -379,6 +407,7 @@ ANNOTATIONS: Final[tuple[Row, ...]] = (
     *COLD,
     *PAYLOAD,
     *ROLLOUT,
+    *VARIANT,
     Row(
         key="volume-mounts",
         topic=_GPU,

@@ -252,6 +252,7 @@ class FunctionBuilder:
         self._check_gpu()
         self._check_volumes()
         self._check_sla()
+        self._check_variant()
         self._check_routing()
         self._check_rollout()
         self._choose_policy()
@@ -379,6 +380,18 @@ class FunctionBuilder:
         overhead = self._first_of("batch_rule.overhead_bytes")
         if overhead is not None and not self._has("batch_rule.bytes_per_item"):
             self.fault(overhead, f"no such key without {PREFIX}bytes-per-item")
+
+    def _check_variant(self) -> None:
+        """Checks that a variant has an accuracy, and that its requests can be sent to another one."""
+        family = self._first_of("variant.family")
+        self._require("variant.accuracy", "accuracy", family)
+        for path in ("variant.accuracy", "variant.loss"):
+            stated = self._first_of(path)
+            if stated is not None and family is None:
+                self.fault(stated, f"no such key without {PREFIX}variant-of")
+        loss = self._first_of("variant.loss")
+        if loss is not None and self.values.get("protocol") in (Protocol.OPENAI, Protocol.GRPC):
+            self.fault(loss, "no such key with the protocols openai and grpc: another variant has another name there")
 
     def _check_routing(self) -> None:
         hashed, spread = self._first_of("routing.hash_on"), self.values.get("routing.spread")

@@ -106,6 +106,8 @@ class RevisionDemand:
     """Metadata requests among the answered ones: they are no use of the function."""
     dropped: int = 0
     """Requests among the refused ones that had waited for ``drop-after``."""
+    switched: int = 0
+    """Requests for it that another variant of the model served: they are arrivals of that one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -140,6 +140,18 @@ class RevisionRoute:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ModelVariant:
+    """What a function is among the variants of one model, each of which is a function of its own (OLTunes, 4.1)."""
+
+    family: str | None = None
+    """The name that all variants state. None if it is no variant."""
+    accuracy: float | None = None
+    """Accuracy of its model, in percent."""
+    loss: float = 0.0
+    """Points of accuracy that a request may lose by being served by another variant; 0: none serves it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FunctionRoute:
     name: str
     models: tuple[str, ...]
@@ -186,6 +198,8 @@ class FunctionRoute:
     """Access rule. None if the function is public."""
     payload: PayloadRules | None = None
     """Which payloads are sampled. None if none is."""
+    variant: ModelVariant | None = None
+    """What it is among the variants of a model. None if it is none."""
     drop_after_s: float | None = None
     """Time in the waiting room after which a request is dropped. None if none is."""
 

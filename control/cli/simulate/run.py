@@ -53,6 +53,7 @@ class _Run(NamedTuple):
     """Figures by function, where there are several."""
     timelines: tuple[Timeline, ...]
     is_partial: bool
+    notes: tuple[str, ...] = ()
 
 
 class Stop:
@@ -129,7 +130,7 @@ def _report(
         functions=facts if len(facts) > 1 else (),
         is_partial=stop.is_asked,
         bound=bound,
-        notes=plan.notes if note is None else (*plan.notes, note),
+        notes=(*plan.notes, *(() if note is None else (note,)), *(each for run in runs for each in run.notes)),
         policies=tuple(made),
     )
 
@@ -164,7 +165,16 @@ def _simulate(
     for timeline in timelines.values():
         timeline.finish()
     of_functions = {} if is_alone else {name: _figures_of(name, summary, result, timelines[name]) for name in timelines}
-    return _Run(policy, dict(summary.figures(result)), of_functions, tuple(timelines.values()), stop.is_asked)
+    shown_of = tuple(timelines.values())
+    return _Run(policy, dict(summary.figures(result)), of_functions, shown_of, stop.is_asked, _switched(policy, result))
+
+
+def _switched(policy: str, result: SimulationResult) -> tuple[str, ...]:
+    """Returns a note for each pair of variants of which one has served requests for the other."""
+    return tuple(
+        f"{policy}: {count} requests for {own} found no free slot and were served by {other} (accuracy-loss)"
+        for (own, other), count in sorted(result.switched.items())
+    )
 
 
 def _figures_of(name: str, summary: RunSummary, result: SimulationResult, timeline: Timeline) -> dict[str, float]:
