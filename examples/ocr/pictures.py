@@ -100,7 +100,7 @@ def batches_of(strip: Picture, ends: Sequence[int]) -> Iterator[tuple[list[int],
     order = sorted(range(len(ends)), key=widths.__getitem__)
     for first in range(0, len(order), TOGETHER):
         chosen = order[first : first + TOGETHER]
-        found = np.zeros((len(chosen), 3, HEIGHT, max(widths[each] for each in chosen)), np.float32)
+        found = np.zeros((len(chosen), 3, HEIGHT, max(HEIGHT, *(widths[each] for each in chosen))), np.float32)
         for at, each in enumerate(chosen):
             found[at, :, :, : widths[each]] = _normal(strip[:, starts[each] : ends[each]])
         yield chosen, found
