@@ -11,7 +11,7 @@ import random
 import sys
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib.metadata import version as version_of
 from pathlib import Path
@@ -67,7 +67,7 @@ from tidegate.records.gateway_sample import Activation, GatewaySample
 from tidegate.records.tenants import KeySet, Tenant
 from tidegate.settings import LogFormat, Settings
 from tidegate.store.opening import open_store
-from tidegate.store.records import Store
+from tidegate.store.records import Store, StoreFaultError
 from tidegate.traffic.table import TableBuilder
 
 _log = logging.getLogger("tidegate")
@@ -146,6 +146,23 @@ class WorkSide:
 
 
 # --- the state side ---
+
+
+async def above_remote(start: Start) -> Start:
+    """Returns the inputs with an epoch above that of the table that remote gateways work from, if it has to be raised:
+    they refuse an older one, and the state directory may be a new one. Raises StateError."""
+    if start.settings.store.url == "embedded":
+        return start
+    from tidegate.store.redis_gateways import RedisGateways
+
+    redis = RedisGateways(start.settings.store.url, start.name)
+    try:
+        there, _ = (await redis.meet()).version
+    except StoreFaultError:
+        return start  # The store reports it.
+    finally:
+        await redis.close()
+    return start if there < start.epoch else replace(start, epoch=start.state.next_epoch(there + 1))
 
 
 @asynccontextmanager

@@ -140,6 +140,8 @@ class ControlProcess:
         )
         async with build.open_records(start) as store, _api_socket(self._settings) as api:
             state = await build.claim_state(start, store)
+            start = await build.above_remote(start)
+            self._epoch = start.epoch
             work = await build.build_work(start, state)
             await self._serve(state, work, api, ready)
 

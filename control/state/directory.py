@@ -165,9 +165,9 @@ class StateDirectory:
         with usable(path):
             return path.read_text(encoding="ascii").strip() if path.exists() else None
 
-    def next_epoch(self) -> int:
+    def next_epoch(self, at_least: int = 0) -> int:
         """Returns an epoch higher than that of any earlier control process, once it is on disk."""
-        epoch = self.last_epoch() + 1
+        epoch = max(self.last_epoch() + 1, at_least)
         with usable(self.epoch_file):
             write_atomically(self.epoch_file, f"{epoch}\n".encode())
         return epoch

@@ -6,6 +6,7 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -16,6 +17,8 @@ from tests.support.live.deployment import Deployment, deployment
 from tests.support.live.redis_server import RedisServer
 from tests.support.live.remote_gateway import RemoteGateway, remote_gateways
 from tests.support.live.tenants import ACME, closed_function, in_one_minute, tenants_file
+from tidegate.records.codec import decode, encode
+from tidegate.records.route_table import RouteTable
 from tidegate.store.redis_gateways import RedisGateways
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(240), pytest.mark.needs(tool="redis")]
@@ -362,19 +365,27 @@ def test_gateways_serve_and_start_without_control_process_and_redis(world: World
     world.deploy()
 
 
-def test_an_older_control_process_cannot_overwrite_the_table(world: World) -> None:
-    """Its epoch is lower: what a leader that was replaced would write."""
+def test_an_older_control_process_cannot_overwrite_the_table_and_a_new_one_is_above_it(world: World) -> None:
+    """A table of a greater epoch is in Redis, as from a leader that has taken over."""
     world.deploy()
 
-    async def main() -> tuple[tuple[int, int], bytes | None, bytes | None]:
+    async def main() -> None:
         redis = RedisGateways(world.redis.url, "blue")
         try:
-            before = await redis.table((-1, -1))
-            there = await redis.put_table((0, 10**6), b"older")
-            return there, before, await redis.table((-1, -1))
+            there = await redis.table((-1, -1))
+            assert there is not None
+            assert await redis.put_table((0, 10**6), b"older") != (0, 10**6)
+            assert await redis.table((-1, -1)) == there
+            newer = replace(decode(there, RouteTable), epoch=50, number=1)
+            assert await redis.put_table(newer.version, encode(newer)) == (50, 1)
         finally:
             await redis.close()
 
-    there, before, after = asyncio.run(main())
-    assert there[0] >= 1
-    assert before == after and before is not None
+    asyncio.run(main())
+    world.place.until(lambda: "50.1 of another control process is there" in world.faults(), 15.0, "the fault")
+    world.place.until(lambda: world.listed().count('"50.1"') == 3, 15.0, "all gateways to work from it")
+    world.place.kill()
+    world.place.up()
+    world.until_whole()
+    assert world.place.status()["epoch"] == 51
+    world.deploy()

@@ -51,6 +51,7 @@ class Line:
         self._listener.close()
         self._woken.close()
         self._thread.join(5.0)
+        self._wake.close()
 
     def _run(self) -> None:
         while True:
