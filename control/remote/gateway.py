@@ -89,7 +89,7 @@ class RemoteGateway:
         self._gateways = Supervisor(
             state=state,
             processes=self._processes,
-            settings=settings,
+            settings=replace(settings, prefix=f"{place.name}."),
             clock=self._clock,
             environment=environ,
             activated=self._activated,
@@ -249,7 +249,7 @@ class RemoteGateway:
             sample: GatewaySample = decode(await source(), GatewaySample)
         except (LinkError, CodecError):
             return None
-        self._gateways.seen(sample)
+        self._gateways.seen(replace(sample, worker=worker))
         return sample
 
     def state(self) -> RemoteState:
@@ -311,7 +311,7 @@ class RemoteGateway:
         sample = await self._sample(worker)
         if sample is None:
             return Response(status=404, body=encode({"error": f"no worker {worker} answers"}))
-        return Response(body=encode(replace(sample, worker=f"{self._place.name}.{worker}")))
+        return Response(body=encode(sample))
 
     async def _answer_metrics(self, worker: str) -> Response:
         texts = await self._gateways.expositions()

@@ -50,6 +50,8 @@ class GatewaySettings:
     """As the gateway's ``JobBounds``; None if there are no jobs."""
     among_machines: bool = False
     """Whether workers on other machines serve the same functions."""
+    prefix: str = ""
+    """Stands before the name of each worker where others see it: in samples, metrics and log lines."""
     listen_origin: str = "the default"
     """Where the address came from: a flag, a file, the default."""
 
@@ -158,7 +160,12 @@ class Launcher:
             raise PortTakenError(f"cannot listen on {self.address}: {error.strerror}") from error
 
     def _config(self, worker: Worker, fd: int) -> bytes:
-        own = {"worker": worker.name, "listen_fd": fd, "admin": worker.admin, "token": self._state.link_token}
+        own = {
+            "worker": f"{self.settings.prefix}{worker.name}",
+            "listen_fd": fd,
+            "admin": worker.admin,
+            "token": self._state.link_token,
+        }
         return json.dumps(self._common_config() | own).encode()
 
     def _common_config(self) -> dict[str, Any]:

@@ -58,6 +58,7 @@ FAULTS: Final[dict[str, tuple[tuple[str, str], ...]]] = {
         (f'tidegate_control_round_seconds_bucket{{{D},le="+Inf"}}', "0+60x1200"),
     ),
     "TidegateQuotasLocal": ((f"tidegate_gateway_quotas_local{{{W}}}", "0x5 1x415 0x780"),),
+    "TidegateRoomsLocal": ((f"tidegate_gateway_rooms_local{{{W}}}", "0x5 1x415 0x780"),),
     "TidegateAccessLogDropped": ((f"tidegate_gateway_access_log_dropped_lines_total{{{W}}}", "0+5x420 2100x780"),),
     "TidegateModelMetricsMissing": (
         (f'tidegate_app_metrics_up{{{R},group="cpu",replica="f-00001-a"}}', "1x5 0x415 1x780"),

@@ -123,6 +123,12 @@ class World:
     def fault_of(self, gateway: str) -> str:
         return next((each for each in self.place.status()["faults"] if each.startswith(f"gateway {gateway}:")), "")
 
+    def metrics(self) -> str:
+        holder = self.place.state.holder()
+        assert holder is not None and holder.api is not None
+        token = {"authorization": f"Bearer {self.place.state.token}"}
+        return httpx.get(f"{holder.api}/metrics", headers=token, trust_env=False, timeout=10.0).text
+
     def listed(self) -> str:
         return json.dumps(self.place.status()["gateways"])
 
@@ -235,6 +241,9 @@ def test_one_bound_and_all_slots_hold_over_three_gateways(world: World) -> None:
             assert abs(error) <= 0.01
         world.redis.kill()
         world.place.until(lambda: "waiting rooms: the workers of this machine" in world.faults(), 10.0, "the fault")
+        told = world.metrics()
+        for each in world.gateways:
+            assert f'tidegate_gateway_rooms_local{{worker="{each.name}.g0"}} 1' in told
         await asyncio.sleep(6.0)  # Parts of gateways that have gone are given away after 5 s.
         stayed, _ = await fill(world, (ASKED, ASKED, ASKED))
         error = (stayed - SLOTS) / BOUND - 1
