@@ -66,6 +66,8 @@ OUR_METRICS: Final = "/metrics"
 """Metrics path of the shipped runtime, on the address where it listens. The manifest's path is for other servers."""
 
 QUEUE_PROXY: Final = ("-P", "-m", "tidegate.queue_proxy.main")
+MAPPED: Final = "TIDEGATE_RUNTIME_MAPPED"
+"""Variable with the folder of an ONNX file's mapped forms, which exists when the server starts."""
 RUNTIME: Final = ("-P", "-m", "tidegate.runtime.main")
 ASGI: Final = ("-P", "-m", "tidegate.runtime.asgi.main")
 TRITON: Final = ("-P", "-m", "tidegate.runtime.triton.main")
@@ -262,6 +264,7 @@ def server_launch(
         env.update(_runtime_variables(function, accelerator, endpoints, batching, threads))
         if not accelerator.is_emulated:
             env |= _copy_variables(function, host)
+            env |= _mapped_variable(function, accelerator, host)
         elif function.server.kind is ServerKind.HANDLER and function.server.copy is not None:
             env["TIDEGATE_RUNTIME_COPY"] = f"{host.copies}/{function.server.copy}"
     if endpoints.port is not None:
@@ -305,6 +308,22 @@ def _copy_variables(function: Function, host: Host) -> dict[str, str]:
     """Returns where the runtime finds the copies of a function's file and of its modules."""
     found = {"TIDEGATE_RUNTIME_COPY": function.server.copy, "TIDEGATE_RUNTIME_MODULES": function.server.modules}
     return {name: f"{host.copies}/{copy}" for name, copy in found.items() if copy is not None}
+
+
+def _mapped_variable(function: Function, accelerator: Accelerator, host: Host) -> dict[str, str]:
+    """Returns where the runtime keeps the mapped forms of an ONNX file. None for what runs on a GPU, and for what has
+    a limit of memory, which would include that of the process that writes the form."""
+    server, limit = function.server, function.resources.memory_bytes
+    is_onnx = server.kind is ServerKind.MODEL and server.format is ModelFormat.ONNX and server.copy is not None
+    if not is_onnx or accelerator.kind is not AcceleratorKind.CPU or limit is not None:
+        return {}
+    return {MAPPED: f"{host.copies}/{mapped_name(function.name, server.copy or '')}"}
+
+
+def mapped_name(function: str, copy: str) -> str:
+    """Returns the name of the folder of mapped forms, beside the copy. Each function has its own: what its servers
+    write there, those of no other function read."""
+    return f"{copy.partition('.')[0]}.{function}.mapped"
 
 
 def _as_stored(function: Function, accelerator: Accelerator, batching: Batching) -> tuple[Function, Batching]:
@@ -355,7 +374,7 @@ def _shown(
 ) -> list[str]:
     """Returns the paths that a confined server needs, as far as they lie in hidden folders: its socket's folder, its
     copies, its working folder, and what its command, model and interpreter name."""
-    variables = ("TIDEGATE_RUNTIME_COPY", "TIDEGATE_RUNTIME_MODULES", "CUDA_MPS_PIPE_DIRECTORY")
+    variables = ("TIDEGATE_RUNTIME_COPY", "TIDEGATE_RUNTIME_MODULES", MAPPED, "CUDA_MPS_PIPE_DIRECTORY")
     named = [*(env.get(name) for name in variables), function.workdir, *argv]
     if endpoints.socket is not None:
         named.append(endpoints.socket.rpartition("/")[0])

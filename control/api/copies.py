@@ -2,13 +2,15 @@
 
 A handler's file and a model's file are copied at the deploy, under the digest of their content, so that revisions with
 the same content share one copy. The modules beside a handler that it imports are copied with it, as one bundle
-(``local_modules``). Data that it opens, compiled modules, commands and environments are not copied. Models that are
-folders, files beyond ``MAX_BYTES``, and ONNX files that keep their tensors in further files, are not copied either. The
-answer to the deploy says so, and such a revision reads its file at every start.
+(``local_modules``). What replicas derive from a copy (mapped forms) lies beside it, in a folder that goes with it. Data
+that a handler opens, compiled modules, commands and environments are not copied. Models that are folders, files beyond
+``MAX_BYTES``, and ONNX files that keep their tensors in further files, are not copied either. The answer to the deploy
+says so, and such a revision reads its file at every start.
 """
 
 import hashlib
 import os
+import shutil
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
@@ -17,6 +19,7 @@ from typing import BinaryIO, Final
 
 from tidegate.control.api import local_modules
 from tidegate.control.state.directory import private
+from tidegate.deploy.environment import mapped_name
 from tidegate.function import Function, ModelFormat, Server, ServerKind
 from tidegate.manifest.formats import FOLDERS
 
@@ -91,12 +94,18 @@ class Copies:
 
     def sweep(self, functions: Iterable[Function]) -> None:
         """Removes each copy that none of ``functions`` uses."""
-        servers = [function.server for function in functions]
-        used = {name for server in servers for name in (server.copy, server.modules)}
-        used |= {form.copy for server in servers for form in server.forms}
+        used: set[str | None] = set()
+        for function in functions:
+            server = function.server
+            files = (server.copy, *(form.copy for form in server.forms))
+            used |= {*files, server.modules, *(mapped_name(function.name, name) for name in files if name)}
         with suppress(OSError):  # the next deploy tries again
             for path in self._folder.iterdir():
-                if path.name not in used:
+                if path.name in used:
+                    continue
+                if path.is_dir():
+                    shutil.rmtree(path)
+                else:
                     path.unlink(missing_ok=True)
 
     def _copied(self, source: BinaryIO, suffix: str, without: bytes | None) -> str | None:

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from tidegate.deploy.backend import ReplicaStatus
-from tidegate.deploy.environment import Endpoints, Host, Launch, proxy_launch, server_argv, server_launch
+from tidegate.deploy.environment import MAPPED, Endpoints, Host, Launch, proxy_launch, server_argv, server_launch
 from tidegate.deploy.failures import failure_text
 from tidegate.deploy.local import sockets
 from tidegate.deploy.local.admin_link import ProxyLink
@@ -186,6 +186,8 @@ def spawn_pair(
         launch = server_launch(
             revision, accelerator, details.assignment, endpoints, host, batching, details.threads, details.id
         )
+        if MAPPED in launch.env:
+            Path(launch.env[MAPPED]).mkdir(mode=0o700, exist_ok=True)
         replica.server = server = _spawn(table, ProcessKind.MODEL_SERVER, details, launch, places, None, forks)
         launch = proxy_launch(details.id, revision, accelerator, endpoints, host, phases())
         replica.proxy = _spawn(table, ProcessKind.QUEUE_PROXY, details, launch, places, listener, forks)

@@ -65,6 +65,7 @@ def model_of(settings: RuntimeSettings) -> Model:
             max_batch=settings.max_batch,
             providers=settings.providers,
             copy=settings.copy,
+            mapped=settings.mapped,
         )
     raise ValueError("the settings name no model")
 

@@ -16,6 +16,7 @@ ARGS = "TIDEGATE_RUNTIME_ARGS"
 ASGI = "TIDEGATE_RUNTIME_ASGI"
 COPY = "TIDEGATE_RUNTIME_COPY"
 MODULES = "TIDEGATE_RUNTIME_MODULES"
+MAPPED = "TIDEGATE_RUNTIME_MAPPED"
 EMULATED = "TIDEGATE_RUNTIME_EMULATED"
 NAME = "TIDEGATE_RUNTIME_NAME"
 LISTEN = "TIDEGATE_RUNTIME_LISTEN"
@@ -45,6 +46,8 @@ class RuntimeSettings:
     """Arguments of the class, or of the loader of the model's format."""
     copy: str | None = None
     """Path of a copy of the model or handler, which is read instead."""
+    mapped: str | None = None
+    """Folder of the mapped forms of an ONNX file (``formats/mapped.py``)."""
     modules: str | None = None
     """Path of a bundle with the modules beside the handler, which are read instead."""
     emulated: Profile | None = None
@@ -88,6 +91,7 @@ def parse(environment: Mapping[str, str]) -> RuntimeSettings:
         handler=handler,
         arguments=read(ARGS, _arguments, '{"NAME": "TEXT OR JSON", ...}', {}),
         copy=given.get(COPY),
+        mapped=given.get(MAPPED),
         modules=given.get(MODULES),
         emulated=emulated,
         names=read(NAME, _names, "model names, separated by commas", ("model",)),

@@ -7,6 +7,7 @@ from typing import Any
 
 from tidegate.runtime.errors import LoadError, ModelError, RequestError
 from tidegate.runtime.execute.model import Inputs, zeros
+from tidegate.runtime.formats import mapped
 from tidegate.runtime.formats.arrays_model import as_text, first_line, how_to_install
 from tidegate.runtime.protocols.arrays import Arrays, NumpyArrays, PlainArrays
 from tidegate.runtime.protocols.v2 import ModelSpec, TensorSpec, concurrency_for
@@ -32,11 +33,19 @@ class OnnxModel:
     """One ``.onnx`` file in one session."""
 
     def __init__(
-        self, path: str, *, threads: int | None, max_batch: int, providers: Sequence[str], copy: str | None = None
+        self,
+        path: str,
+        *,
+        threads: int | None,
+        max_batch: int,
+        providers: Sequence[str],
+        copy: str | None = None,
+        mapped: str | None = None,
     ) -> None:
-        """``copy`` is read instead of ``path``."""
+        """``copy`` is read instead of ``path``. ``mapped``: folder of its mapped forms; None if there are none."""
         self._path = path
         self._source = path if copy is None else copy
+        self._mapped = mapped
         self._threads = threads
         self._max_batch = max_batch
         self._providers = list(providers)
@@ -63,6 +72,7 @@ class OnnxModel:
             raise LoadError(f"there is no file {self._source}")
         runtime = self._import()
         self._session = self._open(runtime)
+        mapped.give_back()
         self._inputs = tuple(map(_spec, self._session.get_inputs()))
         outputs = tuple(_spec(value) for value in self._session.get_outputs() if value.type in _DATATYPES)
         for value in self._session.get_outputs():
@@ -131,6 +141,9 @@ class OnnxModel:
                 f"the onnxruntime in {sys.executable} has no provider {unknown[0]}; it has {', '.join(available)} "
                 "(GPUs need the package onnxruntime-gpu)"
             )
+        form = None if self._mapped is None else mapped.form_of(self._mapped, runtime.__version__)
+        if form is not None and (session := self._open_mapped(runtime, options, form)) is not None:
+            return session
         try:
             session = runtime.InferenceSession(self._source, options, providers=self._providers)
         except Exception as error:
@@ -139,7 +152,20 @@ class OnnxModel:
         lost = [provider for provider in self._providers if provider not in session.get_providers()]
         if lost:
             raise LoadError(f"ONNX Runtime could not start {lost[0]}: its libraries or its device are missing")
+        if form is not None and mapped.is_wanted(self._source, form):
+            mapped.write_soon(self._source, form)
         return session
+
+    def _open_mapped(self, runtime: Any, options: Any, form: Path) -> Any:
+        """Returns a session over the mapped form. None if there is none, or it cannot be loaded."""
+        path = form / mapped.MODEL
+        if not path.is_file():
+            return None
+        try:
+            return runtime.InferenceSession(str(path), options, providers=self._providers)
+        except Exception as error:
+            sys.stderr.write(f"{path} is not used: {first_line(error)}\n")
+            return None
 
 
 def _spec(value: Any) -> TensorSpec:
