@@ -7,6 +7,7 @@ from importlib.util import find_spec
 import pytest
 
 from tidegate.deploy.environment import (
+    MAPPED,
     PRELOADS,
     Endpoints,
     Host,
@@ -111,6 +112,19 @@ def test_a_copy_is_named_beside_what_it_is_a_copy_of() -> None:
     model = Server(kind=ServerKind.MODEL, target="/code/m.onnx", copy="12ab.onnx")
     onnx = server_launch(revision(model), EMULATED, held(EMULATED), SOCKET, host, Batching(), threads=None)
     assert (runtime.parse(onnx.env).model, runtime.parse(onnx.env).copy) == (None, None)
+
+
+def test_an_onnx_file_on_a_processor_has_a_folder_for_its_mapped_forms() -> None:
+    host = replace(HOST, copies="/state/copies", hidden=("/state",))
+    model = Server(kind=ServerKind.MODEL, target="/code/m.onnx", copy="12ab.onnx")
+    launch = server_launch(revision(model), CPU, held(CPU), SOCKET, host, Batching(), threads=None)
+    folder = f"/state/copies/12ab.{revision(model).function.name}.mapped"
+    assert runtime.parse(launch.env).mapped == folder
+    assert folder in json.loads(launch.env["TIDEGATE_CONFINE"])["show"]
+    limited = revision(model, resources=Resources(memory_bytes=1 << 30))
+    for made, kind in ((limited, CPU), (revision(replace(model, copy=None)), CPU), (revision(model), EMULATED)):
+        other = server_launch(made, kind, held(kind), SOCKET, host, Batching(), threads=None)
+        assert MAPPED not in other.env
 
 
 def test_a_replica_runs_the_form_that_is_stored_for_its_accelerator() -> None:

@@ -54,6 +54,20 @@ def test_equal_content_is_kept_once_and_goes_with_the_last_revision_that_has_it(
     assert names(folder) == set()
 
 
+def test_what_replicas_derive_from_a_copy_goes_with_it(tmp_path: Path, folder: Path) -> None:
+    path, kept = tmp_path / "net.onnx", Copies(folder)
+    path.write_bytes(b"weights")
+    mine, _ = kept.take(model(path))
+    own = f"{(mine.server.copy or '').removesuffix('.onnx')}.net.mapped"
+    for name in (own, "12ab.net.mapped", own.replace(".net.", ".other.")):
+        (folder / name / "form").mkdir(parents=True)
+        (folder / name / "form" / "weights.bin").write_bytes(b"w")
+    kept.sweep([mine])
+    assert names(folder) == {mine.server.copy, own}
+    kept.sweep([])
+    assert names(folder) == set()
+
+
 def test_each_stored_form_of_a_repository_is_copied(tmp_path: Path, folder: Path) -> None:
     (tmp_path / "a.onnx").write_bytes(b"small")
     (tmp_path / "b.onnx").write_bytes(b"large" + EXTERNAL)

@@ -65,6 +65,9 @@ def give_back() -> None:
 
 def write(source: str, form: Path, runtime: Any) -> None:
     """Writes the form of a file; it is there as a whole or not at all."""
+    for left in form.parent.glob(f"{form.name}.*"):
+        if not Path("/proc", left.suffix[1:]).exists():  # Its writer was killed with its model server.
+            shutil.rmtree(left, ignore_errors=True)
     part = form.with_name(f"{form.name}.{os.getpid()}")
     part.mkdir(mode=0o700, parents=True)
     try:

@@ -72,6 +72,12 @@ def test_the_first_of_two_writers_wins(path: Path, form: Path) -> None:
     assert {each.name for each in form.parent.iterdir()} == {form.name}
 
 
+def test_what_a_killed_writer_left_goes_with_the_next_one(path: Path, form: Path) -> None:
+    form.with_name(f"{form.name}.4194305").mkdir(parents=True)  # above the largest pid
+    mapped.write(str(path), form, onnxruntime)
+    assert {each.name for each in form.parent.iterdir()} == {form.name}
+
+
 def test_small_files_get_no_form_and_a_form_is_written_once(path: Path, form: Path) -> None:
     assert not mapped.is_wanted(str(path), form)
     with path.open("ab") as file:
