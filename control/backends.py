@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from tidegate.clock import LiveClock
+from tidegate.control.cluster import LedCluster
 from tidegate.control.rounds.sampling import Reach
 from tidegate.control.state.directory import StateDirectory
 from tidegate.control.workers.links import Link
@@ -46,6 +47,9 @@ class Surroundings:
     interference: Interference
     clock: LiveClock
     rng: random.Random
+    cluster: LedCluster | None
+    note: Callable[[str, str | None], None]
+    """Takes a subject and what lasts that is wrong with it; None: it works."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,17 +96,16 @@ async def on_this_machine(around: Surroundings) -> ReplicaSide:
     )
 
 
-async def on_kubernetes(around: Surroundings, image: str) -> ReplicaSide:
+async def on_kubernetes(around: Surroundings, cluster: LedCluster, image: str) -> ReplicaSide:
     """Builds the backend whose replicas are Pods. It adopts those of this deployment, and ends replicas that were
     processes of this machine. Raises ClusterError."""
     from tidegate.deploy.kubernetes.pods.template import PodSettings
     from tidegate.deploy.kubernetes.process.backend import KubernetesBackend, put_token
 
-    wanted = around.settings.kubernetes
-    api = await KubernetesApi.connect(around.rng, context=wanted.context)
+    wanted, api = around.settings.kubernetes, cluster.api
     settings = PodSettings(
         image=image,
-        namespace=wanted.namespace or api.namespace,
+        namespace=cluster.namespace,
         deployment=around.name,
         token_secret=wanted.token_secret,
         service_account=wanted.service_account,
@@ -112,22 +115,20 @@ async def on_kubernetes(around: Surroundings, image: str) -> ReplicaSide:
         limits=around.host.limits,
     )
     token = around.state.link_token
-    try:
-        settings = await put_token(api, settings, token)
-        backend = KubernetesBackend(
-            api=api,
-            settings=settings,
-            token=token,
-            accelerators=around.inventory.accelerators,
-            clock=around.clock,
-            rng=around.rng,
-            strategy=strategy(around.settings.accelerators.placement),
-            warn=_log.warning,
-        )
-        await backend.start(around.revisions)
-    except BaseException:
-        await api.close()
-        raise
+    await cluster.leadership.sure()  # What was done since it led may have taken long.
+    settings = await put_token(api, settings, token)
+    backend = KubernetesBackend(
+        api=api,
+        settings=settings,
+        token=token,
+        accelerators=around.inventory.accelerators,
+        clock=around.clock,
+        rng=around.rng,
+        strategy=strategy(around.settings.accelerators.placement),
+        warn=_log.warning,
+        note=around.note,
+    )
+    await backend.start(around.revisions)
     replicas = [each for each in around.living if each.kind is not ProcessKind.GATEWAY]
     await asyncio.gather(*map(around.processes.end, replicas))
     return ReplicaSide(
@@ -135,12 +136,14 @@ async def on_kubernetes(around: Surroundings, image: str) -> ReplicaSide:
         set_accelerators=lambda found: backend.set_accelerators(found.accelerators),
         reach=partial(Link, token=token),
         device_faults=None,
-        end=api.close,
+        end=_nothing,
         cluster=(api, settings.namespace),
     )
 
 
 async def replica_side(around: Surroundings) -> ReplicaSide:
     """Builds the backend of the settings."""
-    image = around.settings.kubernetes.image
-    return await (on_this_machine(around) if image is None else on_kubernetes(around, image))
+    image, cluster = around.settings.kubernetes.image, around.cluster
+    if image is None or cluster is None:
+        return await on_this_machine(around)
+    return await on_kubernetes(around, cluster, image)

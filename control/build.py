@@ -24,6 +24,7 @@ from tidegate.control.api.deployment import Deployment, Renew
 from tidegate.control.api.describe import views_of
 from tidegate.control.api.sessions import Sessions
 from tidegate.control.backends import ReplicaSide, Surroundings, replica_side
+from tidegate.control.cluster import LedCluster
 from tidegate.control.console.routes import Console
 from tidegate.control.costs.live import Costs
 from tidegate.control.metrics.own import OwnMetrics, Timings
@@ -87,6 +88,9 @@ class Start:
     clock: LiveClock
     faults: Faults
     stop: Callable[[], None]
+    rng: random.Random
+    cluster: LedCluster | None
+    """The cluster that this process leads in. None where replicas are processes of this machine."""
 
     @property
     def workers(self) -> int:
@@ -179,7 +183,7 @@ async def open_records(start: Start) -> AsyncGenerator[Store, None]:
 async def claim_state(start: Start, store: Store) -> StateSide:
     """Claims the records in the store and reads them. Raises StoreError, OwnedError."""
     owner = Ownership(store, start.state.name, start.faults)
-    await owner.claim(wall())
+    await owner.claim(wall(), leads=start.cluster is not None)
     return StateSide(store=store, owner=owner, registry=await Registry.load(store))
 
 
@@ -189,7 +193,7 @@ async def claim_state(start: Start, store: Store) -> StateSide:
 async def build_work(start: Start, state: StateSide) -> WorkSide:
     """Builds the work side, with the replicas of an earlier control process adopted."""
     settings, faults = start.settings, start.faults
-    rng = random.Random(os.urandom(16))
+    rng = start.rng
     mps = MpsDaemon(
         start.state.run / "mps",
         start.environ,
@@ -212,6 +216,8 @@ async def build_work(start: Start, state: StateSide) -> WorkSide:
             interference=interference,
             clock=start.clock,
             rng=rng,
+            note=faults.note,
+            cluster=start.cluster,
         )
     )
     backend, device_faults = replicas.backend, replicas.device_faults
@@ -395,7 +401,7 @@ def _resources(start: Start, replicas: ReplicaSide, deployment: Deployment) -> F
     def stamp() -> str:
         return datetime.fromtimestamp(wall(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
-    return FollowedResources(api, namespace, deployment, clock=start.clock.now, stamp=stamp)
+    return FollowedResources(api, namespace, deployment, faults=start.faults, clock=start.clock.now, stamp=stamp)
 
 
 def _remote(

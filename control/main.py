@@ -9,6 +9,7 @@ nothing starts any more. Then replicas drain and stop, and then the API ends. A 
 import asyncio
 import logging
 import os
+import random
 import signal
 import socket
 import sys
@@ -36,6 +37,7 @@ from tidegate.settings import LogFormat, Settings
 if TYPE_CHECKING:
     from tidegate.control.api.deployment import Deployment
     from tidegate.control.build import StateSide, WorkSide
+    from tidegate.control.cluster import LedCluster
 
 GRACE_S: Final = 30.0
 """Time for work under way when everything ends."""
@@ -126,6 +128,19 @@ class ControlProcess:
             loop.add_signal_handler(number, self._signalled)
         # Imported here: a directory that is locked is reported, and a signal is answered, before all components load.
         from tidegate.control import build
+        from tidegate.control.cluster import lead, open_cluster
+
+        rng = random.Random(os.urandom(16))
+        async with open_cluster(self._settings, self._state, self._faults, rng) as cluster:
+            if cluster is not None:
+                epoch = await lead(cluster, self._settings, self._state, self._epoch, self._stop)
+                if epoch == 0:
+                    return
+                self._epoch = epoch if epoch == self._epoch else self._state.next_epoch(epoch)
+            await self._run(build, cluster, rng, ready)
+
+    async def _run(self, build: Any, cluster: "LedCluster | None", rng: random.Random, ready: Ready) -> None:
+        from tidegate.control.cluster import DeposedError
 
         start = build.Start(
             settings=self._settings,
@@ -137,15 +152,23 @@ class ControlProcess:
             clock=self._clock,
             faults=self._faults,
             stop=self._stop.set,
+            rng=rng,
+            cluster=cluster,
         )
         async with build.open_records(start) as store, _api_socket(self._settings) as api:
             state = await build.claim_state(start, store)
             start = await build.above_remote(start)
             self._epoch = start.epoch
             work = await build.build_work(start, state)
-            await self._serve(state, work, api, ready)
+            await self._serve(
+                state, work, api, ready, asyncio.Event() if cluster is None else cluster.leadership.deposed
+            )
+        if cluster is not None and cluster.leadership.deposed.is_set():
+            raise DeposedError(f"{cluster.leadership.why}; this process has ended, and its replicas go on")
 
-    async def _serve(self, state: "StateSide", work: "WorkSide", api_socket: socket.socket, ready: Ready) -> None:
+    async def _serve(
+        self, state: "StateSide", work: "WorkSide", api_socket: socket.socket, ready: Ready, deposed: asyncio.Event
+    ) -> None:
         owner = TaskOwner("control", self._report)
         deployment = work.deployment
         # By the name that the API answers to, not by the address that it stands for.
@@ -174,7 +197,12 @@ class ControlProcess:
             owner.spawn(state.owner.run(wall), name="owner")
             serving = owner.spawn(server.serve(sockets=[api_socket]), name="api")
             following = None if work.resources is None else owner.spawn(work.resources.run(), name="resources")
-            ends = (rounds, serving, owner.spawn(self._stop.wait(), name="stop"))
+            ends = (
+                rounds,
+                serving,
+                owner.spawn(self._stop.wait(), name="stop"),
+                owner.spawn(deposed.wait(), name="deposed"),
+            )
             linked = owner.spawn(work.gateways.linked(LINKED_S), name="linked")
             await asyncio.wait((linked, *ends), return_when=asyncio.FIRST_COMPLETED)
             if not any(task.done() for task in ends):
@@ -183,7 +211,12 @@ class ControlProcess:
         finally:
             if following is not None:
                 following.cancel()  # Before anything drains: it would deploy on.
-            await (self._let_go(work) if rounds is None else self._end(work, rounds))
+            if rounds is None:
+                await self._let_go(work)
+            elif deposed.is_set():
+                await self._hand_over(work, rounds)
+            else:
+                await self._end(work, rounds)
             server.should_exit = True
             if serving is not None:
                 await asyncio.wait((serving,), timeout=API_END_S)
@@ -235,6 +268,20 @@ class ControlProcess:
         await work.quotas.close()
         work.processes.close()
 
+    async def _hand_over(self, work: "WorkSide", rounds: "asyncio.Task[Any]") -> None:
+        """Ends a process that leads no longer: it orders nothing more, and its replicas are another one's."""
+        work.deployment.leaving = True
+        rounds.cancel()
+        await asyncio.wait((rounds,))
+        await work.gateways.drain(GRACE_S)
+        await work.quotas.close()
+        await work.loop.close()
+        await work.backend.close(stop_replicas=False)
+        await work.replicas.end()
+        await work.costs.close(self._clock.now(), has_ended=False)
+        work.loop.changes.end()
+        work.processes.close()
+
     async def _end(self, work: "WorkSide", rounds: "asyncio.Task[Any]") -> None:
         work.deployment.leaving = True
         work.processes.continue_stopped()
@@ -247,6 +294,8 @@ class ControlProcess:
         await asyncio.wait((rounds,))
         await work.loop.close()
         await work.backend.close(stop_replicas=True, grace_s=GRACE_S)
+        if work.resources is not None:
+            await work.resources.end(API_END_S)
         await work.replicas.end()
         await work.mps.stop()
         await work.costs.close(self._clock.now(), has_ended=True)

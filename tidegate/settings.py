@@ -25,6 +25,7 @@ from tidegate.schema.rows import (
     Size,
     Text,
     Whole,
+    WholeSeconds,
     WordOr,
     Words,
     YesNo,
@@ -155,6 +156,7 @@ class KubernetesSettings:
     token_secret: str = "tidegate-link"
     service_account: str | None = None
     """None: Pods run as the namespace's default account."""
+    lease_s: float = 15.0
     python: str = "python"
 
 
@@ -414,6 +416,13 @@ SETTINGS: Final[tuple[Row, ...]] = (
         field="kubernetes.service_account",
         default="default",
         description="Service account of the Pods: its image pull secrets are theirs. They get no token of it.",
+    ),
+    Row(
+        key="kubernetes.lease",
+        kind=WholeSeconds(Duration(3, 3600)),
+        field="kubernetes.lease_s",
+        default="15s",
+        description="Time without a sign of life after which another control process leads.",
     ),
     Row(
         key="kubernetes.python",

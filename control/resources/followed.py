@@ -8,19 +8,31 @@ deployed by command stay as they are, and an object of the same name is refused.
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from contextlib import aclosing
+from functools import partial
 from typing import Final, NamedTuple
 
 from tidegate.control.api.deployment import Deployment
 from tidegate.control.sdk import StartFailedError, serves
+from tidegate.control.state.notices import Faults
 from tidegate.control.views.functions import FunctionState, FunctionView
 from tidegate.control.views.requests import DeployRequest
-from tidegate.deploy.kubernetes.process.api import ClusterError, KubernetesApi, Object
+from tidegate.deploy.kubernetes.process.api import (
+    CONFLICT,
+    GONE,
+    NOT_FOUND,
+    SYNCED,
+    ClusterError,
+    KubernetesApi,
+    Object,
+    RefusedError,
+)
+from tidegate.deploy.kubernetes.process.following import keep_following
 from tidegate.deploy.kubernetes.resources.states import (
     FAILS,
     REFUSED,
     SERVES,
     STARTS,
+    STOPPED,
     ResourceState,
     digest_of,
     is_same,
@@ -38,6 +50,10 @@ AT_ONCE: Final = 100
 WRITES_AT_ONCE: Final = 20
 RETRY_S: Final = 10.0
 """Time after which a refused object is tried again: what it waited for may be there."""
+STATUSES, BUG = "statuses of the cluster's objects", "objects of the cluster"
+"""Subjects of faults."""
+_LATER: Final = ""
+"""A status is written when the watch has brought what its object is now."""
 
 _log = logging.getLogger("tidegate")
 
@@ -54,6 +70,15 @@ class _Brought(NamedTuple):
     digest: str
 
 
+class _Refusal(NamedTuple):
+    """Why an object is not deployed, and when it is tried again."""
+
+    why: str
+    again_at: float
+    is_own: bool = False
+    """It fails for an error of ours."""
+
+
 class FollowedResources:
     """The objects of one namespace."""
 
@@ -63,6 +88,7 @@ class FollowedResources:
         namespace: str,
         deployment: Deployment,
         *,
+        faults: Faults,
         clock: Callable[[], float],
         stamp: Callable[[], str],
     ) -> None:
@@ -71,11 +97,11 @@ class FollowedResources:
         self._path = f"/apis/{API_VERSION}/namespaces/{namespace}"
         self._namespace = namespace
         self._deployment = deployment
+        self._faults = faults
         self._clock = clock
         self._stamp = stamp
         self._wanted: dict[_Key, Object] = {}
-        self._refused: dict[_Key, tuple[str, float]] = {}
-        """Why an object is not deployed, and when it is tried again."""
+        self._refused: dict[_Key, _Refusal] = {}
         self._brought: dict[_Key, _Brought] = {}
         self._due: set[_Key] = set()
         self._changed = asyncio.Event()
@@ -86,26 +112,43 @@ class FollowedResources:
         """Follows the objects until it is cancelled."""
         async with asyncio.TaskGroup() as tasks:
             for kind in KINDS:
-                tasks.create_task(self._follow(kind), name=f"follow {kind}")
+                path, handle = f"{self._path}/{kind}", partial(self._handle, kind)
+                following = keep_following(self._api, path, "", handle, kind, self._faults.note)
+                tasks.create_task(following, name=f"follow {kind}")
             tasks.create_task(self._work(), name="deploy resources")
 
-    async def _follow(self, kind: str) -> None:
-        async with aclosing(self._api.follow(f"{self._path}/{kind}", "")) as events:
-            async for event, each in events:
-                if event == "SYNCED":
-                    self._due |= self._orphans(kind)
-                else:
-                    key = _Key(kind, each["metadata"]["name"])
-                    if event == "DELETED":
-                        self._wanted.pop(key, None)
-                        self._brought.pop(key, None)
-                    else:
-                        self._wanted[key] = each
-                        brought = self._brought.get(key)
-                        if brought is not None and is_same(each, brought.resource):
-                            continue  # mostly our own write of its status
-                    self._due.add(key)
-                self._changed.set()
+    async def _handle(self, kind: str, event: str, each: Object) -> None:
+        if event == SYNCED:
+            self._due |= self._orphans(kind)
+            self._changed.set()
+            return
+        key = _Key(kind, each["metadata"]["name"])
+        if event == GONE:
+            self._wanted.pop(key, None)
+            self._brought.pop(key, None)
+        else:
+            self._wanted[key] = each
+            brought = self._brought.get(key)
+            if brought is not None and is_same(each, brought.resource):
+                return  # mostly our own write of its status
+        self._due.add(key)
+        self._changed.set()
+
+    async def end(self, limit_s: float) -> None:
+        """Writes on each object that nothing of it runs any more, within ``limit_s`` seconds. Called when all has
+        ended."""
+        state = ResourceState(is_ready=False, reason=STOPPED, message="tidegate has been ended", ready=0)
+        limit = asyncio.Semaphore(WRITES_AT_ONCE)
+
+        async def write(key: _Key) -> None:
+            async with limit:
+                await self._write(key, state)
+
+        try:
+            async with asyncio.timeout(limit_s):
+                await asyncio.gather(*map(write, tuple(self._brought)))
+        except TimeoutError:
+            _log.warning("the statuses of some Functions still say what they said while tidegate ran")
 
     def _origin(self, key: _Key) -> str:
         return f"{self._path}/{key.kind}/{key.name}"
@@ -127,12 +170,14 @@ class FollowedResources:
                 pass
             self._changed.clear()
             now = self._clock()
-            self._due |= {key for key, (_, again) in self._refused.items() if again <= now}
+            self._due |= {key for key, each in self._refused.items() if each.again_at <= now}
             # Functions before pipelines, which are made of them; deletions the other way round.
             due = sorted(self._due, key=lambda key: (key.kind, key.name))
             self._due.clear()
             for start in range(0, len(due), AT_ONCE):
                 await self._bring_about_all(due[start : start + AT_ONCE])
+            failing = sum(1 for each in self._refused.values() if each.is_own)
+            self._faults.note(BUG, f"{failing} objects are not deployed for an error of tidegate" if failing else None)
             seen = self._deployment.changed
             if due or seen != self._reported:
                 self._reported = seen if await self._report_all() else -1
@@ -145,12 +190,16 @@ class FollowedResources:
 
     async def _report_all(self) -> bool:
         """Writes the statuses that differ. Returns False if one could not be written."""
-        is_done, keys = True, tuple(self._wanted)
+        failed, keys = [], tuple(self._wanted)
         for start in range(0, len(keys), WRITES_AT_ONCE):
-            written = await asyncio.gather(*map(self._report, keys[start : start + WRITES_AT_ONCE]))
-            is_done = is_done and all(written)
+            some = keys[start : start + WRITES_AT_ONCE]
+            found = await asyncio.gather(*map(self._report, some))
+            failed += [(key, why) for key, why in zip(some, found, strict=True) if why is not None]
             await asyncio.sleep(0)  # Of thousands of functions it takes a while.
-        return is_done
+        said = [f"{key.kind}/{key.name}: {why}" for key, why in failed if why != _LATER]
+        many = f" and {len(said) - 1} more" if len(said) > 1 else ""
+        self._faults.note(STATUSES, f"{said[0]}{many}" if said else None)
+        return not failed
 
     async def _bring_about(self, key: _Key) -> bool:
         """Makes the deployment what the object states, or what its absence does. Returns whether it was deployed."""
@@ -163,8 +212,12 @@ class FollowedResources:
             if self._is_ours(key):
                 await self._deployment.delete(key.name)
         except TidegateError as error:
-            self._refused[key] = (str(error), self._clock() + RETRY_S)
+            self._refused[key] = _Refusal(str(error), self._clock() + RETRY_S)
             _log.warning("%s %s is refused: %s", key.kind, key.name, error)
+        except Exception as error:
+            why = f"an error of tidegate: {type(error).__name__}: {error}"
+            self._refused[key] = _Refusal(why, self._clock() + RETRY_S, is_own=True)
+            _log.exception("%s %s", key.kind, key.name)
         finally:
             if wanted is not None and manifest is not None and key in self._wanted:
                 self._brought[key] = _Brought(wanted, digest_of(manifest))
@@ -179,26 +232,42 @@ class FollowedResources:
         await self._deployment.deploy(request, settles=False)
         return True
 
-    async def _report(self, key: _Key) -> bool:
-        """Writes the status of an object where it differs. Returns False if it could not."""
-        brought = self._brought.get(key)
-        status = None if brought is None else new_status(*brought, self._state(key), self._stamp())
-        if brought is None or status is None:
-            return True
+    async def _report(self, key: _Key) -> str | None:
+        """Writes the status of an object where it differs. Returns why it could not; None if it is as it should be."""
         try:
-            written = await self._api.patch(f"{self._origin(key)}/status", {"status": status})
-        except ClusterError:
-            return False
+            state = self._state(key)
+        except Exception as error:
+            _log.exception("status of %s %s", key.kind, key.name)
+            return f"an error of tidegate: {type(error).__name__}: {error}"
+        return await self._write(key, state)
+
+    async def _write(self, key: _Key, state: ResourceState) -> str | None:
+        brought, wanted = self._brought.get(key), self._wanted.get(key)
+        status = None if brought is None else new_status(*brought, state, self._stamp())
+        if brought is None or wanted is None or status is None:
+            return None
+        # Of the object as it is known: who leads no longer, or has missed a change, is refused.
+        known = {"resourceVersion": wanted["metadata"]["resourceVersion"]}
+        try:
+            written = await self._api.patch(f"{self._origin(key)}/status", {"metadata": known, "status": status})
+        except RefusedError as error:
+            if error.status == NOT_FOUND:
+                return None
+            return _LATER if error.status == CONFLICT else str(error)
+        except ClusterError as error:
+            return str(error)
+        if self._wanted.get(key) is wanted:
+            self._wanted[key] = written
         if self._brought.get(key) is brought:
             self._brought[key] = _Brought({**brought.resource, "status": written.get("status", {})}, brought.digest)
-        return True
+        return None
 
     def _state(self, key: _Key) -> ResourceState:
         refused = self._refused.get(key)
         deployed = self._deployment.registry.get(key.name)
         view = None if deployed is None or not self._is_ours(key) else self._deployment.function(key.name, log=False)
         if refused is not None or view is None:
-            message = "it is not deployed yet" if refused is None else refused[0]
+            message = "it is not deployed yet" if refused is None else refused.why
             state = ResourceState(is_ready=False, reason=REFUSED if refused else "Pending", message=message)
             return state if view is None else _with_figures(state, view)
         is_ready = view.message is None and view.state is not FunctionState.UNPLACED

@@ -146,6 +146,12 @@ class StateDirectory:
         """The token between gateway and queue_proxies, created at first use."""
         return _secret(self.root / "link-token")
 
+    def keep_link_token(self, token: str) -> None:
+        """Takes over the token that the deployment has already."""
+        path = self.link_token_file
+        with usable(path):
+            write_atomically(path, f"{token}\n".encode())
+
     @property
     def name(self) -> str:
         """Name of this deployment in a store that several deployments use, created at first use."""

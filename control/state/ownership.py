@@ -50,10 +50,11 @@ class Ownership:
         self._faults = faults
         self._version = 0
 
-    async def claim(self, now: float) -> None:
-        """Takes the lease. Raises OwnedError if another owner is alive, StoreFaultError."""
+    async def claim(self, now: float, *, leads: bool = False) -> None:
+        """Takes the lease. ``leads``: an election has decided already that this process owns the name. Raises
+        OwnedError if another owner is alive, StoreFaultError."""
         found = await self._store.get(KEY)
-        owner = self._other(found)
+        owner = None if leads else self._other(found)
         if owner is not None and now - owner.at < GONE_S:
             raise OwnedError(
                 f"{self._store.place}: process {owner.pid} on {owner.host} has this name, and lives; end that one, or"

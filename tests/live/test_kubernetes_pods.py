@@ -1,17 +1,23 @@
 """Replicas as Pods of a real control plane, on a fake node whose Pods are real processes."""
 
 import asyncio
+import contextlib
+import json
+import random
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from tests.support.deadline import Patience
 from tests.support.live.backends import PHASES, TWO_CORES, revision, status_of
-from tests.support.live.control_plane import ControlPlane, control_plane
+from tests.support.live.control_plane import ControlPlane, control_plane, write_kubeconfig
 from tests.support.live.pods import PodBench, pod_bench
 from tidegate.aio.admin.client import fetch
 from tidegate.deploy.backend import ResizeRefusedError
 from tidegate.deploy.kubernetes.pods.workloads import deployment, disruption_budget, group_name, service
+from tidegate.deploy.kubernetes.process.api import KubernetesApi, RefusedError
 from tidegate.deploy.placement.ledger import Room
 from tidegate.function import Function, Revision, Server, ServerKind
 from tidegate.records.replica_state import FailureCause, ReplicaState
@@ -143,6 +149,62 @@ def test_cores_change_in_place(plane: ControlPlane) -> None:
     asyncio.run(run())
 
 
+def test_a_resize_that_the_node_refuses_is_taken_back(plane: ControlPlane) -> None:
+    async def run() -> None:
+        kind = replace(TWO_CORES, name="cpu-2core", cores=2)
+        async with pod_bench(plane, [kind]) as bench:
+            await bench.backend.create(A, revision(), "cpu-2core", PHASES)
+            await bench.until(lambda: is_state(bench, A, ReplicaState.READY))
+            for reason in ("Deferred", "Infeasible"):
+                bench.node.refuses_resize = (reason, "the node has no room")
+                with pytest.raises(ResizeRefusedError, match=f"keeps its 2 cores: {reason}: the node has no room"):
+                    await bench.backend.resize(A, threads=1)
+                assert [each.threads for each in bench.backend.replicas()] == [2]
+                (server,) = (await bench.cluster.get(f"{pods(bench)}/{A}"))["spec"]["containers"]
+                assert server["resources"]["limits"]["cpu"] == "2", "what was asked is taken back"
+            bench.node.refuses_resize = None
+            assert (await bench.backend.resize(A, threads=1)).threads == 1
+
+    asyncio.run(run())
+
+
+def test_credentials_of_a_program_are_renewed_when_they_are_refused(plane: ControlPlane, tmp_path: Path) -> None:
+    async def run() -> None:
+        program, token = tmp_path / "login", tmp_path / "token"
+        answer = (
+            '{"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": {"token": "%s"}}'
+        )
+        program.write_text(f"#!/bin/sh\nprintf '{answer}' \"$(cat {token})\"\necho x >> {tmp_path}/runs\n")
+        program.chmod(0o755)
+        config = tmp_path / "kubeconfig"
+        write_kubeconfig(config, plane.url, plane.authority, token="")
+        stated = json.loads(config.read_text())
+        stated["users"][0]["user"] = {
+            "exec": {
+                "apiVersion": "client.authentication.k8s.io/v1",
+                "command": str(program),
+                "interactiveMode": "Never",
+            }
+        }
+        config.write_text(json.dumps(stated))
+        token.write_text("admin")
+        cluster = await KubernetesApi.connect(random.Random(1), config=str(config))
+        try:
+            await cluster.get("/api/v1/namespaces")
+            cluster._client.configuration.api_key = {"BearerToken": "Bearer gone"}  # as if it had expired
+            found = await asyncio.gather(*(cluster.get("/api/v1/namespaces") for _ in range(5)))
+            assert all(each["items"] for each in found)
+            assert len((tmp_path / "runs").read_text().splitlines()) == 2, "once for all calls"
+            token.write_text("nonsense")
+            cluster._client.configuration.api_key = {"BearerToken": "Bearer gone"}
+            with pytest.raises(RefusedError, match="Unauthorized"):
+                await cluster.get("/api/v1/namespaces")
+        finally:
+            await cluster.close()
+
+    asyncio.run(run())
+
+
 def test_an_order_from_another_machine_needs_the_token(plane: ControlPlane) -> None:
     async def scenario(bench: PodBench) -> None:
         await ready(bench, A)
@@ -182,10 +244,10 @@ def test_a_group_runs_as_a_deployment_whose_addresses_are_listed_early(plane: Co
         wanted["spec"]["selector"]["matchLabels"] = {"app": name}  # not those that the backend of this bench deletes
         wanted["spec"]["template"]["metadata"]["labels"] = {"app": name}
         await bench.cluster.create(f"/apis/apps/v1/namespaces/{space}/deployments", wanted)
-        listed = service(function, TWO_CORES, settings)
+        listed = service(function, TWO_CORES.name, settings)
         listed["spec"]["selector"] = {"app": name}
         await bench.cluster.create(f"/api/v1/namespaces/{space}/services", listed)
-        budget = disruption_budget(function, TWO_CORES, settings)
+        budget = disruption_budget(function, TWO_CORES.name, settings)
         await bench.cluster.create(f"/apis/policy/v1/namespaces/{space}/poddisruptionbudgets", budget)
         found: dict[str, list[bool]] = {}
 
@@ -205,6 +267,45 @@ def test_a_group_runs_as_a_deployment_whose_addresses_are_listed_early(plane: Co
             assert (await fetch(f"{address}:8012", "GET", "/anything")).status == 200
         await bench.cluster.delete(f"/apis/apps/v1/namespaces/{space}/deployments/{name}")
         await bench.until(lambda: not bench.node.pods)
+
+    play(plane, scenario)
+
+
+def test_a_drained_node_takes_one_replica_of_a_group_at_a_time(plane: ControlPlane) -> None:
+    """The disruption budget follows the size of the group; its Service lists the addresses."""
+
+    async def scenario(bench: PodBench) -> None:
+        space, name = bench.settings.namespace, group_name(revision(), "cpu-1core")
+        budget = f"/apis/policy/v1/namespaces/{space}/poddisruptionbudgets/{name}"
+
+        async def allowed(count: int) -> None:
+            patience = Patience(30.0)
+            while True:
+                with contextlib.suppress(RefusedError):
+                    status = (await bench.cluster.get(budget)).get("status", {})
+                    if (status.get("disruptionsAllowed"), status.get("currentHealthy")) == (1, count):
+                        return
+                assert not patience.is_over, bench.complaints
+                await asyncio.sleep(0.1)
+
+        async def evict(replica: str) -> None:
+            body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": replica, "namespace": space}}
+            await bench.cluster.create(f"{pods(bench)}/{replica}/eviction", body)
+
+        await ready(bench, A, B)
+        await allowed(2)
+        await evict(A)
+        with pytest.raises(RefusedError, match="disruption budget"):
+            await evict(B)
+        await bench.until(lambda: not is_state(bench, A, ReplicaState.READY))
+        service = await bench.cluster.get(f"/api/v1/namespaces/{space}/services/{name}")
+        assert service["spec"]["clusterIP"] == "None"
+        await bench.backend.remove(B)
+        await bench.until(lambda: not bench.node.pods)
+        patience = Patience(30.0)
+        while (await bench.cluster.get(f"/apis/policy/v1/namespaces/{space}/poddisruptionbudgets"))["items"]:
+            assert not patience.is_over, "its objects are still there"
+            await asyncio.sleep(0.1)
 
     play(plane, scenario)
 

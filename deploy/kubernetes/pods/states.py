@@ -7,6 +7,7 @@ from typing import Any, Final
 from tidegate.deploy.failures import failure_text
 from tidegate.deploy.kubernetes.pods.template import MODEL_SERVER, QUEUE_PROXY
 from tidegate.records.replica_state import FailureCause
+from tidegate.schema.units import quantity
 
 _NO_IMAGE: Final = frozenset(
     {"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "CreateContainerConfigError"}
@@ -48,6 +49,46 @@ def facts(pod: Mapping[str, Any]) -> PodFacts:
         waits=_waits(status),
         broken=_broken(status, model),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Resized:
+    """The node's answer to a resize in place."""
+
+    refused: str | None
+    """Why it is not done; None: it is done."""
+
+
+def resize_state(pod: Mapping[str, Any], wanted: Mapping[str, Any]) -> Resized | None:
+    """Returns what became of a resize of the model server to these resources. None while its node has not answered:
+    it answers by the conditions of the Pod, and by the resources of the running container."""
+    status, generation = pod.get("status", {}), pod["metadata"].get("generation")
+    stated = _server(pod.get("spec", {}).get("containers", []))
+    if not _is_same(stated.get("resources", {}), wanted):
+        return None  # as it was before the resize
+    is_going_on = False
+    for each in status.get("conditions", []):
+        is_current = each.get("observedGeneration", generation) == generation
+        if each.get("status") != "True" or not is_current:
+            continue
+        if each["type"] == "PodResizePending":
+            return Resized(f"{each.get('reason', 'Pending')}: {each.get('message', 'the node does not say why')}")
+        if each["type"] == "PodResizeInProgress":
+            if each.get("reason") == "Error":
+                return Resized(f"the node failed: {each.get('message', '')}")
+            is_going_on = True
+    has = _server(status.get("containerStatuses", [])).get("resources", {})
+    return Resized(None) if _is_same(has, wanted) and not is_going_on else None
+
+
+def _server(containers: list[Any]) -> Mapping[str, Any]:
+    return next((each for each in containers if each["name"] == MODEL_SERVER), {})
+
+
+def _is_same(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
+    """Compares the cores of two sets of resources."""
+    cores = [each.get("limits", {}).get("cpu") for each in (found, wanted)]
+    return None not in cores and quantity(cores[0]) == quantity(cores[1])
 
 
 def _waits(status: Mapping[str, Any]) -> str | None:

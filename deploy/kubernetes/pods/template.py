@@ -25,6 +25,8 @@ Object = dict[str, Any]
 
 LABEL: Final = "tidegate.dev/"
 FUNCTION, REVISION, GROUP = f"{LABEL}function", f"{LABEL}revision", f"{LABEL}group"
+EPOCH: Final = f"{LABEL}epoch"
+"""Annotation of a Pod with the epoch of the control process that made or adopted it."""
 MANAGED_BY: Final = "app.kubernetes.io/managed-by"
 ACCELERATOR: Final = f"{LABEL}accelerator"
 """Label of the nodes with GPUs of a kind."""

@@ -7,6 +7,7 @@ from tidegate.deploy.kubernetes.pods.template import (
     PodSettings,
     label,
     labels,
+    owners,
     pod_spec,
 )
 from tidegate.deploy.placement.ledger import Accelerator
@@ -24,7 +25,7 @@ def deployment(revision: Revision, accelerator: Accelerator, settings: PodSettin
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
-        "metadata": _metadata(revision, accelerator, settings),
+        "metadata": _metadata(revision, accelerator.name, settings),
         "spec": {
             "selector": {"matchLabels": marks},
             "revisionHistoryLimit": 2,
@@ -37,7 +38,7 @@ def deployment(revision: Revision, accelerator: Accelerator, settings: PodSettin
     }
 
 
-def service(revision: Revision, accelerator: Accelerator, settings: PodSettings) -> Object:
+def service(revision: Revision, accelerator: str, settings: PodSettings) -> Object:
     """Returns the headless Service, whose EndpointSlices list a Pod as soon as it has an address."""
     return {
         "apiVersion": "v1",
@@ -45,7 +46,7 @@ def service(revision: Revision, accelerator: Accelerator, settings: PodSettings)
         "metadata": _metadata(revision, accelerator, settings),
         "spec": {
             "clusterIP": "None",
-            "selector": labels(revision, accelerator.name, settings),
+            "selector": labels(revision, accelerator, settings),
             "publishNotReadyAddresses": True,
             "ports": [
                 {"name": "http", "port": SERVING_PORT, "targetPort": SERVING_PORT},
@@ -55,23 +56,28 @@ def service(revision: Revision, accelerator: Accelerator, settings: PodSettings)
     }
 
 
-def disruption_budget(revision: Revision, accelerator: Accelerator, settings: PodSettings) -> Object:
-    """Returns the budget of voluntary disruptions: one Pod at a time, and broken ones always."""
+def disruption_budget(revision: Revision, accelerator: str, settings: PodSettings, size: int | None = None) -> Object:
+    """Returns the budget of voluntary disruptions: one Pod at a time, and broken ones always.
+
+    ``size``: replicas of a group whose Pods have no controller that knows it; Kubernetes then allows a number of Pods
+    that stay, and no number of Pods that leave."""
+    bound = {"maxUnavailable": 1} if size is None else {"minAvailable": max(0, size - 1)}
     return {
         "apiVersion": "policy/v1",
         "kind": "PodDisruptionBudget",
         "metadata": _metadata(revision, accelerator, settings),
         "spec": {
-            "maxUnavailable": 1,
+            **bound,
             "unhealthyPodEvictionPolicy": "AlwaysAllow",
-            "selector": {"matchLabels": labels(revision, accelerator.name, settings)},
+            "selector": {"matchLabels": labels(revision, accelerator, settings)},
         },
     }
 
 
-def _metadata(revision: Revision, accelerator: Accelerator, settings: PodSettings) -> Object:
+def _metadata(revision: Revision, accelerator: str, settings: PodSettings) -> Object:
     return {
-        "name": group_name(revision, accelerator.name),
+        "name": group_name(revision, accelerator),
         "namespace": settings.namespace,
-        "labels": labels(revision, accelerator.name, settings),
+        "labels": labels(revision, accelerator, settings),
+        "ownerReferences": owners(settings),
     }

@@ -7,16 +7,18 @@ models are left aside: they double the memory of each object and know no custom 
 import asyncio
 import json
 import random
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from tidegate.clock import monotonic
+from tidegate.deploy.kubernetes.process.retries import Retries, Sleep
 from tidegate.errors import TidegateError
 from tidegate.records.codec import Lines
 
 if TYPE_CHECKING:
-    from kubernetes.aio.client import ApiClient
+    from kubernetes.aio.client import ApiClient, Configuration
 
 Object = dict[str, Any]
 
@@ -25,7 +27,12 @@ WATCH_S: Final = 240
 """Length of one watch; varied, so that those of many processes do not end together."""
 SILENCE_S: Final = 90.0
 """A watch that sends nothing for so long, not even a bookmark (each minute), is given up."""
-_FIRST_PAUSE_S, _MAX_PAUSE_S = 0.1, 5.0
+HELD_S: Final = 20.0
+"""A watch that lasted so long has worked."""
+PRESENT, GONE, SYNCED = "PRESENT", "DELETED", "SYNCED"
+OPENED, BOOKMARK = "OPENED", "BOOKMARK"
+UNAUTHORIZED, NOT_FOUND, CONFLICT, EXPIRED = 401, 404, 409, 410
+_PASSING: Final = frozenset({408, 429, 500, 502, 503, 504})
 IN_CLUSTER: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 
@@ -43,13 +50,67 @@ class RefusedError(ClusterError):
         self.causes = causes
         """What is wrong with an object, each with its ``field`` and ``message``."""
 
+    @property
+    def is_passing(self) -> bool:
+        """True if the server could not answer now: the same call may succeed later."""
+        return self.status in _PASSING
+
+
+class ChangedError(RefusedError):
+    """The object is not the one, or not in the state, that the call was meant for."""
+
+
+class ExpiredError(RefusedError):
+    """The version from which a watch was to go on is too old."""
+
+
+class Fence(Protocol):
+    """How long this process may still write."""
+
+    def left_s(self) -> float:
+        """Returns seconds; 0 or less: nothing may be written."""
+        ...
+
+    @property
+    def why(self) -> str:
+        """Why nothing may be written."""
+        ...
+
+
+class _Open:
+    why = ""
+
+    def left_s(self) -> float:
+        return CALL_S
+
+
+OPEN: Final[Fence] = _Open()
+"""Bounds nothing."""
+
 
 class KubernetesApi:
     """One API server. :meth:`connect` makes it, :meth:`close` comes last."""
 
-    def __init__(self, client: "ApiClient", namespace: str, rng: random.Random) -> None:
+    def __init__(
+        self,
+        client: "ApiClient",
+        namespace: str,
+        rng: random.Random,
+        *,
+        renew: "Callable[[], Awaitable[Configuration]] | None" = None,
+        fence: Fence = OPEN,
+        now: Callable[[], float] = monotonic,
+        sleep: Sleep = asyncio.sleep,
+    ) -> None:
+        """``renew`` reads the configuration again, when credentials have expired. None: they renew themselves."""
         self._client = client
-        self._rng = rng
+        self._renew = renew
+        self._renewing = asyncio.Lock()
+        self._now = now
+        self.sleep = sleep
+        self.rng = rng
+        self.fence = fence
+        """Bounds what this process may write."""
         self.namespace = namespace
         """Namespace of the configuration's context."""
 
@@ -64,19 +125,24 @@ class KubernetesApi:
             from kubernetes.aio import config as configs
         except ImportError as error:
             raise ClusterError("the package kubernetes is missing: pip install 'tidegate[kubernetes]'") from error
-        found = client.Configuration()
+
+        async def read() -> "Configuration":
+            found = client.Configuration()
+            await configs.load_kube_config(config, context, client_configuration=found)
+            return found
+
         try:
             if context is None and config is None and IN_CLUSTER.exists():
+                found = client.Configuration()
                 configs.load_incluster_config(found)
                 namespace = (IN_CLUSTER / "namespace").read_text().strip()
-            else:
-                await configs.load_kube_config(config, context, client_configuration=found)
-                contexts, active = configs.list_kube_config_contexts(config)
-                chosen = next((each for each in contexts if each["name"] == context), active)
-                namespace = chosen["context"].get("namespace", "default")
+                return cls(client.ApiClient(found), namespace, rng)
+            found = await read()
+            contexts, active = configs.list_kube_config_contexts(config)
+            chosen = next((each for each in contexts if each["name"] == context), active)
+            return cls(client.ApiClient(found), chosen["context"].get("namespace", "default"), rng, renew=read)
         except (configs.ConfigException, OSError) as error:
             raise ClusterError(f"no cluster: {error}") from error
-        return cls(client.ApiClient(found), namespace, rng)
 
     async def close(self) -> None:
         await self._client.close()
@@ -106,17 +172,23 @@ class KubernetesApi:
         query = {"fieldManager": manager, "force": "true"}
         return await self.call("PATCH", path, body, query=query, kind="application/apply-patch+yaml")
 
-    async def delete(self, path: str, *, grace_s: int | None = None, uid: str | None = None) -> None:
-        """Orders a deletion. An object that is not there, or is another one by now, counts as deleted."""
+    async def delete(
+        self, path: str, *, grace_s: int | None = None, uid: str | None = None, version: str | None = None
+    ) -> None:
+        """Orders a deletion. An object that is not there, or is another one by now, counts as deleted. With
+        ``version``, one that has changed since is kept: raises ChangedError."""
         body: Object = {"kind": "DeleteOptions", "apiVersion": "v1"}
         if grace_s is not None:
             body["gracePeriodSeconds"] = grace_s
-        if uid is not None:
-            body["preconditions"] = {"uid": uid}
+        conditions = {"uid": uid, "resourceVersion": version}
+        if known := {key: text for key, text in conditions.items() if text is not None}:
+            body["preconditions"] = known
         try:
             await self.call("DELETE", path, body)
         except RefusedError as error:
-            if error.status not in (404, 409):
+            if error.status == CONFLICT and version is not None:
+                raise ChangedError(error.status, error.reason, str(error)) from error
+            if error.status not in (NOT_FOUND, CONFLICT):
                 raise
 
     async def call(
@@ -127,20 +199,25 @@ class KubernetesApi:
         *,
         query: Mapping[str, str] | None = None,
         kind: str = "application/json",
+        limit_s: float | None = None,
     ) -> Object:
-        """Returns the answer. Raises RefusedError, and ClusterError without one."""
+        """Returns the answer. Raises RefusedError, and ClusterError without one. With ``limit_s`` the fence is not
+        asked."""
         import aiohttp
 
+        if limit_s is None:
+            limit_s = CALL_S if method == "GET" else min(CALL_S, self.fence.left_s())
+        if limit_s <= 0.0:
+            raise ClusterError(f"nothing is written: {self.fence.why}")
         try:
-            response = await self._send(method, path, body, query or {}, kind, CALL_S)
+            response = await self._send(method, path, body, query or {}, kind, limit_s)
             data = await response.read()
             status = response.status
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise ClusterError(f"the API server does not answer: {error!r}") from error
         answer = _object(data)
         if not 200 <= status < 300:
-            causes = (answer.get("details") or {}).get("causes", ())
-            raise RefusedError(status, answer.get("reason", ""), answer.get("message", f"status {status}"), causes)
+            raise _refusal(status, answer)
         return answer
 
     async def text(self, path: str, **query: str) -> str:
@@ -160,6 +237,39 @@ class KubernetesApi:
     async def _send(
         self, method: str, path: str, body: Object | None, query: Mapping[str, str], kind: str, timeout_s: float
     ) -> Any:
+        """Sends a call, and once more with new credentials where the present ones are refused."""
+        used = self._credentials()
+        response = await self._send_once(method, path, body, query, kind, timeout_s)
+        if response.status != UNAUTHORIZED or self._renew is None:
+            return response
+        async with self._renewing:
+            if self._credentials() == used:
+                await self._renew_credentials(self._renew)
+        if self._credentials() == used:
+            return response
+        await response.read()
+        return await self._send_once(method, path, body, query, kind, timeout_s)
+
+    def _credentials(self) -> tuple[object, ...]:
+        found = self._client.configuration
+        return dict(found.api_key), found.cert_file, found.key_file
+
+    async def _renew_credentials(self, renew: "Callable[[], Awaitable[Configuration]]") -> None:
+        """Runs the program or reads the file that the credentials come from."""
+        try:
+            found = await renew()
+        except Exception as error:  # a program, a file, or the answer of an issuer
+            raise ClusterError(f"the credentials cannot be renewed: {error}") from error
+        before = self._client
+        if (found.cert_file, found.key_file) == (before.configuration.cert_file, before.configuration.key_file):
+            before.configuration.api_key = found.api_key
+            return
+        self._client = type(before)(found)
+        await before.close()  # Its watches begin again.
+
+    async def _send_once(
+        self, method: str, path: str, body: Object | None, query: Mapping[str, str], kind: str, timeout_s: float
+    ) -> Any:
         import aiohttp
 
         headers = {"Accept": "application/json, */*", "Content-Type": kind}
@@ -176,37 +286,83 @@ class KubernetesApi:
 
     # --- watching -------------------------------------------------------------------------------------------------
 
-    async def follow(self, path: str, selector: str) -> AsyncGenerator[tuple[str, Object], None]:
+    async def follow(
+        self,
+        path: str,
+        selector: str,
+        *,
+        known: dict[str, Object] | None = None,
+        trouble: Callable[[str | None], None] = lambda _: None,
+    ) -> AsyncGenerator[tuple[str, Object], None]:
         """Yields ``("PRESENT", object)`` for each object and its changes, ``("DELETED", object)``, and
-        ``("SYNCED", {})`` when all of them are known. It never ends: a watch that breaks begins again with a list, and
-        objects that are gone by then are yielded as deleted."""
-        known: dict[str, Object] = {}
-        pause = _FIRST_PAUSE_S
+        ``("SYNCED", {})`` when all of them are known. It never ends: a watch that ends goes on after its last change,
+        one that breaks begins again with a list, and objects that are gone by then are yielded as deleted. The pauses
+        between lists grow until a watch has held.
+
+        ``known``: objects by uid that an earlier call has yielded. ``trouble`` is called with what is wrong, and with
+        None when a list has succeeded."""
+        known = {} if known is None else known
+        retries = Retries(self.rng)
         while True:
             try:
-                listed = await self.get(path, labelSelector=selector)
-                fresh = {each["metadata"]["uid"]: each for each in listed.get("items", [])}
-                for uid in known.keys() - fresh.keys():
-                    yield "DELETED", known.pop(uid)
-                for uid, each in fresh.items():
-                    known[uid] = each
-                    yield "PRESENT", each
-                yield "SYNCED", {}
-                pause = _FIRST_PAUSE_S
-                async with aclosing(self._watch(path, selector, listed["metadata"]["resourceVersion"])) as events:
-                    async for kind, each in events:
-                        uid = each["metadata"]["uid"]
-                        if kind == "DELETED":
-                            known.pop(uid, None)
-                        else:
-                            known[uid] = each
-                        yield ("DELETED" if kind == "DELETED" else "PRESENT"), each
-            except ClusterError:
-                await asyncio.sleep(pause * self._rng.uniform(0.8, 1.2))
-                pause = min(_MAX_PAUSE_S, 2 * pause)
+                version = ""
+                async for kind, each in self._listed(path, selector, known):
+                    version = each["version"] if kind == SYNCED else version
+                    yield kind, ({} if kind == SYNCED else each)
+                while version:
+                    began = self._now()
+                    async with aclosing(self._held(path, selector, version, retries)) as events:
+                        async for kind, each in events:
+                            if kind == OPENED:
+                                trouble(None)
+                                continue
+                            version = str(each["metadata"]["resourceVersion"])
+                            if kind == BOOKMARK:
+                                continue
+                            known[each["metadata"]["uid"]] = each
+                            yield (GONE if kind == GONE else PRESENT), each
+                            if kind == GONE:
+                                known.pop(each["metadata"]["uid"], None)
+                    if self._now() - began < HELD_S:
+                        await self.sleep(retries.next_s())
+            except ExpiredError:
+                pass  # What is there is listed again.
+            except ClusterError as error:
+                trouble(str(error))
+            except (KeyError, TypeError, AttributeError) as error:
+                trouble(f"the API server sends what cannot be read: {error!r}")
+            await self.sleep(retries.next_s())
+
+    async def _listed(
+        self, path: str, selector: str, known: dict[str, Object]
+    ) -> AsyncGenerator[tuple[str, Object], None]:
+        listed = await self.get(path, labelSelector=selector)
+        fresh = {each["metadata"]["uid"]: each for each in listed.get("items") or ()}
+        version = str(listed["metadata"]["resourceVersion"])
+        for uid in known.keys() - fresh.keys():
+            yield GONE, known[uid]
+            known.pop(uid, None)
+        for uid, each in fresh.items():
+            known[uid] = each
+            yield PRESENT, each
+        yield SYNCED, {"version": version}
+
+    async def _held(
+        self, path: str, selector: str, version: str, retries: Retries
+    ) -> AsyncGenerator[tuple[str, Object], None]:
+        """One watch. One that lasts proves that the server works; one that does not is a failed attempt."""
+        began = self._now()
+        try:
+            async with aclosing(self._watch(path, selector, version)) as events:
+                async for event in events:
+                    yield event
+        finally:
+            if self._now() - began >= HELD_S:
+                retries.reset()
 
     async def _watch(self, path: str, selector: str, version: str) -> AsyncGenerator[tuple[str, Object], None]:
-        """Yields changes after a version, until the server ends the watch or reports an error in it."""
+        """Yields changes after a version, until the server ends the watch. Raises ExpiredError if the version is too
+        old, and ClusterError."""
         import aiohttp
 
         query = {
@@ -214,22 +370,21 @@ class KubernetesApi:
             "allowWatchBookmarks": "true",
             "labelSelector": selector,
             "resourceVersion": version,
-            "timeoutSeconds": str(int(WATCH_S * self._rng.uniform(0.8, 1.2))),
+            "timeoutSeconds": str(int(WATCH_S * self.rng.uniform(0.8, 1.2))),
         }
         response = None
         try:
             response = (await self._send("GET", path, None, query, "application/json", 0.0)).response
             if response.status != 200:
-                data = _object(await response.read())
-                raise RefusedError(response.status, data.get("reason", ""), data.get("message", "no watch"))
+                raise _refusal(response.status, _object(await response.read()))
+            yield OPENED, {}
             lines = Lines()
             async for piece in response.content.iter_any():
                 for line in lines.push(piece):
                     event = json.loads(line)
                     if event["type"] == "ERROR":
-                        return  # Mostly 410: the version is too old. What is there is listed again.
-                    if event["type"] != "BOOKMARK":
-                        yield event["type"], event["object"]
+                        raise _refusal(event["object"].get("code", 500), event["object"])
+                    yield event["type"], event["object"]
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
             raise ClusterError(f"the watch broke: {error!r}") from error
         finally:
@@ -238,6 +393,12 @@ class KubernetesApi:
 
     def __repr__(self) -> str:
         return f"<KubernetesApi {self.host}>"
+
+
+def _refusal(status: int, answer: Object) -> RefusedError:
+    kind = ExpiredError if status == EXPIRED else RefusedError
+    causes = (answer.get("details") or {}).get("causes", ())
+    return kind(status, str(answer.get("reason", "")), str(answer.get("message", f"status {status}")), causes)
 
 
 def _object(data: bytes) -> Object:

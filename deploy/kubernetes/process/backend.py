@@ -11,7 +11,7 @@ import asyncio
 import random
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import aclosing
+from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 
@@ -30,16 +30,17 @@ from tidegate.deploy.environment import batching_refusal
 from tidegate.deploy.kubernetes.pods.template import (
     LABEL,
     MANAGED_BY,
-    MODEL_SERVER,
     Object,
     PodSettings,
     label,
     problems,
-    resources,
 )
-from tidegate.deploy.kubernetes.process.api import ClusterError, KubernetesApi
+from tidegate.deploy.kubernetes.process.api import GONE, SYNCED, ChangedError, ClusterError, KubernetesApi
+from tidegate.deploy.kubernetes.process.following import keep_following
+from tidegate.deploy.kubernetes.process.groups import GroupObjects, groups_of
 from tidegate.deploy.kubernetes.process.lifecycle import PodLifecycle, revision_of
 from tidegate.deploy.kubernetes.process.replica import PodRegistry
+from tidegate.deploy.kubernetes.process.retries import Note
 from tidegate.deploy.local.processes import Warn, warn_on_stderr
 from tidegate.deploy.placement.ledger import WHOLE, Accelerator, AcceleratorKind, Ledger, Room, candidates
 from tidegate.deploy.placement.strategies import BEST_FIT, StrategyRow
@@ -84,8 +85,11 @@ class KubernetesBackend:
         rng: random.Random,
         strategy: StrategyRow = BEST_FIT,
         warn: Warn = warn_on_stderr,
+        note: Note = lambda _subject, _text: None,
     ) -> None:
+        """``note`` takes what lasts: a watch that does not work, a Pod that cannot be created or deleted."""
         self._api = api
+        self._note = note
         self._warn = warn
         self._clock = clock
         self._ledger = Ledger.of(accelerators, (), strategy)
@@ -105,7 +109,13 @@ class KubernetesBackend:
             clock=clock,
             tasks=self._tasks,
             warn=warn,
+            note=note,
         )
+
+        self._groups = GroupObjects(
+            api, settings, note, lambda: groups_of((each.revision, each.status) for each in self._registry.all())
+        )
+        self._registry.watch(self._groups.changed)
 
     # --- start and end ---
 
@@ -113,7 +123,8 @@ class KubernetesBackend:
         """Adopts the Pods of an earlier control process, by their revisions, and deletes those of no known one. Waits
         up to two seconds for the states of the adopted replicas. Raises ClusterError if no API server answers."""
         self._revisions = dict(revisions)
-        self._tasks.spawn(self._follow(), name="pods")
+        following = keep_following(self._api, self._lifecycle.pods, self._selector, self._handle, "Pods", self._note)
+        self._tasks.spawn(following, name="pods")
         try:
             async with asyncio.timeout(SYNCED_WITHIN_S):
                 await self._synced.wait()
@@ -121,20 +132,19 @@ class KubernetesBackend:
             await self._tasks.close()
             await self._api.get(self._lifecycle.pods)  # Raises with the reason.
             raise ClusterError(f"the Pods were not listed within {SYNCED_WITHIN_S:g} s") from None
+        self._tasks.spawn(self._groups.run(), name="groups")
         reports = [asyncio.wait_for(each.reported.wait(), REPORTED_WITHIN_S) for each in self._registry.all()]
         await asyncio.gather(*reports, return_exceptions=True)
 
-    async def _follow(self) -> None:
-        async with aclosing(self._api.follow(self._lifecycle.pods, self._selector)) as events:
-            async for kind, pod in events:
-                if kind == "SYNCED":
-                    self._synced.set()
-                elif kind == "DELETED":
-                    self._lifecycle.gone(pod)
-                elif self._registry.get(pod["metadata"]["name"]) is not None:
-                    self._lifecycle.seen(pod)
-                else:
-                    await self._unknown(pod)
+    async def _handle(self, kind: str, pod: Object) -> None:
+        if kind == SYNCED:
+            self._synced.set()
+        elif kind == GONE:
+            self._lifecycle.gone(pod)
+        elif self._registry.get(pod["metadata"]["name"]) is not None:
+            self._lifecycle.seen(pod)
+        else:
+            await self._unknown(pod)
 
     async def _unknown(self, pod: Object) -> None:
         """Adopts a Pod that no replica accounts for, or deletes it."""
@@ -143,10 +153,10 @@ class KubernetesBackend:
         if is_first and self._lifecycle.adopt(pod, self._revisions.get(revision_of(pod))):
             return
         if "deletionTimestamp" not in meta:
-            try:
-                await self._api.delete(f"{self._lifecycle.pods}/{meta['name']}", uid=meta["uid"])
-            except ClusterError:
-                return  # It is seen again with the next list.
+            path = f"{self._lifecycle.pods}/{meta['name']}"
+            # One that has changed since comes again, with what it has become.
+            with suppress(ChangedError):
+                await self._api.delete(path, uid=meta["uid"], version=meta["resourceVersion"])
 
     async def close(self, stop_replicas: bool, grace_s: float = 30.0) -> None:
         """See the protocol."""
@@ -178,10 +188,7 @@ class KubernetesBackend:
             return True
         for each in replicas:
             if not each.ended.is_set():
-                try:
-                    await self._api.delete(f"{self._lifecycle.pods}/{each.id}", grace_s=1, uid=each.uid)
-                except ClusterError as error:
-                    self._warn(f"the Pod {each.id} is left behind: {error}")
+                await self._lifecycle.end_by_force(each)
         _, left = await asyncio.wait(waiting, timeout=ENDED_WITHIN_S)
         return not left
 
@@ -213,12 +220,19 @@ class KubernetesBackend:
         return await self._lifecycle.start(replica_id, revision, accelerator, phases, share)
 
     async def remove(self, replica_id: str) -> None:
-        """See the protocol."""
-        self._lifecycle.remove(self._registry.find(replica_id))
+        """See the protocol. Raises BackendError while another control process may lead."""
+        replica = self._registry.find(replica_id)
+        if not self._may_write:
+            raise BackendError(f"{replica_id} is not removed: {self._api.fence.why}")
+        self._lifecycle.remove(replica)
+
+    @property
+    def _may_write(self) -> bool:
+        return self._api.fence.left_s() > 0.0
 
     async def revive(self, replica_id: str) -> bool:
         """See the protocol."""
-        return await self._lifecycle.revive(replica_id)
+        return self._may_write and await self._lifecycle.revive(replica_id)
 
     async def resize(self, replica_id: str, *, threads: int | None = None, share: int | None = None) -> ReplicaStatus:
         """See the protocol. The cores of a Pod change in place, within its unit; its device does not."""
@@ -232,12 +246,7 @@ class KubernetesBackend:
             raise ResizeRefusedError(
                 f"{replica_id} on {kind.name} cannot have {threads} cores; a unit has {kind.cores}"
             )
-        wanted = resources(replica.revision.function, kind, threads)
-        try:
-            await self._api.resize(f"{self._lifecycle.pods}/{replica_id}", MODEL_SERVER, wanted)
-        except ClusterError as error:
-            raise ResizeRefusedError(f"{replica_id} keeps its {status.threads} cores: {error}") from error
-        self._registry.update(replica, threads=threads)
+        await self._lifecycle.resize(replica, threads)
         return replica.status
 
     async def sleep(self, replica_id: str) -> None:

@@ -14,13 +14,15 @@ from typing import Any, Final
 
 from tidegate.aio.loop.tasks import TaskOwner
 from tidegate.clock import Clock
-from tidegate.deploy.backend import BackendError, ReplicaStatus
+from tidegate.deploy.backend import BackendError, ReplicaStatus, ResizeRefusedError
 from tidegate.deploy.backoff import BackOff
 from tidegate.deploy.environment import threads_of
-from tidegate.deploy.kubernetes.pods.states import PodFacts, facts
+from tidegate.deploy.kubernetes.pods.states import PodFacts, facts, resize_state
 from tidegate.deploy.kubernetes.pods.template import (
     ADMIN_PORT,
+    EPOCH,
     LABEL,
+    MODEL_SERVER,
     SERVING_PORT,
     Object,
     PodSettings,
@@ -28,9 +30,17 @@ from tidegate.deploy.kubernetes.pods.template import (
     labels,
     owners,
     pod_spec,
+    resources,
 )
-from tidegate.deploy.kubernetes.process.api import ClusterError, KubernetesApi, RefusedError
+from tidegate.deploy.kubernetes.process.api import (
+    NOT_FOUND,
+    ChangedError,
+    ClusterError,
+    KubernetesApi,
+    RefusedError,
+)
 from tidegate.deploy.kubernetes.process.replica import PodRegistry, PodReplica
+from tidegate.deploy.kubernetes.process.retries import Note, Retries
 from tidegate.deploy.local.admin_link import LinkError, ProxyLink, ProxyState
 from tidegate.deploy.local.processes import Warn
 from tidegate.deploy.placement.ledger import Assignment, Ledger, NoRoomError, demand_of
@@ -45,7 +55,10 @@ START_SLACK_S: Final = 5.0
 """A start that exceeds its timeout is reported by the queue_proxy. Without a report it fails this much later."""
 DRAINED_GRACE_S: Final = 10
 """Grace period of a Pod whose drain has ended."""
-DELETE_AGAIN_S: Final = 1.0
+RESIZED_WITHIN_S: Final = 4.0
+"""Time that a node has to change a Pod in place; it takes about one second."""
+CREATING: Final = "Pods to create"
+ALREADY_THERE: Final = "AlreadyExists"
 
 
 class PodLifecycle:
@@ -63,8 +76,10 @@ class PodLifecycle:
         clock: Clock,
         tasks: TaskOwner,
         warn: Warn,
+        note: Note = lambda _subject, _text: None,
     ) -> None:
         self._api = api
+        self._note = note
         self._registry = registry
         self._ledger = ledger
         self._back_off = back_off
@@ -97,14 +112,55 @@ class PodLifecycle:
         replica = self._new(replica_id, revision, held, phases, adopted=False)
         self._registry.enter(replica)
         body = self._pod(replica, held)
-        try:
-            replica.uid = (await self._api.create(self.pods, body))["metadata"]["uid"]
-        except RefusedError as error:
-            self._fail(replica, f"the API server refuses the Pod: {error}", FailureCause.START)
-        except ClusterError as error:
-            # The Pod may be there: the watch finds it by its name then.
-            self._fail(replica, f"the Pod could not be created: {error}", FailureCause.START)
+        if not await self._create(replica, body):
+            self._tasks.spawn(self._create_later(replica, body), name=f"create {replica.id}")
         return replica.status
+
+    async def _create(self, replica: PodReplica, body: Object) -> bool:
+        """Creates the Pod. Returns False if the API server could not answer: that is no failure of the replica."""
+        try:
+            self._made(replica, await self._api.create(self.pods, body))
+        except ClusterError as error:
+            if not isinstance(error, RefusedError) or error.is_passing:
+                what = f"its Pod is not created yet: {error}"
+                if replica.status.state is ReplicaState.STARTING:
+                    self._registry.update(replica, reason=what)
+                self._note(CREATING, f"{replica.id}: {error}")
+                return False
+            if error.reason == ALREADY_THERE:
+                return await self._meet(replica, body)
+            self._fail(replica, f"the API server refuses the Pod: {error}", FailureCause.START)
+        return True
+
+    async def _meet(self, replica: PodReplica, body: Object) -> bool:
+        """Takes the Pod that has the replica's name, if an earlier call that seemed to fail created it."""
+        try:
+            pod = await self._api.get(f"{self.pods}/{replica.id}")
+        except ClusterError:
+            return False
+        if is_same(pod, body) and "deletionTimestamp" not in pod["metadata"]:
+            self._made(replica, pod)
+        else:
+            what = f"a Pod {replica.id} that is not of this replica has its name; it is left as it is"
+            replica.is_foreign = True
+            self._fail(replica, what, FailureCause.START)
+        return True
+
+    def _made(self, replica: PodReplica, pod: Object) -> None:
+        replica.uid, replica.version = pod["metadata"]["uid"], pod["metadata"]["resourceVersion"]
+        if replica.status.state is ReplicaState.STARTING:
+            self._registry.update(replica, reason=None)
+
+    async def _create_later(self, replica: PodReplica, body: Object) -> None:
+        """Creates the Pod as soon as the API server answers, if it is still wanted."""
+        retries = Retries(self._api.rng)
+        while True:
+            await self._api.sleep(retries.next_s())
+            if replica.stop_recorded or replica.leaving or replica.uid is not None:
+                break
+            if await self._create(replica, body):
+                break
+        self._note(CREATING, None)
 
     def _new(
         self, replica_id: str, revision: Revision, held: Assignment, phases: ColdStartPhases, *, adopted: bool
@@ -139,7 +195,11 @@ class PodLifecycle:
                 "name": replica.id,
                 "namespace": settings.namespace,
                 "labels": labels(replica.revision, held.accelerator, settings),
-                "annotations": {ASSIGNMENT: encode(held).decode(), REVISION_ID: replica.revision.id},
+                "annotations": {
+                    ASSIGNMENT: encode(held).decode(),
+                    REVISION_ID: replica.revision.id,
+                    EPOCH: str(settings.epoch),
+                },
                 "ownerReferences": owners(settings),
             },
             "spec": pod_spec(replica.revision, kind, settings, restarts=False),
@@ -157,14 +217,32 @@ class PodLifecycle:
             self._warn(f"{meta['name']} is not adopted: {error}")
             return False
         replica = self._new(meta["name"], revision, held, ColdStartPhases(), adopted=True)
-        replica.uid = meta["uid"]
+        replica.uid, replica.version = meta["uid"], meta["resourceVersion"]
         kind = self._ledger.kind(held.accelerator)
         cores = cores_of(pod, kind)
         if cores is not None and cores < kind.cores:
             replica.status = replace(replica.status, threads=cores)  # It was resized.
         self._registry.enter(replica)
+        self._tasks.spawn(self._stamp(replica), name=f"stamp {replica.id}")
         self.seen(pod)
         return True
+
+    async def _stamp(self, replica: PodReplica) -> None:
+        """Writes this epoch on an adopted Pod. An earlier leader cannot delete it as it knew it from then on."""
+        retries, epoch = Retries(self._api.rng), str(self._settings.epoch)
+        while not replica.stop_recorded:
+            try:
+                pod = await self._api.patch(f"{self.pods}/{replica.id}", {"metadata": {"annotations": {EPOCH: epoch}}})
+                if pod["metadata"]["uid"] == replica.uid:
+                    replica.version = pod["metadata"]["resourceVersion"]
+                return
+            except RefusedError as error:
+                if error.status == NOT_FOUND:
+                    return
+                self._note(f"epoch of {replica.id}", str(error))
+            except ClusterError:
+                pass  # The watch reports it.
+            await self._api.sleep(retries.next_s())
 
     # --- following ---
 
@@ -174,8 +252,13 @@ class PodLifecycle:
         if replica is None or replica.ended.is_set():
             return
         found = facts(pod)
-        replica.uid = replica.uid or found.uid
-        if found.uid != replica.uid or replica.stop_recorded:
+        if replica.uid is None and not found.is_deleted and self._is_ours(pod, replica):
+            replica.uid = found.uid  # The answer to its create was lost.
+        if found.uid != replica.uid:
+            return
+        replica.version, replica.pod = pod["metadata"]["resourceVersion"], pod
+        replica.changed.set()
+        if replica.stop_recorded:
             return
         if found.broken is not None:
             self._fail(replica, *found.broken)
@@ -190,7 +273,7 @@ class PodLifecycle:
     def gone(self, pod: Object) -> None:
         """Takes the end of a Pod: its unit is free."""
         replica = self._registry.get(pod["metadata"]["name"])
-        if replica is None or replica.uid not in (None, pod["metadata"]["uid"]):
+        if replica is None or replica.uid != pod["metadata"]["uid"]:
             return
         if not replica.stop_recorded:
             if replica.leaving:
@@ -206,6 +289,9 @@ class PodLifecycle:
             return
         if found.waits is not None:
             self._registry.update(replica, reason=found.waits)
+        if found.is_bound and replica.start_timer is None:
+            limit_s = replica.revision.function.readiness.start_timeout_s + START_SLACK_S
+            replica.start_timer = asyncio.get_running_loop().call_later(limit_s, self._start_timed_out, replica)
         if found.is_bound and replica.bound_at is None and not status.adopted:
             replica.bound_at = now
             spent = (status.phases.schedule_s or 0.0) + now - status.created_at
@@ -219,9 +305,6 @@ class PodLifecycle:
         replica.link = ProxyLink(f"{host}:{ADMIN_PORT}", self._token)
         self._registry.update(replica, address=f"{host}:{SERVING_PORT}", admin=replica.link.admin)
         replica.follow_task = self._tasks.spawn(self._follow(replica, replica.link), name=f"follow {replica.id}")
-        function = replica.revision.function
-        limit_s = function.readiness.start_timeout_s + START_SLACK_S
-        replica.start_timer = asyncio.get_running_loop().call_later(limit_s, self._start_timed_out, replica)
 
     async def _follow(self, replica: PodReplica, link: ProxyLink) -> None:
         try:
@@ -269,6 +352,42 @@ class PodLifecycle:
             what = f"not ready within its start timeout of {limit_s:g} s, and its queue_proxy reported nothing"
             self._fail(replica, what, FailureCause.START)
 
+    # --- resizing ---
+
+    async def resize(self, replica: PodReplica, cores: int) -> None:
+        """Gives the model server other cores of its unit, and waits until the node has done it. What the node refuses
+        or does not do in time is taken back. Raises ResizeRefusedError."""
+        kind, before = self._ledger.kind(replica.status.accelerator), replica.status.threads
+        function = replica.revision.function
+        wanted = resources(function, kind, cores)
+        try:
+            await self._api.resize(f"{self.pods}/{replica.id}", MODEL_SERVER, wanted)
+        except ClusterError as error:
+            raise ResizeRefusedError(f"{replica.id} keeps its {before} cores: {error}") from error
+        why = await self._refusal(replica, wanted)
+        if why is None:
+            self._registry.update(replica, threads=cores)
+            return
+        try:
+            await self._api.resize(f"{self.pods}/{replica.id}", MODEL_SERVER, resources(function, kind, before))
+        except ClusterError as error:
+            self._warn(f"{replica.id}: its resize to {cores} cores cannot be taken back: {error}")
+        raise ResizeRefusedError(f"{replica.id} keeps its {before} cores: {why}")
+
+    async def _refusal(self, replica: PodReplica, wanted: Object) -> str | None:
+        """Waits for the node's answer to a resize. Returns why it is not done; None if it is."""
+        try:
+            async with asyncio.timeout(RESIZED_WITHIN_S):
+                while not replica.stop_recorded:
+                    replica.changed.clear()
+                    state = None if replica.pod is None else resize_state(replica.pod, wanted)
+                    if state is not None:
+                        return state.refused
+                    await replica.changed.wait()
+        except TimeoutError:
+            return f"the node has not changed them within {RESIZED_WITHIN_S:g} s"
+        return "it has ended"
+
     # --- failing ---
 
     def _fail(self, replica: PodReplica, reason: str, cause: FailureCause) -> None:
@@ -289,8 +408,11 @@ class PodLifecycle:
 
     def _deleted_by_others(self, replica: PodReplica) -> None:
         """Follows a Pod that someone else deletes (a node that is drained, ``kubectl delete``): it drains by itself,
-        and cannot be kept."""
-        if not replica.leaving:
+        and cannot be kept. One that was starting is stopped: on a node that is lost its deletion may last for ever."""
+        if replica.status.state is ReplicaState.STARTING:
+            self._record_stop(replica)
+            self._tasks.spawn(self._end(replica, DRAINED_GRACE_S), name=f"end {replica.id}")
+        elif not replica.leaving:
             replica.leaving = True
             if replica.status.state is ReplicaState.READY:
                 self._registry.update(replica, state=ReplicaState.DRAINING, reason="its Pod is being deleted")
@@ -377,26 +499,61 @@ class PodLifecycle:
         """Deletes the Pod, until the API server has accepted it. :meth:`gone` releases the unit."""
         if replica.start_timer is not None:
             replica.start_timer.cancel()
+        retries, subject = Retries(self._api.rng), f"end of {replica.id}"
         while not replica.ended.is_set():
             try:
-                await self._api.delete(f"{self.pods}/{replica.id}", grace_s=grace_s, uid=replica.uid)
-                there = await self._is_there(replica)
+                is_there = await self._delete(replica, grace_s)
+            except ChangedError:
+                continue  # with what it has become
             except ClusterError as error:
-                self._warn(f"the Pod {replica.id} cannot be deleted: {error}")
+                self._note(subject, f"its Pod cannot be deleted: {error}")
+                await self._api.sleep(retries.next_s())
             else:
-                if not there:
+                self._note(subject, None)
+                if not is_there:
                     self._release(replica)
                 return
-            await asyncio.sleep(DELETE_AGAIN_S)
+        self._note(subject, None)
+
+    async def end_by_force(self, replica: PodReplica) -> None:
+        """Deletes the Pod of a replica that has had its time. One that cannot be deleted is left behind, and said."""
+        try:
+            await self._delete(replica, 1)
+        except ClusterError as error:
+            self._warn(f"the Pod {replica.id} is left behind: {error}")
+
+    async def _delete(self, replica: PodReplica, grace_s: int) -> bool:
+        """Deletes the Pod of a replica, as this process knows it. Returns False if there is none. Raises ClusterError,
+        and ChangedError if it has changed since: it is known anew then."""
+        path = f"{self.pods}/{replica.id}"
+        if not await self._is_there(replica):
+            return False
+        await self._api.delete(path, grace_s=grace_s, uid=replica.uid, version=replica.version)
+        return await self._is_there(replica)
 
     async def _is_there(self, replica: PodReplica) -> bool:
+        """Looks for the Pod of a replica. A Pod of its name that was not made for it is none."""
         try:
             pod = await self._api.get(f"{self.pods}/{replica.id}")
         except RefusedError as error:
-            if error.status != 404:
+            if error.status != NOT_FOUND:
                 raise
             return False
-        return replica.uid in (None, pod["metadata"]["uid"])
+        meta = pod["metadata"]
+        if replica.uid is None and not replica.is_foreign and self._is_ours(pod, replica):
+            replica.uid = meta["uid"]
+        if replica.uid != meta["uid"]:
+            return False
+        epoch = epoch_of(pod)
+        if epoch > self._settings.epoch:
+            raise ClusterError(f"a control process of epoch {epoch} has its Pod; this one is of {self._settings.epoch}")
+        replica.version = meta["resourceVersion"]
+        return True
+
+    def _is_ours(self, pod: Object, replica: PodReplica) -> bool:
+        known = pod["metadata"].get("labels", {})
+        wanted = labels(replica.revision, replica.status.accelerator, self._settings)
+        return known.items() >= wanted.items() and revision_of(pod) == replica.revision.id
 
     def _release(self, replica: PodReplica) -> None:
         """Releases the unit of a replica whose Pod is gone."""
@@ -416,6 +573,20 @@ class PodLifecycle:
 def _merged(known: ColdStartPhases, reported: ColdStartPhases) -> ColdStartPhases:
     """Merges cold-start phases: up to the start of the model server as measured here, the later ones as reported."""
     return replace(reported, decide_s=known.decide_s, schedule_s=known.schedule_s, pull_s=known.pull_s)
+
+
+def is_same(pod: Object, wanted: Object) -> bool:
+    """Returns whether a Pod is the one that was to be made: its labels and its assignment are those."""
+    found, stated = pod["metadata"], wanted["metadata"]
+    known = found.get("annotations", {})
+    same = all(known.get(key) == stated["annotations"][key] for key in (ASSIGNMENT, REVISION_ID))
+    return same and found.get("labels", {}).items() >= stated["labels"].items()
+
+
+def epoch_of(pod: Object) -> int:
+    """Returns the epoch of the control process that made or adopted a Pod; 0 if none is written on it."""
+    text = pod["metadata"].get("annotations", {}).get(EPOCH, "")
+    return int(text) if text.isascii() and text.isdigit() else 0
 
 
 def revision_of(pod: dict[str, Any]) -> str:

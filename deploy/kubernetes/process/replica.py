@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from tidegate.deploy.backend import Listener, ReplicaStatus, UnknownReplicaError
+from tidegate.deploy.kubernetes.pods.template import Object
 from tidegate.deploy.local.admin_link import ProxyLink
 from tidegate.function import Revision
 from tidegate.records.replica_state import ReplicaState
@@ -19,6 +20,12 @@ class PodReplica:
     revision: Revision
     uid: str | None = None
     """Of its Pod; None before the API server has answered."""
+    version: str | None = None
+    """Of its Pod, as it was last seen."""
+    pod: Object | None = None
+    """Its Pod, as the watch last reported it."""
+    is_foreign: bool = False
+    """A Pod that was not made for it has its name."""
     link: ProxyLink | None = None
     """To its queue_proxy; None while the Pod has no address."""
     leaving: bool = False
@@ -32,6 +39,8 @@ class PodReplica:
     stop_lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Makes recording the stop and taking the drain back exclude each other."""
     reported: asyncio.Event = field(default_factory=asyncio.Event)
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when the watch reports its Pod."""
     drained: asyncio.Event = field(default_factory=asyncio.Event)
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when there is no Pod and its unit is released."""

@@ -14,9 +14,13 @@ from tidegate.schema.units import UnreadableError, whole
 
 OLDEST: Final = (1, 34)
 RIGHTS: Final[tuple[tuple[str, str, str, tuple[str, ...]], ...]] = (
-    ("", "pods", "", ("get", "list", "watch", "create", "delete")),
+    ("", "pods", "", ("get", "list", "watch", "create", "patch", "delete")),
     ("", "pods/resize", "", ("patch",)),
-    ("", "secrets", "tidegate-link", ("patch",)),
+    ("", "secrets", "tidegate-link", ("get", "patch")),
+    ("", "services", "", ("list", "create", "patch", "delete")),
+    ("policy", "poddisruptionbudgets", "", ("list", "create", "patch", "delete")),
+    ("coordination.k8s.io", "leases", "", ("create",)),
+    ("coordination.k8s.io", "leases", "tidegate", ("get", "update")),
     ("tidegate.dev", "functions", "", ("list", "watch")),
     ("tidegate.dev", "pipelines", "", ("list", "watch")),
     ("tidegate.dev", "functions/status", "", ("patch",)),

@@ -1,4 +1,5 @@
-"""The policy over the Pods of replicas in their final state, after every webhook and whatever made them."""
+"""The policies over the Pods of replicas: what they are in their final state, after every webhook and whatever made
+them, and who may make them."""
 
 from typing import Any, Final
 
@@ -6,15 +7,17 @@ from tidegate.deploy.kubernetes.pods.template import (
     ADMIN_PORT,
     DEVICE_PREFIX,
     DEVICE_VARIABLES,
+    EPOCH,
     LABEL,
     MANAGED_BY,
     QUEUE_PROXY,
 )
 from tidegate.deploy.kubernetes.resources.conditions import literal
+from tidegate.deploy.kubernetes.resources.leases import NAME as LEASE
 
 Object = dict[str, Any]
 
-NAME: Final = "replicas.tidegate.dev"
+NAME, EPOCHS_NAME = "replicas.tidegate.dev", "epochs.tidegate.dev"
 _PROXY: Final = f"object.spec.?initContainers.orValue([]).filter(each, each.name == '{QUEUE_PROXY}')"
 _DRAINS: Final = (
     "each.?lifecycle.?preStop.?httpGet.?path.orValue('') == '/wait-for-drain'"
@@ -49,6 +52,64 @@ _RULES: Final = (
 )
 
 
+_EPOCH: Final = f"metadata.?annotations[?{literal(EPOCH)}]"
+_LEADER: Final = "params.spec.?leaseTransitions.orValue(0)"
+_LEADS: Final = f"int(object.{_EPOCH}.orValue('0'))"
+
+
+def epoch_policy() -> tuple[Object, Object]:
+    """Returns the ValidatingAdmissionPolicy that refuses Pods of a control process that leads no longer, and its
+    binding. The Lease of the namespace is its parameter."""
+    metadata = {"name": EPOCHS_NAME, "labels": {"app.kubernetes.io/part-of": "tidegate"}}
+    policy = {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingAdmissionPolicy",
+        "metadata": metadata,
+        "spec": {
+            "failurePolicy": "Fail",
+            "paramKind": {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease"},
+            "matchConstraints": _of_replicas(),
+            "matchConditions": [{"name": "has-an-epoch", "expression": f"object.{_EPOCH}.hasValue()"}],
+            "validations": [
+                {
+                    "expression": f"request.operation != 'CREATE' || {_LEADS} >= {_LEADER}",
+                    "message": "made by a control process that no longer leads: its epoch is smaller than the Lease's",
+                    "reason": "Invalid",
+                },
+                {
+                    "expression": f"request.operation != 'UPDATE' || {_LEADS} >= int(oldObject.{_EPOCH}.orValue('0'))",
+                    "message": "a control process of a greater epoch has this replica",
+                    "reason": "Invalid",
+                },
+            ],
+        },
+    }
+    binding = {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingAdmissionPolicyBinding",
+        "metadata": metadata,
+        "spec": {
+            "policyName": EPOCHS_NAME,
+            "paramRef": {"name": LEASE, "parameterNotFoundAction": "Allow"},
+            "validationActions": ["Deny"],
+        },
+    }
+    return policy, binding
+
+
+def _of_replicas() -> Object:
+    """Returns the constraints that match the Pods of replicas, when they are made or changed."""
+    return {
+        "objectSelector": {
+            "matchLabels": {MANAGED_BY: "tidegate"},
+            "matchExpressions": [{"key": f"{LABEL}deployment", "operator": "Exists"}],
+        },
+        "resourceRules": [
+            {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE", "UPDATE"], "resources": ["pods"]}
+        ],
+    }
+
+
 def replica_policy() -> tuple[Object, Object]:
     """Returns the ValidatingAdmissionPolicy over replicas, and its binding."""
     metadata = {"name": NAME, "labels": {"app.kubernetes.io/part-of": "tidegate"}}
@@ -58,20 +119,7 @@ def replica_policy() -> tuple[Object, Object]:
         "metadata": metadata,
         "spec": {
             "failurePolicy": "Fail",
-            "matchConstraints": {
-                "objectSelector": {
-                    "matchLabels": {MANAGED_BY: "tidegate"},
-                    "matchExpressions": [{"key": f"{LABEL}deployment", "operator": "Exists"}],
-                },
-                "resourceRules": [
-                    {
-                        "apiGroups": [""],
-                        "apiVersions": ["v1"],
-                        "operations": ["CREATE", "UPDATE"],
-                        "resources": ["pods"],
-                    }
-                ],
-            },
+            "matchConstraints": _of_replicas(),
             "variables": [
                 {"name": "proxy", "expression": _PROXY},
                 {

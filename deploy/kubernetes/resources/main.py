@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from tidegate.deploy.kubernetes.resources.admission import replica_policy
+from tidegate.deploy.kubernetes.resources.admission import epoch_policy, replica_policy
 from tidegate.deploy.kubernetes.resources.chart import render
 from tidegate.deploy.kubernetes.resources.definitions import definitions, policies
 from tidegate.schema.yaml_nodes import dump
@@ -28,7 +28,7 @@ def files() -> dict[str, str]:
     """Returns the text of each resource's file by its name."""
     found = {f"{each['spec']['names']['plural']}.yaml": dump(each) for each in definitions()}
     found["annotations.yaml"] = "---\n".join(dump(each) for each in policies())
-    found["replicas.yaml"] = "---\n".join(dump(each) for each in replica_policy())
+    found["replicas.yaml"] = "---\n".join(dump(each) for each in (*replica_policy(), *epoch_policy()))
     return {name: _HEAD + text for name, text in found.items()}
 
 

@@ -13,7 +13,7 @@ LATEST: Final = "LatestReady"
 """Condition of what the newest deploy came to, while another revision may serve."""
 SERVES, STARTS, FAILS = "Serves", "Starts", "Fails"
 """Reasons of it."""
-REFUSED: Final = "Refused"
+REFUSED, STOPPED = "Refused", "Stopped"
 MAX_MESSAGE: Final = 4096
 
 
@@ -61,7 +61,7 @@ def is_same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 
 def new_status(resource: Mapping[str, Any], digest: str, state: ResourceState, now: str) -> dict[str, Any] | None:
     """Returns the status to write of an object whose manifest, with this digest, was brought about, with ``now`` as an
-    RFC 3339 time; None if it is written already. The time of a condition changes only with its status."""
+    RFC 3339 time; None if nothing differs. The time of a condition changes only with its status."""
     before = resource.get("status", {})
     generation = resource["metadata"].get("generation", 0)
     stated = [(READY, "True" if state.is_ready else "False", state.reason, state.message)]
@@ -88,5 +88,7 @@ def new_status(resource: Mapping[str, Any], digest: str, state: ResourceState, n
     }
     if resource["kind"] == "Function":
         figures = {"revision": state.revision, "replicas": state.wanted, "readyReplicas": state.ready, "url": state.url}
-        status |= {key: figure for key, figure in figures.items() if figure is not None}
-    return None if status == before else status
+        # A merge patch keeps what it does not name: a figure that is not known any more is taken away by name.
+        status |= {key: figure for key, figure in figures.items() if figure is not None or key in before}
+    kept = {key: figure for key, figure in status.items() if figure is not None}
+    return None if kept == before else status

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tidegate.deploy.kubernetes.pods.states import facts
+from tidegate.deploy.kubernetes.pods.states import Resized, facts, resize_state
 from tidegate.records.replica_state import FailureCause
 
 
@@ -71,3 +71,32 @@ def test_a_pod_that_is_evicted_says_so_in_place_of_the_signal_that_ended_its_ser
     evicted = {"phase": "Failed", "reason": "Evicted", "message": "the node was low on memory"}
     broken = facts(pod(containerStatuses=[ended], **evicted)).broken
     assert broken == ("its Pod has failed: Evicted: the node was low on memory", FailureCause.GONE)
+
+
+def resized(cores: str, had: str, **condition: Any) -> dict[str, Any]:
+    """A Pod whose specification says ``cores`` and whose container has ``had``."""
+    found = pod(containerStatuses=[{"name": "model-server", "resources": {"limits": {"cpu": had}}}])
+    found["metadata"]["generation"] = 4
+    found["spec"]["containers"] = [{"name": "model-server", "resources": {"limits": {"cpu": cores}}}]
+    found["status"]["conditions"] = [{"status": "True", **condition}] if condition else []
+    return found
+
+
+@pytest.mark.parametrize(
+    ("seen", "state"),
+    [
+        (resized("1", "2"), None),
+        (resized("2", "2000m"), Resized(None)),
+        (resized("1", "1"), None),  # the specification is still the one from before
+        (resized("2", "2", type="PodResizeInProgress"), None),
+        (resized("2", "1", type="PodResizePending", reason="Deferred", message="busy"), Resized("Deferred: busy")),
+        (
+            resized("2", "1", type="PodResizePending", reason="Infeasible"),
+            Resized("Infeasible: the node does not say why"),
+        ),
+        (resized("2", "1", type="PodResizePending", reason="Deferred", observedGeneration=3), None),
+        (resized("2", "1", type="PodResizeInProgress", reason="Error", message="x"), Resized("the node failed: x")),
+    ],
+)
+def test_a_resize_is_done_when_the_node_says_so(seen: dict[str, Any], state: Resized | None) -> None:
+    assert resize_state(seen, {"limits": {"cpu": "2"}}) == state

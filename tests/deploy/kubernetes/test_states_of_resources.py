@@ -94,3 +94,19 @@ def test_what_became_of_the_newest_revision_is_a_condition(reason: str, word: st
         reason,
         "why",
     )
+
+
+def merged(before: dict[str, Any], patch: dict[str, Any]) -> dict[str, Any]:
+    """As the API server merges a status."""
+    return {key: figure for key, figure in (before | patch).items() if figure is not None}
+
+
+def test_a_figure_that_is_not_known_any_more_is_taken_away_once() -> None:
+    status = new_status(resource(), "d", ASLEEP, "2026-01-01T00:00:00Z")
+    assert status is not None
+    unknown = ResourceState(is_ready=False, reason="Pending")
+    later = new_status(resource(status=status), "d", unknown, "2026-01-02T00:00:00Z")
+    assert later is not None
+    kept = merged(status, later)
+    assert kept.keys() == {"observedGeneration", "observedManifest", "conditions"}
+    assert new_status(resource(status=kept), "d", unknown, "2026-01-03T00:00:00Z") is None

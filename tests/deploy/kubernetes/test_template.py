@@ -168,9 +168,9 @@ def test_the_objects_of_a_group_select_its_pods() -> None:
     assert made["spec"]["template"]["metadata"]["labels"] == marks
     assert "replicas" not in made["spec"], "whatever scales it writes those"
     assert made["spec"]["template"]["spec"]["restartPolicy"] == "Always"
-    listed = service(IMAGE, TWO_CORES, SETTINGS)["spec"]
+    listed = service(IMAGE, TWO_CORES.name, SETTINGS)["spec"]
     assert (listed["clusterIP"], listed["publishNotReadyAddresses"], listed["selector"]) == ("None", True, marks)
-    budget = disruption_budget(IMAGE, TWO_CORES, SETTINGS)["spec"]
+    budget = disruption_budget(IMAGE, TWO_CORES.name, SETTINGS)["spec"]
     assert budget == {
         "maxUnavailable": 1,
         "unhealthyPodEvictionPolicy": "AlwaysAllow",

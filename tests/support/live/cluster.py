@@ -29,15 +29,16 @@ T = TypeVar("T")
 class Node:
     """A fake node in a thread of its own: the tests call commands and wait for them."""
 
-    def __init__(self, plane: ControlPlane) -> None:
+    def __init__(self, plane: ControlPlane, name: str = "fake-1") -> None:
         self._plane = plane
+        self._name = name
         self._loop = asyncio.new_event_loop()
         self._ready: Future[tuple[KubernetesApi, FakeKubelet]] = Future()
         self._end = asyncio.Event()
         self._thread = threading.Thread(target=self._loop.run_until_complete, args=(self._run(),))
 
     async def _run(self) -> None:
-        async with cluster_of(self._plane) as api, fake_node(api) as node:
+        async with cluster_of(self._plane) as api, fake_node(api, self._name) as node:
             self._ready.set_result((api, node))
             await self._end.wait()
 
@@ -52,6 +53,15 @@ class Node:
     @property
     def faults(self) -> list[str]:
         return self._ready.result(30)[1].faults
+
+    def cordon(self, is_cordoned: bool = True) -> None:
+        """Lets no new Pod come here, or lets them again."""
+        self.do(lambda api: api.patch(f"/api/v1/nodes/{self._name}", {"spec": {"unschedulable": is_cordoned}}))
+
+    def lose(self) -> None:
+        """The node is gone with all that runs on it: no packet comes or goes, and its kubelet says nothing more."""
+        node = self._ready.result(30)[1]
+        asyncio.run_coroutine_threadsafe(node.lose(), self._loop).result(30)
 
     @contextmanager
     def running(self) -> Iterator["Node"]:

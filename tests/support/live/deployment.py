@@ -67,14 +67,23 @@ class Deployment:
         words = ("up", "--state", str(self.state.root), *self.flags, *flags)
         with self.log.open("ab") as output:
             if as_program:
-                self.process = subprocess.Popen(
-                    self.command("up", *self.flags, *flags), stdout=output, stderr=output, stdin=subprocess.DEVNULL
-                )
+                self.begin(*flags)
             else:
                 outputs = (output.fileno(), output.fileno())
                 self.process = command_server().start(words, folder=Path.cwd(), outputs=outputs)
         holder: Holder = self.until(self._answering, 15.0, "the control process to answer")
         return holder
+
+    def begin(self, *flags: str) -> None:
+        """Starts the control process as a program, and does not wait for it."""
+        command = self.command("up", *self.flags, *flags)
+        with self.log.open("ab") as output:
+            self.process = subprocess.Popen(command, stdout=output, stderr=output, stdin=subprocess.DEVNULL)
+
+    @property
+    def is_up(self) -> bool:
+        """Whether the control process answers."""
+        return self._answering() is not None
 
     def _answering(self) -> Holder | None:
         assert self.process is not None

@@ -103,6 +103,8 @@ class FakePod:
     containers: list[_Container] = field(default_factory=list)
     tasks: list["asyncio.Task[None]"] = field(default_factory=list)
     is_ending: bool = False
+    refused: tuple[str, str] | None = None
+    """Reason and message of a resize that the node does not do."""
     starting: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held by what its end must not overtake."""
     reporting: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -126,6 +128,8 @@ class FakeKubelet:
         self.pods: dict[str, FakePod] = {}
         """By the Pod's name."""
         self.faults: list[str] = []
+        self.refuses_resize: tuple[str, str] | None = None
+        """Reason (``Deferred``, ``Infeasible``) and message with which resizes are refused."""
         self._cluster = cluster
         self._subnet = subnet
         """The first three numbers of the Pods' addresses."""
@@ -160,8 +164,25 @@ class FakeKubelet:
         self._tasks.spawn(self._renew(), name="lease")
         self._tasks.spawn(self._follow(), name="pods")
 
+    async def lose(self) -> None:
+        """Ends all that a kubelet does, drops every packet from and to the node, and lets the cluster notice at once:
+        the controller manager would after forty seconds."""
+        self._cut("-I")
+        await self._tasks.close()
+        unknown = {"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown", "message": "the test lost it"}
+        moment = {"lastHeartbeatTime": _now(), "lastTransitionTime": _now()}
+        await self._cluster.patch(f"{NODES}/{self.name}/status", {"status": {"conditions": [unknown | moment]}})
+
+    def _cut(self, what: str) -> None:
+        """Inserts (``-I``) or deletes (``-D``) the rules that drop the node's packets."""
+        for end in ("-s", "-d"):
+            for chain in ("INPUT", "OUTPUT"):
+                rule = [what, chain, end, f"{self._subnet}.0/24", "!", "-i" if chain == "INPUT" else "-o", "lo"]
+                subprocess.run(["iptables", "-w", *rule, "-j", "DROP"], check=False, capture_output=True)
+
     async def close(self) -> None:
         await self._tasks.close()
+        self._cut("-D")
         for each in tuple(self.pods.values()):
             for container in each.containers:
                 container.signal(signal.SIGKILL)
@@ -202,8 +223,26 @@ class FakeKubelet:
             known.is_ending = True
             grace_s = float(pod["metadata"].get("deletionGracePeriodSeconds", 30))
             self._tasks.spawn(self._end(known, grace_s), name=f"end {name}")
+        elif known is not None and "deletionTimestamp" not in pod["metadata"]:
+            await self._resize(known, pod)
         elif known is None:  # Deleted before it was started.
             await self._cluster.delete(self._path(pod), grace_s=0, uid=pod["metadata"]["uid"])
+
+    async def _resize(self, known: FakePod, pod: Object) -> None:
+        """Gives containers the resources that the Pod states now, or reports why not."""
+        known.pod = pod
+        stated = {each["name"]: each.get("resources", {}) for each in pod["spec"]["containers"]}
+        mains = [each for each in known.containers if not each.is_sidecar]
+        if all(each.spec.get("resources", {}) == stated[each.name] for each in mains):
+            was_refused, known.refused = known.refused, None
+            if was_refused is not None:
+                await self._report(known)
+            return
+        known.refused = self.refuses_resize
+        if known.refused is None:
+            for each in mains:
+                each.spec = each.spec | {"resources": stated[each.name]}
+        await self._report(known)
 
     @staticmethod
     def _path(pod: Object) -> str:
@@ -369,6 +408,10 @@ class FakeKubelet:
             {"type": "Ready", "status": "True" if is_ready else "False", "lastTransitionTime": _now()},
             {"type": "ContainersReady", "status": "True" if is_ready else "False", "lastTransitionTime": _now()},
         ]
+        if pod.refused is not None:
+            pending = {"type": "PodResizePending", "status": "True", "reason": pod.refused[0]}
+            seen = {"observedGeneration": pod.pod["metadata"]["generation"], "lastTransitionTime": _now()}
+            conditions.append(pending | {"message": pod.refused[1]} | seen)
         status = {
             "phase": phase,
             "podIP": pod.address,

@@ -71,12 +71,17 @@ class PodBench:
             clock=self.clock,
             rng=random.Random(1),
             warn=self.complaints.append,
+            note=self._noted,
         )
         self.backend: Backend = self.kubernetes
         self.seen: list[ReplicaStatus] = []
         self._changed = asyncio.Event()
         self._held: dict[str, asyncio.StreamWriter] = {}
         self.kubernetes.watch(self._note)
+
+    def _noted(self, subject: str, text: str | None) -> None:
+        if text is not None:
+            self.complaints.append(f"{subject}: {text}")
 
     def _note(self, status: ReplicaStatus) -> None:
         self.seen.append(status)

@@ -1,0 +1,220 @@
+"""What goes on and what stops when a part of a cluster is away, with load running; both ends' journals are compared."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.live.cluster import Node, install_account
+from tests.support.live.control_plane import ControlPlane, control_plane, write_kubeconfig
+from tests.support.live.deployment import Deployment, deployment, places
+from tests.support.live.journaled import JournaledLoad, write_server
+from tests.support.live.pods import SETTINGS, make_namespace
+from tests.support.live.redis_server import RedisServer
+from tests.support.live.wire import Wire
+from tidegate.deploy.kubernetes.process.api import Object
+from tidegate.deploy.kubernetes.resources.leases import NAME as LEASE
+from tidegate.deploy.kubernetes.resources.leases import epoch_of, holder_of
+
+pytestmark = [
+    pytest.mark.live,
+    pytest.mark.needs(tool="cluster"),
+    pytest.mark.timeout(400),
+]
+LEASE_S = 9
+AWAY_S = 8.0
+"""Longer than a leader may write without its Lease, which is two thirds of it."""
+
+
+@pytest.fixture(scope="module")
+def plane() -> Iterator[ControlPlane]:
+    with control_plane() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def node(plane: ControlPlane) -> Iterator[Node]:
+    with Node(plane).running() as found:
+        yield found
+
+
+@dataclass
+class Bench:
+    plane: ControlPlane
+    node: Node
+    space: str
+    folder: Path
+    store: RedisServer
+    config: Path
+    """The kubeconfig of control processes that are started."""
+    token: str
+
+    @contextmanager
+    def control(self, name: str, *flags: str) -> Iterator[Deployment]:
+        """A control process of the one deployment, over a state directory of its own."""
+        folder = self.folder / name
+        folder.mkdir()
+        given = ("--kubernetes-image", "tidegate:test", "--kubernetes-namespace", self.space)
+        store = ("--store-url", self.store.url, "--store-name", "demo")
+        lease = ("--kubernetes-lease", f"{LEASE_S}s", "--kubernetes-python", SETTINGS.python)
+        with deployment(folder, *given, *store, *lease, *places(folder, 3), *flags) as found:
+            yield found
+
+    def load(self, control: Deployment, **options: Any) -> JournaledLoad:
+        return JournaledLoad(control.gateway, self.folder, **options)
+
+    def serve(self, control: Deployment, *flags: str) -> None:
+        control.up(as_program=True)
+        control.deploy(write_server(self.folder), "--min-scale", "1", "--max-scale", "3", *flags, "--wait")
+        assert control.infer(timeout=60.0).status_code in (200, 400)
+
+    def get(self, path: str) -> Object:
+        return self.node.do(lambda api: api.get(path))
+
+    def pods(self) -> dict[str, str]:
+        """Uids of the replicas' Pods by name."""
+        listed = self.get(f"/api/v1/namespaces/{self.space}/pods")["items"]
+        return {each["metadata"]["name"]: each["metadata"]["uid"] for each in listed}
+
+    def lease(self) -> Object:
+        return self.get(f"/apis/coordination.k8s.io/v1/namespaces/{self.space}/leases/{LEASE}")
+
+
+@pytest.fixture
+def bench(plane: ControlPlane, node: Node, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
+    space = node.do(make_namespace)
+    token = node.do(lambda api: install_account(api, space))
+    config = tmp_path / "kubeconfig"
+    write_kubeconfig(config, plane.url, plane.authority, token=token)
+    monkeypatch.setenv("KUBECONFIG", str(config))
+    store = RedisServer(tmp_path, "--appendonly", "no")
+    try:
+        yield Bench(plane, node, space, tmp_path, store, config, token)
+    finally:
+        store.kill()
+        node.do(lambda api: api.delete(f"/api/v1/namespaces/{space}"))
+
+
+def grows(load: JournaledLoad, control: Deployment, more: int = 20) -> None:
+    before = load.count()
+    control.until(lambda: load.count() >= before + more, 60.0, f"{more} more answers; lost: {load.lost}")
+
+
+def test_a_standby_takes_over_from_a_leader_that_is_killed(bench: Bench) -> None:
+    """Nothing is lost, no Pod is made twice, and the first one's epoch is over."""
+    with bench.control("one") as one, bench.control("two") as two:
+        bench.serve(one)
+        first, epoch = bench.pods(), epoch_of(bench.lease())
+        two.begin()
+        two.until(lambda: "this process stands by" in two.log.read_text(), 30.0, "the second one to stand by")
+        with bench.load(one).running() as load:
+            grows(load, one)
+            assert bench.lease()["spec"]["holderIdentity"] == one.state.name
+            one.kill()
+            two.until(lambda: two.is_up, 60.0, "the standby to lead")
+            assert holder_of(bench.lease()) == two.state.name
+            assert epoch_of(bench.lease()) > epoch
+            grows(load, two)
+            assert bench.pods() == first, "its replicas were taken over as they are"
+            pod = bench.get(f"/api/v1/namespaces/{bench.space}/pods/{next(iter(first))}")
+            assert int(pod["metadata"]["annotations"]["tidegate.dev/epoch"]) == epoch_of(bench.lease())
+            with bench.load(two).running() as through_the_new:
+                grows(through_the_new, two)
+            assert not through_the_new.lost
+        load.check()
+        assert two.stop() == 0
+
+
+def test_the_api_server_is_away_while_requests_are_served(bench: Bench) -> None:
+    away(bench, AWAY_S)
+
+
+@pytest.mark.deep
+def test_the_api_server_is_away_for_half_a_minute(bench: Bench) -> None:
+    away(bench, 30.0)
+
+
+def away(bench: Bench, seconds: float) -> None:
+    """Requests are served, nothing is scaled, and the same leader goes on afterwards."""
+    with bench.control("one") as one:
+        bench.serve(one)
+        first, lease = bench.pods(), bench.lease()
+        with bench.load(one).running() as load:
+            grows(load, one)
+            bench.plane.kill("kube-apiserver")
+            began = time.monotonic()
+            try:
+                one.until(lambda: "Lease" in str(one.status()), 30.0, "the status to say that the Lease is not renewed")
+                while time.monotonic() < began + seconds:
+                    grows(load, one)
+            finally:
+                bench.plane.start_api_server()
+            grows(load, one)
+            one.until(lambda: "Lease" not in str(one.status()), 60.0, "the Lease to be renewed")
+            assert bench.pods() == first
+            assert holder_of(bench.lease()) == one.state.name
+            assert epoch_of(bench.lease()) == epoch_of(lease), "nothing else has led meanwhile"
+            one.deploy(write_server(bench.folder), "--min-scale", "2", "--max-scale", "3")
+            one.until(lambda: len(bench.pods()) >= 2, 60.0, "what was ordered afterwards")
+            grows(load, one)
+        load.check()
+        assert one.stop() == 0
+
+
+def test_a_leader_that_is_cut_off_stops_writing_and_another_one_leads(bench: Bench) -> None:
+    """What it has left to write when the network is back is refused; its replicas are the other one's."""
+    with bench.control("one") as one, bench.control("two") as two, Wire(bench.plane.port) as wire:
+        direct = bench.config.read_text()
+        write_kubeconfig(bench.config, wire.url, bench.plane.authority, token=bench.token)
+        bench.serve(one)
+        bench.config.write_text(direct)  # The standby's way is another one.
+        two.begin()
+        two.until(lambda: "this process stands by" in two.log.read_text(), 30.0, "the second one to stand by")
+        first = bench.pods()
+        with bench.load(one).running() as load:
+            grows(load, one)
+            with wire.cut():
+                one.until(lambda: "Lease" in str(one.status()), 60.0, "the first one to say that it may not write")
+                two.until(lambda: two.is_up, 60.0, "the standby to lead")
+                grows(load, two)
+                with bench.load(two).running() as through_the_second:
+                    grows(through_the_second, two)
+            one.until(lambda: one.process is None or one.process.poll() is not None, 60.0, "the first one to end")
+            assert one.process is not None
+            assert one.process.poll() == 1
+            assert "another control process leads" in one.log.read_text()
+            assert bench.pods() == first, "it touched no replica"
+            with bench.load(two).running() as after:
+                grows(after, two)
+        assert not through_the_second.lost | after.lost
+        # Its gateways were drained: they refused what came later.
+        load.check(may_lose=lambda text: "ConnectError" in text)
+        assert two.stop() == 0
+
+
+def test_a_node_is_lost_and_its_replica_is_replaced(bench: Bench) -> None:
+    """Other replicas serve at once; the plan replaces the lost one when Kubernetes has noticed."""
+    with bench.control("one") as one, Node(bench.plane, "fake-2").running() as second:
+        bench.node.cordon()
+        bench.serve(one)
+        on_second = bench.pods()
+        second.cordon()
+        bench.node.cordon(is_cordoned=False)
+        one.deploy(write_server(bench.folder), "--min-scale", "2", "--max-scale", "3", "--wait")
+        one.until(lambda: len(second.pods) + len(bench.node.pods) >= 2, 60.0, "a replica on each node")
+        assert on_second
+        with bench.load(one, clients=4).running() as load:
+            grows(load, one)
+            lost_at = time.monotonic()
+            second.lose()
+            one.until(lambda: load.answered_since(lost_at + 5.0) > 20, 60.0, "answers after the loss")
+            one.until(lambda: len(bench.node.pods) >= 2, 90.0, "another replica on the node that is left")
+            one.until(lambda: one.status("echo")["ready"] >= 2, 60.0, "two ready replicas")
+            grows(load, one)
+        # What the node had in hand went with it: at most its slots, and at most one probe's time long.
+        assert len(load.lost) <= 8, load.lost
+        load.check(may_lose=lambda _: True)
