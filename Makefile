@@ -25,7 +25,7 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gen
 export PYTHONDONTWRITEBYTECODE =
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-units test-live test-redis test-clients test-prometheus test-browser test-compose test-interop test-kubernetes test-triton test-embeddings test-ocr test-presets test-torch test-h2spec embeddings ocr lint format bench fuzz mutation \
+.PHONY: help install demo test test-units test-live test-redis test-clients test-prometheus test-browser test-compose test-interop test-kubernetes test-helm test-triton test-embeddings test-ocr test-presets test-torch test-h2spec embeddings ocr lint format bench fuzz mutation \
 	docs clean lock console-libraries
 
 help: ## list the targets
@@ -105,6 +105,11 @@ test-kubernetes: $(STAMP) ## resources and Pods of a real control plane; its bin
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r tests/support/live/kubernetes.lock
 	@$(BIN)/python -m tests.support.live.control_plane
 	@$(LIVE) "(needs(tool='kubernetes') or needs(tool='cluster')) and not deep"
+
+test-helm: $(STAMP) ## the chart by Helm (on the search path, or HELM) in a real API server, as for test-kubernetes
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r tests/support/live/kubernetes.lock
+	@$(BIN)/python -m tests.support.live.helm
+	@$(LIVE) "needs(tool='helm') and not deep"
 
 test-h2spec: $(STAMP) ## HTTP/2 conformance of gateway and queue_proxy by h2spec, a tool in Go; `go install`s it once, into build/go
 	@$(BIN)/python -m tests.interop.h2spec

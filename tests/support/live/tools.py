@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tests.support.live import browser, control_plane, presets, triton
+from tests.support.live import browser, control_plane, helm, presets, triton
 
 PATH = f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/go/bin"
 
@@ -107,6 +107,12 @@ TOOLS = {
         "test-kubernetes",
         cluster_lacking,
         "as for a Kubernetes control plane; run as root with iproute2; `make test-kubernetes` brings the client",
+    ),
+    "helm": Tool(
+        "Helm and a Kubernetes control plane",
+        "test-helm",
+        lambda: " ".join(filter(None, (helm.lacking(), control_plane.lacking(*control_plane.CONTROLLERS)))),
+        "https://helm.sh, on the search path or as HELM; KUBEBUILDER_ASSETS as for a Kubernetes control plane",
     ),
     "torch": Tool(
         "PyTorch and transformers",

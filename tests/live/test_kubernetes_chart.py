@@ -1,0 +1,127 @@
+"""The chart by Helm itself: rendered, refused, installed into a real API server, upgraded and uninstalled."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import yaml
+
+from tests.support.deadline import Patience
+from tests.support.live.cluster import CHART, path_of
+from tests.support.live.control_plane import ControlPlane, control_plane
+from tests.support.live.helm import helm, set_flags
+from tidegate.deploy.kubernetes.resources.chart import render
+
+pytestmark = [pytest.mark.live, pytest.mark.needs(tool="helm"), pytest.mark.timeout(300)]
+SPACE = "models"
+VALUES: list[dict[str, Any]] = [
+    {},
+    {"image": "registry.example/t:1", "networkPolicy": {"enabled": False}, "clusterResources": False},
+    {"state": {"keep": False, "storageClass": "fast", "size": "1Gi"}, "service": {"type": "NodePort", "port": 8080}},
+    {"settings": '[log]\nformat = "json"\n', "accelerators": [{"name": "t4", "kind": "nvidia", "count": 2}]},
+    {"resources": {"limits": {"memory": "1Gi"}}},
+]
+CLUSTERS = ("CustomResourceDefinition", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
+
+
+@pytest.fixture(scope="module")
+def plane() -> Iterator[ControlPlane]:
+    with control_plane() as found:
+        yield found
+
+
+def objects(text: str) -> list[dict[str, Any]]:
+    found = [each for each in yaml.safe_load_all(text) if each]
+    return sorted(found, key=lambda each: (each["kind"], each["metadata"]["name"]))
+
+
+def rendered(values: dict[str, Any]) -> list[dict[str, Any]]:
+    """What the renderer of the project makes of the chart."""
+    texts = {name: text for name, text in render(CHART, SPACE, values).items() if name.endswith(".yaml")}
+    return objects("\n---\n".join(texts.values()))
+
+
+@pytest.mark.parametrize("values", VALUES, ids=lambda values: ",".join(values) or "defaults")
+def test_helm_renders_what_the_project_renders(tmp_path: Path, values: dict[str, Any]) -> None:
+    flags = set_flags(values)
+    assert objects(helm("template", "tidegate", str(CHART), "-n", SPACE, *flags, home=tmp_path)) == rendered(values)
+
+
+def test_helm_finds_nothing_wrong(tmp_path: Path) -> None:
+    assert "1 chart(s) linted, 0 chart(s) failed" in helm("lint", str(CHART), home=tmp_path)
+
+
+@pytest.mark.parametrize(
+    "values", [{"imag": "x"}, {"image": ""}, {"accelerators": []}, {"service": {"port": 0}}, {"state": {"size": "big"}}]
+)
+def test_values_that_the_schema_does_not_have_are_refused(tmp_path: Path, values: dict[str, Any]) -> None:
+    text = helm("template", "tidegate", str(CHART), *set_flags(values), home=tmp_path, code=1)
+    assert next(iter(values)) in text
+
+
+def there(client: httpx.Client, each: dict[str, Any]) -> bool:
+    space = None if each["kind"] in CLUSTERS else SPACE
+    reply = client.get(path_of(each, space))
+    return reply.status_code == 200 and "deletionTimestamp" not in reply.json()["metadata"]
+
+
+def test_an_installation_is_upgraded_and_leaves_what_it_says(plane: ControlPlane, tmp_path: Path) -> None:
+    config = {"home": tmp_path, "kubeconfig": plane.kubeconfig}
+    text = helm("install", "tidegate", str(CHART), "-n", SPACE, "--create-namespace", **config)  # type: ignore[arg-type]
+    assert "tidegate doctor --context NAME --namespace models" in text
+    with plane.client() as client:
+        assert all(there(client, each) for each in rendered({}))
+        secret = f"/api/v1/namespaces/{SPACE}/secrets/tidegate-link"
+        patch = {"content-type": "application/apply-patch+yaml"}
+        body = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "tidegate-link"}, "data": {"token": "YQ=="}}
+        query = {"fieldManager": "tidegate", "force": "true"}
+        assert client.patch(secret, json=body, headers=patch, params=query).status_code == 200
+        # The chart before this one had definitions without a key of today: an upgrade brings it.
+        definition = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/functions.tidegate.dev"
+        merge = {"content-type": "application/merge-patch+json"}
+        assert (
+            client.patch(definition, json={"spec": {"names": {"shortNames": ["old"]}}}, headers=merge).status_code
+            == 200
+        )
+        helm("upgrade", "tidegate", str(CHART), "-n", SPACE, "--set", "image=t:2", "--force-conflicts", **config)  # type: ignore[arg-type]
+        assert client.get(definition).json()["spec"]["names"]["shortNames"] == ["fn"]
+        assert client.get(secret).json()["data"] == {"token": "YQ=="}, "the token is the control process's"
+        deployment = client.get(f"/apis/apps/v1/namespaces/{SPACE}/deployments/tidegate").json()
+        assert deployment["spec"]["template"]["spec"]["containers"][0]["image"] == "t:2"
+        pod = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {
+                "name": "replica",
+                "ownerReferences": [
+                    {
+                        "apiVersion": "v1",
+                        "kind": "Secret",
+                        "name": "tidegate-link",
+                        "uid": client.get(secret).json()["metadata"]["uid"],
+                    }
+                ],
+            },
+            "spec": {
+                "containers": [{"name": "model-server", "image": "t:2"}],
+                "serviceAccountName": "tidegate-replicas",
+            },
+        }
+        made = client.post(f"/api/v1/namespaces/{SPACE}/pods", json=pod)
+        assert made.status_code == 201, made.text
+        text = helm("uninstall", "tidegate", "-n", SPACE, **config)  # type: ignore[arg-type]
+        kept = [each for each in rendered({}) if "helm.sh/resource-policy" in each["metadata"].get("annotations", {})]
+        names = {each["metadata"]["name"] for each in kept}
+        assert names == {"tidegate", *(f"{name}.tidegate.dev" for name in KINDS)}
+        assert all(name in text for name in names), "Helm says what it keeps"
+        patience = Patience(60.0)
+        while left := [each for each in rendered({}) if each not in kept and there(client, each)]:
+            assert not patience.is_over, left
+        while client.get(f"/api/v1/namespaces/{SPACE}/pods").json()["items"]:
+            assert not patience.is_over, "the replica is deleted with the Secret"
+        assert all(there(client, each) for each in kept)
+
+
+KINDS = ("functions", "pipelines", "functionrevisions", "functionscales")
