@@ -49,10 +49,13 @@ SENTENCES: Mapping[str, str] = MappingProxyType(
         "saturated": "more than the threshold of the capacity has been in use for the hold time",
         "unsaturated": "nothing is launched: the capacity has not been in use above the threshold for the hold time",
         "launched": "the accelerator kinds that carry the load for the least cost, launch latency weighed in",
-        "tuned": "the accelerator kinds that the tuning objective prefers, as many replicas as the load needs",
         "surplus": "the others carry the load below the threshold, since the cool-down",
         "program_infeasible": "no mix of the accelerators carries the load: the greedy rule launches what fits",
         "program_unproved": "the solver's time limit came before the proof that nothing is cheaper",
+        # OLTunes and its rivals
+        "tuned": "the accelerator kinds that the tuning objective prefers, as many replicas as the load needs",
+        "first_with_room": "the first accelerator kinds with room, as many replicas as the load needs",
+        "packed": "reserved accelerator kinds for large models, the fullest of the others for the rest",
         # cores
         "cores_fit": "the replicas carry the load with their cores",
         "cores_for_burst": "more cores at once: with them the replicas carry the load",
@@ -165,6 +168,8 @@ CHANGES: Mapping[str, str] = MappingProxyType(
         "saturated": "less load, or a larger policy.saturation",
         "surplus": "more load before the next step",
         "tuned": "another load, or other times and rates of the accelerators",
+        "first_with_room": "another load, or other places on the accelerators",
+        "packed": "another load, other places on the accelerators, or another policy.reserved or policy.large",
         "settling": "it passes by itself within a minute of the last change",
         "sla_load": "a larger load; or a smaller one, for the whole policy.cooldown and with low latency",
         "level": "another load, latency target or percentile",

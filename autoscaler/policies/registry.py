@@ -1,9 +1,11 @@
 """The registry of policies: one row each. An unknown name is an error that lists the known ones."""
 
-from tidegate.autoscaler.policies import hpa, k8s_baseline, oltunes
+from tidegate.autoscaler.policies import hpa, k8s_baseline
 from tidegate.autoscaler.policies.contract import Policy, PolicyRow
 from tidegate.autoscaler.policies.hetsev import policy as hetsev
 from tidegate.autoscaler.policies.kpa import policy as kpa
+from tidegate.autoscaler.policies.oltunes import policy as oltunes
+from tidegate.autoscaler.policies.oltunes import rivals
 from tidegate.autoscaler.policies.smif import policy as smif
 from tidegate.autoscaler.policies.themis import policy as themis
 from tidegate.autoscaler.policies.tide import policy as tide
@@ -22,6 +24,8 @@ REGISTRY: dict[str, PolicyRow] = {
         hetsev.EXACT,
         k8s_baseline.ROW,
         oltunes.ROW,
+        rivals.ORION,
+        rivals.RESERVE_AND_PACK,
     )
 }
 

@@ -187,7 +187,9 @@ def needed(function: Function) -> tuple[str, ...]:
     """Returns the columns that a policy needs: it holds while one of them is unknown."""
     parameters = function.scaling.parameters
     match function.scaling.policy:
-        case "smif" | "tide" | "hetsev-greedy" | "hetsev-ilp" | "k8s-baseline" | "oltunes":
+        case "smif" | "tide" | "hetsev-greedy" | "hetsev-ilp" | "k8s-baseline":
+            return ("lambda_ips",)
+        case "oltunes" | "orion" | "reserve-and-pack":
             return ("lambda_ips",)
         case "themis" | "horizontal-only" | "vertical-only":
             return ("rps",)

@@ -16,6 +16,8 @@ from tidegate.manifest.policy_parameters import (
     HPA_PARAMETERS,
     K8S_BASELINE_PARAMETERS,
     OLTUNES_PARAMETERS,
+    ORION_PARAMETERS,
+    RESERVE_AND_PACK_PARAMETERS,
     SMIF_PARAMETERS,
     THEMIS_PARAMETERS,
     TIDE_PARAMETERS,
@@ -645,6 +647,8 @@ PARAMETERS: Final[Mapping[str, tuple[Row, ...]]] = MappingProxyType(
         "hetsev-ilp": HETSEV_PARAMETERS,
         "k8s-baseline": K8S_BASELINE_PARAMETERS,
         "oltunes": OLTUNES_PARAMETERS,
+        "orion": ORION_PARAMETERS,
+        "reserve-and-pack": RESERVE_AND_PACK_PARAMETERS,
     }
 )
 """Documented parameters by policy."""

@@ -143,6 +143,10 @@ HETSEV_PARAMETERS: Final[tuple[Row, ...]] = (
     ),
 )
 
+_KINDS_SIZING: Final = (
+    _row("target-utilization", Percent(10, 99), "80", "Share of a replica's service rate to plan for."),
+    _row("cooldown", Duration(0, 3600), "60s", "Time for which a rate that was needed is provided for."),
+)
 OLTUNES_PARAMETERS: Final[tuple[Row, ...]] = (
     _row(
         "class-weight",
@@ -151,8 +155,20 @@ OLTUNES_PARAMETERS: Final[tuple[Row, ...]] = (
         "What counts of an accelerator kind, from 0 (its throughput alone) to 1 (its latency alone); auto: 0.75 for"
         " latency-critical functions and 0.25 for throughput-oriented ones.",
     ),
-    _row("target-utilization", Percent(10, 99), "80", "Share of a replica's service rate to plan for."),
-    _row("cooldown", Duration(0, 3600), "60s", "Time for which a rate that was needed is provided for."),
+    *_KINDS_SIZING,
+)
+ORION_PARAMETERS: Final = _KINDS_SIZING
+_NAME: Final = "[a-z0-9][a-z0-9.-]{0,62}"
+RESERVE_AND_PACK_PARAMETERS: Final[tuple[Row, ...]] = (
+    _row("large", YesNo(), "false", "Whether the model is large: then it gets the reserved kinds alone."),
+    _row(
+        "reserved",
+        WordOr("auto", Text(f"{_NAME}(?:,{_NAME}){{0,15}}", "names of accelerators, with commas between them")),
+        "auto",
+        "Accelerators that are reserved for large models. auto: the dearest of those that the function may use, unless"
+        " all have one price.",
+    ),
+    *_KINDS_SIZING,
 )
 
 K8S_BASELINE_PARAMETERS: Final[tuple[Row, ...]] = (

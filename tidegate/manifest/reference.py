@@ -13,6 +13,8 @@ from tidegate.manifest.policy_parameters import (
     HPA_PARAMETERS,
     K8S_BASELINE_PARAMETERS,
     OLTUNES_PARAMETERS,
+    ORION_PARAMETERS,
+    RESERVE_AND_PACK_PARAMETERS,
     SMIF_PARAMETERS,
     THEMIS_PARAMETERS,
     TIDE_PARAMETERS,
@@ -112,6 +114,10 @@ def annotations_page() -> str:
         table(K8S_BASELINE_PARAMETERS),
         "## Parameters of policy oltunes\n",
         table(OLTUNES_PARAMETERS),
+        "## Parameters of policy orion\n",
+        table(ORION_PARAMETERS),
+        "## Parameters of policy reserve-and-pack\n",
+        table(RESERVE_AND_PACK_PARAMETERS),
         "## Plain values of `spec`\n",
         "In addition to `server` (exactly one of `model`, `handler`, `asgi`, `command`, `image`; a `model` may have a"
         " `format`, [formats.md](formats.md)): `models`,"

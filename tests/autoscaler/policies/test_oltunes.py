@@ -10,7 +10,7 @@ from tests.support.worlds.autoscaling import T0, function, group, observation
 from tidegate.autoscaler.measure.observation import GroupObservation, Observation
 from tidegate.autoscaler.policies import registry
 from tidegate.autoscaler.policies.contract import Recommendation
-from tidegate.autoscaler.policies.oltunes import OltunesPolicy
+from tidegate.autoscaler.policies.oltunes.policy import OltunesPolicy
 from tidegate.function import Scaling, Sla, TaskClass
 
 CRITICAL, ORIENTED = TaskClass.LATENCY_CRITICAL, TaskClass.THROUGHPUT_ORIENTED

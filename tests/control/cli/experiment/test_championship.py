@@ -23,7 +23,7 @@ def test_every_fault_is_reported_at_once(tmp_path: Path) -> None:
     assert code == 2
     for words in (
         "--policies: got 'tid'; did you mean `tide`? allowed: hetsev-greedy, hetsev-ilp, horizontal-only, hpa, "
-        "k8s-baseline, kpa, oltunes, smif, themis, tide, vertical-only",
+        "k8s-baseline, kpa, oltunes, orion, reserve-and-pack, smif, themis, tide, vertical-only",
         "--traces: got 'spiky'; did you mean `spike`? allowed: twitter, azure-llm, constant, diurnal, batches, spike",
         "--traces twitter: got no such file in",
         "--groups: got '2'; allowed: 1 or 3",

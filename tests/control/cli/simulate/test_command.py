@@ -356,7 +356,10 @@ def test_hardware_that_is_not_here_says_what_it_is(case: list[str], tmp_path: Pa
     [
         ({"profile": None}, "no profile"),
         ({"policies": ("kpa", "kpa")}, "each policy once"),
-        ({"policies": ("kap",)}, "hetsev-greedy, hetsev-ilp, horizontal-only, hpa, k8s-baseline, kpa, oltunes, smif"),
+        (
+            {"policies": ("kap",)},
+            "horizontal-only, hpa, k8s-baseline, kpa, oltunes, orion, reserve-and-pack, smif",
+        ),
         ({"settings": ("min-scal=1",), "policies": ("kpa", "smif")}, "one of "),
         ({"functions": (Path("nowhere.yaml"),)}, "No such file"),
         ({"trace": Path("sample:burst"), "rate": None, "span": None}, "azure-llm, bursts, twitter"),
