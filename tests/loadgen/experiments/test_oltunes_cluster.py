@@ -13,8 +13,8 @@ from tidegate.loadgen.experiments.judge import judge
 from tidegate.loadgen.experiments.registry import known
 from tidegate.loadgen.experiments.setups.oltunes.comparison import _samples, _use
 from tidegate.loadgen.experiments.setups.oltunes.dataset import DEVICES
-from tidegate.loadgen.experiments.setups.oltunes.gpu import Execution, Gains, Gpu
-from tidegate.loadgen.experiments.setups.oltunes.schedules import POLICIES, Cluster, scheduler
+from tidegate.loadgen.experiments.setups.oltunes.gpu import Execution, Gains, SharedGpu
+from tidegate.loadgen.experiments.setups.oltunes.schedules import POLICIES, TaskCluster, scheduler
 from tidegate.loadgen.experiments.setups.oltunes.testbed import TASKS, ClusterGpu, Pattern, Profiles, TaskTestbed
 from tidegate.loadgen.simulator.kernel import Kernel
 from tidegate.schema.yaml_nodes import Faults
@@ -52,14 +52,14 @@ def test_the_gain_of_a_mix_is_the_mean_over_its_pairs(compute: int, memory: int,
     assert GAINS.of(compute, memory) == pytest.approx(gain)
 
 
-def executions(*work: tuple[float, float, Bound]) -> tuple[list[float], Gpu]:
+def executions(*work: tuple[float, float, Bound]) -> tuple[list[float], SharedGpu]:
     """Runs executions of (seconds alone, part of the device, character) from 1 s on; returns when each ended."""
     kernel, ended = Kernel(), dict[str, float]()
 
-    def done(now: float, _: Gpu, each: Execution) -> None:
+    def done(now: float, _: SharedGpu, each: Execution) -> None:
         ended[each.task.task.id] = now
 
-    gpu = Gpu("a100-1", DEVICES[0], kernel, GAINS, done)
+    gpu = SharedGpu("a100-1", DEVICES[0], kernel, GAINS, done)
     profiles = Profiles(TaskTestbed(), 1, is_tuned=False)
     for number, (seconds, part, character) in enumerate(work):
         task = replace(profiles.task(str(number), TASKS[0], 0.0, is_critical=True), character=character)
@@ -82,7 +82,7 @@ def test_executions_slow_each_other_only_beyond_the_device() -> None:
 
 def test_what_a_scheduler_sees_of_a_device() -> None:
     kernel = Kernel()
-    gpu = Gpu("a100-1", DEVICES[0], kernel, GAINS, lambda *_: None)
+    gpu = SharedGpu("a100-1", DEVICES[0], kernel, GAINS, lambda *_: None)
     task = Profiles(TaskTestbed(), 1, is_tuned=False).task("0", TASKS[0], 0.0, is_critical=True)
     gpu.begin(0.0, Execution(task=task, memory_gb=4.0, share=1.0, occupied=0.5, work_s=4.0, began_s=0.0))
     seen = gpu.view(3.0)
@@ -97,7 +97,7 @@ def test_what_a_scheduler_sees_of_a_device() -> None:
 def test_every_task_is_run_once_also_where_devices_refuse_batches(policy: str) -> None:
     testbed = TaskTestbed(rows=100)
     load = list(testbed.arrivals(Pattern.POISSON, 2.0, 1))
-    cluster = Cluster(testbed, scheduler(policy, testbed), load, 1, refused=0.2)
+    cluster = TaskCluster(testbed, scheduler(policy, testbed), load, 1, refused=0.2)
     cluster.run()
     assert sorted(each.arrived_s for each in cluster.ended) == sorted(at_s for at_s, *_ in load)
     assert cluster.refused > 0

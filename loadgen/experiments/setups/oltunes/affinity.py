@@ -6,7 +6,7 @@ from itertools import islice
 
 from tidegate.loadgen.experiments.outcome import ExperimentOutcome
 from tidegate.loadgen.experiments.registry import setup
-from tidegate.loadgen.experiments.setups.oltunes.schedules import Cluster, Ended, batch_scheduler
+from tidegate.loadgen.experiments.setups.oltunes.schedules import Ended, TaskCluster, batch_scheduler
 from tidegate.loadgen.experiments.setups.oltunes.testbed import Pattern, TaskTestbed
 from tidegate.loadgen.experiments.tables import Count, NotNegative, Share
 
@@ -45,7 +45,7 @@ def _run(parameters: AffinityRuns, threshold: float, seed: int) -> tuple[Sequenc
     arrivals = parameters.testbed.arrivals(Pattern.POISSON, float(parameters.tasks), seed)
     load = [(0.0, model, is_critical) for _, model, is_critical in islice(arrivals, parameters.tasks)]
     own = batch_scheduler(parameters.testbed, threshold)
-    cluster = Cluster(parameters.testbed, own, load, seed, refused=parameters.refused)
+    cluster = TaskCluster(parameters.testbed, own, load, seed, refused=parameters.refused)
     cluster.run()
     return cluster.ended, own.tuned, cluster.refused
 

@@ -10,14 +10,14 @@ from typing import Final
 
 from tidegate.loadgen.experiments.outcome import ExperimentOutcome
 from tidegate.loadgen.experiments.registry import setup
-from tidegate.loadgen.experiments.setups.oltunes.gpu import MEAN_S, Gpu
+from tidegate.loadgen.experiments.setups.oltunes.gpu import MEAN_S, SharedGpu
 from tidegate.loadgen.experiments.setups.oltunes.schedules import (
     OLTUNES,
     ORION,
     POLICIES,
     RESERVE,
-    Cluster,
     Ended,
+    TaskCluster,
     scheduler,
 )
 from tidegate.loadgen.experiments.setups.oltunes.testbed import Pattern, TaskTestbed
@@ -35,7 +35,7 @@ GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Group:
+class TaskGroup:
     """Figures of the tasks of some models."""
 
     p99_s: float
@@ -49,10 +49,10 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
+class SchedulerFigures:
     """Figures of one scheduler under one load."""
 
-    groups: Mapping[str, Group]
+    groups: Mapping[str, TaskGroup]
     use: tuple[float, ...]
     """Mean use of each device, 0..1."""
     epc: float
@@ -95,15 +95,15 @@ def schedulers(parameters: SchedulerRuns, seed: int) -> ExperimentOutcome:
 @lru_cache(maxsize=128)
 def measured(
     testbed: TaskTestbed, policy: str, pattern: Pattern, duration_s: float, tasks: int | None, seed: int
-) -> Measured:
+) -> SchedulerFigures:
     """Runs one scheduler under one load."""
     load = list(islice(testbed.arrivals(pattern, duration_s, seed), tasks))
-    cluster = Cluster(testbed, scheduler(policy, testbed), load, seed)
+    cluster = TaskCluster(testbed, scheduler(policy, testbed), load, seed)
     cluster.run()
     until_s = load[-1][0] if tasks else duration_s
     use = tuple(_use(gpu, until_s) for gpu in cluster.gpus)
     tdp_w = [testbed.kinds[each.device.name].tdp_w for each in cluster.gpus]
-    return Measured(
+    return SchedulerFigures(
         groups={
             name: _group([each for each in cluster.ended if each.model.size in sizes], until_s)
             for name, sizes in GROUPS.items()
@@ -114,10 +114,10 @@ def measured(
     )
 
 
-def _group(ended: Sequence[Ended], until_s: float) -> Group:
+def _group(ended: Sequence[Ended], until_s: float) -> TaskGroup:
     rising = sorted(each.latency_s for each in ended)
     within = [each for each in ended if each.ended_s <= until_s]
-    return Group(
+    return TaskGroup(
         p99_s=rising[math.ceil(0.99 * len(rising)) - 1],
         mean_s=fmean(rising),
         queue_s=fmean(each.began_s - each.arrived_s for each in ended),
@@ -127,7 +127,7 @@ def _group(ended: Sequence[Ended], until_s: float) -> Group:
     )
 
 
-def _use(gpu: Gpu, until_s: float) -> float:
+def _use(gpu: SharedGpu, until_s: float) -> float:
     steps = [*gpu.used, (math.inf, 0.0)]
     return (
         math.fsum((min(end, until_s) - start) * used for (start, used), (end, _) in pairwise(steps) if start < until_s)
@@ -149,7 +149,7 @@ def _samples(begin_s: float, end_s: float) -> int:
     return max(0, math.floor(end_s / MEAN_S) - math.floor(begin_s / MEAN_S))
 
 
-def _figures(by_policy: Mapping[str, Measured]) -> dict[str, float]:
+def _figures(by_policy: Mapping[str, SchedulerFigures]) -> dict[str, float]:
     """Returns the figures of one pattern."""
     figures: dict[str, float] = {}
     for policy, each in by_policy.items():
@@ -200,10 +200,10 @@ def _figures(by_policy: Mapping[str, Measured]) -> dict[str, float]:
     return figures
 
 
-def _together(found: Sequence[Mapping[str, Measured]], figures: Mapping[str, float]) -> dict[str, float]:
+def _together(found: Sequence[Mapping[str, SchedulerFigures]], figures: Mapping[str, float]) -> dict[str, float]:
     """Returns the figures over all patterns, most of them of means against the mean of both rivals, or of Orion's."""
 
-    def cut(value: Callable[[Group], float], *rivals: str) -> float:
+    def cut(value: Callable[[TaskGroup], float], *rivals: str) -> float:
         """Returns by how many percent OLTunes' mean is less."""
 
         def mean(policy: str) -> float:

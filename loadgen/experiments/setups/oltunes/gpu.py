@@ -59,14 +59,14 @@ class Execution:
 
 
 @dataclass(slots=True, eq=False)
-class Gpu:
+class SharedGpu:
     """One device; its own clock advances by 1/slow-down."""
 
     name: str
     device: DatasetDevice
     kernel: Kernel
     gains: Gains
-    done: Callable[[float, "Gpu", Execution], None]
+    done: Callable[[float, "SharedGpu", Execution], None]
     free_gb: float = field(init=False)
     used: list[tuple[float, float]] = field(init=False, default_factory=list)
     """(time, part of the device that is in use from then on)."""
@@ -146,4 +146,4 @@ class Gpu:
             self.done(now, self, each)
 
     def __repr__(self) -> str:
-        return f"<Gpu {self.name}, {len(self._running)} executions, {self.free_gb:g} GB free>"
+        return f"<SharedGpu {self.name}, {len(self._running)} executions, {self.free_gb:g} GB free>"

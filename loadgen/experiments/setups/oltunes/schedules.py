@@ -11,7 +11,7 @@ from tidegate.autoscaler.oltunes.queues import WindowRules
 from tidegate.autoscaler.oltunes.scheduling.batching import BatchScheduler
 from tidegate.autoscaler.oltunes.scheduling.contract import Submission, TaskScheduler
 from tidegate.autoscaler.oltunes.scheduling.rivals import OrionScheduler, ReserveAndPackScheduler
-from tidegate.loadgen.experiments.setups.oltunes.gpu import Execution, Gpu
+from tidegate.loadgen.experiments.setups.oltunes.gpu import Execution, SharedGpu
 from tidegate.loadgen.experiments.setups.oltunes.testbed import ClusterModel, Profiles, ShareRecord, TaskTestbed
 from tidegate.loadgen.simulator.kernel import Kernel
 
@@ -59,7 +59,7 @@ def scheduler(policy: str, testbed: TaskTestbed) -> TaskScheduler:
     return ReserveAndPackScheduler(testbed.reserved) if policy == RESERVE else batch_scheduler(testbed)
 
 
-class Cluster:
+class TaskCluster:
     """The GPUs, and the tasks on their way through the scheduler."""
 
     def __init__(
@@ -73,7 +73,9 @@ class Cluster:
         self._refuse = refused
         self._kernel = Kernel()
         names = [(f"{each.name}-{number}", each.name) for each in testbed.gpus for number in range(1, each.count + 1)]
-        self.gpus = [Gpu(name, testbed.device[kind], self._kernel, testbed.gains, self._done) for name, kind in names]
+        self.gpus = [
+            SharedGpu(name, testbed.device[kind], self._kernel, testbed.gains, self._done) for name, kind in names
+        ]
         self._index = {each.name: number for number, each in enumerate(self.gpus)}
         self._arrived: dict[str, tuple[float, ClusterModel]] = {}
         self._submission_of: dict[str, int] = {}
@@ -139,7 +141,7 @@ class Cluster:
                 ),
             )
 
-    def _done(self, now: float, gpu: Gpu, execution: Execution) -> None:
+    def _done(self, now: float, gpu: SharedGpu, execution: Execution) -> None:
         name = execution.task.task.id
         at_s, model = self._arrived.pop(name)
         began_s = execution.began_s
