@@ -102,7 +102,7 @@ class LocalLifecycle:
         began = self._clock.now()
         if self.is_closing:
             raise BackendError(f"{replica_id} is not started: the backend is closing")
-        if self._registry.is_taken(replica_id):
+        if self._registry.get(replica_id) is not None:
             raise BackendError(f"{replica_id} exists")
         kind = self._ledger.kind(accelerator)
         assignment = self._ledger.assign(replica_id, accelerator, demand_of(revision.function, kind, share))
@@ -455,8 +455,7 @@ class LocalLifecycle:
             if all(child.exit is not None for child in replica.children):
                 self._ledger.release(replica.id)
                 self._registry.unlink_sockets(replica.details)
-                replica.ended.set()
-                self._registry.ending.discard(replica)
+                self._registry.ended(replica)
         if replica.id in self._registry.present:
             self._registry.update(replica, pids=())
 

@@ -1,12 +1,11 @@
 """The state of one replica on this machine, and the start of its two processes."""
 
-import asyncio
 import os
 import shutil
 import signal
 import socket
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -21,6 +20,7 @@ from tidegate.deploy.local.proc import set_affinity
 from tidegate.deploy.local.processes import Child, Exit, ProcessTable, SpawnError
 from tidegate.deploy.local.records import ProcessKind, ReplicaDetails
 from tidegate.deploy.placement.ledger import Accelerator
+from tidegate.deploy.process.replica import FollowedReplica
 from tidegate.function import Function, Revision
 from tidegate.records.replica_state import ColdStartPhases, FailureCause, ReplicaState
 
@@ -43,22 +43,15 @@ class ReplicaPlaces:
         return self.logs / function / f"{replica_id}.proxy.log"
 
 
-@dataclass(slots=True, eq=False)
-class LocalReplica:
-    """The state of one replica."""
+@dataclass(slots=True, eq=False, repr=False, kw_only=True)
+class LocalReplica(FollowedReplica):
+    """One replica and its two processes."""
 
-    status: ReplicaStatus
-    revision: Revision
     accelerator: Accelerator
     details: ReplicaDetails
     link: ProxyLink
     proxy: Child | None = None
     server: Child | None = None
-    leaving: bool = False
-    """Its removal is ordered and not revoked."""
-    stop_recorded: bool = False
-    follow_task: "asyncio.Task[None] | None" = None
-    drain_task: "asyncio.Task[None] | None" = None
     falls_asleep: bool = False
     """It is to fall asleep when it has drained, in place of its end."""
     paused: tuple[int, ...] = ()
@@ -67,19 +60,6 @@ class LocalReplica:
     """Time of the monotonic clock at which its last wake began."""
     borrowed: tuple[int, ...] = ()
     """Cores that its model server has beyond its own."""
-    start_timer: asyncio.TimerHandle | None = None
-    """Fails a start that the queue_proxy does not report on."""
-    stop_lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """Makes recording the stop and taking the drain back exclude each other."""
-    reported: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set when the queue_proxy has reported its state."""
-    drained: asyncio.Event = field(default_factory=asyncio.Event)
-    ended: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set when no process is left and its unit is released."""
-
-    @property
-    def id(self) -> str:
-        return self.status.id
 
     @property
     def children(self) -> tuple[Child, ...]:
@@ -95,14 +75,6 @@ class LocalReplica:
     def memory_limit_bytes(self) -> int | None:
         """Memory that its model server may use. None if there is no limit."""
         return None if self.accelerator.is_emulated else self.revision.function.resources.memory_bytes
-
-    @property
-    def is_revivable(self) -> bool:
-        """True while its drain can be revoked."""
-        return self.leaving and not self.stop_recorded
-
-    def __repr__(self) -> str:
-        return f"<LocalReplica {self.id} {self.status.state.value}{', leaving' if self.leaving else ''}>"
 
 
 def new_replica(
@@ -127,7 +99,7 @@ def new_replica(
         emulated=kind.is_emulated,
         adopted=adopted,
     )
-    return LocalReplica(status, revision, kind, details, ProxyLink(details.admin))
+    return LocalReplica(status, revision, accelerator=kind, details=details, link=ProxyLink(details.admin))
 
 
 def addresses(
