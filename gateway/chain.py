@@ -48,7 +48,6 @@ from tidegate.gateway.routing.function import FunctionRouter
 from tidegate.gateway.routing.match import Matcher
 from tidegate.gateway.routing.openai_body import read_model
 from tidegate.gateway.routing.request_state import RequestState
-from tidegate.gateway.tracing.trace import is_sampled
 from tidegate.gateway.wiring import Parts
 from tidegate.histogram import INDEX, KNOWN, bucket_index
 from tidegate.records.route_table import RouteTable
@@ -128,11 +127,7 @@ class Chain:
         else:
             ex.context = state = state_with_new_id(head, target, given, self._rng)
         tracer = self._tracer
-        if (
-            tracer is not None
-            and (is_sampled(head.trace_flags()) if head.traced else tracer.draws())
-            and (target.is_work or is_rpc)
-        ):
+        if tracer is not None and (head.is_sampled() if head.traced else tracer.draws()) and (target.is_work or is_rpc):
             state.trace = tracer.begin(head)
         if is_rpc:
             if self._grpc.takes(ex, state, self._function_known):

@@ -35,15 +35,15 @@ from tidegate.aio.proxy.limits import read_limits
 from tidegate.aio.upstream.pool import UpstreamPool
 from tidegate.aio.waiting_board import WaitingBoard
 from tidegate.clock import LiveClock, wall
-from tidegate.gateway.access_log.live import LogWriter
 from tidegate.gateway.access_log.records import AccessLog
 from tidegate.gateway.answers.cors import Cors
+from tidegate.gateway.beside.live import SideProcess
 from tidegate.gateway.config import WorkerConfig
 from tidegate.gateway.core import GatewayCore
 from tidegate.gateway.counting.counters import Report
 from tidegate.gateway.effects import ChainEffects, ExchangeTools, JobHost, Quotas, RoomHost, Time, Upstreams
 from tidegate.gateway.jobs.live import JobThread, new_id
-from tidegate.gateway.payloads.live import PayloadSinks
+from tidegate.gateway.payloads.batches import PayloadBatches
 from tidegate.gateway.process.alarm import Alarm
 from tidegate.gateway.process.channels import SlotChannels
 from tidegate.gateway.process.converter import Converter
@@ -60,10 +60,14 @@ from tidegate.records.route_table import RouteTable
 
 if TYPE_CHECKING:
     from tidegate.aio.proxy.exchange import Exchange, ProxyApp
-    from tidegate.gateway.tracing.live import Exporter
+    from tidegate.gateway.tracing.batches import SpanBatches
 
 POOL_IDLE_S = 60.0
 """Idle time of pooled connections. Below the 75 s for which a queue_proxy keeps an idle connection."""
+
+
+LAST_EXPORT_S = 2.5
+"""Time for the last spans and payloads when the worker ends; a collector or sink that is away gets 2 s of it."""
 
 
 def _waiting_board(path: str | None) -> WaitingBoard | None:
@@ -87,9 +91,7 @@ class GatewayWorker:
         incarnation: str,
         rng: random.Random,
         certificate: Certificate | None = None,
-        collector_headers: str = "",
     ) -> None:
-        """``collector_headers``: fields for the collector of traces, as ``OTEL_EXPORTER_OTLP_HEADERS`` has them."""
         loop = asyncio.get_running_loop()
         self._config = config
         self._loop = loop
@@ -110,10 +112,9 @@ class GatewayWorker:
         self._rooms = self._room_calls()
         self._board = None if self._rooms is not None else _waiting_board(config.waiting)
         self._jobs = self._job_thread()
-        self._exporter = self._span_exporter(collector_headers)
-        self._payloads = PayloadSinks(config.payloads_folder, config.worker)
-        offset = LiveClock().now() - monotonic()
-        self._log_writer = LogWriter(loop, config.log_format, offset=offset, worker=config.worker)
+        self._log_writer, self._exporter, self._sinks = self._side_processes()
+        self._spans = self._span_batches()
+        self._payloads = PayloadBatches(self._sinks.take)
         self.core = GatewayCore(
             room=WaitingRoom(
                 rng=rng,
@@ -137,11 +138,13 @@ class GatewayWorker:
             self._shutdown,
             jobs=self._jobs,
             payloads=self._payloads,
-            exporter=self._exporter,
+            spans=self._spans,
             rooms=None if self._rooms is None else self._rooms.leases,
         )
         if self.core.access_log is not None:
             self._log_writer.start(self.core.access_log, monotonic())
+        if self._spans is not None:
+            self._exporter.start(self._spans, monotonic())
         self._sweeper.add(self._sweep)
 
     def _room_calls(self) -> RoomCalls | None:
@@ -192,10 +195,8 @@ class GatewayWorker:
             if self._board is not None:
                 self._board.close()
             self._sweeper.close()
-            self._log_writer.close()
-            if self._exporter is not None:
-                self._exporter.close()
-            self._payloads.close()
+            for each in (self._log_writer, self._exporter, self._sinks):
+                each.close()
 
     # --- effects of the chain ---------------------------------------------------------------------------------------
 
@@ -286,22 +287,35 @@ class GatewayWorker:
             run=self._jobs, new_id=new_id, owner=self._owner, bounds=self._config.jobs, defer=defer_client, sweep=sweep
         )
 
-    # --- access log and traces --------------------------------------------------------------------------------------
+    # --- access log, traces, payloads -------------------------------------------------------------------------------
+
+    def _side_processes(self) -> tuple[SideProcess, SideProcess, SideProcess]:
+        """Returns the links to the log writer, the exporter and the process with the sinks; none is started."""
+        config, package = self._config, "tidegate.gateway"
+        form, worker = config.log_format, config.worker
+        offset = repr(LiveClock().now() - monotonic())
+        log = (f"{package}.access_log.main", form, offset, worker)
+        spans = (f"{package}.tracing.main", config.tracing_endpoint or "", form, worker)
+        payloads = (f"{package}.payloads.main", config.payloads_folder or ".", form, worker)
+        return (
+            SideProcess(self._loop, "access log", "writes it", *log),
+            SideProcess(self._loop, "traces", "exports them", *spans, last_s=LAST_EXPORT_S),
+            SideProcess(self._loop, "payloads", "delivers them", *payloads, last_s=LAST_EXPORT_S),
+        )
 
     def _access_log(self) -> AccessLog | None:
         sampling = self._config.access_sampling
         return AccessLog(sampling, rng=self._rng, take=self._log_writer.take) if sampling else None
 
-    def _span_exporter(self, headers: str) -> "Exporter | None":
-        endpoint = self._config.tracing_endpoint
-        if endpoint is None:
+    def _span_batches(self) -> "SpanBatches | None":
+        if self._config.tracing_endpoint is None:
             return None
-        from tidegate.gateway.tracing.live import Exporter, read_headers  # not in a worker that traces nothing
+        from tidegate.gateway.tracing.batches import SpanBatches  # not in a worker that traces nothing
 
-        return Exporter(endpoint, read_headers(headers))
+        return SpanBatches(self._exporter.take)
 
     def _tracer(self) -> Tracer | None:
-        if self._exporter is None:
+        if self._spans is None:
             return None
         return Tracer(
             ratio=self._config.tracing_ratio,
@@ -309,13 +323,14 @@ class GatewayWorker:
             offset=LiveClock().now() - monotonic(),
             worker=self._config.worker,
             scheme=self._scheme,
-            put=self._exporter.put,
+            put=self._spans.put,
         )
 
     def _sweep(self, now: float) -> None:
         self.core.sweep(now)
         self._front_door.log_shed(now)
-        self._log_writer.sweep(now)
+        for each in (self._log_writer, self._exporter, self._sinks):
+            each.sweep(now)
 
     # --- route table ------------------------------------------------------------------------------------------------
 
@@ -343,7 +358,10 @@ class GatewayWorker:
         }
         for address in self._pools.keys() - living:
             self._pools.pop(address).close()
-        self._payloads.keep({route.payload.sink for route in table.functions if route.payload is not None})
+        named = {route.payload.sink for route in table.functions if route.payload is not None}
+        if named and not self._sinks.is_started:
+            self._sinks.start(self._payloads, monotonic())
+        self._payloads.keep(named)
 
     # --- admin ------------------------------------------------------------------------------------------------------
 

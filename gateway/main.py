@@ -37,13 +37,7 @@ def main(arguments: list[str]) -> int:
 
     async def serve(config: WorkerConfig) -> None:
         rng = random.Random(os.urandom(16))
-        worker = GatewayWorker(
-            config,
-            incarnation=os.urandom(8).hex(),
-            rng=rng,
-            certificate=certificate,
-            collector_headers=os.environ.get("OTEL_EXPORTER_OTLP_HEADERS", ""),
-        )
+        worker = GatewayWorker(config, incarnation=os.urandom(8).hex(), rng=rng, certificate=certificate)
         await worker.serve(sock)
 
     run(serve(config))

@@ -3,9 +3,9 @@
     python -m benchmarks.micro.tracing_bench [--load post] [--rounds 100] [--instructions]
 
 The worlds of ``gateway_bench``, in turns in one process: ``off``; ``unsampled`` (tracing on, no request is sampled);
-``traced`` (1% traced, their spans encoded as the exporter does); ``observed`` (as ``traced``, and every request is in
-the access log). Metrics are counted in all of them. Prints one JSON line: microseconds in the best round, and the
-throughput of each as a ratio to ``off``.
+``traced`` (1% traced, their spans packed for the process that exports them); ``observed`` (as ``traced``, and every
+request is in the access log). Metrics are counted in all of them. Prints one JSON line: microseconds in the best round,
+and the throughput of each as a ratio to ``off``.
 
 With ``--instructions`` each world runs under callgrind instead, which no other program disturbs: instructions per
 request, from the difference of two lengths of run. Needs ``valgrind``.
@@ -22,16 +22,16 @@ import subprocess
 import sys
 import tempfile
 import time
-from typing import Final
+from typing import Any, Final
 
 from benchmarks.micro.engine_bench import LOADS, VARIANTS
 from benchmarks.micro.gateway_bench import Bench, core_on
-from tidegate import __version__
 from tidegate.aio.loop.run import keep_memory, quiet_collector
 from tidegate.aio.loop.services import LoopServices
 from tidegate.aio.upstream.pool import UpstreamPool
 from tidegate.gateway.access_log.records import AccessLog
-from tidegate.gateway.tracing.otlp import Span, encode_request, encode_span
+from tidegate.gateway.beside.batches import Batches
+from tidegate.gateway.tracing.batches import SpanBatches
 from tidegate.gateway.tracing.trace import Tracer
 
 WORLDS: Final = ("off", "unsampled", "traced", "observed")
@@ -43,40 +43,37 @@ SHORT, LONG = 2, 5
 """Rounds of the two runs under callgrind."""
 
 
-def _taken(log: AccessLog) -> None:
-    """Takes the batches, as the gateway does to send them to the process that writes the log."""
-    while log.next() is not None:
-        pass
+def _taken(batches: Batches[Any]) -> None:
+    """Takes the batches, as the gateway does to send them to their process."""
+    batches.all()
 
 
 class World:
     """A gateway that observes so much."""
 
     def __init__(self, name: str, load: str, services: LoopServices) -> None:
-        self._log = None
-        self._spans: list[Span] = []
-        tracer = None
+        self._batches: list[Batches[Any]] = []
+        tracer = log = None
         if name != "off":
             ratio = 0.0 if name == "unsampled" else 1.0 / EVERY
             rng = random.Random(3)
-            put = self._spans.extend
-            tracer = Tracer(ratio=ratio, rng=rng, offset=0.0, worker="g0", scheme="http", put=put)
+            spans = SpanBatches(_taken)
+            tracer = Tracer(ratio=ratio, rng=rng, offset=0.0, worker="g0", scheme="http", put=spans.put)
+            self._batches.append(spans)
         if name == "observed":
-            self._log = AccessLog(1.0, rng=random.Random(4), take=_taken)
+            log = AccessLog(1.0, rng=random.Random(4), take=_taken)
+            self._batches.append(log)
         pool = UpstreamPool("127.0.0.1:1", services)
-        core = core_on(pool, 1, access_log=self._log, tracer=tracer)
+        core = core_on(pool, 1, access_log=log, tracer=tracer)
         self._bench = Bench(core.chain, pool, load, services, sampled_every=0 if name == "unsampled" else EVERY)
 
     def round(self) -> float:
-        """Sends every request once; CPU seconds, with those of the log's last batch and of the export of spans."""
+        """Sends every request once; CPU seconds, with those of the last batches."""
         passed = self._bench.round()
         begun = time.process_time()
-        if self._spans:
-            encode_request([(span, encode_span(span)) for span in self._spans], __version__)
-            self._spans.clear()
-        if self._log is not None:
-            self._log.pack()
-            _taken(self._log)
+        for batches in self._batches:
+            batches.pack()
+            _taken(batches)
         return passed + time.process_time() - begun
 
 

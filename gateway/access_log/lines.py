@@ -4,12 +4,12 @@ The lines of one batch are made together, by one format: what requests of one fu
 kept. Lines contain no query and no header: both may hold secrets.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import UTC, datetime
 from json.encoder import encode_basestring_ascii
 from typing import Final
 
-from tidegate.gateway.access_log.records import Common, Ended
+from tidegate.gateway.access_log.records import Batch, Common
 from tidegate.gateway.counting.outcomes import ending_of
 
 KEPT_TEXTS: Final = 1024
@@ -131,28 +131,29 @@ class Lines:
         self._stamp = b""
         """Date and time of that second, with the point behind it."""
 
-    def made(self, batch: Sequence[Ended]) -> bytes:
+    def made(self, batch: Batch) -> bytes:
         """Returns the lines of these requests."""
         form = self._form
         formats: list[bytes] = []
         values: list[bytes | int | float] = []
-        kept, add, second = form.kept, values.extend, self._second
-        for common, received, bound, first, end, given, bytes_in, bytes_out, inferences, trace in batch:
+        add, second = values.extend, self._second
+        texts = [(*form.texts(common), bool(common[2])) for common in batch[0]]
+        for place, received, bound, first, end, given, bytes_in, bytes_out, inferences, trace in batch[1]:
             if not second <= end < second + 1.0:
                 second = self._begin_second(end)
-            front, last = kept.get(common) or form.texts(common)
+            front, last, has_replica = texts[place]
             if trace is not None:
                 last = form.traced(last, trace)
             if not given.isalnum():
                 given = form.id(given)
             at, total = (end - second) * 1e3, (end - received) * 1e3
-            if common[2] and first:
+            if has_replica and first:
                 formats.append(form.usual)
                 wait, byte = (bound - received) * 1e3, (first - received) * 1e3
                 add((self._stamp, at, given, front, bytes_in, bytes_out, total, wait, byte, inferences, last))
             else:
                 formats.append(form.unusual)
-                waited = form.milliseconds(bound - received if common[2] else None)
+                waited = form.milliseconds(bound - received if has_replica else None)
                 begun = form.milliseconds(first - received if first else None)
                 add((self._stamp, at, given, front, bytes_in, bytes_out, total, waited, begun, inferences, last))
         return b"".join(formats) % tuple(values)

@@ -1,41 +1,32 @@
-"""The process that writes the access log of one worker.
+"""The process that writes the access log of one worker (a side process: ``gateway/beside/main.py``).
 
     python -P -m tidegate.gateway.access_log.main FORMAT OFFSET WORKER
 
-Its standard input is a socket: batches of ended requests come in, reports go out, a line each. Lines go to standard
-output, which is the worker's. It ends once its worker has gone and all that the worker had sent is written. When the
-disk is full, lines wait up to a bound; beyond it they are dropped and reported.
+Lines go to standard output, which is the worker's. When the disk is full, lines wait up to a bound; beyond it they are
+dropped and reported.
 """
 
-import json
 import os
-import select
-import signal
 import socket
 import sys
 from collections import deque
-from time import monotonic
 from typing import Final
 
 from tidegate.aio.log_stream import say, use_json
 from tidegate.gateway.access_log.lines import Lines
-from tidegate.gateway.access_log.records import BUFFERED_BYTES, Unpacker
+from tidegate.gateway.access_log.records import BUFFERED_BYTES, decode_batch
+from tidegate.gateway.beside.main import begin, serve
 
-EVERY_S: Final = 0.25
-"""Time after which lines that could not be written are tried again, and between two reports."""
-_READ_BYTES: Final = 256 * 1024
 EXIT_USAGE: Final = 2
 
 
 class Writer:
-    """Writes the lines of the batches that arrive on a socket to a file."""
+    """Writes the lines of ended requests to a file (a ``Task``)."""
 
-    def __init__(self, sock: socket.socket, output: int, lines: Lines) -> None:
+    def __init__(self, output: int, lines: Lines) -> None:
         """``output``: descriptor of the file."""
-        self._sock = sock
         self._output = output
         self._lines = lines
-        self._unpacker = Unpacker()
         self._waiting = b""
         """Lines that could not be written yet."""
         self._ends: deque[tuple[int, int]] = deque()
@@ -44,47 +35,28 @@ class Writer:
         """Bytes of lines."""
         self._handled = self._dropped = 0
         """Lines that are written or dropped, and those of them that are dropped."""
-        self._reported = 0
-        """``_handled`` in the last report."""
         self._fault: str | None = None
 
-    def run(self) -> None:
-        """Writes until the worker has gone."""
-        self._report()  # It is up.
-        reported = monotonic()
-        while True:
-            is_waited_for = self._waiting or self._handled != self._reported
-            ready, _, _ = select.select([self._sock], [], [], EVERY_S if is_waited_for else None)
-            data = b""
-            if ready:
-                try:
-                    data = self._sock.recv(_READ_BYTES)
-                except ConnectionError:
-                    break
-                if not data:
-                    break
-            self._take(data)
-            self._write()
-            if monotonic() - reported >= EVERY_S:  # Each report wakes the worker.
-                reported = monotonic()
-                self._report()
-        self._write()
-        if self._ends:
-            lines = sum(lines for _, lines in self._ends)
-            say(f"access log: {lines} of the last lines cannot be written: {self._fault or 'the output takes no more'}")
+    @property
+    def figures(self) -> tuple[int, int, str | None]:
+        return self._handled, self._dropped, self._fault
 
-    def _take(self, data: bytes) -> None:
-        for batch in self._unpacker.feed(data):
-            lines = self._lines.made(batch)
-            if len(self._waiting) + len(lines) > BUFFERED_BYTES:
-                self._handled += len(batch)
-                self._dropped += len(batch)
-            else:
-                self._waiting += lines
-                self._made += len(lines)
-                self._ends.append((self._made, len(batch)))
+    @property
+    def is_busy(self) -> bool:
+        return bool(self._waiting)
 
-    def _write(self) -> None:
+    def take(self, batch: bytes) -> None:
+        found = decode_batch(batch)
+        lines, count = self._lines.made(found), len(found[1])
+        if len(self._waiting) + len(lines) > BUFFERED_BYTES:
+            self._handled += count
+            self._dropped += count
+        else:
+            self._waiting += lines
+            self._made += len(lines)
+            self._ends.append((self._made, count))
+
+    def turn(self) -> None:
         if not self._waiting:
             return
         self._fault = None
@@ -98,14 +70,11 @@ class Writer:
         while self._ends and self._ends[0][0] <= self._written:
             self._handled += self._ends.popleft()[1]
 
-    def _report(self) -> None:
-        """Reports how many lines are written or dropped, how many are dropped, and what keeps it from writing."""
-        line = json.dumps([self._handled, self._dropped, self._fault]).encode() + b"\n"
-        try:
-            self._sock.send(line, socket.MSG_DONTWAIT)
-        except OSError:
-            return  # The worker has gone, or is busy: the next report says it too.
-        self._reported = self._handled
+    def close(self) -> None:
+        self.turn()
+        if self._ends:
+            lines = sum(lines for _, lines in self._ends)
+            say(f"access log: {lines} of the last lines cannot be written: {self._fault or 'the output takes no more'}")
 
     def __repr__(self) -> str:
         return f"<Writer {self._handled} lines, {self._dropped} dropped>"
@@ -119,11 +88,10 @@ def main(arguments: list[str]) -> int:
     except ValueError:
         sys.stderr.write("usage: python -P -m tidegate.gateway.access_log.main text|json OFFSET WORKER\n")
         return EXIT_USAGE
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)  # It ends with its worker, after the worker's last line.
+    begin()
     if form == "json":
         use_json({"logger": "gateway", "worker": worker})
-    Writer(socket.socket(fileno=os.dup(0)), 1, lines).run()
+    serve(socket.socket(fileno=os.dup(0)), Writer(1, lines))
     return 0
 
 

@@ -1,77 +1,79 @@
-"""What a worker keeps of the requests that get a line in the access log, until the log writer has taken it.
+"""What a worker keeps of the requests that get a line in the access log, until its log writer has taken it.
 
 A request that ends costs its worker one tuple. A batch of them is packed at once, and the process that writes the log
-(``main.py``) makes lines of it. What waits to be taken is bounded: beyond it lines are dropped and counted, and serving
-goes on.
+(``main.py``) makes lines of it.
 """
 
 import random
-from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from tidegate.gateway.beside.batches import Batches
+from tidegate.gateway.counting.counters import RevisionCounters
 from tidegate.gateway.counting.outcomes import Ending
 
 if TYPE_CHECKING:
     from tidegate.aio.proxy.exchange import Exchange
+    from tidegate.gateway.routing.function import FunctionRouter
     from tidegate.gateway.routing.request_state import RequestState
 
 BATCH: Final = 64
 """Requests that are packed together at most. Our choice: what is kept of them fits the processor's cache."""
-HANDED_BYTES: Final = 32 * 1024
-"""Batches of so many bytes are handed over at once, which wakes the writer; fewer wait for the sweep. Our choice."""
 BUFFERED_BYTES: Final = 1 << 20
 """Bytes of batches that wait to be taken at most."""
 
 Common = tuple[str | None, str | None, str, bytes, bytes, int, Ending | None, bool]
 """Function, revision, replica, method, target, status, the ending that the status does not show, and whether the answer
 broke off."""
-Ended = tuple[Common, float, float, float, float, bytes, int, int, int, bytes | None]
-"""The common part; times received, bound, first byte and end; request id, bytes in and out, inferences, trace id."""
+_Key = tuple["RevisionCounters | FunctionRouter | None", str, bytes, bytes, int, Ending | None, bool]
+"""A common part, with the object that has the names of its function and revision."""
+Ended = tuple[int, float, float, float, float, bytes, int, int, int, bytes | None]
+"""Place of the common part in the batch; times received, bound, first byte and end; request id, bytes in and out,
+inferences, trace id."""
+Batch = tuple[list[Common], list[Ended]]
 
-_SIZE_BYTES: Final = 4
 _pack: Final = msgspec.msgpack.Encoder().encode
-_unpack: Final = msgspec.msgpack.Decoder(list[Ended]).decode
+decode_batch: Final[Callable[[bytes], Batch]] = msgspec.msgpack.Decoder(Batch).decode
+"""Returns a batch from its bytes. Raises msgspec.DecodeError for bytes that are none."""
 
 
-class AccessLog:
-    """The batches of one worker that its log writer has not taken yet."""
+class AccessLog(Batches[Ended]):
+    """The requests of one worker that its log writer has not taken yet."""
 
-    __slots__ = ("_batches", "_bytes", "_ended", "_rng", "_sampling", "_take", "dropped", "fault")
+    __slots__ = ("_common", "_places", "_rng", "_sampling")
 
-    def __init__(self, sampling: float, *, rng: random.Random, take: "Callable[[AccessLog], None]") -> None:
+    things = "lines"
+
+    def __init__(self, sampling: float, *, rng: random.Random, take: Callable[[Batches[Any]], None]) -> None:
         """``sampling``: share of the requests that get a line; ``take`` is called when there is much to take."""
+        super().__init__(self._encoded, batch=BATCH, room=BUFFERED_BYTES, take=take)
         self._sampling = sampling
         self._rng = rng
-        self._take = take
-        self._ended: list[Ended] = []
-        """Requests that are not packed yet."""
-        self._batches: deque[tuple[int, bytes]] = deque()
-        self._bytes = 0
-        self.dropped = 0
-        """Lines that were not written: of batches that found no room here, and those that the writer reported."""
-        self.fault: str | None = None
-        """Why lines are not written now; None if they are. Set by the link to the writer."""
+        self._common: list[Common] = []
+        """Common parts of the batch that is being collected."""
+        self._places: dict[_Key, int] = {}
+        """Where they are."""
 
     def ended(self, ex: "Exchange", state: "RequestState") -> None:
         """A request has ended: it gets a line if it is sampled."""
         if self._sampling < 1.0 and self._rng.random() >= self._sampling:
             return
-        head, router, counters, trace = ex.head, state.target.router, state.counters, state.trace
-        self._ended.append(
+        head, records, trace = ex.head, self._records, state.trace
+        key = (
+            state.counters or state.target.router,
+            state.replica,
+            head.method,
+            head.target,
+            ex.status,
+            state.ending,
+            ex.truncated,
+        )
+        place = self._places.get(key)
+        records.append(
             (
-                (
-                    None if router is None else router.name,
-                    None if counters is None else counters.revision,
-                    state.replica,
-                    head.method,
-                    head.target,
-                    ex.status,
-                    state.ending,
-                    ex.truncated,
-                ),
+                self._new(key) if place is None else place,
                 ex.received,
                 state.bound_at,
                 ex.first_byte,
@@ -83,65 +85,23 @@ class AccessLog:
                 None if trace is None else trace.trace_id,
             )
         )
-        if len(self._ended) >= BATCH:
-            self.pack()
-            if self._bytes >= HANDED_BYTES:
-                self._take(self)
+        if len(records) >= BATCH:
+            self.full()
 
-    def pack(self) -> None:
-        """Makes a batch of the requests that have ended since the last one."""
-        if not self._ended:
-            return
-        packed = _pack(self._ended)
-        if self._bytes + len(packed) > BUFFERED_BYTES:
-            self.dropped += len(self._ended)
-        else:
-            self._batches.append((len(self._ended), len(packed).to_bytes(_SIZE_BYTES, "big") + packed))
-            self._bytes += len(packed)
-        self._ended.clear()
+    def _new(self, key: "_Key") -> int:
+        """Adds a common part and returns its place."""
+        owner, replica, method, target, status, ending, is_truncated = key
+        function = revision = None
+        if isinstance(owner, RevisionCounters):
+            function, revision = owner.function, owner.revision
+        elif owner is not None:
+            function = owner.name
+        place = self._places[key] = len(self._common)
+        self._common.append((function, revision, replica, method, target, status, ending, is_truncated))
+        return place
 
-    @property
-    def fault_line(self) -> str | None:
-        """The fault as ``tidegate status`` shows it, with the number of lines that were dropped."""
-        return None if self.fault is None else f"{self.fault}; {self.dropped} lines were dropped"
-
-    @property
-    def has_batches(self) -> bool:
-        """Whether some batch was not taken yet."""
-        return bool(self._batches)
-
-    def next(self) -> tuple[int, bytes] | None:
-        """Removes and returns the oldest batch: the number of its lines, and its bytes for ``Unpacker``."""
-        if not self._batches:
-            return None
-        batch = self._batches.popleft()
-        self._bytes -= len(batch[1]) - _SIZE_BYTES
-        return batch
-
-    def __repr__(self) -> str:
-        return f"<AccessLog {len(self._batches)} batches to take, {self.dropped} lines dropped>"
-
-
-class Unpacker:
-    """Reads batches from the pieces in which they arrive."""
-
-    __slots__ = ("_rest",)
-
-    def __init__(self) -> None:
-        self._rest = b""
-
-    def feed(self, data: bytes) -> list[list[Ended]]:
-        """Returns the batches that ``data`` completes. Raises msgspec.DecodeError for bytes that are none."""
-        rest, at, found = self._rest + data, 0, []
-        while len(rest) - at >= _SIZE_BYTES:
-            start = at + _SIZE_BYTES
-            end = start + int.from_bytes(rest[at:start], "big")
-            if end > len(rest):
-                break
-            found.append(_unpack(rest[start:end]))
-            at = end
-        self._rest = rest[at:]
-        return found
-
-    def __repr__(self) -> str:
-        return f"<Unpacker {len(self._rest)} bytes of a batch>"
+    def _encoded(self, records: list[Ended]) -> bytes:
+        data = _pack((self._common, records))
+        self._common.clear()
+        self._places.clear()
+        return data

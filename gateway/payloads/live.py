@@ -1,4 +1,5 @@
-"""The sinks that sampled payloads go to: URLs, and files in the state directory. Each has a thread of its own.
+"""The sinks that sampled payloads go to: URLs, and files in the state directory. Each has a thread of its own, in a
+process beside the worker (``main.py``).
 
 Serving never waits for a sink, nor does one sink for another: what waits for each is bounded, and events that find no
 room are dropped and counted. A sink that fails is asked again after 2, 4, 8 ... 30 s; one line is written when it fails
@@ -84,6 +85,11 @@ class _Sink:
         self._stopping.set()
 
     @property
+    def is_busy(self) -> bool:
+        """Whether events wait, or something keeps it from its task."""
+        return bool(self._waiting) or self.fault is not None
+
+    @property
     def has_ended(self) -> bool:
         """Whether its thread has ended."""
         return not self._thread.is_alive()
@@ -132,7 +138,6 @@ class _Sink:
             with self._lock:
                 self._waiting.popleft()
                 self._bytes -= _size(payload)
-            time.sleep(0)  # The interpreter's lock goes back to the loop.
         return True
 
     def _failed(self, reason: str) -> None:
@@ -257,10 +262,15 @@ class PayloadSinks:
         return self._dropped + sum(sink.dropped for sink in (*self._sinks.values(), *self._left))
 
     @property
+    def is_busy(self) -> bool:
+        """Whether any sink has something to do, or has not ended although no function names it any more."""
+        return bool(self._left) or any(sink.is_busy for sink in self._sinks.values())
+
+    @property
     def fault(self) -> str | None:
-        """The present fault, for ``tidegate status``; None if there is none."""
+        """What keeps sinks from taking events now; None: nothing does."""
         faults = [f"{sink.name}: {sink.fault}" for sink in self._sinks.values() if sink.fault is not None]
-        return f"{'; '.join(faults)}; {self.dropped} events were dropped" if faults else None
+        return "; ".join(faults) if faults else None
 
     def close(self) -> None:
         """Sends what waits, for at most ``END_S``."""

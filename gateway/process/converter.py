@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from tidegate.aio.log_stream import say
 from tidegate.aio.loop.tasks import TaskOwner
-from tidegate.gateway.access_log.live import spawned
+from tidegate.gateway.beside.live import spawned
 from tidegate.gateway.pipelines.conversions import LENGTH, ConversionLostError
 
 COMMAND: Final = (sys.executable, "-P", "-m", "tidegate.gateway.pipelines.main")

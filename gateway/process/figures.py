@@ -12,19 +12,19 @@ from tidegate.aio.loop.slices import in_slices
 from tidegate.flow.rooms.leases import RoomLeases
 from tidegate.gateway.core import GatewayCore
 from tidegate.gateway.jobs.live import JobThread
-from tidegate.gateway.payloads.live import PayloadSinks
+from tidegate.gateway.payloads.batches import PayloadBatches
 from tidegate.gateway.process.front_door import FrontDoor
 from tidegate.gateway.process.shutdown import Shutdown
 from tidegate.records.gateway_sample import GatewaySample
 
 if TYPE_CHECKING:
-    from tidegate.gateway.tracing.live import Exporter
+    from tidegate.gateway.tracing.batches import SpanBatches
 
 
 class WorkerFigures:
     """Reads the counters of one worker."""
 
-    __slots__ = ("_core", "_exporter", "_front_door", "_jobs", "_payloads", "_rooms", "_shutdown", "_worker")
+    __slots__ = ("_core", "_front_door", "_jobs", "_payloads", "_rooms", "_shutdown", "_spans", "_worker")
 
     def __init__(
         self,
@@ -34,8 +34,8 @@ class WorkerFigures:
         shutdown: Shutdown,
         *,
         jobs: JobThread | None,
-        exporter: "Exporter | None",
-        payloads: PayloadSinks,
+        spans: "SpanBatches | None",
+        payloads: PayloadBatches,
         rooms: RoomLeases | None = None,
     ) -> None:
         self._worker = worker
@@ -43,7 +43,7 @@ class WorkerFigures:
         self._front_door = front_door
         self._shutdown = shutdown
         self._jobs = jobs
-        self._exporter = exporter
+        self._spans = spans
         self._payloads = payloads
         self._rooms = rooms
 
@@ -61,7 +61,7 @@ class WorkerFigures:
             certificate_fault=self._front_door.certificate_fault,
             jobs_fault=None if self._jobs is None else self._jobs.fault,
             access_log_fault=None if core.access_log is None else core.access_log.fault_line,
-            payloads_fault=self._payloads.fault,
+            payloads_fault=self._payloads.fault_line,
             is_last=is_last,
             tenants=access_control.seen(),
             uses=access_control.uses(),
@@ -89,9 +89,9 @@ class WorkerFigures:
         if self._rooms is not None:
             exposition.add(metrics.GATEWAY_ROOMS_LOCAL, (worker,), int(self._rooms.is_lost))
         core.jobs.expose(exposition, worker)
-        if self._exporter is not None:
-            exposition.add(metrics.GATEWAY_TRACE_SPANS, (worker, "exported"), self._exporter.exported)
-            exposition.add(metrics.GATEWAY_TRACE_SPANS, (worker, "dropped"), self._exporter.dropped)
+        if self._spans is not None:
+            exposition.add(metrics.GATEWAY_TRACE_SPANS, (worker, "exported"), self._spans.delivered)
+            exposition.add(metrics.GATEWAY_TRACE_SPANS, (worker, "dropped"), self._spans.dropped)
         dropped = core.payloads.dropped + self._payloads.dropped
         exposition.add(metrics.GATEWAY_PAYLOAD_EVENTS, (worker, "delivered"), self._payloads.delivered)
         exposition.add(metrics.GATEWAY_PAYLOAD_EVENTS, (worker, "dropped"), dropped)

@@ -1,13 +1,12 @@
-"""The thread that sends spans to a collector by OTLP over HTTP.
+"""The thread that sends spans to a collector by OTLP over HTTP, in a process beside the worker (``main.py``).
 
-Serving never waits for it: the queue is bounded, spans that find it full are dropped and counted. A collector that is
+The queue is bounded, spans that find it full are dropped and counted. A collector that is
 away is asked again at growing intervals; one line is written when exporting stops working and one when it works again.
 """
 
 import http.client
 import sys
 import threading
-import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -20,8 +19,6 @@ KEPT: Final = 4096
 """Spans that wait at most, besides one batch under way. Our choice."""
 BATCH: Final = 512
 """Spans in one request at most, as the batch processor of OpenTelemetry's SDKs has it."""
-AT_ONCE: Final = 16
-"""Spans that are encoded while the loop waits, some 0.1 ms. Our choice."""
 EVERY_S: Final = 1.0
 TIMEOUT_S: Final = 5.0
 LONGEST_PAUSE_S: Final = 30.0
@@ -58,6 +55,16 @@ class Exporter:
         else:
             self._queue.extend(spans)
 
+    @property
+    def fault(self) -> str | None:
+        """Why the collector does not take spans; None if it does."""
+        return self._fault
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether spans wait."""
+        return bool(self._queue or self._batch)
+
     def close(self) -> None:
         """Sends what waits, for at most ``END_S``."""
         self._stopping.set()
@@ -89,14 +96,9 @@ class Exporter:
         return True
 
     def _take_batch(self) -> None:
-        encoded = []
         while self._queue and len(self._batch) < BATCH:
-            span = self._queue.popleft()
-            self._batch.append(span)
-            encoded.append((span, encode_span(span)))
-            if not len(encoded) % AT_ONCE:
-                time.sleep(0)  # The interpreter's lock goes back to the loop, which else waits 5 ms for it.
-        self._encoded = encode_request(encoded, __version__)
+            self._batch.append(self._queue.popleft())
+        self._encoded = encode_request([(span, encode_span(span)) for span in self._batch], __version__)
 
     def _post(self, body: bytes) -> tuple[str | None, bool]:
         """Returns why the collector did not take it (None: it did), and whether asking again is of no use."""

@@ -35,8 +35,6 @@ QUEUE_PROXY: Final = "tidegate-queue-proxy"
 _NOT_ZERO: Final = 1 << 64 | 1
 _FLAGS: Final = 3
 """The flags that are passed on: sampled, and random trace id."""
-is_sampled: Final = frozenset(b"%02x" % flags for flags in range(1, 256, 2)).__contains__
-"""Whether the parent of a request is sampled, by the two digits of its flags; the request is traced then."""
 _KNOWN_METHODS: Final = frozenset((b"GET", b"POST", b"PUT", b"HEAD", b"DELETE", b"PATCH", b"OPTIONS"))
 
 

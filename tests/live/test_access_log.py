@@ -15,13 +15,14 @@ import pytest
 
 from tests.support.live.live_edge import Edge, children, edge, run
 from tests.support.worlds.access_lines import ended
-from tidegate.gateway.access_log.live import SLOW, spawned
-from tidegate.gateway.access_log.main import EVERY_S
 from tidegate.gateway.access_log.records import BATCH, AccessLog
+from tidegate.gateway.beside.live import IS_SLOW, spawned
+from tidegate.gateway.beside.main import EVERY_S
 
 pytestmark = pytest.mark.live
 
-LONG_PATH = f"/{'x' * 7000}"
+LONG = "x" * 7000
+"""Makes paths long. Each differs: equal ones go to the writer once."""
 
 
 async def logged(world: Edge) -> int:
@@ -55,10 +56,10 @@ async def until(holds: Callable[[], bool]) -> None:
             found = holds()
 
 
-async def ask(world: Edge, names: list[str], path: str = "/nobody") -> None:
+async def ask(world: Edge, names: list[str], more: str = "") -> None:
     async with world.client() as http:
         for name in names:
-            assert (await http.get(path, headers={"x-request-id": name})).status_code == 404
+            assert (await http.get(f"/{name}{more}", headers={"x-request-id": name})).status_code == 404
 
 
 async def fault(world: Edge) -> str | None:
@@ -103,15 +104,15 @@ def test_a_writer_that_hangs_holds_nothing_up_and_what_waits_for_it_is_bounded()
             pid = await logged(world)
             os.kill(pid, signal.SIGSTOP)
             try:
-                await ask(world, [f"n{number}" for number in range(5 * BATCH)], LONG_PATH)
+                await ask(world, [f"n{number}" for number in range(5 * BATCH)], LONG)
                 lost = await dropped(world)
                 assert lost > 0
                 found = None
                 async with asyncio.timeout(5.0):
                     while found is None:
-                        await ask(world, [f"m{number}" for number in range(BATCH)], LONG_PATH)
+                        await ask(world, [f"m{number}" for number in range(BATCH)], LONG)
                         found = await fault(world)
-                assert found == f"{SLOW}; {await dropped(world)} lines were dropped"
+                assert found == f"the process that writes it {IS_SLOW}; {await dropped(world)} lines were dropped"
             finally:
                 os.kill(pid, signal.SIGCONT)
             await until(lambda: len(ids(world)) > BATCH)
@@ -148,14 +149,13 @@ def test_lines_that_no_disk_took_are_not_reported_as_written_and_no_signal_ends_
     one = ended()
     for _ in range(BATCH):
         access.ended(*one)
-    batch = access.next()
-    assert batch is not None
+    _, batch = access.all()
     with ours, theirs, Path("/dev/full").open("wb") as full:
         writer = spawned(command, theirs, output=full.fileno())
         writer.send_signal(signal.SIGTERM)
         theirs.close()
         ours.settimeout(20.0)
-        ours.sendall(batch[1])
+        ours.sendall(batch)
         said = b""
         while b"No space left" not in said:
             said = ours.recv(1 << 16)

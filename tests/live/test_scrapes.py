@@ -2,6 +2,7 @@
 
 import contextlib
 import socket
+import struct
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +17,8 @@ READERS = 50
 FUNCTIONS = 40
 """Enough for a text that no socket takes at once."""
 GROWTH_KIB = 48 * 1024
+RESET = struct.pack("ii", 1, 0)
+"""Lingers for no time: the connection is reset when it is closed."""
 MANIFEST = """
 apiVersion: tidegate.dev/v1alpha1
 kind: Function
@@ -46,7 +49,7 @@ def stalled(world: Deployment, count: int) -> Iterator[list[socket.socket]]:
         yield readers
 
 
-def test_scrapers_that_stall_change_no_answer_and_cost_bounded_memory(tmp_path: Path) -> None:
+def test_scrapers_that_stall_or_die_change_no_answer_and_cost_bounded_memory(tmp_path: Path) -> None:
     with deployment(tmp_path, *places(tmp_path, 1)) as world:
         world.up()
         world.deploy(world.handler(), "--min-scale", "1", "--wait")
@@ -68,6 +71,14 @@ def test_scrapers_that_stall_change_no_answer_and_cost_bounded_memory(tmp_path: 
             assert world.status("echo")["ready"] == 1, "rounds and answers go on"
             assert resident_kib(pid) < before + GROWTH_KIB
             assert len(readers) == READERS
+        said = world.log.read_text()
+        for _ in range(READERS):
+            with stalled(world, 1) as (reader,):
+                reader.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+        assert world.infer().is_success
+        assert b"tidegate_control_epoch" in scraped(world)
+        assert resident_kib(pid) < before + GROWTH_KIB
+        assert world.log.read_text() == said, "scrapers that die amid the text are no news"
         assert world.status()["faults"] == []
 
 

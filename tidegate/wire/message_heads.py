@@ -51,8 +51,8 @@ class AnyRequestHead(_AnyHead, Protocol):
     @property
     def internal(self) -> "Internal | None": ...
 
-    def trace_flags(self) -> bytes:
-        """Returns the two digits of the flags in its valid ``traceparent``."""
+    def is_sampled(self) -> bool:
+        """Returns whether the flags in its valid ``traceparent`` say *sampled*."""
 
     def take_trace(self) -> None:
         """Removes its ``traceparent``: the application adds another one to what is forwarded."""

@@ -1,12 +1,14 @@
 """What a worker keeps for the access log: its share, its batches, its bound."""
 
 import random
+from typing import Any
 
 import msgspec
 import pytest
 
 from tests.support.worlds.access_lines import ended, lines_of
-from tidegate.gateway.access_log.records import BATCH, BUFFERED_BYTES, HANDED_BYTES, AccessLog, Unpacker
+from tidegate.gateway.access_log.records import BATCH, BUFFERED_BYTES, AccessLog, decode_batch
+from tidegate.gateway.beside.batches import HANDED_BYTES, Batches, Frames
 
 
 def log(sampling: float = 1.0) -> AccessLog:
@@ -25,9 +27,8 @@ def test_a_share_of_the_requests_gets_a_line(sampling: float) -> None:
 def test_much_is_handed_over_at_once_and_little_waits_for_the_sweep() -> None:
     taken: list[tuple[int, bytes]] = []
 
-    def take(log: AccessLog) -> None:
-        while (batch := log.next()) is not None:
-            taken.append(batch)
+    def take(log: Batches[Any]) -> None:
+        taken.append(log.all())
 
     access = AccessLog(1.0, rng=random.Random(3), take=take)
     one = ended()
@@ -35,11 +36,11 @@ def test_much_is_handed_over_at_once_and_little_waits_for_the_sweep() -> None:
     while not taken:
         access.ended(*one)
         requests += 1
-    assert sum(lines for lines, _ in taken) == requests
-    assert {lines for lines, _ in taken} == {BATCH}
-    assert HANDED_BYTES <= sum(len(data) for _, data in taken) < HANDED_BYTES + 2 * len(taken[0][1])
+    ((lines, data),) = taken
+    assert lines == requests and requests % BATCH == 0
+    assert HANDED_BYTES <= len(data) < HANDED_BYTES * (1 + 2 * BATCH / requests)
     access.ended(*one)
-    assert access.next() is None
+    assert access.all() == (0, b"")
     access.pack()
     assert access.has_batches
     take(access)
@@ -51,19 +52,18 @@ def test_batches_beyond_the_bound_are_dropped_and_counted_and_the_rest_is_kept_i
     one = ended()
     for _ in range(BATCH):
         access.ended(*one)
-    first = access.next()
-    assert first is not None
-    room = BUFFERED_BYTES // (len(first[1]) - 4)
+    _, first = access.all()
+    room = BUFFERED_BYTES // (len(first) - 4)
     for number in range((room + 2) * BATCH):
         one[1].request_id = b"%05d" % number
         access.ended(*one)
     assert access.dropped == 2 * BATCH
-    assert access.next() is not None
+    found = lines_of(access).splitlines()
+    assert [found[0].split()[1], found[-1].split()[1]] == [b"id=00000", b"id=%05d" % (room * BATCH - 1)]
+    assert len(found) == room * BATCH
     one[1].request_id = b"later"
     access.ended(*one)
-    found = lines_of(access).splitlines()
-    assert [found[0].split()[1], found[-1].split()[1]] == [b"id=%05d" % BATCH, b"id=later"]
-    assert len(found) == (room - 1) * BATCH + 1
+    assert lines_of(access).split()[1] == b"id=later"
 
 
 @pytest.mark.parametrize("size", [1, 3, 7, 1000, 100_000])
@@ -73,16 +73,14 @@ def test_batches_are_read_in_whatever_pieces_they_arrive(size: int) -> None:
         ex, state = ended(target=f"/items/{number}")
         access.ended(ex, state)
     access.pack()
-    data = b""
-    while (batch := access.next()) is not None:
-        data += batch[1]
-    unpacker = Unpacker()
-    found = [batch for at in range(0, len(data), size) for batch in unpacker.feed(data[at : at + size])]
-    assert [len(batch) for batch in found] == [BATCH, BATCH, 5]
-    targets = [common[4] for batch in found for common, *_ in batch]
+    _, data = access.all()
+    frames = Frames()
+    found = [decode_batch(each) for at in range(0, len(data), size) for each in frames.feed(data[at : at + size])]
+    assert [len(records) for _, records in found] == [BATCH, BATCH, 5]
+    targets = [common[place][4] for common, records in found for place, *_ in records]
     assert targets == [b"/items/%d" % number for number in range(2 * BATCH + 5)]
 
 
 def test_bytes_that_are_no_batch_are_refused() -> None:
     with pytest.raises(msgspec.DecodeError):
-        Unpacker().feed(b"\x00\x00\x00\x02\x91\x01")
+        decode_batch(b"\x91\x01")

@@ -5,7 +5,8 @@ from typing import Any
 from tests.support.worlds.fake_exchange import FakeExchange, request
 from tests.support.worlds.gateway_chain import table
 from tidegate.gateway.access_log.lines import Lines
-from tidegate.gateway.access_log.records import AccessLog, Unpacker
+from tidegate.gateway.access_log.records import AccessLog, decode_batch
+from tidegate.gateway.beside.batches import Frames
 from tidegate.gateway.counting.counters import RevisionCounters
 from tidegate.gateway.routing.function import FunctionMemory, FunctionRouter
 from tidegate.gateway.routing.match import Call, Target
@@ -26,11 +27,13 @@ def ended(status: int = 200, target: str = "/v2/models/m/infer?key=secret") -> t
 
 def lines_of(log: AccessLog, *, as_json: bool = False, offset: float = 0.0) -> bytes:
     """Takes what the log has now and returns its lines. ``offset``: Unix time less the worker's clock."""
-    lines, unpacker = Lines(as_json=as_json, offset=offset), Unpacker()
+    lines, frames = Lines(as_json=as_json, offset=offset), Frames()
     log.pack()
     made = b""
-    while (batch := log.next()) is not None:
-        for ended in unpacker.feed(batch[1]):
-            assert len(ended) == batch[0]
-            made += lines.made(ended)
+    count, data = log.all()
+    for each in frames.feed(data):
+        found = decode_batch(each)
+        count -= len(found[1])
+        made += lines.made(found)
+    assert count == 0
     return made

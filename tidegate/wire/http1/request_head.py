@@ -69,6 +69,8 @@ class HeadRules:
 
 
 _SLASH = 0x2F
+_ODD_DIGITS = frozenset(b"13579bdf")
+"""As whole numbers; a valid ``traceparent`` is in lower case."""
 _REFUSED_METHODS = frozenset({b"CONNECT", b"TRACE"})
 _ONCE = frozenset({b"host", b"content-length", b"transfer-encoding", b"expect", b"upgrade"})
 
@@ -151,10 +153,12 @@ class RequestHead(Fields):
         """The target before ``?``."""
         return self.target.partition(b"?")[0]
 
-    def trace_flags(self) -> bytes:
-        """Returns the two digits of the flags in its valid ``traceparent``."""
+    def is_sampled(self) -> bool:
+        """Returns whether the flags in its valid ``traceparent`` say *sampled*: the last of their two digits is odd."""
         end = self.traced
-        return self._original[end - 2 : end] if end > 1 else (self.get(b"traceparent") or b"")[53:55]
+        if end > 1:
+            return self._original[end - 1] in _ODD_DIGITS
+        return end == 1 and int((self.get(b"traceparent") or b"")[53:55] or b"0", 16) % 2 == 1
 
     def take_trace(self) -> None:
         """Removes its ``traceparent``: the application adds another one to what is forwarded."""

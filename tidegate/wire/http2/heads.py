@@ -183,9 +183,9 @@ class CallHead(_Head):
         hidden = request_drops(front_door=self.hides_internal, trusted=True)
         return [pair for pair in self._pairs() if not hidden(pair[0])]
 
-    def trace_flags(self) -> bytes:
-        """Returns the two digits of the flags in its valid ``traceparent``."""
-        return (self.get(b"traceparent") or b"")[53:55]
+    def is_sampled(self) -> bool:
+        """Returns whether the flags in its valid ``traceparent`` say *sampled*."""
+        return int((self.get(b"traceparent") or b"")[53:55] or b"0", 16) % 2 == 1
 
     def take_trace(self) -> None:
         """Removes its ``traceparent``: the application adds another one to what is forwarded."""

@@ -189,13 +189,16 @@ def test_a_line_of_any_length_is_one_literal(size: int) -> None:
     )
 
 
-def test_flags_of_a_trace_are_its_last_two_digits() -> None:
+def test_the_last_digit_of_a_trace_says_whether_it_is_sampled() -> None:
     head = CallHead(read((b"traceparent", TRACE)), front_door=True, trusted=False)
-    assert (head.traced, head.trace_flags(), head.is_changed) == (True, b"01", False)
+    assert (head.traced, head.is_sampled(), head.is_changed) == (True, True, False)
     head.take_trace()
     assert (head.traced, head.is_changed) == (True, True)
     assert head.outgoing == written()
-    assert CallHead(read(), front_door=True, trusted=False).trace_flags() == b""
+    assert not CallHead(read(), front_door=True, trusted=False).is_sampled()
+    for flags in range(256):
+        line = TRACE[:-2] + b"%02x" % flags
+        assert CallHead(read((b"traceparent", line)), front_door=True, trusted=False).is_sampled() is (flags % 2 == 1)
 
 
 def test_a_query_is_no_part_of_the_path() -> None:

@@ -1,0 +1,1 @@
+"""Side processes of a gateway worker: they write, export or deliver what the worker only collects."""
