@@ -151,14 +151,18 @@ def _emptied(log: Path) -> None:
         file.truncate()
 
 
+def _lines(log: Path) -> int:
+    with log.open("rb") as file:
+        return sum(1 for _ in file)
+
+
 def _check(log: Path, requests: int, collector: Server) -> None:
     """Raises RuntimeError if the gateway has not written down what it served."""
-    time.sleep(0.6)  # two sweeps
-    with log.open("rb") as file:
-        lines = sum(1 for _ in file)
+    end = time.monotonic() + 5.0
+    while (lines := _lines(log)) < requests and time.monotonic() < end:
+        time.sleep(0.1)
     if lines < requests:
         raise RuntimeError(f"the access log has {lines} lines of {requests} requests")
-    end = time.monotonic() + 5.0
     while not (taken := _taken(collector)) and time.monotonic() < end:
         time.sleep(0.1)
     if not taken:
