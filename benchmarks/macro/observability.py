@@ -11,7 +11,7 @@ A visit of ``on`` counts only if its log has a line for each request and spans h
 ``payloads``: two gateways at a fixed rate; one of them sends the bodies of 10 % of the requests, with a redaction list,
 to a sink. The result is the client's p99.
 
-On a machine that does other work, run it as root under ``chrt -r 1``: the load, the replicas and the workers go first then.
+On a machine that does other work, run it as root under ``chrt -r 1``: load, replicas and workers go first.
 """
 
 import contextlib
