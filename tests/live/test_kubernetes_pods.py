@@ -18,6 +18,8 @@ from tidegate.aio.admin.client import fetch
 from tidegate.deploy.backend import ResizeRefusedError
 from tidegate.deploy.kubernetes.pods.workloads import deployment, disruption_budget, group_name, service
 from tidegate.deploy.kubernetes.process.api import KubernetesApi, RefusedError
+from tidegate.deploy.kubernetes.resources.admission import epoch_policy
+from tidegate.deploy.kubernetes.resources.leases import Candidate, taken
 from tidegate.deploy.placement.ledger import Room
 from tidegate.function import Function, Revision, Server, ServerKind
 from tidegate.records.replica_state import FailureCause, ReplicaState
@@ -267,6 +269,31 @@ def test_a_group_runs_as_a_deployment_whose_addresses_are_listed_early(plane: Co
             assert (await fetch(f"{address}:8012", "GET", "/anything")).status == 200
         await bench.cluster.delete(f"/apis/apps/v1/namespaces/{space}/deployments/{name}")
         await bench.until(lambda: not bench.node.pods)
+
+    play(plane, scenario)
+
+
+def test_the_api_server_refuses_the_pods_of_a_leader_that_was_deposed(plane: ControlPlane) -> None:
+    async def scenario(bench: PodBench) -> None:
+        for each in epoch_policy():
+            plural = "validatingadmissionpolic" + ("ies" if each["kind"].endswith("Policy") else "ybindings")
+            path = f"/apis/{each['apiVersion']}/{plural}/{each['metadata']['name']}"
+            await bench.cluster.apply(path, each, "tests")
+        space = bench.settings.namespace
+        leases = f"/apis/coordination.k8s.io/v1/namespaces/{space}/leases"
+        later = Candidate(identity="later", deployment=bench.settings.deployment)
+        await ready(bench, A)  # without a Lease nothing is refused
+        await bench.cluster.create(leases, taken(None, later, bench.settings.epoch + 1, "2026-01-01T00:00:00.000000Z"))
+        patience = Patience(30.0)
+        while True:  # A policy holds a moment after it was made.
+            await bench.backend.create(B, revision(), "cpu-1core", PHASES)
+            reason = str(getattr(status_of(bench.backend, B), "reason", ""))
+            await bench.backend.remove(B)
+            if "made by a control process that no longer leads" in reason:
+                break
+            assert not patience.is_over, reason
+            await bench.until(lambda: bench.backend.room(revision())["cpu-1core"].free == 1)
+        assert is_state(bench, A, ReplicaState.READY), "what runs goes on"
 
     play(plane, scenario)
 
