@@ -84,6 +84,33 @@ def test_batches_of_a_running_model_change_and_a_client_cannot_order_it(tmp_path
         assert "1 to 8" in refused.stderr
 
 
+def test_batches_change_under_load_without_a_failed_request_and_one_alone_waits_for_its_delay_only(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "model.py").write_text(HANDLER)
+    (tmp_path / "rows.yaml").write_text(MANIFEST)
+    with deployment(tmp_path) as world:
+        world.up()
+        world.cli("deploy", str(tmp_path / "rows.yaml"))
+        url = f"{world.gateway}/v2/models/rows/infer"
+        statuses, ended = list[int](), threading.Event()
+        clients = [threading.Thread(target=calls, args=(url, ended.is_set, statuses)) for _ in range(8)]
+        for each in clients:
+            each.start()
+        try:
+            for batch in (2, 8, 1, 4):
+                before = len(statuses)
+                world.cli("resize", "rows", "--batch", str(batch), "--batch-delay", "20ms")
+                eventually(lambda before=before: len(statuses) > before + 20, 10.0, "answers")  # type: ignore[misc]
+        finally:
+            ended.set()
+            for each in clients:
+                each.join()
+        assert set(statuses) == {200}
+        alone = httpx.post(url, content=ROW, timeout=10.0, trust_env=False)
+        assert (alone.status_code, alone.json()["outputs"][0]["data"]) == (200, [1.0]), "no second request has to come"
+
+
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="this system binds no process to cores")
 def test_policy_themis_meets_a_burst_with_cores_and_says_why(tmp_path: Path) -> None:
     if cores(0) < 2:
