@@ -4,6 +4,7 @@ They take no slot and wake no function. What a function with an access rule woul
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tidegate import headers
@@ -12,6 +13,7 @@ from tidegate.gateway.answers.errors import ErrorResponses
 from tidegate.gateway.answers.health import HealthResponder, is_for_callers
 from tidegate.gateway.head_fields import HeadFields
 from tidegate.gateway.jobs.reader import JobReader
+from tidegate.gateway.pipelines.metadata import PipelineMetadata
 from tidegate.gateway.routing.match import Call, Matcher
 from tidegate.gateway.routing.request_state import RequestState
 from tidegate.records.route_table import RouteTable
@@ -23,12 +25,16 @@ if TYPE_CHECKING:
 class DirectAnswers:
     """Answers the questions that one worker gets."""
 
-    __slots__ = ("_callers", "_clock", "_errors", "_fields", "_health", "_jobs", "_matcher", "_table", "is_draining")
+    __slots__ = (
+        "_callers", "_clock", "_errors", "_fields", "_health", "_jobs", "_matcher", "_metadata", "_table",
+        "is_draining",
+    )  # fmt: skip
 
     def __init__(
         self,
         *,
         health: HealthResponder,
+        metadata: PipelineMetadata,
         jobs: JobReader,
         callers: CallerCheck,
         fields: HeadFields,
@@ -36,6 +42,7 @@ class DirectAnswers:
         clock: Callable[[], float],
     ) -> None:
         self._health = health
+        self._metadata = metadata
         self._jobs = jobs
         self._callers = callers
         self._fields = fields
@@ -67,13 +74,16 @@ class DirectAnswers:
                 return True
             if self._fields.tagged(ex, state, router) is None:
                 return True
+        if router is not None and router.pipelines is not None and state.target.is_metadata and state.target.model:
+            self._metadata.find(router, partial(_respond, ex, state))
+            return True
         found = self._health.answer(
             state.target, ex.head.path, self._table, self._clock(), is_draining=self.is_draining
         )
         if found is None:
             return False
         status, body = found
-        ex.respond(status, body, extra=b"x-request-id: %b\r\n" % state.request_id)
+        _respond(ex, state, body, status)
         return True
 
     def not_found(self, ex: "Exchange", state: RequestState) -> None:
@@ -90,3 +100,8 @@ class DirectAnswers:
 
     def __repr__(self) -> str:
         return f"<DirectAnswers table {self._table.version}>"
+
+
+def _respond(ex: "Exchange", state: RequestState, body: bytes, status: int = 200) -> None:
+    if not ex.is_ended:
+        ex.respond(status, body, extra=b"x-request-id: %b\r\n" % state.request_id)

@@ -21,6 +21,7 @@ from tidegate.gateway.jobs.jobs import Jobs
 from tidegate.gateway.jobs.reader import JobReader
 from tidegate.gateway.jobs.recorder import JobRecorder
 from tidegate.gateway.payloads.sampler import Payloads
+from tidegate.gateway.pipelines.metadata import PipelineMetadata
 from tidegate.gateway.pipelines.pipelines import Pipelines
 from tidegate.gateway.resilience.recovery import Recovery
 from tidegate.gateway.resilience.resilience import Resilience
@@ -76,6 +77,7 @@ def build_parts(
     time, upstreams, exchanges = effects.time, effects.upstreams, effects.exchanges
     cold_starts = ColdStarts(report)
     health = HealthResponder(cold_starts, room, upstreams.fetch_metadata)
+    metadata = PipelineMetadata(health)
     grpc = GrpcFrontend(health)
     errors = ErrorResponses(grpc, report)
     access_control = AccessControl(
@@ -113,7 +115,13 @@ def build_parts(
         errors=errors,
         callers=callers,
         direct=DirectAnswers(
-            health=health, jobs=job_reader, callers=callers, fields=fields, errors=errors, clock=time.clock
+            health=health,
+            metadata=metadata,
+            jobs=job_reader,
+            callers=callers,
+            fields=fields,
+            errors=errors,
+            clock=time.clock,
         ),
         fields=fields,
         access_control=access_control,
@@ -131,6 +139,7 @@ def build_parts(
         pipelines=Pipelines(
             room,
             errors,
+            metadata=metadata,
             clock=time.clock,
             run=effects.room.run,
             next_exchange=exchanges.next_exchange,

@@ -88,7 +88,7 @@ def core_on(
                 begin_stream=begin_stream,
             ),
             quotas=Quotas(open_counters=no_quotas, ask_pool=lambda wanted, asking, decided: None),
-            convert_elsewhere=lambda function, arguments, done: None,
+            convert_elsewhere=lambda function, arguments, done, is_wanted: None,
         ),
         access_log=access_log,
         tracer=tracer,

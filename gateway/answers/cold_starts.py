@@ -10,7 +10,7 @@ from tidegate.gateway.counting.counters import Report
 from tidegate.headers import COLD_START_MS
 from tidegate.records.gateway_sample import ColdStartSeen
 from tidegate.records.replica_state import ColdStartPhases, ReplicaState, known_phases
-from tidegate.records.route_table import FunctionRoute, ReplicaRoute
+from tidegate.records.route_table import FunctionRoute, ReplicaRoute, RevisionRoute
 
 START_S: Final = 5.0
 """Assumed duration of a function's first start. Our choice."""
@@ -86,6 +86,12 @@ class ColdStarts:
     def is_awake(self, route: FunctionRoute) -> bool:
         """Returns whether some replica of the function is ready, as far as the channels show."""
         return any(self._states.get(replica.id) is ReplicaState.READY for replica in _replicas(route))
+
+    def replica_to_ask(self, revision: RevisionRoute) -> ReplicaRoute | None:
+        """Returns a replica of the revision, a ready one if the channels show one; None if it has none."""
+        replicas = [replica for group in revision.groups for replica in group.replicas]
+        ready = (replica for replica in replicas if self._states.get(replica.id) is ReplicaState.READY)
+        return next(ready, replicas[0] if replicas else None)
 
     def retry_after_s(self, function: str, waited_s: float) -> int:
         """Returns when a start requested ``waited_s`` ago may be over, by the function's last start: whole seconds, at

@@ -90,22 +90,34 @@ class Copies:
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, str], bytes] = {}
-        self._asked: set[tuple[str, str]] = set()
+        self._asked: dict[tuple[str, str], list[Callable[[bytes | None], None]]] = {}
+        """What is asked for, and who waits for it."""
 
     def wants(self, revision: str, path: str) -> bool:
         """Returns whether a copy should be made; True once per revision and path until it is kept or given up."""
         key = (revision, path)
         if key in self._known or key in self._asked or len(self._known) + len(self._asked) >= KEPT_COPIES:
             return False
-        self._asked.add(key)
+        self._asked[key] = []
+        return True
+
+    def waits(self, revision: str, path: str, done: Callable[[bytes | None], None]) -> bool:
+        """Calls ``done`` with a copy that is asked for, or None, once that is known. Returns False if it is not asked
+        for."""
+        waiting = self._asked.get((revision, path))
+        if waiting is None:
+            return False
+        waiting.append(done)
         return True
 
     def keep(self, revision: str, path: str, body: bytes | None) -> None:
         """Keeps a copy, or gives up with None if it could not be made; large ones are not kept."""
         key = (revision, path)
-        self._asked.discard(key)
+        waiting = self._asked.pop(key, ())
         if body is not None and len(body) <= COPY_BYTES:
             self._known[key] = body
+        for done in waiting:
+            done(body)
 
     def get(self, revision: str, path: str) -> bytes | None:
         return self._known.get((revision, path))
@@ -177,6 +189,24 @@ class HealthResponder:
             text = f"/v2/models/{target.model}"
         if self.copies.wants(revision, text):
             self._fetch_metadata(revision, bind.replica.address, text)
+
+    def learn(self, router: FunctionRouter, path: str, done: Callable[[bytes | None], None]) -> None:
+        """Calls ``done`` with the function's answer under this path: the last known one, else that of a replica. None
+        if no replica is there or none answers."""
+        known = self.copy_of(router, path)
+        if known is not None:
+            done(known)
+            return
+        for revision in router.route.revisions:
+            replica = self._cold.replica_to_ask(revision) if revision.percent > 0.0 else None
+            if replica is None:
+                continue
+            wants = self.copies.wants(revision.id, path)
+            if self.copies.waits(revision.id, path, done):
+                if wants:
+                    self._fetch_metadata(revision.id, replica.address, path)
+                return
+        done(None)
 
     def is_awake(self, route: FunctionRoute) -> bool:
         """Returns whether some replica of the function is ready."""

@@ -6,6 +6,7 @@ on as it is. A condition reads one value of an answer.
 """
 
 import json
+import re
 import struct
 from collections.abc import Collection, Mapping
 from typing import Any, Final, NamedTuple
@@ -20,6 +21,11 @@ LAYOUTS: Final = {
     "UINT8": "<B", "UINT16": "<H", "UINT32": "<I", "UINT64": "<Q",
 }  # fmt: skip
 """First value of binary data, by datatype."""
+
+
+_TEXT: Final = rb'"(?:[^"\\]|\\.)*+"'
+_NAME: Final = re.compile(rb'\s*\{\s*(?:"id"\s*:\s*(?:null|%b)\s*,\s*)?"model_name"\s*:\s*(%b)' % (_TEXT, _TEXT))
+"""The name of the model where servers write it: first, or behind the id."""
 
 
 class UnfitAnswerError(ValueError):
@@ -79,6 +85,31 @@ def opened(body: StageBody, splits: bool) -> OpenedBody:
     """Returns a client's request as its stages get it. ``splits``: ``without_asked`` applies."""
     first, asked = without_asked(body) if splits else (body, {})
     return OpenedBody(body, first, asked)
+
+
+def is_named_at_its_start(body: StageBody) -> bool:
+    """Returns whether ``with_model_name`` finds the name without a look at the rest, or there is none."""
+    return _NAME.match(body.data) is not None or body.data.find(b'"model_name"', 0, text_bytes(body)) < 0
+
+
+def with_model_name(body: StageBody, name: str) -> StageBody:
+    """Returns a V2 answer with this name of its model, if it has one; any other body as it is."""
+    found = _NAME.match(body.data)
+    if found is not None and found.end() <= text_bytes(body):
+        start, end = found.span(1)
+        written = json.dumps(name).encode()
+        length = None if body.json_bytes is None else body.json_bytes + len(written) - (end - start)
+        return StageBody(b"".join((body.data[:start], written, body.data[end:])), length)
+    if is_named_at_its_start(body):
+        return body
+    text, binary = _parts(body)
+    try:
+        document = parsed(text)
+        if not isinstance(document, dict) or "model_name" not in document:
+            return body
+        return _joined({**document, "model_name": name}, binary, body)
+    except ValueError:
+        return body
 
 
 def parsed(text: bytes) -> Any:

@@ -28,8 +28,15 @@ Unfit = UnfitAnswerError | UnfitCallError | ConversionLostError
 class ConvertElsewhere(Protocol):
     """Runs a conversion in another process (``gateway/process/converter.py``)."""
 
-    def __call__(self, function: Callable[..., Any], arguments: tuple[Any, ...], done: Callable[[Any], None]) -> None:
-        """``done`` gets the result, or an :data:`Unfit`, in a later loop turn."""
+    def __call__(
+        self,
+        function: Callable[..., Any],
+        arguments: tuple[Any, ...],
+        done: Callable[[Any], None],
+        is_wanted: Callable[[], bool],
+    ) -> None:
+        """``done`` gets the result, or an :data:`Unfit`, in a later loop turn. Without ``is_wanted`` it may be left
+        out."""
 
 
 def converted(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:

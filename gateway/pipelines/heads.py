@@ -63,6 +63,11 @@ def field(block: bytes, name: bytes) -> bytes | None:
     return None
 
 
+def without(block: bytes, name: bytes) -> bytes:
+    """Returns header lines but those of the field ``name`` (in lower case)."""
+    return b"".join(b"%b\r\n" % line for line in block.split(b"\r\n") if line and _name(line) != name)
+
+
 def kept_lines(block: bytes) -> bytes:
     """Returns the header lines of the last stage's answer that the client gets."""
     lines = (line for line in block.split(b"\r\n") if line and _name(line) not in _OF_ONE_STAGE)

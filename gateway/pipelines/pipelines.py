@@ -22,6 +22,7 @@ from tidegate.errors import BAD_REQUEST, NOT_SERVABLE, QUEUE_FULL, STAGE_FAILED,
 from tidegate.flow.fair_queue import TenantCharge
 from tidegate.function import Protocol as Speaks
 from tidegate.gateway.answers.errors import ErrorResponses
+from tidegate.gateway.answers.grpc_health import model_metadata
 from tidegate.gateway.counting.counters import RevisionCounters
 from tidegate.gateway.counting.outcomes import Ending
 from tidegate.gateway.pipelines import calls
@@ -32,6 +33,7 @@ from tidegate.gateway.pipelines.figures import PipelineFigures
 from tidegate.gateway.pipelines.graph import Graph
 from tidegate.gateway.pipelines.heads import JSON_LENGTH, field, stage_head, timing_of
 from tidegate.gateway.pipelines.live_request import LiveRequest, LiveStage, StageAnswer
+from tidegate.gateway.pipelines.metadata import PipelineMetadata
 from tidegate.gateway.pipelines.stage_request import (
     StageRequest,
     answer_facts_of,
@@ -85,6 +87,7 @@ class Pipelines:
         "_errors",
         "_figures",
         "_graphs",
+        "_metadata",
         "_next_exchange",
         "_room",
         "_routers",
@@ -97,6 +100,7 @@ class Pipelines:
         room: WaitingRoom,
         errors: ErrorResponses,
         *,
+        metadata: PipelineMetadata,
         clock: Callable[[], float],
         run: Callable[[Command], None],
         next_exchange: NextExchange,
@@ -110,6 +114,7 @@ class Pipelines:
         self._run = run
         self._next_exchange = next_exchange
         self._convert_elsewhere = convert_elsewhere
+        self._metadata = metadata
         self._routers: Mapping[str, FunctionRouter] = {}
         self._graphs: dict[str, Graph] = {}
         """By revision."""
@@ -125,6 +130,7 @@ class Pipelines:
     def apply(self, routers: Mapping[str, FunctionRouter]) -> None:
         """Takes over the functions of a route table."""
         self._routers = routers
+        self._metadata.apply(routers)
         self._woken.clear()
         self._graphs.clear()
         known = {
@@ -148,7 +154,7 @@ class Pipelines:
             ex.context.ending = Ending.REFUSED
             self._errors.fail(ex, QUEUE_FULL, CROWDED, extra=b"retry-after: 1\r\n")
             return True
-        if ex.is_rpc and self._is_refused(ex, router):
+        if ex.is_rpc and (self._is_metadata(ex, router) or self._is_refused(ex, router)):
             return True
         ex.proceed()
         if ex.is_rpc:
@@ -168,6 +174,8 @@ class Pipelines:
         charge: TenantCharge | None,
     ) -> None:
         """Counts the arrival and sends the request, whose body is whole, to the first stage."""
+        if ex.is_rpc and self._is_metadata(ex, router):
+            return
         counters.arrived(ex.inferences, ex.head.method)
         state.group = GROUP
         route = (router.pipelines or {}).get(counters.revision)
@@ -222,6 +230,19 @@ class Pipelines:
         live.note(b"entry;dur=%.3f" % (1e3 * max(0.0, now - live.entered)), now)
         self._wake(graph, now)
         self._advance(live)
+
+    def _is_metadata(self, ex: "Exchange", router: FunctionRouter) -> bool:
+        """Answers a call for the metadata of the model."""
+        if not ex.context.target.is_metadata:
+            return False
+
+        def reply(copy: bytes) -> None:
+            answer = model_metadata(copy)
+            if answer is not None and not ex.is_ended:
+                as_call(ex).reply(answer)
+
+        self._metadata.find(router, reply)
+        return True
 
     def _is_refused(self, ex: "Exchange", router: FunctionRouter) -> bool:
         """Refuses what no pipeline can run."""
@@ -285,10 +306,13 @@ class Pipelines:
             return
 
         def later(result: Any) -> None:
-            if not (live.is_over or live.exchange.is_ended):
+            if is_wanted():
                 done(live, result)
 
-        self._convert_elsewhere(function, arguments, later)
+        def is_wanted() -> bool:
+            return not (live.is_over or live.exchange.is_ended)
+
+        self._convert_elsewhere(function, arguments, later, is_wanted)
 
     def _advance(self, live: LiveRequest) -> None:
         """Begins every stage that can, and answers the client when none is left."""

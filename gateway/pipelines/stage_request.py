@@ -10,12 +10,14 @@ from tidegate.gateway.pipelines.bodies import (
     UnfitAnswerError,
     content_type_of,
     holds,
+    is_named_at_its_start,
     next_body,
     tensors,
     text_bytes,
+    with_model_name,
 )
 from tidegate.gateway.pipelines.calls import message_of
-from tidegate.gateway.pipelines.heads import JSON_LENGTH, field
+from tidegate.gateway.pipelines.heads import JSON_LENGTH, field, without
 from tidegate.gateway.pipelines.live_request import LiveRequest, StageAnswer
 from tidegate.gateway.routing.function import FunctionRouter
 from tidegate.gateway.routing.match import stripped
@@ -154,8 +156,11 @@ class AnswerFacts(NamedTuple):
     @property
     def text_bytes(self) -> int:
         """Bytes of JSON that are read to make it."""
-        is_passed = len(self.ends) == 1 and not self.is_rpc
-        return 0 if is_passed else sum(text_bytes(each.answer.body) for each in self.ends)
+        if len(self.ends) == 1 and not self.is_rpc:
+            (end,) = self.ends
+            if not end.is_v2 or is_named_at_its_start(end.answer.body):
+                return 0
+        return sum(text_bytes(each.answer.body) for each in self.ends)
 
 
 def answer_facts_of(live: LiveRequest, speaks_v2: SpeaksV2) -> AnswerFacts:
@@ -174,12 +179,23 @@ def answer_of(facts: AnswerFacts) -> StageAnswer | bytes:
 
 def _joined_answer(facts: AnswerFacts) -> StageAnswer:
     if len(facts.ends) == 1:
-        return facts.ends[0].answer
+        (end,) = facts.ends
+        return _of_pipeline(end.answer, facts.pipeline) if end.is_v2 else end.answer
     if not all(each.is_v2 for each in facts.ends):
         raise UnfitAnswerError("only answers of functions that speak v2 become one")
     found = {each.stage: tensors(each.answer.body) for each in facts.ends}
     body = next_body(found, (), {"model_name": facts.pipeline}, key="outputs")
-    lines = b"content-type: %b\r\n" % content_type_of(body)
-    if body.json_bytes is not None:
-        lines += b"%b: %d\r\n" % (JSON_LENGTH, body.json_bytes)
-    return StageAnswer(200, lines, body)
+    return StageAnswer(200, b"content-type: %b\r\n" % content_type_of(body) + _length_line(body), body)
+
+
+def _of_pipeline(answer: StageAnswer, pipeline: str) -> StageAnswer:
+    """Returns the answer of a stage with the pipeline as its model."""
+    block = answer.block
+    body = answer.body if field(block, b"content-encoding") else with_model_name(answer.body, pipeline)
+    if body is answer.body:
+        return answer
+    return StageAnswer(answer.status, without(block, JSON_LENGTH) + _length_line(body), body)
+
+
+def _length_line(body: StageBody) -> bytes:
+    return b"" if body.json_bytes is None else b"%b: %d\r\n" % (JSON_LENGTH, body.json_bytes)

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from tidegate.aio.log_stream import say
 from tidegate.aio.loop.tasks import TaskOwner
@@ -24,6 +24,15 @@ TRIES: Final = 2
 """Processes that a conversion is given to, if one ends amid it."""
 
 
+class _Work(NamedTuple):
+    """A conversion that waits for its turn. It is pickled then, so that its bytes are here once."""
+
+    function: Callable[..., Any]
+    arguments: tuple[Any, ...]
+    done: Callable[[Any], None]
+    is_wanted: Callable[[], bool]
+
+
 class Converter:
     """Runs conversions one after another in one process, which is there while there are some."""
 
@@ -34,16 +43,24 @@ class Converter:
         self._most_s = most_s
         self._command = command
         self._idle_s = idle_s
-        self._waiting: deque[tuple[bytes, Callable[[Any], None]]] = deque()
+        self._waiting: deque[_Work] = deque()
         self._has_work = asyncio.Event()
         self._runner: asyncio.Task[None] | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._link: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
-    def run(self, function: Callable[..., Any], arguments: tuple[Any, ...], done: Callable[[Any], None]) -> None:
+    def run(
+        self,
+        function: Callable[..., Any],
+        arguments: tuple[Any, ...],
+        done: Callable[[Any], None],
+        is_wanted: Callable[[], bool] = lambda: True,
+    ) -> None:
         """Calls ``function`` there; ``done`` gets its result, or the error that it raised, or a
-        :class:`ConversionLostError`."""
-        self._waiting.append((pickle.dumps((function, arguments), pickle.HIGHEST_PROTOCOL), done))
+        :class:`ConversionLostError`. What is not wanted any more when its turn comes is left out."""
+        # Clients that leave one after another would else fill memory with bodies that wait for their turn.
+        self._waiting = deque(each for each in self._waiting if each.is_wanted())
+        self._waiting.append(_Work(function, arguments, done, is_wanted))
         self._has_work.set()
         if self._runner is None or self._runner.done():
             self._runner = self._tasks.spawn(self._run(), name="converter")
@@ -53,16 +70,20 @@ class Converter:
         try:
             while True:
                 while self._waiting:
-                    request, done = self._waiting.popleft()
+                    work = self._waiting.popleft()
+                    if not work.is_wanted():
+                        continue
                     try:
-                        done(await self._converted(request))
+                        request = pickle.dumps((work.function, work.arguments), pickle.HIGHEST_PROTOCOL)
+                        work.done(await self._converted(request))
                     except Exception as error:  # of one request: the others go on
                         self._tasks.report("converter", error)
                 self._has_work.clear()
                 try:
                     await asyncio.wait_for(self._has_work.wait(), self._idle_s)
                 except TimeoutError:
-                    return
+                    if not self._waiting:
+                        return  # Else work came in the very turn of the timeout.
         finally:
             self._end()
 

@@ -90,6 +90,27 @@ def test_a_process_that_hangs_is_replaced() -> None:
     asyncio.run(run())
 
 
+def test_what_nothing_waits_for_is_neither_kept_nor_converted() -> None:
+    """Clients that leave, while one conversion hangs, do not fill memory."""
+
+    async def run() -> None:
+        calls = Calls()
+        await calls.result(opened, BODY, True)
+        first = calls.pid
+        assert first is not None
+        os.kill(first, signal.SIGSTOP)
+        gone: list[Any] = []
+        for _ in range(20):
+            calls.converter.run(opened, (BODY, True), gone.append, lambda: False)
+        assert len(calls.converter._waiting) == 1, "until it is taken up, or the next one comes"
+        os.kill(first, signal.SIGCONT)
+        assert isinstance(await calls.result(opened, BODY, False), OpenedBody)
+        assert not gone
+        await calls.tasks.close()
+
+    asyncio.run(run())
+
+
 def test_it_ends_after_a_while_without_work_and_starts_again() -> None:
     async def run() -> None:
         calls = Calls(idle_s=0.05)

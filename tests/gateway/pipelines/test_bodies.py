@@ -6,7 +6,16 @@ from typing import Any
 
 import pytest
 
-from tidegate.gateway.pipelines.bodies import StageBody, UnfitAnswerError, holds, next_body, tensors, without_asked
+from tidegate.gateway.pipelines.bodies import (
+    StageBody,
+    UnfitAnswerError,
+    holds,
+    is_named_at_its_start,
+    next_body,
+    tensors,
+    with_model_name,
+    without_asked,
+)
 from tidegate.records.pipeline import Comparison, Condition
 
 
@@ -180,3 +189,30 @@ def test_a_condition_reads_a_path_of_other_answers() -> None:
 def test_a_condition_without_its_value_says_so(body: StageBody, is_v2: bool, why: str) -> None:
     with pytest.raises(UnfitAnswerError, match=why):
         holds(Condition(field="x", test=Comparison.ABOVE, values=("1",)), {"a": (body, is_v2)})
+
+
+def test_an_answer_gets_the_pipelines_name_and_nothing_else_changes() -> None:
+    rest = b', "outputs": [], "parameters": {"model_name": "m"}}'
+    for start in (b'{"model_name": "m"', b' {"id":"a\\"b", "model_name" : "m\\""', b'{"id": null,"model_name":"m"'):
+        body = StageBody(start + rest)
+        assert is_named_at_its_start(body)
+        found = with_model_name(body, "p")
+        assert found.json_bytes is None and found.data.endswith(rest)
+        assert json.loads(found.data) == {**json.loads(body.data), "model_name": "p"}
+    split = with_model_name(StageBody(b'{"model_name":"mm"}abc', 19), "p")
+    assert split == StageBody(b'{"model_name":"p"}abc', 18)
+
+
+def test_a_name_behind_other_keys_is_found_by_reading_all() -> None:
+    body = StageBody(b'{"outputs":[],"model_name":"m"}xyz', 31)
+    assert not is_named_at_its_start(body)
+    assert with_model_name(body, "p") == StageBody(b'{"outputs":[],"model_name":"p"}xyz', 31)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"text", b'{"outputs": []}', b'["model_name"]', b'{"a": {"model_name": "m"}}', b'{"a" "model_name":', DEEP],
+)
+def test_any_other_answer_stays_as_it_is(data: bytes) -> None:
+    body = StageBody(data)
+    assert with_model_name(body, "p") is body

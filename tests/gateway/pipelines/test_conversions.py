@@ -118,7 +118,9 @@ def test_a_request_that_ends_meanwhile_goes_on_nowhere(leaves: bool) -> None:
 def test_a_client_that_leaves_before_its_request_is_opened_starts_no_stage() -> None:
     door = large_door()
     client = ask(door, body=json.dumps({"inputs": [tensor("x")], "outputs": []}).encode())
+    assert door.wanted[-1]()
     client.client_leaves(100.2)
+    assert not door.wanted[-1](), "the other process leaves it out"
     door.convert()
     assert not door.stages and ended(door, "p")[2:] == (0, 0)
 

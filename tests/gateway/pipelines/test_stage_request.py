@@ -123,3 +123,22 @@ def test_a_stage_is_called_by_its_path_its_protocol_or_as_the_client_called(
 ) -> None:
     head = request("POST /functions/p/x HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n\r\n")
     assert target_of(stage, router("a", protocol), head, strip, is_first=is_first) == target
+
+
+def test_the_answer_of_one_end_names_the_pipeline_as_its_model_if_it_is_v2() -> None:
+    live = live_request(Stage(function="a"))
+    live.exchange.context = RequestState(Target(Call.WORK, router("p"), 0, True, "p"), b"r", b"")
+    lines = b"x-own: 1\r\ninference-header-content-length: 18\r\n"
+    split = StageAnswer(200, lines, StageBody(b'{"model_name":"a"}abc', 18))
+    live.answers = {0: split}
+    found = stage_request.answer_of(answer_facts_of(live, v2))
+    longer = StageBody(b'{"model_name":"pipeline"}abc', 25)
+    renamed = stage_request.answer_of(answer_facts_of(live, v2)._replace(pipeline="pipeline"))
+    assert found == StageAnswer(200, lines, StageBody(b'{"model_name":"p"}abc', 18))
+    assert renamed == StageAnswer(200, b"x-own: 1\r\ninference-header-content-length: 25\r\n", longer)
+    assert stage_request.answer_of(answer_facts_of(live, plain)) is split
+    live.answers = {0: StageAnswer(200, b"content-encoding: gzip\r\n", split.body)}
+    assert stage_request.answer_of(answer_facts_of(live, v2)) is live.answers[0]
+    live.answers = {0: answer(b'{"outputs":[],"model_name":"a"}')}
+    facts = answer_facts_of(live, v2)
+    assert facts.text_bytes == 31, "it is read"

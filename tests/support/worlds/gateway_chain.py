@@ -73,6 +73,8 @@ class Door:
         self.asked: list[tuple[Wanted, Asking, Decided]] = []
         """Questions to the quota pool that are not answered yet."""
         self.stages: list[FakeExchange] = []
+        self.wanted: list[Any] = []
+        """Of each conversion so far, what says whether its result is still wanted."""
         self.conversions: list[tuple[bytes, Any]] = []
         """Conversions for the other process: (what is to be called, what gets the result)."""
         self.report = Report("g0", "i", self.now, scheme="http")
@@ -111,7 +113,8 @@ class Door:
         self.chain = self.core.chain
         assert self.core.apply(first)
 
-    def _convert_elsewhere(self, function: Any, arguments: Any, done: Any) -> None:
+    def _convert_elsewhere(self, function: Any, arguments: Any, done: Any, is_wanted: Any) -> None:
+        self.wanted.append(is_wanted)
         self.conversions.append((pickle.dumps((function, arguments)), done))
 
     def convert(self) -> None:
