@@ -45,6 +45,7 @@ from tidegate.control.watch.devices import DeviceWatch
 from tidegate.control.watch.gpus import Gpus
 from tidegate.control.watch.instruments import Instruments
 from tidegate.control.watch.traffic import TrafficMeter
+from tidegate.control.watch.units import UnitMeter
 from tidegate.control.workers.certificates import check
 from tidegate.control.workers.from_settings import gateway_settings, limits_of, source_root, worker_environment
 from tidegate.control.workers.keys import KeySets, sources
@@ -57,6 +58,7 @@ from tidegate.deploy.backend import Backend
 from tidegate.deploy.devices.discovered import Inventory
 from tidegate.deploy.devices.health import DeviceFault, NvidiaHealth
 from tidegate.deploy.devices.mps import MpsDaemon
+from tidegate.deploy.devices.rapl import Packages
 from tidegate.deploy.devices.usage import NvidiaUse, nvml
 from tidegate.deploy.environment import Host
 from tidegate.deploy.local.proc import cpu_seconds, start_time
@@ -453,6 +455,7 @@ def _instruments(
             clock=start.clock,
         ),
         cpus=Cpus(cpu_seconds),
+        units=UnitMeter(Packages()) if is_here else None,
         costs=Costs(start.state.costs, start.faults, now=start.clock.now()),
         round_took=timings.rounds.record_s,
         sample_age=timings.ages.record_s,

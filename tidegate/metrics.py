@@ -627,6 +627,27 @@ DEVICE_HEALTHY = Metric(
     "1: replicas may be placed on the device; 0: it has failed (`tidegate status` reports how).",
     ("accelerator", "unit"),
 )
+UNIT_UTILIZATION = Metric(
+    "tidegate_unit_utilization_ratio",
+    _G,
+    "Share of a unit's time in use, mean of a minute: of an NVIDIA device, or of the processor cores of a CPU unit.",
+    ("accelerator", "unit"),
+)
+UNIT_POWER = Metric(
+    "tidegate_unit_power_watts", _G, "Power of an NVIDIA device, mean of a minute.", ("accelerator", "unit")
+)
+PACKAGE_POWER = Metric(
+    "tidegate_processor_package_power_watts",
+    _G,
+    "Power of a processor package of this machine, mean of a minute.",
+    ("package",),
+)
+ACCELERATOR_VARIATION = Metric(
+    "tidegate_accelerator_utilization_variation",
+    _G,
+    "Coefficient of variation of the utilisation over the units of an accelerator kind; 0 is even.",
+    ("accelerator",),
+)
 DEVICE_FAILURES = Metric("tidegate_device_failures_total", _C, "Failures of NVIDIA devices.")
 GROUP_PRICE = Metric(
     "tidegate_group_price_per_hour",

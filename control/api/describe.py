@@ -1,6 +1,7 @@
 """Builds the views of functions (``tidegate.control.views``) from the state of the control loop."""
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from tidegate.autoscaler.autoscaler import Autoscaler
 from tidegate.autoscaler.decisions.explain import sentence
@@ -38,6 +39,7 @@ from tidegate.control.views.functions import (
 from tidegate.control.watch.failures import ReplicaFailures
 from tidegate.control.watch.profiles import LearnedProfiles
 from tidegate.control.watch.traffic import TrafficMeter
+from tidegate.control.watch.units import UnitMeter
 from tidegate.deploy.backend import ReplicaStatus
 from tidegate.deploy.idle import IdleStates, stakes_of
 from tidegate.deploy.placement.ledger import WHOLE, Accelerator
@@ -68,6 +70,7 @@ class FunctionViews:
         failures: ReplicaFailures,
         idle: IdleStates,
         clock: Clock,
+        units: UnitMeter | None,
     ) -> None:
         self._world = world
         self._failures = failures
@@ -80,6 +83,7 @@ class FunctionViews:
         self._replacement = replacement
         self._rollouts = rollouts
         self._clock = clock
+        self._units = units
 
     def accelerators(self) -> tuple[AcceleratorView, ...]:
         used: dict[str, int] = {}
@@ -100,9 +104,23 @@ class FunctionViews:
                 mig=each.mig,
                 driver=each.driver,
                 compute_capability=each.compute_capability,
+                **self._use(each),
             )
             for each in self._world.backend.devices()
         )
+
+    def _use(self, kind: Accelerator) -> dict[str, Any]:
+        """Returns the measured fields of a kind's view."""
+        if self._units is None:
+            return {"power_unknown": "its units are not of the control process's machine"}
+        now = self._clock.now()
+        power_w = self._units.power_w(kind, now)
+        return {
+            "utilization_percent": self._units.utilization(kind, now),
+            "utilization_variation": self._units.variation(kind, now),
+            "power_w": power_w,
+            "power_unknown": None if power_w is not None else self._units.power_unknown(kind),
+        }
 
     def function(self, deployed: Deployed, gateway: str, domain: str, log: tuple[str, ...] = ()) -> FunctionView:
         """Returns the view of one function. ``gateway``: base URL of the gateway; ``log``: last lines of its newest
@@ -347,6 +365,7 @@ def views_of(loop: ControlLoop) -> FunctionViews:
         failures=loop.instruments.failures,
         idle=loop.executor.idle,
         clock=loop.clock,
+        units=loop.instruments.units,
     )
 
 

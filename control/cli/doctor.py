@@ -122,6 +122,7 @@ def examine(directory: "StateDirectory", listen: str | None, control_listen: str
             lambda: _module("onnxruntime", "models in ONNX files cannot be served: pip install 'tidegate[onnx]'"),
         ),
         ("accelerators", lambda: _accelerators(settings)),
+        ("power", _power),
         ("certificate", lambda: _certificate(directory, settings)),
         ("store", lambda: _store(settings)),
         ("tenants", lambda: _tenants(settings)),
@@ -271,6 +272,17 @@ def _accelerators(settings: "Settings") -> tuple[CheckVerdict, str]:
         return CheckVerdict.BAD, f"{file}: {error.strerror or error}"
     listed = ", ".join(_accelerator(each) for each in found.accelerators)
     return (CheckVerdict.NOTE if complaints else CheckVerdict.OK), "; ".join([listed or "none", *complaints])
+
+
+def _power() -> tuple[CheckVerdict, str]:
+    """Says whether the power of processors and of NVIDIA devices can be read. Nothing depends on it."""
+    from tidegate.deploy.devices.rapl import Packages
+    from tidegate.deploy.devices.usage import nvml
+
+    packages = Packages()
+    packages.read(0.0)
+    devices = "by NVML" if nvml() is not None else "not read: the package nvidia-ml-py is missing"
+    return CheckVerdict.OK, f"processors: {packages.fault or 'by RAPL'}; NVIDIA devices: {devices}"
 
 
 def _accelerator(found: "Accelerator") -> str:

@@ -272,12 +272,11 @@ def deployment(view: "DeploymentView", width: int = PIPE_WIDTH) -> "Group":
         row = (each.worker, each.state, each.pid, each.restarts, each.table or "-", each.connections)
         workers.add_row(*(str(cell) for cell in row))
     devices = Table(box=None, pad_edge=False)
-    for column in ("ACCELERATOR", "KIND", "IN USE", "PRICE/H", "UNIT"):
+    for column in ("ACCELERATOR", "KIND", "IN USE", "PRICE/H", "BUSY", "BALANCE", "POWER", "UNIT"):
         devices.add_column(column)
     for kind in view.accelerators:
-        devices.add_row(
-            kind.name, kind.kind, f"{kind.in_use}/{kind.count}", f"{kind.price_per_hour:g}", unit_facts(kind)
-        )
+        held, price = f"{kind.in_use}/{kind.count}", f"{kind.price_per_hour:g}"
+        devices.add_row(kind.name, kind.kind, held, price, *_use(kind), unit_facts(kind))
     return Group(
         "\n".join(head),
         "",
@@ -287,6 +286,16 @@ def deployment(view: "DeploymentView", width: int = PIPE_WIDTH) -> "Group":
         "",
         function_table(view.functions, width),
         *notes(view.functions),
+    )
+
+
+def _use(kind: "AcceleratorView") -> tuple[str, str, str]:
+    """Returns utilisation, its variation over the units, and power; ``-`` where they are not known."""
+    known = [each for each in kind.utilization_percent if each is not None]
+    return (
+        f"{sum(known) / len(known):.0f} %" if known else "-",
+        "-" if kind.utilization_variation is None else f"{kind.utilization_variation:.2f}",
+        "-" if kind.power_w is None else f"{kind.power_w:.0f} W",
     )
 
 

@@ -86,6 +86,9 @@ class OwnMetrics:
             exposition.add(metrics.REPLICA_FAILURES, broken, count)
         if self._loop.instruments.devices is not None:
             self._loop.instruments.devices.expose(exposition)
+        if self._loop.instruments.units is not None:
+            kinds, now = self._world.backend.devices(), self._loop.clock.now()
+            self._loop.instruments.units.expose(exposition, kinds, now)
         yield
         yield from self._replicas(exposition)
         yield from self._loop.instruments.costs.expose(exposition)

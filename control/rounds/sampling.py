@@ -91,6 +91,9 @@ class Sampling:
         reading = instruments.gpus.measure(backend.replicas(), backend.devices(), began)
         self._tasks.spawn(reading, name="gpus")
         instruments.cpus.measure(backend.replicas(), began)
+        if instruments.units is not None:
+            devices = instruments.gpus.devices
+            instruments.units.measure(backend.devices(), backend.replicas(), instruments.cpus.percent, devices, began)
         instruments.costs.observe(backend.replicas(), backend.devices(), self._world.registry, began)
         await self._live.sample()
         self._set_fleet()

@@ -100,6 +100,14 @@ class AcceleratorView:
     driver: str | None = None
     """Version of the driver of NVIDIA devices; None if unknown."""
     compute_capability: str | None = None
+    utilization_percent: tuple[float | None, ...] = ()
+    """Use of each unit's time, mean of a minute; None where it is not known. Empty if nothing measures it."""
+    utilization_variation: float | None = None
+    """Coefficient of variation over the units; 0 is even. None if not known, or if all are idle."""
+    power_w: float | None = None
+    """Power of all units, mean of a minute; of a CPU kind that of the processor packages, which all CPU kinds share."""
+    power_unknown: str | None = None
+    """Why the power is not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

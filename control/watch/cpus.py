@@ -19,6 +19,11 @@ class Cpus:
         self._percent: dict[str, float] = {}
         self._metrics: dict[tuple[str, str], dict[str, float]] = {}
 
+    @property
+    def percent(self) -> Mapping[str, float]:
+        """Percent of its cores by ready replica, as last measured."""
+        return self._percent
+
     def metrics(self, revision: str, accelerator: str) -> Mapping[str, float]:
         """Returns ``cpu``: percent of a replica's cores (one core if not stated), mean over the ready replicas."""
         return self._metrics.get((revision, accelerator), {})

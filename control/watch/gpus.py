@@ -1,5 +1,4 @@
-"""Utilisation of the GPUs that replicas hold: read once a second, reported to the policies, shown as a mean over a
-minute.
+"""Utilisation of the GPUs: read once a second, reported to the policies, shown as a mean over a minute.
 
 Only devices that a ready replica of a function holds count for it. A shared device counts whole for each of its
 holders, since NVML does not distinguish them.
@@ -29,6 +28,8 @@ class Gpus:
         self._rolling: dict[str, RollingUtilization] = {}
         self._metrics: dict[tuple[str, str], dict[str, float]] = {}
         self._is_reading = False
+        self.devices: Mapping[str, DeviceUse] = {}
+        """The latest reading of all devices by UUID. Empty while the driver does not answer."""
 
     def metrics(self, revision: str, accelerator: str) -> Mapping[str, float]:
         """Returns ``gpu-utilization``, ``gpu-memory`` and ``gpu-memory-busy`` in percent, mean over the devices that
@@ -47,25 +48,29 @@ class Gpus:
 
     async def measure(self, replicas: Iterable[ReplicaStatus], kinds: Iterable[Accelerator], now: float) -> None:
         """Takes one reading, unless the last one has not returned."""
+        kinds = tuple(kinds)
         held = held_devices(replicas, kinds)
+        uuids = {uuid for kind in kinds for uuid in kind.devices}.union(*held.values())
         for gone in self._rolling.keys() - {function for function, _, _ in held}:
             if self._rolling[gone].mean(now) is None:
                 del self._rolling[gone]
-        if self._read is None or self._is_reading or not held:
+        if self._read is None or self._is_reading or not uuids:
+            self.devices = {}
             self._metrics = {} if not held else self._metrics
             return
         self._is_reading = True
         try:
-            found = await in_daemon_thread(self._read, {uuid for uuids in held.values() for uuid in uuids})
+            found = await in_daemon_thread(self._read, uuids)
         finally:
             self._is_reading = False
+        self.devices = found
         self._metrics = {
-            (revision, accelerator): _means([found[uuid] for uuid in uuids if uuid in found])
-            for (_, revision, accelerator), uuids in held.items()
+            (revision, accelerator): _means([found[uuid] for uuid in mine if uuid in found])
+            for (_, revision, accelerator), mine in held.items()
         }
         by_function: dict[str, dict[str, float | None]] = {}
-        for (function, _, _), uuids in held.items():
-            used = {uuid: found[uuid].utilization for uuid in uuids if uuid in found}
+        for (function, _, _), mine in held.items():
+            used = {uuid: found[uuid].utilization for uuid in mine if uuid in found}
             by_function.setdefault(function, {}).update(used)
         for function, values in by_function.items():
             self._rolling.setdefault(function, self._rolling_of(WINDOW_S)).add(now, values)

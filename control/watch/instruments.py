@@ -11,6 +11,7 @@ from tidegate.control.watch.devices import DeviceWatch
 from tidegate.control.watch.failures import ReplicaFailures
 from tidegate.control.watch.gpus import Gpus
 from tidegate.control.watch.traffic import TrafficMeter
+from tidegate.control.watch.units import UnitMeter
 
 
 def _unobserved(seconds: float) -> None:
@@ -30,6 +31,8 @@ class Instruments:
     """Device time and its price."""
     devices: DeviceWatch | None = None
     """Health of the NVIDIA devices."""
+    units: UnitMeter | None = None
+    """Utilisation and power of the accelerators' units, if they are this machine's."""
     history: History = field(default_factory=History)
     """Recent time series of each function and group."""
     round_took: Callable[[float], object] = _unobserved

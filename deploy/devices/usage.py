@@ -8,7 +8,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class DeviceUse:
-    """Use of a device in percent."""
+    """Use of a device, in percent where nothing else is stated."""
 
     utilization: float
     """Share of the driver's last sampling period in which any kernel ran."""
@@ -16,6 +16,8 @@ class DeviceUse:
     """Memory in use by all processes."""
     memory_busy: float = 0.0
     """Share of the driver's last sampling period in which the memory controller was busy (the thesis' GPU activity)."""
+    power_w: float | None = None
+    """Mean draw in watts over about the last second. None if the driver does not report it, as for a MIG partition."""
 
 
 class NvidiaUse:
@@ -57,11 +59,17 @@ class NvidiaUse:
             memory = nvml.nvmlDeviceGetMemoryInfo(handle)
             rates = nvml.nvmlDeviceGetUtilizationRates(handle)
             held = 100.0 * memory.used / memory.total if memory.total else 0.0
-            return DeviceUse(float(rates.gpu), held, float(rates.memory))
+            return DeviceUse(float(rates.gpu), held, float(rates.memory), self._power_w(handle))
         except nvml.NVMLError as error:
             self._handles.pop(uuid, None)  # A device that comes back has another handle.
             self.fault = f"NVML: {uuid}: {error}"
             return None
+
+    def _power_w(self, handle: Any) -> float | None:
+        try:
+            return int(self._nvml.nvmlDeviceGetPowerUsage(handle)) / 1000.0  # milliwatts
+        except self._nvml.NVMLError:
+            return None  # Not every device measures it; its utilisation is known all the same.
 
     def __repr__(self) -> str:
         return f"<NvidiaUse {len(self._handles)} devices, fault {self.fault}>"

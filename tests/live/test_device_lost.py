@@ -89,6 +89,11 @@ def test_a_device_that_fails_under_load_is_left_and_no_waiting_request_is_lost(
     made.cli("deploy", "handler.py:Echo", "--gpu-mem-limit", "1", "--dnn-model", "echo", "--accelerators", "t4,spare")
     made.until(lambda: ("t4", "ready") in places(made), 20.0, "the replica on the GPU")
     assert "16 GiB, compute 7.5, driver 570.86.15" in made.cli("status").stdout
+    made.until(lambda: made.status()["accelerators"][0]["power_w"] == 31.5, 5.0, "the power of the GPU")
+    (gpu_kind, spare) = made.status()["accelerators"]
+    assert gpu_kind["utilization_percent"] == [50.0]
+    assert (gpu_kind["utilization_variation"], gpu_kind["power_unknown"]) == (0.0, None)
+    assert spare["power_w"] is not None or spare["power_unknown"]
     answers: list[int] = []
     stop = threading.Event()
 

@@ -114,6 +114,13 @@ def nvmlDeviceGetUtilizationRates(handle: str) -> Any:  # noqa: N802
     return SimpleNamespace(gpu=50, memory=30)
 
 
+def nvmlDeviceGetPowerUsage(handle: str) -> int:  # noqa: N802
+    power = _device(handle).get("milliwatts", 31_500)
+    if power is None:
+        raise NVMLError(NVML_ERROR_NOT_SUPPORTED)
+    return int(power)
+
+
 def nvmlDeviceGetPowerManagementDefaultLimit(handle: str) -> int:  # noqa: N802
     return 70_000
 

@@ -89,6 +89,7 @@ def test_a_drift_of_a_served_model_is_named_and_learnt_within_the_samples_of_a_r
 
     async def run() -> None:
         link = PredictorProcess(tmp_path / "samples.jsonl", inherited(os.environ), ManualClock(1.0).now)
+        before = await link.ask(turn(0.02))
         for _ in range(200):
             before = await link.ask(turn(0.02))
         assert _relative(before, 0.02) <= THETA

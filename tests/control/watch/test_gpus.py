@@ -61,7 +61,7 @@ def test_policies_hear_the_moment_and_the_minute_is_a_mean() -> None:
         gpus = Gpus(driver.read)
         await gpus.measure([ONE, TWO], [T4], 100.0)
         assert gpus.metrics("f-00001", "t4") == {"gpu-utilization": 60.0, "gpu-memory": 30.0, "gpu-memory-busy": 13.0}
-        assert driver.asked == [{"GPU-a", "GPU-b"}]
+        assert driver.asked == [{"GPU-a", "GPU-b", "GPU-c"}]
         await gpus.measure([ONE], [T4], 101.0)
         assert gpus.metrics("f-00001", "t4")["gpu-utilization"] == 80.0
         assert gpus.utilization("f", 101.0) == 70.0

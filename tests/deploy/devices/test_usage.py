@@ -7,7 +7,8 @@ from tidegate.deploy.devices.usage import DeviceUse, NvidiaUse
 
 
 class FakeNvml:
-    """Two devices; ``broken`` ones answer with an error, and so does everything while ``is_down``."""
+    """Two devices, of which one measures its power; ``broken`` ones answer with an error, and so does everything while
+    ``is_down``."""
 
     class NVMLError(Exception):
         pass
@@ -37,12 +38,18 @@ class FakeNvml:
             raise self.NVMLError("GPU is lost")
         return SimpleNamespace(gpu=self.devices[handle][0], memory=1)
 
+    def nvmlDeviceGetPowerUsage(self, handle: str) -> int:  # noqa: N802
+        if handle == "GPU-b":
+            raise self.NVMLError("Not Supported")
+        return 61_250
+
 
 def test_percentages_of_the_devices_asked_for() -> None:
     nvml = FakeNvml()
     use = NvidiaUse(nvml)
-    assert use.read(["GPU-a", "GPU-b"]) == {"GPU-a": DeviceUse(35.0, 25.0, 1.0), "GPU-b": DeviceUse(0.0, 75.0, 1.0)}
-    assert use.read(["GPU-a"]) == {"GPU-a": DeviceUse(35.0, 25.0, 1.0)}
+    first = DeviceUse(35.0, 25.0, 1.0, power_w=61.25)
+    assert use.read(["GPU-a", "GPU-b"]) == {"GPU-a": first, "GPU-b": DeviceUse(0.0, 75.0, 1.0, power_w=None)}
+    assert use.read(["GPU-a"]) == {"GPU-a": first}
     assert (nvml.opened, nvml.looked_up, use.fault) == (1, 2, None)
 
 
