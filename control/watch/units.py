@@ -104,7 +104,7 @@ class UnitMeter:
         return tuple(_mean(self._utilization, (kind.name, unit), now) for unit in range(kind.count))
 
     def variation(self, kind: Accelerator, now: float) -> float | None:
-        """Returns the balance: the coefficient of variation of utilisation over the units whose utilisation is known."""
+        """Returns the balance: the coefficient of variation of utilisation over the units where it is known."""
         return variation([used for used in self.utilization(kind, now) if used is not None])
 
     def power_w(self, kind: Accelerator, now: float) -> float | None:
