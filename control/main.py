@@ -4,6 +4,7 @@ Start: take the directory, raise the epoch, find what an earlier control process
 workers, then the API. It is up when every gateway worker is linked. End (SIGINT, SIGTERM, or the API's shutdown):
 gateway workers stop accepting and finish while the round still answers activations. Then the round ends, so that
 nothing starts any more. Then replicas drain and stop, and then the API ends. A second signal ends everything at once.
+Where replicas are Pods, SIGTERM leaves them to the next control process.
 """
 
 import asyncio
@@ -118,6 +119,8 @@ class ControlProcess:
         self._epoch = state.next_epoch()
         self._since = datetime.fromtimestamp(self._clock.now()).astimezone().isoformat(sep=" ", timespec="seconds")
         self._stop = asyncio.Event()
+        self._takes_down = settings.kubernetes.image is None
+        """Replicas end with this process."""
         self._signals = 0
         lock.describe(Holder(pid=os.getpid(), since=self._since, epoch=self._epoch))
 
@@ -125,7 +128,7 @@ class ControlProcess:
         """Runs from start to end."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, self._signalled)
+            loop.add_signal_handler(number, self._signalled, number)
         # Imported here: a directory that is locked is reported, and a signal is answered, before all components load.
         from tidegate.control import build
         from tidegate.control.cluster import lead, open_cluster
@@ -151,7 +154,7 @@ class ControlProcess:
             epoch=self._epoch,
             clock=self._clock,
             faults=self._faults,
-            stop=self._stop.set,
+            stop=self._take_down,
             rng=rng,
             cluster=cluster,
         )
@@ -160,9 +163,8 @@ class ControlProcess:
             start = await build.above_remote(start)
             self._epoch = start.epoch
             work = await build.build_work(start, state)
-            await self._serve(
-                state, work, api, ready, asyncio.Event() if cluster is None else cluster.leadership.deposed
-            )
+            deposed = asyncio.Event() if cluster is None else cluster.leadership.deposed
+            await self._serve(state, work, api, ready, deposed)
         if cluster is not None and cluster.leadership.deposed.is_set():
             raise DeposedError(f"{cluster.leadership.why}; this process has ended, and its replicas go on")
 
@@ -213,10 +215,8 @@ class ControlProcess:
                 following.cancel()  # Before anything drains: it would deploy on.
             if rounds is None:
                 await self._let_go(work)
-            elif deposed.is_set():
-                await self._hand_over(work, rounds)
             else:
-                await self._end(work, rounds)
+                await self._end(work, rounds, leads=not deposed.is_set())
             server.should_exit = True
             if serving is not None:
                 await asyncio.wait((serving,), timeout=API_END_S)
@@ -243,13 +243,21 @@ class ControlProcess:
 
     # --- the end ---
 
-    def _signalled(self) -> None:
+    def _signalled(self, number: int) -> None:
         self._signals += 1
-        if self._signals == 1:
-            _log.info("shutting down; a second signal ends everything at once")
-            self._stop.set()
-        else:
+        if self._signals > 1:
             self._kill_all()
+            return
+        if number == signal.SIGINT:
+            self._takes_down = True
+        goes_on = "" if self._takes_down else "; Pods of replicas go on, and the next control process adopts them"
+        _log.info("shutting down%s; a second signal ends everything at once", goes_on)
+        self._stop.set()
+
+    def _take_down(self) -> None:
+        """Ends this process and its replicas."""
+        self._takes_down = True
+        self._stop.set()
 
     def _kill_all(self) -> None:
         """Kills every child process, then ends this process."""
@@ -268,23 +276,14 @@ class ControlProcess:
         await work.quotas.close()
         work.processes.close()
 
-    async def _hand_over(self, work: "WorkSide", rounds: "asyncio.Task[Any]") -> None:
-        """Ends a process that leads no longer: it orders nothing more, and its replicas are another one's."""
-        work.deployment.leaving = True
-        rounds.cancel()
-        await asyncio.wait((rounds,))
-        await work.gateways.drain(GRACE_S)
-        await work.quotas.close()
-        await work.loop.close()
-        await work.backend.close(stop_replicas=False)
-        await work.replicas.end()
-        await work.costs.close(self._clock.now(), has_ended=False)
-        work.loop.changes.end()
-        work.processes.close()
-
-    async def _end(self, work: "WorkSide", rounds: "asyncio.Task[Any]") -> None:
+    async def _end(self, work: "WorkSide", rounds: "asyncio.Task[Any]", *, leads: bool) -> None:
+        """Ends everything in order; the replicas only if this process takes them down. ``leads``: False if another
+        process has them by now, so that nothing is ordered any more."""
+        ends_replicas = leads and self._takes_down
         work.deployment.leaving = True
         work.processes.continue_stopped()
+        if not leads:
+            rounds.cancel()
         await work.gateways.drain(GRACE_S)
         if work.remote is not None:
             await work.remote.close()
@@ -293,12 +292,12 @@ class ControlProcess:
         rounds.cancel()
         await asyncio.wait((rounds,))
         await work.loop.close()
-        await work.backend.close(stop_replicas=True, grace_s=GRACE_S)
-        if work.resources is not None:
+        await work.backend.close(stop_replicas=ends_replicas, grace_s=GRACE_S)
+        if ends_replicas and work.resources is not None:
             await work.resources.end(API_END_S)
         await work.replicas.end()
         await work.mps.stop()
-        await work.costs.close(self._clock.now(), has_ended=True)
+        await work.costs.close(self._clock.now(), has_ended=ends_replicas)
         work.loop.changes.end()
         work.processes.close()
 

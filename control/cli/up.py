@@ -256,7 +256,7 @@ def _ask_to_end(directory: "StateDirectory", holder: "Holder") -> None:
     except NotRunningError:
         if holder.pid and directory.holder() is not None:
             with suppress(ProcessLookupError):
-                os.kill(holder.pid, signal.SIGTERM)
+                os.kill(holder.pid, signal.SIGINT)  # SIGTERM would leave Pods.
     end = time.monotonic() + DOWN_S
     while directory.holder() is not None or _is_there(holder.pid):
         if time.monotonic() > end:

@@ -1,5 +1,6 @@
 """What goes on and what stops when a part of a cluster is away, with load running; both ends' journals are compared."""
 
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ from tests.support.live.deployment import Deployment, deployment, places
 from tests.support.live.journaled import JournaledLoad, write_server
 from tests.support.live.pods import SETTINGS, make_namespace
 from tests.support.live.redis_server import RedisServer
+from tests.support.live.remote_gateway import remote_gateways
 from tests.support.live.wire import Wire
 from tidegate.deploy.kubernetes.process.api import Object
 from tidegate.deploy.kubernetes.resources.leases import NAME as LEASE
@@ -59,7 +61,7 @@ class Bench:
         folder = self.folder / name
         folder.mkdir()
         given = ("--kubernetes-image", "tidegate:test", "--kubernetes-namespace", self.space)
-        store = ("--store-url", self.store.url, "--store-name", "demo")
+        store = ("--store-url", self.store.url, "--store-name", "blue")
         lease = ("--kubernetes-lease", f"{LEASE_S}s", "--kubernetes-python", SETTINGS.python)
         with deployment(folder, *given, *store, *lease, *places(folder, 3), *flags) as found:
             yield found
@@ -127,6 +129,48 @@ def test_a_standby_takes_over_from_a_leader_that_is_killed(bench: Bench) -> None
             assert not through_the_new.lost
         load.check()
         assert two.stop() == 0
+
+
+def test_a_rolling_restart_of_the_control_process_keeps_every_pod(bench: Bench) -> None:
+    """SIGTERM gives the Lease back when all is handed over: the standby leads at once. Gateways apart serve on."""
+    remote = ("--gateway-workers", "0")
+    with bench.control("one", *remote) as one, bench.control("two", *remote) as two:
+        one.up(as_program=True)
+        with remote_gateways(one, bench.store.port, 2) as gateways:
+            one.deploy(write_server(bench.folder), "--min-scale", "2", "--max-scale", "3", "--wait")
+            first = bench.pods()
+            assert len(first) == 2
+            one.until(lambda: all(each.infer().status_code in (200, 400) for each in gateways), 30.0, "a route")
+            loads = [JournaledLoad(each.url or "", bench.folder) for each in gateways]
+            with loads[0].running(), loads[1].running():
+                restart(bench, one, two)
+                assert bench.pods() == first
+                for each in loads:
+                    grows(each, two)
+                restart(bench, two, one)
+                one.until(lambda: one.status("echo")["ready"] == 2, 30.0, "both replicas to be known")
+                for each in loads:
+                    grows(each, one)
+            for each in loads:
+                each.check()
+            assert bench.pods() == first
+            one.cli("down")
+            one.until(lambda: not bench.pods(), 60.0, "no Pod: it was taken down")
+
+
+def restart(bench: Bench, old: Deployment, new: Deployment) -> None:
+    """Another control process stands by, the leader ends in order, and the other one leads."""
+    before = new.log.read_text() if new.log.exists() else ""
+    new.begin()
+    new.until(lambda: "this process stands by" in new.log.read_text()[len(before) :], 30.0, "one that stands by")
+    epoch, began = epoch_of(bench.lease()), time.monotonic()
+    assert old.stop() == 0
+    ended = time.monotonic()
+    assert "Pods of replicas go on" in old.log.read_text()
+    new.until(lambda: new.is_up, 30.0, "the standby to lead")
+    led = time.monotonic()
+    sys.stdout.write(f"\nended {ended - began:.1f} s after SIGTERM, the standby answered {led - ended:.1f} s later\n")
+    assert (holder_of(bench.lease()), epoch_of(bench.lease())) == (new.state.name, epoch + 1)
 
 
 def test_the_api_server_is_away_while_requests_are_served(bench: Bench) -> None:

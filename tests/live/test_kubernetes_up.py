@@ -113,4 +113,9 @@ def test_the_next_control_process_adopts_the_pods_and_down_leaves_none(live: Dep
     assert live.infer().status_code == 200
     assert node.pods == [pod]
     assert live.stop() == 0
+    assert node.pods == [pod], "SIGTERM is no `tidegate down`: the next control process has it"
+    live.up(as_program=True)
+    assert live.infer().status_code == 200
+    assert node.pods == [pod]
+    live.cli("down")
     live.until(lambda: not node.pods, 30.0, "no Pod")

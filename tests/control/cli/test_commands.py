@@ -164,7 +164,7 @@ def test_down_ends_what_a_control_process_leaves_that_dies_meanwhile(
     lock = state.lock()
 
     def kill(_: int, number: int) -> None:
-        if number == signal.SIGTERM:
+        if number == signal.SIGINT:
             lock.release()
             raise ProcessLookupError
 
