@@ -21,7 +21,7 @@ from typing import Final
 from tidegate.deploy.backend import ReplicaStatus
 from tidegate.deploy.placement.ledger import Accelerator
 from tidegate.function import Function
-from tidegate.records.replica_state import ReplicaState
+from tidegate.records.replica_state import ReplicaState, known_phases
 
 ASSUMED_WAKE_S: Final = 0.02
 """Time of a wake before the first one was measured."""
@@ -101,8 +101,8 @@ class IdleStates:
             last, key = before.get(each.id), (each.revision, each.accelerator)
             if last is each:
                 continue
-            if each.ready_at is not None and not each.adopted and (last is None or last.ready_at is None):
-                self._starts.setdefault(key, deque(maxlen=REMEMBERED)).append(each.ready_at - each.created_at)
+            if (took_s := _start_s(each)) is not None and (last is None or _start_s(last) is None):
+                self._starts.setdefault(key, deque(maxlen=REMEMBERED)).append(took_s)
             if each.wake_s is not None and (last is None or last.wake_s != each.wake_s):
                 self._wakes.setdefault(key, deque(maxlen=REMEMBERED)).append(each.wake_s)
             if each.state is ReplicaState.ASLEEP:
@@ -146,6 +146,8 @@ class IdleStates:
 
     def sleep_s(self, replica: ReplicaStatus, kind: Accelerator, stakes: Stakes) -> float:
         """Returns how long the replica may sleep."""
+        if (replica.revision, kind.name) not in self._starts:
+            return LONGEST_S  # An adopted one, of which no more is known.
         states = self.states(replica.revision, kind, replica.held_bytes)
         return min(LONGEST_S, kept_s(states[1], states, stakes))
 
@@ -166,6 +168,14 @@ class IdleStates:
 
     def __repr__(self) -> str:
         return f"<IdleStates of {len(self._starts)} groups>"
+
+
+def _start_s(replica: ReplicaStatus) -> float | None:
+    """Returns what the start of a replica took. None before it has ended. An adopted one's was measured by its
+    queue_proxy."""
+    if replica.adopted:
+        return None if replica.phases.load_s is None else sum(spent for _, spent in known_phases(replica.phases))
+    return None if replica.ready_at is None else replica.ready_at - replica.created_at
 
 
 def _time(seconds: float) -> str:

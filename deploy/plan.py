@@ -104,7 +104,8 @@ def plan(
         missing = max(0, count - len(serving))
         missing -= _revive(parts, [each for each in group if each.is_leaving], missing)
         free = max(0, room[accelerator].free) if accelerator in room else 0
-        woken = _wake(parts, [each for each in group if each.state is ReplicaState.ASLEEP], min(missing, free))
+        asleep = [each for each in group if each.state is ReplicaState.ASLEEP and each.share == share]
+        woken = _wake(parts, asleep, min(missing, free))
         missing, free = missing - woken, free - woken
         _create(
             parts, decision.revision, accelerator, share, missing, free, room.get(accelerator), failure, now, taken, rng

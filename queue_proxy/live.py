@@ -185,11 +185,18 @@ class QueueProxy:
         while not self.lifecycle.is_failed:
             due = max(due + probe.period_s, monotonic())
             await asyncio.sleep(due - monotonic())
-            if self.ledger.state is ReplicaState.DRAINED:
-                continue  # It may be paused.
-            why = count.probed(await self._calls.liveness_fault(probe))
+            if self._may_be_paused():
+                continue
+            fault = await self._calls.liveness_fault(probe)
+            if self._may_be_paused():  # Meanwhile.
+                continue
+            why = count.probed(fault)
             if why is not None:
                 self._failed(f"the model server is not alive: {why}", FailureCause.LIVENESS)
+
+    def _may_be_paused(self) -> bool:
+        """Returns whether the model server may be paused: a drained replica may sleep."""
+        return self.ledger.state is ReplicaState.DRAINED
 
     def _follow_metrics(self, path: str) -> None:
         """Reads the model server's metrics from now on."""
@@ -197,7 +204,7 @@ class QueueProxy:
             MetricsReader,  # Saves most replicas a millisecond and memory.
         )
 
-        reader = MetricsReader(self._settings)
+        reader = MetricsReader(self._settings, self._may_be_paused)
         self.model_metrics = reader.metrics
         self._tasks.spawn(reader.follow(path), name="application metrics")
 

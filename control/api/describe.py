@@ -203,7 +203,7 @@ class FunctionViews:
             source=tracked.record.source,
             zero_after_s=tracked.record.function.scaling.scale_to_zero_after_s,
             idle=self._idle(tracked, now),
-            asleep_s=None if here or tracked.gone_at is None else max(0.0, now - tracked.gone_at),
+            asleep_s=_asleep_s(tracked, here, now),
             groups=self.groups(tracked, here),
         )
 
@@ -439,6 +439,14 @@ def _failure_of(revision: RevisionView) -> Iterator[str]:
         yield f"{revision.id} has no place: {revision.stuck}"
     else:
         yield from (f"{revision.id} has no place yet: {text}" for text in revision.unplaced)
+
+
+def _asleep_s(tracked: TrackedRevision, here: Sequence[ReplicaStatus], now: float) -> float | None:
+    """Returns for how long no replica of it has been awake. None if one is, or none was since the start."""
+    if any(each.state is not ReplicaState.ASLEEP for each in here):
+        return None
+    since = [at for at in (tracked.gone_at, *(each.asleep_at for each in here)) if at is not None]
+    return max(0.0, now - max(since)) if since else None
 
 
 def _message(view: RevisionView) -> str | None:

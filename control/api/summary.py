@@ -90,7 +90,9 @@ def _switched(view: FunctionView) -> str:
 
 def _asleep(view: FunctionView) -> str:
     """Returns since when it sleeps and why, and what wakes it."""
-    wakes = "the next request starts a replica"
+    paused = sum(each.sleeping for each in view.revisions)
+    kept = f"{_count(paused, 'replica')} {'is' if paused == 1 else 'are'} paused with what it loaded" if paused else ""
+    wakes = f"{kept}, and the next request wakes one" if paused else "the next request starts a replica"
     serving = _serving(view)
     if serving is None:
         return f"Asleep: no replica runs, and {wakes}."
@@ -179,8 +181,9 @@ def _capacity_ips(view: FunctionView) -> tuple[float, bool] | None:
 
 
 def _change(view: FunctionView) -> str:
-    starting, leaving = (sum(getattr(each, field) for each in view.revisions) for field in ("starting", "leaving"))
-    parts = [f"{count} more {word}" for count, word in ((starting, "starting"), (leaving, "leaving")) if count]
+    words = {"starting": "starting", "leaving": "leaving", "sleeping": "asleep"}
+    counts = {word: sum(getattr(each, field) for each in view.revisions) for field, word in words.items()}
+    parts = [f"{count} more {word}" for word, count in counts.items() if count]
     return f" ({', '.join(parts)})" if parts else ""
 
 

@@ -396,10 +396,12 @@ def _count(number: int, word: str) -> str:
 
 
 def _ready(view: "FunctionView") -> str:
-    """Returns ``3``, or ``3 (2 emulated)`` if service times come from a profile."""
+    """Returns ``3``, ``3 (2 emulated)`` if service times come from a profile, or ``0 (1 asleep)``."""
     groups = [group for revision in view.revisions for group in revision.groups]
     emulated = sum(group.ready for group in groups if group.emulated)
-    return f"{view.ready} ({emulated} emulated)" if emulated else str(view.ready)
+    asleep = sum(revision.sleeping for revision in view.revisions)
+    notes = [f"{count} {word}" for count, word in ((emulated, "emulated"), (asleep, "asleep")) if count]
+    return f"{view.ready} ({', '.join(notes)})" if notes else str(view.ready)
 
 
 def tokens(view: "TokensView", percentile: float) -> str:

@@ -60,6 +60,7 @@ class FunctionRow:
     emulated: int
     """Ready replicas whose service times come from a profile."""
     starting: int
+    sleeping: int
     desired: int | None
     traffic: TrafficView
     price_per_hour: float
@@ -267,6 +268,7 @@ def _row(view: FunctionView) -> FunctionRow:
         ready=view.ready,
         emulated=sum(group.ready for group in groups if group.emulated),
         starting=sum(each.starting for each in view.revisions),
+        sleeping=sum(each.sleeping for each in view.revisions),
         desired=view.desired,
         traffic=view.traffic,
         price_per_hour=view.price_per_hour,

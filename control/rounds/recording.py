@@ -17,7 +17,7 @@ from tidegate.records.replica_state import ReplicaState
 
 SLICE_S: Final = 0.003
 """Longest time for which recording occupies the event loop."""
-_GONE: Final = (ReplicaState.STOPPED, ReplicaState.FAILED)
+_GONE: Final = (ReplicaState.ASLEEP, ReplicaState.STOPPED, ReplicaState.FAILED)
 
 Values = dict[str, float | None]
 

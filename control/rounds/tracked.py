@@ -102,7 +102,8 @@ class TrackedRevision:
             if now < failure.not_before or (wanted and not starting):
                 return Refusal(FailureKind.START_FAILED, failure.reason)
             return None
-        if self.unplaced is not None and self.unplaced_s(now) >= UNPLACED_PATIENCE_S and not replicas:
+        is_here = any(each.state is not ReplicaState.ASLEEP for each in replicas)
+        if self.unplaced is not None and self.unplaced_s(now) >= UNPLACED_PATIENCE_S and not is_here:
             return Refusal(FailureKind.NOT_SERVABLE, self.unplaced_public or self.unplaced)
         return None
 

@@ -70,6 +70,10 @@ class FixedPorts:
         """Returns True if the function's server takes no other port."""
         return _server(function) in self._required_by
 
+    def is_wanted(self, port: int | None) -> bool:
+        """Returns True if some server is known to require this port."""
+        return port is not None and any(required == port for _, required, _ in self._required_by)
+
     def __repr__(self) -> str:
         return f"<FixedPorts of {sorted(name for name, _, _ in self._required_by)}>"
 

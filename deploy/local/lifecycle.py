@@ -15,7 +15,6 @@ of the third step.
 """
 
 import asyncio
-import signal
 from dataclasses import replace
 from functools import partial
 from typing import Final
@@ -157,10 +156,13 @@ class LocalLifecycle:
 
     def adopt(self, pair: ProcessPair, revision: Revision) -> bool:
         """Takes a living pair over. Returns False if its unit is gone or a process has just ended."""
-        details = pair.details
+        details, asleep_at = pair.details, pair.details.asleep_at
+        if asleep_at is not None and not self._host.sleeps:
+            return False
         try:
             kind = self._ledger.kind(details.assignment.accelerator)
-            self._ledger.restore(details.id, details.assignment)
+            if asleep_at is None:  # The unit of one that sleeps may be another one's by now.
+                self._ledger.restore(details.id, details.assignment)
         except NoRoomError as error:
             self._warn(f"{details.id} is not adopted: {error}")
             return False
@@ -168,14 +170,20 @@ class LocalLifecycle:
         if proxy is None or server is None:
             self._ledger.release(details.id)
             return False
-        details = replace(details, assignment=self._ledger.held[details.id])  # Its unit may have another number.
+        # Its unit may have another number.
+        details = replace(details, assignment=self._ledger.held.get(details.id, details.assignment))
         replica = new_replica(details, revision, kind, details.assignment.cores, adopted=True)
         replica.proxy, replica.server = proxy, server
-        if replica.details.assignment.cores:
-            set_affinity(server.pid, replica.details.assignment.cores)  # It may have borrowed others.
-        server.send(signal.SIGCONT)  # It may have slept: its drain goes on, and it ends.
+        if asleep_at is not None:
+            replica.leaving = True
+        elif details.assignment.cores:
+            set_affinity(server.pid, details.assignment.cores)  # It may have borrowed others.
         self._enter(replica)
         self._registry.update(replica, pids=(proxy.pid, server.pid))
+        if asleep_at is not None:
+            self._pauses.adopt(replica, asleep_at)
+        else:
+            server.resume()  # It may have been paused a moment ago: its drain goes on, and it ends.
         return True
 
     def _enter(self, replica: LocalReplica) -> None:
@@ -231,12 +239,18 @@ class LocalLifecycle:
                 self._registry.update(
                     replica, state=reported.state, phases=phases, limit=limit, reason=reported.message
                 )
+            case ReplicaState.DRAINED:  # It sleeps.
+                self._registry.update(replica, phases=phases, limit=limit)
             case _:
-                pass  # Ready, sent before the order to drain arrived; or drained, and asleep by now.
+                pass  # Ready, sent before the order to drain arrived.
 
     async def _take_over(self, replica: LocalReplica, reported: ProxyState) -> None:
-        """Sends the new epoch to an adopted queue_proxy. A drain that was under way goes on under this backend."""
-        if reported.state in (ReplicaState.DRAINING, ReplicaState.DRAINED):
+        """Sends the new epoch to an adopted queue_proxy; that of one which sleeps gets it with the order to wake. A
+        drain that was under way goes on under this backend."""
+        if replica.status.state is ReplicaState.ASLEEP:
+            if reported.state is not ReplicaState.DRAINED:
+                self.remove(replica)
+        elif reported.state in (ReplicaState.DRAINING, ReplicaState.DRAINED):
             self.remove(replica)
         elif reported.limit is not None and not replica.stop_recorded:
             try:
@@ -311,11 +325,21 @@ class LocalLifecycle:
             now = self._clock.now()
             replica.server.note(reason.splitlines()[0], now, as_json=self._host.json_logs)
         replica.stop_recorded = True
+        if replica.status.ready_at is None:
+            self._make_way(replica)
         known = FailureCause.START if replica.status.ready_at is None else cause
         self._registry.update(replica, state=ReplicaState.FAILED, reason=reason, cause=known)
         if replica.leaving:
             self._registry.withdraw(replica)
         self._tasks.spawn(self._end(replica), name=f"end {replica.id}")
+
+    def _make_way(self, failed: LocalReplica) -> None:
+        """Ends the sleeping replicas that may hold what a start lacked: a port, a socket, a lock."""
+        holder = self._registry.port_holder(failed.revision.function.port)
+        for each in tuple(self._registry.present.values()):
+            is_near = each.status.function == failed.status.function or each.id == holder
+            if is_near and each.status.state is ReplicaState.ASLEEP:
+                self.remove(each)
 
     def _port_hint(self, replica: LocalReplica) -> str | None:
         """Returns where the server listens instead of its port. Returns None if that is unknown or it is right."""
@@ -355,6 +379,8 @@ class LocalLifecycle:
         why = self._pauses.refusal(replica)
         if self.is_closing or not self._host.sleeps:
             why = "the backend is closing" if self.is_closing else "servers.sleep is false"
+        elif self._ports.is_wanted(replica.details.port):
+            why = f"a server requires its port {replica.details.port}"
         if why is not None:
             raise SleepRefusedError(f"{replica.id} does not fall asleep: {why}")
         self.remove(replica)
@@ -417,7 +443,7 @@ class LocalLifecycle:
         async with replica.stop_lock:
             if not replica.is_revivable:
                 return
-            if replica.falls_asleep and replica.drained.is_set():
+            if replica.falls_asleep and replica.drained.is_set() and not replica.borrowed:
                 self._pauses.pause(replica)
                 return
             self._record_stop(replica)
@@ -428,6 +454,7 @@ class LocalLifecycle:
             await replica.link.command("drain", {"epoch": self._table.epoch})
         except LinkError as error:
             self._warn(f"{replica.id} cannot be ordered to drain: {error}")
+            replica.falls_asleep = False  # It may be at work.
             replica.drained.set()  # SIGTERM drains too.
 
     def _record_stop(self, replica: LocalReplica) -> None:

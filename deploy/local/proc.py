@@ -11,6 +11,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Callable, Container, Iterable
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
@@ -192,6 +193,13 @@ def resident_by_session(sessions: Container[int]) -> list[tuple[int, int, int]]:
         if fields is not None and int(fields[3]) in sessions:
             found.append((pid, int(fields[3]), int(fields[21]) * page))
     return found
+
+
+def continue_sessions(leaders: Container[int]) -> None:
+    """Continues all processes of these sessions (SIGCONT)."""
+    for pid, _, _ in resident_by_session(leaders):
+        with suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, signal.SIGCONT)
 
 
 def shared_once(members: Iterable[int]) -> int | None:

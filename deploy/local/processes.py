@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Final
 
 from tidegate.deploy.local.logs import mark, open_log, tail, trim
-from tidegate.deploy.local.proc import ProcessHandle, boot_id, child_start_time
+from tidegate.deploy.local.proc import ProcessHandle, boot_id, child_start_time, continue_sessions
 from tidegate.deploy.local.records import MARK, ProcessKind, ProcessRecord, RecordStore, ReplicaDetails
 from tidegate.deploy.local.recovery import clear, end_hidden, survey
 from tidegate.errors import TidegateError
@@ -167,6 +167,12 @@ class Child:
         elif self._handle is not None:
             self._handle.send(number)
 
+    def resume(self) -> None:
+        """Continues its processes if they are stopped (SIGSTOP)."""
+        self.send(signal.SIGCONT)
+        if not self._is_own and not self._exited.done():  # The signal went to the first process alone.
+            continue_sessions({self.pid})
+
     def kill(self) -> None:
         """Sends SIGKILL."""
         self.send(signal.SIGKILL)
@@ -175,7 +181,7 @@ class Child:
         """Sends SIGTERM, and SIGKILL after ``grace_s`` seconds. Returns when it has ended. A stopped process (SIGSTOP)
         is continued, or it could not obey."""
         self.send(signal.SIGTERM)
-        self.send(signal.SIGCONT)
+        self.resume()
         try:
             return await asyncio.wait_for(self.wait(), grace_s)
         except TimeoutError:
@@ -360,7 +366,7 @@ class ProcessTable:
     def continue_stopped(self) -> None:
         """Continues stopped children (SIGSTOP) before everything ends, so that others need not wait for them."""
         for child in self._children.values():
-            child.send(signal.SIGCONT)
+            child.resume()
 
     async def end(self, record: ProcessRecord, grace_s: float = KILL_AFTER_S) -> None:
         """Ends a living process that is not adopted, and deletes its record."""

@@ -45,6 +45,8 @@ class ReplicaDetails:
     """The model server is Tidegate's own runtime."""
     metrics_port: int | None = None
     """Port of the model server's own metrics, if it differs from its listening address."""
+    asleep_at: float | None = None
+    """Unix seconds at which it fell asleep: it is paused and holds no unit. None if it is awake."""
 
     @property
     def addresses(self) -> tuple[str, str, str]:

@@ -15,7 +15,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Final
 
-from tidegate.deploy.local.proc import ProcessHandle, is_same, with_variable
+from tidegate.deploy.local.proc import ProcessHandle, continue_sessions, is_same, with_variable
 from tidegate.deploy.local.records import MARK, ProcessKind, ProcessRecord, RecordStore, ReplicaDetails, Unreadable
 from tidegate.deploy.local.sockets import unlink
 from tidegate.function import Revision
@@ -157,8 +157,11 @@ def end_all(processes: Path, *, grace_s: float = DOWN_GRACE_S) -> tuple[Ended, .
 
 def _continue_stopped(records: Sequence[ProcessRecord]) -> None:
     """Continues stopped processes (SIGSTOP), or others would wait for their answers."""
-    for handle in _handles(records).values():
+    handles = _handles(records).values()
+    for handle in handles:
         handle.send(signal.SIGCONT)
+    continue_sessions({handle.pid for handle in handles})  # Each leads one, in which all are paused when it sleeps.
+    for handle in handles:
         handle.close()
 
 

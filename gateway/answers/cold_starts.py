@@ -118,7 +118,9 @@ class ColdStarts:
         serving = [revision for revision in route.revisions if revision.percent > 0.0]
         if serving and all(revision.failure is not None for revision in serving):
             return "failed"
-        return "starting" if any(group.replicas for revision in serving for group in revision.groups) else "asleep"
+        here = (replica.id for revision in serving for group in revision.groups for replica in group.replicas)
+        is_asleep = all(self._states.get(replica) is ReplicaState.DRAINED for replica in here)
+        return "asleep" if is_asleep else "starting"
 
     def lines(self, replica: str, received: float, bound_at: float, timing: bytes | None, now: float) -> bytes:
         """Returns header lines of an answer: ``Server-Timing``, and the time that the request waited through a cold

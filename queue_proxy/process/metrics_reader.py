@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections.abc import Callable
 from time import monotonic
 
 from tidegate.aio.admin.client import FetchError, fetch
@@ -18,9 +19,11 @@ SCRAPE_EVERY_S, SCRAPE_TIMEOUT_S = 1.0, 0.8
 class MetricsReader:
     """Scrapes one model server."""
 
-    __slots__ = ("_address", "_upstream", "metrics")
+    __slots__ = ("_address", "_may_be_paused", "_upstream", "metrics")
 
-    def __init__(self, settings: ProxySettings) -> None:
+    def __init__(self, settings: ProxySettings, may_be_paused: Callable[[], bool]) -> None:
+        """``may_be_paused``: whether the model server may be paused now."""
+        self._may_be_paused = may_be_paused
         self._address = settings.metrics_address
         self._upstream = settings.upstream
         self.metrics = ModelServerMetrics(settings.models)
@@ -31,9 +34,11 @@ class MetricsReader:
         due = monotonic()
         while True:
             try:
-                await self._scrape(app, path)
+                if not self._may_be_paused():
+                    await self._scrape(app, path)
             except FetchError as error:
-                app.failed(str(error))
+                if not self._may_be_paused():
+                    app.failed(str(error))
             except Exception as error:  # An internal fault here must not end the replica.
                 app.failed(f"internal fault: {error!r}")
             if (news := app.news()) is not None:

@@ -10,7 +10,7 @@ from tidegate.deploy.backend import ReplicaStatus
 from tidegate.deploy.idle import IdleState, IdleStates, Stakes, cheapest, kept_s, stakes_of
 from tidegate.deploy.placement.ledger import Accelerator, AcceleratorKind
 from tidegate.function import Function, Server, ServerKind, Sla
-from tidegate.records.replica_state import ReplicaState
+from tidegate.records.replica_state import ColdStartPhases, ReplicaState
 
 CPU = Accelerator(name="cpu", kind=AcceleratorKind.CPU, count=2, memory_bytes=1000, cores=1)
 READY = IdleState(name="ready", ready_s=0.0, held=1.0)
@@ -78,6 +78,11 @@ def test_a_replica_sleeps_where_a_wake_saves_a_second_of_its_measured_start() ->
     adopted = IdleStates()
     adopted.observe([replica(adopted=True)])
     assert adopted.sleeps(replica(), CPU, NO_PRICE) is None, "its start is of another process's clock"
+    asleep = replica(state=ReplicaState.ASLEEP, asleep_at=200.0, held_bytes=100, adopted=True)
+    assert adopted.ends(asleep, CPU, NO_PRICE, 3600.0) is None, "what is not known ends no sleep"
+    adopted.observe([replica(adopted=True, phases=ColdStartPhases(load_s=2.5, warm_s=0.5))])
+    said = adopted.words("f-00001", CPU, NO_PRICE)
+    assert said is not None and "a start takes 3 s" in said, "its queue_proxy measured it"
 
 
 def test_a_sleep_ends_when_its_memory_has_cost_what_a_start_does() -> None:

@@ -288,6 +288,8 @@ def test_sleeping_replicas_are_woken_on_free_places_before_others_are_created() 
     assert len(more.revive) == 3 and len(more.create) == 2
     full = make({"t4": 2}, here, free=0)
     assert not full.revive and not full.create and full.unplaced[0].replicas == 2, "a sleeping one holds no place"
+    other = make({"t4": 1}, [replace(each, share=50) for each in here])
+    assert not other.revive and len(other.create) == 1, "another share of a device is another replica"
     drained = make({"t4": 1}, [*here, replica("d", DRAINING)])
     assert [each.replica for each in drained.revive] == [f"{REVISION}-d"], "a draining one is there already"
     assert not make({"t4": 0}, here).remove, "their end is not the plan's"

@@ -1,11 +1,13 @@
 """A replica that is not needed sleeps, and the first request wakes it: with real processes."""
 
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import httpx
 import pytest
 
-from tests.support.live.deployment import Deployment, deployment
+from tests.support.live.deployment import Deployment, deployment, places
 
 pytestmark = [
     pytest.mark.live,
@@ -69,6 +71,15 @@ def falls_asleep(world: Deployment) -> int:
     return pid
 
 
+def replicas(world: Deployment) -> dict[str, int]:
+    """Processes of replicas: pid by record."""
+    return {name: pid for name, pid in world.living().items() if name.endswith((".server", ".proxy"))}
+
+
+def has_ended(world: Deployment, replica: str) -> bool:
+    return not any(name.startswith(replica) for name in replicas(world))
+
+
 @pytest.mark.early
 def test_an_idle_replica_sleeps_and_the_next_request_finds_its_memory(tmp_path: Path) -> None:
     with deployment(tmp_path, "--servers-sleep", "true") as world:
@@ -86,13 +97,73 @@ def test_an_idle_replica_sleeps_and_the_next_request_finds_its_memory(tmp_path: 
         world.until(lambda: state_of(pid) == "", 30.0, "the sleeping replica of a deleted function ends")
 
 
-def test_a_successor_of_a_killed_control_process_ends_what_sleeps_and_serves(tmp_path: Path) -> None:
+def test_a_successor_of_a_killed_control_process_keeps_what_sleeps(tmp_path: Path) -> None:
+    """The place of the sleeping replica is another function's by then, whose replica serves on."""
+    with deployment(tmp_path, "--servers-sleep", "true", *places(tmp_path, 1)) as world:
+        world.up()
+        deployed(world, tmp_path)
+        first = call(world)
+        pid = falls_asleep(world)
+        world.cli("deploy", world.handler(name="b"), "--name", "b", "--min-scale", "1")
+        assert world.infer(name="b").status_code == 200
+        kept = replicas(world)
+        assert len(kept) == 4
+        world.kill()
+        world.up()
+        assert replicas(world) == kept, "neither replica was ended"
+        assert world.infer(name="b").status_code == 200
+        assert state_of(pid) == "T" and "1 asleep" in world.cli("status", "slow").stdout
+        world.cli("delete", "b")
+        assert call(world) == first + 1, "the same process, with what it had in memory"
+
+
+def test_what_sleeps_and_is_killed_is_replaced_by_the_next_request(tmp_path: Path) -> None:
+    with deployment(tmp_path, "--servers-sleep", "true") as world:
+        world.up()
+        deployed(world, tmp_path)
+        first = call(world)
+        for half in (".server", ".proxy"):
+            pid = falls_asleep(world)
+            (replica,) = [name.removesuffix(".server") for name, each in world.living().items() if each == pid]
+            world.end(f"{replica}{half}")
+            world.until(partial(has_ended, world, replica), 10.0, "the other half ends too")
+            assert call(world) == first, "another process"
+
+
+def test_five_hundred_requests_at_once_wake_one_replica_and_all_are_answered(tmp_path: Path) -> None:
+    with deployment(tmp_path, "--servers-sleep", "true") as world:
+        world.up()
+        deployed(world, tmp_path)
+        call(world)
+        pid = falls_asleep(world)
+        with (
+            httpx.Client(limits=httpx.Limits(max_connections=500), timeout=60.0, trust_env=False) as client,
+            ThreadPoolExecutor(500) as threads,
+        ):
+            url = f"{world.gateway}/v2/models/slow/infer"
+            answers = list(threads.map(lambda _: client.post(url, json=BODY).status_code, range(500)))
+        assert answers == [200] * 500
+        assert state_of(pid) not in ("", "T"), "the sleeping one serves"
+
+
+def test_down_ends_what_sleeps_also_without_a_control_process(tmp_path: Path) -> None:
+    with deployment(tmp_path, "--servers-sleep", "true") as world:
+        world.up()
+        deployed(world, tmp_path)
+        call(world)
+        pid = falls_asleep(world)
+        world.kill()
+        world.cli("down")
+        assert state_of(pid) in ("", "Z") and not world.living()
+
+
+def test_a_new_revision_wakes_no_replica_of_the_old_one(tmp_path: Path) -> None:
     with deployment(tmp_path, "--servers-sleep", "true") as world:
         world.up()
         deployed(world, tmp_path)
         first = call(world)
         pid = falls_asleep(world)
-        world.kill()
-        world.up()
-        world.until(lambda: state_of(pid) == "", 30.0, "the sleeping replica ends")
-        assert call(world) == first, "another process"
+        (tmp_path / "slow.py").write_text(MODEL.replace("self.calls = 0", "self.calls = 1000"))
+        world.cli("deploy", str(tmp_path / "slow.yaml"))
+        world.until(lambda: state_of(pid) == "", 20.0, "the sleeping replica of the old revision ends")
+        assert call(world) == first + 1000

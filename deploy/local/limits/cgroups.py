@@ -45,6 +45,42 @@ class Cgroups:
                         group.rmdir()
 
 
+def memory_bounds(proc: Path = PROC) -> list[tuple[int, int]]:
+    """Returns (limit, bytes in use) of this process's group and of those above it that have a limit, as a container's
+    has. Files that nobody has read for a while are not in use. Empty if there is no limit, or it cannot be read."""
+    group, root, is_v2 = _own_group(proc)
+    limit, used = ("memory.max", "memory.current") if is_v2 else ("memory.limit_in_bytes", "memory.usage_in_bytes")
+    stale = "inactive_file " if is_v2 else "total_inactive_file "
+    found = []
+    while group is not None:
+        with suppress(OSError, ValueError):  # The root has no limit, and "max" is none.
+            bound, taken = (int((group / name).read_text()) for name in (limit, used))
+            lines = (group / "memory.stat").read_text().splitlines()
+            taken -= next((int(line.split()[1]) for line in lines if line.startswith(stale)), 0)
+            found.append((bound, taken))
+        group = None if group == root or group == group.parent else group.parent
+    return found
+
+
+def _own_group(proc: Path) -> tuple[Path | None, Path, bool]:
+    """Returns (folder of this process's group with the memory controller, root of its hierarchy, whether it is version
+    2)."""
+    try:
+        mounts = [line.split() for line in (proc / "mounts").read_text(encoding="utf-8").splitlines()]
+        own = [line.split(":", 2) for line in (proc / "cgroup").read_text(encoding="utf-8").splitlines()]
+    except OSError:
+        return None, Path(), False
+    for is_v2 in (False, True):
+        for mount in mounts:
+            if mount[2] != ("cgroup2" if is_v2 else "cgroup") or not (is_v2 or "memory" in mount[3].split(",")):
+                continue
+            mine = (each[2] for each in own if (each[0] == "0" if is_v2 else "memory" in each[1].split(",")))
+            root = Path(mount[1])
+            group = root / next(mine, "/").lstrip("/")
+            return group if group.is_dir() else root, root, is_v2  # A container may see its own group as the root.
+    return None, Path(), False
+
+
 def _parent(proc: Path, controller: Controller) -> tuple[Path | None, bool, str | None]:
     """Returns (folder below which groups can be made, whether it is version 2, reason if there is none)."""
     try:

@@ -177,6 +177,10 @@ def test_a_function_that_sleeps_says_since_when_and_why_and_what_wakes_it() -> N
     assert asleep(asleep_s=200.0, zero_after_s=20.0) == (
         f"Asleep for 3 min, because no request came for 20 s (scale-to-zero-after); {wakes}"
     )
+    assert asleep(asleep_s=200.0, zero_after_s=20.0, sleeping=1) == (
+        "Asleep for 3 min, because no request came for 20 s (scale-to-zero-after); "
+        "1 replica is paused with what it loaded, and the next request wakes one."
+    )
     view = replace(REVISION, reasons=(reason("place_given_up"),), asleep_s=4.0, ready=0)
     assert first(replace(VIEW, state=FunctionState.ASLEEP, ready=0, revisions=(view,))) == (
         f"Asleep for 4 s: its idle replica made room for another function; {wakes}"

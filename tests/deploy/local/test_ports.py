@@ -34,6 +34,7 @@ def test_a_server_that_fails_for_its_port_insists_on_it(words: str) -> None:
     assert not ports.is_required(fixed())
     assert ports.has_failed_for_it(fixed(), 41000, ["starting", words])
     assert ports.is_required(fixed())
+    assert [ports.is_wanted(port) for port in (9000, 9001, None)] == [True, False, False]
     assert not ports.is_required(replace(fixed(), name="other"))
     assert not ports.is_required(replace(fixed(), port=9001))
     assert not ports.is_required(fixed("--port", "{port}")), "another command is asked anew"

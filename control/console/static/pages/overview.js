@@ -76,5 +76,6 @@ export class Overview {
 function ready(row) {
   const emulated = row.emulated ? ` (${row.emulated} emulated)` : "";
   const starting = row.starting ? ` +${row.starting} starting` : "";
-  return `${row.ready}${emulated} / ${row.desired ?? "hold"}${starting}`;
+  const sleeping = row.sleeping ? `, ${row.sleeping} asleep` : "";
+  return `${row.ready}${emulated} / ${row.desired ?? "hold"}${starting}${sleeping}`;
 }
