@@ -377,6 +377,7 @@ class Autoscaler:
                 is_leaving=not self._context.is_carried_out(name),
                 is_oriented=_is_oriented(revision),
                 is_short=_is_short(decision, observation, scaling.max_scale),
+                tries_unknown=any(each.code == "kind_tried" for each in decision.reasons),
             ),
         )
 

@@ -62,6 +62,9 @@ class Standing(NamedTuple):
     is_short: bool = False
     """True if its policy wants more replicas than the accelerators take."""
 
+    tries_unknown: bool = False
+    """True if it also wants a replica of a kind whose rate is not known."""
+
     @property
     def is_growing(self) -> bool:
         """True if it may claim a further replica."""
@@ -330,9 +333,12 @@ class Places:
                 yield name
 
     def _known(self, claim: str, groups: list[FleetGroup]) -> list[FleetGroup]:
-        """Returns the groups that its policy can plan with, those of a known rate; all, if there is none."""
+        """Returns the groups that its policy can plan with, those of a known rate; all, if there is none. The others
+        come last if it tries one."""
         seen = self._standings[claim].observation.groups
         known = {each.accelerator for each in seen if each.mu_ips or each.mu_bound_ips}
+        if self._standings[claim].tries_unknown:
+            return sorted(groups, key=lambda each: each.accelerator not in known)
         return [each for each in groups if each.accelerator in known] or groups
 
     @staticmethod

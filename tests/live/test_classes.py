@@ -76,7 +76,8 @@ async def load(world: Deployment) -> Seen:
     return seen
 
 
-def test_the_latency_critical_one_keeps_its_sla_and_the_other_gets_what_is_left(tmp_path: Path) -> None:
+@pytest.mark.parametrize("policy", ["kpa", "tide"])
+def test_the_latency_critical_one_keeps_its_sla_and_the_other_gets_what_is_left(tmp_path: Path, policy: str) -> None:
     file = tmp_path / "accelerators.yaml"
     file.write_text(ACCELERATORS)
     with deployment(tmp_path, "--accelerators-file", str(file)) as world:
@@ -85,7 +86,7 @@ def test_the_latency_critical_one_keeps_its_sla_and_the_other_gets_what_is_left(
         bulk = world.handler(name="bulk", work_s=SERVICE_S)
         world.deploy(bulk, "--wait", "--task-class", "throughput-oriented", *one, "--min-scale", "1", name="bulk")
         chat = world.handler(name="chat", work_s=SERVICE_S)
-        sla = ("--policy", "kpa", "--latency", f"{SLA_S:g}s", "--percentile", str(PERCENTILE), "--min-scale", "1")
+        sla = ("--policy", policy, "--latency", f"{SLA_S:g}s", "--percentile", str(PERCENTILE), "--min-scale", "1")
         world.deploy(chat, "--wait", *sla, *one, name="chat")
         seen = asyncio.run(load(world))
         explained = world.ask("explain", "bulk")["text"]
@@ -94,7 +95,7 @@ def test_the_latency_critical_one_keeps_its_sla_and_the_other_gets_what_is_left(
     # The best static division leaves the latency-critical one three places for as long as it runs.
     static = (sum(PLACES.values()) - 3) / SERVICE_S
     share = len(seen.bulk) / 100.0 / static
-    print(f"late {100 * late:.2f} % of {len(seen.latencies)}; bulk {share:.2f} of the static optimum")  # noqa: T201
+    print(f"{policy}: late {100 * late:.2f} % of {len(seen.latencies)}; bulk {share:.2f} of the static optimum")  # noqa: T201
     assert "place_given_up" in explained
     assert late <= 1.0 - PERCENTILE / 100.0
     assert share >= 0.9

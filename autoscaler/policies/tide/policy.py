@@ -255,6 +255,11 @@ class TidePolicy:
         elif target <= 0.0:
             alone = reason("idle", f"for {figure(observation.idle_s)} s") if observation.existing else reason("zero")
         sizes = _Sizes(load, base, cover, drain, held, left_s, target, alone)
+        reasons = self._reasons(capacity, lates, sizes, mix, other)
+        if alone is None and target > mix.slots + 1e-9 and (tried := _unknown(capacity)) is not None:
+            seen = capacity.groups[tried].seen
+            counts[tried] = min(1, seen.existing + seen.draining + (1 if seen.room is None else max(0, seen.room)))
+            reasons += (reason("kind_tried", seen.accelerator),)
         figures = {"level": level.level, "base": base, "cover": cover, "target": target}
         share = self._function.gpu.core_percentage
         return Recommendation(
@@ -262,7 +267,7 @@ class TidePolicy:
             groups=tuple(
                 [row(each.seen.accelerator, count, share) for each, count in zip(capacity.groups, counts, strict=True)]
             ),
-            reasons=self._reasons(capacity, lates, sizes, mix, other),
+            reasons=reasons,
             is_zero_settled=True,
             starts_ahead=True,
             observed=figures,
@@ -482,6 +487,18 @@ def _beyond(groups: list[GroupCapacity], held: float) -> float:
         return 0.0
     smallest = min([each.slots for each in groups])
     return smallest if DEAD_BAND * held >= smallest else 0.0
+
+
+def _unknown(capacity: Capacity) -> int | None:
+    """Returns the index of the group of unknown service times to try: one with a replica first, then one with room,
+    then the cheapest. None if all are known."""
+    found = [index for index, each in enumerate(capacity.groups) if each.is_unknown]
+
+    def order(index: int) -> tuple[bool, bool, float, int]:
+        seen = capacity.groups[index].seen
+        return not seen.existing, seen.room is not None and seen.room <= 0, capacity.groups[index].price, index
+
+    return min(found, key=order, default=None)
 
 
 def _after_ready(capacity: Capacity, counts: tuple[int, ...], needed: float) -> list[int]:

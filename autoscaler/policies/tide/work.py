@@ -64,6 +64,11 @@ class GroupCapacity(msgspec.Struct, frozen=True, gc=False):
     """Slots of one replica; 0: its rate is unknown, or its service alone is longer than the target."""
 
     @property
+    def is_unknown(self) -> bool:
+        """Whether nothing is known of its service times."""
+        return not _curve(self.seen)
+
+    @property
     def price(self) -> float:
         return self.seen.price_per_hour or UNPRICED
 

@@ -246,3 +246,20 @@ def test_a_further_replica_is_claimed_on_an_accelerator_whose_rate_is_known() ->
     assert world.given() == {"bulk": "c"}
     given = world.places.given_up("bulk-1")
     assert given is not None and given.accelerator == "cpu"
+
+
+def test_one_that_tries_a_kind_of_unknown_rate_claims_it_where_no_known_one_becomes_free() -> None:
+    seen = observation(group("t4"), group("cpu", ready=1, mu_ips=18.0), concurrency=9.0)
+    for kinds, taken in ((("t4", "cpu"), "cpu"), (("t4",), "t4")):
+        world = OrientedWorld(oriented("bulk", 3), short("c"))
+        world.places.note("c-1", short("c")._replace(observation=seen, tries_unknown=True))
+        world.fleets["bulk-1"] = tuple(
+            FleetGroup(accelerator=kind, ready=(f"{kind}-0", f"{kind}-1"), room=0) for kind in kinds
+        )
+        world.fleets["c-1"] = (
+            FleetGroup(accelerator="t4", room=0),
+            FleetGroup(accelerator="cpu", ready=("c-0",), room=0),
+        )
+        assert world.given() == {"bulk": "c"}
+        given = world.places.given_up("bulk-1")
+        assert given is not None and given.accelerator == taken

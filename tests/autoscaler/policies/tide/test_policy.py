@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import pytest
 from msgspec import UNSET, UnsetType
+from msgspec.structs import replace as replace_group
 
 from tests.autoscaler.policies.tide.test_level import arrivals
 from tests.support.worlds.autoscaling import T0, function
@@ -368,6 +369,28 @@ def test_several_groups_name_the_mix_and_the_next_best() -> None:
     assert chosen != other
     counts = {name: int(count) for name, count in (part.split() for part in chosen.split(" at ")[0].split(", "))}
     assert counts == {each.accelerator: each.replicas for each in world.last.groups or () if each.replicas}
+
+
+def test_where_the_known_kinds_are_full_one_replica_of_an_unknown_one_is_tried_until_it_is_known() -> None:
+    full, unknown = replace_group(CPU, room=0), GroupObservation("gpu", limit=1, price_per_hour=1.0)
+    world = World(groups=(full, unknown), ready={"cpu": 1}, start_s=5)
+    world.run(0.3, 120)
+    assert (world.codes & {"kind_tried"}, world.starts) == (set(), 0), "the known kind carries the load"
+    world.run(15.0, 120)
+    assert world.ready == {"cpu": 1, "gpu": 1}
+    assert [each.detail for each in world.reasons if each.code == "kind_tried"] == ["gpu"]
+    world.groups = (full, GPU)
+    world.run(15.0, 120)
+    assert "kind_tried" not in world.codes
+    assert world.ready["gpu"] >= 1
+
+
+def test_an_unknown_kind_without_a_place_is_asked_for_and_not_counted() -> None:
+    full, unknown = replace_group(CPU, room=0), GroupObservation("gpu", limit=1, room=0)
+    world = World(groups=(full, unknown), ready={"cpu": 1})
+    world.run(15.0, 60)
+    assert world.codes >= {"no_capacity", "kind_tried"}
+    assert world.starts == 0
 
 
 def test_one_group_has_no_mix_to_name() -> None:
