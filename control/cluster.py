@@ -14,8 +14,10 @@ from tidegate.aio.loop.tasks import TaskOwner
 from tidegate.clock import wall
 from tidegate.control.state.directory import StateDirectory
 from tidegate.control.state.notices import Faults
+from tidegate.deploy.kubernetes.pods.template import LABEL, MANAGED_BY, label
 from tidegate.deploy.kubernetes.process.api import NOT_FOUND, KubernetesApi, RefusedError
 from tidegate.deploy.kubernetes.process.leadership import Leadership
+from tidegate.deploy.kubernetes.process.lifecycle import epoch_of
 from tidegate.deploy.kubernetes.resources.leases import Candidate
 from tidegate.errors import TidegateError
 from tidegate.settings import Settings
@@ -76,9 +78,9 @@ def _stamp() -> str:
 async def lead(
     cluster: LedCluster, settings: Settings, state: StateDirectory, at_least: int, stop: asyncio.Event
 ) -> int:
-    """Waits until no other control process leads, and takes the Lease. Returns the epoch, at least ``at_least``; 0 if
-    ``stop`` was set before. From then on, what this process writes is bounded by the Lease, and it uses the token that
-    the replicas of this deployment know. Raises ClusterError."""
+    """Waits until no other control process leads, and takes the Lease. Returns the epoch, at least ``at_least`` and
+    greater than that of any Pod; 0 if ``stop`` was set before. From then on, what this process writes is bounded by the
+    Lease, and it uses the token that the replicas of this deployment know. Raises ClusterError."""
     seen: list[str] = []
 
     def waiting(holder: str) -> None:
@@ -97,7 +99,14 @@ async def lead(
     epoch: int = leading.result()
     cluster.keep()
     await _take_token(cluster, settings, state)
-    return epoch
+    return max(epoch, await _last_epoch(cluster, settings.store.name or state.name) + 1)
+
+
+async def _last_epoch(cluster: LedCluster, deployment: str) -> int:
+    """Returns the greatest epoch on the deployment's Pods: a Lease that was deleted has forgotten it."""
+    selector = f"{MANAGED_BY}=tidegate,{LABEL}deployment={label(deployment)}"
+    listed = await cluster.api.get(f"/api/v1/namespaces/{cluster.namespace}/pods", labelSelector=selector)
+    return max(map(epoch_of, listed.get("items") or ()), default=0)
 
 
 async def _take_token(cluster: LedCluster, settings: Settings, state: StateDirectory) -> None:

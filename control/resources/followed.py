@@ -50,7 +50,7 @@ AT_ONCE: Final = 100
 WRITES_AT_ONCE: Final = 20
 RETRY_S: Final = 10.0
 """Time after which a refused object is tried again: what it waited for may be there."""
-STATUSES, BUG = "statuses of the cluster's objects", "objects of the cluster"
+STATUSES, BUG, SETTLING = "statuses of the cluster's objects", "objects of the cluster", "deploys of the cluster"
 """Subjects of faults."""
 _LATER: Final = ""
 """A status is written when the watch has brought what its object is now."""
@@ -105,6 +105,7 @@ class FollowedResources:
         self._brought: dict[_Key, _Brought] = {}
         self._due: set[_Key] = set()
         self._changed = asyncio.Event()
+        self._is_settled = True
         self._reported = -1
         """Number of the deployment's changes when the statuses were compared."""
 
@@ -176,6 +177,8 @@ class FollowedResources:
             self._due.clear()
             for start in range(0, len(due), AT_ONCE):
                 await self._bring_about_all(due[start : start + AT_ONCE])
+            if not self._is_settled:
+                await self._settle()
             failing = sum(1 for each in self._refused.values() if each.is_own)
             self._faults.note(BUG, f"{failing} objects are not deployed for an error of tidegate" if failing else None)
             seen = self._deployment.changed
@@ -185,8 +188,19 @@ class FollowedResources:
     async def _bring_about_all(self, keys: Sequence[_Key]) -> None:
         changed = [await self._bring_about(key) for key in keys]
         if any(changed):
-            await self._deployment.settle()
+            await self._settle()
             await asyncio.gather(*map(self._report, keys))
+
+    async def _settle(self) -> None:
+        try:
+            await self._deployment.settle()
+        except Exception as error:
+            self._is_settled = False
+            self._faults.set(SETTLING, f"gateways do not know what was deployed: {type(error).__name__}: {error}")
+            _log.exception("what was deployed is not taken up")
+        else:
+            self._is_settled = True
+            self._faults.clear(SETTLING)
 
     async def _report_all(self) -> bool:
         """Writes the statuses that differ. Returns False if one could not be written."""
@@ -203,10 +217,10 @@ class FollowedResources:
 
     async def _bring_about(self, key: _Key) -> bool:
         """Makes the deployment what the object states, or what its absence does. Returns whether it was deployed."""
-        wanted = self._wanted.get(key)
-        manifest = None if wanted is None else manifest_of(wanted)
+        wanted, manifest = self._wanted.get(key), None
         self._refused.pop(key, None)
         try:
+            manifest = None if wanted is None else manifest_of(wanted)
             if manifest is not None:
                 return await self._deploy(key, manifest)
             if self._is_ours(key):
@@ -219,8 +233,8 @@ class FollowedResources:
             self._refused[key] = _Refusal(why, self._clock() + RETRY_S, is_own=True)
             _log.exception("%s %s", key.kind, key.name)
         finally:
-            if wanted is not None and manifest is not None and key in self._wanted:
-                self._brought[key] = _Brought(wanted, digest_of(manifest))
+            if wanted is not None and key in self._wanted:
+                self._brought[key] = _Brought(wanted, digest_of(manifest or ""))
         return False
 
     async def _deploy(self, key: _Key, manifest: str) -> bool:

@@ -215,9 +215,10 @@ class KubernetesApi:
             status = response.status
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise ClusterError(f"the API server does not answer: {error!r}") from error
-        answer = _object(data)
         if not 200 <= status < 300:
-            raise _refusal(status, answer)
+            raise _refusal(status, _object(data))
+        if (answer := _read(data)) is None:
+            raise ClusterError(f"what answers is no API server: {data[:200].decode(errors='replace')!r}")
         return answer
 
     async def text(self, path: str, **query: str) -> str:
@@ -402,8 +403,14 @@ def _refusal(status: int, answer: Object) -> RefusedError:
 
 
 def _object(data: bytes) -> Object:
+    """Returns the answer with a refusal, which may come from something before the API server."""
+    found = _read(data)
+    return {"message": data[:200].decode(errors="replace")} if found is None else found
+
+
+def _read(data: bytes) -> Object | None:
     try:
         found = json.loads(data)
     except ValueError:
-        return {"message": data[:200].decode(errors="replace")}
-    return found if isinstance(found, dict) else {}
+        return None
+    return found if isinstance(found, dict) else None

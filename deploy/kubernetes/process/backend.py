@@ -38,7 +38,7 @@ from tidegate.deploy.kubernetes.pods.template import (
 from tidegate.deploy.kubernetes.process.api import GONE, SYNCED, ChangedError, ClusterError, KubernetesApi
 from tidegate.deploy.kubernetes.process.following import keep_following
 from tidegate.deploy.kubernetes.process.groups import GroupObjects, groups_of
-from tidegate.deploy.kubernetes.process.lifecycle import PodLifecycle, revision_of
+from tidegate.deploy.kubernetes.process.lifecycle import PodLifecycle, epoch_of, revision_of
 from tidegate.deploy.kubernetes.process.replica import PodRegistry
 from tidegate.deploy.kubernetes.process.retries import Note
 from tidegate.deploy.local.processes import Warn, warn_on_stderr
@@ -152,7 +152,7 @@ class KubernetesBackend:
         is_first = not self._synced.is_set()
         if is_first and self._lifecycle.adopt(pod, self._revisions.get(revision_of(pod))):
             return
-        if "deletionTimestamp" not in meta:
+        if "deletionTimestamp" not in meta and epoch_of(pod) <= self._lifecycle.epoch:
             path = f"{self._lifecycle.pods}/{meta['name']}"
             # One that has changed since comes again, with what it has become.
             with suppress(ChangedError):

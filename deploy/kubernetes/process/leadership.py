@@ -103,6 +103,7 @@ class Leadership:
             if judge(lease, self._me, self._now() - since) is Verdict.TAKE:
                 if await self._take(lease, max(at_least, epoch_of(lease) + 1)):
                     return self.epoch
+                await self._sleep(self._me.renews_s)
                 continue
             assert lease is not None
             if lives:
@@ -150,9 +151,13 @@ class Leadership:
         except RefusedError as error:
             if error.status != CONFLICT and not error.is_passing:
                 raise
+            if error.is_passing:
+                self._note(SUBJECT, f"it cannot be taken: {error}")
             return False
-        except ClusterError:
+        except ClusterError as error:
+            self._note(SUBJECT, f"it cannot be taken: {error}")
             return False  # It may have arrived: the next look shows it.
+        self._note(SUBJECT, None)
         self._until = asked + self._me.stops_s
         return True
 
@@ -172,7 +177,7 @@ class Leadership:
 
     async def _renew(self) -> None:
         try:
-            self._lease = await self._call("PUT", NAME, renewed(self._lease, self._stamp()))
+            self._lease = await self._call("PUT", NAME, renewed(self._lease, self._me, self._stamp()))
         except RefusedError as error:
             if error.status not in (NOT_FOUND, CONFLICT):
                 raise
@@ -190,7 +195,7 @@ class Leadership:
         if holder_of(found) != self._me.identity or epoch_of(found) != self.epoch:
             self.depose(f"{holder_of(found) or 'no process'} leads by epoch {epoch_of(found)}")
             return
-        self._lease = await self._call("PUT", NAME, renewed(found, self._stamp()))
+        self._lease = await self._call("PUT", NAME, renewed(found, self._me, self._stamp()))
 
     async def sure(self) -> None:
         """Waits until this process may write. Raises HeldError if another one leads."""

@@ -33,6 +33,7 @@ from tidegate.deploy.kubernetes.pods.template import (
     resources,
 )
 from tidegate.deploy.kubernetes.process.api import (
+    CONFLICT,
     NOT_FOUND,
     ChangedError,
     ClusterError,
@@ -92,6 +93,11 @@ class PodLifecycle:
         """Nothing is started or revived any more."""
 
     @property
+    def epoch(self) -> int:
+        """Of this control process."""
+        return self._settings.epoch
+
+    @property
     def pods(self) -> str:
         """Path of the Pods."""
         return f"/api/v1/namespaces/{self._settings.namespace}/pods"
@@ -121,7 +127,7 @@ class PodLifecycle:
         try:
             self._made(replica, await self._api.create(self.pods, body))
         except ClusterError as error:
-            if not isinstance(error, RefusedError) or error.is_passing:
+            if not isinstance(error, RefusedError) or error.is_passing or is_collision(error):
                 what = f"its Pod is not created yet: {error}"
                 if replica.status.state is ReplicaState.STARTING:
                     self._registry.update(replica, reason=what)
@@ -229,20 +235,21 @@ class PodLifecycle:
 
     async def _stamp(self, replica: PodReplica) -> None:
         """Writes this epoch on an adopted Pod. An earlier leader cannot delete it as it knew it from then on."""
-        retries, epoch = Retries(self._api.rng), str(self._settings.epoch)
+        retries, epoch, subject = Retries(self._api.rng), str(self._settings.epoch), f"epoch of {replica.id}"
         while not replica.stop_recorded:
             try:
                 pod = await self._api.patch(f"{self.pods}/{replica.id}", {"metadata": {"annotations": {EPOCH: epoch}}})
                 if pod["metadata"]["uid"] == replica.uid:
                     replica.version = pod["metadata"]["resourceVersion"]
-                return
+                break
             except RefusedError as error:
                 if error.status == NOT_FOUND:
-                    return
-                self._note(f"epoch of {replica.id}", str(error))
+                    break
+                self._note(subject, str(error))
             except ClusterError:
                 pass  # The watch reports it.
             await self._api.sleep(retries.next_s())
+        self._note(subject, None)
 
     # --- following ---
 
@@ -504,7 +511,7 @@ class PodLifecycle:
             try:
                 is_there = await self._delete(replica, grace_s)
             except ChangedError:
-                continue  # with what it has become
+                await self._api.sleep(retries.next_s())  # Then with what it has become.
             except ClusterError as error:
                 self._note(subject, f"its Pod cannot be deleted: {error}")
                 await self._api.sleep(retries.next_s())
@@ -581,6 +588,11 @@ def is_same(pod: Object, wanted: Object) -> bool:
     known = found.get("annotations", {})
     same = all(known.get(key) == stated["annotations"][key] for key in (ASSIGNMENT, REVISION_ID))
     return same and found.get("labels", {}).items() >= stated["labels"].items()
+
+
+def is_collision(error: RefusedError) -> bool:
+    """Returns whether a create met another write at the same moment, such as one that the namespace's quota counts."""
+    return error.status == CONFLICT and error.reason != ALREADY_THERE
 
 
 def epoch_of(pod: Object) -> int:

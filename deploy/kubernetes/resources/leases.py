@@ -51,7 +51,8 @@ def judge(lease: Object | None, me: Candidate, unchanged_s: float) -> Verdict:
     """Returns whether a candidate may take the Lease, which has been seen unchanged for ``unchanged_s``."""
     if lease is None or holder_of(lease) in ("", me.identity):
         return Verdict.TAKE
-    lasts_s = lease["spec"].get("leaseDurationSeconds", me.lasts_s)
+    # Never sooner than this deployment's own time: others may have edited the Lease.
+    lasts_s = max(me.lasts_s, lease["spec"].get("leaseDurationSeconds") or 0)
     return Verdict.TAKE if unchanged_s >= lasts_s else Verdict.WAIT
 
 
@@ -89,9 +90,9 @@ def taken(lease: Object | None, me: Candidate, epoch: int, now: str) -> Object:
     }
 
 
-def renewed(lease: Object, now: str) -> Object:
-    """Returns a Lease that its leader renews."""
-    return lease | {"spec": lease["spec"] | {"renewTime": now}}
+def renewed(lease: Object, me: Candidate, now: str) -> Object:
+    """Returns a Lease that its leader renews, with the leader's own duration."""
+    return lease | {"spec": lease["spec"] | {"renewTime": now, "leaseDurationSeconds": me.lasts_s}}
 
 
 def released(lease: Object, now: str) -> Object:

@@ -47,6 +47,7 @@ class Deployed:
         self.changed = 0
         self.desired = 1
         self.errors: dict[str, list[Exception]] = {}
+        self.unsettled: list[Exception] = []
         self.known: dict[str, tuple[str, str]] = {}
         self.registry = SimpleNamespace(all=tuple, get=self._get, origin=lambda name: self.known.get(name, ("", ""))[0])
 
@@ -56,6 +57,8 @@ class Deployed:
 
     async def settle(self) -> None:
         """Gateways and autoscaler take up what was deployed."""
+        if self.unsettled:
+            raise self.unsettled.pop()
 
     async def deploy(self, request: DeployRequest, *, settles: bool = True) -> None:
         name = (request.origin or "").rpartition("/")[2]
@@ -132,6 +135,33 @@ def test_an_error_of_ours_in_one_object_is_said_and_holds_up_no_other() -> None:
         await bench.see(function("third"))
         await bench.until(lambda: bench.condition(BAD)["status"] == "True")
         await bench.until(lambda: bench.faults.texts() == ())
+
+    play(scenario)
+
+
+def test_an_object_that_cannot_be_read_holds_up_no_other() -> None:
+    """One of a definition that others have edited."""
+
+    async def scenario(bench: Bench) -> None:
+        broken = function(BAD)
+        del broken["spec"]
+        await bench.see(broken)
+        await bench.see(function(GOOD))
+        await bench.until(lambda: bench.condition(GOOD) and bench.condition(BAD))
+        assert bench.condition(GOOD)["status"] == "True"
+        assert "KeyError: 'spec'" in bench.condition(BAD)["message"]
+
+    play(scenario)
+
+
+def test_a_deploy_that_gateways_have_not_taken_up_is_said_and_brought_to_them_later() -> None:
+    async def scenario(bench: Bench) -> None:
+        bench.deployed.unsettled = [OSError("no link"), OSError("no link")]
+        await bench.see(function(GOOD))
+        await bench.until(lambda: any("OSError: no link" in text for text in bench.faults.texts()))
+        await bench.see(function("other"))
+        await bench.until(lambda: bench.condition("other"))
+        await bench.until(lambda: not bench.faults.texts())
 
     play(scenario)
 

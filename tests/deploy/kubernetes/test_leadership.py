@@ -170,6 +170,44 @@ def test_a_lease_that_is_deleted_or_labelled_by_others_is_kept() -> None:
     play(scenario)
 
 
+def test_a_duration_that_others_have_edited_makes_no_second_leader_and_is_taken_back() -> None:
+    async def scenario(bench: Bench) -> None:
+        leader = await bench.led(ONE)
+        assert bench.cluster.lease is not None
+        for edited in (1, 1_000_000, None):
+            lease = bench.cluster.lease
+            bench.cluster.lease = {
+                **lease,
+                "metadata": lease["metadata"] | {"resourceVersion": f"edited {edited}"},
+                "spec": lease["spec"] | {"leaseDurationSeconds": edited},
+            }
+            assert judge(bench.cluster.lease, TWO, 14.9) is Verdict.WAIT
+            await leader._renew()
+            assert bench.cluster.lease["spec"]["leaseDurationSeconds"] == 15
+
+    play(scenario)
+
+
+def test_a_lease_that_cannot_be_written_is_tried_again_after_a_pause_and_said() -> None:
+    async def scenario(bench: Bench) -> None:
+        call = bench.cluster.call
+        puts: list[float] = []
+
+        async def refusing(method: str, path: str, body: Object | None = None, **more: Any) -> Object:
+            if method != "GET" and len(puts) < 3:
+                puts.append(bench.cluster.time)
+                raise RefusedError(500, "InternalError", "etcd is full")
+            return await call(method, path, body, **more)
+
+        bench.cluster.call = refusing  # type: ignore[method-assign]  # of this test
+        await bench.led(ONE)
+        assert puts == [0.0, 2.0, 4.0]
+        assert "it cannot be taken: etcd is full" in bench.notes
+        assert bench.notes[-1] is None
+
+    play(scenario)
+
+
 def test_a_second_deployment_in_the_namespace_is_refused_while_the_first_lives() -> None:
     async def scenario(bench: Bench) -> None:
         await bench.led(ONE)

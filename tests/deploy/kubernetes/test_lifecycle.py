@@ -134,6 +134,53 @@ def test_an_api_server_that_does_not_answer_is_no_failed_start() -> None:
     play(scenario)
 
 
+def test_a_create_that_collides_with_a_write_of_the_quota_is_no_failed_start() -> None:
+    async def scenario(bench: Bench) -> None:
+        why = 'Operation cannot be fulfilled on resourcequotas "small": the object has been modified'
+        bench.cluster.answers = [RefusedError(409, "Conflict", why)]
+        assert (await bench.create()).state is ReplicaState.STARTING
+        await bench.until(lambda: A in bench.cluster.pods)
+        await bench.until(lambda: not bench.notes)
+        assert bench.backend.failure("resnet-00001") is None
+
+    play(scenario)
+
+
+def test_a_quota_that_is_full_is_said() -> None:
+    async def scenario(bench: Bench) -> None:
+        bench.cluster.answers = [
+            RefusedError(403, "Forbidden", "exceeded quota: small, requested: pods=1, used: pods=1")
+        ]
+        assert (await bench.create()).state is ReplicaState.FAILED
+        failure = bench.backend.failure("resnet-00001")
+        assert failure is not None
+        assert "the API server refuses the Pod: exceeded quota: small" in failure.reason
+
+    play(scenario)
+
+
+def test_the_epoch_that_could_not_be_written_is_no_fault_once_it_is() -> None:
+    async def scenario(bench: Bench) -> None:
+        await bench.create()
+        bench.cluster.answers = [RefusedError(500, "InternalError", "etcd is slow")]
+        await bench.lifecycle._stamp(bench.lifecycle._registry.find(A))
+        assert (f"epoch of {A}", "etcd is slow") in bench.history
+        assert bench.notes == {}
+
+    play(scenario)
+
+
+def test_an_unknown_pod_of_a_later_leader_is_left_to_it() -> None:
+    async def scenario(bench: Bench) -> None:
+        bench.backend._synced.set()
+        for epoch, is_left in (("6", True), ("5", False)):
+            pod = bench.cluster.put({"metadata": {"name": A, "annotations": {EPOCH: epoch}}})
+            await bench.backend._handle("PRESENT", pod)
+            assert (A in bench.cluster.pods) == is_left
+
+    play(scenario)
+
+
 def test_a_create_whose_answer_was_lost_meets_its_own_pod() -> None:
     async def scenario(bench: Bench) -> None:
         arrived = bench.cluster.put
