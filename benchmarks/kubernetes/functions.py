@@ -4,7 +4,8 @@
 
 Functions have no replicas. ``first_s``: from the start of ``tidegate up`` until each Function has its status;
 ``restart_s``: the same after ``kill -9`` and a change of each thirtieth; ``rss_mb``: of the control process afterwards;
-``rest_calls_per_s``: calls of its account, of which the API server keeps the audit log. One JSON line.
+``rest_calls_per_s``: calls of its account, of which the API server keeps the audit log; ``rest_writes``: those that
+write, without the renewals of its Lease. One JSON line.
 """
 
 import argparse
@@ -23,6 +24,7 @@ from tests.support.live.pods import SETTINGS, cluster_of, make_namespace
 from tidegate.deploy.kubernetes.process.api import KubernetesApi, Object
 
 AT_ONCE = 16
+READS = ("get", "list", "watch")
 LIMIT_S = 600.0
 
 
@@ -100,6 +102,7 @@ async def measure(plane: ControlPlane, folder: Path, count: int, rest_s: float) 
                 "restart_s": round(restart_s, 1),
                 "rss_mb": round(memory_mb(pid)),
                 "rest_calls_per_s": round(len(calls) / rest_s, 2),
+                "rest_writes": sum(each.verb not in READS and each.resource != "leases" for each in calls),
                 "rest_cpu": round((processor_s(pid) - burnt) / rest_s, 3),
             }
 

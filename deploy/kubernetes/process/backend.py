@@ -113,7 +113,10 @@ class KubernetesBackend:
         )
 
         self._groups = GroupObjects(
-            api, settings, note, lambda: groups_of((each.revision, each.status) for each in self._registry.all())
+            api,
+            settings,
+            note,
+            lambda: groups_of((each.revision, each.status) for each in self._registry.present.values()),
         )
         self._registry.watch(self._groups.changed)
 

@@ -41,7 +41,7 @@ def _ip(*commands: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def _now() -> str:
+def now_text() -> str:
     return datetime.fromtimestamp(_wall(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
@@ -71,7 +71,7 @@ class _Container:
         if self.ended is not None:
             state: Object = {"terminated": self.ended}
         elif self.process is not None:
-            state = {"running": {"startedAt": _now()}}
+            state = {"running": {"startedAt": now_text()}}
         else:
             reason, message = self.waiting or ("", "")
             state = {"waiting": {"reason": reason, "message": message}}
@@ -151,12 +151,12 @@ class FakeKubelet:
             "status": "True",
             "reason": "KubeletReady",
             "message": "",
-            "lastHeartbeatTime": _now(),
+            "lastHeartbeatTime": now_text(),
         }
         status = {
             "capacity": room,
             "allocatable": room,
-            "conditions": [ready | {"lastTransitionTime": _now()}],
+            "conditions": [ready | {"lastTransitionTime": now_text()}],
             "addresses": [{"type": "InternalIP", "address": f"{self._subnet}.1"}],
         }
         await self._cluster.patch(f"{NODES}/{self.name}/status", {"status": status})
@@ -170,7 +170,7 @@ class FakeKubelet:
         self._cut("-I")
         await self._tasks.close()
         unknown = {"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown", "message": "the test lost it"}
-        moment = {"lastHeartbeatTime": _now(), "lastTransitionTime": _now()}
+        moment = {"lastHeartbeatTime": now_text(), "lastTransitionTime": now_text()}
         await self._cluster.patch(f"{NODES}/{self.name}/status", {"status": {"conditions": [unknown | moment]}})
 
     def _cut(self, what: str) -> None:
@@ -199,7 +199,7 @@ class FakeKubelet:
             "metadata": {"name": self.name, "namespace": "kube-node-lease"},
         }
         while True:
-            renewed = _now().replace("Z", ".000000Z")
+            renewed = now_text().replace("Z", ".000000Z")
             spec = {"holderIdentity": self.name, "leaseDurationSeconds": 40, "renewTime": renewed}
             with contextlib.suppress(ClusterError):
                 await self._cluster.apply(f"{LEASES}/{self.name}", lease | {"spec": spec}, "fake-kubelet")
@@ -356,8 +356,8 @@ class FakeKubelet:
         container.ended = {
             "exitCode": 128 - code if code < 0 else code,
             "reason": "Error" if code else "Completed",
-            "startedAt": _now(),
-            "finishedAt": _now(),
+            "startedAt": now_text(),
+            "finishedAt": now_text(),
         }
         if code and container.spec.get("terminationMessagePolicy") == "FallbackToLogsOnError":
             container.ended["message"] = "\n".join(lines)[-2000:]
@@ -404,13 +404,13 @@ class FakeKubelet:
         failed = any((each.ended or {}).get("exitCode") for each in mains)
         phase = ("Failed" if failed else "Succeeded") if is_over else "Running" if mains[0].process else "Pending"
         conditions = [
-            {"type": "PodScheduled", "status": "True", "lastTransitionTime": _now()},
-            {"type": "Ready", "status": "True" if is_ready else "False", "lastTransitionTime": _now()},
-            {"type": "ContainersReady", "status": "True" if is_ready else "False", "lastTransitionTime": _now()},
+            {"type": "PodScheduled", "status": "True", "lastTransitionTime": now_text()},
+            {"type": "Ready", "status": "True" if is_ready else "False", "lastTransitionTime": now_text()},
+            {"type": "ContainersReady", "status": "True" if is_ready else "False", "lastTransitionTime": now_text()},
         ]
         if pod.refused is not None:
             pending = {"type": "PodResizePending", "status": "True", "reason": pod.refused[0]}
-            seen = {"observedGeneration": pod.pod["metadata"]["generation"], "lastTransitionTime": _now()}
+            seen = {"observedGeneration": pod.pod["metadata"]["generation"], "lastTransitionTime": now_text()}
             conditions.append(pending | {"message": pod.refused[1]} | seen)
         status = {
             "phase": phase,
