@@ -2,7 +2,8 @@
 
 Two factorisation machines share the features: one for the logarithm of the latency, one for that of the throughput,
 each in standard deviations from a running mean. The evaluator compares each sample with what was predicted for it. An
-error above ``theta`` retrains on the latest samples, which follows a drift faster than one step a sample.
+error above ``theta`` retrains on the latest samples. They hold the time before a drift too: one odd sample does less,
+and a drift takes more samples than with one step a sample, at most ``RECENT`` for twice or half the time.
 
 One sample has a bounded effect: its gradient is clipped, it moves mean and deviation by at most ``CLIP`` deviations,
 and it leaves the latest samples after ``RECENT`` others. A sample without a finite, positive value is refused.
