@@ -133,8 +133,8 @@ def annotations_page() -> str:
         "## Knative manifests\n",
         "A `Service` of `serving.knative.dev/v1` is deployed as it is, with these annotations of its template"
         f" (`{knative_annotations.AUTOSCALING}NAME`); `{PREFIX}` annotations may stand beside them. A container with a"
-        " `command` runs on this machine, one with only an image on Kubernetes. Keys without effect here are reported"
-        " as warnings.\n",
+        " `command` runs on this machine, one with only an image on Kubernetes. An image with `args` alone is"
+        " refused. Keys without effect here are reported as warnings.\n",
         table(knative_annotations.ROWS),
         "## KServe manifests\n",
         f"An `{kserve.KSERVE_KIND}` of `{kserve.KSERVE_API_VERSION}` is deployed in its common fields. What is not"

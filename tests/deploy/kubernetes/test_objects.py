@@ -62,11 +62,11 @@ def test_a_service_of_knative_becomes_a_function() -> None:
 apiVersion: serving.knative.dev/v1
 kind: Service
 metadata: {name: hello}
-spec: {template: {spec: {containers: [{image: r/hello:1, args: [a]}]}}}
+spec: {template: {spec: {containers: [{image: r/hello:1, command: [x], args: [a]}]}}}
 """
-    with pytest.raises(InvalidInputError, match="hello: command and args: got a; allowed: an image that starts"):
+    with pytest.raises(InvalidInputError, match="hello: command and args: got x a; allowed: an image that starts"):
         converted(text)
-    (found,) = converted(text.replace(", args: [a]", ""))
+    (found,) = converted(text.replace(", command: [x], args: [a]", ""))
     assert found["kind"] == "Function"
     assert found["spec"]["server"] == {"image": "r/hello:1"}  # type: ignore[index]
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tidegate.errors import InvalidInputError
 from tidegate.function import Function, Liveness, Protocol, Readiness, Resources, Scaling, Server, ServerKind, Sla
 from tidegate.manifest.builder import ParseContext
 from tidegate.manifest.foreign.knative import expand
@@ -92,6 +93,15 @@ def test_on_kubernetes_the_image_runs(context: ParseContext) -> None:
     assert function.server.kind is ServerKind.IMAGE
     assert function.server.target == "ghcr.io/knative/helloworld-go:latest"
     assert (function.server.argv[0], function.port) == ("python", 8080)
+
+
+def test_arguments_do_not_replace_the_program_of_an_image(context: ParseContext) -> None:
+    """In a Pod, arguments without a command are those of the image's own program, which is not known here."""
+    images = replace(context, images=True)
+    text = PLAIN.replace("command: [python, server.py]", "{image: r/hello:1, args: [--port, '8080']}")
+    with pytest.raises(InvalidInputError, match=r"args: got args without a command; allowed: none without a command"):
+        read(text, source="s", context=images)
+    assert one(read(text.replace("args: [--port, '8080']", "args: []"), source="s", context=images)).server.argv == ()
 
 
 def test_the_plain_service_has_knatives_defaults(context: ParseContext) -> None:

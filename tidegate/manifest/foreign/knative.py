@@ -325,6 +325,10 @@ def _server(container: Section, env: Mapping[str, str], builder: FunctionBuilder
     if any(builder.has_nul(container.path("command"), node) for node in (*(command or ()), *(args or ()))):
         return None
     if builder.context.images and image is not None:
+        if args and not command:
+            alone = "none without a command: the first one would take the place of the image's own program"
+            builder.faults.report(container.path("args"), "args without a command", alone, args[0].line)
+            return None
         return Server(kind=ServerKind.IMAGE, target=image, argv=argv)
     if command:
         node = container.take("image")
