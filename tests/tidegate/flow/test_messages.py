@@ -82,7 +82,7 @@ def test_wrong_arguments_of_workers(line: bytes) -> None:
         b"void -1",
         b"short x",
         b"limit",
-        b"state asleep",
+        b"state sleeping",
         b"state ready {",
         b"welcome a 1",
         b"welcome a 1 cats",

@@ -47,6 +47,6 @@ def test_a_trace_or_a_fleet_that_is_not_there_is_a_fault() -> None:
 def test_a_policy_that_is_not_there_ends_the_experiment() -> None:
     with pytest.raises(
         ExperimentError,
-        match=r"one of hetsev-greedy, .*, kpa, oltunes, smif, themis, tide, vertical-only",
+        match=r"one of hetsev-greedy, .*, kpa, oltunes, orion, reserve-and-pack, smif, themis, tide, vertical-only",
     ):
         run([parse(TEXT.replace('"tide"', '"tied"'), "own.toml")], Heard(), seeds=1)
