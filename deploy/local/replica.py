@@ -5,7 +5,7 @@ import shutil
 import signal
 import socket
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -159,7 +159,10 @@ def spawn_pair(
             revision, accelerator, details.assignment, endpoints, host, batching, details.threads, details.id
         )
         if MAPPED in launch.env:
-            Path(launch.env[MAPPED]).mkdir(mode=0o700, exist_ok=True)
+            try:
+                Path(launch.env[MAPPED]).mkdir(mode=0o700, exist_ok=True)
+            except OSError:  # A full disk, say: it reads the file itself.
+                launch = replace(launch, env={name: each for name, each in launch.env.items() if name != MAPPED})
         replica.server = server = _spawn(table, ProcessKind.MODEL_SERVER, details, launch, places, None, forks)
         launch = proxy_launch(details.id, revision, accelerator, endpoints, host, phases())
         replica.proxy = _spawn(table, ProcessKind.QUEUE_PROXY, details, launch, places, listener, forks)

@@ -1,5 +1,6 @@
 """Replicas of one ONNX file share the pages of its weights: read from the system's own account of their memory."""
 
+import hashlib
 import os
 import re
 import signal
@@ -64,3 +65,14 @@ def test_two_replicas_have_the_weights_once(tmp_path: Path) -> None:
         world.until(
             lambda: all(shared_weights(pid) >= LEAST_BYTES // 2 for pid in servers(world)), 30.0, "shared pages"
         )
+
+
+def test_a_folder_that_cannot_be_made_stops_no_start(tmp_path: Path) -> None:
+    write_product(tmp_path / "product.onnx", size=WIDTH, products=1)
+    digest = hashlib.sha256((tmp_path / "product.onnx").read_bytes()).hexdigest()
+    with deployment(tmp_path) as world:
+        world.up()
+        blocked = tmp_path / "state" / "copies" / f"{digest}.product.mapped"
+        blocked.write_text("not a folder")
+        world.cli("deploy", str(tmp_path / "product.onnx"), "--name", "product")
+        assert blocked.is_file() and servers(world), "it is ready, from the file itself"

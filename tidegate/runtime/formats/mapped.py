@@ -8,12 +8,13 @@ each replica has its own copy, and loads it for as long. A *mapped form* is the 
 that file: its pages are the system's, once for all replicas, and stay in memory between two starts for as long as
 nothing else needs it.
 
-The first replica that loads a large file lets a process of the lowest priority write the form for the next ones. It is
-for one version of ONNX Runtime and one kind of processor, which name its folder. A form that cannot be loaded is left
-alone, and the file is read as without.
+The first replica that loads a large file lets a process of the lowest priority write the form for the next ones; of
+several that start at once, one does. It is for one version of ONNX Runtime and one kind of processor, which name its
+folder; of older ones, the last is kept. A form that cannot be loaded is left alone, and the file is read as without.
 """
 
 import ctypes
+import fcntl
 import hashlib
 import os
 import platform
@@ -27,6 +28,8 @@ LEAST_BYTES: Final = 16 << 20
 """Size of a file from which on a form is worth its place on the disk. Our choice: it saves 30 ms of a start then."""
 MODEL: Final = "model.onnx"
 WEIGHTS: Final = "weights.bin"
+KEPT_FORMS: Final = 2
+"""Forms of one file: two, so that two revisions with different versions of ONNX Runtime have theirs."""
 _LEAST_WEIGHT: Final = "1024"
 """Bytes from which on a tensor is kept outside the graph."""
 
@@ -90,6 +93,9 @@ def write(source: str, form: Path, runtime: Any) -> None:
         except OSError:
             if not form.exists():  # Else another replica was first.
                 raise
+        by_age = sorted(form.parent.iterdir(), key=lambda each: each.stat().st_mtime, reverse=True)
+        for old in [each for each in by_age if each != form][KEPT_FORMS - 1 :]:
+            shutil.rmtree(old, ignore_errors=True)
     finally:
         shutil.rmtree(part, ignore_errors=True)
 
@@ -106,9 +112,17 @@ def _processor() -> str:
 
 def main() -> int:
     os.nice(19)
-    import onnxruntime
+    source, form = sys.argv[1], Path(sys.argv[2])
+    form.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    folder = os.open(form.parent, os.O_RDONLY)  # Open and locked until the end of this process.
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return 0  # Another replica's process writes it.
+    if not form.exists():
+        import onnxruntime
 
-    write(sys.argv[1], Path(sys.argv[2]), onnxruntime)
+        write(source, form, onnxruntime)
     return 0
 
 

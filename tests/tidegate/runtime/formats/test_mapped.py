@@ -1,5 +1,8 @@
 """Mapped forms of ONNX files: the same answers, and the file itself where there is no good form."""
 
+import fcntl
+import os
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -70,6 +73,27 @@ def test_the_first_of_two_writers_wins(path: Path, form: Path) -> None:
     mapped.write(str(path), form, onnxruntime)
     assert (form / mapped.MODEL).stat().st_ino == before
     assert {each.name for each in form.parent.iterdir()} == {form.name}
+
+
+def written(path: Path, form: Path) -> None:
+    """Runs the process that writes a form."""
+    command = [sys.executable, "-P", "-m", "tidegate.runtime.formats.mapped", str(path), str(form)]
+    subprocess.run(command, check=True, timeout=60)
+
+
+def test_of_several_writers_one_works_and_the_last_form_of_an_older_version_is_kept(path: Path, form: Path) -> None:
+    for age, name in enumerate(("1.0-aaa", "1.1-aaa", "1.1-aaa.4194305")):
+        form.with_name(name).mkdir(parents=True)
+        os.utime(form.with_name(name), (1000.0 + age, 1000.0 + age * (name != "1.1-aaa.4194305")))
+    folder = os.open(form.parent, os.O_RDONLY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        written(path, form)
+        assert not form.exists(), "another one is at work"
+    finally:
+        os.close(folder)
+    written(path, form)
+    assert {each.name for each in form.parent.iterdir()} == {form.name, "1.1-aaa"}
 
 
 def test_what_a_killed_writer_left_goes_with_the_next_one(path: Path, form: Path) -> None:
