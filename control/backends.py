@@ -100,7 +100,8 @@ async def on_kubernetes(around: Surroundings, cluster: LedCluster, image: str) -
     """Builds the backend whose replicas are Pods. It adopts those of this deployment, and ends replicas that were
     processes of this machine. Raises ClusterError."""
     from tidegate.deploy.kubernetes.pods.template import PodSettings
-    from tidegate.deploy.kubernetes.process.backend import KubernetesBackend, put_token
+    from tidegate.deploy.kubernetes.process.backend import KubernetesBackend
+    from tidegate.deploy.kubernetes.process.owner import put_token
 
     wanted, api = around.settings.kubernetes, cluster.api
     settings = PodSettings(

@@ -12,6 +12,8 @@ import pytest
 from tests.support.live.cluster import Node, control_process, install_resources, namespace_of
 from tests.support.live.control_plane import ControlPlane, control_plane
 from tests.support.live.deployment import Deployment
+from tidegate.deploy.kubernetes.pods.template import EPOCH
+from tidegate.deploy.kubernetes.process.api import Object
 
 pytestmark = [pytest.mark.live, pytest.mark.needs(tool="cluster"), pytest.mark.timeout(300)]
 CYCLES = 3
@@ -101,6 +103,70 @@ def test_doctor_says_what_a_cluster_lacks(live: Deployment, node: Node) -> None:
     found = doctor(live, "default", 1)
     assert "this account may not get pods" in found["rights"]
     assert found["Pods"].startswith("bad: ")
+
+
+def test_a_secret_that_is_deleted_by_hand_is_said_and_replicas_come_again_with_it(live: Deployment, node: Node) -> None:
+    live.up(as_program=True)
+    live.deploy(live.handler(), "--min-scale", "1", "--max-scale", "1", "--wait")
+    first, space = node.pods, namespace_of(live)
+    path = f"/api/v1/namespaces/{space}"
+    node.do(lambda api: api.delete(f"{path}/secrets/tidegate-link"))
+    live.until(
+        lambda: "so that Kubernetes deletes them, and none is made" in str(live.status()), 60.0, "that it says so"
+    )
+    live.until(lambda: not node.do(lambda api: api.get(f"{path}/pods"))["items"], 60.0, "no Pod that dies at once")
+    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "tidegate-link"}}
+    node.do(lambda api: api.create(f"{path}/secrets", secret))
+    live.until(lambda: live.status("echo")["ready"] == 1, 60.0, "another replica")
+    assert live.infer().status_code == 200
+    assert node.pods != first
+    assert "to which replicas belong" not in str(live.status())
+    live.until(lambda: len(budgets(node, space)) == 1, 30.0, "the group's budget, which went with the Secret")
+    (budget,) = budgets(node, space)
+    uid = node.do(lambda api: api.get(f"{path}/secrets/tidegate-link"))["metadata"]["uid"]
+    assert [each["uid"] for each in budget["metadata"]["ownerReferences"]] == [uid]
+
+
+def budgets(node: Node, space: str) -> list[Object]:
+    listed = node.do(lambda api: api.get(f"/apis/policy/v1/namespaces/{space}/poddisruptionbudgets"))["items"]
+    return [each for each in listed if "deletionTimestamp" not in each["metadata"]]
+
+
+def test_a_quota_that_is_full_is_said_and_used_when_there_is_room(live: Deployment, node: Node) -> None:
+    space = namespace_of(live)
+    quotas = f"/api/v1/namespaces/{space}/resourcequotas"
+    quota = {
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": {"name": "small"},
+        "spec": {"hard": {"pods": "0"}},
+    }
+    node.do(lambda api: api.create(quotas, quota))
+    live.until(lambda: "hard" in node.do(lambda api: api.get(f"{quotas}/small")).get("status", {}), 30.0, "the quota")
+    live.up(as_program=True)
+    live.deploy(live.handler(), "--min-scale", "1", "--max-scale", "1")
+    live.until(lambda: "exceeded quota: small" in str(live.status("echo")), 30.0, "that it says so")
+    node.do(lambda api: api.delete(f"{quotas}/small"))
+    live.until(lambda: live.status("echo")["ready"] == 1, 60.0, "a replica")
+    assert live.infer().status_code == 200
+
+
+def test_a_lease_that_was_deleted_has_not_forgotten_the_epoch_of_the_pods(live: Deployment, node: Node) -> None:
+    """A control process with a new state directory and the old store has to order what an earlier one made."""
+    space = namespace_of(live)
+    live.up(as_program=True)
+    live.deploy(live.handler(), "--min-scale", "1", "--max-scale", "1", "--wait")
+    pods = f"/api/v1/namespaces/{space}/pods"
+    (found,) = node.do(lambda api: api.get(pods))["items"]
+    pod = f"{pods}/{found['metadata']['name']}"
+    mark = {"metadata": {"annotations": {EPOCH: "41"}}}  # as the forty-first leader has it
+    live.kill()
+    node.do(lambda api: api.patch(pod, mark))
+    node.do(lambda api: api.delete(f"/apis/coordination.k8s.io/v1/namespaces/{space}/leases/tidegate"))
+    live.up(as_program=True)
+    live.until(lambda: node.do(lambda api: api.get(pod))["metadata"]["annotations"][EPOCH] == "42", 30.0, "its epoch")
+    live.cli("down")
+    live.until(lambda: not node.do(lambda api: api.get(pods))["items"], 30.0, "no Pod")
 
 
 def test_the_next_control_process_adopts_the_pods_and_down_leaves_none(live: Deployment, node: Node) -> None:

@@ -9,10 +9,8 @@ deleted.
 
 import asyncio
 import random
-from base64 import b64encode
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import replace
 from typing import Final
 
 from tidegate.aio.loop.tasks import TaskOwner
@@ -39,6 +37,7 @@ from tidegate.deploy.kubernetes.process.api import GONE, SYNCED, ChangedError, C
 from tidegate.deploy.kubernetes.process.following import keep_following
 from tidegate.deploy.kubernetes.process.groups import GroupObjects, groups_of
 from tidegate.deploy.kubernetes.process.lifecycle import PodLifecycle, epoch_of, revision_of
+from tidegate.deploy.kubernetes.process.owner import Owner
 from tidegate.deploy.kubernetes.process.replica import PodRegistry
 from tidegate.deploy.kubernetes.process.retries import Note
 from tidegate.deploy.local.processes import Warn, warn_on_stderr
@@ -52,20 +51,6 @@ REPORTED_WITHIN_S: Final = 2.0
 SYNCED_WITHIN_S: Final = 30.0
 ENDED_WITHIN_S: Final = 5.0
 """Time for Pods to be gone, beyond the grace period."""
-
-
-async def put_token(api: KubernetesApi, settings: PodSettings, token: str) -> PodSettings:
-    """Puts the deployment's token into its Secret, which queue_proxies read. Returns the settings with that Secret as
-    the owner of the Pods. Raises ClusterError."""
-    secret = {
-        "apiVersion": "v1",
-        "kind": "Secret",
-        "metadata": {"name": settings.token_secret, "labels": {MANAGED_BY: "tidegate"}},
-        "data": {"token": b64encode(token.encode()).decode()},
-    }
-    path = f"/api/v1/namespaces/{settings.namespace}/secrets/{settings.token_secret}"
-    written = await api.apply(path, secret, "tidegate")
-    return replace(settings, owner=written["metadata"]["uid"])
 
 
 class KubernetesBackend:
@@ -99,12 +84,14 @@ class KubernetesBackend:
         self._revisions: Mapping[str, Revision] = {}
         self._tasks = TaskOwner("Kubernetes backend", lambda name, error: warn(f"{name}: {error!r}"))
         self._selector = f"{MANAGED_BY}=tidegate,{LABEL}deployment={label(settings.deployment)}"
+        owner = Owner(api, settings, token, note, self._belong_to)
         self._lifecycle = PodLifecycle(
             api=api,
             registry=self._registry,
             ledger=self._ledger,
             back_off=self._back_off,
             settings=settings,
+            owner=owner,
             token=token,
             clock=clock,
             tasks=self._tasks,
@@ -119,6 +106,11 @@ class KubernetesBackend:
             lambda: groups_of((each.revision, each.status) for each in self._registry.present.values()),
         )
         self._registry.watch(self._groups.changed)
+
+    def _belong_to(self, settings: PodSettings) -> None:
+        """Gives what is made from now on, and the objects of the groups, another owner."""
+        self._lifecycle.settings = settings
+        self._groups.belong_to(settings)
 
     # --- start and end ---
 
@@ -155,7 +147,7 @@ class KubernetesBackend:
         is_first = not self._synced.is_set()
         if is_first and self._lifecycle.adopt(pod, self._revisions.get(revision_of(pod))):
             return
-        if "deletionTimestamp" not in meta and epoch_of(pod) <= self._lifecycle.epoch:
+        if "deletionTimestamp" not in meta and epoch_of(pod) <= self._lifecycle.settings.epoch:
             path = f"{self._lifecycle.pods}/{meta['name']}"
             # One that has changed since comes again, with what it has become.
             with suppress(ChangedError):

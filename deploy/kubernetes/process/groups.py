@@ -1,7 +1,8 @@
 """The objects beside the Pods of each group: a headless Service, and a budget of disruptions that follows its size.
 
-Level-triggered: what the replicas want is compared with what was written, at each change and again while a write fails.
-Objects of groups that have no replica are deleted, those of an earlier control process too.
+Level-triggered: what the replicas want is compared with what was written, at each change, again while a write fails,
+and every ten minutes with what is there. Objects of groups that have no replica are deleted, those of an earlier
+control process too.
 """
 
 import asyncio
@@ -19,6 +20,8 @@ from tidegate.function import Revision
 SUBJECT: Final = "Services and disruption budgets"
 AGAIN_S: Final = 0.5
 """Between two looks: a group that grows by many replicas is written a few times."""
+LOOK_EVERY_S: Final = 600.0
+"""Objects that others have deleted are missed for so long at most."""
 MANAGER: Final = "tidegate"
 
 
@@ -57,8 +60,16 @@ class GroupObjects:
         self._services = f"/api/v1/namespaces/{space}/services"
         self._budgets = f"/apis/policy/v1/namespaces/{space}/poddisruptionbudgets"
         self._written: dict[str, int] = {}
-        """Size of a group by the name of its objects; -1 if an earlier control process wrote them."""
+        """Size of a group by the name of its objects; -1 if they have to be written whatever it is."""
+        self._is_listed = False
         self._changed = asyncio.Event()
+
+    def belong_to(self, settings: PodSettings) -> None:
+        """Gives all objects the owner of these settings."""
+        self._settings = settings
+        self._written.clear()
+        self._is_listed = False
+        self._changed.set()
 
     def changed(self, _: ReplicaStatus) -> None:
         """Takes a change of any replica."""
@@ -67,31 +78,37 @@ class GroupObjects:
     async def run(self) -> None:
         """Keeps the objects until it is cancelled."""
         retries = Retries(self._api.rng)
-        is_listed = False
         while True:
             try:
-                if not is_listed:
+                if not self._is_listed:
+                    self._is_listed = True
                     await self._list()
-                    is_listed = True
                 failed = await self._bring_about()
             except ClusterError as error:
-                failed = str(error)
+                failed, self._is_listed = str(error), False
             self._note(SUBJECT, failed)
             if failed is not None:
                 await self._api.sleep(retries.next_s())
                 continue
             retries.reset()
-            await self._changed.wait()
+            try:
+                async with asyncio.timeout(LOOK_EVERY_S):
+                    await self._changed.wait()
+            except TimeoutError:
+                self._is_listed = False
             self._changed.clear()
             await self._api.sleep(AGAIN_S)
 
     async def _list(self) -> None:
         selector = f"{MANAGED_BY}=tidegate,{LABEL}deployment={label(self._settings.deployment)}"
+        found: list[set[str]] = []
         for path in (self._services, self._budgets):
-            listed = await self._api.get(path, labelSelector=selector)
-            for each in listed.get("items") or ():
-                if FUNCTION in each["metadata"].get("labels", {}):
-                    self._written.setdefault(each["metadata"]["name"], -1)
+            listed = (await self._api.get(path, labelSelector=selector)).get("items") or ()
+            metas = [each["metadata"] for each in listed]
+            found.append({meta["name"] for meta in metas if FUNCTION in meta.get("labels", {})})
+        services, budgets = found
+        sizes = {name: self._written.get(name, -1) for name in services & budgets}
+        self._written = dict.fromkeys(services | budgets, -1) | sizes
 
     async def _bring_about(self) -> str | None:
         """Returns what the API server refuses of one group; the others are written nevertheless. Raises ClusterError

@@ -40,6 +40,7 @@ from tidegate.deploy.kubernetes.process.api import (
     KubernetesApi,
     RefusedError,
 )
+from tidegate.deploy.kubernetes.process.owner import Owner
 from tidegate.deploy.kubernetes.process.replica import PodRegistry, PodReplica
 from tidegate.deploy.kubernetes.process.retries import Note, Retries
 from tidegate.deploy.local.admin_link import LinkError, ProxyLink, ProxyState
@@ -73,6 +74,7 @@ class PodLifecycle:
         ledger: Ledger,
         back_off: BackOff,
         settings: PodSettings,
+        owner: Owner,
         token: str,
         clock: Clock,
         tasks: TaskOwner,
@@ -84,7 +86,9 @@ class PodLifecycle:
         self._registry = registry
         self._ledger = ledger
         self._back_off = back_off
-        self._settings = settings
+        self.settings = settings
+        """Of the Pods that are made."""
+        self._owner = owner
         self._token = token
         self._clock = clock
         self._tasks = tasks
@@ -93,14 +97,9 @@ class PodLifecycle:
         """Nothing is started or revived any more."""
 
     @property
-    def epoch(self) -> int:
-        """Of this control process."""
-        return self._settings.epoch
-
-    @property
     def pods(self) -> str:
         """Path of the Pods."""
-        return f"/api/v1/namespaces/{self._settings.namespace}/pods"
+        return f"/api/v1/namespaces/{self.settings.namespace}/pods"
 
     # --- making and adopting ---
 
@@ -110,6 +109,8 @@ class PodLifecycle:
         """Takes a unit and creates the Pod. See ``Backend.create``."""
         if self.is_closing:
             raise BackendError(f"{replica_id} is not started: the backend is closing")
+        if self._owner.missing is not None:
+            raise BackendError(f"{replica_id} is not started: {self._owner.missing}")
         if self._registry.get(replica_id) is not None:
             raise BackendError(f"{replica_id} exists")
         kind = self._ledger.kind(accelerator)
@@ -193,7 +194,7 @@ class PodLifecycle:
         return PodReplica(status, revision)
 
     def _pod(self, replica: PodReplica, held: Assignment) -> Object:
-        settings, kind = self._settings, self._ledger.kind(held.accelerator)
+        settings, kind = self.settings, self._ledger.kind(held.accelerator)
         return {
             "apiVersion": "v1",
             "kind": "Pod",
@@ -235,7 +236,7 @@ class PodLifecycle:
 
     async def _stamp(self, replica: PodReplica) -> None:
         """Writes this epoch on an adopted Pod. An earlier leader cannot delete it as it knew it from then on."""
-        retries, epoch, subject = Retries(self._api.rng), str(self._settings.epoch), f"epoch of {replica.id}"
+        retries, epoch, subject = Retries(self._api.rng), str(self.settings.epoch), f"epoch of {replica.id}"
         while not replica.stop_recorded:
             try:
                 pod = await self._api.patch(f"{self.pods}/{replica.id}", {"metadata": {"annotations": {EPOCH: epoch}}})
@@ -287,6 +288,7 @@ class PodLifecycle:
                 self._record_stop(replica)
             else:
                 self._fail(replica, "its Pod was deleted by force", FailureCause.GONE)
+                self._tasks.spawn(self._owner.look(), name="look for the owner")
         self._release(replica)
 
     def _placed(self, replica: PodReplica, found: PodFacts) -> None:
@@ -349,9 +351,9 @@ class PodLifecycle:
             self.remove(replica)
         elif reported.limit is not None and not replica.stop_recorded:
             try:
-                await link.command("limit", {"limit": reported.limit, "epoch": self._settings.epoch})
+                await link.command("limit", {"limit": reported.limit, "epoch": self.settings.epoch})
             except LinkError as error:
-                self._warn(f"{replica.id} did not take epoch {self._settings.epoch}: {error}")
+                self._warn(f"{replica.id} did not take epoch {self.settings.epoch}: {error}")
 
     def _start_timed_out(self, replica: PodReplica) -> None:
         if replica.status.state is ReplicaState.STARTING and not replica.stop_recorded:
@@ -416,6 +418,8 @@ class PodLifecycle:
     def _deleted_by_others(self, replica: PodReplica) -> None:
         """Follows a Pod that someone else deletes (a node that is drained, ``kubectl delete``): it drains by itself,
         and cannot be kept. One that was starting is stopped: on a node that is lost its deletion may last for ever."""
+        if not replica.leaving:
+            self._tasks.spawn(self._owner.look(), name="look for the owner")
         if replica.status.state is ReplicaState.STARTING:
             self._record_stop(replica)
             self._tasks.spawn(self._end(replica, DRAINED_GRACE_S), name=f"end {replica.id}")
@@ -457,7 +461,7 @@ class PodLifecycle:
             if self.is_closing or not replica.is_revivable or replica.link is None:
                 return False
             try:
-                await replica.link.command("revive", {"epoch": self._settings.epoch})
+                await replica.link.command("revive", {"epoch": self.settings.epoch})
             except LinkError as error:
                 self._warn(f"{replica.id} cannot be revived: {error}")
                 # It may have obeyed nevertheless, and would serve while its drain is awaited.
@@ -492,7 +496,7 @@ class PodLifecycle:
     async def _order_drain(self, replica: PodReplica) -> None:
         try:
             if replica.link is not None:
-                await replica.link.command("drain", {"epoch": self._settings.epoch})
+                await replica.link.command("drain", {"epoch": self.settings.epoch})
         except LinkError as error:
             self._warn(f"{replica.id} cannot be ordered to drain: {error}")
             replica.drained.set()  # Its preStop drains too.
@@ -552,14 +556,14 @@ class PodLifecycle:
         if replica.uid != meta["uid"]:
             return False
         epoch = epoch_of(pod)
-        if epoch > self._settings.epoch:
-            raise ClusterError(f"a control process of epoch {epoch} has its Pod; this one is of {self._settings.epoch}")
+        if epoch > self.settings.epoch:
+            raise ClusterError(f"a control process of epoch {epoch} has its Pod; this one is of {self.settings.epoch}")
         replica.version = meta["resourceVersion"]
         return True
 
     def _is_ours(self, pod: Object, replica: PodReplica) -> bool:
         known = pod["metadata"].get("labels", {})
-        wanted = labels(replica.revision, replica.status.accelerator, self._settings)
+        wanted = labels(replica.revision, replica.status.accelerator, self.settings)
         return known.items() >= wanted.items() and revision_of(pod) == replica.revision.id
 
     def _release(self, replica: PodReplica) -> None:
