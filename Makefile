@@ -101,10 +101,14 @@ test-torch: $(STAMP) ## TorchScript and Hugging Face models, by PyTorch and tran
 	@$(BIN)/python -m tests.support.live.presets torch
 	@$(LIVE) "needs(tool='torch') and not deep"
 
-test-kubernetes: $(STAMP) ## resources and Pods of a real control plane; its binaries are those in KUBEBUILDER_ASSETS, as of envtest; as root
+test-kubernetes: $(STAMP) ## resources and Pods of a real control plane; its binaries are those in KUBEBUILDER_ASSETS, as of envtest; as root. USE_EXISTING_CLUSTER=1: resources alone, in the cluster of KUBECONFIG
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r tests/support/live/kubernetes.lock
 	@$(BIN)/python -m tests.support.live.control_plane
+ifneq ($(filter 1 true,$(USE_EXISTING_CLUSTER)),)
+	@$(LIVE) "needs(tool='kubernetes') and not deep" -n 1
+else
 	@$(LIVE) "(needs(tool='kubernetes') or needs(tool='cluster')) and not deep"
+endif
 
 test-helm: $(STAMP) ## the chart by Helm (on the search path, or HELM) in a real API server, as for test-kubernetes
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r tests/support/live/kubernetes.lock

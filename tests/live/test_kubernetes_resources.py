@@ -1,5 +1,6 @@
 """The custom resources in a real API server: they install, and it refuses what the reader of manifests refuses."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,8 @@ import httpx
 import pytest
 import yaml
 
-from tests.support.live.control_plane import ControlPlane, control_plane
+from tests.support.live.cluster import path_of
+from tests.support.live.control_plane import ControlPlane, ExistingCluster, api_server
 from tidegate.deploy.kubernetes.resources.conditions import condition
 from tidegate.deploy.kubernetes.resources.main import files
 from tidegate.manifest.annotations import ANNOTATIONS, PREFIX
@@ -31,7 +33,8 @@ pytestmark = [pytest.mark.live, pytest.mark.needs(tool="kubernetes"), pytest.mar
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = sorted(path for path in (ROOT / "examples").rglob("manifest.yaml") if "tidegate.dev" in path.read_text())
-HERE = "/apis/tidegate.dev/v1alpha1/namespaces/default"
+SPACE = f"tidegate-tests-{os.getpid()}"
+HERE = f"/apis/tidegate.dev/v1alpha1/namespaces/{SPACE}"
 STRICT = {"dryRun": "All", "fieldValidation": "Strict"}
 WORDS = """
 0 1 2 4 5 9 10 98 99.999 100 101 0.5 1.5 00 -1 +1 1e3 65535 65536 1001 100000 100001 10000001 0s 1us 1ms 200ms 0.5s 5s
@@ -44,27 +47,33 @@ TEXTS = [*WORDS.split(), "", "é", "64 Ki", "cookie:a b", "/a b", "a, b", "x" * 
 
 
 @pytest.fixture(scope="module")
-def plane() -> Iterator[ControlPlane]:
-    with control_plane() as found:
+def plane() -> Iterator[ControlPlane | ExistingCluster]:
+    with api_server() as found:
         yield found
 
 
 @pytest.fixture(scope="module")
-def api(plane: ControlPlane) -> Iterator[httpx.Client]:
-    """The API server with our resources installed."""
+def api(plane: ControlPlane | ExistingCluster) -> Iterator[httpx.Client]:
+    """The API server with our resources installed, and a namespace. What was made is deleted afterwards."""
     with plane.client() as client:
-        install(client)
-        yield client
+        made: list[str] = []
+        try:
+            install(client, made)
+            yield client
+        finally:
+            for path in reversed(made):
+                client.delete(path)
+            settled(client, lambda: all(client.get(path).status_code == 404 or "namespaces" in path for path in made))
 
 
-def install(client: httpx.Client) -> None:
-    for text in files().values():
-        for each in yaml.safe_load_all(text):
-            group = each["apiVersion"]
-            kind = each["kind"].lower()
-            plural = f"{kind[:-1]}ies" if kind.endswith("y") else f"{kind}s"
-            reply = client.post(f"/apis/{group}/{plural}", json=each, params={"fieldValidation": "Strict"})
-            assert reply.status_code == 201, f"{each['metadata']['name']}: {reply.text}"
+def install(client: httpx.Client, made: list[str]) -> None:
+    """Makes what the tests need, and adds its paths to ``made``. What is there already is not ours to delete."""
+    space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SPACE}}
+    for each in (space, *(one for text in files().values() for one in yaml.safe_load_all(text))):
+        path = path_of(each)
+        reply = client.post(path.rpartition("/")[0], json=each, params={"fieldValidation": "Strict"})
+        assert reply.status_code == 201, f"{each['metadata']['name']}: {reply.text}"
+        made.append(path)
     settled(client, lambda: not [name for name, wrong in established(client).items() if wrong])
     # A policy holds a moment after it was made.
     settled(client, lambda: create(client, function(annotations={f"{PREFIX}latency": "soon"})).status_code == 422)
@@ -82,6 +91,8 @@ def established(client: httpx.Client) -> dict[str, list[str]]:
     """What each definition lacks: it is established, its names are accepted, its schema is structural."""
     found = {}
     for each in client.get("/apis/apiextensions.k8s.io/v1/customresourcedefinitions").json()["items"]:
+        if not each["metadata"]["name"].endswith(".tidegate.dev"):
+            continue
         states = {one["type"]: one["status"] for one in each.get("status", {}).get("conditions", [])}
         wanted = {"Established": "True", "NamesAccepted": "True"}
         found[each["metadata"]["name"]] = [name for name, state in wanted.items() if states.get(name) != state]

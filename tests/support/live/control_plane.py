@@ -1,8 +1,9 @@
 """A real Kubernetes control plane for tests: etcd, kube-apiserver, kube-controller-manager and kube-scheduler.
 
 Their binaries come from the folder in ``KUBEBUILDER_ASSETS`` (the convention of envtest), else from the places where
-``setup-envtest`` and kubebuilder put them. ``python -m tests.support.live.control_plane`` says whether they are there:
-exit code 3 and one line if not.
+``setup-envtest`` and kubebuilder put them. With ``USE_EXISTING_CLUSTER=1`` it is the cluster of ``KUBECONFIG`` instead,
+for the tests that need nothing but its API server. ``python -m tests.support.live.control_plane`` says whether all is
+there, and what is left out: exit code 3 and one line if nothing can run.
 """
 
 import json
@@ -32,6 +33,11 @@ STOP_S: Final = 5.0
 API_SERVER, ETCD = "kube-apiserver", "etcd"
 CONTROLLERS: Final = ("kube-controller-manager", "kube-scheduler")
 """What envtest's folders do not have: tests of Deployments need it."""
+EXISTING: Final = os.environ.get("USE_EXISTING_CLUSTER", "").lower() in ("1", "true")
+LEFT_OUT: Final = (
+    "EXISTING CLUSTER: left out are the tests with the marker needs(tool='cluster'), which need a fake node, the audit"
+    " log or the end of an API server, so no Pod runs; the custom resources and policies are tested."
+)
 _USERS: Final = {
     "admin": ("admin", "system:masters"),
     "kube-controller-manager": ("system:kube-controller-manager", ""),
@@ -49,7 +55,12 @@ def folder() -> Path | None:
 
 
 def lacking(*more: str) -> str:
-    """Names what is missing of etcd, kube-apiserver and ``more``; empty if all is there."""
+    """Names what is missing of etcd, kube-apiserver and ``more``, or of an existing cluster; empty if all is there."""
+    if EXISTING and more:
+        return "a control plane of the test's own (unset USE_EXISTING_CLUSTER)"
+    if EXISTING:
+        file = os.environ.get("KUBECONFIG", "")
+        return "" if Path(file).is_file() else f"the file that KUBECONFIG names ({file or 'it is not set'})"
     found = folder()
     if found is None:
         return "etcd and kube-apiserver in KUBEBUILDER_ASSETS"
@@ -242,6 +253,37 @@ class ControlPlane:
         write_kubeconfig(self.home / f"{name}.kubeconfig", self.url, self.authority, token=name)
 
 
+class ExistingCluster:
+    """The cluster of ``KUBECONFIG``, by its current context."""
+
+    @contextmanager
+    def client(self) -> Iterator[httpx.Client]:
+        """A client of its API server, with the credentials of the context."""
+        from kubernetes import config
+        from kubernetes.client import Configuration
+
+        found = Configuration()
+        config.load_kube_config(client_configuration=found)
+        context = ssl.create_default_context(cafile=found.ssl_ca_cert)
+        if found.cert_file:
+            context.load_cert_chain(found.cert_file, found.key_file)
+        headers = {each["key"]: each["value"] for each in found.auth_settings().values() if each["value"]}
+        with httpx.Client(
+            base_url=found.host, verify=context, trust_env=False, timeout=30.0, headers=headers
+        ) as client:
+            yield client
+
+
+@contextmanager
+def api_server() -> Iterator[ControlPlane | ExistingCluster]:
+    """The existing cluster if there is to be one, else a control plane of its own."""
+    if EXISTING:
+        yield ExistingCluster()
+        return
+    with control_plane() as plane:
+        yield plane
+
+
 def write_kubeconfig(path: Path, url: str, authority: Path, *, token: str) -> None:
     """Writes the configuration of a client that has a token."""
     found: Mapping[str, object] = {
@@ -273,6 +315,7 @@ def main() -> int:
     """Says what is missing, if anything is."""
     missing = lacking()
     if not missing:
+        sys.stdout.write(f"{LEFT_OUT}\n" if EXISTING else "")
         return 0
     sys.stdout.write(
         f"NO KUBERNETES CONTROL PLANE: {missing} is missing, so nothing ran on a real API server."
