@@ -146,5 +146,5 @@ def build_parts(
             convert_elsewhere=effects.convert_elsewhere,
             tracer=tracer,
         ),
-        variants=VariantSwitch(room, report),
+        variants=VariantSwitch(room, report, resilience.outliers.open_circuits),
     )

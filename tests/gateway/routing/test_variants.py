@@ -134,7 +134,7 @@ def test_other_access_another_protocol_and_too_little_accuracy_are_no_choice(set
         ("POST /functions/r152/v2/models/r152/versions/1/infer", b"/v2/models/r50/versions/1/infer"),
         ("POST /functions/r152/v1/models/r152:predict", b"/v1/models/r50:predict"),
         ("POST /functions/r152/predict", b"/predict"),
-        ("POST /functions/r152/v2/models/other/infer", b"/v2/models/other/infer"),
+        ("POST /functions/r152/v2/models/r152/generate?x=:/", b"/v2/models/r50/generate?x=:/"),
     ],
 )
 def test_the_path_names_the_model_of_the_variant_that_serves(line: str, expected: bytes) -> None:
@@ -143,6 +143,47 @@ def test_the_path_names_the_model_of_the_variant_that_serves(line: str, expected
     door.ready(MIDDLE, 1)
     asked = door.arrive(line)
     assert (asked.log, asked.target) == (["to r50:1"], expected)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "POST /functions/r152/v2/models/other/infer",
+        "GET /v2/models/r152",
+        "GET /v2/models/r152/config",
+        "GET /v2/models/r152/versions/1/stats",
+        "POST /v2/models/r152/trace/setting",
+        "POST /v2/repository/models/r152/load",
+        "GET /functions/r152/v2",
+        "GET /functions/r152/metrics",
+    ],
+)
+def test_what_is_about_the_model_itself_is_for_its_own_variant(line: str) -> None:
+    door = Door(family(MIDDLE))
+    door.core.room.open_channels("r50-00001", door.now)
+    door.ready(MIDDLE, 1)
+    assert door.arrive(line).log == []
+
+
+@pytest.mark.parametrize(("models", "target"), [(("a", "r152"), b"/v2/models/r152/infer?x=1"), (("a", "b"), None)])
+def test_of_several_models_only_one_of_the_same_name_is_the_same(models: tuple[str, ...], target: bytes | None) -> None:
+    door = Door(family(MIDDLE, models=models))
+    door.core.room.open_channels("r50-00001", door.now)
+    door.ready(MIDDLE, 1)
+    asked = ask(door)
+    assert asked.log == ([] if target is None else ["to r50:1"])
+    assert target is None or asked.target in (None, target)
+
+
+def test_a_larger_batch_than_the_other_takes_and_an_open_circuit_are_no_choice() -> None:
+    door = Door(family(MIDDLE, max_batch=4))
+    door.core.room.open_channels("r50-00001", door.now)
+    door.ready(MIDDLE, 1, 2)
+    assert ask(door, "r152", "tidegate-batch-size: 5").log == []
+    door.core.resilience.outliers.open_circuits["r50-00001"] = door.now + 10.0
+    assert ask(door).log == []
+    del door.core.resilience.outliers.open_circuits["r50-00001"]
+    assert ask(door, "r152", "tidegate-batch-size: 4").log == ["to r50:1"]
 
 
 def test_a_tag_stays_with_its_revision() -> None:
