@@ -69,7 +69,7 @@ from tidegate.errors import InvalidInputError
 from tidegate.records.gateway_sample import Activation, GatewaySample
 from tidegate.records.tenants import KeySet, Tenant
 from tidegate.settings import LogFormat, Settings
-from tidegate.store.opening import open_store
+from tidegate.store.opening import START_S, open_store
 from tidegate.store.records import Store, StoreFaultError
 from tidegate.traffic.table import TableBuilder
 
@@ -161,7 +161,7 @@ async def above_remote(start: Start) -> Start:
         return start
     from tidegate.store.redis_gateways import RedisGateways
 
-    redis = RedisGateways(start.settings.store.url, start.name)
+    redis = RedisGateways(start.settings.store.url, start.name, start_s=START_S)
     try:
         there, _ = (await redis.meet()).version
     except StoreFaultError:

@@ -7,6 +7,7 @@ what waits for a function at zero goes to Redis as well.
 """
 
 import asyncio
+import hmac
 import logging
 import os
 import signal
@@ -116,7 +117,11 @@ class RemoteGateway:
             loop.add_signal_handler(number, self._signalled)
         living = await self._processes.recover()
         await self._quotas.open()
-        self._endpoint = await serve_endpoint(self._admin, self._place.listen)
+        try:
+            self._endpoint = await serve_endpoint(self._admin, self._place.listen, admits=self._has_token)
+        except OSError as error:
+            await self._quotas.close()
+            raise AdminListenError(f"--admin-listen {self._place.listen}: {error.strerror or error}") from error
         try:
             self._take(self._last_table())
             self._tasks.spawn(self._follow_redis(), name=REDIS)
@@ -286,7 +291,7 @@ class RemoteGateway:
                 return Response(body=b"ok", content_type="text/plain")
             case "GET", "/ready":
                 return self._ready()
-        if request.headers.get(TOKEN.decode()) != self._token:
+        if not self._has_token(request):
             return Response(status=401, body=encode({"error": "the token of the deployment is missing or wrong"}))
         if request.method != "GET" or request.path != "/metrics":
             self._heard_at = self._clock.now()
@@ -302,6 +307,10 @@ class RemoteGateway:
             case "PUT", "/table":
                 return self._answer_table(request.body)
         return Response(status=404, body=encode({"error": f"no {request.method} {request.path} here"}))
+
+    def _has_token(self, request: Request) -> bool:
+        given = request.headers.get(TOKEN.decode(), "")
+        return hmac.compare_digest(given.encode("latin-1"), self._token.encode())
 
     def _ready(self) -> Response:
         is_ready = not self._stop.is_set() and any(each.state == "serving" for each in self.state().workers)
@@ -374,6 +383,10 @@ async def _live(
         environ=environ,
     )
     await gateway.live()
+
+
+class AdminListenError(TidegateError):
+    """The admin endpoint cannot be opened."""
 
 
 class TokenError(TidegateError):

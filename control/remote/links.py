@@ -11,6 +11,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
+import httpx
+
 from tidegate.aio.loop.tasks import TaskOwner
 from tidegate.control.remote.records import RemoteState
 from tidegate.control.state.notices import Faults
@@ -29,6 +31,8 @@ BEAT_S: Final = 1.0
 RETRY_S: Final = 0.2
 UNREACHED_S: Final = 2.0
 """A gateway that no call has reached for this long is a fault."""
+RIVAL_S: Final = 4.0
+"""Two gateways with one name for this long are a fault. Longer than a link takes to be found broken."""
 TABLE: Final = "route table in redis"
 
 
@@ -45,6 +49,8 @@ class KnownGateway:
         self.pushed: tuple[int, int] = (-1, -1)
         self.faulty: tuple[str, ...] | None = None
         """What it has last reported to be away; None if that is not known."""
+        self.rival: tuple[float, float] | None = None
+        """When another gateway that has this one's name was first seen, and last."""
         self.unreached_s = 0.0
         """For so long no call has reached it."""
 
@@ -191,11 +197,22 @@ class RemoteGateways:
                 continue
             known = self._gateways.get(name)
             if known is not None and known.state.address != state.address:
+                if known.is_linked:  # It answers: the other one has taken its name.
+                    self._note_rival(known, state)
+                    continue
                 self._forget(name)
                 known = None
             if known is None:
-                known = self._gateways[name] = KnownGateway(state, self._token)
+                try:
+                    known = KnownGateway(state, self._token)
+                except (ValueError, httpx.InvalidURL) as error:
+                    self._faults.set(f"gateway {name}", f"has no valid address, {state.address!r}: {error}")
+                    continue
+                self._gateways[name] = known
                 self._follows[name] = self._tasks.spawn(self._follow(known), name=f"gateway {name}")
+            if known.rival is not None and monotonic() - known.rival[1] >= RIVAL_S:
+                known.rival = None
+                self._faults.clear(f"gateways called {name}")
             known.is_registered = True
             if not known.is_linked:
                 known.take(state)
@@ -204,6 +221,16 @@ class RemoteGateways:
                 known.is_registered = False
                 if not known.is_linked:
                     self._forget(name)
+
+    def _note_rival(self, known: KnownGateway, other: RemoteState) -> None:
+        """Reports two gateways of one name. One that starts again at once may look the same for a moment."""
+        now = monotonic()
+        since = now if known.rival is None else known.rival[0]
+        known.rival = (since, now)
+        if now - since >= RIVAL_S:
+            places = f"{known.state.address} and {other.address}"
+            text = f"two gateways have this name, at {places}; only the first is used: give each its own --name"
+            self._faults.set(f"gateways called {known.state.gateway}", text)
 
     def _count_workers(self) -> None:
         count = sum(len(each.state.workers) or 1 for each in self._gateways.values())
@@ -221,6 +248,7 @@ class RemoteGateways:
         known = self._gateways.pop(name)
         self._follows.pop(name).cancel()
         self._faults.clear(f"gateway {name}")
+        self._faults.clear(f"gateways called {name}")
         self._tasks.spawn(known.link.close(), name=f"close {name}")
         for worker in known.state.workers:
             self._lost(known.worker_name(worker.worker))

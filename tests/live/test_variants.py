@@ -34,7 +34,15 @@ def test_a_busy_or_sleeping_variant_lends_its_requests_to_one_within_its_loss(tm
         lent = ask("large")
         assert (lent.status_code, lent.headers["tidegate-variant"]) == (200, "small"), "without a cold start"
         assert lent.json()["model_name"] == "small"
-        world.until(ready, 30.0, "the large one to have woken")
+        others = [lent]
+
+        def woken() -> bool:
+            """Asks again, as clients do: an order that meets the end of the last replica is not kept."""
+            if not ready():
+                others.append(ask("large"))
+            return ready()
+
+        world.until(woken, 30.0, "the large one to have woken")
         gate.unlink()
         answers: list[httpx.Response] = []
         clients = [threading.Thread(target=lambda: answers.append(ask("large"))) for _ in range(2)]
@@ -48,7 +56,9 @@ def test_a_busy_or_sleeping_variant_lends_its_requests_to_one_within_its_loss(tm
                 client.join()
         assert sorted(each.headers.get("tidegate-variant", "") for each in answers) == ["", "small"]
         shown = world.cli("status", "large").stdout
-        assert "variant of resnet, 78.3% accurate; a loss of 4 points allowed; 2 requests served by other" in shown
+        count = 1 + sum("tidegate-variant" in each.headers for each in others)
+        lent_text = f"a loss of 4 points allowed; {count} requests served by other"
+        assert f"variant of resnet, 78.3% accurate; {lent_text}" in shown
         assert "went to another variant of the model" in world.cli("explain", "large").stdout
 
 

@@ -12,6 +12,8 @@ from tidegate.store.records import Store
 
 CALL_S: Final = 0.5
 """Time limit of a call to Redis: the control process's second waits for it, and goes on without it."""
+START_S: Final = 5.0
+"""Time limit of all calls of a start together: nothing else waits then, and the machine is busy."""
 
 
 async def open_store(url: str, file: Path, name: str = "") -> Store:
@@ -27,4 +29,4 @@ async def open_store(url: str, file: Path, name: str = "") -> Store:
     except ModuleNotFoundError as error:
         fault = Fault("url", "redis", "embedded; for Redis its library: pip install 'tidegate[redis]'")
         raise InvalidInputError("store", [fault]) from error
-    return await RedisStore.open(url, name=name, call_s=CALL_S)
+    return await RedisStore.open(url, name=name, call_s=CALL_S, start_s=START_S)

@@ -137,12 +137,13 @@ class RedisStore:
         self._closing = asyncio.Event()
 
     @classmethod
-    async def open(cls, url: str, *, name: str = "", call_s: float = CALL_S) -> "RedisStore":
-        """Opens the store at ``url``; ``name``: of the deployment, if several use one database.
+    async def open(cls, url: str, *, name: str = "", call_s: float = CALL_S, start_s: float = 0.0) -> "RedisStore":
+        """Opens the store at ``url``; ``name``: of the deployment, if several use one database; ``start_s``: time in
+        which calls may be slower.
 
         Raises InvalidInputError for a bad URL, StoreFaultError if Redis cannot be reached.
         """
-        link = RedisLink(url, call_s=call_s)
+        link = RedisLink(url, call_s=call_s, start_s=start_s)
         try:
             await link.check()
         except BaseException:

@@ -84,9 +84,10 @@ class Meeting:
 class RedisGateways:
     """The meeting place of one deployment. Opened without a call; every call raises StoreFaultError."""
 
-    def __init__(self, url: str, name: str) -> None:
-        """``name``: of the deployment. Raises InvalidInputError for an invalid URL."""
-        self._link = RedisLink(url, call_s=CALL_S)
+    def __init__(self, url: str, name: str, *, start_s: float = 0.0) -> None:
+        """``name``: of the deployment; ``start_s``: as of :class:`RedisLink`. Raises InvalidInputError for an invalid
+        URL."""
+        self._link = RedisLink(url, call_s=CALL_S, start_s=start_s)
         start = f"tidegate:{name}:"
         self._table = f"{start}table"
         self._tables = f"{start}tables"

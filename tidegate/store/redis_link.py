@@ -111,16 +111,19 @@ def read_url(url: str) -> RedisAddress:
 class RedisLink:
     """Connections to one Redis, opened when they are needed."""
 
-    def __init__(self, url: str, *, call_s: float = CALL_S) -> None:
-        """Raises InvalidInputError for an invalid URL; does no IO except reading the file of authorities."""
+    def __init__(self, url: str, *, call_s: float = CALL_S, start_s: float = 0.0) -> None:
+        """``start_s``: calls in this time from the first one on may take the rest of it, because a process that starts
+        is slow. Raises InvalidInputError for an invalid URL; does no IO except reading the file of authorities."""
         self.address = read_url(url)
         self._call_s = call_s
+        self._start_s = start_s
+        self._patient_until: float | None = None
         self._rest_s = 0.0
         self._again_at = 0.0
         self._failure = ""
         self._has_answered = False
         self._closed = False
-        self._client = Redis(connection_pool=_pool(self.address, call_s))
+        self._client = Redis(connection_pool=_pool(self.address, max(call_s, start_s)))
 
     async def check(self) -> None:
         """Raises StoreFaultError unless Redis answers and accepts the credentials."""
@@ -172,6 +175,9 @@ class RedisLink:
         now = asyncio.get_running_loop().time
         if self._closed or now() < self._again_at:
             raise StoreFaultError(f"{self.address}: {'the store is closed' if self._closed else self._failure}")
+        if self._patient_until is None:
+            self._patient_until = now() + self._start_s
+        limit_s = max(limit_s, self._patient_until - now())
         if self._rest_s:  # one call tries; the others go on failing at once until it knows
             self._again_at = now() + limit_s
         try:
@@ -239,7 +245,7 @@ def _words(error: BaseException, limit_s: float, hint: str) -> str:
     if isinstance(error, exceptions.AuthenticationError | exceptions.AuthorizationError):
         return f"user and password are refused: {error}"
     if isinstance(error, TimeoutError | exceptions.TimeoutError):
-        return f"no answer within {limit_s:g} s{hint}"
+        return f"no answer within {limit_s:.3g} s{hint}"
     if isinstance(error, exceptions.InvalidResponse):
         return f"does not speak as Redis does: {error}"
     text = str(error) or type(error).__name__

@@ -42,14 +42,15 @@ def gateway(
     """Run a gateway apart from its control process, joined by Redis. SIGTERM finishes its requests and ends it."""
     with exit_codes():
         settings = read_settings(config, given)
-        _check(settings, name, admin_listen)
+        name = _host_name() if name is None else name
+        _check(settings, name, admin_listen, admin_host)
         from tidegate.control.main import set_up_log
         from tidegate.control.remote.gateway import GatewayPlace, run
         from tidegate.control.workers.from_settings import gateway_settings, worker_environment
 
         set_up_log(settings)
         host = admin_host or admin_listen.rpartition(":")[0].strip("[]")
-        place = GatewayPlace(name=name or _host_name(), listen=admin_listen, host=host)
+        place = GatewayPlace(name=name, listen=admin_listen, host=host)
         run(
             place,
             state=directory_of(settings, state),
@@ -67,7 +68,7 @@ def _host_name() -> str:
     return socket.gethostname().partition(".")[0].lower()
 
 
-def _check(settings: "Settings", name: str | None, admin_listen: str) -> None:
+def _check(settings: "Settings", name: str, admin_listen: str, admin_host: str | None) -> None:
     """Raises InvalidInputError with every fault."""
     import re
 
@@ -79,14 +80,20 @@ def _check(settings: "Settings", name: str | None, admin_listen: str) -> None:
         faults.append(Fault("store.url", "embedded", "the redis:// or rediss:// URL of its control process"))
     if settings.store.name is None:
         faults.append(Fault("store.name", "auto", "the name that its control process has (store.name)"))
-    if name is not None and re.fullmatch(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", name) is None:
+    if re.fullmatch(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", name) is None:
         faults.append(Fault("--name", name, "1 to 63 of a-z, 0-9 and -, no - at either end"))
     if settings.gateway.workers == 0:
         faults.append(Fault("gateway.workers", "0", "at least 1"))
     try:
-        host_port(admin_listen)
+        host, _ = host_port(admin_listen)
     except ValueError:
         faults.append(Fault("--admin-listen", admin_listen, "HOST:PORT"))
+    else:
+        if admin_host is None and host in ("0.0.0.0", "::"):
+            allowed = f"with --admin-listen {admin_listen} the address at which the control process finds this machine"
+            faults.append(Fault("--admin-host", "none", allowed))
+    if admin_host is not None and re.fullmatch(r"[A-Za-z0-9._-]{1,253}|[0-9A-Fa-f:.]{2,45}", admin_host) is None:
+        faults.append(Fault("--admin-host", admin_host, "a name or address, without a port"))
     if faults:
         raise InvalidInputError("tidegate gateway", faults)
 

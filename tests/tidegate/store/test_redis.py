@@ -250,6 +250,21 @@ def fails(url: str, call_s: float = 2.0) -> str:
     return str(caught.value)
 
 
+def test_calls_of_a_start_may_be_slow(redis_server: RedisServer) -> None:
+    """As on a machine that is busy with the start. Later ones may not."""
+
+    async def run() -> None:
+        store = await RedisStore.open(redis_server.url, call_s=0.01, start_s=30.0)
+        link = store._link
+        assert not await link._run(lambda: asyncio.sleep(0.1), 0.01)
+        link._patient_until = asyncio.get_running_loop().time()
+        with pytest.raises(StoreFaultError, match=r"no answer within 0\.01 s"):
+            await link._run(lambda: asyncio.sleep(30.0), 0.01)
+        await store.close()
+
+    asyncio.run(run())
+
+
 def test_no_server_there() -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

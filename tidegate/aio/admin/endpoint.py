@@ -58,6 +58,7 @@ class StreamResponse:
 
 
 Handler = Callable[[Request], Awaitable[Response | StreamResponse]]
+Admits = Callable[[Request], bool]
 Connect = Callable[[asyncio.Protocol], asyncio.Protocol]
 """Puts something between a new connection and its protocol: another protocol that may be spoken on the same port."""
 
@@ -110,6 +111,9 @@ class _Connection(asyncio.Protocol):
             return
         engine = self._engine
         if type(event) is RequestHead:
+            if not engine.body_complete and not self._server.admits(_request(event, b"")):
+                self._refuse(Rejected(401, "the body of this request is not read without the credential"))
+                return
             self._body = [engine.body]
             if event.expect_continue and not engine.body_complete:
                 self._send(b"HTTP/1.1 100 Continue\r\n\r\n")
@@ -230,6 +234,7 @@ class EndpointServer:
         "_ended",
         "_listener",
         "address",
+        "admits",
         "body_bytes",
         "closed",
         "connections",
@@ -248,11 +253,13 @@ class EndpointServer:
         report: Report,
         between: Connect | None,
         limit_of_bodies: str,
+        admits: Admits,
     ) -> None:
         self.handler = handler
         self._between = between
         self.body_bytes = body_bytes
         self.limit_of_bodies = limit_of_bodies
+        self.admits = admits
         self.report = report
         self.address = sockets.address_of(sock)
         """``host:port`` (the real port) or ``unix:/path``."""
@@ -322,14 +329,16 @@ async def serve_endpoint(
     report: Report = report_to_stderr,
     connect: Connect | None = None,
     limit_of_bodies: str = "the limit of this address",
+    admits: Admits = lambda _: True,
 ) -> EndpointServer:
     """Serves ``handler`` on ``unix:/path``, ``host:port`` or a listening socket. ``connect`` sees every new connection
-    first. ``limit_of_bodies`` says in the refusal of a larger body what its limit is and what raises it.
+    first. ``limit_of_bodies`` says in the refusal of a larger body what its limit is and what raises it. ``admits``
+    returns whether the body of a request may be read that has not come with its head.
 
     The handler's task is cancelled when its client goes away; a handler that raises answers 500 and is reported.
     Raises OSError when the address is taken.
     """
     sock = sockets.listen(address) if isinstance(address, str) else address
-    server = EndpointServer(handler, sock, body_bytes, report, connect, limit_of_bodies)
+    server = EndpointServer(handler, sock, body_bytes, report, connect, limit_of_bodies, admits)
     await server.listen(sock)
     return server

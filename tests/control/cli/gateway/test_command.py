@@ -1,5 +1,6 @@
 """`tidegate gateway` by itself: what it needs is said at once, with exit code 2 for wrong input."""
 
+import socket
 from pathlib import Path
 
 from typer.testing import CliRunner, Result
@@ -32,6 +33,26 @@ def test_every_fault_is_reported_at_once(tmp_path: Path) -> None:
     assert "store.name: got auto; allowed: the name that its control process has (store.name)" in said
     assert "--name: got Edge_1; allowed: 1 to 63 of a-z, 0-9 and -, no - at either end" in said
     assert "--admin-listen: got nowhere; allowed: HOST:PORT" in said
+
+
+def test_the_control_process_needs_an_address_where_it_listens_on_all(tmp_path: Path) -> None:
+    given = ("--token-file", "t", "--store-url", URL, "--store-name", "blue", "--name", "edge1")
+    done = run(tmp_path, *given, "--admin-listen", "0.0.0.0:1")
+    assert done.exit_code == 2
+    assert "--admin-host: got none; allowed: with --admin-listen 0.0.0.0:1 the address" in done.stderr
+    done = run(tmp_path, *given, "--admin-host", "10.0.0.7:80/x")
+    assert done.exit_code == 2
+    assert "--admin-host: got 10.0.0.7:80/x; allowed: a name or address, without a port" in done.stderr
+
+
+def test_a_taken_admin_port_is_said(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("t")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        given = ("--token-file", str(tmp_path / "token"), "--store-url", URL, "--store-name", "blue", "--name", "edge1")
+        done = run(tmp_path, *given, "--admin-listen", f"127.0.0.1:{port}")
+    assert done.exit_code == 1
+    assert f"--admin-listen 127.0.0.1:{port}: Address already in use" in done.stderr
 
 
 def test_a_gateway_has_workers(tmp_path: Path) -> None:

@@ -57,6 +57,26 @@ def test_a_request_and_its_answer(loop: str) -> None:
     assert serving(loop, show, scene) == []
 
 
+def test_a_body_that_is_not_admitted_is_not_read(loop: str) -> None:
+    async def main() -> None:
+        def admits(request: Request) -> bool:
+            return request.headers.get("x-token") == "t"
+
+        server = await serve_endpoint(show, "127.0.0.1:0", admits=admits)
+        try:
+            async with asyncio.timeout(20):
+                reader, writer = await asyncio.open_connection(*host_port(server.address))
+                writer.write(b"PUT /a HTTP/1.1\r\nHost: a\r\nContent-Length: 9000000\r\n\r\n")
+                assert b" 401 " in await reader.readline(), "before any of the body"
+                writer.close()
+                reply = await fetch(server.address, "PUT", "/a", b"x" * 300_000, [("X-Token", "t")])
+                assert reply.status == 201
+        finally:
+            await server.close()
+
+    run_on(loop, main())
+
+
 def test_a_unix_socket(loop: str, tmp_path: Path) -> None:
     path = tmp_path / "s"
 
