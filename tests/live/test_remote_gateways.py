@@ -17,6 +17,8 @@ from tests.support.live.deployment import Deployment, deployment
 from tests.support.live.redis_server import RedisServer
 from tests.support.live.remote_gateway import RemoteGateway, remote_gateways
 from tests.support.live.tenants import ACME, closed_function, in_one_minute, tenants_file
+from tidegate.control.remote.records import RemoteState
+from tidegate.control.state.directory import StateDirectory
 from tidegate.records.codec import decode, encode
 from tidegate.records.route_table import RouteTable
 from tidegate.store.redis_gateways import RedisGateways
@@ -276,6 +278,65 @@ def test_one_quota_holds_over_three_gateways(world: World) -> None:
 
     asyncio.run(run((24.0, 8.0, 4.0)))
     world.place.cli("delete", "echo")
+
+
+@pytest.mark.deep
+def test_one_quota_holds_over_three_gateways_without_redis(world: World) -> None:
+    """Load is even: each gateway has a third of what was free, and of each new minute."""
+    world.place.cli("delete", "echo", code=0 if world.place.ask("list") else 1)
+    closed_function(world.place, {"api-keys": True})
+    for each in world.gateways:
+        world.place.until(partial(_refuses, each), 20.0, f"the function at {each.name}")
+    loads = [(f"{each.url}/v2/models/echo/infer", 12.0) for each in world.gateways]
+
+    async def run() -> None:
+        await in_one_minute(loads, 1.0, ACME)  # Each knows how many there are.
+        world.redis.kill()
+        try:
+            world.place.until(lambda: "quotas: the workers of this machine" in world.faults(), 10.0, "the fault")
+            for _ in range(2):  # The minute of the failure may be one of them, as what was spent in it counts.
+                found = await in_one_minute(loads, 15.0, ACME)
+                parts = [each[200] for each in found]
+                error = sum(parts) / QUOTA - 1
+                sys.stdout.write(f"\nquota {QUOTA}/min over 3 gateways without Redis: {parts}, {error:+.2%}\n")
+            assert abs(error) <= 0.02
+        finally:
+            world.redis.start()
+
+    asyncio.run(run())
+    world.place.cli("delete", "echo")
+
+
+def test_peers_without_the_token_get_nothing_and_two_of_one_name_are_a_fault(world: World) -> None:
+    second = RemoteGateway(world.place, "edge0", world.redis.port)
+    second.state = StateDirectory(world.place.folder / "second")
+    second.log = world.place.folder / "second.log"
+    second.start()
+    try:
+        world.place.until(lambda: "two gateways have this name" in world.faults(), 30.0, "the fault")
+        assert world.listed().count("edge0.g0") == 1
+        assert world.gateways[0].infer("none").status_code == 404, "the first one serves on"
+        registrations = asyncio.run(_registrations(world))
+        with httpx.Client(base_url=f"http://{registrations['edge1'].address}", trust_env=False) as peer:
+            assert peer.get("/ready").status_code == 200
+            for token in ("", "wrong", "\u00e9"):
+                fields = {"tidegate-token": token.encode("latin-1")}
+                for path in ("/state", "/sample?g0", "/metrics?g0", "/activations", "/nothing"):
+                    assert peer.get(path, headers=fields).status_code == 401
+                assert peer.put("/table", headers=fields, content=b"{}").status_code == 401
+    finally:
+        second.stop()
+        second.close()
+    world.place.until(lambda: "two gateways" not in world.faults(), 30.0, "the fault to end")
+    world.until_whole()
+
+
+async def _registrations(world: World) -> dict[str, RemoteState]:
+    redis = RedisGateways(world.redis.url, "blue")
+    try:
+        return {name: decode(value, RemoteState) for name, value in (await redis.meet()).gateways.items()}
+    finally:
+        await redis.close()
 
 
 @pytest.mark.parametrize("which", [0, 1, 2])
