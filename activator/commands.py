@@ -48,3 +48,10 @@ class Activate:
     """Push this to the listeners of ``/activations``, now."""
 
     activation: Activation
+
+
+@dataclass(frozen=True, slots=True)
+class Crowd:
+    """Push this likewise: far more requests wait than the ready replicas have slots."""
+
+    activation: Activation

@@ -12,7 +12,7 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from tidegate.activator.commands import Activate, Link, Send, Unlink
+from tidegate.activator.commands import Activate, Crowd, Link, Send, Unlink
 from tidegate.activator.room import WaitingRoom
 from tidegate.activator.state.bind import Command
 from tidegate.aio.admin.broadcast import Broadcast
@@ -233,7 +233,7 @@ class GatewayWorker:
                 self._channels.link(command, self.core)
             case Unlink():
                 self._channels.unlink(command)
-            case Activate():
+            case Activate() | Crowd():
                 self._activations.publish(encode(command.activation) + b"\n")
             case _:
                 raise TypeError(f"not a command for the shell: {command!r}")

@@ -3,7 +3,7 @@
 from collections.abc import Hashable
 from typing import TYPE_CHECKING
 
-from tidegate.activator.commands import Activate, Link, Refuse, Send, Unlink
+from tidegate.activator.commands import Activate, Crowd, Link, Refuse, Send, Unlink
 from tidegate.flow.fair_queue import TenantCharge
 from tidegate.flow.ordered_queue import Key
 from tidegate.flow.wants import Want, encode_want
@@ -121,4 +121,4 @@ class Bind:
         return f"<Bind {self.request!r} of {self.inferences} for {self.revision.id}{', waits' * self.waits}>"
 
 
-Command = Bind | Refuse | Send | Link | Unlink | Activate
+Command = Bind | Refuse | Send | Link | Unlink | Activate | Crowd

@@ -27,14 +27,20 @@ from tidegate.records.route_table import Binding, FailureKind, FunctionRoute, Qu
 
 REPEAT_S: Final = 0.2
 """Interval at which a raised activation signal is repeated."""
+BACKLOG: Final = 4
+"""So many times as many requests as there are slots are a crowd."""
+CROWD_EVERY_S, CROWD_LOOK_S = 1.0, 0.1
+"""Shortest time between two reports of a crowd, and between two counts of slots that show none."""
 
 
 class ActivationSignal:
     """The activation signal of one revision."""
 
-    __slots__ = ("next_at", "raised")
+    __slots__ = ("crowd_at", "next_at", "raised")
 
     def __init__(self) -> None:
+        self.crowd_at = 0.0
+        """When a crowd is looked for again."""
         self.raised = False
         self.next_at = 0.0
         """When it has to be sent again; meaningful while raised."""
@@ -341,6 +347,11 @@ class RevisionRoom:
     def has_ready(self) -> bool:
         """Returns whether some replica serves new work."""
         return bool(self.main.serving)
+
+    def is_crowded(self) -> bool:
+        """Returns whether far more requests wait than the replicas that serve have slots."""
+        ready = [replica for group in self.main.serving for replica in group.replicas if replica.ready]
+        return bool(ready) and self.waiting >= BACKLOG * sum(replica.limit or inf for replica in ready)
 
     @property
     def ready(self) -> int:

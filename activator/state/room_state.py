@@ -5,15 +5,16 @@ The steps decide nothing: the decisions are made by :class:`tidegate.activator.r
 """
 
 from collections.abc import Hashable
+from dataclasses import replace
 from typing import Final
 
-from tidegate.activator.commands import Activate, Send
+from tidegate.activator.commands import Activate, Crowd, Send
 from tidegate.activator.state.bind import Bind, Command
 from tidegate.activator.state.fleet import Fleet
 from tidegate.activator.state.lanes import Lane
 from tidegate.activator.state.replicas import Replica
 from tidegate.activator.state.reservations import unreserve
-from tidegate.activator.state.revisions import RevisionRoom
+from tidegate.activator.state.revisions import BACKLOG, CROWD_EVERY_S, CROWD_LOOK_S, RevisionRoom
 from tidegate.activator.timers import Timers
 from tidegate.flow.messages import Return
 
@@ -72,6 +73,8 @@ class RoomState:
         self.timers.append(latest if latest < deadline else deadline, bind)
         if not room.is_want_sent(bind.priority):
             self.mark_changed(room)
+        if room.waiting >= BACKLOG and now >= room.signal.crowd_at:
+            self._look_for_crowd(room, now)
 
     def remove(self, bind: Bind, now: float) -> None:
         """Removes a request from the room, wherever it stands."""
@@ -86,6 +89,12 @@ class RoomState:
             return
         self.timers.at(room.signal.next_at, room)
         self.out.append(Activate(room.activation(now)))
+
+    def _look_for_crowd(self, room: RevisionRoom, now: float) -> None:
+        is_crowd = room.is_crowded()
+        room.signal.crowd_at = now + (CROWD_EVERY_S if is_crowd else CROWD_LOOK_S)
+        if is_crowd:
+            self.out.append(Crowd(replace(room.activation(now), is_crowd=True)))
 
     def recheck_declined(self, room: RevisionRoom) -> None:
         """Schedules a look when the head takes the free slot that it has declined."""

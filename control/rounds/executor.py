@@ -221,6 +221,12 @@ class Executor:
         self._tasks.spawn(self._act(tracked, decision, phases), name=f"activate {tracked.id}")
         return self._autoscaler.claims_place(tracked.id, seen)
 
+    def may_grow(self, tracked: TrackedRevision) -> bool:
+        """Returns whether a round could meet a burst of this revision by cores. Where its policy sizes replicas, or a
+        person does, none does."""
+        is_sized = tracked.size is not None or (tracked.decision is not None and tracked.decision.cores is not None)
+        return not is_sized and self._growth.may_grow(self._world.replicas_of(tracked.id), self._clock.now())
+
     @property
     def awaits_place(self) -> bool:
         """True if a revision without a replica waits for a place that is being freed."""

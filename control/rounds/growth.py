@@ -18,13 +18,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from tidegate.activator.state.revisions import BACKLOG
 from tidegate.deploy.backend import ReplicaStatus
 from tidegate.function import Batching
 from tidegate.records.decision import Decision
 from tidegate.records.replica_sample import ReplicaSample
 from tidegate.records.replica_state import ReplicaState
 
-BACKLOG: Final = 4
 CALM_S: Final = 10.0
 """Time without need after which borrowed cores are given back."""
 CAPS: Final = frozenset({"capped_by_max", "capped_by_capacity", "capped_by_total"})
@@ -100,6 +100,13 @@ class Growth:
             count -= sum(1 for each in ready if each.borrowed)
             found += [Resize(each.id, 2 * len(each.cores), is_more=True) for each in alone[: max(0, count)]]
         return found
+
+    def may_grow(self, here: Sequence[ReplicaStatus], now: float) -> bool:
+        """Returns whether some ready replica could be ordered more cores."""
+        return any(
+            each.state is ReplicaState.READY and each.cores and not each.borrowed and not self.is_refused(each.id, now)
+            for each in here
+        )
 
     def refused(self, replica: str, now: float) -> None:
         """Records that the backend refused an order for more."""

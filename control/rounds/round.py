@@ -54,6 +54,7 @@ class Round:
         self._instruments = instruments
         self._clock = clock
         self._wake = asyncio.Event()
+        self._hastened_at = float("-inf")
         self._unwatch: Callable[[], None] | None = None
         self.seconds = 0
         """Number of rounds so far."""
@@ -121,9 +122,15 @@ class Round:
     # --- changes in between ---
 
     def activated(self, activation: Activation) -> None:
-        """Takes a gateway worker's report that a request waits and no replica is ready."""
+        """Takes a gateway worker's report that a request waits and no replica is ready, or that a crowd waits: then the
+        next round comes at once, at most one a second more."""
         tracked = self._world.find(activation.revision)
-        if tracked is not None:
+        if tracked is not None and activation.is_crowd:
+            now = self._clock.now()
+            if now - self._hastened_at >= PERIOD_S and self._executor.may_grow(tracked):
+                self._hastened_at = now
+                self._wake.set()
+        elif tracked is not None:
             self._sampling.set_fleet_of(tracked)
             if self._executor.activated(tracked, activation):
                 self._wake.set()

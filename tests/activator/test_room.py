@@ -9,6 +9,7 @@ from tests.support.worlds.routes import function, table
 from tests.support.worlds.waiting_room import F, Lobby, lobby
 from tidegate.activator.commands import Refuse
 from tidegate.activator.state.bind import Bind
+from tidegate.activator.state.revisions import BACKLOG
 from tidegate.flow.messages import (
     Grant,
     Limit,
@@ -300,6 +301,32 @@ def test_an_unknown_revision_is_refused() -> None:
 
 
 # --- activation -------------------------------------------------------------------------------------------------------
+
+
+def test_a_crowd_before_ready_replicas_is_reported_at_once_and_again_after_a_second() -> None:
+    one = lobby("r0")
+    one.ready("r0", 7)
+    one.hear("r0", Limit(2))
+
+    def came(first: int, last: int, at: float) -> list[str]:
+        for number in range(first, last):
+            one.arrive(f"q{number}", at)
+        return [line for line in one.did(at) if line.startswith(("crowd", "activate"))]
+
+    assert came(0, BACKLOG * 2, 10.0) == [], "one runs, the others are no crowd for two slots"
+    assert came(8, 9, 10.0) == [], "slots are not counted for each request"
+    assert came(9, 10, 10.1) == ["crowd at f-00001 of 9"]
+    assert came(10, 20, 11.0) == []
+    assert came(20, 21, 11.1) == ["crowd at f-00001 of 20"]
+
+
+def test_requests_before_a_replica_without_a_limit_are_no_crowd() -> None:
+    one = lobby("r0")
+    one.ready("r0")
+    one.hear("r0", Limit(0))
+    for number in range(50):
+        one.arrive(f"q{number}", 10.0 + number)
+    assert not [line for line in one.did(60.0) if line.startswith("crowd")]
 
 
 def test_the_first_waiting_request_without_replicas_asks_for_activation_at_once_and_keeps_asking() -> None:

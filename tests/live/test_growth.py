@@ -71,7 +71,7 @@ def test_a_burst_gets_cores_within_a_second_without_a_new_replica_and_gives_them
         for each in clients:
             each.start()
         try:
-            eventually(lambda: cores(before[1]) == 2, 2.0, "more cores")  # A round is a second, and the samples of it.
+            eventually(lambda: cores(before[1]) == 2, 2.0, "more cores")  # A crowd hastens the round.
             assert server(world) == before, "without a new replica"
         finally:
             ended.set()

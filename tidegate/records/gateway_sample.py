@@ -179,13 +179,15 @@ class GatewaySample:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Activation:
     """Sent by a gateway as soon as a request waits for a revision without a ready replica; repeated while this
-    holds."""
+    holds. Also sent, at most once a second, while a *crowd* waits: more requests by far than ready replicas have
+    slots."""
 
     function: str
     revision: str
     waiting: int
     waiting_inferences: int
     oldest_waiting_s: float
+    is_crowd: bool = False
 
 
 def difference(latest: TokensSeen, before: TokensSeen) -> TokensSeen:

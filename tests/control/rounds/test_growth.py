@@ -3,7 +3,8 @@
 from dataclasses import replace
 
 from tests.support.worlds.autoscaling import replica_sample
-from tidegate.control.rounds.growth import BACKLOG, CALM_S, REFUSED_S, Growth, ReplicaSize, Resize, unsized
+from tidegate.activator.state.revisions import BACKLOG
+from tidegate.control.rounds.growth import CALM_S, REFUSED_S, Growth, ReplicaSize, Resize, unsized
 from tidegate.deploy.backend import ReplicaStatus
 from tidegate.function import Batching
 from tidegate.records.decision import Decision, Reason
@@ -66,6 +67,14 @@ def test_nothing_grows_if_nothing_waits_or_only_a_dry_run_wants_more() -> None:
     assert orders(Growth(), decision(5, is_dry_run=True), ALONE, waiting=1) == []
     assert orders(Growth(), decision(1), STARTING, waiting=50) == [], "there is nothing that could grow"
     assert orders(Growth(), decision(2), replace(ALONE, cores=()), waiting=50) == [], "it is bound to no core"
+
+
+def test_a_round_may_help_a_replica_that_has_only_its_own_cores_and_was_not_refused() -> None:
+    growth = Growth()
+    assert growth.may_grow([GROWN, ALONE], 0.0)
+    assert not growth.may_grow([GROWN, STARTING, replace(ALONE, cores=())], 0.0)
+    growth.refused(A, 0.0)
+    assert not growth.may_grow([ALONE], REFUSED_S - 1.0) and growth.may_grow([ALONE], REFUSED_S)
 
 
 def test_only_as_many_grow_as_replicas_lack() -> None:

@@ -17,7 +17,7 @@ from tidegate.deploy.backend import ReplicaStatus
 from tidegate.deploy.fake import FakeBackend
 from tidegate.deploy.placement.ledger import WHOLE, Room
 from tidegate.function import Revision, Scaling
-from tidegate.records.gateway_sample import ColdStartSeen, GatewaySample
+from tidegate.records.gateway_sample import Activation, ColdStartSeen, GatewaySample
 from tidegate.records.replica_state import ColdStartPhases, ReplicaState
 from tidegate.records.route_table import FailureKind
 
@@ -89,6 +89,35 @@ def test_a_push_during_the_last_drain_takes_the_replica_back(tmp_path: Path) -> 
         world.activate("echo-00001")
         await world.settle()
         assert [(each.id, each.state) for each in world.replicas()] == [(replica.id, READY)]
+
+    in_world(tmp_path, tell)
+
+
+def test_a_crowd_hastens_a_round_once_a_second_and_starts_nothing(tmp_path: Path) -> None:
+    async def tell(world: ControlWorld) -> None:
+        def is_hastened() -> bool:
+            world.round._wake.clear()
+            world.round.activated(crowd)
+            return world.round._wake.is_set()
+
+        crowd = Activation(
+            function="echo",
+            revision="echo-00001",
+            waiting=9,
+            waiting_inferences=9,
+            oldest_waiting_s=0.1,
+            is_crowd=True,
+        )
+        world.backend.set_accelerators([CPU], host_cores=(0, 1, 2))
+        await world.deploy(function())
+        assert not is_hastened(), "no replica is ready"
+        await world.advance(2.0)
+        (replica,) = world.replicas()
+        assert is_hastened() and not is_hastened()
+        await world.advance(1.0)
+        assert is_hastened()
+        await world.settle()
+        assert [each.id for each in world.replicas()] == [replica.id]
 
     in_world(tmp_path, tell)
 

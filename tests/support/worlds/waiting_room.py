@@ -4,7 +4,7 @@ import random
 import re
 
 from tests.support.worlds.routes import table
-from tidegate.activator.commands import Activate, Link, Refuse, Send, Unlink
+from tidegate.activator.commands import Activate, Crowd, Link, Refuse, Send, Unlink
 from tidegate.activator.room import WaitingRoom
 from tidegate.activator.state.bind import Affinity, Bind
 from tidegate.flow.fair_queue import TenantCharge
@@ -47,6 +47,8 @@ class Lobby:
                     lines.append(f"unlink {command.replica}")
                 case Activate():
                     lines.append(f"activate {command.activation.revision} for {command.activation.waiting}")
+                case Crowd():
+                    lines.append(f"crowd at {command.activation.revision} of {command.activation.waiting}")
         return lines
 
     def _bound(self, bind: Bind) -> str:
