@@ -1,4 +1,5 @@
-"""Three gateways, a Redis and a control process over a real control plane: one Pod serves all of them."""
+"""Gateways apart from their control process, a Redis, a real control plane: one Pod serves all of them, also while the
+control process is replaced."""
 
 import sys
 import time
@@ -10,11 +11,14 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.support.live.cluster import Node, control_process
+from tests.support.live.cluster import Node, control_process, namespace_of
 from tests.support.live.control_plane import ControlPlane, control_plane
 from tests.support.live.deployment import Deployment
+from tests.support.live.journaled import JournaledLoad, write_server
+from tests.support.live.pods import SETTINGS
 from tests.support.live.redis_server import RedisServer
 from tests.support.live.remote_gateway import RemoteGateway, remote_gateways
+from tidegate.deploy.kubernetes.pods.template import FUNCTION
 
 pytestmark = [
     pytest.mark.live,
@@ -22,6 +26,7 @@ pytestmark = [
     pytest.mark.needs(tool="redis"),
     pytest.mark.timeout(300),
 ]
+NEXT = "tidegate:next"
 STORE = ("--store-name", "blue", "--gateway-workers", "0")
 
 
@@ -79,6 +84,54 @@ def test_three_gateways_wake_a_pod_and_serve_while_the_cluster_is_away(
         redis.kill()
 
 
-def _knows(gateway: RemoteGateway) -> bool:
-    answer = httpx.get(f"{gateway.url}/v2/models/echo/ready", timeout=20.0, trust_env=False)
+def test_an_upgrade_of_the_control_process_loses_no_request_of_a_gateway(
+    live: Deployment, node: Node, tmp_path: Path
+) -> None:
+    """As ``helm upgrade`` does it with gateways of their own: the old process ends, then the new one starts."""
+    (tmp_path / "redis").mkdir()
+    redis = RedisServer(tmp_path / "redis")
+    server = write_server(tmp_path)
+    try:
+        live.up("--store-url", redis.url, *STORE, as_program=True)
+        with remote_gateways(live, redis.port, 1) as (gateway,), ThreadPoolExecutor(1) as aside:
+            live.deploy(server, "--min-scale", "1", "--max-scale", "2")
+            live.deploy(live.handler(name="asleep"), "--initial-scale", "0", name="asleep")
+            live.until(partial(_knows, gateway, "asleep"), 20.0, "the gateway to know the functions")
+            live.until(lambda: gateway.infer(timeout_s=60.0).status_code in (200, 400), 60.0, "the first answer")
+            before = list(node.pods)
+            with JournaledLoad(gateway.url or "", tmp_path).running() as load:
+                grows(load, live)
+                assert live.stop() == 0
+                grows(load, live)
+                cold = aside.submit(gateway.infer, "asleep", 60.0)
+                grows(load, live)
+                assert not cold.done(), "a function at zero waits for the next process"
+                flags = [NEXT if each == SETTINGS.image else each for each in live.flags]
+                live.flags = tuple(flags)
+                live.up("--store-url", redis.url, *STORE, as_program=True)
+                grows(load, live)
+                assert cold.result(60.0).status_code == 200
+                assert set(before) <= set(node.pods), "the replicas stay, with the image that they have"
+                assert images(live, node, "echo") == {SETTINGS.image}
+                assert images(live, node, "asleep") == {NEXT}, "new ones have the new image"
+                grows(load, live)
+            load.check()
+    finally:
+        redis.kill()
+
+
+def grows(load: JournaledLoad, live: Deployment, more: int = 20) -> None:
+    before = load.count()
+    live.until(lambda: load.count() >= before + more, 60.0, f"{more} more answers; lost: {load.lost}")
+
+
+def images(live: Deployment, node: Node, function: str) -> set[str]:
+    """Images of the queue_proxies of a function's Pods."""
+    path = f"/api/v1/namespaces/{namespace_of(live)}/pods"
+    listed = node.do(lambda api: api.get(path, labelSelector=f"{FUNCTION}={function}"))["items"]
+    return {each["spec"]["initContainers"][0]["image"] for each in listed}
+
+
+def _knows(gateway: RemoteGateway, name: str = "echo") -> bool:
+    answer = httpx.get(f"{gateway.url}/v2/models/{name}/ready", timeout=20.0, trust_env=False)
     return answer.status_code == 200
