@@ -1,6 +1,7 @@
 """``tidegate up`` over a real control plane: from zero and back with real requests, by the rights of its account."""
 
 import json
+import os
 import subprocess
 import time
 from collections.abc import Iterator
@@ -86,10 +87,11 @@ def test_a_function_of_the_cluster_is_deployed_reported_changed_and_deleted(live
     live.until(lambda: not node.pods, 30.0, "no Pod")
 
 
-def doctor(live: Deployment, space: str, code: int) -> dict[str, str]:
+def doctor(live: Deployment, space: str, code: int, config: Path | None = None) -> dict[str, str]:
     """The verdicts of ``tidegate doctor`` by what was looked at, after its exit with this code."""
     command = live.command("doctor", "--context", "tests", "--namespace", space, "--json")
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    env = {**os.environ, "KUBECONFIG": str(config or live.folder / "kubeconfig")}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=env)
     assert done.returncode == code, done.stdout + done.stderr
     return {each["check"]: f"{each['verdict']}: {each['text']}" for each in json.loads(done.stdout)}
 
@@ -100,9 +102,36 @@ def test_doctor_says_what_a_cluster_lacks(live: Deployment, node: Node) -> None:
     assert found["API server"].startswith("ok: Kubernetes v1.")
     assert found["rights"] == f"ok: all that are needed in namespace {space}"
     assert found["Pods"].startswith("ok: a replica would be accepted")
+    for subject in ("policies", "account tidegate", "Pod Security"):
+        assert found[subject].startswith("note: not seen: "), "an administrator sees more"
     found = doctor(live, "default", 1)
     assert "this account may not get pods" in found["rights"]
     assert found["Pods"].startswith("bad: ")
+
+
+def test_doctor_shows_an_administrator_what_the_account_and_the_namespace_lack(
+    live: Deployment, node: Node, plane: ControlPlane
+) -> None:
+    space, admin = namespace_of(live), plane.kubeconfig
+    node.do(install_resources)
+    found = doctor(live, space, 0, admin)
+    assert found["policies"].startswith("ok: all ")
+    assert found["account tidegate"] == f"ok: has all rights that are needed in namespace {space}"
+    assert found["Pod Security"] == f"ok: namespace {space} takes restricted Pods alone"
+    roles = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{space}/roles/tidegate"
+    rules = [each for each in node.do(lambda api: api.get(roles))["rules"] if each["resources"] != ["services"]]
+    node.do(lambda api: api.patch(roles, {"rules": rules}))
+    label = {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "baseline"}}}
+    node.do(lambda api: api.patch(f"/api/v1/namespaces/{space}", label))
+    policy = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies/replicas.tidegate.dev"
+    node.do(lambda api: api.delete(policy))
+    found = doctor(live, space, 1, admin)
+    assert "it may not list services, create services" in found["account tidegate"]
+    assert f"note: namespace {space} enforces the level baseline" in found["Pod Security"]
+    assert found["policies"].startswith("note: no ValidatingAdmissionPolicy replicas.tidegate.dev: ")
+    node.do(install_resources)
+    found = doctor(live, "default", 0, admin)
+    assert found["account tidegate"] == "note: not there in namespace default: the chart makes it"
 
 
 def test_a_secret_that_is_deleted_by_hand_is_said_and_replicas_come_again_with_it(live: Deployment, node: Node) -> None:

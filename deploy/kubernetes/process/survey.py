@@ -3,10 +3,12 @@
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Final
+from typing import Final
 
 from tidegate.deploy.kubernetes.pods.template import PodSettings, labels, pod_spec
-from tidegate.deploy.kubernetes.process.api import ClusterError, KubernetesApi
+from tidegate.deploy.kubernetes.process.api import NOT_FOUND, ClusterError, KubernetesApi, Object, RefusedError
+from tidegate.deploy.kubernetes.resources.admission import epoch_policy, replica_policy
+from tidegate.deploy.kubernetes.resources.definitions import policies
 from tidegate.deploy.placement.ledger import Accelerator, AcceleratorKind
 from tidegate.function import Function, Revision, Server, ServerKind
 from tidegate.manifest.spec import API_VERSION
@@ -27,6 +29,10 @@ RIGHTS: Final[tuple[tuple[str, str, str, tuple[str, ...]], ...]] = (
     ("tidegate.dev", "pipelines/status", "", ("patch",)),
 )
 """Group, resource, name and verbs of every call that a control process makes: the Role of the chart."""
+ACCOUNT: Final = "tidegate"
+"""Account of the control process, as the chart names it."""
+ENFORCE, RESTRICTED = "pod-security.kubernetes.io/enforce", "restricted"
+_INSTALL: Final = "kubectl apply --server-side -f deploy/kubernetes/chart/resources"
 _CORE: Final = Accelerator(name="cpu-1core", kind=AcceleratorKind.CPU, count=1, memory_bytes=1 << 30, cores=1)
 
 
@@ -50,17 +56,21 @@ class Surveyed:
 
 async def survey(api: KubernetesApi, namespace: str) -> AsyncGenerator[Surveyed, None]:
     """Yields what was found. Each question is asked, whatever the one before it found."""
-    questions: tuple[tuple[str, Callable[[], Awaitable[tuple[Answer, str]]]], ...] = (
-        ("API server", lambda: _version(api)),
-        ("resources", lambda: _resources(api)),
-        ("rights", lambda: _rights(api, namespace)),
-        ("Pods", lambda: _pods(api, namespace)),
+    questions: tuple[tuple[str, bool, Callable[[], Awaitable[tuple[Answer, str]]]], ...] = (
+        ("API server", True, lambda: _version(api)),
+        ("resources", True, lambda: _resources(api)),
+        ("policies", False, lambda: _policies(api)),
+        ("rights", True, lambda: _rights(api, namespace)),
+        (f"account {ACCOUNT}", False, lambda: _account(api, namespace)),
+        ("Pod Security", False, lambda: _pod_security(api, namespace)),
+        ("Pods", True, lambda: _pods(api, namespace)),
     )
-    for subject, ask in questions:
+    for subject, is_needed, ask in questions:
         try:
             answer, text = await ask()
         except ClusterError as error:
-            answer, text = Answer.LACKS, str(error)
+            # What a control process does not need itself, its account need not see.
+            answer, text = (Answer.LACKS, str(error)) if is_needed else (Answer.LACKS_LITTLE, f"not seen: {error}")
         yield Surveyed(subject, answer, text)
 
 
@@ -84,33 +94,86 @@ async def _resources(api: KubernetesApi) -> tuple[Answer, str]:
     there = {each["name"] for each in listed.get("resources", [])}
     missing = [name for name in ("functions", "pipelines") if name not in there]
     if missing:
-        how = "kubectl apply --server-side -f deploy/kubernetes/chart/resources"
-        return Answer.LACKS_LITTLE, f"no {' and '.join(missing)}: manifests come by `tidegate deploy` alone ({how})"
+        return (
+            Answer.LACKS_LITTLE,
+            f"no {' and '.join(missing)}: manifests come by `tidegate deploy` alone ({_INSTALL})",
+        )
     return Answer.HAS, f"Function and Pipeline of {API_VERSION}"
 
 
+async def _policies(api: KubernetesApi) -> tuple[Answer, str]:
+    wanted = [*policies(), *replica_policy(), *epoch_policy()]
+    missing = []
+    for each in wanted:
+        kind, name = each["kind"], each["metadata"]["name"]
+        plural = "validatingadmissionpolicybindings" if kind.endswith("Binding") else "validatingadmissionpolicies"
+        if await _found(api, f"/apis/{each['apiVersion']}/{plural}/{name}") is None:
+            missing.append(f"{kind} {name}")
+    if missing:
+        return Answer.LACKS_LITTLE, f"no {', '.join(missing)}: the API server refuses less ({_INSTALL})"
+    return Answer.HAS, f"all {len(wanted)} of the admission of manifests and replicas"
+
+
 async def _rights(api: KubernetesApi, namespace: str) -> tuple[Answer, str]:
-    missing = [
-        f"{verb} {resource}{f' {name}' if name else ''}"
-        for group, resource, name, verbs in RIGHTS
-        for verb in verbs
-        if not await _may(api, namespace, group, resource, name, verb)
-    ]
+    missing = await _lacking(api, namespace, None)
     if missing:
         return Answer.LACKS, f"in namespace {namespace} this account may not {', '.join(missing)}"
     return Answer.HAS, f"all that are needed in namespace {namespace}"
 
 
-async def _may(api: KubernetesApi, namespace: str, group: str, resource: str, name: str, verb: str) -> bool:
+async def _account(api: KubernetesApi, namespace: str) -> tuple[Answer, str]:
+    """Asks what the account of the chart may do, which only an administrator may ask."""
+    missing = await _lacking(api, namespace, f"system:serviceaccount:{namespace}:{ACCOUNT}")
+    if await _found(api, f"/api/v1/namespaces/{namespace}/serviceaccounts/{ACCOUNT}") is None:
+        return Answer.LACKS_LITTLE, f"not there in namespace {namespace}: the chart makes it"
+    if missing:
+        return Answer.LACKS, f"in namespace {namespace} it may not {', '.join(missing)}: its Role is the chart's"
+    return Answer.HAS, f"has all rights that are needed in namespace {namespace}"
+
+
+async def _pod_security(api: KubernetesApi, namespace: str) -> tuple[Answer, str]:
+    found = await _found(api, f"/api/v1/namespaces/{namespace}")
+    if found is None:
+        return Answer.LACKS, f"there is no namespace {namespace}"
+    level = found["metadata"].get("labels", {}).get(ENFORCE)
+    if level == RESTRICTED:
+        return Answer.HAS, f"namespace {namespace} takes {RESTRICTED} Pods alone"
+    what = "no level" if level is None else f"the level {level}"
+    how = f"kubectl label namespace {namespace} {ENFORCE}={RESTRICTED}"
+    return Answer.LACKS_LITTLE, f"namespace {namespace} enforces {what}; replicas fulfil {RESTRICTED} ({how})"
+
+
+async def _found(api: KubernetesApi, path: str) -> Object | None:
+    """Returns an object; None if there is none."""
+    try:
+        return await api.get(path)
+    except RefusedError as error:
+        if error.status == NOT_FOUND:
+            return None
+        raise
+
+
+async def _lacking(api: KubernetesApi, namespace: str, user: str | None) -> list[str]:
+    """Returns the needed calls that an account may not make. ``user`` None: this one."""
+    return [
+        f"{verb} {resource}{f' {name}' if name else ''}"
+        for group, resource, name, verbs in RIGHTS
+        for verb in verbs
+        if not await _may(api, namespace, (group, resource, name, verb), user)
+    ]
+
+
+async def _may(api: KubernetesApi, namespace: str, right: tuple[str, str, str, str], user: str | None) -> bool:
+    group, resource, name, verb = right
     kind, _, part = resource.partition("/")
-    asked: dict[str, Any] = {"namespace": namespace, "group": group, "resource": kind, "verb": verb}
+    asked: Object = {"namespace": namespace, "group": group, "resource": kind, "verb": verb}
     asked |= {key: text for key, text in (("subresource", part), ("name", name)) if text}
-    review = {
-        "apiVersion": "authorization.k8s.io/v1",
-        "kind": "SelfSubjectAccessReview",
-        "spec": {"resourceAttributes": asked},
-    }
-    answer = await api.create("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", review)
+    review = "SelfSubjectAccessReview" if user is None else "SubjectAccessReview"
+    spec: Object = {"resourceAttributes": asked} if user is None else {"resourceAttributes": asked, "user": user}
+    if user is not None:
+        spec["groups"] = ["system:serviceaccounts", f"system:serviceaccounts:{namespace}", "system:authenticated"]
+    body = {"apiVersion": "authorization.k8s.io/v1", "kind": review, "spec": spec}
+    answer = await api.create(f"/apis/authorization.k8s.io/v1/{review.lower()}s", body)
     return bool(answer["status"]["allowed"])
 
 
