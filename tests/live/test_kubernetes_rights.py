@@ -100,6 +100,7 @@ def test_the_account_makes_the_calls_of_its_rights_and_no_other(
         ({"server": {"env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]}}, "devices are those"),
         ({"server": {"lifecycle": None}}, "waits for its drain"),
         ({"server": {"volumeMounts": [{"name": "token", "mountPath": "/t"}]}}, "reads a Secret"),
+        ({"server": {"envFrom": [{"secretRef": {"name": "tidegate-link"}}]}}, "reads a Secret"),
     ],
 )
 def test_a_replica_that_is_not_what_it_must_be_is_refused(

@@ -37,7 +37,8 @@ _RULES: Final = (
     ),
     (
         "!variables.servers.exists(each, each.?volumeMounts.orValue([]).exists(mount, mount.name in variables.secret)"
-        " || each.?env.orValue([]).exists(entry, has(entry.valueFrom) && has(entry.valueFrom.secretKeyRef)))",
+        " || each.?env.orValue([]).exists(entry, has(entry.valueFrom) && has(entry.valueFrom.secretKeyRef))"
+        " || each.?envFrom.orValue([]).exists(source, has(source.secretRef)))",
         f"no container of a replica but {QUEUE_PROXY} reads a Secret",
     ),
     (
