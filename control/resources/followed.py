@@ -48,6 +48,9 @@ LOOK_EVERY_S: Final = 1.0
 AT_ONCE: Final = 100
 """Objects after which gateways and autoscaler take up what was deployed."""
 WRITES_AT_ONCE: Final = 20
+LOOKS_EACH: Final = 200
+"""Statuses that one look compares of those that have not just changed: of thousands it takes a few looks."""
+MOST_LOOKS: Final = 5
 RETRY_S: Final = 10.0
 """Time after which a refused object is tried again: what it waited for may be there."""
 STATUSES, BUG, SETTLING = "statuses of the cluster's objects", "objects of the cluster", "deploys of the cluster"
@@ -104,6 +107,9 @@ class FollowedResources:
         self._refused: dict[_Key, _Refusal] = {}
         self._brought: dict[_Key, _Brought] = {}
         self._due: set[_Key] = set()
+        self._moving: set[_Key] = set()
+        """Objects whose statuses the next look compares whatever its turn: they differed, or may."""
+        self._turn = 0
         self._changed = asyncio.Event()
         self._is_settled = True
         self._reported = -1
@@ -203,8 +209,8 @@ class FollowedResources:
             self._faults.clear(SETTLING)
 
     async def _report_all(self) -> bool:
-        """Writes the statuses that differ. Returns False if one could not be written."""
-        failed, keys = [], tuple(self._wanted)
+        """Writes the statuses that differ, of those whose turn it is. Returns False if one could not be written."""
+        failed, keys = [], self._next_keys()
         for start in range(0, len(keys), WRITES_AT_ONCE):
             some = keys[start : start + WRITES_AT_ONCE]
             found = await asyncio.gather(*map(self._report, some))
@@ -215,10 +221,17 @@ class FollowedResources:
         self._faults.note(STATUSES, f"{said[0]}{many}" if said else None)
         return not failed
 
+    def _next_keys(self) -> tuple[_Key, ...]:
+        looks = min(MOST_LOOKS, 1 + len(self._wanted) // LOOKS_EACH)
+        moving, self._moving, self._turn = self._moving, set(), (self._turn + 1) % looks
+        turn = self._turn
+        return tuple(key for n, key in enumerate(self._wanted) if n % looks == turn or key in moving)
+
     async def _bring_about(self, key: _Key) -> bool:
         """Makes the deployment what the object states, or what its absence does. Returns whether it was deployed."""
         wanted, manifest = self._wanted.get(key), None
         self._refused.pop(key, None)
+        self._moving.add(key)
         try:
             manifest = None if wanted is None else manifest_of(wanted)
             if manifest is not None:
@@ -251,6 +264,7 @@ class FollowedResources:
         try:
             state = self._state(key)
         except Exception as error:
+            self._moving.add(key)
             _log.exception("status of %s %s", key.kind, key.name)
             return f"an error of tidegate: {type(error).__name__}: {error}"
         return await self._write(key, state)
@@ -260,6 +274,7 @@ class FollowedResources:
         status = None if brought is None else new_status(*brought, state, self._stamp())
         if brought is None or wanted is None or status is None:
             return None
+        self._moving.add(key)
         # Of the object as it is known: who leads no longer, or has missed a change, is refused.
         known = {"resourceVersion": wanted["metadata"]["resourceVersion"]}
         try:

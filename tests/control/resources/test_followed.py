@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from tidegate.aio.loop.tasks import TaskOwner
-from tidegate.control.resources.followed import FollowedResources, _Key
+from tidegate.control.resources.followed import LOOKS_EACH, MOST_LOOKS, FollowedResources, _Key
 from tidegate.control.state.notices import Faults
 from tidegate.control.views.functions import FunctionState
 from tidegate.control.views.requests import DeployRequest
@@ -48,6 +48,7 @@ class Deployed:
         self.desired = 1
         self.errors: dict[str, list[Exception]] = {}
         self.unsettled: list[Exception] = []
+        self.described: list[str] = []
         self.known: dict[str, tuple[str, str]] = {}
         self.registry = SimpleNamespace(all=tuple, get=self._get, origin=lambda name: self.known.get(name, ("", ""))[0])
 
@@ -68,6 +69,7 @@ class Deployed:
         self.changed += 1
 
     def function(self, name: str, *, log: bool) -> Any:
+        self.described.append(name)
         revision = SimpleNamespace(id=f"{name}-00001", number=1, failure=None, stuck=None, ready=1)
         return SimpleNamespace(
             is_pipeline=False,
@@ -210,6 +212,32 @@ def test_a_status_is_written_of_the_object_as_it_is_known() -> None:
         await bench.see(function(GOOD, generation=7))
         await bench.until(lambda: bench.cluster.written)
         assert bench.cluster.written[0][1]["metadata"] == {"resourceVersion": "7"}
+
+    play(scenario)
+
+
+def test_of_many_objects_at_rest_one_look_compares_a_part() -> None:
+    async def scenario(bench: Bench) -> None:
+        names = [f"f{number:03}" for number in range(MOST_LOOKS * LOOKS_EACH)]
+        for name in names:
+            await bench.see(function(name))
+        await bench.until(lambda: len(bench.cluster.written) >= len(names))
+        bench.has_ended = True
+        await bench.owner.close()
+        await bench.followed._report_all()  # Those that were written are looked at once more.
+        before = len(bench.cluster.written)
+        bench.deployed.desired = 2
+        seen: set[str] = set()
+        for _ in range(MOST_LOOKS):
+            del bench.deployed.described[:]
+            await bench.followed._report_all()
+            seen |= set(bench.deployed.described)
+            assert len(bench.deployed.described) <= 2 * LOOKS_EACH, "its turn, and those that have just been written"
+        assert seen == set(names)
+        assert len(bench.cluster.written) == before + len(names), "each one is written in its turn, once"
+        for _ in range(MOST_LOOKS):
+            await bench.followed._report_all()
+        assert len(bench.cluster.written) == before + len(names)
 
     play(scenario)
 
