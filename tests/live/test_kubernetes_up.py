@@ -181,7 +181,7 @@ def test_a_quota_that_is_full_is_said_and_used_when_there_is_room(live: Deployme
 
 
 def test_a_lease_that_was_deleted_has_not_forgotten_the_epoch_of_the_pods(live: Deployment, node: Node) -> None:
-    """A control process with a new state directory and the old store has to order what an earlier one made."""
+    """The next one has to order what earlier ones made, whatever its own state directory counts."""
     space = namespace_of(live)
     live.up(as_program=True)
     live.deploy(live.handler(), "--min-scale", "1", "--max-scale", "1", "--wait")

@@ -148,6 +148,7 @@ class KubernetesBackend:
         if is_first and self._lifecycle.adopt(pod, self._revisions.get(revision_of(pod))):
             return
         if "deletionTimestamp" not in meta and epoch_of(pod) <= self._lifecycle.settings.epoch:
+            self._warn(f"the Pod {meta['name']} has the labels of this deployment and is of no replica: it is deleted")
             path = f"{self._lifecycle.pods}/{meta['name']}"
             # One that has changed since comes again, with what it has become.
             with suppress(ChangedError):

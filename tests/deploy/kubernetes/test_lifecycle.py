@@ -67,6 +67,7 @@ class Bench:
     def __init__(self) -> None:
         self.cluster = Cluster()
         self.notes: dict[str, str] = {}
+        self.warnings: list[str] = []
         self.history: list[tuple[str, str | None]] = []
         self.seen: list[ReplicaStatus] = []
         self.backend = KubernetesBackend(
@@ -76,7 +77,7 @@ class Bench:
             accelerators=[TWO_CORES],
             clock=LiveClock(),
             rng=random.Random(1),
-            warn=lambda _: None,
+            warn=self.warnings.append,
             note=self.note,
         )
         self.backend.watch(self.seen.append)
@@ -177,6 +178,7 @@ def test_an_unknown_pod_of_a_later_leader_is_left_to_it() -> None:
             pod = bench.cluster.put({"metadata": {"name": A, "annotations": {EPOCH: epoch}}})
             await bench.backend._handle("PRESENT", pod)
             assert (A in bench.cluster.pods) == is_left
+            assert any("of no replica" in text for text in bench.warnings) != is_left
 
     play(scenario)
 
