@@ -195,6 +195,12 @@ def resident_by_session(sessions: Container[int]) -> list[tuple[int, int, int]]:
     return found
 
 
+def is_stopped(pid: int) -> bool:
+    """Returns whether a process is stopped (SIGSTOP). False without ``/proc``."""
+    fields = _stat_fields(pid)
+    return fields is not None and fields[0] == "T"
+
+
 def continue_sessions(leaders: Container[int]) -> None:
     """Continues all processes of these sessions (SIGCONT)."""
     for pid, _, _ in resident_by_session(leaders):

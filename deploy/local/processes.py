@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Final
 
 from tidegate.deploy.local.logs import mark, open_log, tail, trim
-from tidegate.deploy.local.proc import ProcessHandle, boot_id, child_start_time, continue_sessions
+from tidegate.deploy.local.proc import ProcessHandle, boot_id, child_start_time, continue_sessions, is_stopped
 from tidegate.deploy.local.records import MARK, ProcessKind, ProcessRecord, RecordStore, ReplicaDetails
 from tidegate.deploy.local.recovery import clear, end_hidden, survey
 from tidegate.errors import TidegateError
@@ -169,8 +169,9 @@ class Child:
 
     def resume(self) -> None:
         """Continues its processes if they are stopped (SIGSTOP)."""
+        was_stopped = not self._is_own and not self._exited.done() and is_stopped(self.pid)
         self.send(signal.SIGCONT)
-        if not self._is_own and not self._exited.done():  # The signal went to the first process alone.
+        if was_stopped:  # The signal went to the first process alone.
             continue_sessions({self.pid})
 
     def kill(self) -> None:

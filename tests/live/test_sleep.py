@@ -1,5 +1,6 @@
 """A replica that is not needed sleeps, and the first request wakes it: with real processes."""
 
+import json
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -8,6 +9,7 @@ import httpx
 import pytest
 
 from tests.support.live.deployment import Deployment, deployment, places
+from tidegate.deploy.local.proc import session_members
 
 pytestmark = [
     pytest.mark.live,
@@ -38,8 +40,8 @@ spec: {server: {handler: "slow.py:Slow"}}
 BODY = {"inputs": [{"name": "x", "shape": [1], "datatype": "FP32", "data": [1]}]}
 
 
-def deployed(world: Deployment, folder: Path) -> None:
-    (folder / "slow.py").write_text(MODEL)
+def deployed(world: Deployment, folder: Path, model: str = MODEL) -> None:
+    (folder / "slow.py").write_text(model)
     (folder / "slow.yaml").write_text(MANIFEST)
     world.cli("deploy", str(folder / "slow.yaml"))
 
@@ -93,6 +95,11 @@ def test_an_idle_replica_sleeps_and_the_next_request_finds_its_memory(tmp_path: 
         assert falls_asleep(world) == pid
         explained = world.cli("explain", "slow", "--last", "60").stdout
         assert "put_to_sleep" in explained and "woken" in explained
+        (tmp_path / "slow.py").write_text(MODEL.replace("self.calls = 0", "self.calls = 1000"))
+        world.cli("deploy", str(tmp_path / "slow.yaml"))
+        world.until(lambda: state_of(pid) == "", 20.0, "the sleeping replica of the old revision ends")
+        assert call(world) == first + 1000
+        pid = falls_asleep(world)
         world.cli("delete", "slow")
         world.until(lambda: state_of(pid) == "", 30.0, "the sleeping replica of a deleted function ends")
 
@@ -128,6 +135,10 @@ def test_what_sleeps_and_is_killed_is_replaced_by_the_next_request(tmp_path: Pat
             world.end(f"{replica}{half}")
             world.until(partial(has_ended, world, replica), 10.0, "the other half ends too")
             assert call(world) == first, "another process"
+        pid = falls_asleep(world)
+        world.kill()
+        world.cli("down")
+        assert state_of(pid) in ("", "Z") and not world.living(), "nothing is left, also without a control process"
 
 
 def test_five_hundred_requests_at_once_wake_one_replica_and_all_are_answered(tmp_path: Path) -> None:
@@ -146,24 +157,22 @@ def test_five_hundred_requests_at_once_wake_one_replica_and_all_are_answered(tmp
         assert state_of(pid) not in ("", "T"), "the sleeping one serves"
 
 
-def test_down_ends_what_sleeps_also_without_a_control_process(tmp_path: Path) -> None:
+def test_what_was_paused_just_before_the_kill_ends_as_a_whole(tmp_path: Path) -> None:
+    """Its records say nothing of the pause, as if the kill had come between both."""
+    child = "import subprocess, time\n" + MODEL.replace(
+        "self.calls = 0", "self.calls = 0; subprocess.Popen(['sleep', '600'])"
+    )
     with deployment(tmp_path, "--servers-sleep", "true") as world:
         world.up()
-        deployed(world, tmp_path)
-        call(world)
-        pid = falls_asleep(world)
-        world.kill()
-        world.cli("down")
-        assert state_of(pid) in ("", "Z") and not world.living()
-
-
-def test_a_new_revision_wakes_no_replica_of_the_old_one(tmp_path: Path) -> None:
-    with deployment(tmp_path, "--servers-sleep", "true") as world:
-        world.up()
-        deployed(world, tmp_path)
+        deployed(world, tmp_path, child)
         first = call(world)
-        pid = falls_asleep(world)
-        (tmp_path / "slow.py").write_text(MODEL.replace("self.calls = 0", "self.calls = 1000"))
-        world.cli("deploy", str(tmp_path / "slow.yaml"))
-        world.until(lambda: state_of(pid) == "", 20.0, "the sleeping replica of the old revision ends")
-        assert call(world) == first + 1000
+        members = session_members(falls_asleep(world))
+        assert len(members) == 2 and {state_of(pid) for pid in members} == {"T"}
+        world.kill()
+        for path in world.state.processes.glob("slow-*.json"):
+            record = json.loads(path.read_text())
+            record["replica"]["asleep_at"] = None
+            path.write_text(json.dumps(record))
+        world.up()
+        world.until(lambda: not any(map(state_of, members)), 10.0, "both of its processes end")
+        assert call(world) == first
