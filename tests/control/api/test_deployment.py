@@ -117,6 +117,10 @@ def test_the_whole_status_and_its_faults(tmp_path: Path) -> None:
             "mps": False,
             "driver": None,
             "compute_capability": None,
+            "power_w": None,
+            "power_unknown": "its units are not of the control process's machine",
+            "utilization_percent": [],
+            "utilization_variation": None,
         }
 
     at_desk(tmp_path, tell)
