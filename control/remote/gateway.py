@@ -200,15 +200,19 @@ class RemoteGateway:
 
     async def _follow_redis(self) -> None:
         """Registers this gateway and reads newer tables, at each change and once in ``BEAT_S``."""
+        failed_at = ""
+        """The table when Redis was lost: with each newer one the fault would be another, and a line in the log."""
         while True:
             try:
                 await self._redis.register(self._place.name, encode(self.state()))
                 await self._read_table()
                 self._faults.clear(REDIS)
+                failed_at = ""
                 await self._redis.next_table(BEAT_S)
                 await self._read_table()
             except StoreFaultError as error:
-                self._faults.set(REDIS, f"serving goes on from table {self._version_text()}: {error}")
+                failed_at = failed_at or self._version_text()
+                self._faults.set(REDIS, f"serving goes on from table {failed_at}: {error}")
                 await asyncio.sleep(min(self._redis.rest_s, BEAT_S) or BEAT_S)
 
     async def _read_table(self) -> None:

@@ -104,6 +104,8 @@ class RemoteGateways:
         self._faults = faults
         self._tasks = TaskOwner("remote gateways", lambda name, error: faults.set(name, f"{error!r}"))
         self._gateways: dict[str, KnownGateway] = {}
+        self._unreadable: set[str] = set()
+        """Gateways whose registrations cannot be used."""
         self._follows: dict[str, asyncio.Task[None]] = {}
         self._table: RouteTable | None = None
         self._encoded = b""
@@ -182,8 +184,8 @@ class RemoteGateways:
         if there < table.version:
             there = await self._redis.put_table(table.version, self._encoded)
         if there > table.version:
-            newer, own = "{}.{}".format(*there), "{}.{}".format(*table.version)
-            text = f"{own} is refused: {newer} of another control process is there, and gateways work from it"
+            newer = "{}.{}".format(*there)
+            text = f"older ones are refused: {newer} of another control process is there, and gateways work from it"
             self._faults.set(TABLE, text)
         else:
             self._faults.clear(TABLE)
@@ -193,6 +195,7 @@ class RemoteGateways:
             try:
                 state = decode(value, RemoteState)
             except CodecError as error:
+                self._unreadable.add(name)
                 self._faults.set(f"gateway {name}", f"is of another version of Tidegate: {error}")
                 continue
             known = self._gateways.get(name)
@@ -206,6 +209,7 @@ class RemoteGateways:
                 try:
                     known = KnownGateway(state, self._token)
                 except (ValueError, httpx.InvalidURL) as error:
+                    self._unreadable.add(name)
                     self._faults.set(f"gateway {name}", f"has no valid address, {state.address!r}: {error}")
                     continue
                 self._gateways[name] = known
@@ -213,9 +217,13 @@ class RemoteGateways:
             if known.rival is not None and monotonic() - known.rival[1] >= RIVAL_S:
                 known.rival = None
                 self._faults.clear(f"gateways called {name}")
+            self._unreadable.discard(name)
             known.is_registered = True
             if not known.is_linked:
                 known.take(state)
+        for name in self._unreadable - registered.keys():
+            self._unreadable.discard(name)
+            self._faults.clear(f"gateway {name}")
         for name, known in tuple(self._gateways.items()):
             if name not in registered:
                 known.is_registered = False
