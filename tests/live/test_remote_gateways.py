@@ -306,6 +306,7 @@ def test_one_quota_holds_over_three_gateways_without_redis(world: World) -> None
             world.redis.start()
 
     asyncio.run(run())
+    world.until_whole()
     world.place.cli("delete", "echo")
 
 
