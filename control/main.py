@@ -63,6 +63,14 @@ class Addresses:
     state: Path
 
 
+def _on_loop_error(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Reports an error that no task has raised. A socket of anyio that becomes readable twice within a turn of the loop
+    sets its result twice: the first time counts, and nothing is lost."""
+    is_late = isinstance(context.get("exception"), asyncio.InvalidStateError)
+    if not (is_late and "set_result" in str(context.get("handle"))):
+        loop.default_exception_handler(context)
+
+
 class ListenError(TidegateError):
     """An address cannot be listened on."""
 
@@ -127,6 +135,7 @@ class ControlProcess:
     async def live(self, ready: Ready) -> None:
         """Runs from start to end."""
         loop = asyncio.get_running_loop()
+        loop.set_exception_handler(_on_loop_error)
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self._signalled, number)
         # Imported here: a directory that is locked is reported, and a signal is answered, before all components load.

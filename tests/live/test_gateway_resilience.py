@@ -122,7 +122,8 @@ def test_when_all_replicas_fail_most_requests_fail_fast_until_one_is_answered() 
                 statuses, _ = await together(http, 200, 1)
                 assert set(statuses) == {502, 503}
                 assert statuses[503] > 100
-                refused = await infer(http)
+                while (refused := await infer(http)).status_code == 502:
+                    pass  # One request in a while is let through.
                 assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
                 for replica in (one, other):
                     await mood(replica, breaks=False)

@@ -85,7 +85,7 @@ class Load:
 @pytest.mark.parametrize(
     "seconds",
     [
-        pytest.param(40.0, marks=[pytest.mark.timeout(300), pytest.mark.early]),
+        pytest.param(25.0, marks=[pytest.mark.timeout(300), pytest.mark.early]),
         pytest.param(600.0, marks=[pytest.mark.timeout(1200), pytest.mark.deep]),
     ],
 )

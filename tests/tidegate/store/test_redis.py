@@ -250,6 +250,7 @@ def fails(url: str, call_s: float = 2.0) -> str:
     return str(caught.value)
 
 
+@needs_redis
 def test_calls_of_a_start_may_be_slow(redis_server: RedisServer) -> None:
     """As on a machine that is busy with the start. Later ones may not."""
 
