@@ -20,7 +20,7 @@ from tidegate.control.main import _on_loop_error
 def test_a_result_that_was_there_already_is_no_error(context: dict[str, Any], is_reported: bool) -> None:
     loop = asyncio.new_event_loop()
     reported: list[dict[str, Any]] = []
-    loop.default_exception_handler = reported.append  # type: ignore[method-assign]  # seen instead of logged
+    loop.default_exception_handler = reported.append  # type: ignore[method-assign,assignment]  # seen instead of logged
     _on_loop_error(loop, {"message": "m", **context})
     loop.close()
     assert bool(reported) is is_reported
