@@ -65,7 +65,7 @@ class StageFacts(NamedTuple):
 
     @property
     def is_joined(self) -> bool:
-        """The request is a V2 request that is written anew, and no answer or request as it is."""
+        """A V2 request is made for the stage; False: it gets an answer or a request as it is."""
         if self.first is not None:
             return False
         is_one = len(self.before) == 1 and not self.stage.inputs

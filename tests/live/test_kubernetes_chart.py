@@ -1,6 +1,5 @@
 """The chart by Helm itself: rendered, refused, installed into a real API server, upgraded and uninstalled."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,7 @@ import yaml
 
 from tests.support.deadline import Patience
 from tests.support.live.cluster import CHART, path_of
-from tests.support.live.control_plane import ControlPlane, control_plane
+from tests.support.live.control_plane import ControlPlane
 from tests.support.live.helm import helm, set_flags
 from tidegate.deploy.kubernetes.resources.chart import render
 
@@ -24,12 +23,6 @@ VALUES: list[dict[str, Any]] = [
     {"resources": {"limits": {"memory": "1Gi"}}},
 ]
 CLUSTERS = ("CustomResourceDefinition", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
-
-
-@pytest.fixture(scope="module")
-def plane() -> Iterator[ControlPlane]:
-    with control_plane() as found:
-        yield found
 
 
 def objects(text: str) -> list[dict[str, Any]]:

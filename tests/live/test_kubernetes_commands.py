@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.live.cluster import Node, control_process, install_resources, namespace_of
-from tests.support.live.control_plane import ControlPlane, control_plane, folder
+from tests.support.live.control_plane import ControlPlane, folder
 from tests.support.live.deployment import Deployment
 
 pytestmark = [pytest.mark.live, pytest.mark.needs(tool="cluster"), pytest.mark.timeout(300)]
@@ -56,12 +56,6 @@ class Commands:
         )
         assert done.returncode == code, done.stdout + done.stderr
         return done
-
-
-@pytest.fixture(scope="module")
-def plane() -> Iterator[ControlPlane]:
-    with control_plane() as found:
-        yield found
 
 
 @pytest.fixture(scope="module")

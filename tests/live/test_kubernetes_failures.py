@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.support.live.cluster import Node, install_account
-from tests.support.live.control_plane import ControlPlane, control_plane, write_kubeconfig
+from tests.support.live.control_plane import ControlPlane, write_kubeconfig
 from tests.support.live.deployment import Deployment, deployment, places
 from tests.support.live.journaled import JournaledLoad, write_server
 from tests.support.live.pods import SETTINGS, make_namespace
@@ -30,18 +30,6 @@ pytestmark = [
 LEASE_S = 9
 AWAY_S = 8.0
 """Longer than a leader may write without its Lease, which is two thirds of it."""
-
-
-@pytest.fixture(scope="module")
-def plane() -> Iterator[ControlPlane]:
-    with control_plane() as found:
-        yield found
-
-
-@pytest.fixture(scope="module")
-def node(plane: ControlPlane) -> Iterator[Node]:
-    with Node(plane).running() as found:
-        yield found
 
 
 @dataclass

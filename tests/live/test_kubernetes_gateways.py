@@ -3,7 +3,6 @@ control process is replaced."""
 
 import sys
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -11,8 +10,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.support.live.cluster import Node, control_process, namespace_of
-from tests.support.live.control_plane import ControlPlane, control_plane
+from tests.support.live.cluster import Node, namespace_of
+from tests.support.live.control_plane import ControlPlane
 from tests.support.live.deployment import Deployment
 from tests.support.live.journaled import JournaledLoad, write_server
 from tests.support.live.pods import SETTINGS
@@ -28,25 +27,6 @@ pytestmark = [
 ]
 NEXT = "tidegate:next"
 STORE = ("--store-name", "blue", "--gateway-workers", "0")
-
-
-@pytest.fixture(scope="module")
-def plane() -> Iterator[ControlPlane]:
-    with control_plane() as found:
-        yield found
-
-
-@pytest.fixture(scope="module")
-def node(plane: ControlPlane) -> Iterator[Node]:
-    with Node(plane).running() as found:
-        yield found
-
-
-@pytest.fixture
-def live(plane: ControlPlane, node: Node, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Deployment]:
-    with control_process(plane, node, tmp_path) as found:
-        monkeypatch.setenv("KUBECONFIG", str(found.folder / "kubeconfig"))
-        yield found
 
 
 def statuses(gateways: list[RemoteGateway], count: int) -> list[int]:

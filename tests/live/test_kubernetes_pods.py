@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import json
 import random
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.deadline import Patience
 from tests.support.live.backends import PHASES, TWO_CORES, revision, status_of
-from tests.support.live.control_plane import ControlPlane, control_plane, write_kubeconfig
+from tests.support.live.control_plane import ControlPlane, write_kubeconfig
 from tests.support.live.pods import PodBench, pod_bench
 from tidegate.aio.admin.client import fetch
 from tidegate.deploy.backend import ResizeRefusedError
@@ -27,12 +27,6 @@ from tidegate.records.replica_state import FailureCause, ReplicaState
 pytestmark = [pytest.mark.live, pytest.mark.needs(tool="cluster"), pytest.mark.timeout(300)]
 A, B = "resnet-00001-aaaaa", "resnet-00001-bbbbb"
 Scenario = Callable[[PodBench], Awaitable[None]]
-
-
-@pytest.fixture(scope="module")
-def plane() -> Iterator[ControlPlane]:
-    with control_plane() as found:
-        yield found
 
 
 def play(plane: ControlPlane, scenario: Scenario) -> None:

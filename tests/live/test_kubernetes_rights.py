@@ -2,15 +2,14 @@
 policy over replicas refuses."""
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.support.deadline import Patience
 from tests.support.live.backends import TWO_CORES
-from tests.support.live.cluster import CONTROL, Node, control_process, install_resources, namespace_of
-from tests.support.live.control_plane import Call, ControlPlane, control_plane
+from tests.support.live.cluster import CONTROL, Node, install_resources, namespace_of
+from tests.support.live.control_plane import Call, ControlPlane
 from tests.support.live.deployment import Deployment
 from tidegate.deploy.kubernetes.pods.template import Object, PodSettings, labels, pod_spec
 from tidegate.deploy.kubernetes.process.api import RefusedError
@@ -27,22 +26,9 @@ RARE = {
 
 
 @pytest.fixture(scope="module")
-def plane() -> Iterator[ControlPlane]:
-    with control_plane() as found:
-        yield found
-
-
-@pytest.fixture(scope="module")
 def node(plane: ControlPlane) -> Iterator[Node]:
     with Node(plane).running() as found:
         found.do(install_resources)
-        yield found
-
-
-@pytest.fixture
-def live(plane: ControlPlane, node: Node, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Deployment]:
-    with control_process(plane, node, tmp_path) as found:
-        monkeypatch.setenv("KUBECONFIG", str(found.folder / "kubeconfig"))
         yield found
 
 

@@ -2,21 +2,14 @@
 
 import asyncio
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from benchmarks.kubernetes import functions, replicas
-from tests.support.live.control_plane import ControlPlane, control_plane
+from tests.support.live.control_plane import ControlPlane
 
 pytestmark = [pytest.mark.live, pytest.mark.needs(tool="cluster"), pytest.mark.timeout(300)]
-
-
-@pytest.fixture(scope="module")
-def plane() -> Iterator[ControlPlane]:
-    with control_plane() as found:
-        yield found
 
 
 def test_replicas_of_some_groups_are_made_once_and_leave_nothing(plane: ControlPlane) -> None:

@@ -4,39 +4,19 @@ import json
 import os
 import subprocess
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support.live.cluster import Node, control_process, install_resources, namespace_of
-from tests.support.live.control_plane import ControlPlane, control_plane
+from tests.support.live.cluster import Node, install_resources, namespace_of
+from tests.support.live.control_plane import ControlPlane
 from tests.support.live.deployment import Deployment
 from tidegate.deploy.kubernetes.pods.template import EPOCH
 from tidegate.deploy.kubernetes.process.api import Object
 
 pytestmark = [pytest.mark.live, pytest.mark.needs(tool="cluster"), pytest.mark.timeout(300)]
 CYCLES = 3
-
-
-@pytest.fixture(scope="module")
-def plane() -> Iterator[ControlPlane]:
-    with control_plane() as found:
-        yield found
-
-
-@pytest.fixture(scope="module")
-def node(plane: ControlPlane) -> Iterator[Node]:
-    with Node(plane).running() as found:
-        yield found
-
-
-@pytest.fixture
-def live(plane: ControlPlane, node: Node, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Deployment]:
-    with control_process(plane, node, tmp_path) as found:
-        monkeypatch.setenv("KUBECONFIG", str(found.folder / "kubeconfig"))
-        yield found
 
 
 def test_a_function_goes_from_zero_to_a_pod_and_back_and_loses_nothing(live: Deployment, node: Node) -> None:

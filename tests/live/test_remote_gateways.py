@@ -247,9 +247,9 @@ def test_one_bound_and_all_slots_hold_over_three_gateways(world: World) -> None:
             assert abs(error) <= 0.01
         world.redis.kill()
         world.place.until(lambda: "waiting rooms: the workers of this machine" in world.faults(), 10.0, "the fault")
-        told = world.metrics()
+        exposed = world.metrics()
         for each in world.gateways:
-            assert f'tidegate_gateway_rooms_local{{worker="{each.name}.g0"}} 1' in told
+            assert f'tidegate_gateway_rooms_local{{worker="{each.name}.g0"}} 1' in exposed
         await asyncio.sleep(6.0)  # Parts of gateways that have gone are given away after 5 s.
         stayed, _ = await fill(world, (ASKED, ASKED, ASKED))
         error = (stayed - SLOTS) / BOUND - 1

@@ -7,6 +7,7 @@ other kinds stay until those of the chosen ones carry the load.
 """
 
 import math
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -27,7 +28,7 @@ UNKNOWN_GROWTH: Final = 2.0
 """Most growth before any rate is known, as a factor."""
 
 
-class KindsPolicy:
+class KindsPolicy(ABC):
     """The policy of one revision; a subclass chooses the kinds."""
 
     __slots__ = ("_function", "_needs")
@@ -41,20 +42,20 @@ class KindsPolicy:
         """(time, rate) that was needed within the cool-down; each rate is larger than all after it."""
 
     @property
+    @abstractmethod
     def _given(self) -> dict[str, Any]:
         """Values of the policy's parameters, ``target-utilization`` and ``cooldown`` among them."""
-        raise NotImplementedError
 
     def _allowed(self, observation: Observation) -> tuple[Sequence[GroupObservation], Reason | None]:
         """Returns the kinds that the function may use, in the order in which replicas of unknown rate are put on them;
         and why there is none. An empty order leaves it to the price."""
         return observation.groups, None
 
+    @abstractmethod
     def _chosen(
         self, observation: Observation, known: Sequence[GroupObservation], needed_ips: float
     ) -> tuple[Sequence[str], Reason]:
         """Returns the chosen ones of the kinds with a rate, the best first, and the reason."""
-        raise NotImplementedError
 
     def decide(self, observation: Observation, now: float) -> Recommendation:
         found = held(observation)

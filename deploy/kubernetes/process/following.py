@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
+from functools import partial
 
 from tidegate.deploy.kubernetes.process.api import SYNCED, KubernetesApi, Object
 from tidegate.deploy.kubernetes.process.retries import Note, Retries
@@ -17,7 +18,7 @@ async def keep_following(
     which grows, all objects are listed once more. The other objects are not held up by it."""
     retries = Retries(api.rng)
     known: dict[str, Object] = {}
-    trouble: Callable[[str | None], None] = lambda text: note(subject, text)  # noqa: E731
+    trouble = partial(note, subject)
     while True:
         failed, is_listed = None, False
         async with aclosing(api.follow(path, selector, known=known, trouble=trouble)) as events:

@@ -535,7 +535,7 @@ class PodLifecycle:
 
     async def _delete(self, replica: PodReplica, grace_s: int) -> bool:
         """Deletes the Pod of a replica, as this process knows it. Returns False if there is none. Raises ClusterError,
-        and ChangedError if it has changed since: it is known anew then."""
+        and ChangedError if it has changed since: its new version is known then."""
         path = f"{self.pods}/{replica.id}"
         if not await self._is_there(replica):
             return False

@@ -47,7 +47,7 @@ class Cgroups:
 
 def memory_bounds(proc: Path = PROC) -> list[tuple[int, int]]:
     """Returns (limit, bytes in use) of this process's group and of those above it that have a limit, as a container's
-    has. Files that nobody has read for a while are not in use. Empty if there is no limit, or it cannot be read."""
+    has. Cached files not read for a while are not in use. Empty if there is no limit, or it cannot be read."""
     group, root, is_v2 = _own_group(proc)
     limit, used = ("memory.max", "memory.current") if is_v2 else ("memory.limit_in_bytes", "memory.usage_in_bytes")
     stale = "inactive_file " if is_v2 else "total_inactive_file "
