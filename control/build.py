@@ -27,6 +27,7 @@ from tidegate.control.backends import ReplicaSide, Surroundings, replica_side
 from tidegate.control.cluster import LedCluster
 from tidegate.control.console.routes import Console
 from tidegate.control.costs.live import Costs
+from tidegate.control.metrics.listener import MetricsListener, TokenFile
 from tidegate.control.metrics.own import OwnMetrics, Timings
 from tidegate.control.metrics.scraping import Scrape
 from tidegate.control.predictor.link import PredictorProcess
@@ -134,6 +135,8 @@ class WorkSide:
     """The Functions of the cluster. None on one machine."""
     server: ApiServer
     """The API, which does not serve yet."""
+    metrics_server: ApiServer | None
+    """The listener that has metrics alone, which does not serve yet. None if there is none."""
     living: tuple[ProcessRecord, ...]
     """Processes that an earlier control process left."""
 
@@ -330,6 +333,7 @@ async def build_work(start: Start, state: StateSide) -> WorkSide:
         key_sets=key_sets,
         resources=_resources(start, replicas, deployment),
         server=server,
+        metrics_server=_metrics_server(start, deployment),
         living=living,
     )
 
@@ -393,6 +397,14 @@ def _api(
         )
     )
     return deployment, server
+
+
+def _metrics_server(start: Start, deployment: Deployment) -> ApiServer | None:
+    settings = start.settings.metrics
+    if settings.listen is None:
+        return None
+    token = None if settings.token_file is None else TokenFile(Path(settings.token_file), start.clock.now)
+    return api_server(MetricsListener(deployment.metrics, name=settings.listen.host, token=token, faults=start.faults))
 
 
 def _resources(start: Start, replicas: ReplicaSide, deployment: Deployment) -> FollowedResources | None:

@@ -15,7 +15,7 @@ import signal
 import socket
 import sys
 from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -167,26 +167,27 @@ class ControlProcess:
             rng=rng,
             cluster=cluster,
         )
-        async with build.open_records(start) as store, _api_socket(self._settings) as api:
+        async with build.open_records(start) as store, _sockets(self._settings) as listening:
             state = await build.claim_state(start, store)
             start = await build.above_remote(start)
             self._epoch = start.epoch
             work = await build.build_work(start, state)
             deposed = asyncio.Event() if cluster is None else cluster.leadership.deposed
-            await self._serve(state, work, api, ready, deposed)
+            await self._serve(state, work, listening, ready, deposed)
         if cluster is not None and cluster.leadership.deposed.is_set():
             raise DeposedError(f"{cluster.leadership.why}; this process has ended, and its replicas go on")
 
     async def _serve(
-        self, state: "StateSide", work: "WorkSide", api_socket: socket.socket, ready: Ready, deposed: asyncio.Event
+        self, state: "StateSide", work: "WorkSide", listening: "_Listening", ready: Ready, deposed: asyncio.Event
     ) -> None:
         owner = TaskOwner("control", self._report)
         deployment = work.deployment
-        # By the name that the API answers to, not by the address that it stands for.
-        api = Address(self._settings.control.listen.host, api_socket.getsockname()[1])
-        deployment.api = f"http://{api}"
-        server = work.server
-        serving: asyncio.Task[Any] | None = None
+        deployment.api = listening.api.url
+        servers = [(work.server, listening.api.socket, "api")]
+        if work.metrics_server is not None and listening.metrics is not None:
+            servers.append((work.metrics_server, listening.metrics.socket, "metrics listener"))
+            deployment.metrics_url = f"{listening.metrics.url}/metrics"
+        serving: list[asyncio.Task[Any]] = []
         rounds: asyncio.Task[Any] | None = None
         following: asyncio.Task[Any] | None = None
         try:
@@ -206,11 +207,12 @@ class ControlProcess:
                 owner.spawn(work.loop.instruments.devices.run(), name="devices")
             owner.spawn(work.mps.run(lambda: work.needs_mps), name="mps")
             owner.spawn(state.owner.run(wall), name="owner")
-            serving = owner.spawn(server.serve(sockets=[api_socket]), name="api")
+            for server, sock, name in servers:
+                serving.append(owner.spawn(server.serve(sockets=[sock]), name=name))
             following = None if work.resources is None else owner.spawn(work.resources.run(), name="resources")
             ends = (
                 rounds,
-                serving,
+                serving[0],
                 owner.spawn(self._stop.wait(), name="stop"),
                 owner.spawn(deposed.wait(), name="deposed"),
             )
@@ -226,9 +228,10 @@ class ControlProcess:
                 await self._let_go(work)
             else:
                 await self._end(work, rounds, leads=not deposed.is_set())
-            server.should_exit = True
-            if serving is not None:
-                await asyncio.wait((serving,), timeout=API_END_S)
+            for server, _, _ in servers:
+                server.should_exit = True
+            if serving:
+                await asyncio.wait(serving, timeout=API_END_S)
             await owner.close()
             await state.owner.release()
 
@@ -311,18 +314,46 @@ class ControlProcess:
         work.processes.close()
 
 
+@dataclass(frozen=True, slots=True)
+class _Socket:
+    """A listening socket. ``url`` has the host as the settings name it, not the address that it stands for."""
+
+    socket: socket.socket
+    url: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Listening:
+    """The sockets of the control process."""
+
+    api: _Socket
+    metrics: _Socket | None
+
+
 @asynccontextmanager
-async def _api_socket(settings: Settings) -> AsyncGenerator[socket.socket, None]:
-    address = str(settings.control.listen)
+async def _sockets(settings: Settings) -> AsyncGenerator[_Listening, None]:
+    with ExitStack() as stack:
+
+        def listening(address: Address, key: str, what: str) -> _Socket:
+            sock = stack.enter_context(_listen(settings, address, key, what))
+            return _Socket(sock, f"http://{Address(address.host, sock.getsockname()[1])}")
+
+        metrics = settings.metrics.listen
+        yield _Listening(
+            listening(settings.control.listen, "control.listen", "the API"),
+            None if metrics is None else listening(metrics, "metrics.listen", "metrics"),
+        )
+
+
+def _listen(settings: Settings, address: Address, key: str, what: str) -> socket.socket:
     try:
-        sock = listen(address)
+        return listen(str(address))
     except OSError as error:
+        flag = f"--{key.replace('.', '-')}"
         raise ListenError(
-            f"cannot listen on {address} for the API (control.listen, from {settings.origin('control.listen')}): "
-            f"{error.strerror}; choose another with `tidegate up --control-listen HOST:PORT`"
+            f"cannot listen on {address} for {what} ({key}, from {settings.origin(key)}): "
+            f"{error.strerror}; choose another with `tidegate up {flag} HOST:PORT`"
         ) from error
-    with sock:
-        yield sock
 
 
 def set_up_log(settings: Settings) -> None:

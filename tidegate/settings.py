@@ -189,6 +189,10 @@ class LogSettings:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricsSettings:
     http_server: bool = False
+    listen: Address | None = None
+    """None if metrics are at the API alone."""
+    token_file: str | None = None
+    """None if ``listen`` asks for no token."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -251,7 +255,14 @@ _COLLECTOR: Final = Text(
 )
 _IDLE: Final = Duration(0.1, 86_400)
 PATHS: Final = frozenset(
-    {"gateway.tls_cert", "gateway.tls_key", "state.directory", "accelerators.file", "tenants.file"}
+    {
+        "gateway.tls_cert",
+        "gateway.tls_key",
+        "state.directory",
+        "accelerators.file",
+        "tenants.file",
+        "metrics.token_file",
+    }
 )
 PRIVATE: Final = frozenset({"store.url"})
 """Settings that may contain a password: no fault shows their values."""
@@ -605,6 +616,20 @@ SETTINGS: Final[tuple[Row, ...]] = (
         description="Count requests as OpenTelemetry's http.server.request.duration and active_requests too.",
     ),
     Row(
+        key="metrics.listen",
+        kind=WordOr("none", Listen()),
+        field="metrics.listen",
+        default="none",
+        description="A further address of the control process that has `/metrics` alone.",
+    ),
+    Row(
+        key="metrics.token-file",
+        kind=WordOr("none", _PATH),
+        field="metrics.token_file",
+        default="none",
+        description="File with the bearer token that metrics.listen asks for; none: it asks for none.",
+    ),
+    Row(
         key="tracing.endpoint",
         kind=WordOr("none", _COLLECTOR),
         field="tracing.endpoint",
@@ -667,6 +692,9 @@ def read(
     if values.get("gateway.workers") == 0 and values.get("store.url", "embedded") == "embedded":
         given = f"0 (from {origins.get('gateway.workers', '')}) with the embedded store"
         faults.report("gateway.workers", given, "at least 1: remote gateways need a store in Redis")
+    if values.get("metrics.token_file") is not None and values.get("metrics.listen") is None:
+        given = f"a file (from {origins.get('metrics.token-file', '')}) without metrics.listen"
+        faults.report("metrics.token-file", given, "none: the API has the deployment's token")
     if values.get("kubernetes.image") is not None:
         _check_cluster(values, f"with kubernetes.image (from {origins.get('kubernetes.image', '')})", faults)
     faults.raise_any()

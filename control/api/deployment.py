@@ -139,6 +139,8 @@ class Deployment:
         self._changing = asyncio.Lock()
         self.api = ""
         """URL of the API, once it listens."""
+        self.metrics_url: str | None = None
+        """URL of the listener that has metrics alone, once it listens."""
         self.leaving = False
 
     @property
@@ -193,6 +195,7 @@ class Deployment:
             functions=functions,
             certificate=self.certificate,
             store=self._store.place,
+            metrics=self.metrics_url,
         )
 
     def functions(self) -> tuple[FunctionView, ...]:

@@ -263,6 +263,7 @@ def deployment(view: "DeploymentView", width: int = PIPE_WIDTH) -> "Group":
     head = [
         f"[bold]tidegate {view.version}[/bold]  process {view.pid}, epoch {view.epoch}, up {seconds(view.since_s)}",
         f"gateway {view.gateway}   api {view.api}   state {view.state_directory}",
+        *(() if view.metrics is None else (f"metrics {view.metrics}",)),
         *(f"[red]fault:[/red] {fault}" for fault in view.faults),
     ]
     workers = Table(box=None, pad_edge=False)

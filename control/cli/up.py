@@ -179,6 +179,13 @@ def _check_files(settings: "Settings") -> tuple[str, ...]:
             warnings = check(gateway, LiveClock().now())
         except InvalidInputError as error:
             wrong.append(error)
+    if settings.metrics.token_file is not None:
+        from tidegate.control.metrics.listener import TokenFile
+
+        try:
+            TokenFile(Path(settings.metrics.token_file), lambda: 0.0).token()
+        except InvalidInputError as error:
+            wrong.append(error)
     if settings.accelerators.file is None and settings.tenants.file is None and not wrong:
         return warnings
     from tidegate.control.workers.reloading import inventory_of, joined

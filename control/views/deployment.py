@@ -131,3 +131,5 @@ class DeploymentView:
     """File with the gateway's certificate; None without TLS."""
     store: str = ""
     """Location of its records, without a password."""
+    metrics: str | None = None
+    """URL of the listener that has metrics alone; None if there is none."""

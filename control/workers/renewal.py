@@ -15,7 +15,7 @@ RENEWABLE: Final = (
     "limits.",
     "jobs.",
     "log.access_sampling",
-    "metrics.",
+    "metrics.http_server",
     "tracing.",
 )
 """Settings that only workers use. The rest belongs to the control process, or to all processes together."""

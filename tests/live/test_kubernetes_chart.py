@@ -21,6 +21,8 @@ VALUES: list[dict[str, Any]] = [
     {"state": {"keep": False, "storageClass": "fast", "size": "1Gi"}, "service": {"type": "NodePort", "port": 8080}},
     {"settings": '[log]\nformat = "json"\n', "accelerators": [{"name": "t4", "kind": "nvidia", "count": 2}]},
     {"resources": {"limits": {"memory": "1Gi"}}},
+    {"monitoring": {"podMonitor": {"enabled": True, "labels": {"release": "p"}}, "tokenSecret": "scrape"}},
+    {"monitoring": {"podMonitor": {"enabled": True, "interval": "30s"}}, "gateways": {"replicas": 2}},
 ]
 CLUSTERS = ("CustomResourceDefinition", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
 
@@ -47,7 +49,15 @@ def test_helm_finds_nothing_wrong(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "values", [{"imag": "x"}, {"image": ""}, {"accelerators": []}, {"service": {"port": 0}}, {"state": {"size": "big"}}]
+    "values",
+    [
+        {"imag": "x"},
+        {"image": ""},
+        {"accelerators": []},
+        {"service": {"port": 0}},
+        {"state": {"size": "big"}},
+        {"monitoring": {"podMonitor": {"interval": "often"}}},
+    ],
 )
 def test_values_that_the_schema_does_not_have_are_refused(tmp_path: Path, values: dict[str, Any]) -> None:
     text = helm("template", "tidegate", str(CHART), *set_flags(values), home=tmp_path, code=1)

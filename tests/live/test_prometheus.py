@@ -14,10 +14,13 @@ from typing import Any
 
 import httpx
 import pytest
+import yaml
 
 from docs.boards.boards import BOARDS, queries
+from tests.support.live.cluster import CHART
 from tests.support.live.deployment import REQUEST, Deployment, deployment, places
 from tests.support.live.prometheus_server import Prometheus, prometheus
+from tidegate.deploy.kubernetes.resources.chart import render
 
 pytestmark = [pytest.mark.live, pytest.mark.needs(tool="prometheus"), pytest.mark.timeout(180)]
 
@@ -220,3 +223,50 @@ def test_a_control_process_that_died_is_said_until_the_next_one_answers(tmp_path
             targets = json.loads(world.state.targets.read_text())
             assert world.state.holder() is not None
             assert targets[0]["targets"][0] in str(world.state.holder())
+
+
+def scrape_config(monitor: Mapping[str, Any], target: str, token: Path) -> dict[str, Any]:
+    """What the Prometheus Operator makes of the chart's PodMonitor, with the Pod's address as it would be found."""
+    spec = monitor["spec"]
+    (endpoint,) = spec["podMetricsEndpoints"]
+    labels = {each["targetLabel"]: each["replacement"] for each in endpoint["relabelings"]}
+    return {
+        "job_name": spec["selector"]["matchLabels"][spec["jobLabel"]],
+        "scrape_interval": endpoint["interval"],
+        "metrics_path": endpoint["path"],
+        "authorization": {"credentials_file": str(token)},
+        "static_configs": [{"targets": [target], "labels": labels}],
+    }
+
+
+def test_the_pod_monitor_of_the_chart_scrapes_the_listener_that_has_metrics_alone(tmp_path: Path) -> None:
+    """No token of the deployment is needed, and the rules have what they have with the API's scrape."""
+    values = {"monitoring": {"podMonitor": {"enabled": True, "interval": "1s"}, "tokenSecret": "scrape"}}
+    monitor = yaml.safe_load(render(CHART, "models", values)["monitoring.yaml"])
+    token = tmp_path / "scrape"
+    token.write_text("of-scrapes-alone\n")
+    listener = ("--metrics-listen", "127.0.0.1:0", "--metrics-token-file", str(token))
+    with deployment(tmp_path, *places(tmp_path, 2), *listener) as world:
+        world.up()
+        url = httpx.URL(world.ask("status")["metrics"])
+        config = scrape_config(monitor, f"{url.host}:{url.port}", token)
+        with prometheus(tmp_path / "prometheus", world.state.root, scrape=config) as watcher:
+            world.until(lambda: watcher.value('up{job="tidegate",deployment="models"}') == 1, 20.0, "the target")
+            world.deploy(world.handler(), "--min-scale", "1", "--latency", "500ms")
+            assert all(world.infer().status_code == 200 for _ in range(7))
+            total = 'sum(tidegate_gateway_ended_requests_total{function="echo",outcome="answered"})'
+            world.until(lambda: watcher.value(total) == 7, 20.0, "the answers to be counted")
+            rule = 'function:tidegate_sla_objective:ratio{function="echo"}'
+            world.until(lambda: watcher.value(rule) == 0.98, 20.0, "a rule with data")
+
+            def status(path: str, given: str, method: str = "GET") -> int:
+                headers = {"authorization": f"Bearer {given}"}
+                return httpx.request(method, url.join(path), headers=headers, trust_env=False).status_code
+
+            own, deployments = token.read_text().strip(), (world.state.root / "token").read_text().strip()
+            assert status("/metrics", own) == 200
+            assert status("/metrics", deployments) == status("/metrics", "none") == 401
+            assert status("/metrics", own, "POST") == 405
+            assert {status(path, deployments) for path in ("/api/v1/status", "/healthz", "/console", "/")} == {404}
+            assert status("/api/v1/shutdown", deployments, "POST") == 404
+        assert world.stop() == 0

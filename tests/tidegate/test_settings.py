@@ -154,3 +154,12 @@ def test_no_workers_here_need_a_store_that_remote_gateways_reach() -> None:
         "", source="flags", base="/srv", flags={"gateway-workers": "0", "store-url": "redis://127.0.0.1:6379/0"}
     )
     assert found.gateway.workers == 0
+
+
+def test_a_token_of_scrapes_needs_the_listener_that_asks_for_it() -> None:
+    assert faults('[metrics]\ntoken-file = "scrape"\n') == [
+        "metrics.token-file: got a file (from tidegate.toml, line 2) without metrics.listen; "
+        "allowed: none: the API has the deployment's token"
+    ]
+    found = read('[metrics]\nlisten = "[::]:8083"\ntoken-file = "scrape"\n', source="s", base="/srv").metrics
+    assert (found.listen, found.token_file) == (Address("::", 8083), "/srv/scrape")

@@ -37,15 +37,7 @@ def test_without_the_resources_of_the_cluster_the_chart_has_none() -> None:
 
 def test_with_gateways_the_front_door_is_theirs() -> None:
     """They have no account, and orders to replicas are not for them."""
-    found = render(CHART, "models", {"gateways": {"replicas": 3}})
-    objects = [
-        each
-        for name, text in found.items()
-        if name.endswith(".yaml")
-        for each in yaml.safe_load_all(text)
-        if each is not None
-    ]
-    by_name = {(each["kind"], each["metadata"]["name"]): each for each in objects}
+    by_name = objects_with({"gateways": {"replicas": 3}})
     gateway = by_name["Deployment", "tidegate-gateway"]["spec"]
     pod = gateway["template"]["spec"]
     assert gateway["replicas"] == 3
@@ -55,6 +47,49 @@ def test_with_gateways_the_front_door_is_theirs() -> None:
     assert "--gateway-workers=0" in control["command"] and "readinessProbe" not in control
     ports = by_name["NetworkPolicy", "tidegate-gateway-replicas"]["spec"]["ingress"][0]["ports"]
     assert [each["port"] for each in ports] == [8012]
+
+
+def objects_with(values: dict[str, Any]) -> dict[tuple[str, str], Any]:
+    """The objects of the chart by kind and name."""
+    texts = [text for name, text in render(CHART, "models", values).items() if name.endswith(".yaml")]
+    found = [each for text in texts for each in yaml.safe_load_all(text) if each is not None]
+    return {(each["kind"], each["metadata"]["name"]): each for each in found}
+
+
+@pytest.mark.parametrize("gateways", [0, 2])
+def test_a_pod_monitor_opens_a_port_to_one_namespace_that_has_metrics_alone(gateways: int) -> None:
+    asked = {"podMonitor": {"enabled": True, "labels": {"release": "p"}}, "namespace": "watch", "tokenSecret": "scrape"}
+    found = objects_with({"monitoring": asked, "gateways": {"replicas": gateways}})
+    monitor = found["PodMonitor", "tidegate"]
+    (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
+    assert monitor["metadata"]["labels"]["release"] == "p"
+    assert endpoint["authorization"]["credentials"] == {"name": "scrape", "key": "token"}
+    pod = found["Deployment", "tidegate"]["spec"]["template"]
+    assert pod["metadata"]["labels"].items() >= monitor["spec"]["selector"]["matchLabels"].items()
+    (container,) = pod["spec"]["containers"]
+    ports = {each["name"]: each["containerPort"] for each in container["ports"]}
+    port = ports[endpoint["port"]]
+    assert f"--metrics-listen=0.0.0.0:{port}" in container["command"]
+    assert "--metrics-token-file=/etc/tidegate-metrics/token" in container["command"]
+    mounts = {each["name"]: each["mountPath"] for each in container["volumeMounts"]}
+    assert mounts["metrics-token"] == "/etc/tidegate-metrics"
+    front, metrics = found["NetworkPolicy", "tidegate"]["spec"]["ingress"]
+    assert "from" not in front
+    assert [each["port"] for each in metrics["ports"]] == [port]
+    (peer,) = metrics["from"]
+    assert peer == {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "watch"}}}
+
+
+def test_without_a_pod_monitor_no_port_has_metrics() -> None:
+    found = objects_with({})
+    assert not any(kind == "PodMonitor" for kind, _ in found)
+    assert not any("metrics" in word for word in control_command(found))
+    assert len(found["NetworkPolicy", "tidegate"]["spec"]["ingress"]) == 1
+
+
+def control_command(found: dict[tuple[str, str], Any]) -> list[str]:
+    (container,) = found["Deployment", "tidegate"]["spec"]["template"]["spec"]["containers"]
+    return list(container["command"])
 
 
 def properties(schema: dict[str, Any]) -> dict[str, Any]:

@@ -66,12 +66,16 @@ def _groups(name: str) -> list[Any]:
 
 
 @contextmanager
-def prometheus(folder: Path, state: Path, scrape_s: int = SCRAPE_S) -> Iterator[Prometheus]:
+def prometheus(
+    folder: Path, state: Path, scrape_s: int = SCRAPE_S, scrape: Mapping[str, Any] | None = None
+) -> Iterator[Prometheus]:
     """Runs Prometheus over the deployment in ``state``, with the configuration that we ship. ``scrape_s``: between two
-    scrapes, and how long one may take."""
+    scrapes, and how long one may take. ``scrape`` takes the place of the shipped scrape."""
     folder.mkdir()
     config = (SHIPPED / "prometheus.yml").read_text().replace("STATE", str(state))
     config = re.sub(r"(scrape|evaluation)_interval: \d+s", rf"\1_interval: {scrape_s}s", config)
+    if scrape is not None:
+        config = yaml.safe_dump(yaml.safe_load(config) | {"scrape_configs": [dict(scrape)]})
     (folder / "prometheus.yml").write_text(config)
     for name in ("rules.yml", "alerts.yml"):
         (folder / name).write_text(shortened((SHIPPED / name).read_text()))
