@@ -400,6 +400,7 @@ def capacity(function: Function, found: Assessment, load: SeenLoad | None = None
                 accelerator=each.accelerator,
                 replicas=each.replicas,
                 price_per_hour=each.price_per_hour,
+                per_token_s=each.per_token_s,
             )
             for each in sla_costs(function.sla, found.kinds, load)
         ),

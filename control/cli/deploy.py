@@ -422,9 +422,12 @@ def _capacity(view: "CapacityView | None") -> list[str]:
 
 
 def _sla_cost(cost: "SlaCostView") -> str:
+    target = seconds(cost.latency_s)
+    if cost.per_token_s is not None:
+        target = f"{target} to the first token and {seconds(cost.per_token_s)} a token"
     if cost.accelerator is None:
-        return f"no accelerator is known to meet {seconds(cost.latency_s)}"
-    return f"{seconds(cost.latency_s)} for {cost.price_per_hour:g} an hour ({cost.replicas} {cost.accelerator})"
+        return f"no accelerator is known to meet {target}"
+    return f"{target} for {cost.price_per_hour:g} an hour ({cost.replicas} {cost.accelerator})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -475,12 +475,15 @@ class CapacityKindView:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlaCostView:
     latency_s: float
+    """Of streams of tokens: to the first token."""
     requests_per_s: float
     """The load that it is for: the mean of the last day."""
     accelerator: str | None
     """None if none is known to meet the latency."""
     replicas: int
     price_per_hour: float
+    per_token_s: float | None = None
+    """The time per output token that it is for, where answers are streams and the SLA has one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,9 +12,9 @@ from tidegate.autoscaler.autoscaler import Autoscaler
 from tidegate.autoscaler.decisions.reasons import reason
 from tidegate.autoscaler.policies.policy_state import StateError
 from tidegate.autoscaler.profiles.memory import LearntMemory, packed, unpacked
-from tidegate.autoscaler.profiles.sla_cost import SeenLoad
+from tidegate.autoscaler.profiles.sla_cost import SeenLoad, streams
 from tidegate.clock import Clock
-from tidegate.function import Revision
+from tidegate.function import Protocol, Revision
 from tidegate.records.codec import CodecError, decode, encode
 from tidegate.store.records import Store, StoreError
 
@@ -65,10 +65,17 @@ class PolicyMemories:
             self._autoscaler.add_reason(revision.id, reason("memory_left_out", str(error)))
 
     def load_of(self, function: str) -> SeenLoad | None:
-        """Returns the load of a function so far, as its newest revision has seen it."""
+        """Returns the load of a function so far; None if its policy does not know it, or if answers may be streams and
+        none was measured since the control process began."""
         revisions = self._revisions.get(function)
         known = self._autoscaler.decider.load(revisions[-1].id) if revisions else None
-        return None if known is None else SeenLoad(requests_per_s=known[0], size=known[1])
+        if not revisions or known is None:
+            return None
+        seen = map(self._autoscaler.observation, [each.id for each in reversed(revisions)])
+        measured = next((each for each in seen if each is not None and each.tokens and each.tokens.groups), None)
+        if measured is None and revisions[-1].function.protocol is Protocol.OPENAI:
+            return None
+        return SeenLoad(requests_per_s=known[0], size=known[1], streams=streams(measured))
 
     def forget(self, revision: str) -> None:
         """Ends a revision; what it has learnt stays for the next one."""

@@ -264,3 +264,33 @@ def test_rates_and_times_are_reported(served: Deployment, client: openai.OpenAI)
     command = [sys.executable, "-m", "tidegate.control.cli", "replay", str(recording)]
     replayed = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert "come out the same, bit for bit" in replayed.stdout, replayed.stdout + replayed.stderr
+
+
+def test_a_deploy_says_what_streams_cost_at_their_load(served: Deployment) -> None:
+    """Twenty words at 20 ms each: 50 ms a word can be kept, half of it too, by two streams of a replica at a time."""
+    path = manifest(
+        served.folder, "chat", 0.0, max_scale="1", percentile="99", latency="2s", time_per_output_token="50ms"
+    )
+    assert served.ask("deploy", path)["functions"][0]["capacity"]["sla_costs"] == []
+    body = {"model": "chat", "messages": MESSAGES, "max_tokens": 20, "gap_ms": 20, "wait_ms": 30, "stream": True}
+
+    async def load() -> None:
+        async with httpx.AsyncClient(base_url=served.gateway, trust_env=False, verify=False, timeout=30) as http:
+
+            async def one() -> None:
+                loop = asyncio.get_running_loop()
+                end = loop.time() + 6.0
+                while loop.time() < end:
+                    (await http.post("/v1/chat/completions", json=body)).raise_for_status()
+
+            await asyncio.gather(*[one() for _ in range(3)])
+
+    asyncio.run(load())
+    answer = served.ask("deploy", path)["functions"][0]["capacity"]
+    asked, half, twice = answer["sla_costs"]
+    assert [each["latency_s"] for each in (asked, half, twice)] == [2.0, 1.0, 4.0]
+    assert [each["per_token_s"] for each in (asked, half, twice)] == [0.05, 0.025, 0.1]
+    assert asked["replicas"] >= 1
+    assert asked["replicas"] >= twice["replicas"] >= 1
+    said = served.cli("deploy", path)
+    assert "2 s to the first token and 50 ms a token for" in said.stdout + said.stderr

@@ -3,7 +3,7 @@
 import pytest
 
 from tidegate.autoscaler.profiles.admission import KindFigures, Source
-from tidegate.autoscaler.profiles.sla_cost import SeenLoad, sla_costs
+from tidegate.autoscaler.profiles.sla_cost import SeenLoad, Streams, sla_costs
 from tidegate.function import Sla
 
 SLA = Sla(latency_s=0.3, percentile=99.0)
@@ -54,3 +54,51 @@ def test_a_replica_of_several_slots_counts_as_them() -> None:
 )
 def test_what_is_not_known_is_not_answered(sla: Sla, kinds: list[KindFigures], load: SeenLoad | None) -> None:
     assert sla_costs(sla, kinds, load) == ()
+
+
+CHAT = SeenLoad(
+    requests_per_s=4.0,
+    size=1.0,
+    streams={
+        # Four streams at a time of 100 tokens: 20 ms each alone, 40 ms with four.
+        "gpu": Streams(first_s=0.2, most=4.0, whole_s=4.2, pace=((1.0, 0.02), (4.0, 0.04)), between=100.0)
+    },
+)
+
+
+def test_a_stream_holds_its_slot_until_its_last_token() -> None:
+    sla = Sla(latency_s=2.0, percentile=99.0)
+    found = sla_costs(sla, [kind("gpu", 0.2, 3.0), kind("cpu", 0.01, 0.1)], CHAT)
+    # 16.8 streams at a time on replicas of four. The accelerator without a stream so far is not compared.
+    assert [(each.accelerator, each.latency_s, each.per_token_s) for each in found] == [
+        ("gpu", 2.0, None),
+        ("gpu", 1.0, None),
+        ("gpu", 4.0, None),
+    ]
+    assert all(each.replicas >= 5 for each in found)
+    assert found[1].replicas >= found[0].replicas >= found[2].replicas
+
+
+def test_a_time_per_output_token_bounds_the_streams_of_a_replica() -> None:
+    sla = Sla(latency_s=2.0, percentile=99.0, per_token_s=0.045)
+    asked, half, twice = sla_costs(sla, [kind("gpu", 0.2, 3.0)], CHAT)
+    assert (asked.accelerator, asked.per_token_s) == ("gpu", 0.045)
+    # 40.5 ms a token: four streams. 20.2 ms: one stream, each in 2.2 s: 8.8 of them.
+    assert half.replicas > 8 > asked.replicas >= twice.replicas
+    assert half.per_token_s == pytest.approx(0.0225)
+
+
+def test_a_time_per_output_token_that_one_stream_misses_is_met_by_no_accelerator() -> None:
+    found = sla_costs(Sla(latency_s=2.0, percentile=99.0, per_token_s=0.01), [kind("gpu", 0.2, 3.0)], CHAT)
+    assert [each.accelerator for each in found] == [None, None, "gpu"]
+
+
+def test_a_first_token_that_comes_too_late_is_met_by_no_accelerator() -> None:
+    found = sla_costs(Sla(latency_s=0.3, percentile=99.0), [kind("gpu", 0.2, 3.0)], CHAT)
+    assert [each.accelerator for each in found] == ["gpu", None, "gpu"]
+
+
+def test_a_time_per_output_token_without_a_measured_pace_is_not_answered() -> None:
+    load = SeenLoad(requests_per_s=4.0, size=1.0, streams={"gpu": Streams(first_s=0.2, most=4.0, whole_s=4.2)})
+    assert sla_costs(Sla(latency_s=2.0, percentile=99.0, per_token_s=0.05), [kind("gpu", 0.2, 3.0)], load) == ()
+    assert sla_costs(Sla(latency_s=2.0, percentile=99.0), [kind("gpu", 0.2, 3.0)], load)
