@@ -387,6 +387,7 @@ def capacity(function: Function, found: Assessment, load: SeenLoad | None = None
                 price_per_hour=each.price_per_hour,
                 error=each.error,
                 basis=each.basis,
+                first_s=each.first_s,
             )
             for each in found.kinds
         ),

@@ -395,6 +395,8 @@ def _capacity(view: "CapacityView | None") -> list[str]:
         known = "nothing is known of it yet"
         if each.source != "unknown":
             one = "?" if each.one_s is None else seconds(each.one_s)
+            if each.first_s is not None:
+                one = f"{one}, its first token {seconds(each.first_s)}"
             target = {True: "meets the target", False: "misses the target", None: "no target"}[each.meets_latency]
             rate = "?" if each.mu_ips is None else f"{each.mu_ips:.4g}"
             known = f"one inference {one} ({target}), {rate} inferences/s a replica ({each.source})"

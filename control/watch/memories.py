@@ -5,6 +5,7 @@ Between two writes at most ``KEPT_EVERY_S`` of learning can be lost (a process t
 what was learnt since is lost; decisions go on.
 """
 
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Final
 
@@ -12,7 +13,7 @@ from tidegate.autoscaler.autoscaler import Autoscaler
 from tidegate.autoscaler.decisions.reasons import reason
 from tidegate.autoscaler.policies.policy_state import StateError
 from tidegate.autoscaler.profiles.memory import LearntMemory, packed, unpacked
-from tidegate.autoscaler.profiles.sla_cost import SeenLoad, streams
+from tidegate.autoscaler.profiles.sla_cost import SeenLoad, Streams, streams
 from tidegate.clock import Clock
 from tidegate.function import Protocol, Revision
 from tidegate.records.codec import CodecError, decode, encode
@@ -38,6 +39,8 @@ class PolicyMemories:
         """When a function's memory is written next."""
         self._dropped: list[str] = []
         """Functions whose record is to be deleted."""
+        self._streams: dict[str, dict[str, Streams]] = {}
+        """By function whose answers are counted in tokens; empty if none was a stream."""
 
     async def load(self) -> None:
         """Reads what earlier processes have kept; skips records that cannot be read."""
@@ -71,23 +74,30 @@ class PolicyMemories:
         known = self._autoscaler.decider.load(revisions[-1].id) if revisions else None
         if not revisions or known is None:
             return None
-        seen = map(self._autoscaler.observation, [each.id for each in reversed(revisions)])
-        measured = next((each for each in seen if each is not None and each.tokens and each.tokens.groups), None)
-        if measured is None and revisions[-1].function.protocol is Protocol.OPENAI:
+        found = self.streams_of(function)
+        if function not in self._streams and revisions[-1].function.protocol is Protocol.OPENAI:
             return None
-        return SeenLoad(requests_per_s=known[0], size=known[1], streams=streams(measured))
+        return SeenLoad(requests_per_s=known[0], size=known[1], streams=found)
+
+    def streams_of(self, function: str) -> Mapping[str, Streams]:
+        """Returns the streams of a function by accelerator, as far as they were measured since the control process
+        began."""
+        self._keep_streams(function)
+        return self._streams.get(function, {})
 
     def forget(self, revision: str) -> None:
         """Ends a revision; what it has learnt stays for the next one."""
         for name, revisions in list(self._revisions.items()):
             if any(each.id == revision for each in revisions):
                 self._keep(name)
+                self._keep_streams(name)
                 self._revisions[name] = [each for each in revisions if each.id != revision]
 
     def drop(self, function: str) -> None:
         """Drops what is known of a deleted function."""
         self._revisions.pop(function, None)
         self._due.pop(function, None)
+        self._streams.pop(function, None)
         if self._kept.pop(function, None) is not None:
             self._dropped.append(function)
 
@@ -130,6 +140,14 @@ class PolicyMemories:
             state = self._autoscaler.decider.memory(revisions[-1].id)
             if state is not None:
                 self._kept[function] = packed(self._autoscaler.scaled(revisions[-1].function), state, self._clock.now())
+
+    def _keep_streams(self, function: str) -> None:
+        """Takes the streams of the newest revision that has had answers, if there is one."""
+        for each in reversed(self._revisions.get(function, [])):
+            seen = self._autoscaler.observation(each.id)
+            if seen is not None and seen.tokens is not None and seen.tokens.groups:
+                self._streams[function] = streams(seen)
+                return
 
     async def _write(self, function: str) -> None:
         known = self._kept.get(function)

@@ -218,6 +218,7 @@ class LearnedProfiles:
         self._keep(name)
         known = self._kept.get(name, LearntFunction(function=name))
         devices = {each.name: each for each in self._backend.devices()}
+        streams = self._memories.streams_of(name)
         kinds = []
         for accelerator, room in self._backend.room(revision).items():
             device = devices[accelerator]
@@ -232,6 +233,7 @@ class LearnedProfiles:
                     is_own=is_own,
                     is_measured=profile is not None and profile.is_measured,
                     predicted=None if profile is not None else self.predictions.of(revision.function, device),
+                    first_s=streams[accelerator].first_s if accelerator in streams else None,
                 )
             )
         return kinds

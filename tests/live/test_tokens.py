@@ -287,6 +287,8 @@ def test_a_deploy_says_what_streams_cost_at_their_load(served: Deployment) -> No
 
     asyncio.run(load())
     answer = served.ask("deploy", path)["functions"][0]["capacity"]
+    (cpu,) = answer["kinds"]
+    assert cpu["first_s"] < 0.4 < cpu["one_s"]
     asked, half, twice = answer["sla_costs"]
     assert [each["latency_s"] for each in (asked, half, twice)] == [2.0, 1.0, 4.0]
     assert [each["per_token_s"] for each in (asked, half, twice)] == [0.05, 0.025, 0.1]

@@ -134,3 +134,12 @@ def test_what_was_learnt_or_declared_goes_before_a_prediction() -> None:
     found = assess(function(0.1), [kind(T4, predicted=guess), kind(CPU, one_s=0.02, is_own=True, predicted=guess)])
     assert [each.source for each in found.kinds] == [Source.PROFILE, Source.LEARNT]
     assert [each.error for each in found.kinds] == [None, None]
+
+
+def test_the_latency_of_streams_is_that_of_the_first_token() -> None:
+    streams = kind(CPU, mu_ips=2.0, one_s=2.0, first_s=0.1)
+    found = assess(function(0.5), [streams])
+    assert found.kinds[0].meets_latency
+    assert found.warnings == ()
+    (warning,) = assess(function(0.05), [streams]).warnings
+    assert warning.startswith("the first token of one stream alone takes longer than the latency target on cpu 100 ms")
