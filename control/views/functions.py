@@ -471,7 +471,8 @@ class CapacityKindView:
     basis: str | None = None
     """What a predicted time follows from, in words."""
     first_s: float | None = None
-    """Time to the first token on an empty replica, which the latency is for where answers are streams; None for others."""
+    """Time to the first token on an empty replica, which the latency is for where answers are streams; None for
+    others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
