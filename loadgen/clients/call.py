@@ -36,6 +36,7 @@ class Call:
         "retry_after_s",
         "sent",
         "tokens",
+        "written",
     )
 
     def __init__(self, request: Request, due: float, owner: Any = None) -> None:
@@ -46,6 +47,9 @@ class Call:
         """The sender's own data."""
         self.sent = 0.0
         """Time at which the client really sent it."""
+        self.written = 0.0
+        """Time just before its bytes were given to the kernel, on a connection that was there. HTTP/1.1 only; 0.0: they
+        were not."""
         self.ended = 0.0
         self.began = 0.0
         """Time at which a stream counts as answered, as at the gateway: its first output where outputs are read

@@ -40,11 +40,12 @@ class LoadClient(ABC):
         self._watch()
         self._send(call)
 
-    def finish(self, call: Call, error: str | None = None) -> None:
-        """Ends a call, exactly once. ``error`` is the failure kind of a call without an answer."""
+    def finish(self, call: Call, error: str | None = None, at: float | None = None) -> None:
+        """Ends a call, exactly once, ``at`` the time of the read that ended it (None: now). ``error`` is the failure
+        kind of a call without an answer."""
         if call not in self.calls:
             return
-        call.ended = self.clock()
+        call.ended = self.clock() if at is None else at
         if error is not None:
             call.code, call.is_good, call.error = None, False, error
         del self.calls[call]

@@ -86,9 +86,9 @@ class GrpcCalls(LoadClient):
         self._pool = H2Pool(address, services, CONNECT_S, 0.0)
         self._running: dict[Call, _Running] = {}
 
-    def finish(self, call: Call, error: str | None = None) -> None:
+    def finish(self, call: Call, error: str | None = None, at: float | None = None) -> None:
         self._running.pop(call, None)
-        super().finish(call, error)
+        super().finish(call, error, at)
 
     def _send(self, call: Call) -> None:
         running = self._running[call] = _Running(self, call)

@@ -147,7 +147,9 @@ class _Connection(asyncio.Protocol):
         """Writes a call's request."""
         self.call = call
         self._engine.request(self._client.method)
-        self.transport.write(self._client.bytes_of(call))
+        data = self._client.bytes_of(call)
+        call.written = self._client.clock()
+        self.transport.write(data)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
@@ -158,22 +160,23 @@ class _Connection(asyncio.Protocol):
         if call is None:
             self.transport.abort()
             return
+        now = self._client.clock()  # what follows is the client's own time
         event = self._engine.receive(data)
         while type(event) is ResponseHead and event.status < 200 and event.status != 101:
             event = self._engine.next()
         if event is None:
             return
         if type(event) is Rejected:
-            self._end(call, MALFORMED)
+            self._end(call, MALFORMED, now)
         elif type(event) is ResponseHead:
-            self._begin(call, event)
-            self._feed(self._engine.body)
+            self._begin(call, event, now)
+            self._feed(self._engine.body, now)
             if self._engine.complete:
-                self._end(call)
+                self._end(call, None, now)
         else:
-            self._feed(event.data)
+            self._feed(event.data, now)
             if event.done:
-                self._end(call)
+                self._end(call, None, now)
 
     def eof_received(self) -> None:
         event = self._engine.eof()
@@ -185,7 +188,7 @@ class _Connection(asyncio.Protocol):
             self._end(self.call, BROKEN)
         self._client.closed(self)
 
-    def _begin(self, call: Call, head: ResponseHead) -> None:
+    def _begin(self, call: Call, head: ResponseHead, now: float) -> None:
         call.code = str(head.status)
         call.is_good = 200 <= head.status < 300
         if not call.is_good:
@@ -193,15 +196,15 @@ class _Connection(asyncio.Protocol):
             self._answer = FailureAnswer()
         elif (head.get(b"content-type") or b"").lower().startswith(EVENT_STREAM):
             if head.content_length is None:  # With a length it is a whole answer, also for the gateway.
-                call.began = self._client.clock()
+                call.began = now
             if self._client.takes_streams:
                 self._answer = StreamAnswer(call)
 
-    def _feed(self, data: Piece) -> None:
+    def _feed(self, data: Piece, now: float) -> None:
         if self._answer is not None and data:
-            self._answer.feed(bytes(data), self._client.clock())
+            self._answer.feed(bytes(data), now)
 
-    def _end(self, call: Call, error: str | None = None) -> None:
+    def _end(self, call: Call, error: str | None = None, now: float | None = None) -> None:
         answer, self._answer, self.call = self._answer, None, None
         if answer is not None and error is None:
             answer.end(call)
@@ -209,4 +212,4 @@ class _Connection(asyncio.Protocol):
             self._client.freed(self)
         else:
             self.transport.abort()
-        self._client.finish(call, error)
+        self._client.finish(call, error, now)

@@ -30,6 +30,8 @@ class RequestOutcome:
     error: str | None = None
     lag_s: float = 0.0
     """Seconds from the due time until the client sent it; above some milliseconds the client is the bottleneck."""
+    connect_s: float = 0.0
+    """Seconds from sending until its bytes were written: above some 0.1 ms it waited for a new connection."""
 
     @property
     def is_good(self) -> bool:
@@ -45,8 +47,8 @@ class RequestOutcome:
 
     @property
     def served_s(self) -> float:
-        """Seconds from sending to the end."""
-        return self.latency_s - self.lag_s
+        """Seconds from writing its bytes to the end."""
+        return self.latency_s - self.lag_s - self.connect_s
 
 
 def outcome_of(call: Call, began: float) -> RequestOutcome:
@@ -58,6 +60,7 @@ def outcome_of(call: Call, began: float) -> RequestOutcome:
         status=None if call.code is None else int(call.code),
         error=call.error,
         lag_s=max(0.0, call.sent - call.due),
+        connect_s=max(0.0, call.written - call.sent),
     )
 
 

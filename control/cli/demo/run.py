@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import http.client
 import importlib.util
 import json as json_text
 import os
@@ -10,23 +11,24 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
+from http import HTTPStatus
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from tidegate.clock import wall
 from tidegate.control.cli.common import say, seconds
 from tidegate.errors import TidegateError
 
 if TYPE_CHECKING:
-    from httpx import Response
     from rich.table import Table
 
     from tidegate.control.cli.demo.boards import Watcher
     from tidegate.control.cli.demo.conclusion import DemoResult
     from tidegate.control.cli.demo.records import Look
+    from tidegate.control.cli.demo.sender import Sender
     from tidegate.control.cli.demo.shown import BoardFigures
     from tidegate.control.sdk import Tidegate
     from tidegate.control.views.functions import ColdStartView
@@ -98,6 +100,7 @@ class Demo:
         self._records = Records(latency_s=0.2, percentile=98.0)
         self._first_good = False
         self._answer = ""
+        self._in_flight = 0
         self._start = 0.0
 
     async def run(self) -> "DemoResult":
@@ -136,14 +139,9 @@ class Demo:
 
     async def _first_request(self) -> None:
         name, row = self._files[0]
-        if not precede(self._state / "processes"):
-            say("(not as root: gateway and client wait for cores as all do, which their figures differ by)")
-        async with self._asking() as ask:
-            answer, latency_s = await ask(self._body([row]))
-        self._first_good = answer.is_success
-        if not answer.is_success:
-            raise DemoError(f"the first request failed: {answer.text}")
-        ((label, score),) = self._example.labels_of(answer.json(), self._layout)
+        answer, _, latency_s = await self._ask([row])
+        self._first_good = True
+        ((label, score),) = self._example.labels_of(answer, self._layout)
         self._answer = f"{name} is {label} ({score:.1%} sure), answered after {seconds(latency_s)}"
         say(f"the first request: {self._answer}")
 
@@ -167,10 +165,9 @@ class Demo:
         from tidegate.loadgen.clients.call import Request
 
         costs = []
-        async with self._asking() as ask:
-            for _ in range(10):
-                answer, latency_s = await ask(self._body([self._files[0][1]] * 2))
-                costs.append(model_s(answer.headers.get("server-timing", ""), latency_s) / 2)
+        for _ in range(10):
+            _, timing, latency_s = await self._ask([self._files[0][1]] * 2)
+            costs.append(model_s(timing, latency_s) / 2)
         cost_s = sorted(costs)[len(costs) // 4]  # what disturbs it only adds
         bodies = [self._sized_body() for _ in range(300)]
         mean = sum(size for _, size in bodies) / len(bodies)
@@ -187,28 +184,34 @@ class Demo:
         from rich.console import Console
         from rich.live import Live
 
-        from tidegate.loadgen.clients.outcomes import posts
+        from tidegate.control.cli.demo.sender import sending
 
-        self._shift(time.monotonic())
         console = Console(stderr=True, highlight=False)
-        async with (
-            posts(self._tidegate.gateway.partition("://")[2], PATH, self._records.outcomes.append) as load,
-            asyncio.TaskGroup() as group,
-        ):
-            sending = group.create_task(load.open_loop(shots), name="load")
-            if console.is_terminal:
-                with Live(console=console, auto_refresh=False) as live:
-                    while not sending.done():
-                        live.update(self._table(load.unfinished), refresh=True)
-                        await self._pace(sending)
-            else:
-                turn = 0
-                while not sending.done():
-                    if turn % 10 == 0:
-                        say(self._line(load.unfinished))
-                    turn += 1
-                    await self._pace(sending)
-        say(self._line(0))
+        with sending(self._tidegate.gateway.partition("://")[2], PATH, shots) as sender:
+            if not precede(sender.pid, self._state / "processes"):
+                say("(not as root: gateway and client wait for cores as all do, which their figures differ by)")
+            self._shift(await sender.began())
+            async with asyncio.TaskGroup() as group:
+                load = group.create_task(self._follow(sender), name="load")
+                if console.is_terminal:
+                    with Live(console=console, auto_refresh=False) as live:
+                        while not load.done():
+                            live.update(self._table(), refresh=True)
+                            await self._pace(load)
+                else:
+                    turn = 0
+                    while not load.done():
+                        if turn % 10 == 0:
+                            say(self._line())
+                        turn += 1
+                        await self._pace(load)
+        say(self._line())
+
+    async def _follow(self, sender: "Sender") -> None:
+        """Takes the client's outcomes until the load is over."""
+        while (report := await sender.report()) is not None:
+            outcomes, self._in_flight = report
+            self._records.outcomes += outcomes
 
     async def _wait_for_zero(self) -> None:
         from tidegate.control.cli.demo.shown import MIN_LOOKS
@@ -270,9 +273,9 @@ class Demo:
         self._records.looks.append(look)
         return look
 
-    async def _pace(self, sending: "asyncio.Task[None]") -> None:
+    async def _pace(self, load: "asyncio.Task[None]") -> None:
         await self._look()
-        await asyncio.wait((sending,), timeout=LOOK_EVERY_S)
+        await asyncio.wait((load,), timeout=LOOK_EVERY_S)
 
     def _shift(self, start: float) -> None:
         """Sets the start of the load as time zero; earlier readings get negative times."""
@@ -284,7 +287,7 @@ class Demo:
         records.asked[:] = [replace(each, at_s=each.at_s - moved) for each in records.asked]
         self._start = start
 
-    def _figures(self, in_flight: int) -> dict[str, str]:
+    def _figures(self) -> dict[str, str]:
         from tidegate.control.cli.demo.records import quantile
 
         now_s = time.monotonic() - self._start
@@ -295,7 +298,7 @@ class Demo:
         answered, lost = len(self._records.outcomes), len(self._records.lost)
         return {
             "time": f"{now_s:.0f} s",
-            "requests": f"{answered - lost} answered, {in_flight} in flight, {lost} lost",
+            "requests": f"{answered - lost} answered, {self._in_flight} in flight, {lost} lost",
             "requests/s": f"{len(recent) / window_s:.0f}",
             "inferences/s": f"{sum(outcome.inferences for outcome in recent) / window_s:.0f}",
             "p50": seconds(quantile(latencies, 0.5)),
@@ -306,39 +309,31 @@ class Demo:
             "because": ", ".join(look.reasons),
         }
 
-    def _table(self, in_flight: int) -> "Table":
+    def _table(self) -> "Table":
         from rich.table import Table
 
         table = Table(show_header=False, box=None)
-        for name, value in self._figures(in_flight).items():
+        for name, value in self._figures().items():
             table.add_row(f"[dim]{name}[/dim]", value)
         return table
 
-    def _line(self, in_flight: int) -> str:
-        return "  ".join(f"{name} {value}" for name, value in self._figures(in_flight).items())
+    def _line(self) -> str:
+        return "  ".join(f"{name} {value}" for name, value in self._figures().items())
 
     # --- input ---
 
-    @contextlib.asynccontextmanager
-    async def _asking(self) -> "AsyncIterator[Callable[[bytes], Awaitable[tuple[Response, float]]]]":
-        """Sends single requests, outside any schedule, and returns (answer, seconds it took) for each."""
-        import httpx
-
+    async def _ask(self, rows: list[list[int]]) -> "tuple[Any, str, float]":
+        """Sends a single request, outside any schedule. Returns the answer, its ``Server-Timing``, and the seconds it
+        took. Raises DemoError without a good answer."""
         from tidegate.loadgen.clients.outcomes import RequestOutcome
 
-        async with httpx.AsyncClient(base_url=self._tidegate.gateway, timeout=60.0, trust_env=False) as client:
-
-            async def ask(body: bytes) -> tuple[httpx.Response, float]:
-                began = time.monotonic()
-                try:
-                    answer = await client.post(PATH, content=body, headers={"content-type": "application/json"})
-                except httpx.HTTPError as error:
-                    raise DemoError(f"no answer to a request: {str(error) or type(error).__name__}") from error
-                latency_s = time.monotonic() - began
-                self._records.asked.append(RequestOutcome(began - self._start, latency_s, 1, answer.status_code))
-                return answer, latency_s
-
-            yield ask
+        status, timing, content, began, latency_s = await asyncio.to_thread(
+            post, self._tidegate.gateway.partition("://")[2], PATH, self._body(rows)
+        )
+        self._records.asked.append(RequestOutcome(began - self._start, latency_s, len(rows), status))
+        if status != HTTPStatus.OK:
+            raise DemoError(f"a request failed with status {status}: {content.decode(errors='replace')}")
+        return json_text.loads(content), timing, latency_s
 
     def _real_files(self) -> list[tuple[str, list[int]]]:
         """Returns files of this source tree that the model can classify, each as one row of its input."""
@@ -361,19 +356,38 @@ class Demo:
         return self._body(rows), len(rows)
 
 
-def precede(processes: Path) -> bool:
-    """Lets this client and the gateway run before all other programs, where the user may: on cores that the model
-    servers fill, each would read its clock some milliseconds after the bytes have come. Returns whether it could."""
+def precede(client: int, processes: Path) -> bool:
+    """Lets the process of the load client and the gateway run before all other programs, where the user may: on cores
+    that the model servers fill, each would read its clock some milliseconds after the bytes have come. Returns whether
+    it could."""
     from tidegate.deploy.local.records import ProcessKind, RecordStore
     from tidegate.deploy.local.recovery import survey
 
     gateways = [each.pid for each in survey(RecordStore(processes)).living if each.kind is ProcessKind.GATEWAY]
     try:
-        for pid in (0, *(pid for pid in gateways if pid)):
+        for pid in (client, *(pid for pid in gateways if pid)):
             os.sched_setscheduler(pid, os.SCHED_RR | os.SCHED_RESET_ON_FORK, os.sched_param(1))
     except (AttributeError, OSError):
         return False
     return True
+
+
+def post(address: str, path: str, body: bytes) -> tuple[int, str, bytes, float, float]:
+    """Posts JSON to ``host:port``. Returns the status, ``Server-Timing``, the content, when it was sent by the
+    monotonic clock, and the seconds until the answer had come. Raises DemoError without an answer."""
+    connection = http.client.HTTPConnection(address, timeout=60.0)
+    try:
+        connection.connect()
+        began = time.monotonic()
+        connection.request("POST", path, body, {"content-type": "application/json"})
+        answer = connection.getresponse()
+        content = answer.read()
+        latency_s = time.monotonic() - began
+    except (OSError, http.client.HTTPException) as error:
+        raise DemoError(f"no answer to a request: {str(error) or type(error).__name__}") from error
+    finally:
+        connection.close()
+    return answer.status, answer.headers.get("server-timing", ""), content, began, latency_s
 
 
 def model_s(timing: str, latency_s: float) -> float:

@@ -2,16 +2,21 @@
 
 import asyncio
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from tests.support.models.load_servers import Script, ServedLoop, fixed
 from tidegate.loadgen.clients.call import Call, Request
 from tidegate.loadgen.clients.http_calls import HttpCalls
+from tidegate.loadgen.clients.outcomes import RequestOutcome, outcome_of
 from tidegate.loadgen.clients.runs import LoadRun
 from tidegate.loadgen.reports.record import About, report_of
 from tidegate.loadgen.reports.tally import Tally
 from tidegate.loadgen.reports.text import facts, rows
+from tidegate.wire.http1.fields import Rejected
+from tidegate.wire.http1.response_cache import ResponseHeads
+from tidegate.wire.http1.response_head import ResponseHead
 
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
 EVENTS = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
@@ -189,3 +194,46 @@ def test_the_thesis_latency_table_of_a_server_that_is_shown_how_long_to_take() -
     assert report.latency.mean_s == pytest.approx(0.505, abs=0.002)
     assert report.rate_per_s == pytest.approx(100 / 199.0, rel=0.001)
     assert dict(facts(report))["total"] == "199 s"
+
+
+def test_the_times_of_a_call_are_those_of_its_socket_without_the_clients_own_work() -> None:
+    """Connecting takes 20 s, formatting a request 3 s, the answer 1 s, and reading what it says 5 s."""
+    own_s = 0.0
+
+    def works(seconds: float) -> None:
+        nonlocal own_s
+        own_s += seconds
+
+    class SlowToConnect(ServedLoop):
+        async def create_connection(self, *arguments: Any, **options: Any) -> Any:
+            works(20.0)
+            return await super().create_connection(*arguments, **options)
+
+    class SlowHeads(ResponseHeads):
+        def parse(self, data: bytes) -> ResponseHead | Rejected | None:
+            works(5.0)
+            return super().parse(data)
+
+    class SlowCalls(HttpCalls):
+        def bytes_of(self, call: Call) -> bytes:
+            works(3.0)
+            return super().bytes_of(call)
+
+    loop = SlowToConnect(fixed((1.0, OK)))
+    calls: list[Call] = []
+    outcomes: list[RequestOutcome] = []
+
+    async def drive() -> None:
+        client = SlowCalls("localhost", 80, "/", most=1, timeout_s=90.0, clock=lambda: loop.time() + own_s)
+        client.heads = SlowHeads()
+        run = LoadRun(client, calls.append)
+        await run.open_loop([(0.0, Request(b"{}"))])
+        outcomes.extend(outcome_of(call, run.began) for call in calls)
+        await client.close()
+
+    with asyncio.Runner(loop_factory=lambda: loop) as runner:
+        runner.run(drive())
+    (outcome,) = outcomes
+    assert outcome.served_s == pytest.approx(1.0)
+    assert outcome.latency_s == pytest.approx(24.0), "from the due time: with the connection and the request's bytes"
+    assert outcome.lag_s == 0.0

@@ -302,7 +302,7 @@ class HttpExchange(Exchange):
         if complete and length is None and not trailers and self._may_have_length(head.status):
             length = len(body)
             extra += b"content-length: %d\r\n" % length
-        self.first_byte = now = monotonic()
+        self.first_byte = monotonic()
         self.bytes_out = len(body)
         client = self._client
         client.answer((head.status, head.reason, block, extra, length, body, complete, trailers))
@@ -323,7 +323,7 @@ class HttpExchange(Exchange):
         if self._kept > KEPT_BYTES:
             self._settle_budget()
         self.status = head.status
-        self.ended = now
+        self.ended = monotonic()  # writing takes part of the time that the client waits
         self._early = b""
         self._parts = None
         self.app.finished(self)

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from pathlib import Path
+from time import monotonic
 from typing import Any, cast
 
 import pytest
@@ -246,6 +247,31 @@ def test_whatever_happens_it_is_counted_once(state: int) -> None:
                     except RuntimeError:
                         continue
                 assert len(app.counted) == ex.is_ended, (first, second)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_an_exchange_ends_once_its_answer_is_written(whole: bool) -> None:
+    """Its duration covers the writing, whether the answer came whole or in pieces."""
+    written_at: list[float] = []
+
+    def write(*_: object) -> None:
+        begin = monotonic()
+        while monotonic() <= begin:
+            """The clock moves during a write."""
+        written_at.append(monotonic())
+
+    async def main() -> None:
+        ex, _ = made()
+        client: Any = ex._client
+        client.answer = client.more = write
+        forward(ex, idle=True)
+        answer(ex, whole=whole)
+        if not whole:
+            ex.response_data(Data(b"ok", True), 1.0)
+        assert ex.is_ended
+        assert ex.first_byte < written_at[-1] <= ex.ended
 
     asyncio.run(main())
 
