@@ -65,7 +65,7 @@ class Bound:
     b0: float
     """Cost with no late request."""
     bq: float
-    """Cost with at most a share of 1 - quantile late."""
+    """Cost with at most a share of 1 - quantile late; ``b0`` where that is none."""
 
 
 class _Service:
@@ -147,7 +147,11 @@ def clairvoyant(
                 if cost > most:
                     best, most = weighted, cost
             b0 = max(b0, most)
-            bq = max(bq, *(each.mostly_on_time(max(0.0, may_be_late), b0) for each in dict.fromkeys((plans, best))))
+            if quantile < 1.0:
+                late = max(0.0, may_be_late)
+                bq = max(bq, *(each.mostly_on_time(late, b0) for each in dict.fromkeys((plans, best))))
+            else:
+                bq = b0
     if may_be_late < 0.0:
         bq = inf
     return Bound(b0=inf if asked.hopeless else max(b0, bq), bq=bq)
