@@ -8,6 +8,7 @@ deployed by command stay as they are, and an object of the same name is refused.
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -54,6 +55,7 @@ MOST_LOOKS: Final = 5
 RETRY_S: Final = 10.0
 """Time after which a refused object is tried again: what it waited for may be there."""
 STATUSES, BUG, SETTLING = "statuses of the cluster's objects", "objects of the cluster", "deploys of the cluster"
+LEAVING: Final = "objects of the cluster that are being deleted"
 """Subjects of faults."""
 _LATER: Final = ""
 """A status is written when the watch has brought what its object is now."""
@@ -106,6 +108,8 @@ class FollowedResources:
         self._wanted: dict[_Key, Object] = {}
         self._refused: dict[_Key, _Refusal] = {}
         self._brought: dict[_Key, _Brought] = {}
+        self._leaving: dict[_Key, str] = {}
+        """Why objects whose deletion is ordered are still there."""
         self._due: set[_Key] = set()
         self._moving: set[_Key] = set()
         """Objects whose statuses the next look compares whatever its turn: they differed, or may."""
@@ -130,6 +134,7 @@ class FollowedResources:
             self._changed.set()
             return
         key = _Key(kind, each["metadata"]["name"])
+        self._note_leaving(key, {} if event == GONE else each["metadata"])
         if event == GONE:
             self._wanted.pop(key, None)
             self._brought.pop(key, None)
@@ -140,6 +145,21 @@ class FollowedResources:
                 return  # mostly our own write of its status
         self._due.add(key)
         self._changed.set()
+
+    def _note_leaving(self, key: _Key, meta: Object) -> None:
+        """Takes what is known of an object's deletion. As Kubernetes' own controllers have it, what the object states
+        goes on until the object is gone."""
+        before, finalizers = self._leaving.get(key), ", ".join(meta.get("finalizers") or ())
+        if "deletionTimestamp" in meta and finalizers:
+            self._leaving[key] = f"its deletion is ordered, and it goes on until others take away {finalizers}"
+        else:
+            self._leaving.pop(key, None)
+        if self._leaving.get(key) != before:
+            self._moving.add(key)
+            self._reported = -1
+            said = [f"{each.kind}/{each.name}: {why}" for each, why in self._leaving.items()]
+            more = f" and {len(said) - 1} more" if len(said) > 1 else ""
+            self._faults.note(LEAVING, f"{said[0]}{more}" if said else None)
 
     async def end(self, limit_s: float) -> None:
         """Writes on each object that nothing of it runs any more, within ``limit_s`` seconds. Called when all has
@@ -292,6 +312,12 @@ class FollowedResources:
         return None
 
     def _state(self, key: _Key) -> ResourceState:
+        state = self._state_of(key)
+        if (leaving := self._leaving.get(key)) is None:
+            return state
+        return replace(state, message="; ".join(filter(None, (leaving, state.message))))
+
+    def _state_of(self, key: _Key) -> ResourceState:
         refused = self._refused.get(key)
         deployed = self._deployment.registry.get(key.name)
         view = None if deployed is None or not self._is_ours(key) else self._deployment.function(key.name, log=False)

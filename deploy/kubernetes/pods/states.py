@@ -1,6 +1,6 @@
 """What the API server reports of a Pod, as the facts that a replica's life follows."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -9,10 +9,28 @@ from tidegate.deploy.kubernetes.pods.template import MODEL_SERVER, QUEUE_PROXY
 from tidegate.records.replica_state import FailureCause
 from tidegate.schema.units import quantity
 
-_NO_IMAGE: Final = frozenset(
-    {"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "CreateContainerConfigError"}
+_CANNOT_START: Final = frozenset(
+    {
+        "ErrImagePull",
+        "ImagePullBackOff",
+        "InvalidImageName",
+        "ErrImageNeverPull",
+        "ImageInspectError",
+        "SignatureValidationFailed",
+        "CreateContainerConfigError",
+        "CreateContainerError",
+        "RunContainerError",
+    }
 )
-"""Reasons for which a container waits that do not pass by themselves."""
+"""Reasons for which a container waits that seldom pass by themselves: another Pod is tried, with back-off."""
+_NOTHING_WRONG: Final = frozenset({"ContainerCreating", "PodInitializing", ""})
+"""Reasons for which each container waits for a moment."""
+_NEVER_RAN: Final = frozenset({"StartError", "ContainerCannotRun"})
+"""Reasons of an end that came before the program."""
+_LOST: Final = "ContainerStatusUnknown"
+"""Reason of an end that the node has not seen."""
+_OVER: Final = frozenset({"Succeeded", "Failed"})
+"""Phases of Pods whose containers have all ended."""
 SIGNALLED, MAX_SIGNAL = 128, 64
 """Exit codes above the first are of processes that a signal ended, as shells and kubelets have it."""
 _SIGNALS: Final = {4: "SIGILL", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE", 9: "SIGKILL", 11: "SIGSEGV", 15: "SIGTERM"}
@@ -30,9 +48,13 @@ class PodFacts:
     is_deleted: bool
     """Its deletion is ordered."""
     waits: str | None
-    """Why it has no node, for people. None if it has one."""
+    """Why it has no node, or why a container of it does not start yet, for people. None if nothing is wrong."""
     broken: tuple[str, FailureCause] | None
     """How it broke. None if it has not."""
+    finalizers: tuple[str, ...]
+    """Names of what others have to do before its object goes."""
+    lingers: bool
+    """Its deletion is ordered, nothing of it runs, and finalizers alone keep its object."""
 
 
 def facts(pod: Mapping[str, Any]) -> PodFacts:
@@ -40,14 +62,19 @@ def facts(pod: Mapping[str, Any]) -> PodFacts:
     status = pod.get("status", {})
     containers = {each["name"]: each for each in status.get("containerStatuses", [])}
     model = containers.get(MODEL_SERVER, {}).get("state", {})
+    is_bound = bool(pod.get("spec", {}).get("nodeName"))
+    is_deleted, finalizers = "deletionTimestamp" in pod["metadata"], tuple(pod["metadata"].get("finalizers") or ())
+    runs = is_bound and status.get("phase") not in _OVER
     return PodFacts(
         uid=pod["metadata"]["uid"],
         ip=status.get("podIP"),
-        is_bound=bool(pod.get("spec", {}).get("nodeName")),
+        is_bound=is_bound,
         is_started="running" in model,
-        is_deleted="deletionTimestamp" in pod["metadata"],
+        is_deleted=is_deleted,
         waits=_waits(status),
         broken=_broken(status, model),
+        finalizers=finalizers,
+        lingers=is_deleted and bool(finalizers) and not runs,
     )
 
 
@@ -95,7 +122,22 @@ def _waits(status: Mapping[str, Any]) -> str | None:
     for each in status.get("conditions", []):
         if each["type"] == "PodScheduled" and each["status"] == "False":
             return f"no node takes the Pod: {each.get('message', each.get('reason', ''))}"
+    for name, reason, message in _waiting(status):
+        if reason not in _NOTHING_WRONG:
+            return _words(f"the container {name} waits", reason, message)
     return None
+
+
+def _waiting(status: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+    """Yields the name, the reason and the message of each container that waits."""
+    for each in (*status.get("initContainerStatuses", []), *status.get("containerStatuses", [])):
+        waiting = each.get("state", {}).get("waiting")
+        if waiting is not None:
+            yield each["name"], waiting.get("reason", ""), waiting.get("message", "")
+
+
+def _words(*parts: str) -> str:
+    return ": ".join(filter(None, parts))
 
 
 def _broken(status: Mapping[str, Any], model: Mapping[str, Any]) -> tuple[str, FailureCause] | None:
@@ -105,24 +147,30 @@ def _broken(status: Mapping[str, Any], model: Mapping[str, Any]) -> tuple[str, F
     if (ended := model.get("terminated")) is not None:
         return _ended("the model server", ended)
     for each in status.get("initContainerStatuses", []):
-        if each["name"] == QUEUE_PROXY and (ended := each.get("state", {}).get("terminated")) is not None:
+        # The kubelet starts it again, and its slots are gone nevertheless.
+        ends = (each.get(key, {}).get("terminated") for key in ("state", "lastState"))
+        ended = next((end for end in ends if end is not None), None)
+        if each["name"] == QUEUE_PROXY and ended is not None:
             return _ended("its queue_proxy", ended)
-    for each in (*status.get("initContainerStatuses", []), *status.get("containerStatuses", [])):
-        waiting = each.get("state", {}).get("waiting", {})
-        if waiting.get("reason") in _NO_IMAGE:
-            why = waiting.get("message", "")
-            return f"the container {each['name']} cannot be made: {waiting['reason']}: {why}", FailureCause.START
+    for name, reason, message in _waiting(status):
+        if reason in _CANNOT_START:
+            return _words(f"the container {name} cannot be started", reason, message), FailureCause.START
     return _failed(status) if has_failed else None
 
 
 def _failed(status: Mapping[str, Any]) -> tuple[str, FailureCause]:
-    words = ": ".join(filter(None, (status.get("reason"), status.get("message"))))
+    words = _words(status.get("reason", ""), status.get("message", ""))
     return f"its Pod has failed: {words or 'the kubelet gives no reason'}", FailureCause.GONE
 
 
 def _ended(what: str, ended: Mapping[str, Any]) -> tuple[str, FailureCause]:
-    code, output = ended.get("exitCode", 0), ended.get("message", "").splitlines()
-    if ended.get("reason") == "OOMKilled":
+    reason, message = ended.get("reason", ""), ended.get("message", "")
+    if reason in _NEVER_RAN:
+        return _words(f"{what} cannot be started", reason, message), FailureCause.START
+    if reason == _LOST:
+        return _words(f"the node lost {what}", message), FailureCause.GONE
+    code, output = ended.get("exitCode", 0), message.splitlines()
+    if reason == "OOMKilled":
         return failure_text(f"{what} used more than its memory limit and was ended", output), FailureCause.MEMORY
     number = ended.get("signal") or (code - SIGNALLED if SIGNALLED < code <= SIGNALLED + MAX_SIGNAL else 0)
     if number:

@@ -25,6 +25,7 @@ from tidegate.deploy.backend import (
 )
 from tidegate.deploy.backoff import BackOff
 from tidegate.deploy.environment import batching_refusal
+from tidegate.deploy.kubernetes.pods.states import facts
 from tidegate.deploy.kubernetes.pods.template import (
     LABEL,
     MANAGED_BY,
@@ -37,6 +38,7 @@ from tidegate.deploy.kubernetes.process.api import GONE, SYNCED, ChangedError, C
 from tidegate.deploy.kubernetes.process.following import keep_following
 from tidegate.deploy.kubernetes.process.groups import GroupObjects, groups_of
 from tidegate.deploy.kubernetes.process.lifecycle import PodLifecycle, epoch_of, revision_of
+from tidegate.deploy.kubernetes.process.lingering import Lingering
 from tidegate.deploy.kubernetes.process.owner import Owner
 from tidegate.deploy.kubernetes.process.replica import PodRegistry
 from tidegate.deploy.kubernetes.process.retries import Note
@@ -106,6 +108,7 @@ class KubernetesBackend:
             lambda: groups_of((each.revision, each.status) for each in self._registry.present.values()),
         )
         self._registry.watch(self._groups.changed)
+        self._lingering = Lingering(note)
 
     def _belong_to(self, settings: PodSettings) -> None:
         """Gives what is made from now on, and the objects of the groups, another owner."""
@@ -134,9 +137,13 @@ class KubernetesBackend:
     async def _handle(self, kind: str, pod: Object) -> None:
         if kind == SYNCED:
             self._synced.set()
-        elif kind == GONE:
+            return
+        if kind == GONE:
+            self._lingering.gone(pod["metadata"]["name"])
             self._lifecycle.gone(pod)
-        elif self._registry.get(pod["metadata"]["name"]) is not None:
+            return
+        self._lingering.seen(pod["metadata"]["name"], facts(pod))
+        if self._registry.get(pod["metadata"]["name"]) is not None:
             self._lifecycle.seen(pod)
         else:
             await self._unknown(pod)

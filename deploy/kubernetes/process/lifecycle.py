@@ -266,17 +266,22 @@ class PodLifecycle:
             return
         replica.version, replica.pod = pod["metadata"]["resourceVersion"], pod
         replica.changed.set()
-        if replica.stop_recorded:
-            return
+        if not replica.stop_recorded:
+            self._follow_pod(replica, found)
+        if found.lingers:
+            if not replica.stop_recorded:
+                self._record_stop(replica)
+            self._release(replica)
+
+    def _follow_pod(self, replica: PodReplica, found: PodFacts) -> None:
         if found.broken is not None:
             self._fail(replica, *found.broken)
-            return
-        if found.is_deleted:
+        elif found.is_deleted:
             self._deleted_by_others(replica)
-            return
-        self._placed(replica, found)
-        if found.ip is not None and replica.link is None:
-            self._reach(replica, found.ip)
+        else:
+            self._placed(replica, found)
+            if found.ip is not None and replica.link is None:
+                self._reach(replica, found.ip)
 
     def gone(self, pod: Object) -> None:
         """Takes the end of a Pod: its unit is free."""
@@ -296,7 +301,8 @@ class PodLifecycle:
         status, now = replica.status, self._clock.now()
         if status.state is not ReplicaState.STARTING:
             return
-        if found.waits is not None:
+        if found.waits is not None or replica.waits:
+            replica.waits = found.waits is not None
             self._registry.update(replica, reason=found.waits)
         if found.is_bound and replica.start_timer is None:
             limit_s = replica.revision.function.readiness.start_timeout_s + START_SLACK_S

@@ -21,6 +21,8 @@ class PodReplica(FollowedReplica):
     """Its Pod, as the watch last reported it."""
     is_foreign: bool = False
     """A Pod that was not made for it has its name."""
+    waits: bool = False
+    """Its reason is why its Pod waits."""
     link: ProxyLink | None = None
     """To its queue_proxy; None while the Pod has no address."""
     bound_at: float | None = None

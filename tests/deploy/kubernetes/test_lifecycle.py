@@ -287,3 +287,40 @@ def test_a_pod_that_changes_before_its_deletion_is_looked_at_again() -> None:
         await bench.until(lambda: bench.free == 2)
 
     play(scenario)
+
+
+def test_a_pod_that_a_finalizer_keeps_gives_its_place_back_and_is_said_until_it_is_gone() -> None:
+    async def scenario(bench: Bench) -> None:
+        await bench.create()
+        bound = bench.cluster.pods[A] | {"spec": {"nodeName": "n", "containers": []}, "status": {"phase": "Running"}}
+        kept = bench.cluster.put(bound, deletionTimestamp="now", finalizers=["a/b"])
+        await bench.backend._handle("PRESENT", kept)
+        assert bench.free == 1, "its processes may still run"
+        over = bench.cluster.put(kept | {"status": {"phase": "Failed"}})
+        await bench.backend._handle("PRESENT", over)
+        assert bench.free == 2
+        assert bench.backend.replicas() == ()
+        assert "until others take away a/b" in bench.notes["Pods that have ended"]
+        calls = len(bench.cluster.calls)
+        await bench.backend._handle("PRESENT", bench.cluster.put(over))
+        await asyncio.sleep(0)
+        assert not [each for each in bench.cluster.calls[calls:] if each.startswith("DELETE")]
+        await bench.backend._handle("DELETED", over)
+        assert bench.notes == {}
+
+    play(scenario)
+
+
+def test_why_a_container_waits_is_the_reason_until_it_waits_no_more() -> None:
+    async def scenario(bench: Bench) -> None:
+        await bench.create()
+        waiting = {"name": "model-server", "state": {"waiting": {"reason": "RegistryUnavailable", "message": "later"}}}
+        spec = {"spec": {"nodeName": "n", "containers": []}}
+        stuck = bench.cluster.put(bench.cluster.pods[A] | spec | {"status": {"containerStatuses": [waiting]}})
+        bench.lifecycle.seen(stuck)
+        bench.lifecycle.seen(bench.cluster.put(stuck))
+        assert "RegistryUnavailable: later" in (bench.backend.replicas()[0].reason or "")
+        bench.lifecycle.seen(bench.cluster.put(stuck | {"status": {}}))
+        assert bench.backend.replicas()[0].reason is None
+
+    play(scenario)

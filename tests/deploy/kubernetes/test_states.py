@@ -55,10 +55,53 @@ def test_the_end_of_the_sidecar_breaks_it_too() -> None:
     assert broken[0].startswith("its queue_proxy exited with status 2")
 
 
-def test_an_image_that_cannot_be_pulled_breaks_it_but_a_container_that_is_made_does_not() -> None:
-    broken = facts(model(waiting={"reason": "ImagePullBackOff", "message": "not found"})).broken
-    assert broken == ("the container model-server cannot be made: ImagePullBackOff: not found", FailureCause.START)
-    assert facts(model(waiting={"reason": "ContainerCreating"})).broken is None
+def test_a_sidecar_that_the_kubelet_starts_again_has_lost_its_slots() -> None:
+    """Its last end is the reason, whatever it does now."""
+    states: list[dict[str, Any]] = [{"waiting": {"reason": "CrashLoopBackOff"}}, {"running": {}}]
+    for state in states:
+        last = {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}
+        sidecar = {"name": "queue-proxy", "state": state, "lastState": last, "restartCount": 1}
+        broken = facts(pod(initContainerStatuses=[sidecar])).broken
+        assert broken is not None
+        assert broken[0].startswith("its queue_proxy used more than its memory limit")
+        assert broken[1] is FailureCause.MEMORY
+
+
+@pytest.mark.parametrize(
+    "reason",
+    [
+        "ImagePullBackOff",
+        "ErrImageNeverPull",
+        "InvalidImageName",
+        "CreateContainerConfigError",
+        "CreateContainerError",
+        "RunContainerError",
+    ],
+)
+def test_a_container_that_cannot_be_started_breaks_it(reason: str) -> None:
+    broken = facts(model(waiting={"reason": reason, "message": "so it is"})).broken
+    assert broken == (f"the container model-server cannot be started: {reason}: so it is", FailureCause.START)
+
+
+def test_a_container_that_is_made_is_not_broken_and_one_that_waits_for_more_says_so() -> None:
+    for reason in ("ContainerCreating", "PodInitializing"):
+        found = facts(model(waiting={"reason": reason}))
+        assert (found.broken, found.waits) == (None, None)
+    found = facts(model(waiting={"reason": "RegistryUnavailable", "message": "try later"}))
+    assert found.broken is None
+    assert found.waits == "the container model-server waits: RegistryUnavailable: try later"
+
+
+def test_a_program_that_is_not_in_the_image_never_ran() -> None:
+    why = 'exec: "serve": executable file not found in $PATH'
+    broken = facts(model(terminated={"exitCode": 128, "reason": "StartError", "message": why})).broken
+    assert broken == (f"the model server cannot be started: StartError: {why}", FailureCause.START)
+
+
+def test_a_container_that_its_node_has_lost_was_not_killed() -> None:
+    ended = {"exitCode": 137, "reason": "ContainerStatusUnknown", "message": "it could not be located"}
+    broken = facts(model(terminated=ended)).broken
+    assert broken == ("the node lost the model server: it could not be located", FailureCause.GONE)
 
 
 def test_an_evicted_pod_says_why() -> None:
@@ -71,6 +114,26 @@ def test_a_pod_that_is_evicted_says_so_in_place_of_the_signal_that_ended_its_ser
     evicted = {"phase": "Failed", "reason": "Evicted", "message": "the node was low on memory"}
     broken = facts(pod(containerStatuses=[ended], **evicted)).broken
     assert broken == ("its Pod has failed: Evicted: the node was low on memory", FailureCause.GONE)
+
+
+def kept(phase: str, *finalizers: str, node: str | None = "n") -> dict[str, Any]:
+    """A Pod whose deletion is ordered."""
+    meta = {"uid": "u", "deletionTimestamp": "now", "finalizers": list(finalizers)}
+    return {"metadata": meta, "spec": {} if node is None else {"nodeName": node}, "status": {"phase": phase}}
+
+
+@pytest.mark.parametrize(
+    ("seen", "lingers"),
+    [
+        (kept("Failed", "a/b"), True),
+        (kept("Succeeded", "a/b"), True),
+        (kept("Pending", "a/b", node=None), True),
+        (kept("Running", "a/b"), False),  # its processes have their grace period, or its node is lost
+        (kept("Failed"), False),  # it is gone in a moment
+    ],
+)
+def test_a_pod_lingers_when_nothing_but_finalizers_keep_it(seen: dict[str, Any], lingers: bool) -> None:
+    assert facts(seen).lingers is lingers
 
 
 def resized(cores: str, had: str, **condition: Any) -> dict[str, Any]:

@@ -86,6 +86,21 @@ class _Container:
             "resources": self.spec.get("resources", {}),
         }
 
+    def take_end(self) -> None:
+        """Keeps how its process has ended."""
+        if self.process is None or self.process.returncode is None or self.ended is not None:
+            return
+        code = self.process.returncode
+        lines = self.log.read_text(errors="replace").splitlines()[-LAST_LINES:]
+        self.ended = {
+            "exitCode": 128 - code if code < 0 else code,
+            "reason": "Error" if code else "Completed",
+            "startedAt": now_text(),
+            "finishedAt": now_text(),
+        }
+        if code and self.spec.get("terminationMessagePolicy") == "FallbackToLogsOnError":
+            self.ended["message"] = "\n".join(lines)[-2000:]
+
     def signal(self, number: int) -> None:
         if self.process is not None and self.process.returncode is None:
             self.process.send_signal(number)
@@ -225,7 +240,7 @@ class FakeKubelet:
             self._tasks.spawn(self._end(known, grace_s), name=f"end {name}")
         elif known is not None and "deletionTimestamp" not in pod["metadata"]:
             await self._resize(known, pod)
-        elif known is None:  # Deleted before it was started.
+        elif known is None and pod["metadata"].get("deletionGracePeriodSeconds"):  # Deleted before it was started.
             await self._cluster.delete(self._path(pod), grace_s=0, uid=pod["metadata"]["uid"])
 
     async def _resize(self, known: FakePod, pod: Object) -> None:
@@ -351,16 +366,8 @@ class FakeKubelet:
     async def _watch(self, pod: FakePod, container: _Container) -> None:
         """Waits for the end of a container; the end of the last one that is no sidecar ends the Pod."""
         assert container.process is not None
-        code = await container.process.wait()
-        lines = container.log.read_text(errors="replace").splitlines()[-LAST_LINES:]
-        container.ended = {
-            "exitCode": 128 - code if code < 0 else code,
-            "reason": "Error" if code else "Completed",
-            "startedAt": now_text(),
-            "finishedAt": now_text(),
-        }
-        if code and container.spec.get("terminationMessagePolicy") == "FallbackToLogsOnError":
-            container.ended["message"] = "\n".join(lines)[-2000:]
+        await container.process.wait()
+        container.take_end()
         if not container.is_sidecar:
             for each in pod.containers:
                 if each.is_sidecar:
@@ -456,6 +463,9 @@ class FakeKubelet:
                 await each.process.wait()
         for task in pod.tasks:
             task.cancel()
+        for each in pod.containers:
+            each.take_end()
+        await self._report(pod)  # Finalizers may keep the object, and it says then that nothing runs.
         await asyncio.to_thread(self._remove_network, pod)
         self.pods.pop(pod.pod["metadata"]["name"], None)
         await self._cluster.delete(pod.path, grace_s=0, uid=uid)
