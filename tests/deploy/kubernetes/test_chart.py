@@ -92,6 +92,19 @@ def control_command(found: dict[tuple[str, str], Any]) -> list[str]:
     return list(container["command"])
 
 
+def test_the_state_is_a_folder_of_its_own_in_the_volume() -> None:
+    """A kubelet gives a volume's own folder to root and to the group of ``fsGroup``, so that it cannot be closed to
+    others. Commands in the container find the state too."""
+    documents = yaml.safe_load_all(render(CHART, "models")["control.yaml"])
+    pod = next(each for each in documents if each["kind"] == "Deployment")["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    mount = next(each["mountPath"] for each in container["volumeMounts"] if each["name"] == "state")
+    stated = next(each.partition("=")[2] for each in container["command"] if each.startswith("--state-directory="))
+    assert Path(stated).parent == Path(mount)
+    assert {"name": "TIDEGATE_STATE", "value": stated} in container["env"]
+    assert pod["securityContext"]["fsGroupChangePolicy"] == "OnRootMismatch", "each mount would open its files again"
+
+
 def properties(schema: dict[str, Any]) -> dict[str, Any]:
     """The keys of a schema by key: closed mappings go on."""
     found = schema.get("properties", {})
