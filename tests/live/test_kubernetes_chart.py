@@ -19,7 +19,10 @@ VALUES: list[dict[str, Any]] = [
     {},
     {"image": "registry.example/t:1", "networkPolicy": {"enabled": False}, "clusterResources": False},
     {"state": {"keep": False, "storageClass": "fast", "size": "1Gi"}, "service": {"type": "NodePort", "port": 8080}},
-    {"settings": '[log]\nformat = "json"\n', "accelerators": [{"name": "t4", "kind": "nvidia", "count": 2}]},
+    {
+        "settings": '[log]\nformat = "json"\n',
+        "accelerators": [{"name": "t4", "kind": "nvidia", "count": 2, "memory": "16Gi"}],
+    },
     {"resources": {"limits": {"memory": "1Gi"}}},
     {"monitoring": {"podMonitor": {"enabled": True, "labels": {"release": "p"}}, "tokenSecret": "scrape"}},
     {"monitoring": {"podMonitor": {"enabled": True, "interval": "30s"}}, "gateways": {"replicas": 2}},
@@ -81,6 +84,7 @@ def test_an_installation_is_upgraded_and_leaves_what_it_says(plane: ControlPlane
         body = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "tidegate-link"}, "data": {"token": "YQ=="}}
         query = {"fieldManager": "tidegate", "force": "true"}
         assert client.patch(secret, json=body, headers=patch, params=query).status_code == 200
+        helm("upgrade", "tidegate", str(CHART), "-n", SPACE, "--set", "image=t:1", **config)  # type: ignore[arg-type]
         # The chart before this one had definitions without a key of today: an upgrade brings it.
         definition = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/functions.tidegate.dev"
         merge = {"content-type": "application/merge-patch+json"}

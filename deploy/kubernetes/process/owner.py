@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
-from tidegate.deploy.kubernetes.pods.template import MANAGED_BY, PodSettings
+from tidegate.deploy.kubernetes.pods.template import PodSettings
 from tidegate.deploy.kubernetes.process.api import NOT_FOUND, ClusterError, KubernetesApi, RefusedError
 from tidegate.deploy.kubernetes.process.retries import Note, Retries
 
@@ -22,7 +22,7 @@ async def put_token(api: KubernetesApi, settings: PodSettings, token: str) -> Po
     secret = {
         "apiVersion": "v1",
         "kind": "Secret",
-        "metadata": {"name": settings.token_secret, "labels": {MANAGED_BY: "tidegate"}},
+        "metadata": {"name": settings.token_secret},
         "data": {"token": b64encode(token.encode()).decode()},
     }
     written = await api.apply(_path(settings), secret, "tidegate")

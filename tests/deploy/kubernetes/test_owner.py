@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from tidegate.deploy.kubernetes.pods.template import PodSettings
 from tidegate.deploy.kubernetes.process.api import ClusterError, KubernetesApi, Object, RefusedError
-from tidegate.deploy.kubernetes.process.owner import SUBJECT, Owner
+from tidegate.deploy.kubernetes.process.owner import SUBJECT, Owner, put_token
 
 HERE = PodSettings(image="i", namespace="here", owner="first")
 GONE = RefusedError(404, "NotFound", "not found")
@@ -33,6 +33,21 @@ def _answer(path: str, answers: list[str | ClusterError]) -> Object:
     if isinstance(found, ClusterError):
         raise found
     return {"metadata": {"uid": found}}
+
+
+def test_the_token_is_all_that_is_written_of_the_secret() -> None:
+    """The labels are Helm's: an upgrade would be refused over one that another writer has set."""
+
+    class Written(Cluster):
+        async def apply(self, path: str, body: Object, manager: str) -> Object:
+            bodies.append(body)
+            return await super().apply(path, body, manager)
+
+    bodies: list[Object] = []
+    assert asyncio.run(put_token(Written([], ["second"]), HERE, "a")).owner == "second"
+    (body,) = bodies
+    assert body.keys() == {"apiVersion", "kind", "metadata", "data"}
+    assert (body["metadata"], body["data"]) == ({"name": "tidegate-link"}, {"token": "YQ=="})
 
 
 def looked(
