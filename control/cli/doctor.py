@@ -259,13 +259,16 @@ def _module(name: str, without: str) -> tuple[CheckVerdict, str]:
 
 def _accelerators(settings: "Settings") -> tuple[CheckVerdict, str]:
     """Checks the accelerators that the settings' file declares, else those that are found."""
-    from tidegate.deploy.devices.discovered import take_inventory
+    from tidegate.deploy.devices.discovered import inventory_of_cluster, take_inventory
     from tidegate.errors import InvalidInputError
 
     complaints: list[str] = []
     file = settings.accelerators.file
     try:
-        found = take_inventory(None if file is None else Path(file), complaints.append)
+        if file is not None and settings.kubernetes.image is not None:
+            found = inventory_of_cluster(Path(file))
+        else:
+            found = take_inventory(None if file is None else Path(file), complaints.append)
     except InvalidInputError as error:
         return CheckVerdict.BAD, str(error)
     except OSError as error:

@@ -14,7 +14,7 @@ from typing import Final
 from tidegate.control.state.notices import Faults
 from tidegate.control.workers.renewal import Reloaded, differences, reloaded
 from tidegate.control.workers.tenants import reported_tenants
-from tidegate.deploy.devices.discovered import Inventory, take_inventory
+from tidegate.deploy.devices.discovered import Inventory, inventory_of_cluster, take_inventory
 from tidegate.deploy.placement.ledger import Accelerator
 from tidegate.errors import Fault, InvalidInputError
 from tidegate.records.tenants import Tenant
@@ -125,9 +125,12 @@ def joined(errors: Sequence[InvalidInputError], settings: Settings) -> InvalidIn
 
 
 def inventory_of(settings: Settings) -> Inventory:
-    """Returns the accelerators that the settings declare, or that are found. Raises InvalidInputError."""
+    """Returns the accelerators that the settings declare, or that are found. Replicas that are Pods have those that are
+    declared. Raises InvalidInputError."""
     file = settings.accelerators.file
     try:
+        if file is not None and settings.kubernetes.image is not None:
+            return inventory_of_cluster(Path(file))
         return take_inventory(None if file is None else Path(file), _log.info)
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "no UTF-8"

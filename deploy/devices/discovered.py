@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from tidegate.deploy.devices.declared import Declared, parse
 from tidegate.deploy.placement.ledger import Accelerator, AcceleratorKind
+from tidegate.schema.yaml_nodes import Faults
 
 CPU_NAME: Final = "cpu-1core"
 _FILLERS: Final = re.compile(r"\b(nvidia|tesla|geforce|quadro|graphics|device)\b")
@@ -62,6 +63,23 @@ def take_inventory(file: Path | None, log: Log) -> Inventory:
         return Inventory(accelerators=discover(cpu, gpus, log), host_cores=cpu.cores)
     declared = parse(file.read_text(encoding="utf-8"), source=str(file))
     return Inventory(accelerators=complete(declared, cpu, gpus, log), host_cores=cpu.cores)
+
+
+def inventory_of_cluster(file: Path) -> Inventory:
+    """Returns the accelerators that ``file`` declares for a cluster: nothing is taken from this machine, which is not
+    the one that replicas run on. Raises InvalidInputError for a faulty file, also for an entry without ``count`` or
+    ``memory``, and OSError if it cannot be read."""
+    source, found = str(file), []
+    faults = Faults(source)
+    for index, entry in enumerate(parse(file.read_text(encoding="utf-8"), source=source)):
+        if entry.count is None or entry.memory_bytes is None:
+            missing = "count" if entry.count is None else "memory"
+            what = f"accelerators[{index}].{missing}"
+            faults.report(what, "nothing", f"required on Kubernetes, of whose nodes no {missing} is read")
+        else:
+            found.append(entry.completed(entry.count, entry.memory_bytes))
+    faults.raise_any()
+    return Inventory(accelerators=tuple(found), host_cores=())
 
 
 def host_cpu() -> HostCpu:

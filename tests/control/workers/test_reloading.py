@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tidegate.control.state.notices import Faults
-from tidegate.control.workers.reloading import Reloading
+from tidegate.control.workers.reloading import Reloading, inventory_of
 from tidegate.control.workers.renewal import Reloaded, differences, reloaded
 from tidegate.deploy.devices.discovered import Inventory
 from tidegate.deploy.placement.ledger import Accelerator, AcceleratorKind
@@ -113,3 +113,11 @@ def test_faults_of_both_files_are_reported_together_and_nothing_changes(tmp_path
         assert (reloading.settings, world.devices) == before
 
     asyncio.run(tell())
+
+
+def test_pods_have_the_accelerators_that_are_declared(tmp_path: Path) -> None:
+    file = tmp_path / "accelerators.yaml"
+    file.write_text("accelerators: [{name: t4, kind: nvidia, count: 3, memory: 16Gi}]")
+    pods = '[kubernetes]\nimage = "tidegate:1"\n'
+    (t4,) = inventory_of(settings(f'{pods}[accelerators]\nfile = "{file}"\n')).accelerators
+    assert (t4.name, t4.count) == ("t4", 3)

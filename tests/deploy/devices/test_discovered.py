@@ -12,11 +12,13 @@ from tidegate.deploy.devices.discovered import (
     discover,
     gpu_name,
     host_cpu,
+    inventory_of_cluster,
     nvidia_gpus,
     read_gpus,
     take_inventory,
 )
 from tidegate.deploy.placement.ledger import AcceleratorKind, Profile
+from tidegate.errors import InvalidInputError
 
 CPU = HostCpu(cores=(0, 1, 2, 3), memory_bytes=16 << 30)
 H100 = [Gpu(uuid=f"GPU-{n}", model="NVIDIA H100 80GB HBM3", memory_bytes=80 << 30, tdp_w=700.0) for n in range(2)]
@@ -218,3 +220,28 @@ def test_this_machine_has_cores_and_memory(tmp_path: Path) -> None:
     file = tmp_path / "accelerators.yaml"
     file.write_text("accelerators: [{name: cpu-1core, kind: cpu, count: 1}]")
     assert take_inventory(file, said.append).accelerators[0].count == 1
+
+
+def test_a_clusters_accelerators_are_those_that_are_declared_and_no_machines(tmp_path: Path) -> None:
+    """The machine of the control process has no GPU, and other cores than the nodes."""
+    file = tmp_path / "accelerators.yaml"
+    file.write_text(
+        "accelerators:\n"
+        "- {name: t4, kind: nvidia, count: 40, memory: 16Gi, price-per-hour: 0.5}\n"
+        "- {name: cpu, kind: cpu, count: 4000, cores: 8, memory: 4Gi}\n"
+    )
+    found = inventory_of_cluster(file)
+    t4, cpu = found.accelerators
+    assert (t4.name, t4.count, t4.memory_bytes, t4.devices) == ("t4", 40, 16 << 30, ())
+    assert (cpu.count, cpu.cores) == (4000, 8)
+    assert found.host_cores == ()
+
+
+def test_what_a_cluster_cannot_be_asked_for_must_be_declared(tmp_path: Path) -> None:
+    file = tmp_path / "accelerators.yaml"
+    file.write_text("accelerators: [{name: t4, kind: nvidia, memory: 16Gi}, {name: v100, kind: nvidia, count: 2}]")
+    with pytest.raises(InvalidInputError) as caught:
+        inventory_of_cluster(file)
+    where = [each.where for each in caught.value.faults]
+    assert where == ["accelerators[0].count", "accelerators[1].memory"]
+    assert "required on Kubernetes" in str(caught.value)
