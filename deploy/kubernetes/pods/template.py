@@ -194,7 +194,6 @@ def _proxy(revision: Revision, accelerator: Accelerator, settings: PodSettings) 
             "requests": {"cpu": settings.proxy_cpu, "memory": settings.proxy_memory},
             "limits": {"memory": settings.proxy_memory},
         },
-        "startupProbe": _probe("/healthz", failures=60),
         "readinessProbe": _probe("/ready", failures=1),
         "lifecycle": _before_stop(),
         "securityContext": _restricted() | {"readOnlyRootFilesystem": True},

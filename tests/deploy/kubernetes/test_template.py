@@ -58,6 +58,7 @@ def test_the_queue_proxy_is_a_native_sidecar_that_is_probed_itself() -> None:
     assert sidecar["command"] == ["python", "-P", "-m", "tidegate.queue_proxy.main"]
     assert sidecar["readinessProbe"]["httpGet"] == {"path": "/ready", "port": 8022}
     assert "readinessProbe" not in server, "the queue_proxy probes the model server"
+    assert "startupProbe" not in sidecar, "the kubelet would start the model server only after it"
     assert (sidecar["image"], server["image"]) == ("tidegate:1", "resnet:7")
 
 
