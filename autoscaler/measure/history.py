@@ -33,6 +33,8 @@ UNITS: Final[Mapping[str, str]] = {
     "mu_tps": "tokens/s",
     "waiting": "requests",
     "latency_s": "s",
+    "p50_s": "s",
+    "tail_s": "s",
     "within_sla": "fraction",
     "ready": "replicas",
     "starting": "replicas",

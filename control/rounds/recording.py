@@ -12,6 +12,7 @@ from tidegate.clock import Clock
 from tidegate.control.rounds.tracked import TrackedRevision
 from tidegate.control.rounds.weights import GroupWeights
 from tidegate.control.rounds.world import World
+from tidegate.control.watch.traffic import TrafficMeter
 from tidegate.deploy.backend import ReplicaStatus
 from tidegate.records.replica_state import ReplicaState
 
@@ -22,19 +23,23 @@ _GONE: Final = (ReplicaState.ASLEEP, ReplicaState.STOPPED, ReplicaState.FAILED)
 Values = dict[str, float | None]
 
 
-async def record(world: World, autoscaler: Autoscaler, weights: GroupWeights, history: History, clock: Clock) -> None:
+async def record(
+    world: World, autoscaler: Autoscaler, weights: GroupWeights, traffic: TrafficMeter, history: History, clock: Clock
+) -> None:
     """Writes one second of every deployed function."""
     now = began = clock.now()
     devices = in_use(world.backend.replicas())
-    deployed = {each.name for each in world.registry.all()}
-    for name in deployed:
+    deployed = {each.name: each.current.function.sla.percentile for each in world.registry.all()}
+    for name, percentile in deployed.items():
         kept = history.groups(name)
         for group, values in rows(world.tracked(name), autoscaler, weights, devices.get(name, {}), kept):
+            if group is None:
+                values["p50_s"], values["tail_s"] = traffic.latencies(name, (0.5, percentile / 100.0), now)
             history.record(now, name, group, values)
         if clock.now() - began >= SLICE_S:
             await asyncio.sleep(0)
             began = clock.now()
-    for gone in set(history.functions) - deployed:
+    for gone in set(history.functions) - deployed.keys():
         history.forget(gone)
 
 

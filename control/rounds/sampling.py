@@ -105,7 +105,8 @@ class Sampling:
 
     async def record(self) -> None:
         """Writes this second into the time series."""
-        await record(self._world, self._autoscaler, self._weights, self._instruments.history, self._clock)
+        measured = self._instruments
+        await record(self._world, self._autoscaler, self._weights, measured.traffic, measured.history, self._clock)
 
     async def _follow_replicas(self) -> None:
         there = self._world.sample_replicas()

@@ -95,11 +95,16 @@ def test_the_figures_are_those_of_status_and_of_the_load_client(world: Deploymen
     assert number(facts["Last minute"]) == pytest.approx(client.answered, rel=0.02)
     assert number(facts["Ready / wanted"]) == status["ready"] == 1
     assert number(facts["Price/h"]) == status["price_per_hour"]
-    times = [milliseconds(each) for each in facts["p50 / p95 / p99"].split("/")]
-    assert times == pytest.approx([1e3 * traffic[each] for each in ("p50_s", "p95_s", "p99_s")], rel=0.02)
+    latencies = facts["p50 / p95 / p98 / p99, last minute"].split(" / ")
+    times = [milliseconds(each) for each in latencies]
+    assert times == pytest.approx([1e3 * traffic[each] for each in ("p50_s", "p95_s", "tail_s", "p99_s")], rel=0.02)
+    legend = web.text("main").replace("\n", " ")
+    assert f"p98 {facts['p50 / p95 / p98 / p99, last minute'].split(' / ')[2]}" in legend, (
+        "the chart ends there as well"
+    )
     go(web, world, "/console")
     shown = row(web, "counted")
-    assert [milliseconds(shown[each]) for each in ("p50", "p95", "p99")] == times
+    assert [milliseconds(shown[each]) for each in ("p50", "p95", "p99")] == [times[0], times[1], times[3]]
     assert shown["SLA, last minute"].splitlines()[0] == f"met {100 * traffic['within_sla'] / traffic['requests']:.1f} %"
 
 

@@ -299,10 +299,10 @@ class Demo:
         return {
             "time": f"{now_s:.0f} s",
             "requests": f"{answered - lost} answered, {self._in_flight} in flight, {lost} lost",
-            "requests/s": f"{len(recent) / window_s:.0f}",
-            "inferences/s": f"{sum(outcome.inferences for outcome in recent) / window_s:.0f}",
-            "p50": seconds(quantile(latencies, 0.5)),
-            f"p{self._records.percentile:g}": f"{seconds(quantile(latencies, self._records.percentile / 100))} "
+            "requests/s (5 s)": f"{len(recent) / window_s:.0f}",
+            "inferences/s (5 s)": f"{sum(outcome.inferences for outcome in recent) / window_s:.0f}",
+            "p50 (5 s)": seconds(quantile(latencies, 0.5)),
+            f"p{self._records.percentile:g} (5 s)": f"{seconds(quantile(latencies, self._records.percentile / 100))} "
             f"(target {seconds(self._records.latency_s)})",
             "waiting": str(look.waiting),
             "replicas": f"{look.ready} ready, {'-' if look.desired is None else look.desired} wanted",
@@ -357,16 +357,17 @@ class Demo:
 
 
 def precede(client: int, processes: Path) -> bool:
-    """Lets the process of the load client and the gateway run before all other programs, where the user may: on cores
-    that the model servers fill, each would read its clock some milliseconds after the bytes have come. Returns whether
-    it could."""
+    """Lets the process of the load client and the gateway run before the demo's other programs, where the user may: on
+    cores that the model servers fill, each would read its clock some milliseconds after the bytes have come. Returns
+    whether it could."""
     from tidegate.deploy.local.records import ProcessKind, RecordStore
     from tidegate.deploy.local.recovery import survey
 
     gateways = [each.pid for each in survey(RecordStore(processes)).living if each.kind is ProcessKind.GATEWAY]
     try:
+        above = min(os.sched_get_priority_max(os.SCHED_RR), os.sched_getparam(0).sched_priority + 1)
         for pid in (client, *(pid for pid in gateways if pid)):
-            os.sched_setscheduler(pid, os.SCHED_RR | os.SCHED_RESET_ON_FORK, os.sched_param(1))
+            os.sched_setscheduler(pid, os.SCHED_RR | os.SCHED_RESET_ON_FORK, os.sched_param(above))
     except (AttributeError, OSError):
         return False
     return True

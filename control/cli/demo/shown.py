@@ -18,13 +18,11 @@ from tidegate.loadgen.clients.outcomes import RequestOutcome
 
 RATE_S: Final = 5.0
 """Window of the console's rates (``TrafficView.requests_per_s``)."""
-WINDOW_S: Final = 60.0
-"""Window of the latencies on console and boards."""
-BEHIND_S: Final = 0.5
-"""Mean age of what a reading shows: the control process pulls the gateways once a second."""
 AGES_S: Final = tuple(0.25 * step for step in range(7))
-"""Ages that a figure may have. Of the client's figures at these ages the nearest is compared: as a load rises, a rate
-grows by a tenth in a second, and a percentile doubles within a few."""
+"""Ages that a rate may have. Of the client's rates at these ages the nearest is compared: as a load rises, a rate grows
+by a tenth in a second."""
+READINGS_BESIDE: Final = 2
+"""Readings of the console before a scrape, and after it, of whose requests the scraped percentile may be."""
 MIN_LOOKS: Final = 6
 """Readings of a number of replicas that is compared: three seconds of it."""
 MIN_RATE: Final = 1.0
@@ -41,6 +39,8 @@ ALLOWED: Final = 0.02
 
 Curve = Sequence[tuple[float, float]]
 """(time in seconds after the beginning of the load, value) of a panel; the time is that of the scrape behind it."""
+Views = Sequence[tuple[float, TrafficView]]
+"""The console's readings in order: (time in seconds after the beginning of the load, its figures)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,7 +132,8 @@ def compare(records: Records, boards: Sequence[BoardFigures] = ()) -> tuple[Comp
     client = _Client([*records.asked, *records.outcomes], records.latency_s, records.percentile / 100.0)
     parts = story(records.looks)
     curves: Sequence[BoardFigures | None] = boards or [None] * len(parts)
-    compared = (_compared(client, part, board) for part, board in zip(parts, curves, strict=True))
+    views = [(look.at_s, look.traffic) for look in records.looks if look.traffic is not None]
+    compared = (_compared(client, part, views, board) for part, board in zip(parts, curves, strict=True))
     return tuple(each for each in compared if each is not None)
 
 
@@ -167,8 +168,14 @@ class _Client:
 
     def shown(self, seen: TrafficView) -> Sequence[RequestOutcome]:
         """Returns the requests of the console's window, which follow from its total."""
-        counted = seen.answered + seen.failed + seen.refused + seen.expired + seen.cancelled
-        return self._ended[max(0, seen.ended_in_all - counted) : seen.ended_in_all]
+        first, end = _shown(seen)
+        return self._ended[first:end]
+
+    def scraped(self, views: Sequence[TrafficView]) -> list[Sequence[RequestOutcome]]:
+        """Returns the requests that a percentile may be of which was scraped amid these readings: control process and
+        console take it from one window, and its ends move on between two readings, each for itself."""
+        ends = [_shown(each) for each in views]
+        return [self._ended[first:end] for first in {one for one, _ in ends} for end in {other for _, other in ends}]
 
     def ended(self, until: float, window_s: float) -> Sequence[RequestOutcome]:
         return self._ended[bisect_right(self._ends, until - window_s) : bisect_right(self._ends, until)]
@@ -187,7 +194,13 @@ class _Client:
         return sum(each.is_good and each.served_s <= self._target_s for each in outcomes) / len(outcomes)
 
 
-def _compared(client: _Client, looks: Sequence[Look], board: BoardFigures | None) -> Compared | None:
+def _shown(seen: TrafficView) -> tuple[int, int]:
+    """Returns the first and the end of the requests in the console's window, counted by their ends."""
+    counted = seen.answered + seen.failed + seen.refused + seen.expired + seen.cancelled
+    return max(0, seen.ended_in_all - counted), seen.ended_in_all
+
+
+def _compared(client: _Client, looks: Sequence[Look], all_views: Views, board: BoardFigures | None) -> Compared | None:
     """Returns the comparison of one part; None where too few requests were in each window."""
     views = [(look, look.traffic) for look in looks if look.traffic is not None]
     known = [(view, same) for _, view in views if len(same := client.shown(view)) >= MIN_REQUESTS]
@@ -213,18 +226,21 @@ def _compared(client: _Client, looks: Sequence[Look], board: BoardFigures | None
         until_s=looks[-1].at_s,
         requests=len(known[-1][1]),
         console=console,
-        boards=None if board is None else _boards(client, board),
+        boards=None if board is None else _boards(client, all_views, board),
         due_p50_s=_means([(client.due_s(same, 0.5), None) for _, same in known]).client,
         due_tail_s=_means([(client.due_s(same, client.q), None) for _, same in known]).client,
     )
 
 
-def _boards(client: _Client, board: BoardFigures) -> FiguresShown:
+def _boards(client: _Client, views: Views, board: BoardFigures) -> FiguresShown:
+    times = [at for at, _ in views]
+
     def latency(curve: Curve, q: float) -> Pair:
         readings = []
         for at, value in curve:
-            windows = [client.ended(at - age, WINDOW_S) for age in AGES_S]
-            found = [client.served_s(each, q) for each in windows if len(each) >= MIN_REQUESTS]
+            after = bisect_right(times, at)
+            beside = [view for _, view in views[max(0, after - READINGS_BESIDE) : after + READINGS_BESIDE]]
+            found = [client.served_s(each, q) for each in client.scraped(beside) if len(each) >= MIN_REQUESTS]
             known = [latency for latency in found if latency is not None]
             if known:
                 readings.append((_nearest(known, value), value))

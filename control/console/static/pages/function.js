@@ -24,7 +24,7 @@ export class FunctionPage {
     this.summary = h("div", { class: "why" });
     this.charts = {
       rate: new Chart("Arrivals", "per second", rate),
-      latency: new Chart("Latency against its target", "", seconds),
+      latency: new Chart("Latency of the last minute against its target", "", seconds),
       replicas: new Chart("Replicas", "", (value) => number(value)),
       waiting: new Chart("Waiting requests", "", (value) => number(value)),
       batch: new Chart("Batch sizes", "", (value) => number(value, 3)),
@@ -127,12 +127,13 @@ export class FunctionPage {
 
   showFacts(data) {
     const { traffic, price_per_hour: price, path_url: url, revision, models, protocol, desired, ready } = data.function;
+    const percentiles = percentilesOf(traffic, data.sla);
     const rows = [
       ["Target", target(data.sla)],
       ["Ready / wanted", `${ready} / ${desired ?? "hold"}`],
-      ["Requests/s", rate(traffic.requests_per_s)],
-      ["Inferences/s", rate(traffic.inferences_per_s)],
-      ["p50 / p95 / p99", `${seconds(traffic.p50_s)} / ${seconds(traffic.p95_s)} / ${seconds(traffic.p99_s)}`],
+      ["Requests/s, last 5 s", rate(traffic.requests_per_s)],
+      ["Inferences/s, last 5 s", rate(traffic.inferences_per_s)],
+      [`${percentiles.map(([percentile]) => `p${number(percentile)}`).join(" / ")}, last minute`, percentiles.map(([, value]) => seconds(value)).join(" / ")],
       ["Waiting", String(traffic.waiting)],
       ["Last minute", `${traffic.requests} requests, ${traffic.failed} failed, ${traffic.refused} refused, ${traffic.expired} expired`],
       ["Price/h", number(price)],
@@ -141,10 +142,14 @@ export class FunctionPage {
       ["Address", url ?? data.function.url ?? "–"],
     ];
     if (this.values === undefined) {
+      this.names = rows.map(() => h("dt"));
       this.values = rows.map(() => h("dd"));
-      this.facts.replaceChildren(...rows.map(([name], index) => h("div", {}, h("dt", {}, name), this.values[index])));
+      this.facts.replaceChildren(...rows.map((_, index) => h("div", {}, this.names[index], this.values[index])));
     }
-    rows.forEach(([, text], index) => setText(this.values[index], text));
+    rows.forEach(([name, text], index) => {
+      setText(this.names[index], name);
+      setText(this.values[index], text);
+    });
   }
 
   draw(data) {
@@ -153,7 +158,8 @@ export class FunctionPage {
       .map((line) => ({ label, colour, points: line.points, ...more }));
     const byGroup = (metric, more = {}) => history.of(metric).filter((line) => line.group !== null)
       .map((line, index) => ({ label: line.group, colour: COLOURS[index % COLOURS.length], points: line.points, ...more }));
-    const latency = whole("latency_s", `p${number(data.sla.percentile)}`, "--line1");
+    const tail = data.sla.percentile === 50 ? [] : whole("tail_s", `p${number(data.sla.percentile)}`, "--line1");
+    const latency = [...tail, ...whole("p50_s", "p50", "--line2")];
     const limit = data.sla.latency_s === null || latency.length === 0 ? []
       : [{ label: "target", colour: "--bad", dashed: true, points: new Map([...latency[0].points.keys()].map((at) => [at, data.sla.latency_s])) }];
     charts.rate.update([...whole("rps", "requests/s", "--line1"), ...whole("lambda_ips", "inferences/s", "--line2")]);
@@ -179,6 +185,12 @@ export class FunctionPage {
     }
     return found;
   }
+}
+
+/** The percentiles of the last minute, that of the SLA among them, as [percentile, seconds]. */
+function percentilesOf(traffic, sla) {
+  const found = new Map([[50, traffic.p50_s], [95, traffic.p95_s], [99, traffic.p99_s], [sla.percentile, traffic.tail_s]]);
+  return [...found].sort(([one], [other]) => one - other);
 }
 
 /** Inferences per request: both rates are means of the same window. Without requests there is none. */

@@ -105,6 +105,33 @@ def test_two_percent_decide_and_the_figure_that_is_most_off_is_named() -> None:
     assert not agreement(()).holds
 
 
+def test_the_boards_percentiles_are_of_the_requests_of_the_console_beside_the_scrape() -> None:
+    """Each request takes 1 % longer than the one before it. The median of the console's 100 newest requests is that of
+    the one in their middle, and grows by 28 % in the 25 requests of a reading."""
+    outcomes = [RequestOutcome(0.1 * number, 0.001 * 1.01**number, 1, 200) for number in range(400)]
+
+    def served_s(number: int) -> float:
+        return outcomes[number].served_s
+
+    looks = [look(20.0 + each, 1, 10.0, 100, 200 + 25 * each, p50_s=served_s(149 + 25 * each)) for each in range(6)]
+    seen = Records(latency_s=10.0, percentile=98.0, outcomes=outcomes, looks=looks)
+
+    def boards_p50(at_s: float, shown_s: float) -> float | None:
+        curve = ((at_s, shown_s),)
+        (found,) = compare(seen, [replace(BOARDS, p50_s=curve, tail_s=curve)])
+        assert found.boards is not None
+        return found.boards.p50_s.difference
+
+    assert boards_p50(22.3, served_s(199)) == pytest.approx(0.0, abs=1e-6), "those of the reading before"
+    assert boards_p50(22.3, served_s(224)) == pytest.approx(0.0, abs=1e-6), "those of the reading after"
+    half = boards_p50(22.3, served_s(206))
+    assert half is not None
+    assert abs(half) > 0.03, "requests of no reading, although the console had them within the second"
+    late = boards_p50(22.3, served_s(274))
+    assert late is not None
+    assert abs(late) > 0.2, "those of a later reading"
+
+
 def test_the_boards_rates_are_compared_over_whole_windows_in_which_requests_are_sent() -> None:
     seen = records(looks(45.0, 0, 0.0, 400, 600))
     board = replace(BOARDS, p50_s=((46.0, 0.02),), tail_s=((46.0, 0.3),))
