@@ -119,10 +119,12 @@ def problems(function: Function) -> list[str]:
 
 
 def owners(settings: PodSettings) -> list[Object]:
-    """Returns the owner of each Pod, the deployment's Secret: the Pods are deleted with it, as by an uninstallation."""
+    """Returns the owner of each Pod, the deployment's Secret: the Pods are deleted with it, as by an uninstallation. It
+    counts as their controller, since ``kubectl drain`` refuses Pods without one."""
     if settings.owner is None:
         return []
-    return [{"apiVersion": "v1", "kind": "Secret", "name": settings.token_secret, "uid": settings.owner}]
+    secret = {"apiVersion": "v1", "kind": "Secret", "name": settings.token_secret, "uid": settings.owner}
+    return [secret | {"controller": True}]
 
 
 def mounts_of(function: Function) -> list[tuple[str, str, bool]]:

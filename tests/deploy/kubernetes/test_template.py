@@ -13,7 +13,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.live.backends import TWO_CORES, revision
-from tidegate.deploy.kubernetes.pods.template import MAX_LABEL, PodSettings, cores_of, label, labels, pod_spec, problems
+from tidegate.deploy.kubernetes.pods.template import (
+    MAX_LABEL,
+    PodSettings,
+    cores_of,
+    label,
+    labels,
+    owners,
+    pod_spec,
+    problems,
+)
 from tidegate.deploy.kubernetes.pods.workloads import deployment, disruption_budget, group_name, service
 from tidegate.deploy.kubernetes.process.survey import RIGHTS
 from tidegate.deploy.placement.ledger import Accelerator, AcceleratorKind
@@ -122,6 +131,13 @@ def test_a_pod_leaves_a_lost_node_soon() -> None:
         "node.kubernetes.io/not-ready": 10,
         "node.kubernetes.io/unreachable": 10,
     }
+
+
+def test_a_pod_has_a_controller_so_that_nodes_can_be_drained() -> None:
+    """``kubectl drain`` refuses others unless it is forced."""
+    (owner,) = owners(replace(SETTINGS, owner="u"))
+    assert (owner["kind"], owner["uid"], owner["controller"]) == ("Secret", "u", True)
+    assert owners(SETTINGS) == []
 
 
 def test_a_dollar_sign_stays_what_it_is() -> None:
