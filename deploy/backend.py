@@ -75,6 +75,8 @@ class ReplicaStatus:
     emulated: bool = False
     adopted: bool = False
     """True if an earlier control process started it."""
+    is_ending: bool = False
+    """True if others end it, as by the deletion of its Pod: it drains, and cannot be revived."""
 
     @property
     def units(self) -> tuple[int, ...]:

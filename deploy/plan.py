@@ -102,7 +102,8 @@ def plan(
         else:
             parts.keep.extend(Step(replica=each.id, reason="wanted") for each in serving)
         missing = max(0, count - len(serving))
-        missing -= _revive(parts, [each for each in group if each.is_leaving], missing)
+        parts.keep.extend(Step(replica=each.id, reason="others end it") for each in group if each.is_ending)
+        missing -= _revive(parts, [each for each in group if each.is_leaving and not each.is_ending], missing)
         free = max(0, room[accelerator].free) if accelerator in room else 0
         asleep = [each for each in group if each.state is ReplicaState.ASLEEP and each.share == share]
         woken = _wake(parts, asleep, min(missing, free))

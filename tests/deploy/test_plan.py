@@ -231,6 +231,14 @@ def test_of_draining_replicas_the_youngest_is_revived_first_and_equals_by_name()
     assert make({"t4": 1}, leaving[:1]).revive[0].reason == "wanted again while draining"
 
 
+def test_what_others_end_is_replaced_and_not_revived() -> None:
+    """The Pod of a node that is drained finishes its work; its replacement does not wait for that."""
+    made = make({"t4": 2}, [replace(replica("gone", DRAINING, 3.0), is_ending=True), replica("old", DRAINING, 1.0)])
+    assert names(made.revive) == ["old"]
+    assert len(made.create) == 1
+    assert [each.reason for each in made.keep] == ["others end it"]
+
+
 def test_a_group_without_room_or_with_less_than_none_creates_nothing() -> None:
     for free in (0, -1, -3):
         made = make({"t4": 2}, [], free=free)

@@ -407,8 +407,11 @@ class PodLifecycle:
 
     def _fail(self, replica: PodReplica, reason: str, cause: FailureCause) -> None:
         """Marks the replica as failed at once, and deletes its Pod in the background. One that was never ready has
-        failed its start."""
+        failed its start; the end of one that has drained is no failure."""
         if replica.stop_recorded:
+            return
+        if replica.leaving and replica.drained.is_set():
+            self._record_stop(replica)  # The kubelet ends the containers one after the other.
             return
         status = replica.status
         if not replica.leaving:
@@ -432,7 +435,8 @@ class PodLifecycle:
         elif not replica.leaving:
             replica.leaving = True
             if replica.status.state is ReplicaState.READY:
-                self._registry.update(replica, state=ReplicaState.DRAINING, reason="its Pod is being deleted")
+                why = "its Pod is being deleted"
+                self._registry.update(replica, state=ReplicaState.DRAINING, reason=why, is_ending=True)
 
     # --- leaving ---
 

@@ -11,7 +11,8 @@ from tidegate.deploy.backend import ReplicaStatus
 from tidegate.deploy.kubernetes.pods.template import EPOCH, PodSettings
 from tidegate.deploy.kubernetes.process.api import ClusterError, KubernetesApi, Object, RefusedError
 from tidegate.deploy.kubernetes.process.backend import KubernetesBackend
-from tidegate.records.replica_state import ReplicaState
+from tidegate.deploy.local.admin_link import ProxyState
+from tidegate.records.replica_state import FailureCause, ReplicaState
 
 A = "resnet-00001-aaaaa"
 PODS = "/api/v1/namespaces/here/pods"
@@ -228,6 +229,44 @@ def test_a_starting_pod_that_others_delete_is_not_awaited() -> None:
         assert bench.free == 1, "its place is free when the Pod is gone"
         bench.lifecycle.gone(pod)
         assert bench.free == 2
+
+    play(scenario)
+
+
+def test_a_ready_pod_that_others_delete_drains_and_its_end_is_no_failure() -> None:
+    """The kubelet ends the model server once the drain has ended, and reports it before the Pod is gone."""
+
+    async def scenario(bench: Bench) -> None:
+        await bench.create()
+        replica = bench.lifecycle._registry.present[A]
+        bench.lifecycle._on_reported(replica, ProxyState(state=ReplicaState.READY, limit=4))
+        deleted = bench.cluster.put(bench.cluster.pods[A], deletionTimestamp="now")
+        bench.lifecycle.seen(deleted)
+        (status,) = bench.backend.replicas()
+        assert (status.state, status.is_ending) == (ReplicaState.DRAINING, True), "another one is made meanwhile"
+        bench.lifecycle._on_reported(replica, ProxyState(state=ReplicaState.DRAINED, limit=4))
+        over = {"name": "model-server", "state": {"terminated": {"exitCode": 0}}}
+        bench.lifecycle.seen(bench.cluster.put(deleted | {"status": {"containerStatuses": [over]}}))
+        assert bench.backend.replicas() == ()
+        bench.lifecycle.gone(deleted)
+        assert ReplicaState.FAILED not in [each.state for each in bench.seen]
+        assert bench.seen[-1].state is ReplicaState.STOPPED
+        assert bench.free == 2
+
+    play(scenario)
+
+
+def test_a_pod_that_breaks_while_others_delete_it_has_failed() -> None:
+    async def scenario(bench: Bench) -> None:
+        await bench.create()
+        replica = bench.lifecycle._registry.present[A]
+        bench.lifecycle._on_reported(replica, ProxyState(state=ReplicaState.READY, limit=4))
+        deleted = bench.cluster.put(bench.cluster.pods[A], deletionTimestamp="now")
+        bench.lifecycle.seen(deleted)
+        over = {"name": "model-server", "state": {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}}
+        bench.lifecycle.seen(bench.cluster.put(deleted | {"status": {"containerStatuses": [over]}}))
+        failed = next(each for each in bench.seen if each.state is ReplicaState.FAILED)
+        assert failed.cause is FailureCause.MEMORY
 
     play(scenario)
 
