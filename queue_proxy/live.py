@@ -90,6 +90,7 @@ class QueueProxy:
             pump=self._pump,
             publish=self._publish,
             token=None if is_loopback(settings.admin) else token,
+            is_closed=token is None and not is_loopback(settings.admin),
         )
         self.counters = ReplicaCounters(
             Identity(
@@ -353,7 +354,10 @@ class QueueProxy:
 
     async def _leave(self) -> Response:
         """Drains for good, and answers when the drain has ended: ``preStop`` of both containers of a Pod. Both are
-        called when the Pod is deleted, before any process gets SIGTERM."""
+        called when the Pod is deleted, before any process gets SIGTERM. The drain begins after the configured delay,
+        in which a Service that lists the Pod takes it out of its endpoints."""
+        if self._settings.pre_stop_delay_s:
+            await asyncio.sleep(self._settings.pre_stop_delay_s)
         self.lifecycle.is_deleted = True
         self.ledger.drain(monotonic())
         self._pump()

@@ -72,6 +72,9 @@ class ProxySettings:
     """``host:port`` or ``unix:/path`` of that endpoint."""
     pre_stop: bool = False
     """A ``preStop`` hook may call ``/wait-for-drain``, without the token: set in a Pod."""
+    pre_stop_delay_s: float = 0.0
+    """Time from that call to the drain, in which requests are taken as before. For Pods behind a Service, whose clients
+    learn of the end late."""
     only_grpc: bool = False
     """The model server speaks gRPC only. Other requests are refused here."""
     epoch: int = 0
@@ -116,6 +119,7 @@ def read_settings(environment: Mapping[str, str]) -> ProxySettings:
         metrics_path=reader.optional("TIDEGATE_METRICS_PATH", _path, "a path that begins with /"),
         metrics_address=reader.address("TIDEGATE_METRICS_ADDRESS", upstream),
         pre_stop=reader.choice("TIDEGATE_PRE_STOP", ("off", "on")) == "on",
+        pre_stop_delay_s=reader.real("TIDEGATE_PRE_STOP_DELAY_SECONDS", 0.0),
         only_grpc=reader.choice("TIDEGATE_PROTOCOL", ("http", "grpc")) == "grpc",
         epoch=reader.whole("TIDEGATE_EPOCH", 0, 0, 1 << 62),
         phases=reader.optional("TIDEGATE_PHASES", read_phases, "name=seconds, comma separated, names of phases")

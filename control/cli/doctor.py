@@ -142,8 +142,10 @@ def examine(directory: "StateDirectory", listen: str | None, control_listen: str
 
 async def examine_cluster(context: str, namespace: str | None) -> list[Finding]:
     """Asks a cluster what it has and lacks; a cluster that cannot be asked is the finding."""
+    from tidegate.clock import wall
     from tidegate.deploy.kubernetes.process.api import ClusterError, KubernetesApi
     from tidegate.deploy.kubernetes.process.survey import Answer, survey
+    from tidegate.deploy.kubernetes.webhook.process.survey import survey_webhook
 
     verdicts = {
         Answer.HAS: CheckVerdict.OK,
@@ -155,8 +157,10 @@ async def examine_cluster(context: str, namespace: str | None) -> list[Finding]:
     except ClusterError as error:
         return [Finding("cluster", CheckVerdict.BAD, str(error))]
     try:
-        found = survey(api, namespace or api.namespace)
-        return [Finding(each.subject, verdicts[each.answer], each.text) async for each in found]
+        place = namespace or api.namespace
+        found = [each async for each in survey(api, place)]
+        found.append(await survey_webhook(api, place, wall()))
+        return [Finding(each.subject, verdicts[each.answer], each.text) for each in found]
     finally:
         await api.close()
 

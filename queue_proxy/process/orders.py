@@ -14,7 +14,7 @@ from tidegate.queue_proxy.lifecycle import NotNowError, ReplicaLifecycle, StaleE
 class Orders:
     """Carries orders out. Each brings the epoch of its control process; an older one is refused."""
 
-    __slots__ = ("_ledger", "_lifecycle", "_publish", "_pump", "_token", "boost")
+    __slots__ = ("_is_closed", "_ledger", "_lifecycle", "_publish", "_pump", "_token", "boost")
 
     def __init__(
         self,
@@ -24,14 +24,16 @@ class Orders:
         pump: Callable[[], None],
         publish: Callable[[], None],
         token: bytes | None = None,
+        is_closed: bool = False,
     ) -> None:
         """``pump`` carries out what the ledger decided; ``publish`` sends the state to those who follow it. ``token``:
-        what an order must bring, where other machines reach the endpoint."""
+        what an order must bring, where other machines reach the endpoint. ``is_closed``: no order is taken at all."""
         self._lifecycle = lifecycle
         self._ledger = ledger
         self._pump = pump
         self._publish = publish
         self._token = token
+        self._is_closed = is_closed
         self.boost = 1
         """Times its limit that the replica may work with: its model server has borrowed cores."""
 
@@ -50,6 +52,8 @@ class Orders:
 
     def _order(self, request: Request, carry_out: Callable[[int, dict[str, object]], None]) -> Response:
         """Carries out an order of the control process, which brings its epoch."""
+        if self._is_closed:
+            return error_response(403, "this queue_proxy belongs to no deployment: it takes no orders")
         given = request.headers.get(TOKEN.decode(), "").encode()
         if self._token is not None and not equal_secrets(given, self._token):
             return error_response(403, "an order needs the token of this deployment")

@@ -279,6 +279,22 @@ def test_only_a_replica_in_a_pod_is_drained_by_the_hook_that_needs_no_token() ->
     run(main())
 
 
+def test_the_hook_of_a_pod_behind_a_service_waits_before_it_drains() -> None:
+    async def main() -> None:
+        async with edge() as world:
+            delay = {"TIDEGATE_PRE_STOP": "on", "TIDEGATE_PRE_STOP_DELAY_SECONDS": "2"}
+            replica = world.start_replica(settings=delay)
+            await world.replica_ready(replica)
+            async with client(replica.admin) as http, client(replica.admin) as other:
+                async with asyncio.TaskGroup() as tasks:
+                    hook = tasks.create_task(http.get("/wait-for-drain"))
+                    for _ in range(3):
+                        assert (await other.get("/sample")).json()["state"] == "ready", "requests come until then"
+                assert hook.result().text == "drained"
+
+    run(main())
+
+
 def test_metadata_is_answered_from_a_copy_while_the_function_sleeps() -> None:
     async def main() -> None:
         async with edge() as world:

@@ -26,6 +26,8 @@ VALUES: list[dict[str, Any]] = [
     {"resources": {"limits": {"memory": "1Gi"}}},
     {"monitoring": {"podMonitor": {"enabled": True, "labels": {"release": "p"}}, "tokenSecret": "scrape"}},
     {"monitoring": {"podMonitor": {"enabled": True, "interval": "30s"}}, "gateways": {"replicas": 2}},
+    {"webhook": {"enabled": True}, "networkPolicy": {"enabled": False}},
+    {"webhook": {"enabled": True, "certManager": True, "clusterIssuer": "company"}, "image": "t:2"},
 ]
 CLUSTERS = ("CustomResourceDefinition", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
 

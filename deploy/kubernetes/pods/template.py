@@ -28,6 +28,8 @@ FUNCTION, REVISION, GROUP = f"{LABEL}function", f"{LABEL}revision", f"{LABEL}gro
 EPOCH: Final = f"{LABEL}epoch"
 """Annotation of a Pod with the epoch of the control process that made or adopted it."""
 MANAGED_BY: Final = "app.kubernetes.io/managed-by"
+INJECT: Final = f"{LABEL}inject"
+"""Label of Pods that others make and that ask for a queue_proxy, with the value ``true``."""
 ACCELERATOR: Final = f"{LABEL}accelerator"
 """Label of the nodes with GPUs of a kind."""
 SERVING_PORT, ADMIN_PORT, MODEL_PORT, METRICS_PORT = 8012, 8022, 8080, 9090
@@ -142,7 +144,7 @@ def pod_spec(revision: Revision, accelerator: Accelerator, settings: PodSettings
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": math.ceil(function.timeout_s) + MARGIN_S,
         "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
-        "initContainers": [_proxy(revision, accelerator, settings)],
+        "initContainers": [proxy_container(revision, accelerator, settings)],
         "containers": [_server(revision, accelerator, settings)],
         "tolerations": [_lost("not-ready"), _lost("unreachable")],
         "volumes": [
@@ -170,7 +172,8 @@ def _lost(condition: str) -> Object:
     return {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": LOST_S}
 
 
-def _proxy(revision: Revision, accelerator: Accelerator, settings: PodSettings) -> Object:
+def proxy_container(revision: Revision, accelerator: Accelerator, settings: PodSettings) -> Object:
+    """Returns the queue_proxy as a native sidecar."""
     function = revision.function
     launch = proxy_launch("", revision, accelerator, _endpoints(function), _host(settings), ColdStartPhases())
     name = {"valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}
@@ -197,7 +200,7 @@ def _proxy(revision: Revision, accelerator: Accelerator, settings: PodSettings) 
             "limits": {"memory": settings.proxy_memory},
         },
         "readinessProbe": _probe("/ready", failures=1),
-        "lifecycle": _before_stop(),
+        "lifecycle": before_stop(),
         "securityContext": _restricted() | {"readOnlyRootFilesystem": True},
         "volumeMounts": [{"name": "token", "mountPath": TOKEN_FOLDER, "readOnly": True}],
     }
@@ -223,7 +226,7 @@ def _server(revision: Revision, accelerator: Accelerator, settings: PodSettings)
         "env": _variables(launch.env),
         "ports": [{"name": "model", "containerPort": _port(function)}],
         "resources": resources(function, accelerator),
-        "lifecycle": _before_stop(),
+        "lifecycle": before_stop(),
         "securityContext": _restricted(),
     }
     if mounts := mounts_of(function):
@@ -316,7 +319,8 @@ def _probe(path: str, *, failures: int) -> Object:
     }
 
 
-def _before_stop() -> Object:
+def before_stop() -> Object:
+    """Returns the hooks of a container whose Pod ends with a drain."""
     return {"preStop": {"httpGet": {"path": "/wait-for-drain", "port": ADMIN_PORT}}}
 
 

@@ -7,7 +7,7 @@ from typing import Final
 
 from tidegate.deploy.kubernetes.pods.template import PodSettings, labels, pod_spec
 from tidegate.deploy.kubernetes.process.api import NOT_FOUND, ClusterError, KubernetesApi, Object, RefusedError
-from tidegate.deploy.kubernetes.resources.admission import epoch_policy, replica_policy
+from tidegate.deploy.kubernetes.resources.admission import epoch_policy, injected_policy, replica_policy
 from tidegate.deploy.kubernetes.resources.definitions import policies
 from tidegate.deploy.placement.ledger import Accelerator, AcceleratorKind
 from tidegate.function import Function, Revision, Server, ServerKind
@@ -65,13 +65,18 @@ async def survey(api: KubernetesApi, namespace: str) -> AsyncGenerator[Surveyed,
         ("Pod Security", False, lambda: _pod_security(api, namespace)),
         ("Pods", True, lambda: _pods(api, namespace)),
     )
-    for subject, is_needed, ask in questions:
-        try:
-            answer, text = await ask()
-        except ClusterError as error:
-            # What a control process does not need itself, its account need not see.
-            answer, text = (Answer.LACKS, str(error)) if is_needed else (Answer.LACKS_LITTLE, f"not seen: {error}")
-        yield Surveyed(subject, answer, text)
+    for question in questions:
+        yield await asked(*question)
+
+
+async def asked(subject: str, is_needed: bool, ask: Callable[[], Awaitable[tuple[Answer, str]]]) -> Surveyed:
+    """Asks one question. ``is_needed``: whether the account that asks needs to see the answer."""
+    try:
+        answer, text = await ask()
+    except ClusterError as error:
+        # What a control process does not need itself, its account need not see.
+        answer, text = (Answer.LACKS, str(error)) if is_needed else (Answer.LACKS_LITTLE, f"not seen: {error}")
+    return Surveyed(subject, answer, text)
 
 
 async def _version(api: KubernetesApi) -> tuple[Answer, str]:
@@ -102,12 +107,12 @@ async def _resources(api: KubernetesApi) -> tuple[Answer, str]:
 
 
 async def _policies(api: KubernetesApi) -> tuple[Answer, str]:
-    wanted = [*policies(), *replica_policy(), *epoch_policy()]
+    wanted = [*policies(), *replica_policy(), *epoch_policy(), *injected_policy()]
     missing = []
     for each in wanted:
         kind, name = each["kind"], each["metadata"]["name"]
         plural = "validatingadmissionpolicybindings" if kind.endswith("Binding") else "validatingadmissionpolicies"
-        if await _found(api, f"/apis/{each['apiVersion']}/{plural}/{name}") is None:
+        if await found_object(api, f"/apis/{each['apiVersion']}/{plural}/{name}") is None:
             missing.append(f"{kind} {name}")
     if missing:
         return Answer.LACKS_LITTLE, f"no {', '.join(missing)}: the API server refuses less ({_INSTALL})"
@@ -124,7 +129,7 @@ async def _rights(api: KubernetesApi, namespace: str) -> tuple[Answer, str]:
 async def _account(api: KubernetesApi, namespace: str) -> tuple[Answer, str]:
     """Asks what the account of the chart may do, which only an administrator may ask."""
     missing = await _lacking(api, namespace, f"system:serviceaccount:{namespace}:{ACCOUNT}")
-    if await _found(api, f"/api/v1/namespaces/{namespace}/serviceaccounts/{ACCOUNT}") is None:
+    if await found_object(api, f"/api/v1/namespaces/{namespace}/serviceaccounts/{ACCOUNT}") is None:
         return Answer.LACKS_LITTLE, f"not there in namespace {namespace}: the chart makes it"
     if missing:
         return Answer.LACKS, f"in namespace {namespace} it may not {', '.join(missing)}: its Role is the chart's"
@@ -132,7 +137,7 @@ async def _account(api: KubernetesApi, namespace: str) -> tuple[Answer, str]:
 
 
 async def _pod_security(api: KubernetesApi, namespace: str) -> tuple[Answer, str]:
-    found = await _found(api, f"/api/v1/namespaces/{namespace}")
+    found = await found_object(api, f"/api/v1/namespaces/{namespace}")
     if found is None:
         return Answer.LACKS, f"there is no namespace {namespace}"
     level = found["metadata"].get("labels", {}).get(ENFORCE)
@@ -143,7 +148,7 @@ async def _pod_security(api: KubernetesApi, namespace: str) -> tuple[Answer, str
     return Answer.LACKS_LITTLE, f"namespace {namespace} enforces {what}; replicas fulfil {RESTRICTED} ({how})"
 
 
-async def _found(api: KubernetesApi, path: str) -> Object | None:
+async def found_object(api: KubernetesApi, path: str) -> Object | None:
     """Returns an object; None if there is none."""
     try:
         return await api.get(path)

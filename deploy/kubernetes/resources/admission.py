@@ -8,6 +8,7 @@ from tidegate.deploy.kubernetes.pods.template import (
     DEVICE_PREFIX,
     DEVICE_VARIABLES,
     EPOCH,
+    INJECT,
     LABEL,
     MANAGED_BY,
     QUEUE_PROXY,
@@ -18,6 +19,7 @@ from tidegate.deploy.kubernetes.resources.leases import NAME as LEASE
 Object = dict[str, Any]
 
 NAME, EPOCHS_NAME = "replicas.tidegate.dev", "epochs.tidegate.dev"
+INJECTED_NAME: Final = "injected.tidegate.dev"
 _PROXY: Final = f"object.spec.?initContainers.orValue([]).filter(each, each.name == '{QUEUE_PROXY}')"
 _DRAINS: Final = (
     "each.?lifecycle.?preStop.?httpGet.?path.orValue('') == '/wait-for-drain'"
@@ -94,6 +96,49 @@ def epoch_policy() -> tuple[Object, Object]:
             "paramRef": {"name": LEASE, "parameterNotFoundAction": "Allow"},
             "validationActions": ["Deny"],
         },
+    }
+    return policy, binding
+
+
+def injected_policy() -> tuple[Object, Object]:
+    """Returns the ValidatingAdmissionPolicy over Pods of others that ask for a queue_proxy, and its binding. The
+    webhook that adds it fails open; this policy judges the final state, whatever the webhook did, and fails closed."""
+    metadata = {"name": INJECTED_NAME, "labels": {"app.kubernetes.io/part-of": "tidegate"}}
+    policy = {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingAdmissionPolicy",
+        "metadata": metadata,
+        "spec": {
+            "failurePolicy": "Fail",
+            "matchConstraints": {
+                "objectSelector": {"matchLabels": {INJECT: "true"}},
+                "resourceRules": [
+                    {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
+                ],
+            },
+            "variables": [{"name": "proxy", "expression": _PROXY}],
+            "validations": [
+                {
+                    "expression": "size(variables.proxy) == 1"
+                    " && variables.proxy[0].?restartPolicy.orValue('') == 'Always'",
+                    "message": f"the label {INJECT} asks for the native sidecar {QUEUE_PROXY}, which Tidegate's webhook"
+                    " adds: it is not installed, does not serve this namespace, or does not answer"
+                    " (tidegate doctor --context)",
+                    "reason": "Invalid",
+                },
+                {
+                    "expression": f"variables.proxy.all(each, {_DRAINS})",
+                    "message": f"the sidecar {QUEUE_PROXY} waits for its drain (preStop)",
+                    "reason": "Invalid",
+                },
+            ],
+        },
+    }
+    binding = {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingAdmissionPolicyBinding",
+        "metadata": metadata,
+        "spec": {"policyName": INJECTED_NAME, "validationActions": ["Deny"]},
     }
     return policy, binding
 

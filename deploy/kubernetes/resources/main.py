@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from tidegate.deploy.kubernetes.resources.admission import epoch_policy, replica_policy
+from tidegate.deploy.kubernetes.resources.admission import epoch_policy, injected_policy, replica_policy
 from tidegate.deploy.kubernetes.resources.chart import render
 from tidegate.deploy.kubernetes.resources.definitions import definitions, policies
 from tidegate.schema.yaml_nodes import dump
@@ -22,13 +22,21 @@ _PLAIN_HEAD: Final = f"""\
 """
 PARTS: Final = ("account.yaml", "control.yaml", "network.yaml")
 """Templates of the plain YAML."""
+WEBHOOK: Final = "webhook.yaml"
+_WEBHOOK_HEAD: Final = f"""\
+# The webhook that the chart installs in the namespace `{NAMESPACE}` with webhook.enabled, beside tidegate.yaml. Made by
+# `make docs` from deploy/kubernetes/chart: change that.
+#   kubectl apply --server-side -f deploy/kubernetes/webhook.yaml
+"""
 
 
 def files() -> dict[str, str]:
     """Returns the text of each resource's file by its name."""
     found = {f"{each['spec']['names']['plural']}.yaml": dump(each) for each in definitions()}
     found["annotations.yaml"] = "---\n".join(dump(each) for each in policies())
-    found["replicas.yaml"] = "---\n".join(dump(each) for each in (*replica_policy(), *epoch_policy()))
+    found["replicas.yaml"] = "---\n".join(
+        dump(each) for each in (*replica_policy(), *epoch_policy(), *injected_policy())
+    )
     return {name: _HEAD + text for name, text in found.items()}
 
 
@@ -36,6 +44,12 @@ def plain(chart: Path) -> str:
     """Returns what the chart installs in one namespace with its own values."""
     rendered = render(chart, NAMESPACE)
     return _PLAIN_HEAD + "---\n".join(rendered[name].lstrip("\n") for name in PARTS)
+
+
+def plain_webhook(chart: Path) -> str:
+    """Returns what the chart installs of the webhook, whose certificates are its own."""
+    rendered = render(chart, NAMESPACE, {"webhook": {"enabled": True}})
+    return _WEBHOOK_HEAD + rendered[WEBHOOK].lstrip("\n")
 
 
 def main() -> None:
@@ -46,6 +60,7 @@ def main() -> None:
     for name, text in files().items():
         (folder / name).write_text(text, encoding="utf-8")
     (chart.parent / "tidegate.yaml").write_text(plain(chart), encoding="utf-8")
+    (chart.parent / WEBHOOK).write_text(plain_webhook(chart), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -7,8 +7,11 @@ from typing import Any
 import pytest
 import yaml
 
+from tidegate.deploy.kubernetes.pods.template import INJECT
 from tidegate.deploy.kubernetes.resources.chart import ChartError, render
-from tidegate.deploy.kubernetes.resources.main import files, plain
+from tidegate.deploy.kubernetes.resources.main import files, plain, plain_webhook
+from tidegate.deploy.kubernetes.webhook.main import arguments
+from tidegate.deploy.kubernetes.webhook.process.rotation import WEBHOOK
 
 FOLDER = Path(__file__).resolve().parents[3] / "deploy" / "kubernetes"
 CHART = FOLDER / "chart"
@@ -25,6 +28,7 @@ def chart_with(folder: Path, template: str, values: str = "a: {b: yes it is, non
 def test_the_plain_yaml_is_what_the_chart_gives() -> None:
     """``make docs`` writes it."""
     assert (FOLDER / "tidegate.yaml").read_text(encoding="utf-8") == plain(CHART)
+    assert (FOLDER / "webhook.yaml").read_text(encoding="utf-8") == plain_webhook(CHART)
 
 
 def test_every_resource_is_in_the_chart() -> None:
@@ -103,6 +107,63 @@ def test_the_state_is_a_folder_of_its_own_in_the_volume() -> None:
     assert Path(stated).parent == Path(mount)
     assert {"name": "TIDEGATE_STATE", "value": stated} in container["env"]
     assert pod["securityContext"]["fsGroupChangePolicy"] == "OnRootMismatch", "each mount would open its files again"
+
+
+def webhook(**values: Any) -> dict[str, dict[str, Any]]:
+    """The objects of the webhook by kind."""
+    text = render(CHART, "models", {"webhook": {"enabled": True, **values}})["webhook.yaml"]
+    return {each["kind"]: each for each in yaml.safe_load_all(text) if each}
+
+
+def test_the_webhook_is_off_by_default() -> None:
+    assert render(CHART, "models")["webhook.yaml"].strip() == ""
+
+
+def test_only_pods_that_ask_for_it_depend_on_the_webhook() -> None:
+    (found,) = webhook()["MutatingWebhookConfiguration"]["webhooks"]
+    assert found["objectSelector"] == {"matchLabels": {INJECT: "true"}}
+    assert found["failurePolicy"] == "Ignore"
+    assert found["name"] == WEBHOOK
+    (rule,) = found["rules"]
+    assert (rule["operations"], rule["resources"]) == (["CREATE"], ["pods"])
+
+
+def test_the_webhooks_pods_are_restricted_and_do_not_ask_for_themselves() -> None:
+    template = webhook()["Deployment"]["spec"]["template"]
+    assert INJECT not in template["metadata"]["labels"]
+    pod, (container,) = template["spec"], template["spec"]["containers"]
+    assert pod["securityContext"]["runAsNonRoot"] and pod["securityContext"]["seccompProfile"]
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+
+
+@pytest.mark.parametrize(("values", "flag"), [({}, "--secret=tidegate-webhook"), ({"certManager": True}, "--cert")])
+def test_the_flags_of_the_chart_are_those_of_the_webhook(values: dict[str, Any], flag: str) -> None:
+    command = webhook(**values)["Deployment"]["spec"]["template"]["spec"]["containers"][0]["command"]
+    module = command.index("tidegate.deploy.kubernetes.webhook.main")
+    assert any(each.startswith(flag) for each in command)
+    found = arguments(command[module + 1 :])
+    assert found.listen == "0.0.0.0:9443"
+    assert found.secret is not None or found.certificate_folder == "/etc/tidegate-webhook"
+
+
+def test_with_cert_manager_the_webhook_has_no_right_and_its_authority_is_injected() -> None:
+    found = webhook(certManager=True)
+    assert not {"Secret", "Role", "ClusterRole"} & found.keys()
+    assert found["Deployment"]["spec"]["template"]["spec"]["automountServiceAccountToken"] is False
+    annotations = found["MutatingWebhookConfiguration"]["metadata"]["annotations"]
+    assert annotations == {"cert-manager.io/inject-ca-from": "models/tidegate-webhook"}
+    assert found["Certificate"]["spec"]["issuerRef"]["kind"] == "Issuer"
+    found = webhook(certManager=True, clusterIssuer="company")
+    assert "Issuer" not in found
+    assert found["Certificate"]["spec"]["issuerRef"] == {
+        "group": "cert-manager.io",
+        "kind": "ClusterIssuer",
+        "name": "company",
+    }
 
 
 def properties(schema: dict[str, Any]) -> dict[str, Any]:

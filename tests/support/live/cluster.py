@@ -13,7 +13,7 @@ import yaml
 from tests.support.deadline import Patience
 from tests.support.live.control_plane import ControlPlane, write_kubeconfig
 from tests.support.live.deployment import Deployment, deployment, places
-from tests.support.live.fake_kubelet import FakeKubelet, fake_node
+from tests.support.live.fake_kubelet import FakeKubelet, FakePod, fake_node
 from tests.support.live.pods import SETTINGS, cluster_of, make_namespace
 from tidegate.deploy.kubernetes.process.api import KubernetesApi, Object, RefusedError
 from tidegate.deploy.kubernetes.resources.chart import render
@@ -49,6 +49,10 @@ class Node:
     @property
     def pods(self) -> list[str]:
         return list(self._ready.result(30)[1].pods)
+
+    def found(self, name: str) -> FakePod:
+        """A Pod that runs here."""
+        return self._ready.result(30)[1].pods[name]
 
     @property
     def faults(self) -> list[str]:

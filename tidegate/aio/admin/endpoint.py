@@ -9,7 +9,7 @@ import socket
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from tidegate.aio.loop import sockets
 from tidegate.aio.loop.services import LoopServices
@@ -19,6 +19,9 @@ from tidegate.wire.http1.events import REASONS, Data
 from tidegate.wire.http1.fields import Rejected
 from tidegate.wire.http1.request_head import HeadRules, RequestHead
 from tidegate.wire.http1.server import Event, H1Server, too_large
+
+if TYPE_CHECKING:
+    import ssl
 
 _IDLE_TIMEOUT_S = 75.0
 _RECEIVE_TIMEOUT_S = 30.0
@@ -191,7 +194,9 @@ class _Connection(asyncio.Protocol):
         if bad.status == TOO_LARGE.status:
             bad = too_large(self._server.body_bytes, self._server.limit_of_bodies)
         self._send(self._engine.refuse(bad))
-        if not self.transport.is_closing():
+        if not self.transport.can_write_eof():  # TLS
+            self.transport.close()
+        elif not self.transport.is_closing():
             self.transport.write_eof()
         self.deadline = time.monotonic() + _LINGER_S
 
@@ -271,13 +276,13 @@ class EndpointServer:
         self._listener: asyncio.AbstractServer | None = None
         self._ended = asyncio.Event()
 
-    async def listen(self, sock: socket.socket) -> None:
+    async def listen(self, sock: socket.socket, tls: "ssl.SSLContext | None" = None) -> None:
         """Accepts connections."""
         loop = asyncio.get_running_loop()
         if sock.family == socket.AF_UNIX:
             self._listener = await loop.create_unix_server(self._connect, sock=sock, backlog=sockets.BACKLOG)
         else:
-            self._listener = await loop.create_server(self._connect, sock=sock, backlog=sockets.BACKLOG)
+            self._listener = await loop.create_server(self._connect, sock=sock, backlog=sockets.BACKLOG, ssl=tls)
 
     def _connect(self) -> asyncio.Protocol:
         connection = _Connection(self)
@@ -330,15 +335,17 @@ async def serve_endpoint(
     connect: Connect | None = None,
     limit_of_bodies: str = "the limit of this address",
     admits: Admits = lambda _: True,
+    tls: "ssl.SSLContext | None" = None,
 ) -> EndpointServer:
     """Serves ``handler`` on ``unix:/path``, ``host:port`` or a listening socket. ``connect`` sees every new connection
     first. ``limit_of_bodies`` says in the refusal of a larger body what its limit is and what raises it. ``admits``
-    returns whether the body of a request may be read that has not come with its head.
+    returns whether the body of a request may be read that has not come with its head. ``tls``: certificates that are
+    loaded into it later are those of connections from then on.
 
     The handler's task is cancelled when its client goes away; a handler that raises answers 500 and is reported.
     Raises OSError when the address is taken.
     """
     sock = sockets.listen(address) if isinstance(address, str) else address
     server = EndpointServer(handler, sock, body_bytes, report, connect, limit_of_bodies, admits)
-    await server.listen(sock)
+    await server.listen(sock, tls)
     return server

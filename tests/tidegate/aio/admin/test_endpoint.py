@@ -1,6 +1,7 @@
 """The small server and the small client, against each other and against raw bytes."""
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import cast
@@ -9,6 +10,7 @@ import pytest
 
 from tests.support.http.backend import ScriptedBackend, read_request
 from tests.support.http.loopback import LOOPS, run_on, until
+from tests.support.live.certificates import make_certificate
 from tidegate.aio.admin.client import FetchError, fetch, open_upgraded
 from tidegate.aio.admin.endpoint import EndpointServer, Handler, Request, Response, StreamResponse, serve_endpoint
 from tidegate.aio.loop.sockets import host_port
@@ -71,6 +73,40 @@ def test_a_body_that_is_not_admitted_is_not_read(loop: str) -> None:
                 writer.close()
                 reply = await fetch(server.address, "PUT", "/a", b"x" * 300_000, [("X-Token", "t")])
                 assert reply.status == 201
+        finally:
+            await server.close()
+
+    run_on(loop, main())
+
+
+def test_a_certificate_is_exchanged_and_connections_that_are_open_stay(loop: str, tmp_path: Path) -> None:
+    (tmp_path / "next").mkdir()
+    first, second = make_certificate(tmp_path), make_certificate(tmp_path / "next")
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(*first)
+
+    async def ask(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+        assert b" 201 " in await reader.readuntil(b"\r\n\r\n")
+        await reader.readexactly(len("GET /  None 0"))
+
+    async def main() -> None:
+        server = await serve_endpoint(show, "127.0.0.1:0", tls=tls)
+        trusts = [ssl.create_default_context(cafile=str(certificate)) for certificate, _ in (first, second)]
+        try:
+            async with asyncio.timeout(20):
+                host, port = host_port(server.address)
+                old = await asyncio.open_connection(host, port, ssl=trusts[0])
+                await ask(*old)
+                tls.load_cert_chain(*second)
+                new = await asyncio.open_connection(host, port, ssl=trusts[1])
+                for reader, writer in (old, new):
+                    await ask(reader, writer)
+                    writer.write(b"nonsense\0")
+                    assert (await reader.read()).startswith(b"HTTP/1.1 400 ")
+                    writer.close()
+                with pytest.raises(ssl.SSLCertVerificationError):
+                    await asyncio.open_connection(host, port, ssl=trusts[0])
         finally:
             await server.close()
 

@@ -1,0 +1,1 @@
+"""Shells of the webhook: keys and certificates, their rotation in the cluster, the server."""
