@@ -40,7 +40,7 @@ def render(report: DemoReport) -> str:
     ]
     for each in report.tables:
         if each.rows:
-            parts += [page.heading(each.heading), page.table(each.head, each.rows)]
+            parts += [page.heading(each.heading), page.wide_table(each.heading, each.head, each.rows)]
     if report.decisions:
         parts += [page.heading("Decisions and their reasons"), page.lines(report.decisions)]
     return page.page(report.title, parts)

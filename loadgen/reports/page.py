@@ -19,7 +19,9 @@ h1 { font-size: 1.5rem; } h2 { font-size: 1.1rem; margin: 1.8rem 0 .4rem; }
 table { border-collapse: collapse; } td, th { padding: .15rem 1rem .15rem 0; text-align: left; vertical-align: top; }
 td:first-child { color: var(--soft); } .good { color: #1a7f37; } .bad { color: #cf222e; }
 svg { width: 100%; height: auto; } svg text { fill: var(--soft); font-size: 12px; }
-svg .grid { stroke: var(--line); stroke-width: 1; } pre { overflow-x: auto; font-size: 12px; color: var(--soft); }
+svg .grid { stroke: var(--line); stroke-width: 1; }
+pre { white-space: pre-wrap; overflow-wrap: anywhere; font-size: 12px; color: var(--soft); }
+.scroll { overflow-x: auto; } .scroll td { white-space: nowrap; }
 """
 
 Mark = Literal["good", "bad"]
@@ -55,6 +57,12 @@ def verdict(text: str, is_good: bool) -> str:
 def facts(rows: Iterable[tuple[str, str]]) -> str:
     """Returns a table of names and values."""
     return f"<table>{''.join(f'<tr>{_cells(row)}</tr>' for row in rows)}</table>"
+
+
+def wide_table(name: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Returns a table whose cells do not wrap. It scrolls sideways where it does not fit, also by keyboard; ``name`` is
+    for screen readers."""
+    return f"<div class='scroll' role='region' tabindex='0' aria-label='{escape(name)}'>{table(head, rows)}</div>"
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], marks: Iterable[Mark | None] = ()) -> str:

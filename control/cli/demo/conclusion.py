@@ -73,7 +73,7 @@ def conclude(
     within = records.within_sla
     facts = (
         ("requests", f"{len(records.outcomes) + 1}, {len(records.lost)} lost"),
-        ("latency", f"p50 {seconds(quantile(good, 0.5))}, {name} {seconds(quantile(good, q))}"),
+        ("latency", f"p50 {seconds(quantile(good, 0.5))}, {name} {seconds(quantile(good, q))}, from the due times"),
         ("target", f"{name} within {seconds(records.latency_s)}; {within:.2%} within" if within is not None else "-"),
         ("replicas", f"0, then up to {records.most()}, then {records.looks[-1].present}"),
         ("figures", agrees.text),
@@ -110,7 +110,7 @@ def shown_beside_client(compared: Sequence[Compared], tail: str) -> tuple[Report
     """Returns the tables of the console's and of the boards' figures beside the load client's."""
 
     def off(pair: Pair) -> str:
-        return "" if pair.difference is None else f" ({100 * pair.difference:+.1f} %)"
+        return "" if pair.difference is None else f" ({round(100 * pair.difference, 1) + 0.0:+.1f} %)"
 
     def rate(pair: Pair) -> str:
         return " / ".join("-" if value is None else f"{value:.1f}" for value in (pair.client, pair.shown)) + off(pair)
@@ -138,9 +138,11 @@ def shown_beside_client(compared: Sequence[Compared], tail: str) -> tuple[Report
 
 
 def groups_at_most(records: Records) -> ReportTable:
-    """Returns the table of the groups, as the console showed them at the end of the largest number of replicas."""
+    """Returns the table of the groups, as the console showed them at the largest number of replicas while they had the
+    most work."""
     most = records.most()
-    groups = next((look.groups for look in reversed(records.looks) if look.ready == most and most), ())
+    seen = [look.groups for look in records.looks if look.ready == most and most]
+    groups = max(seen, key=lambda found: sum(each.ips for each in found), default=())
     rows = tuple(
         (
             each.accelerator,

@@ -159,4 +159,7 @@ def test_the_tables_name_both_figures_and_the_groups_at_the_peak() -> None:
     assert boards.rows[0][4] == "300 ms / 300 ms (+0.0 %)"
     assert shown_beside_client(compare(seen), "p98")[1].rows == ()
     assert groups_at_most(seen).rows[0][0] == GROUP.accelerator
+    rates = (1.0, 9.0, 2.0, 0.0, 0.0, 0.0)
+    seen.looks = [replace(each, groups=(replace(GROUP, ips=ips),)) for each, ips in zip(seen.looks, rates, strict=True)]
+    assert groups_at_most(seen).rows[0][3] == "9.0/s", "under the most load"
     assert groups_at_most(records()).rows == ()
