@@ -24,7 +24,7 @@ from tidegate.control.api.deployment import Deployment, Renew
 from tidegate.control.api.describe import views_of
 from tidegate.control.api.sessions import Sessions
 from tidegate.control.backends import ReplicaSide, Surroundings, replica_side
-from tidegate.control.cluster import LedCluster
+from tidegate.control.cluster import LedCluster, belonging
 from tidegate.control.console.routes import Console
 from tidegate.control.costs.live import Costs
 from tidegate.control.metrics.listener import MetricsListener, TokenFile
@@ -33,6 +33,7 @@ from tidegate.control.metrics.scraping import Scrape
 from tidegate.control.predictor.link import PredictorProcess
 from tidegate.control.remote.everywhere import EveryGateway
 from tidegate.control.remote.links import RemoteGateways
+from tidegate.control.remote.records import fingerprint
 from tidegate.control.resources.followed import FollowedResources
 from tidegate.control.rounds.wiring import ControlLoop, DecisionSettings, build_loop
 from tidegate.control.state.directory import StateDirectory
@@ -188,7 +189,10 @@ async def open_records(start: Start) -> AsyncGenerator[Store, None]:
 async def claim_state(start: Start, store: Store) -> StateSide:
     """Claims the records in the store and reads them. Raises StoreError, OwnedError."""
     owner = Ownership(store, start.state.name, start.faults)
-    await owner.claim(wall(), leads=start.cluster is not None)
+    of = None
+    if start.cluster is not None and start.settings.store.url != "embedded":
+        of = belonging(start.cluster, start.state.link_token)
+    await owner.claim(wall(), of=of)
     return StateSide(store=store, owner=owner, registry=await Registry.load(store))
 
 
@@ -430,7 +434,7 @@ def _remote(
     from tidegate.store.redis_gateways import RedisGateways  # the library is an extra, and loads for 250 ms
 
     return RemoteGateways(
-        RedisGateways(url, start.name),
+        RedisGateways(url, start.name, mark=fingerprint(start.state.link_token)),
         token=start.state.link_token,
         activated=activated,
         lost=lost,

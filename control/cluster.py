@@ -12,8 +12,10 @@ from typing import Final
 
 from tidegate.aio.loop.tasks import TaskOwner
 from tidegate.clock import wall
+from tidegate.control.remote.records import fingerprint
 from tidegate.control.state.directory import StateDirectory
 from tidegate.control.state.notices import Faults
+from tidegate.control.state.ownership import Belonging
 from tidegate.deploy.kubernetes.pods.template import LABEL, MANAGED_BY, label
 from tidegate.deploy.kubernetes.process.api import NOT_FOUND, KubernetesApi, RefusedError
 from tidegate.deploy.kubernetes.process.leadership import Leadership
@@ -69,6 +71,13 @@ async def open_cluster(
         if leadership is not None:
             await leadership.release()
         await api.close()
+
+
+def belonging(cluster: LedCluster, token: str) -> Belonging:
+    """Returns what the records of a deployment on a cluster are of: known by the token of its replicas, and by its
+    Lease."""
+    marks = (fingerprint(token), cluster.leadership.uid)
+    return Belonging(place=f"namespace {cluster.namespace} of {cluster.api.host}", marks=tuple(filter(None, marks)))
 
 
 def _stamp() -> str:

@@ -22,7 +22,7 @@ from tidegate.aio.admin.endpoint import EndpointServer, Request, Response, Strea
 from tidegate.aio.loop.run import loop_factory
 from tidegate.aio.loop.tasks import TaskOwner
 from tidegate.clock import LiveClock
-from tidegate.control.remote.records import RemoteState, RemoteWorker
+from tidegate.control.remote.records import RemoteState, RemoteWorker, fingerprint
 from tidegate.control.state.directory import StateDirectory, usable, write_atomically
 from tidegate.control.state.notices import Faults
 from tidegate.control.workers.launching import GatewaySettings
@@ -37,7 +37,7 @@ from tidegate.records.codec import CodecError, decode, encode
 from tidegate.records.gateway_sample import Activation, GatewaySample
 from tidegate.records.route_table import RouteTable
 from tidegate.store.records import StoreFaultError
-from tidegate.store.redis_gateways import RedisGateways
+from tidegate.store.redis_gateways import OtherDeploymentError, RedisGateways
 
 BEAT_S: Final = 1.0
 """Time between two registrations, and between two looks at the table in Redis."""
@@ -104,6 +104,8 @@ class RemoteGateway:
         self._heard_at = self._clock.now()
         self._endpoint: EndpointServer | None = None
         self._has_started = False
+        self._is_apart = False
+        """Redis has the records of another deployment."""
 
     @property
     def address(self) -> str:
@@ -204,20 +206,31 @@ class RemoteGateway:
         """The table when Redis was lost: with each newer one the fault would be another, and a line in the log."""
         while True:
             try:
-                await self._redis.register(self._place.name, encode(self.state()))
                 await self._read_table()
+                await self._redis.register(self._place.name, encode(self.state()))
                 self._faults.clear(REDIS)
                 failed_at = ""
                 await self._redis.next_table(BEAT_S)
                 await self._read_table()
+            except OtherDeploymentError as error:
+                await self._keep_apart(error)
             except StoreFaultError as error:
                 failed_at = failed_at or self._version_text()
                 self._faults.set(REDIS, f"serving goes on from table {failed_at}: {error}")
                 await asyncio.sleep(min(self._redis.rest_s, BEAT_S) or BEAT_S)
 
+    async def _keep_apart(self, error: OtherDeploymentError) -> None:
+        """Takes nothing from another deployment's records, and gives it nothing."""
+        self._is_apart = True
+        self._faults.set(REDIS, f"{error}, so it is not used; deployments that share a Redis need a --store-name each")
+        with suppress(StoreFaultError):
+            await self._redis.leave(self._place.name)
+        await asyncio.sleep(BEAT_S)
+
     async def _read_table(self) -> None:
         version = (-1, -1) if self._table is None else self._table.version
         found = await self._redis.table(version)
+        self._is_apart = False
         if found is None:
             return
         try:
@@ -237,6 +250,8 @@ class RemoteGateway:
         self._tasks.spawn(self._ask(line), name="demand")
 
     async def _ask(self, line: bytes) -> None:
+        if self._is_apart:
+            return
         with suppress(StoreFaultError):  # said by the fault of Redis; a worker repeats it while requests wait
             await self._redis.ask(line)
 
@@ -381,7 +396,7 @@ async def _live(
         place,
         state=state,
         settings=settings,
-        redis=RedisGateways(url, deployment),
+        redis=RedisGateways(url, deployment, mark=fingerprint(state.link_token)),
         pools=(open_pool(url, clock), open_rooms(url, clock, deployment)),
         token=state.link_token,
         environ=environ,

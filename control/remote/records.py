@@ -1,5 +1,6 @@
 """What a remote gateway reports of itself: in its registration, and in each answer to its control process."""
 
+import hashlib
 from dataclasses import dataclass
 
 
@@ -33,3 +34,8 @@ class RemoteState:
     @property
     def version(self) -> tuple[int, int]:
         return (self.epoch, self.number)
+
+
+def fingerprint(token: str) -> str:
+    """Returns what a deployment is known by in a Redis that others use as well; its token does not follow from it."""
+    return hashlib.sha256(b"tidegate deployment\0" + token.encode()).hexdigest()[:32]

@@ -18,6 +18,8 @@ from tidegate.records.codec import CodecError, decode, encode
 from tidegate.store.records import ConflictError, Record, Store, StoreError
 
 KEY: Final = "owner"
+DEPLOYMENT: Final = "deployment"
+"""Key of the :class:`Belonging` of the records."""
 BEAT_S: Final = 5.0
 RETRY_S: Final = 1.0
 """Time between two heartbeats while the store's last write failed: one that succeeds ends its fault."""
@@ -40,6 +42,16 @@ class Owner:
     """Time of its last heartbeat, Unix seconds of the wall clock."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Belonging:
+    """The deployment on a cluster that records are of. Each of its control processes knows it."""
+
+    place: str
+    """In words: its namespace."""
+    marks: tuple[str, ...]
+    """What no other deployment has. One that is replaced is known by another: it is the same deployment if any is."""
+
+
 class Ownership:
     """The lease of this control process, from :meth:`claim` on."""
 
@@ -50,20 +62,39 @@ class Ownership:
         self._faults = faults
         self._version = 0
 
-    async def claim(self, now: float, *, leads: bool = False) -> None:
-        """Takes the lease. ``leads``: an election has decided already that this process owns the name. Raises
-        OwnedError if another owner is alive, StoreFaultError."""
+    async def claim(self, now: float, *, of: Belonging | None = None) -> None:
+        """Takes the lease. ``of``: the deployment on a cluster whose election has decided that this process leads it;
+        None: there is no election. Raises OwnedError if another owner is alive, or the records are of another
+        deployment, and StoreFaultError."""
         found = await self._store.get(KEY)
-        owner = None if leads else self._other(found)
+        owner = self._other(found) if of is None else None
         if owner is not None and now - owner.at < GONE_S:
             raise OwnedError(
                 f"{self._store.place}: process {owner.pid} on {owner.host} has this name, and lives; end that one, or"
                 " choose another name with --store-name"
             )
         try:
+            if of is not None:
+                await self._belong(of)
             await self._write(now, 0 if found is None else found.version)
         except ConflictError as error:
             raise OwnedError(f"{self._store.place}: another process takes this name at this moment") from error
+
+    async def _belong(self, of: Belonging) -> None:
+        """Writes that the records are of this deployment. Raises OwnedError if they are of another one, whether that
+        runs or not: its functions would run here as well."""
+        found = await self._store.get(DEPLOYMENT)
+        known = None
+        if found is not None:
+            with suppress(CodecError):
+                known = decode(found.value, Belonging)
+        if known is not None and not set(known.marks) & set(of.marks):
+            raise OwnedError(
+                f"{self._store.place}: the records of this name are of the deployment in {known.place}; choose another"
+                " name with --store-name, or, if that one is gone for good, delete its keys in Redis (tidegate:NAME:*)"
+            )
+        if known != of:
+            await self._store.put(DEPLOYMENT, encode(of), expect=0 if found is None else found.version)
 
     async def run(self, wall: Callable[[], float]) -> None:
         """Sends heartbeats until cancelled."""

@@ -3,8 +3,10 @@
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,7 @@ from tests.support.live.pods import SETTINGS, make_namespace
 from tests.support.live.redis_server import RedisServer
 from tests.support.live.remote_gateway import remote_gateways
 from tests.support.live.wire import Wire
-from tidegate.deploy.kubernetes.process.api import Object
+from tidegate.deploy.kubernetes.process.api import KubernetesApi, Object, RefusedError
 from tidegate.deploy.kubernetes.resources.leases import NAME as LEASE
 from tidegate.deploy.kubernetes.resources.leases import epoch_of, holder_of
 
@@ -250,3 +252,57 @@ def test_a_node_is_lost_and_its_replica_is_replaced(bench: Bench) -> None:
         # What the node had in hand went with it: at most its slots, and at most one probe's time long.
         assert len(load.lost) <= 8, load.lost
         load.check(may_lose=lambda _: True)
+
+
+def test_a_node_is_drained_under_load_and_nothing_is_lost(bench: Bench) -> None:
+    """As ``kubectl drain`` does it: no new Pod comes, each Pod is evicted, and what a budget refuses is tried again.
+    What waits meanwhile is served by the other node."""
+    with bench.control("one") as one, Node(bench.plane, "fake-2").running() as second:
+        second.cordon()
+        one.up(as_program=True)
+        one.deploy(write_server(bench.folder), "--min-scale", "2", "--max-scale", "2", "--wait")
+        one.deploy(one.handler(name="asleep"), "--initial-scale", "0", name="asleep")
+        first = bench.pods()
+        assert len(first) == 2
+        try:
+            with bench.load(one, clients=4).running() as load, ThreadPoolExecutor(1) as aside:
+                grows(load, one)
+                second.cordon(is_cordoned=False)
+                bench.node.cordon()
+                cold = aside.submit(one.infer, name="asleep", timeout=60.0)
+                refused = drain(bench, one, "fake-1")
+                assert cold.result(60.0).status_code == 200
+                one.until(lambda: one.status("echo")["ready"] == 2, 60.0, "two ready replicas")
+                assert refused > 0, "one replica of the group left at a time"
+                assert not first.keys() & bench.pods().keys()
+                grows(load, one)
+            load.check()
+        finally:
+            bench.node.cordon(is_cordoned=False)
+        assert one.stop() == 0
+
+
+def drain(bench: Bench, control: Deployment, node: str) -> int:
+    """Evicts every Pod of a node; returns how often a budget has refused it."""
+    path, refused = f"/api/v1/namespaces/{bench.space}/pods", 0
+
+    def of_node() -> list[Object]:
+        return [each for each in bench.get(path)["items"] if each["spec"].get("nodeName") == node]
+
+    def evict() -> bool:
+        nonlocal refused
+        for each in of_node():
+            name, meta = each["metadata"]["name"], each["metadata"]
+            if "deletionTimestamp" in meta:
+                continue
+            assert any(owner.get("controller") for owner in meta["ownerReferences"]), "kubectl drain would need --force"
+            body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}}
+            try:
+                bench.node.do(partial(KubernetesApi.create, path=f"{path}/{name}/eviction", body=body))
+            except RefusedError as error:
+                assert error.status in (404, 429), error
+                refused += error.status == 429
+        return not of_node()
+
+    control.until(evict, 90.0, "the node to be empty")
+    return refused

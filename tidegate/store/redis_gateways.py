@@ -12,6 +12,7 @@ Nothing here has to survive: after the loss of all data the next second restores
 from dataclasses import dataclass
 from typing import Any, Final
 
+from tidegate.errors import TidegateError
 from tidegate.store.redis_link import RedisLink, Script
 
 CALL_S: Final = 0.5
@@ -30,24 +31,26 @@ local its_epoch, its_number = tonumber(found[1] or '-1'), tonumber(found[2] or '
 if its_epoch > epoch or (its_epoch == epoch and its_number > number) then
   return {string.format('%.0f', its_epoch), string.format('%.0f', its_number)}
 end
-redis.call('HSET', KEYS[1], 'epoch', ARGV[1], 'number', ARGV[2], 'table', ARGV[3])
+redis.call('HSET', KEYS[1], 'epoch', ARGV[1], 'number', ARGV[2], 'table', ARGV[3], 'deployment', ARGV[4])
 redis.call('XADD', KEYS[2], 'MAXLEN', 1, '*', 'epoch', ARGV[1], 'number', ARGV[2])
 return {ARGV[1], ARGV[2]}
 """
 )
-"""Arguments: epoch, number, table. Returns the version that is there afterwards."""
+"""Arguments: epoch, number, table, mark of the deployment. Returns the version that is there afterwards."""
 
 _GET: Final = Script(
     """
 local epoch, number = tonumber(ARGV[1]), tonumber(ARGV[2])
-local found = redis.call('HMGET', KEYS[1], 'epoch', 'number')
+local found = redis.call('HMGET', KEYS[1], 'epoch', 'number', 'deployment')
 if not found[1] then return {} end
+if found[3] and found[3] ~= '' and ARGV[3] ~= '' and found[3] ~= ARGV[3] then return {'other'} end
 local its_epoch, its_number = tonumber(found[1]), tonumber(found[2])
 if its_epoch < epoch or (its_epoch == epoch and its_number <= number) then return {} end
 return {found[1], found[2], redis.call('HGET', KEYS[1], 'table')}
 """
 )
-"""Arguments: the version that the reader has. Returns a newer one, or nothing."""
+"""Arguments: the version that the reader has, mark of its deployment. Returns a newer table, nothing, or that the table
+is another deployment's."""
 
 _REGISTER: Final = Script(
     """
@@ -81,12 +84,17 @@ class Meeting:
     gateways: dict[str, bytes]
 
 
+class OtherDeploymentError(TidegateError):
+    """What is there is of another deployment, which has the same name."""
+
+
 class RedisGateways:
     """The meeting place of one deployment. Opened without a call; every call raises StoreFaultError."""
 
-    def __init__(self, url: str, name: str, *, start_s: float = 0.0) -> None:
-        """``name``: of the deployment; ``start_s``: as of :class:`RedisLink`. Raises InvalidInputError for an invalid
-        URL."""
+    def __init__(self, url: str, name: str, *, mark: str = "", start_s: float = 0.0) -> None:
+        """``name``: of the deployment; ``mark``: what it is known by, if others may have its name; ``start_s``: as of
+        :class:`RedisLink`. Raises InvalidInputError for an invalid URL."""
+        self._mark = mark
         self._link = RedisLink(url, call_s=CALL_S, start_s=start_s)
         start = f"tidegate:{name}:"
         self._table = f"{start}table"
@@ -109,12 +117,16 @@ class RedisGateways:
 
     async def put_table(self, version: Version, table: bytes) -> Version:
         """Writes a table unless a newer one is there; returns the version that is there afterwards."""
-        found = await self._link.script(_PUT, [self._table, self._tables], [*version, table])
+        found = await self._link.script(_PUT, [self._table, self._tables], [*version, table, self._mark])
         return _version(found)
 
     async def table(self, after: Version) -> bytes | None:
-        """Returns the table if it is newer."""
-        found = await self._link.script(_GET, [self._table], list(after))
+        """Returns the table if it is newer. Raises OtherDeploymentError too."""
+        found = await self._link.script(_GET, [self._table], [*after, self._mark])
+        if found == [b"other"]:
+            raise OtherDeploymentError(
+                f"{self.place}: the route table of this name is of a deployment with another token"
+            )
         return bytes(found[2]) if found else None
 
     async def next_table(self, wait_s: float) -> None:

@@ -197,6 +197,11 @@ class Leadership:
             return
         self._lease = await self._call("PUT", NAME, renewed(found, self._me, self._stamp()))
 
+    @property
+    def uid(self) -> str:
+        """Uid of the Lease that was taken; empty if none was."""
+        return str(self._lease.get("metadata", {}).get("uid", ""))
+
     async def sure(self) -> None:
         """Waits until this process may write. Raises HeldError if another one leads."""
         while self.left_s() <= 0.0:

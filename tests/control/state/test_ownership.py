@@ -9,7 +9,7 @@ import pytest
 from tidegate.aio.loop.tasks import TaskOwner
 from tidegate.control.state import ownership
 from tidegate.control.state.notices import Faults
-from tidegate.control.state.ownership import GONE_S, KEY, OwnedError, Ownership
+from tidegate.control.state.ownership import GONE_S, KEY, Belonging, OwnedError, Ownership
 from tidegate.store.embedded import EmbeddedStore
 
 NOW = 1000.0
@@ -105,5 +105,35 @@ def test_a_store_that_failed_is_tried_each_second_and_its_fault_passes_by_itself
             await asyncio.sleep(0.001)
         await beating.close()
         assert store.fault is None
+
+    with_store(tmp_path, run)
+
+
+def test_records_of_a_deployment_on_a_cluster_are_never_taken_by_another_one(tmp_path: Path) -> None:
+    """Its processes follow each other by their election, and one that is away is no reason to run its functions."""
+    ours = Belonging(place="namespace blue", marks=("token-1", "lease-1"))
+    theirs = Belonging(place="namespace green", marks=("token-2", "lease-2"))
+
+    async def run(store: EmbeddedStore) -> None:
+        first = Ownership(store, "one", Faults())
+        await first.claim(NOW, of=ours)
+        await Ownership(store, "two", Faults()).claim(NOW + 1, of=ours)
+        await store.delete(KEY)
+        with pytest.raises(OwnedError, match="of the deployment in namespace blue; choose another name"):
+            await Ownership(store, "three", Faults()).claim(NOW + 100 * GONE_S, of=theirs)
+        assert await store.get(KEY) is None, "nothing was written"
+
+    with_store(tmp_path, run)
+
+
+def test_a_deployment_is_known_by_what_it_has_kept(tmp_path: Path) -> None:
+    """Its token may be replaced, and its Lease deleted, one after the other."""
+
+    async def run(store: EmbeddedStore) -> None:
+        marks = [("token-1", "lease-1"), ("token-2", "lease-1"), ("token-2", "lease-2")]
+        for number, each in enumerate(marks):
+            await Ownership(store, "one", Faults()).claim(NOW + number, of=Belonging(place="here", marks=each))
+        with pytest.raises(OwnedError):
+            await Ownership(store, "one", Faults()).claim(NOW + 9, of=Belonging(place="here", marks=marks[0]))
 
     with_store(tmp_path, run)

@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.live.redis_server import RedisServer
 from tidegate.store.records import StoreFaultError
-from tidegate.store.redis_gateways import RedisGateways
+from tidegate.store.redis_gateways import OtherDeploymentError, RedisGateways
 
 pytestmark = [pytest.mark.live, pytest.mark.needs(tool="redis")]
 
@@ -87,5 +87,23 @@ def test_a_redis_that_is_away_is_a_fault(tmp_path: Path) -> None:
         server.start()
         await asyncio.sleep(redis.rest_s)
         assert await redis.put_table((1, 1), b"table") == (1, 1)
+
+    meet(tmp_path, main)
+
+
+def test_the_table_of_another_deployment_by_the_same_name_is_not_read(tmp_path: Path) -> None:
+    async def main(server: RedisServer, redis: RedisGateways) -> None:
+        ours, theirs = (RedisGateways(server.url, "blue", mark=mark) for mark in ("one", "two"))
+        try:
+            assert await theirs.table((-1, -1)) is None
+            await redis.put_table((1, 1), b"of a version without marks")
+            assert await theirs.table((-1, -1)) == b"of a version without marks"
+            await ours.put_table((1, 2), b"ours")
+            assert await ours.table((-1, -1)) == b"ours"
+            with pytest.raises(OtherDeploymentError):
+                await theirs.table((1, 2))
+        finally:
+            await ours.close()
+            await theirs.close()
 
     meet(tmp_path, main)
