@@ -26,6 +26,9 @@ DOTTED = re.compile(r"`((?:tidegate|tests|benchmarks)(?!\.toml)(?:\.\w+)+)[`(]")
 OF_USERS = {"handler.py", "gateway.py", "control.py", "own.py"}
 TOP = {path.name for path in ROOT.iterdir() if path.is_dir()}
 BANNED = re.compile(r"\b(told|tells|whoever|nobody|somebody|whom|anew)\b", re.IGNORECASE)
+PLAIN_TESTS = ("activator", "deploy", "property", "queue_proxy", "traffic")
+"""Folders of tests whose names, comments and strings are as plain as the documentation."""
+PERSONS = re.compile(r"(?<![a-z])(told|whoever|nobody)(?![a-z])", re.IGNORECASE)
 WORDS = 40
 """Most words of the glossary."""
 
@@ -145,6 +148,17 @@ def test_programs_are_not_people() -> None:
             for number, line in enumerate(text.splitlines(), start=1):
                 if (found := BANNED.search(line)) is not None:
                     yield f"{name_of(page)}:{number} says {found[0]!r}: data is sent, reported, recorded"
+
+    check(faults())
+
+
+def test_tests_of_these_folders_are_in_plain_words() -> None:
+    def faults() -> Iterator[str]:
+        for folder in PLAIN_TESTS:
+            for path in (ROOT / "tests" / folder).rglob("*.py"):
+                for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+                    if found := PERSONS.search(line):
+                        yield f"{name_of(path)}:{number} says {found[0]!r}: data is sent, reported, recorded"
 
     check(faults())
 

@@ -21,7 +21,7 @@ td:first-child { color: var(--soft); } .good { color: #1a7f37; } .bad { color: #
 svg { width: 100%; height: auto; } svg text { fill: var(--soft); font-size: 12px; }
 svg .grid { stroke: var(--line); stroke-width: 1; }
 pre { white-space: pre-wrap; overflow-wrap: anywhere; font-size: 12px; color: var(--soft); }
-.scroll { overflow-x: auto; } .scroll td { white-space: nowrap; }
+.scroll { overflow-x: auto; } .scroll :is(td, th) { white-space: nowrap; }
 """
 
 Mark = Literal["good", "bad"]

@@ -153,7 +153,7 @@ def test_where_adapters_share_replicas_the_one_that_has_it_loaded_takes_what_is_
     for seed in range(1, 20):
         assert index.choose(group, block_hashes(prompt(2, seed=seed), b"adapter"), 1) is group[3]
     others = {index.choose(group, block_hashes(prompt(2, seed=seed), b"other"), 1) for seed in range(40)}
-    assert len(others) == 1, "nobody has it: one replica loads it"
+    assert len(others) == 1, "no replica has it: one replica loads it"
 
 
 def test_of_models_few_are_remembered() -> None:

@@ -24,9 +24,9 @@ def opened(*names: str, limit: int = 4) -> Lobby:
     return one
 
 
-def where(told: str) -> str:
+def where(outcome: str) -> str:
     """The replica that a request was bound to."""
-    return told.partition(" -> ")[2].split(" ")[0]
+    return outcome.partition(" -> ")[2].split(" ")[0]
 
 
 def ask(one: Lobby, name: str, hashes: list[int]) -> str:
@@ -149,14 +149,14 @@ def test_none_waits_while_a_slot_is_free(kind: str, seed: int) -> None:
     most = 0
     for number in range(400):
         if running and rng.random() < 0.49:
-            for told in one.answer(running.pop(rng.randrange(len(running)))):
-                if " -> " in told:
-                    waiting.remove(told.partition(" -> ")[0])
-                    running.append(told.partition(" -> ")[0])
+            for outcome in one.answer(running.pop(rng.randrange(len(running)))):
+                if " -> " in outcome:
+                    waiting.remove(outcome.partition(" -> ")[0])
+                    running.append(outcome.partition(" -> ")[0])
         else:
             text = {"alike": b"x", "all different": b"%d" % number}.get(kind, b"%d" % rng.randrange(8)) * 2000
-            told = one.arrive(f"q{number}", key=text[:9] if kind == "bytes" else block_hashes(text))
-            (running if " -> " in told else waiting).append(f"q{number}")
+            outcome = one.arrive(f"q{number}", key=text[:9] if kind == "bytes" else block_hashes(text))
+            (running if " -> " in outcome else waiting).append(f"q{number}")
         assert room.waiting == len(waiting)
         assert not waiting or not any(replica.free for replica in replicas)
         assert max(replica.in_flight for replica in replicas) <= 4

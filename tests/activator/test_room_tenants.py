@@ -53,7 +53,7 @@ def test_without_tenants_a_queue_stays_what_it_was() -> None:
     one.arrive("x2", priority=5), one.arrive("x3", priority=5)
     assert repr(main.queue) == "<FairQueue 5 waiting, 2 accounts>"
     one.did()
-    assert drained(one, "x0", 5) == ["x1", "a0", "a1", "x2", "x3"], "those of nobody take turns as one"
+    assert drained(one, "x0", 5) == ["x1", "a0", "a1", "x2", "x3"], "requests without a tenant take turns as one"
 
 
 def test_the_true_cost_is_settled_at_the_end() -> None:

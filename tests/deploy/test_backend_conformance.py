@@ -68,11 +68,11 @@ async def pass_until(bench: Bench, moment: float) -> None:
 
 def states(bench: Bench, replica_id: str) -> list[ReplicaState]:
     """Returns the reported states, without repetitions."""
-    told: list[ReplicaState] = []
+    reported: list[ReplicaState] = []
     for status in bench.seen:
-        if status.id == replica_id and told[-1:] != [status.state]:
-            told.append(status.state)
-    return told
+        if status.id == replica_id and reported[-1:] != [status.state]:
+            reported.append(status.state)
+    return reported
 
 
 def test_a_replica_starts_serves_drains_and_is_gone(play: Callable[[Scenario], None]) -> None:
@@ -269,7 +269,7 @@ def test_a_draining_replica_that_breaks_is_simply_gone(play: Callable[[Scenario]
         await bench.backend.remove(A)
         bench.crash(A)
         await bench.until(lambda: not bench.backend.replicas())
-        assert bench.backend.failure("resnet-00001") is None, "nobody wanted it any more"
+        assert bench.backend.failure("resnet-00001") is None, "its replica is not wanted any more"
 
     play(scenario)
 

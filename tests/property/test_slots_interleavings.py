@@ -374,7 +374,7 @@ def _something_breaks(machine: Slots, rng: random.Random) -> None:
 
 
 def calm_walk(seed: int, steps: int) -> None:
-    """Nobody is stopped and messages take no time, in any order: then nothing may rely on time to heal.
+    """No process is stopped and messages take no time, in any order: then nothing may rely on time to heal.
 
     At each rest all that came must have ended, no credit may be lost, none was refused and none was voided.
     """

@@ -14,7 +14,7 @@ LIMIT_OF_NEW = 4
 
 
 class Served:
-    """A world whose model answers when told, in the order in which requests reached it."""
+    """A world whose model answers on command, in the order in which requests reached it."""
 
     def __init__(self, *, workers: int, limit: int = 1, routes: RouteTable | None = None, ready: bool = True) -> None:
         self.mail = Mailboxes()

@@ -21,7 +21,7 @@ def alone() -> Outcome:
 @pytest.mark.parametrize("clients", [[16, 0, 0, 0], [12, 2, 1, 1], [4, 4, 4, 4], [1, 0, 0, 1]])
 def test_four_workers_reach_95_percent_of_one(alone: Outcome, clients: list[int]) -> None:
     result = outcome(str(clients), clients)
-    # With two clients in all the slot idles while an answer and the next request travel, whoever holds the credit.
+    # With two clients in all the slot idles while an answer and the next request travel, for any holder of it.
     reference = alone if sum(clients) == 16 else outcome("two clients alone", [2])
     assert result.answered_per_s >= 0.95 * reference.answered_per_s
     assert result.refusals == 0

@@ -49,7 +49,7 @@ class Replica:
 
     def __init__(self, limit: int = 1, *, ready: bool = True, **settings: Any) -> None:
         self.now = 100.0
-        self.told: list[object] = []
+        self.sent: list[object] = []
         self.suspected: list[str] = []
         self.ledger = SlotLedger(incarnation="i", limit=limit, fifo_bound=1 << 30)
         self.lifecycle = ReplicaLifecycle(limit=limit, phases=ColdStartPhases(), epoch=0)
@@ -84,13 +84,13 @@ class Replica:
                 elif isinstance(command, StateIs):
                     self.lifecycle.entered(command.state)
                 elif isinstance(command, Send):
-                    self.told.append(command.message)
+                    self.sent.append(command.message)
 
     def channel(self) -> tuple[Channel, int]:
         """A worker's channel and the first credit that it was granted."""
         channel = self.ledger.opened("g0", self.now)
         self.pump()
-        (grant,) = [message for message in self.told if isinstance(message, Grant)]
+        (grant,) = [message for message in self.sent if isinstance(message, Grant)]
         return channel, grant.credits[0][0]
 
     def arrive(self, *fields: str, line: str = "POST /v2/models/m/infer", body: bytes = b"{}") -> FakeExchange:
@@ -353,7 +353,7 @@ def test_a_drained_replica_takes_nothing() -> None:
     waiting.gets_answer(100.0)
     assert replica.lifecycle.state is ReplicaState.DRAINED
     assert replica.arrive().status == 503
-    assert State(ReplicaState.DRAINED) not in replica.told, "nobody listens"
+    assert State(ReplicaState.DRAINED) not in replica.sent, "no gateway is connected"
 
 
 def test_without_a_limit_nothing_waits() -> None:

@@ -35,7 +35,7 @@ def read(*texts: bytes, models: tuple[str, ...] = ()) -> ModelServerMetrics:
     return meter
 
 
-def told(sample: AppSample) -> dict[str, float | None]:
+def figures_of(sample: AppSample) -> dict[str, float | None]:
     return {
         figure.value: getattr(sample, figure.value) for figure in Figure if getattr(sample, figure.value) is not None
     }
@@ -88,7 +88,7 @@ def test_each_engine_is_recognised_and_reported_in_our_units(name: str) -> None:
     engine, models, figures = EXPECTED[name]
     sample = read((TEXTS / f"{name}.txt").read_bytes(), models=models).sample(0.5)
     assert (sample.engine, sample.up, sample.fault) == (engine, True, None)
-    assert told(sample) == pytest.approx(figures)
+    assert figures_of(sample) == pytest.approx(figures)
 
 
 def test_every_recorded_text_is_expected() -> None:
@@ -101,7 +101,7 @@ def test_our_own_runtime_is_distinguished_from_triton() -> None:
     )
     sample = read(counters.render("m", 3, 8), models=("m",)).sample(0.0)
     assert (sample.engine, sample.missing, sample.max_batch) == ("tidegate", (), 8)
-    assert told(sample) == pytest.approx(
+    assert figures_of(sample) == pytest.approx(
         {"requests": 8, "inferences": 16, "executions": 4, "request_s": 2.0, "queue_s": 0.5, "compute_s": 1.25}
         | {"pending": 3, "max_batch": 8}
     )
@@ -117,7 +117,7 @@ def test_counters_are_found_with_and_without_total() -> None:
     text = (TEXTS / "triton.txt").read_bytes()
     for name in (b"request_success", b"exec_count", b"queue_duration_us"):
         text = text.replace(b"nv_inference_" + name + b"{", b"nv_inference_" + name + b"_total{")
-    assert told(read(text, models=("resnet",)).sample(0.0)) == EXPECTED["triton"][2]
+    assert figures_of(read(text, models=("resnet",)).sample(0.0)) == EXPECTED["triton"][2]
 
 
 def test_without_the_functions_own_model_all_models_count() -> None:

@@ -23,7 +23,7 @@ class Facts:
 
     def __init__(self, **sizes: int) -> None:
         self.counts = {int(size.removeprefix("of_")): count for size, count in sizes.items()}
-        self.told: list[Reason] = []
+        self.reported: list[Reason] = []
         self.known = True
 
     def sizes(self, revision: str, since: float) -> Mapping[int, int]:
@@ -38,7 +38,7 @@ class Facts:
         return batch / (0.009 + per_item * batch) if self.known else None
 
     def add_reason(self, revision_id: str, reason: Reason) -> None:
-        self.told.append(reason)
+        self.reported.append(reason)
 
 
 def share(
@@ -59,10 +59,10 @@ def test_large_requests_go_to_the_stronger_group_and_the_reason_is_reported() ->
     facts = Facts(of_1=600, of_64=60)
     shares = shares_over(facts)
     assert dict(share(shares, 0.0, T4, V100).sizes) == {"t4": (1, 63), "v100": (64, None)}
-    assert [reason.code for reason in facts.told] == ["sizes_cut"]
-    assert facts.told[0].detail.startswith("t4 1 to 63, v100 64 and more: cut by size")
+    assert [reason.code for reason in facts.reported] == ["sizes_cut"]
+    assert facts.reported[0].detail.startswith("t4 1 to 63, v100 64 and more: cut by size")
     assert share(shares, 1.0, T4, V100).sizes
-    assert len(facts.told) == 1, "once"
+    assert len(facts.reported) == 1, "once"
 
 
 def test_the_last_replica_of_a_group_takes_its_sizes_with_it_in_the_same_table() -> None:
@@ -83,7 +83,7 @@ def test_one_size_unknown_rates_and_the_annotation_leave_it_to_the_weights() -> 
     facts.known = False
     unknown = GroupWeights(sizes=SizeRoutes(facts, facts))
     assert share(unknown, 0.0, T4, V100).sizes == {}
-    assert facts.told == []
+    assert facts.reported == []
 
 
 def test_arrivals_become_classes_that_begin_at_their_smallest_size() -> None:

@@ -113,7 +113,7 @@ def test_without_traffic_it_waits_and_says_so() -> None:
     world.run(lambda: world.now >= 120)
     assert world.percents == [1.0]
     assert world.rollout.verdict.startswith("no traffic to judge by, waits")
-    assert world.codes() == ["begun", "ready", "waits_for_traffic"], "told once"
+    assert world.codes() == ["begun", "ready", "waits_for_traffic"], "reported once"
     world.rps = 50.0
     world.run(lambda: world.rollout.step == 1)
     assert world.now < 170

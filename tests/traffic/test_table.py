@@ -134,8 +134,8 @@ def test_what_the_function_says_about_routing_reaches_the_gateway() -> None:
         outlier=OutlierRules(failures=2),
         matches=(RouteMatch(host="a.example"),),
     )
-    told = replace(function(), routing=routing, readiness=Readiness(path="/up"))
-    (route,) = builder().build([served(RevisionShare(revision=Revision(told, 1)))], []).functions
+    stated = replace(function(), routing=routing, readiness=Readiness(path="/up"))
+    (route,) = builder().build([served(RevisionShare(revision=Revision(stated, 1)))], []).functions
     assert (
         Routing(
             spread=route.spread,

@@ -156,7 +156,7 @@ def pair(share: float) -> list[GroupCapacity]:
     return [GroupCapacity("a", 100.0 * share, 1), GroupCapacity("b", 100.0 * (1.0 - share), 1)]
 
 
-def told(weights: Weights, shares: Iterable[float], since: float = 0.0) -> list[float]:
+def sent_by(weights: Weights, shares: Iterable[float], since: float = 0.0) -> list[float]:
     """What is in force of the first group, after one observe a second."""
     return [weights.update("r", pair(share), since + second)["a"] for second, share in enumerate(shares)]
 
@@ -166,29 +166,29 @@ def changes(published: list[float]) -> int:
 
 
 def test_two_points_are_reported_at_once() -> None:
-    assert told(Weights(), [0.5, 0.515, 0.524]) == pytest.approx([0.5, 0.5, 0.524])
+    assert sent_by(Weights(), [0.5, 0.515, 0.524]) == pytest.approx([0.5, 0.5, 0.524])
 
 
 def test_a_small_difference_is_reported_when_it_stays() -> None:
     """63.0 instead of 64.2 %: the slower group holds up all callers, and 3 % of the throughput is lost."""
-    published = told(Weights(), [0.630] + 30 * [0.642])
+    published = sent_by(Weights(), [0.630] + 30 * [0.642])
     assert published[:10] == pytest.approx(10 * [0.63]), "it may be a flicker"
     assert published[10:] == pytest.approx(21 * [0.642])
 
 
 def test_a_difference_of_less_than_half_a_point_is_never_reported() -> None:
-    assert changes(told(Weights(), [0.640] + 600 * [0.6445])) == 0
+    assert changes(sent_by(Weights(), [0.640] + 600 * [0.6445])) == 0
 
 
 def test_what_flickers_is_not_reported() -> None:
     """Up and down by a point and a half: the mean does not move."""
-    assert changes(told(Weights(), [0.64] + 300 * [0.655, 0.625])) == 0
+    assert changes(sent_by(Weights(), [0.64] + 300 * [0.655, 0.625])) == 0
 
 
 def test_a_rate_that_flickers_widely_is_reported_as_its_mean() -> None:
     """Ten points up and down. The first ones go out as they are; then twenty seconds bring one more, and what is in
     force in between is the mean."""
-    published = told(Weights(), 300 * [0.74, 0.54])
+    published = sent_by(Weights(), 300 * [0.74, 0.54])
     assert changes(published[:5]) == 4
     last = published[-300:]
     assert changes(last) <= 300 / MOVE_REFILL_S + 300 / MEAN_S
@@ -197,9 +197,11 @@ def test_a_rate_that_flickers_widely_is_reported_as_its_mean() -> None:
 
 def test_moves_that_were_used_up_come_back() -> None:
     weights = Weights()
-    assert told(weights, [0.3, 0.36, 0.42, 0.48, 0.54, 0.6])[3:] == pytest.approx([0.48, 0.54, 0.54]), "four in a row"
-    told(weights, 40 * [0.6], since=6.0)
-    assert told(weights, [0.66, 0.72, 0.78], since=46.0) == pytest.approx([0.66, 0.72, 0.72]), "two after 40 s"
+    assert sent_by(weights, [0.3, 0.36, 0.42, 0.48, 0.54, 0.6])[3:] == pytest.approx([0.48, 0.54, 0.54]), (
+        "four in a row"
+    )
+    sent_by(weights, 40 * [0.6], since=6.0)
+    assert sent_by(weights, [0.66, 0.72, 0.78], since=46.0) == pytest.approx([0.66, 0.72, 0.72]), "two after 40 s"
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -207,8 +209,8 @@ def test_moves_that_were_used_up_come_back() -> None:
 def test_noise_around_a_constant_makes_no_oscillation(noise: float, most_a_minute: float, seed: int) -> None:
     """Normal noise, its deviation in parts of the whole: the mean is published, and rarely again."""
     rng, weights = random.Random(seed), Weights()
-    told(weights, [0.5])
-    published = told(weights, [rng.gauss(0.642, noise) for _ in range(1860)], since=1.0)[60:]
+    sent_by(weights, [0.5])
+    published = sent_by(weights, [rng.gauss(0.642, noise) for _ in range(1860)], since=1.0)[60:]
     assert sum(abs(share - 0.642) for share in published) / len(published) < FINE_STEP
     assert max(abs(share - 0.642) for share in published) < FINE_STEP + 1.5 * noise
     assert changes(published) <= 30 * most_a_minute
@@ -272,7 +274,7 @@ def test_groups_that_come_and_go_do_not_use_up_the_moves() -> None:
     weights = Weights()
     for second in range(20):
         weights.update("r", pair(0.5)[: 1 + second % 2], float(second))
-    assert told(weights, [0.6], since=20.0) == pytest.approx([0.6])
+    assert sent_by(weights, [0.6], since=20.0) == pytest.approx([0.6])
 
 
 def test_what_is_left_of_a_hundred_goes_to_the_larger_remainder_then_capacity_then_the_earlier_group() -> None:
@@ -304,8 +306,8 @@ def test_a_step_beyond_five_times_the_usual_change_is_published_at_once_and_a_sm
     """The share changes by 0.012 each second; the step itself raises the usual change to 0.0128."""
     for step, is_published in ((0.063, False), (0.065, True)):
         weights = Weights()
-        usual = told(weights, 48 * [0.64, 0.652])[-1]
-        (after,) = told(weights, [usual + step], since=96.0)
+        usual = sent_by(weights, 48 * [0.64, 0.652])[-1]
+        (after,) = sent_by(weights, [usual + step], since=96.0)
         assert (after != usual) is is_published, step
 
 

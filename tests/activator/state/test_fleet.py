@@ -17,5 +17,5 @@ def test_who_watches_opens_the_channels_once_and_asks_for_nothing() -> None:
 def test_an_unknown_or_sleeping_revision_stays_as_it_is() -> None:
     one = Lobby(table([]))
     one.room.open_channels(F, 1.0)
-    one.room.open_channels("nobody-00001", 1.0)
+    one.room.open_channels("unknown-00001", 1.0)
     assert one.did(1.0) == []

@@ -53,7 +53,7 @@ def test_a_large_head_never_blocks_small_requests_behind_it() -> None:
     one = open_lobby(sized(SMALL_AND_LARGE), "r-s", "r-l")
     assert one.arrive("large", 1.0, inferences=64) == "waits"
     assert one.arrive("small", 1.1, inferences=1) == "waits"
-    assert one.did(1.1) == ["r-s < want 1 1 0 0 0 0 1 0", "r-l < want 1 1 0 0 100 100 1 0"], "each is told of its own"
+    assert one.did(1.1) == ["r-s < want 1 1 0 0 0 0 1 0", "r-l < want 1 1 0 0 100 100 1 0"], "each gets its own wants"
     assert one.hear("r-s", Grant(((1, 1),)), now=1.2) == ["small -> r-s on 1, want 2 0"]
     assert one.hear("r-l", Grant(((1, 1),)), now=1.3) == ["large -> r-l on 1, want 2 0"]
 
@@ -116,7 +116,9 @@ def test_who_waits_for_a_group_that_lost_its_range_is_reported_to_and_served_by_
     assert said[0].startswith("c -> r-l on 7"), "it has an idle slot there, and takes it at once"
     one.room.apply(sized({"s": (1, 16), "m": (17, 24), "l": (25, None)}, number=3), 3.0)
     said = one.did(3.0)
-    assert said == ["r-s < want 1 1 0 0 2000 2000 1 0", "r-m < want 3 0"], "told where it waits, and where no more"
+    assert said == ["r-s < want 1 1 0 0 2000 2000 1 0", "r-m < want 3 0"], (
+        "wants go where it waits, and are taken back elsewhere"
+    )
     assert one.hear("r-s", Grant(((1, 1),)), now=3.1) == ["b -> r-s on 1, want 2 0"]
 
 
@@ -148,7 +150,7 @@ def test_who_waits_for_a_size_that_no_group_serves_any_more_is_reported_and_none
     assert counts.refused == 2
 
 
-def test_a_group_that_is_gone_leaves_its_range_to_whoever_has_it_in_the_next_table() -> None:
+def test_a_group_that_is_gone_leaves_its_range_to_the_groups_of_the_next_table() -> None:
     one = open_lobby(sized(SMALL_AND_LARGE), "r-s", "r-l")
     assert one.arrive("large", inferences=64) == "waits"
     one.did()
@@ -341,7 +343,7 @@ def test_a_request_never_runs_on_the_replica_that_it_avoids() -> None:
     one.hear("r1", Grant(((4, 1),)))
     assert one.arrive("hedge", avoid="r0") == "hedge -> r1 on 4"
     assert one.arrive("second", avoid="r0") == "waits"
-    assert one.arrive("other") == "other -> r0 on 3", "it waits in nobody's way; r0 hears of nothing"
+    assert one.arrive("other") == "other -> r0 on 3", "it delays no other request; r0 gets no message"
     assert one.did() == ["r1 < want 1 1 0 0 0 0 1 0"]
     assert one.hear("r1", Grant(((5, 1),)))[0].startswith("second -> r1")
 
@@ -624,8 +626,8 @@ def test_a_new_channel_does_not_end_an_ejection_and_unknown_ids_mean_nothing() -
     one.room.unlinked("r0", 2.0)
     one.ready("r0", 5, now=2.1)
     assert one.arrive("a", 3.0) == "waits"
-    one.room.eject("nobody", 3.0, 9.0)
-    one.room.readmit("nobody", 3.0)
+    one.room.eject("unknown", 3.0, 9.0)
+    one.room.readmit("unknown", 3.0)
     one.room.readmit("r1", 3.0)
     assert one.room.ready_replicas("nothing") == 0
     assert one.room.ready_replicas(F) == 1

@@ -51,7 +51,7 @@ class Closed:
             self.tokens[tenant] += int(cost)
             self._at(self.world.now + HOP_S, lambda: self._ask(tenant, worker, tokens, weight))
 
-        job.ends = ends  # type: ignore[method-assign]  # told without polling
+        job.ends = ends  # type: ignore[method-assign]  # an event, without polling
         self.world.arrive_job(self.world.workers[worker], job, timeout_s=1e9)
 
     def run(self, seconds: float) -> Counter[str]:

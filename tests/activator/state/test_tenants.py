@@ -43,9 +43,9 @@ def test_another_gets_its_part_from_the_youngest_of_the_one_with_most() -> None:
     one.did()
     refused = []
     for number in range(7):
-        told = come(one, f"b{number}")
+        outcome = come(one, f"b{number}")
         refused += [line for line in one.did() if line.startswith("refuse")]
-        assert told == ("waits" if number < 5 else f"refuse b{number}: queue_full")
+        assert outcome == ("waits" if number < 5 else f"refuse b{number}: queue_full")
     assert refused == [f"refuse a{number}: queue_full" for number in (9, 8, 7, 6, 5)]
     assert waiting(one) == {"a": 5, "b": 5}
     assert come(one, "a11") == "refuse a11: queue_full"
@@ -126,7 +126,7 @@ def test_a_class_that_none_waits_in_any_more_gives_none_away() -> None:
     assert waiting(one) == {"a": 2, "b": 1}
 
 
-def test_bounds_that_a_table_changes_hold_for_whoever_comes() -> None:
+def test_bounds_that_a_table_changes_hold_for_later_requests() -> None:
     one = crowded(requests=10)
     for number in range(8):
         come(one, f"a{number}")

@@ -196,12 +196,12 @@ def test_driver_and_capability_are_in_the_inventory_of_found_and_declared_gpus()
 
 
 @pytest.mark.parametrize(
-    ("fails_at", "told"), [("init", "no NVIDIA devices: no init here"), ("count", "cannot be read")]
+    ("fails_at", "expected"), [("init", "no NVIDIA devices: no init here"), ("count", "cannot be read")]
 )
-def test_a_driver_that_fails_is_reported_and_means_no_devices(fails_at: str, told: str) -> None:
+def test_a_driver_that_fails_is_reported_and_means_no_devices(fails_at: str, expected: str) -> None:
     said: list[str] = []
     assert read_gpus(FakeNvml(fails_at), said.append) == ()
-    assert told in said[0]
+    assert expected in said[0]
 
 
 def test_a_device_that_cannot_be_read_does_not_hide_the_others() -> None:

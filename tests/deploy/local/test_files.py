@@ -104,9 +104,9 @@ def test_everything_that_is_missing_is_reported_at_once(tmp_path: Path) -> None:
         warmup="/no/warm.json",
         secrets={"TOKEN": "/no/token"},
     )
-    told = " ".join(problems(broken, "/bin"))
+    reported = " ".join(problems(broken, "/bin"))
     for path in ("/no/model.onnx", "/no/folder", "/no/python", "/no/warm.json", "/no/token"):
-        assert path in told
+        assert path in reported
     (wrong,) = problems(function(tmp_path, Server(kind=ServerKind.COMMAND, argv=("no-such-program",))), "/bin")
     assert "no-such-program" in wrong
     (image,) = problems(function(tmp_path, Server(kind=ServerKind.IMAGE, target="repo/x:1")), "/bin")

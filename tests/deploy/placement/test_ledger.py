@@ -78,7 +78,7 @@ def test_memory_is_counted_beside_the_share() -> None:
     assert ledger.assign("d", "t4", Demand(share=10, memory_bytes=6 * GIB)).unit == 0
 
 
-def test_cores_go_to_whoever_has_none_yet() -> None:
+def test_cores_go_to_replicas_that_have_none_yet() -> None:
     ledger = Ledger.of([CPU, CPU2], host_cores=(4, 5, 6, 7))
     assert ledger.assign("a", "cpu-2core", Demand()).cores == (4, 5)
     assert ledger.assign("b", "cpu-1core", Demand()).cores == (6,)

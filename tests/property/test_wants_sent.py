@@ -14,7 +14,7 @@ STEPS = st.lists(
 )
 
 
-class Told:
+class RandomRoom:
     """A room of some replicas with one credit each, and what runs and waits there."""
 
     def __init__(self, replicas: int) -> None:
@@ -58,9 +58,9 @@ class Told:
 
 
 @given(st.integers(1, 3), STEPS)
-@example(3, [("arrive", 0), ("refuse", 0), ("break off", 0), ("refuse", 0)])  # Two lanes, and one is to be told anew.
+@example(3, [("arrive", 0), ("refuse", 0), ("break off", 0), ("refuse", 0)])  # Two lanes, and one gets new wants.
 def test_every_replica_knows_the_class_of_what_waits(replicas: int, steps: list[tuple[str, int]]) -> None:
-    one = Told(replicas)
+    one = RandomRoom(replicas)
     for what, number in steps:
         one.step(what, number)
         for replica in one.lobby.room._fleet.replicas.values():
