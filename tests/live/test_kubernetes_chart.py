@@ -1,5 +1,6 @@
 """The chart by Helm itself: rendered, refused, installed into a real API server, upgraded and uninstalled."""
 
+import base64
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 import yaml
 
 from tests.support.deadline import Patience
+from tests.support.live.certificates import make_certificate
 from tests.support.live.cluster import CHART, path_of
 from tests.support.live.control_plane import ControlPlane
 from tests.support.live.helm import helm, set_flags
@@ -134,3 +136,39 @@ def test_an_installation_is_upgraded_and_leaves_what_it_says(plane: ControlPlane
 
 
 KINDS = ("functions", "pipelines", "functionrevisions", "functionscales")
+
+
+def test_an_upgrade_keeps_what_the_webhook_has_written_and_an_uninstallation_leaves_nothing_of_it(
+    plane: ControlPlane, tmp_path: Path
+) -> None:
+    config: dict[str, Any] = {"home": tmp_path, "kubeconfig": plane.kubeconfig}
+    values = ("--set", "webhook.enabled=true,clusterResources=false,state.keep=false")
+    helm("install", "hooks", str(CHART), "-n", "hooks", "--create-namespace", *values, **config)
+    configuration = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/tidegate-webhook"
+    secret = "/api/v1/namespaces/hooks/secrets/tidegate-webhook"
+    authority = base64.b64encode(make_certificate(tmp_path)[0].read_bytes()).decode()
+    with plane.client() as client:
+        change = {"webhooks": [{"name": "pods.tidegate.dev", "clientConfig": {"caBundle": authority}}]}
+        kind = {"content-type": "application/strategic-merge-patch+json"}
+        reply = client.patch(configuration, json=change, headers=kind)
+        assert reply.status_code == 200, reply.text
+        found = client.get(secret).json()
+        assert client.put(secret, json=found | {"data": {"ca.crt": authority}}).status_code == 200
+        helm("upgrade", "hooks", str(CHART), "-n", "hooks", *values, "--set", "image=t:2", **config)
+        (webhook,) = client.get(configuration).json()["webhooks"]
+        assert webhook["clientConfig"]["caBundle"] == authority
+        assert client.get(secret).json()["data"] == {"ca.crt": authority}
+        deployment = client.get("/apis/apps/v1/namespaces/hooks/deployments/tidegate-webhook").json()
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "one"}} | {
+            "spec": deployment["spec"]["template"]["spec"]
+        }
+        restricted = {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}}}
+        merge = {"content-type": "application/merge-patch+json"}
+        assert client.patch("/api/v1/namespaces/hooks", json=restricted, headers=merge).status_code == 200
+        made = client.post("/api/v1/namespaces/hooks/pods", json=pod, params={"dryRun": "All"})
+        assert made.status_code == 201, made.text
+        helm("uninstall", "hooks", "-n", "hooks", **config)
+        patience = Patience(30.0)
+        roles = "/apis/rbac.authorization.k8s.io/v1/clusterroles/tidegate-webhook"
+        while any(client.get(path).status_code == 200 for path in (configuration, secret, roles)):
+            assert not patience.is_over, "the webhook stays"

@@ -17,7 +17,7 @@ from typing import Final
 
 from tidegate.aio import log_stream
 from tidegate.clock import wall
-from tidegate.deploy.devices.declared import parse
+from tidegate.deploy.devices.discovered import inventory_of_cluster
 from tidegate.deploy.kubernetes.pods.template import PodSettings
 from tidegate.deploy.kubernetes.process.api import ClusterError, KubernetesApi
 from tidegate.deploy.kubernetes.webhook.pods import DELAY_S, WebhookSettings
@@ -29,8 +29,6 @@ from tidegate.errors import InvalidInputError
 from tidegate.schema.rows import Duration
 
 EXIT_INVALID: Final = 2
-_UNKNOWN: Final = 1 << 50
-"""Memory of a GPU whose entry does not give it: what asks for too much, no node takes."""
 _DURATION: Final = Duration(0.0, 20 * 365 * 86_400.0)
 
 
@@ -89,9 +87,7 @@ def _settings(given: argparse.Namespace) -> WebhookSettings:
     """Raises InvalidInputError, and OSError if the accelerators cannot be read."""
     accelerators: tuple[Accelerator, ...] = ()
     if given.accelerators_file is not None:
-        text = Path(given.accelerators_file).read_text(encoding="utf-8")
-        entries = parse(text, source=given.accelerators_file)
-        accelerators = tuple(each.completed(each.count or 1, each.memory_bytes or _UNKNOWN) for each in entries)
+        accelerators = inventory_of_cluster(Path(given.accelerators_file)).accelerators
     pods = PodSettings(image=given.image, python=given.python, json_logs=given.json_logs)
     return WebhookSettings(pods=pods, accelerators=accelerators, delay_s=given.drain_delay)
 
