@@ -51,6 +51,7 @@ from tidegate.gateway.routing.request_state import RequestState
 from tidegate.gateway.wiring import Parts
 from tidegate.histogram import INDEX, KNOWN, bucket_index
 from tidegate.records.route_table import RouteTable
+from tidegate.wire.http1.grammar import UNSAMPLED
 from tidegate.wire.message_heads import AnyResponseHead
 
 if TYPE_CHECKING:
@@ -127,7 +128,7 @@ class Chain:
         else:
             ex.context = state = state_with_new_id(head, target, given, self._rng)
         tracer = self._tracer
-        if tracer is not None and (head.is_sampled() if head.traced else tracer.draws()) and (target.is_work or is_rpc):
+        if tracer is not None and head.traced != UNSAMPLED and tracer.samples(head) and (target.is_work or is_rpc):
             state.trace = tracer.begin(head)
         if is_rpc:
             if self._grpc.takes(ex, state, self._function_known):

@@ -1,17 +1,20 @@
 """Measures the cost of observing a gateway over sockets: metrics, access log and traces of 1 % of the requests.
 
-Two gateways on the proxies' core get load in turns. ``off`` has its defaults. ``on`` writes a line of its access log
-for each request into a file, traces one request of a hundred at a collector, and is scraped each second. Behind both
-stands a replica that answers at once (``replica.py``), on the load's core, so the gateway limits the throughput. There
-are the processes that write the log and export spans, too: ``cpu_us_per_request`` is that of the worker alone, and
-``cpu_us_with_sides`` has theirs as well. Each request has a ``traceparent``, and one of a hundred is *sampled*.
+Three gateways on the proxies' core get load in turns, and each is the first as often as the others. ``off`` has its
+defaults, and so has ``again``: its ratio to ``off`` shows what the measurement itself varies by. ``on`` writes a line
+of its access log for each request into a file, traces one request of a hundred at a collector, and is scraped each
+second. Behind each stands a replica that answers at once (``replica.py``), on the load's core, so the gateway limits
+the throughput. There are the processes that write the log and export spans, too: ``cpu_us_per_request`` is that of the
+worker alone, and ``cpu_us_with_sides`` has theirs as well. Each request has a ``traceparent``, and one of a hundred is
+*sampled*.
 
 A visit of ``on`` counts only if its log has a line for each request and spans have arrived: nothing may be dropped.
 
-``payloads``: two gateways at a fixed rate; one of them sends the bodies of 10 % of the requests, with a redaction list,
-to a sink. The result is the client's p99.
+``payloads``: three gateways at a fixed rate; one of them sends the bodies of 10 % of the requests, with a redaction
+list, to a sink. The result is the client's p99, beside that of ``again``.
 
-On a machine that does other work, run it as root under ``chrt -r 1``: load, replicas and workers go first.
+On a machine that does other work, run it as root under ``chrt -r 1``: load, replicas and workers go first. On a
+machine that is too busy for the log writer the measurement fails, because lines are dropped.
 """
 
 import contextlib
@@ -19,7 +22,7 @@ import http.client
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from benchmarks.macro import peers
@@ -49,10 +52,11 @@ def _payloads(bench: Bench) -> Iterator[Row]:
         servers = (
             peers.gateway(stage, [peers.null_replica(stage)], name="off"),
             peers.gateway(stage, [peers.null_replica(stage)], name="payloads", payload=rules),
+            peers.gateway(stage, [peers.null_replica(stage)], name="again"),
         )
         _move_children(servers[1], bench.machine.load_core)
         for number, counts in enumerate(bench.counted()):
-            for server in servers[:: -1 if number % 2 else 1]:
+            for server in _turned(servers, number):
                 lane = Lane(server.address, inference(BODY_BYTES), RATE)
                 paced([lane], bench.length_s(counts))
                 if counts:
@@ -60,7 +64,9 @@ def _payloads(bench: Bench) -> Iterator[Row]:
         if not _taken(sink):
             raise RuntimeError("no event has arrived at the sink")
     yield book.row(PACED, "payloads", "p99_us", against="off", bound=P99_BOUND)
+    yield book.row(PACED, "again", "p99_us", against="off")
     yield book.row(PACED, "payloads", "p50_us", against="off")
+    yield book.row(PACED, "again", "p50_us", against="off")
 
 
 def _throughput(bench: Bench) -> Iterator[Row]:
@@ -73,11 +79,12 @@ def _throughput(bench: Bench) -> Iterator[Row]:
         gateways = (
             peers.gateway(stage, [peers.null_replica(stage)], name="off"),
             peers.gateway(stage, [peers.null_replica(stage)], name="on", more=on),
+            peers.gateway(stage, [peers.null_replica(stage)], name="again"),
         )
         _move_children(gateways[1], bench.machine.load_core)
         admin = f"unix:{stage.folder}/on-0.sock"
         for number, counts in enumerate(bench.counted()):
-            for server in gateways[:: -1 if number % 2 else 1]:
+            for server in _turned(gateways, number):
                 is_on = server.name == "on"
                 _emptied(log)
                 before = _sides_us(server)
@@ -91,10 +98,20 @@ def _throughput(bench: Bench) -> Iterator[Row]:
                     book.add(LOAD, server.name, requests_per_s=visit.rps, cpu_us_per_request=visit.cpu_us - sides_us)
                     book.add(LOAD, server.name, cpu_us_with_sides=visit.cpu_us)
     yield book.row(LOAD, "on", "requests_per_s", against="off", bound=LEAST, least=True)
+    yield book.row(LOAD, "again", "requests_per_s", against="off")
     yield book.row(LOAD, "on", "cpu_us_per_request", against="off", bound=MOST)
+    yield book.row(LOAD, "again", "cpu_us_per_request", against="off")
     yield book.row(LOAD, "on", "cpu_us_with_sides", against="off")
     yield book.row(LOAD, "off", "requests_per_s")
     yield book.row(LOAD, "off", "cpu_us_per_request")
+
+
+def _turned(servers: Sequence[Server], number: int) -> Sequence[Server]:
+    """Returns the servers in the order of round ``number``: another one is the first each time, and every second time
+    round they go backwards."""
+    first = number % len(servers)
+    turned = (*servers[first:], *servers[:first])
+    return turned[::-1] if number // len(servers) % 2 else turned
 
 
 def _move_children(server: Server, core: str) -> None:

@@ -14,11 +14,15 @@ from tidegate.gateway.counting.outcomes import ending_of
 
 KEPT_TEXTS: Final = 1024
 """Common texts that are kept at most; then all are made again."""
+_KNOWN: Final = 8192
+"""Times below so many microseconds are looked up: their texts are made once, since a format of a float takes ten times
+as long. Most requests are as short."""
 
 FIELDS: Final = (
     "time",  # end of the request, UTC
     "id",
-    "function",
+    "function",  # that the client asked for
+    "variant",  # another function that served in its place
     "revision",
     "replica",
     "method",
@@ -43,34 +47,32 @@ _JSON_BEGIN: Final = '{"time":"%b%03dZ","level":"info","logger":"access","reques
 class _Form:
     """How lines are written: as text or as JSON."""
 
-    __slots__ = ("_is_json", "_none", "_quoted", "kept", "unusual", "usual")
+    __slots__ = ("_is_json", "_none", "_quoted", "kept", "line", "none")
 
     def __init__(self, *, is_json: bool) -> None:
         self._is_json = is_json
         # No value contains a blank, so text needs no quotes: a request's target and id cannot.
         self._quoted: Callable[[str], str] = encode_basestring_ascii if is_json else str
         self._none = "null" if is_json else "-"
+        self.none = self._none.encode()
         self.kept: dict[Common, tuple[bytes, bytes]] = {}
-        """Results of ``texts``, by requests without a query."""
-        self.usual = self._line("%.3f")
-        """The format of a line of a request that a replica has answered."""
-        self.unusual = self._line("%b")
-        """The same with texts for the wait and the first byte, one of which did not happen."""
+        """Results of ``texts``, by requests without a query and a trace."""
+        self.line = self._line()
+        """The format of a line."""
 
     def texts(self, common: Common) -> tuple[bytes, bytes]:
-        """Returns the fields from the function to the status, and those from the ending to the end of a line without a
-        trace."""
-        target = common[4]
-        if target.find(b"?") >= 0:
-            common = (*common[:4], target.partition(b"?")[0], *common[5:])
+        """Returns the fields from the function to the status, and those from the ending to the end of the line."""
+        target, trace_id = common[5], common[9]
+        if trace_id is not None or target.find(b"?") >= 0:
+            common = (*common[:5], target.partition(b"?")[0], *common[6:9], None)
         found = self.kept.get(common)
         if found is None:
             if len(self.kept) >= KEPT_TEXTS:
                 self.kept.clear()
             self.kept[common] = found = self._made(common)
-        return found
+        return found if trace_id is None else (found[0], self._traced(found[1], trace_id))
 
-    def traced(self, last: bytes, trace_id: bytes) -> bytes:
+    def _traced(self, last: bytes, trace_id: bytes) -> bytes:
         """Returns the end of a line with a trace id in the place of none."""
         untraced, traced = (self._pair("trace", value) for value in (self._none, self._quoted(trace_id.decode())))
         return last.replace(untraced.encode(), traced.encode())
@@ -79,15 +81,12 @@ class _Form:
         """Returns a request id as a line has it between quotes."""
         return self._quoted(given.decode("latin-1"))[1:-1].encode() if self._is_json else given
 
-    def milliseconds(self, seconds: float | None) -> bytes:
-        """Returns a time in a line's unusual format; None: it did not happen."""
-        return self._none.encode() if seconds is None else b"%.3f" % (seconds * 1e3)
-
     def _made(self, common: Common) -> tuple[bytes, bytes]:
-        function, revision, replica, method, path, status, ending, is_truncated = common
+        function, variant, revision, replica, method, path, status, ending, is_truncated, _ = common
         quoted, none = self._quoted, self._none
         front = (
             ("function", none if function is None else quoted(function)),
+            ("variant", none if variant is None else quoted(variant)),
             ("revision", none if revision is None else quoted(revision)),
             ("replica", quoted(replica) if replica else none),
             ("method", quoted(method.decode("latin-1"))),
@@ -98,14 +97,14 @@ class _Form:
         texts = ["".join(self._pair(name, value) for name, value in pairs) for pairs in (front, last)]
         return texts[0].encode(), (texts[1] + ("}\n" if self._is_json else "\n")).encode()
 
-    def _line(self, time: str) -> bytes:
+    def _line(self) -> bytes:
         begin = _JSON_BEGIN if self._is_json else _TEXT_BEGIN
         pairs = (
             ("bytes_in", "%d"),
             ("bytes_out", "%d"),
-            ("total_ms", "%.3f"),
-            ("wait_ms", time),
-            ("first_byte_ms", time),
+            ("total_ms", "%b"),
+            ("wait_ms", "%b"),
+            ("first_byte_ms", "%b"),
             ("inferences", "%d"),
         )
         return (begin + "%b" + "".join(self._pair(*pair) for pair in pairs) + "%b").encode()
@@ -114,13 +113,13 @@ class _Form:
         return f',"{name}":{value}' if self._is_json else f" {name}={value}"
 
     def __repr__(self) -> str:
-        return f"<_Form {self.usual!r}>"
+        return f"<_Form {self.line!r}>"
 
 
 class Lines:
     """Makes the lines of one worker."""
 
-    __slots__ = ("_form", "_offset", "_second", "_stamp")
+    __slots__ = ("_form", "_known", "_offset", "_second", "_stamp")
 
     def __init__(self, *, as_json: bool, offset: float) -> None:
         """``offset``: Unix time less the worker's clock."""
@@ -130,33 +129,41 @@ class Lines:
         """When the second of ``_stamp`` began, on the worker's clock."""
         self._stamp = b""
         """Date and time of that second, with the point behind it."""
+        self._known = [b"%d.%03d" % divmod(microseconds, 1000) for microseconds in range(_KNOWN)]
+        """Milliseconds with three decimals."""
 
     def made(self, batch: Batch) -> bytes:
         """Returns the lines of these requests."""
-        form = self._form
-        formats: list[bytes] = []
-        values: list[bytes | int | float] = []
-        add, second = values.extend, self._second
-        texts = [(*form.texts(common), bool(common[2])) for common in batch[0]]
-        for place, received, bound, first, end, given, bytes_in, bytes_out, inferences, trace in batch[1]:
+        commons, records = batch
+        form, known, second, none = self._form, self._known, self._second, self._form.none
+        values: list[bytes | int] = []
+        add = values.extend
+        texts = [(*form.texts(common), bool(common[3])) for common in commons]
+        for place, received, bound, first, end, given, bytes_in, bytes_out, inferences in records:
             if not second <= end < second + 1.0:
                 second = self._begin_second(end)
             front, last, has_replica = texts[place]
-            if trace is not None:
-                last = form.traced(last, trace)
             if not given.isalnum():
                 given = form.id(given)
-            at, total = (end - second) * 1e3, (end - received) * 1e3
-            if has_replica and first:
-                formats.append(form.usual)
-                wait, byte = (bound - received) * 1e3, (first - received) * 1e3
-                add((self._stamp, at, given, front, bytes_in, bytes_out, total, wait, byte, inferences, last))
-            else:
-                formats.append(form.unusual)
-                waited = form.milliseconds(bound - received if has_replica else None)
-                begun = form.milliseconds(first - received if first else None)
-                add((self._stamp, at, given, front, bytes_in, bytes_out, total, waited, begun, inferences, last))
-        return b"".join(formats) % tuple(values)
+            total = round((end - received) * 1e6)
+            wait = round((bound - received) * 1e6) if has_replica else -1
+            begun = round((first - received) * 1e6) if first else -1
+            add(
+                (
+                    self._stamp,
+                    int((end - second) * 1e3),
+                    given,
+                    front,
+                    bytes_in,
+                    bytes_out,
+                    known[total] if 0 <= total < _KNOWN else b"%.3f" % (total * 1e-3),
+                    known[wait] if 0 <= wait < _KNOWN else b"%.3f" % (wait * 1e-3) if has_replica else none,
+                    known[begun] if 0 <= begun < _KNOWN else b"%.3f" % (begun * 1e-3) if first else none,
+                    inferences,
+                    last,
+                )
+            )
+        return form.line * len(records) % tuple(values)
 
     def _begin_second(self, at: float) -> float:
         """Makes the stamp of this time, and returns when its second began."""

@@ -75,6 +75,7 @@ class Target:
     """The destination of a request; shared by all equal requests, never changed."""
 
     __slots__ = (
+        "asked",
         "call",
         "error_format",
         "is_metadata",
@@ -122,6 +123,8 @@ class Target:
         """The replica gets another request target (:meth:`rewritten`)."""
         self.path: bytes | None = None
         """The request target that the replica gets; None if it is the client's without ``strip`` bytes."""
+        self.asked = ""
+        """The function that the request is for, if another variant serves it; else empty."""
         self.variant_line = b""
         """The header line of the answer of another variant than the request is for."""
 
@@ -139,6 +142,7 @@ class Target:
         target = self.of(router)
         target.path = path
         target.rewrites = target.rewrites or path is not None
+        target.asked = "" if self.router is None else self.router.name
         target.variant_line = b"%b: %b\r\n" % (VARIANT, router.name.encode())
         return target
 

@@ -162,9 +162,9 @@ class Tracer:
         self._scheme = scheme
         self._put = put
 
-    def draws(self) -> bool:
-        """Returns whether a request without a parent is traced."""
-        return self._rng.random() < self._ratio
+    def samples(self, head: AnyRequestHead) -> bool:
+        """Returns whether a request is traced: its parent decides, and the ratio if it has none."""
+        return head.is_sampled() if head.traced else self._rng.random() < self._ratio
 
     def begin(self, head: AnyRequestHead) -> Trace:
         """Begins the trace of a request: its parent's, or its own."""

@@ -3,10 +3,14 @@
 import json
 import random
 
+import pytest
+
 from tests.support.worlds.access_lines import ended, lines_of
+from tests.support.worlds.gateway_chain import table
 from tidegate.gateway.access_log.lines import FIELDS, KEPT_TEXTS
 from tidegate.gateway.access_log.records import BATCH, AccessLog
 from tidegate.gateway.counting.outcomes import Ending
+from tidegate.gateway.routing.function import FunctionMemory, FunctionRouter
 from tidegate.gateway.tracing.trace import Trace
 
 UNIX = 1_700_000_000.0
@@ -20,12 +24,43 @@ def test_a_line_of_text_says_everything_but_the_query() -> None:
     access = log()
     access.ended(*ended())
     assert lines_of(access, offset=UNIX) == (
-        b"2023-11-14T22:15:00.500Z id=my-id function=f revision=f-00001 replica=f-00001-aaaaa method=POST "
+        b"2023-11-14T22:15:00.500Z id=my-id function=f variant=- revision=f-00001 replica=f-00001-aaaaa method=POST "
         b"path=/v2/models/m/infer status=200 bytes_in=5 bytes_out=77 total_ms=500.000 wait_ms=250.000 "
         b"first_byte_ms=375.000 "
         b"inferences=4 ending=answered trace=-\n"
     )
     assert lines_of(access) == b""
+
+
+def test_a_line_names_the_function_that_was_asked_for_and_the_variant_that_served() -> None:
+    access = log()
+    access.meet_variants()
+    for is_switched in (False, True):
+        ex, state = ended()
+        if is_switched:
+            router = state.target.router
+            assert router is not None
+            state.target.router = FunctionRouter(table(1, name="large").functions[0], FunctionMemory(0.0))
+            state.target = state.target.of_variant(router, None)
+        access.ended(ex, state)
+    lines = [json.loads(line) for line in lines_of(access, as_json=True).splitlines()]
+    assert [(line["function"], line["variant"], line["revision"]) for line in lines] == [
+        ("f", None, "f-00001"),
+        ("large", "f", "f-00001"),
+    ]
+
+
+@pytest.mark.parametrize("ms", [0.0, 0.001, 0.0125, 8.1915, 8.192, 999.999, 86_400_000.25])
+def test_short_and_long_times_have_three_decimals(ms: float) -> None:
+    access = log()
+    ex, state = ended()
+    ex.ended, ex.first_byte, state.bound_at = ex.received + ms / 1e3, ex.received + ms / 1e3, ex.received
+    access.ended(ex, state)
+    found = dict(pair.split("=") for pair in lines_of(access).decode().split()[1:])
+    assert abs(float(found["total_ms"]) - ms) <= 0.0006
+    assert found["first_byte_ms"] == found["total_ms"]
+    assert found["wait_ms"] == "0.000"
+    assert len(found["total_ms"].partition(".")[2]) == 3
 
 
 def test_json_says_the_same_and_null_for_what_did_not_happen() -> None:
@@ -68,4 +103,4 @@ def test_paths_of_any_number_are_each_in_their_line() -> None:
     for number in numbers:
         access.ended(*ended(target=f"/items/{number}?key=secret"))
     lines = lines_of(access, offset=UNIX).decode().splitlines()
-    assert [line.split()[6] for line in lines] == [f"path=/items/{number}" for number in numbers]
+    assert [line.split()[7] for line in lines] == [f"path=/items/{number}" for number in numbers]

@@ -77,7 +77,7 @@ def test_batches_are_read_in_whatever_pieces_they_arrive(size: int) -> None:
     frames = Frames()
     found = [decode_batch(each) for at in range(0, len(data), size) for each in frames.feed(data[at : at + size])]
     assert [len(records) for _, records in found] == [BATCH, BATCH, 5]
-    targets = [common[place][4] for common, records in found for place, *_ in records]
+    targets = [common[place][5] for common, records in found for place, *_ in records]
     assert targets == [b"/items/%d" % number for number in range(2 * BATCH + 5)]
 
 

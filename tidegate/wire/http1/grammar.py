@@ -45,6 +45,9 @@ HOST = re.compile(rb"(\[[0-9a-f:.]{2,45}\]|[0-9a-z\-._~!$&'()*+,;=%]{1,255})(?::
 _TRACE = rb"-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}"
 TRACEPARENT = re.compile(rb"00" + _TRACE + rb"|(?!00|ff)[0-9a-f]{2}" + _TRACE + rb"(?:-[!-~]*+)?")
 """W3C trace context: version 00 exactly, later versions may contain more."""
+SAMPLED = 1
+UNSAMPLED = 2
+"""``AnyRequestHead.traced`` of a valid ``traceparent``, by its flag. HTTP/2's heads have ``True`` for both."""
 TOKEN = re.compile(TCHAR + rb"{1,128}")
 CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,16})(?:[\t ]*+;[\t -~\x80-\xff]*+)?\r\n")
 CHUNK_SIZE_START = re.compile(rb"[0-9A-Fa-f]{0,16}(?:[\t ]*+(?:;[\t -~\x80-\xff]*+)?)?\r?")

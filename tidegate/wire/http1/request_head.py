@@ -24,6 +24,7 @@ from tidegate.wire.http1.fields import (
     without_fields,
     without_internal,
 )
+from tidegate.wire.http1.grammar import SAMPLED, UNSAMPLED
 from tidegate.wire.http1.plain import MIN_HEADERS, plain_request
 
 _LOOKED_FOR = frozenset(
@@ -69,8 +70,8 @@ class HeadRules:
 
 
 _SLASH = 0x2F
+"""As a whole number."""
 _ODD_DIGITS = frozenset(b"13579bdf")
-"""As whole numbers; a valid ``traceparent`` is in lower case."""
 _REFUSED_METHODS = frozenset({b"CONNECT", b"TRACE"})
 _ONCE = frozenset({b"host", b"content-length", b"transfer-encoding", b"expect", b"upgrade"})
 
@@ -135,7 +136,7 @@ class RequestHead(Fields):
     upgrade: bytes | None
     """The protocol token of an acceptable Upgrade request."""
     traced: int
-    """Not 0 if a valid ``traceparent`` is among the fields. More than 1: the place of its end in ``_original``."""
+    """Not 0 if a valid ``traceparent`` is among the fields: ``SAMPLED`` or ``UNSAMPLED`` (``grammar.py``)."""
     names_host: bool
     """True if a trusted peer's ``x-forwarded-host`` is among the fields."""
     names_proto: bool
@@ -155,18 +156,21 @@ class RequestHead(Fields):
 
     def is_sampled(self) -> bool:
         """Returns whether the flags in its valid ``traceparent`` say *sampled*: the last of their two digits is odd."""
-        end = self.traced
-        if end > 1:
-            return self._original[end - 1] in _ODD_DIGITS
-        return end == 1 and int((self.get(b"traceparent") or b"")[53:55] or b"0", 16) % 2 == 1
+        return self.traced == SAMPLED
 
     def take_trace(self) -> None:
         """Removes its ``traceparent``: the application adds another one to what is forwarded."""
         self.drop(b"traceparent")
-        self.traced = True
+        self.traced = UNSAMPLED
 
     def __repr__(self) -> str:
         return f"<RequestHead {self.method!r} {self.target!r} at {self.host!r}>"
+
+
+def _flag(trace: bytes) -> int:
+    """Returns whether a valid ``traceparent`` is sampled: the last digit of its flags is odd. Later versions may have
+    more behind it."""
+    return SAMPLED if trace[54] in _ODD_DIGITS else UNSAMPLED
 
 
 @lru_cache(maxsize=4096)
@@ -208,7 +212,8 @@ def parse_request(data: bytes, at: int, rules: HeadRules) -> RequestHead | Rejec
     head.target = target
     head.content_length = None if length is None else int(length)
     head.authority, head.host = _plain_host(authority)
-    head.traced = (trace or trace2 or trace3) is not None
+    trace = trace or trace2 or trace3
+    head.traced = 0 if trace is None else _flag(trace)
     head._end = end + 2
     head._block = head._original = block
     head._lower = head._values = head._places = head.upgrade = head.internal = None
@@ -229,7 +234,7 @@ def _read_ours(head: RequestHead, match: re.Match[bytes], ours: list[bytes]) -> 
     _, token, timeout, batch, _, credit, want, proto_line, host_line, trace = ours
     head.plain = False
     head.internal = Internal(token, timeout, batch, credit, want)
-    head.traced = head.traced or trace is not None
+    head.traced = _flag(trace) if trace else head.traced
     head.names_proto = proto_line is not None
     head.names_host = host_line is not None
     start = match.start(3)
@@ -261,7 +266,8 @@ def parse_any_request(data: bytes, at: int, rules: HeadRules) -> RequestHead | R
     head.keep_alive = True
     head._block = head._original = block
     head._lower = lower = block.lower()
-    head.chunked = head.expect_continue = head.traced = head.names_host = head.names_proto = False
+    head.chunked = head.expect_continue = head.names_host = head.names_proto = False
+    head.traced = 0
     head._places = head.upgrade = head.internal = None
     found = request_specials(lower)
     head._values = values = dict(found)
@@ -275,7 +281,7 @@ def parse_any_request(data: bytes, at: int, rules: HeadRules) -> RequestHead | R
         head.content_length = None
     if (value := values.get(b"traceparent")) is not None and _traceparent(value):
         plain += 1
-        head.traced = True
+        head.traced = _flag(value)
     if minor == b"0":
         head.version_minor = 0
         head.keep_alive = False
@@ -349,7 +355,7 @@ def _check_specials(
             if names.count(name) > 1:
                 return Rejected(400, f"more than one {name.decode()} field")
         if names.count(b"traceparent") > 1:
-            head.traced = False  # Several count as none and are replaced (W3C Trace Context, section 3.2).
+            head.traced = 0  # Several count as none and are replaced (W3C Trace Context, section 3.2).
         head._values = values = dict(reversed(found))  # The first of each counts.
     strip = values.keys() - rules.passing
     if not head.traced and b"traceparent" in values:

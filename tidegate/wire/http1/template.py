@@ -18,7 +18,7 @@ import re
 from typing import Final, final
 
 from tidegate.headers import BATCH_SIZE, CREDIT, INTERNAL_PREFIX, TIMEOUT_MS, TOKEN, WANT
-from tidegate.wire.http1.plain import TRACE
+from tidegate.wire.http1.grammar import SAMPLED, UNSAMPLED
 from tidegate.wire.http1.request_head import Internal, RequestHead
 
 _LINE: Final = re.compile(rb"\r\n([^:\r]+):([^\r]*)")
@@ -26,7 +26,15 @@ _FIXED: Final = frozenset({b"host", b"user-agent"})
 """Fields with values that must not change, because they have a meaning."""
 _OURS: Final = (TOKEN, TIMEOUT_MS, BATCH_SIZE, CREDIT, WANT)
 _SLOT_FIELDS: Final = frozenset({CREDIT, WANT})
-_trace = re.compile(TRACE).fullmatch
+_TRACE: Final = (
+    rb"00-(?!00000000000000000000000000000000)[0-9a-f]{32}-(?!0000000000000000)[0-9a-f]{16}-[0-9a-f]"  # As plain.TRACE.
+)
+_FLAGGED: Final = {
+    SAMPLED: re.compile(_TRACE + rb"[13579bdf]").fullmatch,
+    UNSAMPLED: re.compile(_TRACE + rb"[02468ace]").fullmatch,
+}
+"""The patterns of a ``traceparent`` by ``RequestHead.traced``. Most clients send one kind, so the template's is tried
+first: a match then says the flag, without a look at it."""
 _MAX_TEMPLATES: Final = 256
 
 
@@ -46,7 +54,6 @@ class Template:
         "_places",
         "_start",
         "_trace",
-        "_traced",
         "_x60",
         "size",
     )
@@ -57,7 +64,9 @@ class Template:
         text = data[at : at + size]
         self._head = head
         self._start = size - 2 - len(head._original)
-        self._length = self._trace = (0, 0)
+        self._length = (0, 0)
+        self._trace = (0, 0, _FLAGGED[UNSAMPLED], 0)
+        """Where a ``traceparent`` is, its usual pattern, and what that says."""
         ours: dict[bytes, slice] = {}
         self._places: dict[bytes, slice] = {}
         token_from = token_to = cut_from = cut_to = 0
@@ -70,7 +79,7 @@ class Template:
             if name == b"content-length":
                 self._length = (begin, end)
             elif name == b"traceparent":
-                self._trace = (begin, end)
+                self._trace = (begin, end, _FLAGGED[head.traced], head.traced)
             if head.internal is not None and name.startswith(INTERNAL_PREFIX):
                 ours[name] = slice(begin, end)
                 if name == TOKEN:
@@ -79,8 +88,6 @@ class Template:
                     cut_from, cut_to = cut_from or line.start() + 2, end + 2
             if name not in _FIXED:
                 free[begin:end] = b"\x01" * (end - begin)
-        self._traced = max(0, self._trace[1] - self._start)
-        """``RequestHead.traced`` of such heads."""
         self._ours = tuple(ours.get(name) for name in _OURS) if ours else None
         """Places of the values of a gateway's own fields; None for all other peers."""
         cuts = (self._start, token_from, token_to, cut_from or token_to, cut_to or token_to, size - 2)
@@ -110,17 +117,20 @@ class Template:
             return None
         before = self._head
         head = RequestHead()
-        head.content_length = None
         start, stop = self._length
         if stop:
             length = data[at + start : at + stop]
             if not length.isdigit():
                 return None
             head.content_length = int(length)
-        start, stop = self._trace
-        if stop and _trace(data, at + start, at + stop) is None:
-            return None
-        head.traced = self._traced
+        else:
+            head.content_length = None
+        start, stop, usual, traced = self._trace
+        if stop and usual(data, at + start, at + stop) is None:
+            traced = SAMPLED if traced == UNSAMPLED else UNSAMPLED
+            if _FLAGGED[traced](data, at + start, at + stop) is None:
+                return None
+        head.traced = traced
         head.method = before.method
         head.target = before.target
         head.authority = before.authority
