@@ -114,7 +114,7 @@ def test_the_simulated_twin_is_the_function_that_is_deployed() -> None:
 
 
 def test_a_twin_agrees_with_itself() -> None:
-    """The rows of a case, with a simulated run on both sides: nothing is apart, and a slower one is told."""
+    """The rows of a case, with a simulated run on both sides: nothing is apart, and a slower one is reported."""
     case = Case("self", agree.KPA, 0, ((10.0, 12.0),))
     twin = Twin(name="f", kinds=(agree.T4,), annotations=case.annotations)
     arrivals, machine = case.arrivals(), Machine(hop_s=0.002, start_s=1.0)

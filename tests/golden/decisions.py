@@ -52,11 +52,11 @@ def runs(case: str) -> Iterator[dict[str, Any]]:
             decided = world.second()
             size = (decided.desired, decided.cores, decided.groups)
             if size != before or second % 10 == 0:
-                yield {"case": case, "second": second, **told(decided)}
+                yield {"case": case, "second": second, **facts_of(decided)}
             before = size
 
 
-def told(decided: Decision) -> dict[str, Any]:
+def facts_of(decided: Decision) -> dict[str, Any]:
     """Returns the figures of a decision, to six digits: libm's last ones differ by platform."""
     return {
         "desired": decided.desired,

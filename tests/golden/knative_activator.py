@@ -20,15 +20,15 @@ class Report:
 class RequestReporter:
     """The request statistics of one revision.
 
-    The first request of a revision that nothing is known of is told at once, as one running request, so that it wakes;
-    the next report is less by what was told so. A revision that was quiet for a whole interval is forgotten.
+    The first request of a revision that is not known yet is reported at once, as one running request, so that it wakes;
+    the next report is less by what was reported so. A revision that was quiet for a whole interval is forgotten.
     """
 
-    __slots__ = ("_arrived", "_at", "_began", "_is_known", "_present", "_request_s", "_told")
+    __slots__ = ("_arrived", "_at", "_began", "_is_known", "_present", "_reported", "_request_s")
 
     def __init__(self) -> None:
         self._is_known = False
-        self._present = self._arrived = self._told = 0
+        self._present = self._arrived = self._reported = 0
         self._at = self._began = self._request_s = 0.0
 
     def began(self, now: float) -> Report | None:
@@ -36,7 +36,7 @@ class RequestReporter:
         is_first = not self._is_known
         if is_first:
             self._is_known, self._at, self._began = True, now, now
-            self._request_s, self._arrived, self._told = 0.0, 0, 1
+            self._request_s, self._arrived, self._reported = 0.0, 0, 1
         self._count(now)
         self._present += 1
         self._arrived += 1
@@ -53,9 +53,9 @@ class RequestReporter:
         self._count(now)
         elapsed_s = self._at - self._began
         average = self._request_s / elapsed_s if elapsed_s > 0 else 0.0
-        found = Report(max(0.0, average - self._told), float(self._arrived - self._told))
+        found = Report(max(0.0, average - self._reported), float(self._arrived - self._reported))
         self._is_known = average != 0.0 or self._present > 0
-        self._began, self._request_s, self._arrived, self._told = self._at, 0.0, 0, 0
+        self._began, self._request_s, self._arrived, self._reported = self._at, 0.0, 0, 0
         return found
 
     def _count(self, now: float) -> None:

@@ -38,7 +38,7 @@ LIMITS = {
     "body_idle_timeout_s": 10.0,
     "trusted_proxies": [],
 }
-"""The standard configuration of the corpus; streams, windows, lists and rates are ours without being told."""
+"""The standard configuration of the corpus; streams, windows, lists and rates are our defaults."""
 
 Verdicts = dict[tuple[str, str, str], list[str]]
 """What is wrong, by file, kind of door and name of the case; an empty list: nothing."""

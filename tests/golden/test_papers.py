@@ -96,13 +96,13 @@ def smif_group_load(groups: list[dict[str, Any]]) -> dict[str, Any]:
         collector, now = Collector(), 100.0
         collector.apply("resnet-00001", now)
         if given["sample"] is not None:
-            told = given["sample"]
-            now += told["window_s"]
+            sample = given["sample"]
+            now += sample["window_s"]
             counters = {
-                "requests": told["requests"],
-                "inferences": told["inferences"],
-                "execution_s": told["exec_ms_sum"] / 1e3,
-                "queue_s": told["queue_ms_sum"] / 1e3,
+                "requests": sample["requests"],
+                "inferences": sample["inferences"],
+                "execution_s": sample["exec_ms_sum"] / 1e3,
+                "queue_s": sample["queue_ms_sum"] / 1e3,
             }
             sampled = "resnet-00001-0"
             collector.replica(replica_sample(sampled, group=given["id"], uptime_s=100.0), 100.0)
@@ -649,7 +649,7 @@ def test_the_worked_cases(case: dict[str, Any]) -> None:
     else:
         assert case["compare"] == "deep"
     if case["algo"] == "smif.batch_from_headers":
-        expected = {"batch": expected["batch"]}  # Which rule gave the number is told to nobody.
+        expected = {"batch": expected["batch"]}  # Which rule gave the number is not reported.
     assert deep(actual, expected, case["rtol"]), (actual, expected)
 
 

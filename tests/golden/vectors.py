@@ -14,7 +14,7 @@ IS_OWN = DATA.resolve() == OWN.resolve()
 
 @cache
 def load(name: str) -> tuple[dict[str, Any], ...]:
-    """The cases of one JSON-lines file; whoever cannot read them fails."""
+    """The cases of one JSON-lines file; a caller that cannot read them fails."""
     with (DATA / name).open(encoding="utf-8") as lines:
         cases = tuple(json.loads(line) for line in lines if line.strip())
     assert cases, f"{DATA / name} has no cases"
