@@ -157,6 +157,7 @@ class Places:
         "_is_exhausted",
         "_reserved",
         "_reserved_by",
+        "_reserved_free",
         "_standings",
         "_used",
     )
@@ -174,6 +175,9 @@ class Places:
         """Places by accelerator."""
         self._reserved_by: dict[str, str] = {}
         """Accelerator by claim."""
+        self._reserved_free: Counter[str] = Counter()
+        """Those of them that were free at the match: all but the places that become free for the claims in
+        ``_coming``."""
         self._coming: dict[str, str] = {}
         """By claim that has to wait for its place: how the place becomes free, for people."""
         self._freed: dict[str, _Freed] = {}
@@ -214,8 +218,8 @@ class Places:
 
     def match(self, fleets: Fleets, now: float) -> None:
         """Finds a place for each claim. ``fleets``: what runs now."""
-        self._given, self._reserved, self._is_exhausted = {}, Counter(), False
-        self._reserved_by, self._coming = {}, {}
+        self._given, self._is_exhausted = {}, False
+        self._reserved, self._reserved_free, self._reserved_by, self._coming = Counter(), Counter(), {}, {}
         claims = list(self._claims(fleets)) if self._asking else []
         claims += [name for name in self._growing if name not in claims and self._has_kinds(fleets.get(name, ()))]
         self._freed = {
@@ -223,6 +227,7 @@ class Places:
         }
         if not claims:
             return
+        claims.sort(key=lambda name: name not in self._freed)  # a place goes to the claim that it was freed for
         draining = Counter[str]()
         for groups in fleets.values():
             for group in groups:
@@ -237,6 +242,7 @@ class Places:
             free = next((each for each in groups if (each.room or 0) > self._reserved[each.accelerator]), None)
             if free is not None:
                 self._reserve(claim, free.accelerator)
+                self._reserved_free[free.accelerator] += 1
                 continue
             ending = next((each.accelerator for each in groups if draining[each.accelerator] > 0), None)
             if ending is not None:
@@ -287,7 +293,12 @@ class Places:
         if not self._reserved:
             return rooms
         mine = self._reserved_by.get(revision)
-        return tuple(self._less(each, self._reserved[each.accelerator] - (each.accelerator == mine)) for each in rooms)
+        # A claim with a free place takes it, whatever else is to become free for others.
+        there = self._reserved if mine is None or revision in self._coming else self._reserved_free
+        return tuple(
+            self._less(each, there[mine] - 1 if each.accelerator == mine else self._reserved[each.accelerator])
+            for each in rooms
+        )
 
     @staticmethod
     def _less(group: FleetGroup, held: int) -> FleetGroup:

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from msgspec.structs import replace
+
 from tests.support.worlds.autoscaling import group, observation
 from tidegate.autoscaler.decisions.groups import row
 from tidegate.autoscaler.decisions.places import Places, Standing, without_given_up
@@ -43,6 +45,11 @@ class World:
         self.places.match(self.fleets, 0.0)
         found = {name: self.places.given_up(name) for name in self.fleets}
         return {name[:-2]: each.function for name, each in found.items() if each is not None}
+
+    def sees(self, function: str) -> int | None:
+        """Free places as the function's decision sees them."""
+        name = f"{function}-1"
+        return self.places.reserved(name, self.fleets[name])[0].room
 
 
 def test_a_waiting_request_takes_the_place_of_a_function_that_was_never_used_then_of_the_least_recently_used() -> None:
@@ -135,6 +142,29 @@ def test_one_replica_is_given_up_until_its_place_is_free() -> None:
     assert world.places.coming("c-1") == "a gives up an idle replica on cpu"
     world.places.match(world.fleets, 11.0)
     assert world.places.given_up("b-1") is not None, "the place did not come"
+
+
+def test_a_place_is_for_the_claim_that_it_was_freed_for_and_the_next_one_gets_another_idle_one() -> None:
+    world = World(idle("a", 20.0), idle("b", 10.0), asking("z"))
+    assert world.given() == {"a": "z"}
+    world.places.note("a-1", asking("a"))  # its replica has just ended, and a request comes
+    world.fleets = {name: (replace(groups[0], room=1),) for name, groups in world.fleets.items()}
+    world.fleets["a-1"] = (FleetGroup(accelerator="cpu", room=1),)
+    world.places.match(world.fleets, 1.0)
+    assert world.sees("z") == 1
+    assert world.sees("a") == 0
+    given = world.places.given_up("b-1")
+    assert given is not None and given.function == "a"
+    assert world.places.coming("a-1") == "b gives up an idle replica on cpu"
+
+
+def test_a_place_that_is_to_become_free_for_one_claim_takes_no_free_one_from_another() -> None:
+    world = World(asking("a"), asking("b"), room=1)
+    world.fleets["c-1"] = (FleetGroup(accelerator="cpu", draining=1, room=1),)
+    assert world.given() == {}
+    assert world.sees("a") == 1
+    assert world.sees("b") == 0
+    assert world.places.coming("b-1") == "a replica on cpu is ending"
 
 
 def test_a_first_start_that_no_request_waits_for_is_waited_for() -> None:
