@@ -242,13 +242,15 @@ class Decider:
 
     def activate(self, activation: Activation, now: float, observation: Observation) -> Decision:
         """Decides on an activation: a request waits and no replica is ready. One start follows, however often it is
-        pushed.
+        pushed. A replica that is still ready counts if the last decision was not its end: the gateway may know of its
+        drain before the backend reports it, and an order to wake a variant comes only once.
 
         Raises UnknownRevisionError.
         """
         state = self._state(activation.revision)
         waiting = f"{activation.waiting} waiting, the oldest for {figure(activation.oldest_waiting_s * 1e3)} ms"
-        if observation.ready > 0:
+        is_ending = observation.existing > 0 and state.last is not None and state.last.desired == 0
+        if observation.ready > 0 and not is_ending:
             return self._hold(state, now, observation, reason("already_ready", waiting))
         if observation.starting > 0 or self._is_activating(state, now):
             return self._hold(state, now, observation, reason("already_starting", waiting))
@@ -265,7 +267,10 @@ class Decider:
         if desired is not None:
             groups = spread(desired, observation.groups, slo_s=_slo_s(state))
             reasons += _passed_over(state, observation)
-        return self._decide(state, now, observation, desired, groups, tuple(reasons), observed)
+        decision = self._decide(state, now, observation, desired, groups, tuple(reasons), observed)
+        if is_ending and desired:
+            state.activating_until = now + ACTIVATION_SEEN_WITHIN_S  # in case that it cannot be revived
+        return decision
 
     def wanted(self, revision_id: str) -> int:
         """Returns the replicas wanted at the last decision without the limit over all functions."""

@@ -93,6 +93,38 @@ def test_a_push_during_the_last_drain_takes_the_replica_back(tmp_path: Path) -> 
     in_world(tmp_path, tell)
 
 
+@pytest.mark.parametrize("is_at_work", [True, False])
+def test_an_order_to_wake_that_meets_the_last_drain_is_obeyed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_at_work: bool
+) -> None:
+    """The gateway hears of the drain first, and orders once: its request went to another variant and waits nowhere."""
+
+    async def tell(world: ControlWorld) -> None:
+        await world.deploy(function())
+        await world.advance(2.0)
+        (replica,) = world.replicas()
+        if is_at_work:
+            world.backend.begin_work(replica.id)
+        remove, ordered = world.backend.remove, []
+
+        async def drain(replica_id: str) -> None:
+            ordered.append(replica_id)
+            world.activate("echo-00001")
+            world.answered("echo-00001")
+            await remove(replica_id)
+
+        monkeypatch.setattr(world.backend, "remove", drain)
+        await world.advance(12.0)
+        assert ordered == [replica.id]
+        assert [each.state for each in world.replicas()] == [READY]
+        assert (world.replicas()[0].id == replica.id) is is_at_work, "taken back, or too late for that"
+        await world.advance(4.0)
+        assert [each.state for each in world.replicas()] == [READY]
+        assert ordered == [replica.id], "it stays for its time"
+
+    in_world(tmp_path, tell)
+
+
 def test_a_crowd_hastens_a_round_once_a_second_and_starts_nothing(tmp_path: Path) -> None:
     async def tell(world: ControlWorld) -> None:
         def is_hastened() -> bool:
