@@ -2,6 +2,7 @@
 goes on when a gateway, Redis, the control process or the network between two of them is away."""
 
 import asyncio
+import itertools
 import json
 import sys
 import time
@@ -176,6 +177,9 @@ def world(everything: World) -> World:
     return everything
 
 
+_FIRSTS = itertools.count(10_000, 10_000)
+
+
 class Load:
     """Requests with numbers, each of one's own, and how each ended."""
 
@@ -183,7 +187,7 @@ class Load:
         self.codes: dict[int, int] = {}
         self.broken: dict[int, str] = {}
         self.at: dict[int, str] = {}
-        self._number = 1000
+        self._number = next(_FIRSTS)
 
     async def send(self, client: httpx.AsyncClient, gateway: RemoteGateway) -> None:
         self._number = number = self._number + 1
@@ -258,6 +262,69 @@ def test_one_bound_and_all_slots_hold_over_three_gateways(world: World) -> None:
         world.redis.start()
 
     asyncio.run(main())
+    assert world.most_at_once() == SLOTS
+
+
+AWAY_S = 30.0
+UNEVEN = (400, 20, 20)
+"""Requests by gateway: nine tenths at one of them."""
+
+
+def test_redis_is_away_for_half_a_minute_while_one_gateway_has_nine_tenths_of_the_load(world: World) -> None:
+    """What waits when Redis fails is never more than the bound, and the parts are those of the load."""
+    world.deploy()
+    loads = []
+
+    async def main() -> None:
+        await fill(world, UNEVEN)  # Gateways lease their parts by what waited at them.
+        await asyncio.sleep(3.0)
+        world.go.unlink()
+        load, more, light = Load(), Load(), Load()
+        loads.extend((load, more, light))
+        async with client() as session, asyncio.TaskGroup() as group:
+            for turn in range(max(UNEVEN)):
+                for gateway, count in zip(world.gateways, UNEVEN, strict=True):
+                    if turn < count:
+                        group.create_task(load.send(session, gateway))
+            await settled(load)
+            world.redis.kill()
+            began = asyncio.get_running_loop().time()
+            await asyncio.sleep(7.0)
+            for gateway in world.gateways:
+                for _ in range(40):
+                    group.create_task(more.send(session, gateway))
+            await settled(more)
+            waited = sum(UNEVEN) + 120 - len(load.codes) - len(more.codes) - SLOTS
+            sys.stdout.write(f"\nRedis failed with a full room of {BOUND}: {waited} waited 7 s later\n")
+            assert waited <= BOUND * 1.02
+            world.go.touch()
+        stayed, again = await fill(world, tuple(2 * each for each in UNEVEN))
+        loads.append(again)
+        error = (stayed - SLOTS) / BOUND - 1
+        parts = Counter(again.at[number] for number, code in again.codes.items() if code == 200)
+        sys.stdout.write(f"without Redis, asked {UNEVEN}: {stayed - SLOTS} waited, {error:+.2%}: {dict(parts)}\n")
+        assert abs(error) <= 0.02
+        enough = asyncio.Event()
+        async with client() as session, asyncio.TaskGroup() as group:
+            for each in world.gateways:
+                group.create_task(light.keep(session, each, enough, 1))
+            await asyncio.sleep(max(1.0, began + AWAY_S - asyncio.get_running_loop().time()))
+            world.redis.start()
+            await asyncio.sleep(2.0)
+            enough.set()
+        assert set(light.codes.values()) == {200}
+        await asyncio.to_thread(world.until_whole)
+        stayed, last = await fill(world, (ASKED, ASKED, ASKED))
+        loads.append(last)
+        error = (stayed - SLOTS) / BOUND - 1
+        sys.stdout.write(f"with Redis again: {stayed - SLOTS} waited, {error:+.2%}\n")
+        assert abs(error) <= 0.01
+
+    asyncio.run(main())
+    for each in loads:
+        assert each.broken == {}
+        assert set(each.codes.values()) <= {200, 429}
+    assert set(world.runs().values()) == {1}
     assert world.most_at_once() == SLOTS
 
 

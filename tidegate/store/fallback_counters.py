@@ -1,11 +1,11 @@
 """A pool that continues with its gateways' part while the pool behind it is away.
 
 While the common pool answers, its answers are passed on. When it does not, the gateways that report here share their
-part of each budget, by number: three of twelve gateways share a quarter of what was free in the present window, and of
-each new one. Of what may be held at the same time they share a quarter of what was free, and a quarter of the whole
-once the common pool has given their part away (``GONE_S``). So an absent Redis goes unnoticed among the gateways of one
-machine, and entirely where they are all there are. For that the grants of the common pool are noted here. After an
-outage, or when it has forgotten a gateway, all reports are sent to it before it grants again.
+part of each budget. It was leased in advance, by use (:mod:`tidegate.store.parts`); before the first lease it goes by
+number. It is a part of what was free in the present window, and of each new one. Of what may be held at the same time
+it is a part of what was free, and after ``GONE_S`` of the whole. So an absent Redis goes unnoticed among the gateways
+of one machine, and entirely where they are all there are. For that the grants of the common pool are noted here. After
+an outage, or when it has forgotten a gateway, all reports are sent to it before it grants again.
 """
 
 from collections.abc import Sequence
@@ -16,6 +16,7 @@ from typing import Final
 from tidegate.clock import Clock
 from tidegate.flow.quota import BATCH, GONE_S, Pool, QuotaAnswer, QuotaReport
 from tidegate.store.counters import SharedPool
+from tidegate.store.parts import Parts
 from tidegate.store.records import StoreError
 
 AGAIN_S: Final = 0.5
@@ -29,6 +30,7 @@ class FallbackPool:
         self._common = common
         self._clock = clock
         self._own = Pool()
+        self._parts = Parts()
         self._seen: dict[str, float] = {}
         """When each gateway last reported here."""
         self._members = 1
@@ -45,6 +47,9 @@ class FallbackPool:
         is_known = member in self._seen and now - self._seen[member] <= GONE_S
         self._seen[member] = now
         self._seen = {name: at for name, at in self._seen.items() if now - at <= GONE_S}
+        self._parts.note(member, reports, now + self._offset_s)
+        if self.fault is None:
+            self._parts.drop_ended(now + self._offset_s)
         if self.fault is None or now >= self._again_at:
             self._again_at = now + AGAIN_S
             try:
@@ -53,7 +58,6 @@ class FallbackPool:
                 self.fault = str(error)
             else:
                 self.fault = None
-                self._members = max(1, answer.members)
                 self._answered_at = self._clock.now()
                 self._offset_s = answer.time_s - self._answered_at
                 self._own.note(member, reports, answer, self._share)
@@ -69,11 +73,20 @@ class FallbackPool:
         all of them before: otherwise it would grant what the others have spent."""
         if self.fault is not None:
             await self._replay_reports()
-        answer = await self._common.exchange(member, reports)
+        answer = await self._exchange_with_part(member, reports)
         if answer.is_new and is_known:
             await self._replay_reports()
-            answer = replace(await self._common.exchange(member, reports), is_new=True)
+            answer = replace(await self._exchange_with_part(member, reports), is_new=True)
         return answer
+
+    async def _exchange_with_part(self, member: str, reports: Sequence[QuotaReport]) -> QuotaAnswer:
+        """Exchanges the reports, and leases the member's part with them."""
+        more = self._parts.reports(member, self._members, self._clock.now() + self._offset_s)
+        answer = await self._common.exchange(member, (*reports, *more))
+        self._members = max(1, answer.members)
+        if more:
+            self._parts.answer(member, answer.grants[len(reports) :], answer.time_s)
+        return replace(answer, grants=answer.grants[: len(reports)])
 
     async def _replay_reports(self) -> None:
         """Sends the last reports of all gateways here."""
@@ -86,9 +99,9 @@ class FallbackPool:
 
     @property
     def _share(self) -> Fraction:
-        """Fraction of the gateways that report here."""
-        here = len(self._seen)
-        return Fraction(here, max(self._members, here))
+        """Part of the gateways that report here."""
+        here, leased = len(self._seen), self._parts.share
+        return Fraction(here, max(self._members, here)) if leased is None else leased
 
     def _part(self, report: QuotaReport) -> QuotaReport:
         """Returns the report with this pool's part of the budget: at least 1, else a budget below the number of

@@ -37,6 +37,14 @@ class World:
         self.common = Common(self.clock)
         self.pool = FallbackPool(self.common, self.clock)
 
+    def settle(self, *members: str) -> None:
+        """Lets gateways here, and ``far`` elsewhere, lease their parts."""
+        far = FallbackPool(self.common, self.clock)
+        for _ in range(3):
+            for member in members:
+                asyncio.run(self.pool.exchange(member, []))
+            asyncio.run(far.exchange("far", []))
+
     def tell(self, member: str, used: int, want: int, budget: Budget = MINUTE) -> QuotaAnswer:
         window = 0 if budget.is_bound else int((self.clock.now() + AHEAD_S) / budget.window_s)
         return asyncio.run(self.pool.exchange(member, [QuotaReport(budget, window, used, want)]))
@@ -52,7 +60,7 @@ def test_two_of_three_gateways_share_two_thirds_by_the_common_pools_clock() -> N
     world = World()
     for member in ("a", "b"):
         world.tell(member, 0, 0)
-    asyncio.run(world.common.exchange("far", []))
+    world.settle("a", "b")
     world.tell("a", 0, 0)
     world.common.is_away = True
     first, second = world.tell("a", 10, 50), world.tell("b", 5, 200)
@@ -97,6 +105,7 @@ def test_what_was_spent_before_an_outage_is_spent_whoever_asks_first() -> None:
     world = World()
     for member in ("a", "b"):
         world.tell(member, 0, 0)
+    world.settle("a", "b")
     far = QuotaReport(MINUTE, int((world.clock.now() + AHEAD_S) / 60), 70, 0)
     asyncio.run(world.common.exchange("far", [far]))
     world.tell("b", 20, 0)
@@ -105,7 +114,7 @@ def test_what_was_spent_before_an_outage_is_spent_whoever_asks_first() -> None:
     assert world.tell("b", 20, 120).grants[0].ceiling == 20
     world.clock.advance(60.0)
     world.tell("b", 0, 0)
-    assert world.tell("a", 0, 120).grants[0].ceiling == 80, "a new window is divided by number"
+    assert world.tell("a", 0, 120).grants[0].ceiling == 80, "their part of a new window"
 
 
 def test_a_common_pool_that_is_back_hears_of_all_before_it_grants() -> None:
@@ -137,6 +146,7 @@ def test_its_end_is_the_end_of_the_common_pool() -> None:
 
 def test_of_a_bound_a_gateway_keeps_what_it_held_until_others_have_lost_theirs() -> None:
     world, bound = World(), Budget("echo", 100)
+    world.settle("a")
     asyncio.run(world.common.exchange("far", [QuotaReport(bound, 0, 60, 0)]))
     world.tell("a", 10, 0, bound)
     world.common.is_away = True

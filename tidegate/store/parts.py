@@ -1,0 +1,119 @@
+"""The parts of all budgets that gateways have while the common pool is away: leased in advance, by use.
+
+A part is a fraction of every budget of a pool. Each member leases its own from the pool, by the same messages as the
+budgets themselves: two bounds more, once a second. Of the first it reports what it *needs*: the largest fraction of a
+budget that it has used, in the present window or in the one before (of what is held at the same time: the most in
+``HELD_S`` to twice that). The other members' sum comes back. Of the second it wants its need and an even part of what
+no member needs; where the needs are more than the whole, its need by their sum.
+
+All parts are ceilings of one bound, so they never add up to more than the whole, whatever is late or lost. A gateway's
+part is that of the members that report to it. Pure; ``now`` in seconds of the pool's clock.
+"""
+
+import math
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Final
+
+from tidegate.flow.quota import BEAT_S, ENDLESS, GONE_S, Budget, QuotaGrant, QuotaReport
+
+WHOLE: Final = 720_720
+"""Parts of the whole: up to 16 gateways divide it without a rest."""
+HELD_S: Final = 30.0
+NEEDS: Final = Budget("/needs", ENDLESS)
+PARTS: Final = Budget("/parts", WHOLE)
+"""Names that no tenant and no function has."""
+CLOSE: Final = WHOLE // 200
+"""A part that differs from the wanted one by more is leased again at the next exchange."""
+
+
+class _Use:
+    """The use of one budget by one member."""
+
+    __slots__ = ("amount", "before", "high", "period")
+
+    def __init__(self, period: int, amount: int) -> None:
+        self.period = period
+        self.amount = amount
+        self.high = self.before = 0
+        """The most of the period, and of the one before it."""
+
+    def note(self, period: int, used: int, amount: int) -> None:
+        if period > self.period:
+            self.before = self.high if period == self.period + 1 else 0
+            self.high, self.period = 0, period
+        if period == self.period:
+            self.high, self.amount = max(self.high, used), amount
+
+    def need(self, period: int) -> int:
+        used = max(self.high, self.before) if period <= self.period else self.high
+        return min(WHOLE, used * WHOLE // max(1, self.amount)) if period <= self.period + 1 else 0
+
+
+class Parts:
+    """The parts of the members that report here."""
+
+    def __init__(self) -> None:
+        self._uses: dict[str, dict[tuple[str, float], _Use]] = {}
+        self._needs: dict[str, int] = {}
+        self._granted: dict[str, tuple[int, float]] = {}
+        """By member: its part, and when it was leased."""
+        self._others: dict[str, int] = {}
+        """By member: the needs of all others, here and elsewhere."""
+
+    def note(self, member: str, reports: Sequence[QuotaReport], now: float) -> None:
+        """Notes what a member has used."""
+        uses = self._uses.setdefault(member, {})
+        for report in reports:
+            budget = report.budget
+            period = _period(budget.window_s, now) if budget.is_bound else report.window
+            if report.used:
+                uses.setdefault((budget.key, budget.window_s), _Use(period, budget.amount)).note(
+                    period, report.used, budget.amount
+                )
+
+    def reports(self, member: str, members: int, now: float) -> tuple[QuotaReport, ...]:
+        """Returns the reports to be sent with the member's own; none, if it has reported within a second and has what
+        it wants. ``members``: of all gateways."""
+        granted, at = self._granted.get(member, (0, now - BEAT_S))
+        if now - at >= BEAT_S or member not in self._needs:
+            self._needs[member] = self._need(member, now)
+        elif abs(self._wanted(member, members) - granted) <= CLOSE:
+            return ()
+        wanted = self._wanted(member, members)
+        return QuotaReport(NEEDS, 0, self._needs[member], 0), QuotaReport(PARTS, 0, 0, wanted)
+
+    def answer(self, member: str, grants: Sequence[QuotaGrant], now: float) -> None:
+        """Takes the grants of :meth:`reports`."""
+        needs, part = grants
+        self._others[member] = needs.others
+        self._granted[member] = part.ceiling, now
+
+    def drop_ended(self, now: float) -> None:
+        """Drops members that the pool no longer knows. Not to be called while it is away: it keeps all of them then."""
+        for member in [name for name, (_, at) in self._granted.items() if now - at > GONE_S]:
+            for each in (self._granted, self._others, self._needs, self._uses):
+                each.pop(member, None)
+
+    @property
+    def share(self) -> Fraction | None:
+        """Part of the members here together; None before the pool has granted one."""
+        return Fraction(sum(part for part, _ in self._granted.values()), WHOLE) if self._granted else None
+
+    def _need(self, member: str, now: float) -> int:
+        uses = self._uses.get(member, {})
+        needs = {name: each.need(_period(name[1], now)) for name, each in uses.items()}
+        self._uses[member] = {name: each for name, each in uses.items() if needs[name]}
+        return max(needs.values(), default=0)
+
+    def _wanted(self, member: str, members: int) -> int:
+        need = self._needs[member]
+        total = need + self._others.get(member, 0)
+        return need * WHOLE // total if total > WHOLE else need + (WHOLE - total) // max(1, members)
+
+    def __repr__(self) -> str:
+        return f"<Parts {self.share} of {len(self._granted)} members>"
+
+
+def _period(window_s: float, now: float) -> int:
+    return int(now // (HELD_S if math.isinf(window_s) else window_s))
