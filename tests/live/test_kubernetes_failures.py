@@ -121,6 +121,38 @@ def test_a_standby_takes_over_from_a_leader_that_is_killed(bench: Bench) -> None
         assert two.stop() == 0
 
 
+def test_a_leader_is_killed_while_three_gateways_serve(bench: Bench) -> None:
+    """``kill -9``: the gateways apart go on with their last table, and the standby finds them and every Pod."""
+    remote = ("--gateway-workers", "0")
+    with bench.control("one", *remote) as one, bench.control("two", *remote) as two:
+        one.up(as_program=True)
+        with remote_gateways(one, bench.store.port, 3) as gateways:
+            one.deploy(write_server(bench.folder), "--min-scale", "2", "--max-scale", "3", "--wait")
+            first, epoch = bench.pods(), epoch_of(bench.lease())
+            one.until(lambda: all(each.infer().status_code in (200, 400) for each in gateways), 30.0, "a route")
+            two.begin()
+            two.until(lambda: "this process stands by" in two.log.read_text(), 30.0, "the second one to stand by")
+            loads = [JournaledLoad(each.url or "", bench.folder, clients=6) for each in gateways]
+            with loads[0].running(), loads[1].running(), loads[2].running():
+                for each in loads:
+                    grows(each, one)
+                one.kill()
+                killed = time.monotonic()
+                two.until(lambda: two.is_up, 60.0, "the standby to lead")
+                led = time.monotonic()
+                assert epoch_of(bench.lease()) > epoch
+                assert bench.pods() == first, "its replicas were taken over as they are"
+                two.until(lambda: two.status("echo")["ready"] == 2, 30.0, "both replicas to be known")
+                two.until(lambda: len(two.status()["gateways"]) == 3, 30.0, "the gateways to be found")
+                for each in loads:
+                    grows(each, two)
+            for each in loads:
+                each.check()
+            counts = [each.count() for each in loads]
+            sys.stdout.write(f"\nthe standby led {led - killed:.1f} s after the kill; {counts} answered, none lost\n")
+            two.cli("down")
+
+
 def test_a_rolling_restart_of_the_control_process_keeps_every_pod(bench: Bench) -> None:
     """SIGTERM gives the Lease back when all is handed over: the standby leads at once. Gateways apart serve on."""
     remote = ("--gateway-workers", "0")

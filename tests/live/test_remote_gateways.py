@@ -273,7 +273,7 @@ UNEVEN = (400, 20, 20)
 def test_redis_is_away_for_half_a_minute_while_one_gateway_has_nine_tenths_of_the_load(world: World) -> None:
     """What waits when Redis fails is never more than the bound, and the parts are those of the load."""
     world.deploy()
-    loads = []
+    loads: list[Load] = []
 
     async def main() -> None:
         await fill(world, UNEVEN)  # Gateways lease their parts by what waited at them.
