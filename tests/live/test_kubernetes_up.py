@@ -82,7 +82,7 @@ def test_doctor_says_what_a_cluster_lacks(live: Deployment, node: Node) -> None:
     assert found["API server"].startswith("ok: Kubernetes v1.")
     assert found["rights"] == f"ok: all that are needed in namespace {space}"
     assert found["Pods"].startswith("ok: a replica would be accepted")
-    for subject in ("policies", "account tidegate", "Pod Security"):
+    for subject in ("policies", "account tidegate", "Pod Security", "GPUs"):
         assert found[subject].startswith("note: not seen: "), "an administrator sees more"
     found = doctor(live, "default", 1)
     assert "this account may not get pods" in found["rights"]
@@ -98,6 +98,7 @@ def test_doctor_shows_an_administrator_what_the_account_and_the_namespace_lack(
     assert found["policies"].startswith("ok: all ")
     assert found["account tidegate"] == f"ok: has all rights that are needed in namespace {space}"
     assert found["Pod Security"] == f"ok: namespace {space} takes restricted Pods alone"
+    assert found["GPUs"] == "ok: no node has nvidia.com/gpu: only CPU kinds can run here"
     roles = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{space}/roles/tidegate"
     rules = [each for each in node.do(lambda api: api.get(roles))["rules"] if each["resources"] != ["services"]]
     node.do(lambda api: api.patch(roles, {"rules": rules}))

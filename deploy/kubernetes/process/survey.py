@@ -7,6 +7,7 @@ from typing import Final
 
 from tidegate.deploy.kubernetes.pods.template import PodSettings, labels, pod_spec
 from tidegate.deploy.kubernetes.process.api import NOT_FOUND, ClusterError, KubernetesApi, Object, RefusedError
+from tidegate.deploy.kubernetes.process.gpus import gpu_report
 from tidegate.deploy.kubernetes.resources.admission import epoch_policy, injected_policy, replica_policy
 from tidegate.deploy.kubernetes.resources.definitions import policies
 from tidegate.deploy.placement.ledger import Accelerator, AcceleratorKind
@@ -64,6 +65,7 @@ async def survey(api: KubernetesApi, namespace: str) -> AsyncGenerator[Surveyed,
         (f"account {ACCOUNT}", False, lambda: _account(api, namespace)),
         ("Pod Security", False, lambda: _pod_security(api, namespace)),
         ("Pods", True, lambda: _pods(api, namespace)),
+        ("GPUs", False, lambda: _gpus(api)),
     )
     for question in questions:
         yield await asked(*question)
@@ -194,3 +196,9 @@ async def _pods(api: KubernetesApi, namespace: str) -> tuple[Answer, str]:
     }
     await api.call("POST", f"/api/v1/namespaces/{namespace}/pods", pod, query={"dryRun": "All"})
     return Answer.HAS, f"a replica would be accepted in namespace {namespace}"
+
+
+async def _gpus(api: KubernetesApi) -> tuple[Answer, str]:
+    """Looks at the nodes, which an administrator may."""
+    are_whole, text = gpu_report((await api.get("/api/v1/nodes")).get("items") or ())
+    return Answer.HAS if are_whole else Answer.LACKS_LITTLE, text
