@@ -96,6 +96,18 @@ def control_command(found: dict[tuple[str, str], Any]) -> list[str]:
     return list(container["command"])
 
 
+def test_a_gateway_that_starts_slowly_is_not_ended_by_its_liveness() -> None:
+    """SIGTERM does not reach the first process of a container before it has a handler: it would serve on until
+    SIGKILL."""
+    documents = yaml.safe_load_all(render(CHART, "models", {"gateways": {"replicas": 2}})["gateways.yaml"])
+    (container,) = next(each for each in documents if each["kind"] == "Deployment")["spec"]["template"]["spec"][
+        "containers"
+    ]
+    start, live = container["startupProbe"], container["livenessProbe"]
+    assert start["httpGet"] == live["httpGet"]
+    assert start["periodSeconds"] * start["failureThreshold"] >= 60
+
+
 def test_the_state_is_a_folder_of_its_own_in_the_volume() -> None:
     """A kubelet gives a volume's own folder to root and to the group of ``fsGroup``, so that it cannot be closed to
     others. Commands in the container find the state too."""
