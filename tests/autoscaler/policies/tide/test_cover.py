@@ -73,6 +73,14 @@ def feed(price: LatePrice, seconds: int, arrivals: float, late: float, expected:
     return price
 
 
+def test_what_was_late_while_nothing_was_learnt_is_forgotten_within_a_day() -> None:
+    """Eight hours with fifteen times as many late requests as expected, then as many as expected and aimed at."""
+    aim = ALLOWED * 60.0
+    price = feed(feed(LatePrice(100.0), 28_800, 60.0, 15.0 * 0.7 * aim, 0.7 * aim), 86_400, 60.0, aim, aim)
+    before = price.theta(ALLOWED)
+    assert feed(price, 21_600, 60.0, aim, aim).theta(ALLOWED) < 1.15 * before
+
+
 def test_without_arrivals_there_is_no_price() -> None:
     assert LatePrice().theta(ALLOWED) == 0.0
     assert feed(LatePrice(), 100, 0.0, 0.0, 0.0).theta(ALLOWED) == 0.0
@@ -164,11 +172,14 @@ def test_after_an_hour_late_requests_are_compared_with_the_expected(late: float)
     assert price._log - before == pytest.approx(min(0.01, step))
 
 
-def test_sums_of_late_requests_forget_in_a_day() -> None:
+@pytest.mark.parametrize(("seconds", "memory_s"), [(3600, 3602.0 / 4.0), (400_000, 86_400.0)])
+def test_sums_of_late_requests_forget_in_a_quarter_of_the_life_and_a_day_at_most(seconds: int, memory_s: float) -> None:
     price = feed(LatePrice(), 3600, 60.0, 0.0, 0.3)
+    price._seconds = seconds
+    price._late = price._expected = 0.0
     price.update(60.0, 100.0, 10.0, ALLOWED)
     price.update(60.0, 0.0, 0.0, ALLOWED)
-    keep = 1.0 - 1.0 / 86_400.0
+    keep = 1.0 - 1.0 / memory_s
     assert [price._late, price._expected] == pytest.approx([100.0 * keep, 10.0 * keep])
 
 
