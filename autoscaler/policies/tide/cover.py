@@ -23,8 +23,8 @@ LOOP_S: Final = 21_600.0
 """Time constant of the price."""
 MOST_STEP: Final = 0.01
 MEMORY_S: Final = 86_400.0
-YOUNG: Final = 4.0
-"""Late requests seen and expected are compared over a quarter of a function's life, a day at most: what was late while
+PART_OF_LIFE: Final = 0.5
+"""Late requests seen and expected are compared over this part of a function's life, a day at most: what was late while
 nothing was learnt says nothing about the expectation since."""
 BIAS: Final = (0.05, 20.0)
 """Bounds of the ratio between late requests seen and expected."""
@@ -73,7 +73,7 @@ class LatePrice:
             return
         bias = 1.0
         if self._seconds > SETTLED_S:
-            keep = 1.0 - 1.0 / min(self._seconds / YOUNG, MEMORY_S)
+            keep = 1.0 - 1.0 / min(self._seconds * PART_OF_LIFE, MEMORY_S)
             self._late, self._expected = self._late * keep + late, self._expected * keep + expected
             weight = 3600.0 * allowed * self.rate + 1.0
             bias = min(BIAS[1], max(BIAS[0], (self._late + weight) / (self._expected + weight)))

@@ -172,8 +172,8 @@ def test_after_an_hour_late_requests_are_compared_with_the_expected(late: float)
     assert price._log - before == pytest.approx(min(0.01, step))
 
 
-@pytest.mark.parametrize(("seconds", "memory_s"), [(3600, 3602.0 / 4.0), (400_000, 86_400.0)])
-def test_sums_of_late_requests_forget_in_a_quarter_of_the_life_and_a_day_at_most(seconds: int, memory_s: float) -> None:
+@pytest.mark.parametrize(("seconds", "memory_s"), [(3600, 3602.0 / 2.0), (400_000, 86_400.0)])
+def test_sums_of_late_requests_forget_in_half_of_the_life_and_a_day_at_most(seconds: int, memory_s: float) -> None:
     price = feed(LatePrice(), 3600, 60.0, 0.0, 0.3)
     price._seconds = seconds
     price._late = price._expected = 0.0
