@@ -192,12 +192,31 @@ class _Injection:
         if port in (self._proxy_port, ADMIN_PORT):
             allowed = f"another port than the queue_proxy's own, {self._proxy_port} and {ADMIN_PORT}"
             self._fault(f"{_ANNOTATIONS}{SERVER_PORT}", port, allowed)
-        for each in self._spec["containers"]:
-            taken = [one for one in _ports(each) if one["containerPort"] in (self._proxy_port, ADMIN_PORT)]
-            if each is not server and taken:
-                where = f"spec.containers[{self._spec['containers'].index(each)}].ports"
-                self._fault(where, taken[0]["containerPort"], f"other ports: {PROXY_PORT} moves the queue_proxy's")
+        self._check_ports(server, port)
         return port
+
+    def _check_ports(self, server: Object, port: int) -> None:
+        """Reports the ports that are those of the queue_proxy, and what its port cannot take over."""
+        ours, names = (port, self._proxy_port), self._names(server, port)
+        sidecars = enumerate(self._spec.get("initContainers") or ())
+        places = [(f"spec.containers[{number}]", each) for number, each in enumerate(self._spec["containers"])]
+        places += [(f"spec.initContainers[{number}]", each) for number, each in sidecars if "restartPolicy" in each]
+        for where, container in places:
+            is_server = container is server
+            for each in _ports(container):
+                number, name = each["containerPort"], each.get("name")
+                if number == ADMIN_PORT or (number == self._proxy_port and not is_server):
+                    self._fault(f"{where}.ports", number, f"other ports: {PROXY_PORT} moves the queue_proxy's")
+                elif is_server and number in ours and each.get("hostPort"):
+                    self._fault(f"{where}.ports.hostPort", each["hostPort"], "none: it would go past the queue_proxy")
+                elif not is_server and name in names:
+                    allowed = f"another name: a Service by the name {name} would go past the queue_proxy"
+                    self._fault(f"{where}.ports", repr(name), allowed)
+
+    def _names(self, server: Object, port: int) -> list[str]:
+        """Returns the names of the model server's port, which become the queue_proxy's."""
+        ours = (port, self._proxy_port)
+        return [each["name"] for each in _ports(server) if each["containerPort"] in ours and each.get("name")]
 
     def _function(self, server: Object | None, port: int | None) -> Function | None:
         """Reads the annotations as those of a function, by the table that deploys use."""
@@ -318,15 +337,16 @@ class _Injection:
 
     def _take_names(self, server: Object, port: int) -> None:
         """Moves the names of the model server's port to the queue_proxy, so that Services which select it by name send
-        their requests there. The container's own probes keep the number."""
-        ours = (port, self._proxy_port)
-        moved = [each["name"] for each in _ports(server) if each["containerPort"] in ours and each.get("name")]
-        self._port_name = moved[0] if moved else "http"
-        others = [each for each in server.get("ports") or () if each["containerPort"] not in ours]
+        their requests there. The container's own probes and hooks keep the number."""
+        moved = self._names(server, port)
+        self._port_names = moved or ["http"]
+        taken = [each for each in _ports(server) if each["containerPort"] in (port, self._proxy_port)]
+        others = [each for each in server.get("ports") or () if each not in taken]
         server["ports"] = [*others, {"containerPort": port, "protocol": "TCP"}]
-        for kind in ("startupProbe", "readinessProbe", "livenessProbe"):
+        asking = [server.get(kind) for kind in ("startupProbe", "readinessProbe", "livenessProbe")]
+        for each in (*asking, server["lifecycle"].get("postStart")):
             for way in ("httpGet", "tcpSocket"):
-                target = (server.get(kind) or {}).get(way)
+                target = (each or {}).get(way)
                 if target is not None and target.get("port") in moved:
                     target["port"] = port
 
@@ -369,7 +389,7 @@ class _Injection:
         made["env"] = [each for each in made["env"] if each["name"] not in left_out]
         made["env"] += [{"name": name, "value": text} for name, text in changed.items()]
         made["ports"] = [
-            {"name": self._port_name, "containerPort": self._proxy_port, "protocol": "TCP"},
+            *({"name": each, "containerPort": self._proxy_port, "protocol": "TCP"} for each in self._port_names),
             {"name": METRICS, "containerPort": ADMIN_PORT, "protocol": "TCP"},
         ]
         made["securityContext"] |= {"runAsUser": USER, "seccompProfile": {"type": "RuntimeDefault"}}
@@ -428,7 +448,10 @@ def _is_guaranteed(container: Mapping[str, Any]) -> bool:
     """Returns whether a container has limits of cores and memory that equal what it requests."""
     resources = container.get("resources") or {}
     limits, requests = resources.get("limits") or {}, resources.get("requests") or {}
-    return all(
-        each in limits and quantity(str(requests.get(each, limits[each]))) == quantity(str(limits[each]))
-        for each in ("cpu", "memory")
-    )
+    try:
+        return all(
+            each in limits and quantity(str(requests.get(each, limits[each]))) == quantity(str(limits[each]))
+            for each in ("cpu", "memory")
+        )
+    except UnreadableError:  # Forms that API servers take and manifests do not: 1E, 1e-3.
+        return False

@@ -24,12 +24,15 @@ class UnreadableReviewError(ValueError):
 def answer(body: bytes, settings: WebhookSettings) -> bytes:
     """Returns the AdmissionReview with the response. Raises UnreadableReviewError."""
     try:
-        request = json.loads(body)["request"]
+        review = json.loads(body)
+        if review["apiVersion"] != VERSION:
+            raise ValueError(f"its apiVersion is {review['apiVersion']!r}")
+        request = review["request"]
         uid, pod, namespace = request["uid"], request["object"], request.get("namespace", "default")
         is_pod = request["resource"]["resource"] == "pods" and not request.get("subResource")
         if not (is_pod and isinstance(uid, str) and pod["spec"]["containers"]):
             raise ValueError("it is about no Pod")
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise UnreadableReviewError(f"the body is no AdmissionReview ({VERSION}) of a Pod: {error!r}") from error
     response: Object = {"uid": uid, "allowed": True}
     try:

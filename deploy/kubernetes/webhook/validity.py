@@ -14,8 +14,8 @@ from enum import StrEnum
 from typing import Final
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives.asymmetric.types import CertificateIssuerPublicKeyTypes
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 BACKDATED_S: Final = 300.0
@@ -69,10 +69,12 @@ def next_step(has: Material, names: Collection[str], now: float, lives: Lifetime
     ``names``: DNS names and addresses that the certificate must have. ``is_trusted``: whether the API server's
     configuration has this bundle."""
     authority = _pair(has.authority, has.authority_key)
-    if authority is None or _share(authority, now) >= RENEWED_AT:
+    if authority is None or not _is_authority(authority) or _is_early(authority, now):
         return Renewal.AUTHORITY
-    leaf = _leaf(has)
-    if leaf is None or now >= _end(leaf) or not names_of(leaf) >= frozenset(names):
+    if _share(authority, now) >= RENEWED_AT:
+        return Renewal.AUTHORITY
+    leaf = _pair(has.certificate, has.key)
+    if leaf is None or _is_early(leaf, now) or now >= _end(leaf) or not names_of(leaf) >= frozenset(names):
         return Renewal.CERTIFICATE
     is_settled = is_trusted and _age(authority, now) >= lives.settle_s
     is_current = is_signed_by(leaf, authority)
@@ -167,19 +169,27 @@ def is_signed_by(certificate: x509.Certificate, authority: x509.Certificate) -> 
     return True
 
 
-def _leaf(has: Material) -> x509.Certificate | None:
-    return _pair(has.certificate, has.key)
-
-
 def _pair(certificate: bytes, key: bytes) -> x509.Certificate | None:
-    """Returns a certificate if the key is its own."""
+    """Returns a certificate if the key is its own, and one that we sign with."""
     found = read(certificate)
     try:
         private = load_pem_private_key(key, password=None)
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, UnsupportedAlgorithm):
         return None
-    public: CertificateIssuerPublicKeyTypes = private.public_key()  # type: ignore[assignment]  # made by us: P-256
-    return found if found is not None and found.public_key() == public else None
+    is_ours = isinstance(private, EllipticCurvePrivateKey)
+    return found if found is not None and is_ours and found.public_key() == private.public_key() else None
+
+
+def _is_authority(certificate: x509.Certificate) -> bool:
+    try:
+        return certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
+    except x509.ExtensionNotFound:
+        return False
+
+
+def _is_early(certificate: x509.Certificate, now: float) -> bool:
+    """Returns whether a certificate is not valid yet: a replica whose clock is ahead has made it."""
+    return now < certificate.not_valid_before_utc.timestamp()
 
 
 def _begin(certificate: x509.Certificate) -> float:

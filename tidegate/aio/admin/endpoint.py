@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 _IDLE_TIMEOUT_S = 75.0
 _RECEIVE_TIMEOUT_S = 30.0
 _LINGER_S = 2.0
+_HANDSHAKE_S = 5.0
 _FLUSH_S = 10.0
 """At the end, the time for clients to read the answers that are already written."""
 _RULES = HeadRules(front_door=False, trusted=True, upgrades=frozenset())
@@ -60,6 +61,16 @@ class StreamResponse:
     headers: Iterable[tuple[str, str]] = field(default_factory=tuple)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """What clients may hold together, where anyone may connect. Above it a connection is ended: the one that is nearest
+    to its time limit, or has the largest part of a body."""
+
+    connections: int
+    bytes_of_bodies: int
+    """Of requests that have not come as a whole."""
+
+
 Handler = Callable[[Request], Awaitable[Response | StreamResponse]]
 Admits = Callable[[Request], bool]
 Connect = Callable[[asyncio.Protocol], asyncio.Protocol]
@@ -69,7 +80,7 @@ Connect = Callable[[asyncio.Protocol], asyncio.Protocol]
 class _Connection(asyncio.Protocol):
     """One client; one request at a time."""
 
-    __slots__ = ("_body", "_engine", "_room", "_server", "_task", "closing", "deadline", "transport")
+    __slots__ = ("_body", "_engine", "_room", "_server", "_task", "closing", "deadline", "received", "transport")
 
     transport: asyncio.Transport
 
@@ -81,11 +92,13 @@ class _Connection(asyncio.Protocol):
         self._room = asyncio.Event()
         self._room.set()
         self.closing = False
+        self.received = 0
+        """Bytes of a body that has not come as a whole."""
         self.deadline = time.monotonic() + _IDLE_TIMEOUT_S
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
-        self._server.connections.add(self)
+        self._server.made(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._cancel()
@@ -118,14 +131,17 @@ class _Connection(asyncio.Protocol):
                 self._refuse(Rejected(401, "the body of this request is not read without the credential"))
                 return
             self._body = [engine.body]
+            self._server.hold(self, len(engine.body))
             if event.expect_continue and not engine.body_complete:
                 self._send(b"HTTP/1.1 100 Continue\r\n\r\n")
         elif type(event) is Data:
             self._body.append(event.data)
+            self._server.hold(self, len(event.data))
         if engine.body_complete and engine.head is not None:
             self.deadline = float("inf")
             request = _request(engine.head, b"".join(self._body))
             self._body = []
+            self._server.let_go(self)
             self._task = self._server.tasks.spawn(self._answer(request), name=request.path)
 
     def _send(self, data: bytes) -> None:
@@ -236,7 +252,9 @@ class EndpointServer:
 
     __slots__ = (
         "_between",
+        "_bounds",
         "_ended",
+        "_held",
         "_listener",
         "address",
         "admits",
@@ -259,8 +277,11 @@ class EndpointServer:
         between: Connect | None,
         limit_of_bodies: str,
         admits: Admits,
+        bounds: Bounds | None,
     ) -> None:
         self.handler = handler
+        self._bounds = bounds
+        self._held = 0
         self._between = between
         self.body_bytes = body_bytes
         self.limit_of_bodies = limit_of_bodies
@@ -282,7 +303,13 @@ class EndpointServer:
         if sock.family == socket.AF_UNIX:
             self._listener = await loop.create_unix_server(self._connect, sock=sock, backlog=sockets.BACKLOG)
         else:
-            self._listener = await loop.create_server(self._connect, sock=sock, backlog=sockets.BACKLOG, ssl=tls)
+            self._listener = await loop.create_server(
+                self._connect,
+                sock=sock,
+                backlog=sockets.BACKLOG,
+                ssl=tls,
+                ssl_handshake_timeout=None if tls is None else _HANDSHAKE_S,
+            )
 
     def _connect(self) -> asyncio.Protocol:
         connection = _Connection(self)
@@ -293,8 +320,32 @@ class EndpointServer:
             if now > connection.deadline:
                 connection.transport.abort()
 
+    def made(self, connection: _Connection) -> None:
+        """A connection began."""
+        self.connections.add(connection)
+        if self._bounds is not None and len(self.connections) > self._bounds.connections:
+            self._end(min(self.connections, key=lambda each: each.deadline))
+
+    def hold(self, connection: _Connection, size: int) -> None:
+        """A part of a body came."""
+        connection.received += size
+        self._held += size
+        if self._bounds is not None and self._held > self._bounds.bytes_of_bodies:
+            self._end(max(self.connections, key=lambda each: each.received))
+
+    def let_go(self, connection: _Connection) -> None:
+        """The rest of a body came, or its connection ends."""
+        self._held -= connection.received
+        connection.received = 0
+
+    def _end(self, connection: _Connection) -> None:
+        connection.closing = True
+        connection.transport.abort()
+        self.lost(connection)
+
     def lost(self, connection: _Connection) -> None:
         """A connection ended."""
+        self.let_go(connection)
         self.connections.discard(connection)
         if self.closed and not self.connections:
             self._ended.set()
@@ -336,16 +387,17 @@ async def serve_endpoint(
     limit_of_bodies: str = "the limit of this address",
     admits: Admits = lambda _: True,
     tls: "ssl.SSLContext | None" = None,
+    bounds: Bounds | None = None,
 ) -> EndpointServer:
     """Serves ``handler`` on ``unix:/path``, ``host:port`` or a listening socket. ``connect`` sees every new connection
     first. ``limit_of_bodies`` says in the refusal of a larger body what its limit is and what raises it. ``admits``
     returns whether the body of a request may be read that has not come with its head. ``tls``: certificates that are
-    loaded into it later are those of connections from then on.
+    loaded into it later are those of connections from then on. ``bounds`` None: connections are not counted.
 
     The handler's task is cancelled when its client goes away; a handler that raises answers 500 and is reported.
     Raises OSError when the address is taken.
     """
     sock = sockets.listen(address) if isinstance(address, str) else address
-    server = EndpointServer(handler, sock, body_bytes, report, connect, limit_of_bodies, admits)
+    server = EndpointServer(handler, sock, body_bytes, report, connect, limit_of_bodies, admits, bounds)
     await server.listen(sock, tls)
     return server

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from tidegate.aio.admin.endpoint import EndpointServer, Request, Response, serve_endpoint
+from tidegate.aio.admin.endpoint import Bounds, EndpointServer, Request, Response, serve_endpoint
 from tidegate.aio.loop.tasks import TaskOwner
 from tidegate.deploy.kubernetes.process.api import ClusterError
 from tidegate.deploy.kubernetes.webhook.pods import WebhookSettings
@@ -17,8 +17,11 @@ from tidegate.deploy.kubernetes.webhook.reviews import UnreadableReviewError, an
 from tidegate.deploy.kubernetes.webhook.validity import Material, end_of
 
 PATH: Final = "/mutate"
-BODY_BYTES: Final = 8 << 20
-"""A review has at most the object and what it was: API servers take 3 MiB of each."""
+BODY_BYTES: Final = 2 << 20
+"""The review of a creation has one object, and etcd takes 1.5 MiB."""
+BOUNDS: Final = Bounds(connections=128, bytes_of_bodies=8 << 20)
+"""All Pods of a cluster may connect: API servers have no address that a NetworkPolicy could name. With the worst body
+that is read, the memory limit of the chart is kept."""
 
 Look = Callable[[], Awaitable[Material]]
 """Returns the certificate and key that are to be served. Raises ClusterError or OSError."""
@@ -51,7 +54,9 @@ class WebhookServer:
 
     async def serve(self, address: str) -> None:
         """Runs until :meth:`end`. Raises OSError if the address is taken."""
-        server: EndpointServer = await serve_endpoint(self._handle, address, body_bytes=BODY_BYTES, tls=self._tls)
+        server: EndpointServer = await serve_endpoint(
+            self._handle, address, body_bytes=BODY_BYTES, tls=self._tls, bounds=BOUNDS
+        )
         self._effects.note(f"the webhook listens on {server.address}")
         self._tasks.spawn(self._follow(), name="certificates")
         try:
@@ -83,7 +88,9 @@ class WebhookServer:
         if (found.certificate, found.key) == (self._served.certificate, self._served.key) or not found.certificate:
             return
         with tempfile.NamedTemporaryFile(suffix=".pem") as file:  # Of this user alone; a context reads files only.
-            Path(file.name).write_bytes(found.certificate + found.key)
+            Path(file.name).write_bytes(found.certificate + b"\n" + found.key)
+            # A context that refuses a key has no certificate from then on: the one that listens takes what is well.
+            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(file.name)
             self._tls.load_cert_chain(file.name)
         self._served = found
         self._effects.note(

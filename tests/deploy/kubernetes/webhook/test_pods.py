@@ -100,6 +100,23 @@ def test_the_name_of_the_port_is_the_queue_proxys_and_probes_keep_the_number() -
     assert env(sidecar)["TIDEGATE_READINESS_PATH"] == "/healthy"
 
 
+def test_hooks_of_a_start_keep_the_number_too() -> None:
+    _, container = parts(pod(server(lifecycle={"postStart": {"httpGet": {"path": "/warm", "port": "http"}}})))
+    assert container["lifecycle"]["postStart"]["httpGet"]["port"] == 8080
+
+
+def test_every_name_of_the_port_moves_and_what_is_no_tcp_stays() -> None:
+    ports = [
+        {"name": "http", "containerPort": 8080},
+        {"name": "scrape", "containerPort": 8080},
+        {"name": "quic", "containerPort": 8080, "protocol": "UDP"},
+    ]
+    sidecar, container = parts(pod(server(ports=ports), server_port="8080"))
+    named = {each["name"]: each["containerPort"] for each in sidecar["ports"]}
+    assert named == {"http": 8012, "scrape": 8012, "queue-metrics": 8022}
+    assert container["ports"] == [ports[2], {"containerPort": 8080, "protocol": "TCP"}]
+
+
 def test_the_queue_proxy_can_take_the_number_of_a_services_port() -> None:
     """As with KServe, whose Services name the number that the container declares."""
     kserve = server(name="kserve-container", args=["--http_port=8081"])
@@ -138,8 +155,10 @@ def test_a_guaranteed_pod_stays_one() -> None:
     limits = {"cpu": "1", "memory": "1Gi"}
     sidecar, _ = parts(pod(server(resources={"limits": limits, "requests": {"cpu": "1000m"}})))
     assert sidecar["resources"]["limits"] == sidecar["resources"]["requests"] == {"cpu": "50m", "memory": "96Mi"}
-    sidecar, _ = parts(pod())
-    assert sidecar["resources"]["limits"] == {"memory": "96Mi"}
+    odd = {"cpu": "1", "memory": "1E"}
+    for other in (server(), server(resources={"limits": odd, "requests": odd})):
+        sidecar, _ = parts(pod(other))
+        assert sidecar["resources"]["limits"] == {"memory": "96Mi"}
 
 
 def test_gpus_nodes_and_the_key_of_the_model_follow_the_annotations() -> None:
@@ -220,6 +239,25 @@ def test_metrics_have_the_name_of_what_the_pod_belongs_to(labels: Object, name: 
         (
             pod(server(), {"name": "b", "ports": [{"containerPort": 8022}]}, server_container="server"),
             "spec.containers[1].ports: got 8022",
+        ),
+        (
+            pod(server(ports=[{"containerPort": 8080}, {"containerPort": 8022}]), server_port="8080"),
+            "spec.containers[0].ports: got 8022; allowed: other ports",
+        ),
+        (
+            pod(
+                spec={"initContainers": [{"name": "s", "restartPolicy": "Always", "ports": [{"containerPort": 8012}]}]}
+            ),
+            "spec.initContainers[0].ports: got 8012",
+        ),
+        (pod(server(ports=[{"containerPort": 8080, "hostPort": 80}])), "spec.containers[0].ports.hostPort: got 80"),
+        (
+            pod(
+                server(),
+                {"name": "b", "ports": [{"name": "http", "containerPort": 9}]},
+                server_container="server",
+            ),
+            "spec.containers[1].ports: got 'http'; allowed: another name",
         ),
         (pod(server(lifecycle={"preStop": {"exec": {"command": ["x"]}}})), "preStop: got exec; allowed: no hook"),
         (

@@ -73,21 +73,32 @@ def test_warnings_are_as_short_as_api_servers_keep_them() -> None:
     assert len(warning) == 120
 
 
+def about(resource: str, containers: list[Any], uid: Any = "u") -> bytes:
+    request = {"uid": uid, "resource": {"resource": resource}, "object": {"spec": {"containers": containers}}}
+    return json.dumps({"apiVersion": "admission.k8s.io/v1", "request": request}).encode()
+
+
 @pytest.mark.parametrize(
     "body",
     [
         b"",
         b"[]",
         b"{}",
-        b'{"request": null}',
-        b'{"request": {"uid": 1, "resource": {"resource": "pods"}, "object": {"spec": {"containers": [1]}}}}',
-        b'{"request": {"uid": "u", "resource": {"resource": "pods"}, "object": {"spec": {"containers": []}}}}',
-        b'{"request": {"uid": "u", "resource": {"resource": "services"}, "object": {"spec": {"containers": [{}]}}}}',
+        b"[" * 200_000,
+        b'{"apiVersion": "admission.k8s.io/v1", "request": null}',
+        about("pods", [1], uid=1),
+        about("pods", []),
+        about("services", [{}]),
     ],
 )
 def test_what_is_no_review_of_a_pod_is_unreadable(body: bytes) -> None:
     with pytest.raises(UnreadableReviewError):
         answer(body, SETTINGS)
+
+
+def test_a_review_of_another_version_is_unreadable() -> None:
+    with pytest.raises(UnreadableReviewError, match="v1beta1"):
+        answer(review(POD).replace(b"/v1", b"/v1beta1"), SETTINGS)
 
 
 JSON = st.recursive(

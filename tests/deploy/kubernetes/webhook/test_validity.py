@@ -2,6 +2,12 @@
 
 from dataclasses import replace
 
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import NameOID
+
 from tidegate.deploy.kubernetes.webhook.process.authority import carried_out
 from tidegate.deploy.kubernetes.webhook.validity import (
     Health,
@@ -11,6 +17,7 @@ from tidegate.deploy.kubernetes.webhook.validity import (
     end_of,
     health,
     is_signed_by,
+    moment,
     names_of,
     next_step,
     read,
@@ -101,6 +108,36 @@ def test_what_is_broken_in_the_secret_is_made_again() -> None:
         assert health(made.certificate, made.bundle, NOW)[0] is Health.GOOD
     _, steps = at(NOW + 400 * DAY, has)
     assert steps == [Renewal.AUTHORITY, Renewal.CERTIFICATE], "both have ended"
+
+
+def test_what_is_put_there_by_hand_is_replaced_where_it_cannot_sign() -> None:
+    """An authority with a key of RSA, and a certificate that is no authority."""
+    has, _ = at(NOW, Material())
+    for authority, key in (foreign_authority(), (has.certificate, has.key)):
+        made, steps = at(NOW, replace(has, authority=authority, authority_key=key))
+        assert steps[0] is Renewal.AUTHORITY
+        assert health(made.certificate, made.bundle, NOW)[0] is Health.GOOD or Renewal.CERTIFICATE not in steps
+
+
+def foreign_authority() -> tuple[bytes, bytes]:
+    """An authority of RSA, as a user may have one."""
+    key = rsa.generate_private_key(65537, 2048)
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "ours")])
+    built = x509.CertificateBuilder(name, name, key.public_key(), 1, moment(NOW - DAY), moment(NOW + 900 * DAY))
+    signed = built.add_extension(x509.BasicConstraints(True, None), critical=True).sign(key, hashes.SHA256())
+    private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    return signed.public_bytes(Encoding.PEM), private
+
+
+def test_what_a_replica_with_a_clock_ahead_makes_is_made_again_by_another_one() -> None:
+    """The first one is content with that."""
+    for ahead in (3600.0, 50 * DAY):
+        early, _ = at(NOW + ahead, Material())
+        has, steps = at(NOW, early)
+        assert steps == [Renewal.AUTHORITY, Renewal.CERTIFICATE]
+        leaf = read(has.certificate)
+        assert leaf is not None and leaf.not_valid_before_utc <= moment(NOW)
+        assert at(NOW + ahead, has)[0].certificate == has.certificate
 
 
 def test_other_names_need_another_certificate() -> None:

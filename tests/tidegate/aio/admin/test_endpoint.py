@@ -3,6 +3,7 @@
 import asyncio
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import cast
 
@@ -12,7 +13,15 @@ from tests.support.http.backend import ScriptedBackend, read_request
 from tests.support.http.loopback import LOOPS, run_on, until
 from tests.support.live.certificates import make_certificate
 from tidegate.aio.admin.client import FetchError, fetch, open_upgraded
-from tidegate.aio.admin.endpoint import EndpointServer, Handler, Request, Response, StreamResponse, serve_endpoint
+from tidegate.aio.admin.endpoint import (
+    Bounds,
+    EndpointServer,
+    Handler,
+    Request,
+    Response,
+    StreamResponse,
+    serve_endpoint,
+)
 from tidegate.aio.loop.sockets import host_port
 
 pytestmark = [pytest.mark.live, pytest.mark.parametrize("loop", sorted(LOOPS))]
@@ -73,6 +82,65 @@ def test_a_body_that_is_not_admitted_is_not_read(loop: str) -> None:
                 writer.close()
                 reply = await fetch(server.address, "PUT", "/a", b"x" * 300_000, [("X-Token", "t")])
                 assert reply.status == 201
+        finally:
+            await server.close()
+
+    run_on(loop, main())
+
+
+def has_received(server: EndpointServer, size: int) -> bool:
+    return any(each.received == size for each in server.connections)
+
+
+async def is_ended(reader: asyncio.StreamReader) -> bool:
+    try:
+        return await reader.read(1) == b""
+    except ConnectionError:
+        return True
+
+
+def test_of_unfinished_bodies_the_largest_ends_where_they_are_too_much_together(loop: str) -> None:
+    async def main() -> None:
+        bounds = Bounds(connections=99, bytes_of_bodies=250_000)
+        server = await serve_endpoint(show, "127.0.0.1:0", bounds=bounds)
+        try:
+            async with asyncio.timeout(20):
+                held = []
+                for size in (100_000, 120_000):
+                    reader, writer = await asyncio.open_connection(*host_port(server.address))
+                    writer.write(b"PUT /a HTTP/1.1\r\nHost: a\r\nContent-Length: 200000\r\n\r\n" + b"x" * size)
+                    await until(partial(has_received, server, size))
+                    held.append((reader, writer, 200_000 - size))
+                assert (await fetch(server.address, "PUT", "/b", b"x" * 90_000)).status == 201
+                (_, _, _), (largest, _, _) = held
+                assert await is_ended(largest)
+                reader, writer, left = held[0]
+                writer.write(b"x" * left)
+                assert b" 201 " in await reader.readline(), "the others go on"
+                for _, each, _ in held:
+                    each.close()
+                for _ in range(9):  # What has come as a whole is no longer counted.
+                    assert (await fetch(server.address, "PUT", "/b", b"x" * 240_000)).status == 201
+        finally:
+            await server.close()
+
+    run_on(loop, main())
+
+
+def test_a_connection_too_many_ends_the_one_that_is_nearest_to_its_time_limit(loop: str) -> None:
+    async def main() -> None:
+        server = await serve_endpoint(show, "127.0.0.1:0", bounds=Bounds(connections=3, bytes_of_bodies=1 << 20))
+        try:
+            async with asyncio.timeout(20):
+                idle, slow = [await asyncio.open_connection(*host_port(server.address)) for _ in range(2)]
+                slow[1].write(b"GET / HT")
+                await until(lambda: len({each.deadline // 10 for each in server.connections}) == 2)
+                more = [await asyncio.open_connection(*host_port(server.address)) for _ in range(2)]
+                assert await is_ended(slow[0])
+                idle[1].write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+                assert b" 201 " in await idle[0].readline()
+                for _, writer in (idle, slow, *more):
+                    writer.close()
         finally:
             await server.close()
 
