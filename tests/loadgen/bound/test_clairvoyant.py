@@ -322,9 +322,9 @@ def test_quiet_times_and_long_traces_cost_no_rounding() -> None:
 
 def test_every_fault_is_reported_at_once() -> None:
     bad = Group(name="a", times=Line(base_s=0.0), slots=0, price_per_hour=-1.0, start_s=math.nan, max_replicas=0)
-    with pytest.raises(InvalidInputError) as told:
+    with pytest.raises(InvalidInputError) as caught:
         clairvoyant([(1.0, 1), (-1.0, 1), (math.inf, 0)], [bad, bad], latency_s=0.0, quantile=1.5, duration_s=math.inf)
-    places = [fault.where for fault in told.value.faults]
+    places = [fault.where for fault in caught.value.faults]
     for name in ("slots", "price_per_hour", "start_s", "max_replicas", "times"):
         assert places.count(f"groups.a.{name}") == 2
     assert {"latency_s", "quantile", "duration_s", "groups.a", "arrival 2", "arrival 3"} <= set(places)

@@ -38,10 +38,10 @@ def test_a_rest_request_fills_in_what_the_model_declares() -> None:
 
 
 def test_a_message_holds_the_same_as_raw_contents() -> None:
-    told = MODEL_INFER_REQUEST.decode(v2_message("m", inputs_of(METADATA), 2))
-    assert told["model_name"] == "m"
-    assert [each["shape"] for each in told["inputs"]] == [[2, 2], [2, 1], [2], [2, 1]]
-    assert [bytes(each) for each in told["raw_input_contents"]] == [
+    message = MODEL_INFER_REQUEST.decode(v2_message("m", inputs_of(METADATA), 2))
+    assert message["model_name"] == "m"
+    assert [each["shape"] for each in message["inputs"]] == [[2, 2], [2, 1], [2], [2, 1]]
+    assert [bytes(each) for each in message["raw_input_contents"]] == [
         struct.pack("<4f", *[0.5] * 4),
         struct.pack("<2q", 1, 1),
         b"\4\0\0\0load" * 2,
@@ -70,10 +70,10 @@ def test_a_fixed_batch_takes_no_other() -> None:
 
 
 def test_a_chat_asks_for_a_stream_with_its_usage() -> None:
-    told = json.loads(chat("m", 5, 7))
-    assert (told["model"], told["max_tokens"], told["stream"]) == ("m", 7, True)
-    assert len(told["messages"][0]["content"].split()) == 5
-    assert told["stream_options"] == {"include_usage": True}
+    body = json.loads(chat("m", 5, 7))
+    assert (body["model"], body["max_tokens"], body["stream"]) == ("m", 7, True)
+    assert len(body["messages"][0]["content"].split()) == 5
+    assert body["stream_options"] == {"include_usage": True}
 
 
 def test_bodies_are_made_once_and_a_bounded_number_is_kept() -> None:

@@ -1,4 +1,4 @@
-"""When requests leave, on virtual time: what a slow server or a full client does to schedules, and what is told."""
+"""When requests leave, on virtual time: what a slow server or a full client does to schedules, and what is reported."""
 
 import asyncio
 import itertools

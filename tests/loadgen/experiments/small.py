@@ -79,13 +79,13 @@ class Heard:
     """A listener that remembers, and may interrupt."""
 
     def __init__(self, interrupt_after: tuple[str, int] | None = None) -> None:
-        self.told: list[Any] = []
+        self.reported: list[Any] = []
         self._interrupt_after = interrupt_after
 
     def seed(self, experiment: Experiment, seed: int) -> None:
-        self.told.append((experiment.name, seed))
+        self.reported.append((experiment.name, seed))
         if (experiment.name, seed) == self._interrupt_after:
             raise KeyboardInterrupt
 
     def result(self, result: Judgement) -> None:
-        self.told.append(result)
+        self.reported.append(result)

@@ -123,8 +123,8 @@ class Outer:
 
 def test_tables_are_read_into_dataclasses() -> None:
     faults = Faults("x")
-    told = {"inner": {"size": 1}, "several": [{"size": 2}, {"size": 3}], "names": ["a"]}
-    assert read(Outer, told, "", faults) == Outer(
+    table = {"inner": {"size": 1}, "several": [{"size": 2}, {"size": 3}], "names": ["a"]}
+    assert read(Outer, table, "", faults) == Outer(
         inner=Inner(size=1), several=(Inner(size=2), Inner(size=3)), names=("a",)
     )
     assert not len(faults)

@@ -1,4 +1,4 @@
-"""What is told: records, tables, pages."""
+"""What is reported: records, tables, pages."""
 
 import re
 from dataclasses import replace
@@ -73,10 +73,10 @@ def test_a_range_is_reported_where_digits_show_one() -> None:
 
 def test_text_and_markdown_tell_the_whole_table() -> None:
     assert text(RESULT).splitlines()[0] == "small: A small one (Nowhere, table 1; 2 seeds)"
-    told = markdown(RESULT)
-    assert "| kpa_total_s | 1 | at least 1, at most 3 | 3.5 (2 to 5) | FAILS |" in told
-    assert "*Our reading.* It is small." in told
-    assert "- `hpa_mean_s`: Two at once take twice as long." in told
+    page = markdown(RESULT)
+    assert "| kpa_total_s | 1 | at least 1, at most 3 | 3.5 (2 to 5) | FAILS |" in page
+    assert "*Our reading.* It is small." in page
+    assert "- `hpa_mean_s`: Two at once take twice as long." in page
 
 
 def test_the_summary_counts_checks_and_names_what_fails() -> None:
@@ -94,9 +94,9 @@ def test_curves_of_one_plot_stand_together() -> None:
 
 
 def test_the_page_is_one_file_that_is_well_formed() -> None:
-    told = html(ExperimentReport(results=(RESULT,)))
-    assert not re.search(r"(src|href)=|https?://|<script", told)
-    body = ElementTree.fromstring(told[told.index("<body>") : told.index("</html>")])
+    page = html(ExperimentReport(results=(RESULT,)))
+    assert not re.search(r"(src|href)=|https?://|<script", page)
+    body = ElementTree.fromstring(page[page.index("<body>") : page.index("</html>")])
     cells = ["".join(cell.itertext()) for cell in body.iter("td")]
     assert {"at least 1, at most 3", "3.5 (2 to 5)", "FAILS"} <= set(cells)
     assert [cell.get("class") for cell in body.iter("td") if cell.text == "FAILS"] == ["bad", "bad"]

@@ -1,4 +1,4 @@
-"""The summary of a run against a plain count over everything that the run told."""
+"""The summary of a run against a plain count over everything that the run reported."""
 
 import math
 from collections.abc import Mapping

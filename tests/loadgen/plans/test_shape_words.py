@@ -1,4 +1,4 @@
-"""The small languages of load's options: what they mean, and that every fault of them is told."""
+"""The small languages of load's options: what they mean, and that every fault of them is reported."""
 
 import random
 
@@ -11,7 +11,7 @@ from tidegate.loadgen.plans import shape_words
 from tidegate.schema.yaml_nodes import Faults
 
 
-def told(faults: Faults) -> list[str]:
+def places(faults: Faults) -> list[str]:
     return [fault.where for fault in faults.error().faults]
 
 
@@ -62,14 +62,14 @@ def test_a_shape_is_what_it_says(text: str, duration_s: float, rates: dict[float
 def test_a_shape_that_cannot_be_is_a_fault(text: str) -> None:
     faults = Faults("test")
     assert shape_words.shape(text, 10.0, faults) is None
-    assert told(faults) == ["--shape"]
+    assert places(faults) == ["--shape"]
 
 
 @pytest.mark.parametrize("text", ["constant:rate=1", "oltunes:gpt2"])
 def test_a_shape_needs_its_duration(text: str) -> None:
     faults = Faults("test")
     assert shape_words.shape(text, None, faults) is None
-    assert told(faults) == ["--for"]
+    assert places(faults) == ["--for"]
 
 
 def test_patterns_of_a_paper_have_a_length_of_their_own() -> None:
@@ -93,7 +93,7 @@ def test_states_of_a_modulated_process_are_two_or_more() -> None:
     assert not len(faults)
     assert shape_words.modulated("mmpp:60s@5", faults) is None
     assert shape_words.modulated("mmpp:60@5,1s@x", faults) is None
-    assert told(faults) == ["--shape"] * 2
+    assert places(faults) == ["--shape"] * 2
 
 
 @pytest.mark.parametrize("placement", list(Placement))
@@ -119,10 +119,10 @@ def test_every_fault_of_batches_and_phases_is_reported() -> None:
     faults = Faults("test")
     shape_words.batches("0:1,2:x,3,3:1,4:1", faults)
     shape_words.batches("1:0", faults)
-    assert told(faults) == ["--batches"] * 4
+    assert places(faults) == ["--batches"] * 4
     faults = Faults("test")
     found = shape_words.phases(["0s:100:4:10", "1:1:1:1", "1s:0:1:1", "1s:1:1:0", "1s:1", "2s:9:10000:1"], faults)
-    assert told(faults) == ["--phase"] * 5
+    assert places(faults) == ["--phase"] * 5
     assert found == [LoadPhase(0.0, 100, 4, 10.0)]
 
 

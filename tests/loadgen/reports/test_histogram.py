@@ -20,9 +20,9 @@ def histogram(found: list[float]) -> FineHistogram:
 @given(durations, st.floats(0.0, 1.0))
 def test_a_percentile_is_off_by_no_more_than_is_stated(found: list[float], q: float) -> None:
     exact = sorted(found)[max(0, math.ceil(q * len(found) - 1e-9) - 1)]
-    told = histogram(found).quantile(q)
-    assert told is not None
-    assert abs(told - exact) <= RELATIVE_ERROR * exact + 1e-6
+    estimate = histogram(found).quantile(q)
+    assert estimate is not None
+    assert abs(estimate - exact) <= RELATIVE_ERROR * exact + 1e-6
 
 
 @given(durations)

@@ -166,10 +166,10 @@ def test_a_stream_is_judged_by_its_beginning_and_its_end_is_printed_too(protocol
     assert found.latency is not None
     assert found.whole is not None
     assert (found.latency.slowest_s, found.whole.slowest_s) == pytest.approx((0.2, 2.0))
-    told = text.text(found)
-    assert f"within 500 ms, 98 % wanted, a stream until its {beginning}" in told
-    assert f"latency of the 1 good requests to the {beginning}, from when each was due" in told
-    assert "latency of the good streams to their end, from when each was due" in told
+    printed = text.text(found)
+    assert f"within 500 ms, 98 % wanted, a stream until its {beginning}" in printed
+    assert f"latency of the 1 good requests to the {beginning}, from when each was due" in printed
+    assert "latency of the good streams to their end, from when each was due" in printed
     assert "to the first" not in text.text(report(tallied(call(0.0, 2.0))))
 
 

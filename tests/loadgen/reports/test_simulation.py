@@ -40,14 +40,14 @@ def timeline(seconds: int) -> Timeline:
 
 
 def test_a_second_is_reported_when_it_is_over() -> None:
-    told: list[str] = []
-    made = Timeline(0.3, lambda slot: told.append(csv_row("kpa", slot)))
+    rows: list[str] = []
+    made = Timeline(0.3, lambda slot: rows.append(csv_row("kpa", slot)))
     made.requests([ended(0.0, 0.1), ended(0.0, 0.4), ended(0.0, 0.2, "failed")])
     made.busy([("t4", 0, 0.0, 0.25), ("t4", 1, 0.0, 0.5)])
     made.power(PowerSample(1.0, 120.0, {}))
     made.second(second(1.0, ready=2, waiting=3))
     made.second(second(2.0, ready=2))
-    assert told == [
+    assert rows == [
         "kpa,0,3,2,1,0,3,3,2,2,100.096,400.000,0.75,120",
         "kpa,1,3,2,1,0,0,0,0,0,,,0,",
     ]
@@ -122,13 +122,13 @@ def test_cost_is_reported_as_a_multiple_of_the_bound() -> None:
 
 def test_without_a_bound_nothing_is_reported_of_one() -> None:
     run = run_of("kpa", {"cost_dollars": 1.0}, 2, None, is_partial=True)
-    told = text(made_report(run, bound=None))
-    assert "B0" not in told
-    assert "kpa (partial)" in told
+    printed = text(made_report(run, bound=None))
+    assert "B0" not in printed
+    assert "kpa (partial)" in printed
 
 
 @pytest.mark.parametrize(
-    ("name", "figure", "told"),
+    ("name", "figure", "shown"),
     [
         ("cost_dollars", 0.44444, "$0.4444"),
         ("violations_share", 0.0382, "3.82 %"),
@@ -143,8 +143,8 @@ def test_without_a_bound_nothing_is_reported_of_one() -> None:
         ("mean_replicas", 1.8691, "1.869"),
     ],
 )
-def test_a_figure_is_shown_in_the_unit_of_its_name(name: str, figure: float | None, told: str) -> None:
-    assert value(name, figure) == told
+def test_a_figure_is_shown_in_the_unit_of_its_name(name: str, figure: float | None, shown: str) -> None:
+    assert value(name, figure) == shown
 
 
 def test_a_slot_without_answers_has_no_latency() -> None:

@@ -220,7 +220,7 @@ def test_callers_share_the_requests_and_keep_their_pace() -> None:
     assert not loop.open and loop.sent == 5
 
 
-# --- what the traffic manager is told
+# --- what the traffic manager is sent
 
 
 def test_weights_follow_the_same_rule_as_live_ones() -> None:

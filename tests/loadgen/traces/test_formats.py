@@ -16,7 +16,7 @@ LLM = "TIMESTAMP,ContextTokens,GeneratedTokens\n"
 FUNCTIONS = "HashOwner,HashApp,HashFunction,Trigger," + ",".join(str(minute) for minute in range(1, 1441)) + "\n"
 
 
-def told(tmp_path: Path, text: str | bytes) -> list[str]:
+def faults_of(tmp_path: Path, text: str | bytes) -> list[str]:
     """The faults of a trace with this text."""
     path = tmp_path / "trace"
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
@@ -87,31 +87,31 @@ def test_the_same_seed_gives_the_same_requests(tmp_path: Path) -> None:
 
 
 def test_wrong_counts_are_reported_all_at_once(tmp_path: Path) -> None:
-    found = told(tmp_path, "1\n-2\nx\n4\n\n5\n1.5\n99999999999\n")
+    found = faults_of(tmp_path, "1\n-2\nx\n4\n\n5\n1.5\n99999999999\n")
     assert [line.split(":")[0] for line in found] == ["line 2", "line 3", "line 5", "line 7", "line 8"]
     assert "whole number" in found[0]
     assert "0 for a second without requests" in found[2]
 
 
 def test_nothing_is_no_trace(tmp_path: Path) -> None:
-    """Told with the line where it ends."""
+    """Reported with the line where it ends."""
     seconds = "trace: got nothing; allowed: at least one second"
-    assert told(tmp_path, "") == [f"line 1: {seconds}"]
-    assert told(tmp_path, "# nothing\n\n") == [f"line 2: {seconds}"]
-    assert told(tmp_path, LLM) == ["line 1: trace: got no requests; allowed: at least one row"]
-    assert told(tmp_path, FUNCTIONS) == ["line 1: trace: got no functions; allowed: at least one row"]
+    assert faults_of(tmp_path, "") == [f"line 1: {seconds}"]
+    assert faults_of(tmp_path, "# nothing\n\n") == [f"line 2: {seconds}"]
+    assert faults_of(tmp_path, LLM) == ["line 1: trace: got no requests; allowed: at least one row"]
+    assert faults_of(tmp_path, FUNCTIONS) == ["line 1: trace: got no functions; allowed: at least one row"]
 
 
 def test_wrong_rows_are_reported_all_at_once(tmp_path: Path) -> None:
     text = (
         LLM + "2023-11-16 18:15:46.1,1,1\n2023-11-16 18:15:45.0,1,1\nyesterday,-1,x\n1,2\n\n2023-11-16 18:15:50.0,1,1\n"
     )
-    found = told(tmp_path, text)
+    found = faults_of(tmp_path, text)
     assert [line.split(":")[0] for line in found] == ["line 3", "line 4", "line 4", "line 4", "line 5", "line 6"]
     assert "1.100 s before the line above" in found[0]
-    wrong = told(tmp_path, FUNCTIONS + "o,a,f,http,1\n" + ",".join(["o", "a", "f", "http", *["-1"] * 1440]) + "\n")
+    wrong = faults_of(tmp_path, FUNCTIONS + "o,a,f,http,1\n" + ",".join(["o", "a", "f", "http", *["-1"] * 1440]) + "\n")
     assert [line.split(":")[0] for line in wrong[:3]] == ["line 2", "line 3", "line 3"]
-    assert told(tmp_path, "TIMESTAMP,Tokens\n1,2\n")[0].startswith("line 1: head")
+    assert faults_of(tmp_path, "TIMESTAMP,Tokens\n1,2\n")[0].startswith("line 1: head")
 
 
 def test_wrong_objects_are_reported_all_at_once(tmp_path: Path) -> None:
@@ -125,7 +125,7 @@ def test_wrong_objects_are_reported_all_at_once(tmp_path: Path) -> None:
         '{"at": true}',
         '{"at": 4, "function": 3}',
     ]
-    found = told(tmp_path, "\n".join(lines))
+    found = faults_of(tmp_path, "\n".join(lines))
     assert [line.split(":")[0] for line in found] == [f"line {number}" for number in (2, 3, 3, 3, 4, 5, 6, 7, 8)]
     assert any("did you mean `prompt_tokens`" in line for line in found)
     assert any("got nothing" in line for line in found)
@@ -133,16 +133,16 @@ def test_wrong_objects_are_reported_all_at_once(tmp_path: Path) -> None:
 
 def test_a_broken_archive_is_reported_with_the_line_where_it_breaks(tmp_path: Path) -> None:
     whole = gzip.compress("".join(f"{n % 90}\n" for n in range(50_000)).encode())
-    (line,) = told(tmp_path, whole[: len(whole) // 2])
+    (line,) = faults_of(tmp_path, whole[: len(whole) // 2])
     assert line.startswith("line ")
     assert "breaks off" in line
-    assert "gzip" in told(tmp_path, whole[:100] + b"\0" * 50 + whole[150:])[-1]
-    assert told(tmp_path, whole[:12])[0].startswith("line 1: file: got gzip that breaks off")
+    assert "gzip" in faults_of(tmp_path, whole[:100] + b"\0" * 50 + whole[150:])[-1]
+    assert faults_of(tmp_path, whole[:12])[0].startswith("line 1: file: got gzip that breaks off")
 
 
 def test_what_is_no_text_or_no_file_is_reported(tmp_path: Path) -> None:
-    assert told(tmp_path, b"1\n\xff\xfe\n")[0].startswith("line 1: file: got bytes that are no text")
-    assert "more than" in told(tmp_path, "1" * 70_000)[0]
+    assert faults_of(tmp_path, b"1\n\xff\xfe\n")[0].startswith("line 1: file: got bytes that are no text")
+    assert "more than" in faults_of(tmp_path, "1" * 70_000)[0]
     with pytest.raises(InvalidInputError, match="No such file"):
         open_trace(tmp_path / "nowhere")
     with pytest.raises(InvalidInputError, match="directory"):

@@ -18,8 +18,8 @@ def test_every_sample_is_there_small_and_described() -> None:
     shipped = {path.name for path in FOLDER.iterdir()} - {"README.md"}
     assert shipped == set(SAMPLES.values())
     assert all(path.stat().st_size < 100_000 for path in FOLDER.iterdir())
-    told = (FOLDER / "README.md").read_text()
-    assert all(f"`{name}`" in told for name in SAMPLES)
+    text = (FOLDER / "README.md").read_text()
+    assert all(f"`{name}`" in text for name in SAMPLES)
 
 
 def test_the_synthetic_one_can_be_made_anew() -> None:
