@@ -218,7 +218,7 @@ class QueueWorld:
         if replica.is_draining and not replica.in_flight:
             self.replicas.remove(replica)
 
-    # --- what is told, and what is done
+    # --- what is reported, and what is done
 
     def _fleet(self) -> tuple[FleetGroup, ...]:
         groups = []
@@ -241,7 +241,7 @@ class QueueWorld:
 
     def _sample(self) -> None:
         waiting_inferences = sum(batch for _, batch in self._queue)
-        told = demand(
+        report = demand(
             self.revision.id,
             **self._counts,
             waiting=len(self._queue),
@@ -256,7 +256,7 @@ class QueueWorld:
             ),
         )
         self.collector.expect(["g0"], [each.name for each in self.replicas])
-        self.collector.gateway(gateway_sample(told, sequence=self._second, uptime_s=float(self._second)), self.now)
+        self.collector.gateway(gateway_sample(report, sequence=self._second, uptime_s=float(self._second)), self.now)
         for each in self.replicas:
             if each.ready_at > self.now:
                 continue

@@ -49,7 +49,7 @@ def autoscaler() -> Autoscaler:
 def test_an_activation_is_answered_at_once_and_only_once() -> None:
     at = Autoscaler(ManualClock(T0), StandaloneContext(), MemoryLog())
     at.apply(revision(), fresh=False)
-    assert at.activated(activation(), T0) is None, "nobody said what runs and where there is room"
+    assert at.activated(activation(), T0) is None, "no report has said what runs and where there is room"
     at.fleet.put([], ROOMS)
     first, second = at.activated(activation(), T0), at.activated(activation(), T0 + 0.2)
     assert first is not None
@@ -79,12 +79,12 @@ def test_a_fleet_is_the_very_same_object_until_something_of_it_changes() -> None
     at.apply(other)
     there = [Status(A, ReplicaState.READY)]
     rooms = {**ROOMS, other.id: ROOMS["resnet-00001"]}
-    told = []
+    fleets = []
     for replicas in (there, list(there), [*there, Status("resnet-00001-bbbbb", ReplicaState.STARTING)]):
         at.fleet.put(replicas, rooms)
-        told.append(at.fleet.groups("resnet-00001"))
-    assert told[0] is told[1]
-    assert [group.starting for group in told[2]] == [1]
+        fleets.append(at.fleet.groups("resnet-00001"))
+    assert fleets[0] is fleets[1]
+    assert [group.starting for group in fleets[2]] == [1]
     before = at.fleet.groups(other.id)
     at.fleet.put_one("resnet-00001", [Status(A, ReplicaState.DRAINING)], ROOMS["resnet-00001"])
     assert [group.draining for group in at.fleet.groups("resnet-00001")] == [1]

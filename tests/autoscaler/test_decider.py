@@ -386,7 +386,7 @@ def test_a_dry_run_counts_in_the_limit_over_all_with_what_exists_and_with_what_i
     assert decider.tick(T0 + 2, structs.replace(broken, most=2)).desired == 2
     assert decider.wanted("resnet-00001") == 2
     full = decider.tick(T0 + 3, structs.replace(broken, at=T0 + 3, most=1))
-    assert (full.is_dry_run, codes(full)[-1]) == (True, "capped_by_total"), "nobody leaves it a place"
+    assert (full.is_dry_run, codes(full)[-1]) == (True, "capped_by_total"), "no other function leaves it a place"
 
 
 def shrunk(*groups: GroupObservation) -> list[dict[str, int]]:

@@ -83,7 +83,7 @@ def test_a_round_pulls_decides_and_explains() -> None:
     assert (seen.rps, seen.concurrency) == (3.0, 0.6)
     assert at.faults() == {}
     assert "resnet-00001 kpa: 1 replica (cpu 1), 1 ready" in at.core.explain("resnet", 1)[0]
-    assert at.core.explain("nobody", 5) == []
+    assert at.core.explain("missing", 5) == []
     assert at.core.decisions("resnet", 0) == []
 
 
@@ -289,7 +289,7 @@ def test_the_log_is_bounded(tmp_path: Path) -> None:
     assert max(sizes.values()) < 3000
     assert log.fault is None
     assert len(log.read("resnet", 2)) == 2
-    assert log.read("nobody", 2) == []
+    assert log.read("missing", 2) == []
     assert DecisionLog(None).read("resnet", 2) == []
 
 

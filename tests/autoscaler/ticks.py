@@ -101,7 +101,7 @@ class _Function:
         self.number = 0
         self.waiting, self.oldest = 0.0, 0.0
         self.shares: dict[str, dict[str, dict[str, float]]] = {}
-        self.told: dict[str, dict[str, float]] = {}
+        self.counts: dict[str, dict[str, float]] = {}
         self.latencies: dict[tuple[str, str | None], dict[int, int]] = {}
         self.by_group: dict[tuple[str, str], list[int]] = {}
         self.room = {name: rng.choice([1, 3, 12, 40]) for name in self.kinds}
@@ -147,7 +147,7 @@ class _Function:
         self.oldest = self.oldest + 1.0 if self.waiting and not here else (0.3 if self.waiting else 0.0)
         ended = present - self.waiting
         for worker in ("g0", "g1"):
-            part = self.told.setdefault(worker, dict.fromkeys(("arrivals", "answered", "within", "waiting_s"), 0))
+            part = self.counts.setdefault(worker, dict.fromkeys(("arrivals", "answered", "within", "waiting_s"), 0))
             part["arrivals"] += arrived // 2 if worker == "g0" else arrived - arrived // 2
             share = int(ended // 2) if worker == "g0" else int(ended - ended // 2)
             part["answered"] += share
@@ -236,7 +236,7 @@ class _Function:
                 self.replicas[name] = _Replica(name, group.accelerator, now, speed, since=now)
 
     def demand(self, worker: str) -> RevisionDemand:
-        told, name = self.told[worker], self.revision.id
+        counted, name = self.counts[worker], self.revision.id
         waiting = int(self.waiting // 2)
         tokens = None
         if self.has_tokens:
@@ -254,15 +254,15 @@ class _Function:
             tokens = TokensSeen(arrived=30 * done, prompt=9 * done, completion=21 * done, groups=tuple(counts))
         return demand(
             name,
-            arrivals=int(told["arrivals"]),
-            arrivals_inferences=int(told["arrivals"]) * self.batch,
-            answered=int(told["answered"]),
-            within_sla=int(told["within"]),
+            arrivals=int(counted["arrivals"]),
+            arrivals_inferences=int(counted["arrivals"]) * self.batch,
+            answered=int(counted["answered"]),
+            within_sla=int(counted["within"]),
             waiting=waiting,
             waiting_inferences=waiting * self.batch,
             oldest_waiting_s=self.oldest if waiting else 0.0,
-            waiting_request_s=float(told["waiting_s"]),
-            waiting_inference_s=float(told["waiting_s"]) * self.batch,
+            waiting_request_s=float(counted["waiting_s"]),
+            waiting_inference_s=float(counted["waiting_s"]) * self.batch,
             latency=tuple(sorted(self.latencies.get((worker, None), {}).items())),
             groups=tuple(
                 GroupTraffic(
@@ -373,7 +373,7 @@ class Ticks:
         if rng.random() < 0.01:
             self.sequence, self.incarnation, self.born = 1, f"i{rng.randint(2, 10**6)}", self.now - 0.3
             for function in self.functions:
-                function.told.clear()
+                function.counts.clear()
                 function.latencies.clear()
                 function.by_group.clear()
                 function.second(self.now, self.seconds)
@@ -414,7 +414,7 @@ class Ticks:
 
 
 def lines(seed: int, seconds: int, *, functions: int = 8, is_copied: bool = False) -> Iterator[str]:
-    """``is_copied``: the fleet is told anew in each second, also where nothing changed."""
+    """``is_copied``: the fleet is reported again in each second, also where nothing changed."""
     world = Ticks(seed, functions, is_copied=is_copied)
     for second in range(seconds):
         for seen, decision in world.second():

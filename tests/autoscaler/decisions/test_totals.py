@@ -56,7 +56,7 @@ def test_a_share_is_had_once_there_is_place() -> None:
 
 def test_a_place_stays_with_its_holder_then_with_its_function_and_goes_to_those_who_are_asked_for() -> None:
     one = {name: Want(1, 1, function=name[0]) for name in ("a1", "a2", "b1")}
-    assert allot(2, one, {"a1": 1, "b1": 1}) == {"a1": 1, "a2": 0, "b1": 1}, "a deploy takes nobody else's place"
+    assert allot(2, one, {"a1": 1, "b1": 1}) == {"a1": 1, "a2": 0, "b1": 1}, "a deploy takes no other function's place"
     follows = {**one, "b1": Want(0, function="b"), "b2": Want(1, 1, function="b")}
     assert allot(2, follows, {"a1": 1, "b1": 1})["b2"] == 1, "the new revision follows the old one"
     assert allot(2, follows, {"a1": 1}, {"a1": 1, "b1": 1})["b2"] == 1, "also when that has just left"
@@ -87,7 +87,7 @@ def test_what_none_wanted_is_had_at_once_and_what_drains_has_its_place() -> None
 def test_who_is_idle() -> None:
     assert is_idle(observation(group(ready=1)), 2.0)
     assert not is_idle(observation(group(ready=1)), 1.9), "a pause between two requests"
-    assert is_idle(observation(group()), 0.0), "a first start that nobody waits for"
+    assert is_idle(observation(group()), 0.0), "a first start that no request waits for"
     assert not is_idle(observation(group(starting=1)), 60.0), "a start is let to its end"
     assert not is_idle(observation(group(), waiting=1), 0.0)
     assert not is_idle(observation(group(ready=1), complete=False), 60.0)

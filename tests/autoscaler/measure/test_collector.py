@@ -51,23 +51,23 @@ def test_concurrency_is_waiting_at_gateways_plus_in_flight_at_replicas() -> None
 def test_clients_that_give_up_before_an_answer_tell_of_no_rate_but_of_the_most_that_it_can_be() -> None:
     """A replica with eight slots that yields 5/s, overloaded: of 20 requests a second nearly all leave unanswered."""
     c = collector(A)
-    told = {"limit": 8, "in_flight": 8, "in_flight_inferences": 8, "requests": 0, "inferences": 0, "unanswered": 0}
+    counters = {"limit": 8, "in_flight": 8, "in_flight_inferences": 8, "requests": 0, "inferences": 0, "unanswered": 0}
     second = 0
 
     def run(seconds: int, requests: int, unanswered: int) -> float:
         nonlocal second
         for _ in range(seconds):
             second += 1
-            told["requests"] += requests
-            told["inferences"] += requests
-            told["unanswered"] += unanswered
+            counters["requests"] += requests
+            counters["inferences"] += requests
+            counters["unanswered"] += unanswered
             spent = {
                 "busy_s": float(second),
                 "in_flight_request_s": 8.0 * second,
                 "in_flight_inference_s": 8.0 * second,
             }
-            spent["execution_s"] = 1.6 * told["requests"]
-            c.replica(replica_sample(A, sequence=second, uptime_s=float(second), **told, **spent), T0 + second)
+            spent["execution_s"] = 1.6 * counters["requests"]
+            c.replica(replica_sample(A, sequence=second, uptime_s=float(second), **counters, **spent), T0 + second)
         known = c.mu_ips(REVISION.id, "cpu")
         assert known is not None
         return known
@@ -152,7 +152,7 @@ def test_a_process_that_ran_before_us_is_measured_from_its_first_sample_on() -> 
     c.replica(replica_sample(A, uptime_s=9e4, requests=10**6, in_flight=1, in_flight_request_s=8e4), T0)
     seen = look(c, T0, A)
     assert (seen.rps, seen.lambda_ips) == (0.0, 0.0)
-    assert seen.concurrency == 5.0, "what is present now stands for the mean that nobody measured"
+    assert seen.concurrency == 5.0, "what is present now stands for the mean that was not measured"
 
 
 def test_what_arrives_now_is_not_known_before_a_second_sample_of_a_process_that_ran_before_us() -> None:
@@ -160,8 +160,8 @@ def test_what_arrives_now_is_not_known_before_a_second_sample_of_a_process_that_
     c = collector(A)
     c.replica(replica_sample(A, uptime_s=900.0, sequence=900, requests=9_000), T0 + 1)
     for second, is_known in ((1, False), (2, True), (3, True)):
-        told = demand(arrivals=9_000 + 10 * second, answered=9_000 + 10 * second)
-        c.gateway(gateway_sample(told, sequence=900 + second, uptime_s=900.0 + second), T0 + second)
+        report = demand(arrivals=9_000 + 10 * second, answered=9_000 + 10 * second)
+        c.gateway(gateway_sample(report, sequence=900 + second, uptime_s=900.0 + second), T0 + second)
         seen = look(c, T0 + second, A)
         assert (seen.complete, seen.rps) == (is_known, 10.0 if is_known else 0.0)
 
@@ -299,8 +299,8 @@ def test_a_replica_that_runs_backwards_for_long_starts_anew() -> None:
     c = collector(A)
     c.replica(replica_sample(A, requests=100, uptime_s=51.0), T0 + 1)
     for second in range(2, 2 + RESET_AFTER):
-        told = replica_sample(A, sequence=second, uptime_s=50.0 + second, requests=3, in_flight=2)
-        assert not c.replica(told, T0 + second)
+        report = replica_sample(A, sequence=second, uptime_s=50.0 + second, requests=3, in_flight=2)
+        assert not c.replica(report, T0 + second)
     last = 2 + RESET_AFTER
     assert look(c, T0 + last, A).concurrency == 2.0, "what is in flight now, since nothing else is known"
     assert c.replica(replica_sample(A, sequence=last, uptime_s=50.0 + last, requests=5), T0 + last)
@@ -309,7 +309,7 @@ def test_a_replica_that_runs_backwards_for_long_starts_anew() -> None:
 
 def test_missing_is_not_zero() -> None:
     c = collector(A)
-    assert not look(c, T0, A).complete, "nobody was heard of yet"
+    assert not look(c, T0, A).complete, "no process has reported yet"
     pull(c, 1, waiting=2)
     assert not look(c, T0 + 1, A).complete, "the only replica was not heard of"
     c.replica(replica_sample(A), T0 + 1)
@@ -501,9 +501,9 @@ def test_a_limit_that_is_reached_is_reported_in_that_second(full_from: int) -> N
 
 @pytest.mark.parametrize("serves", [True, False])
 def test_the_groups_of_a_fifth_of_the_revisions_are_looked_at_in_each_second(serves: bool) -> None:
-    """Ten answers a second of each of ten revisions: what is told of their groups moves every fifth second, of two of
-    them in each, and is never older than that; what is told of the revisions themselves is of now. ``serves``: replicas
-    tell of their work too, so that the groups have a service rate."""
+    """Ten answers a second of each of ten revisions: what is reported of their groups moves every fifth second, of two
+    of them in each, and is never older than that; what is reported of the revisions themselves is of now. ``serves``:
+    replicas report their work too, so that the groups have a service rate."""
     revisions = [Revision(function(f"f{number}"), 1) for number in range(2 * PHASES)]
     names = {each.id: f"{each.id}-aaaaa" for each in revisions}
     c = Collector()
@@ -511,7 +511,7 @@ def test_the_groups_of_a_fifth_of_the_revisions_are_looked_at_in_each_second(ser
     for each in revisions:
         c.apply(each.id, T0)
     moved = []
-    told = dict.fromkeys(names, 0)
+    before = dict.fromkeys(names, 0)
     for second in range(1, 25):
         done, now = 10 * second, T0 + second
         heard = ((bucket_index(100_000), done),)
@@ -524,16 +524,16 @@ def test_the_groups_of_a_fifth_of_the_revisions_are_looked_at_in_each_second(ser
         for each in revisions if serves else ():
             work = {"requests": done, "inferences": done, "execution_s": float(second), "busy_s": float(second)}
             in_flight = {"in_flight_request_s": float(second), "in_flight_inference_s": float(second)}
-            told_by = replica_sample(names[each.id], sequence=second, uptime_s=float(second), **work, **in_flight)
-            c.replica(replace(told_by, revision=each.id), now)
+            report = replica_sample(names[each.id], sequence=second, uptime_s=float(second), **work, **in_flight)
+            c.replica(replace(report, revision=each.id), now)
         seen = {
             each.id: c.observe(each, (FleetGroup(accelerator="cpu", ready=(names[each.id],)),), now)
             for each in revisions
         }
         assert all((each.groups[0].mu_bound_ips is not None) is serves for each in seen.values() if second > 3)
         answers = {name: observation.groups[0].answers for name, observation in seen.items()}
-        moved.append(sum(answers[name] != told[name] for name in told))
-        told = answers
+        moved.append(sum(answers[name] != before[name] for name in before))
+        before = answers
         assert all(done - 10 * (PHASES - 1) <= count <= done for count in answers.values())
         assert all(observation.within_sla == 1.0 for observation in seen.values())
     assert moved[PHASES:] == [2] * (24 - PHASES)

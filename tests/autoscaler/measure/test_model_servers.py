@@ -41,12 +41,12 @@ class World:
         self.collector.apply("resnet-00001", T0)
         self.second = 0
 
-    def next(self, **told: AppSample | None) -> GroupObservation:
+    def next(self, **samples: AppSample | None) -> GroupObservation:
         self.second += 1
         now = T0 + self.second
         self.collector.expect(["g0"], [ONE, OTHER])
         self.collector.gateway(gateway_sample(sequence=self.second, uptime_s=100.0 + self.second), now)
-        for name, sample in ((ONE, told.get("one")), (OTHER, told.get("other"))):
+        for name, sample in ((ONE, samples.get("one")), (OTHER, samples.get("other"))):
             self.collector.replica(
                 replica_sample(
                     name,

@@ -128,7 +128,7 @@ def test_no_figure_and_no_clock_stops_a_decision(
 def test_what_the_collector_lets_through_replays_bit_for_bit(
     policy: str, steps: list[dict[str, Any]], other: str
 ) -> None:
-    """Told rates and metrics may be anything; what is recorded of them is read as it was, also by another policy."""
+    """Reported rates and metrics may be anything; what is recorded of them is read as it was, by another policy too."""
     spec, now = spec_of(policy, 0, 5), T0
     collector, decider, recorder = Collector(), Decider(), Recorder(None)
     collector.expect(["g0"], ())

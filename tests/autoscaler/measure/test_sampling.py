@@ -108,5 +108,5 @@ def test_samples_that_differ_by_more_than_two_are_an_alarm() -> None:
     assert not any("uneven_group" in each for each in calm)
     crowd.slow = set(crowd.names[:20])
     crowd.second += 100
-    told = [codes(crowd.next()[1]) for _ in range(20)]
-    assert any("uneven_group" in each for each in told)
+    reasons = [codes(crowd.next()[1]) for _ in range(20)]
+    assert any("uneven_group" in each for each in reasons)

@@ -49,7 +49,7 @@ class Service:
             ),
         )
         traffic = GroupTraffic(group="cpu", requests=self.requests, inferences=self.requests, failures=0)
-        told = demand(
+        report = demand(
             arrivals=self.requests,
             arrivals_inferences=self.requests,
             answered=self.requests,
@@ -69,7 +69,7 @@ class Service:
         )
         now = T0 + self.second
         self.collector.replica(sample, now)
-        assert self.collector.gateway(gateway_sample(told, sequence=self.second, uptime_s=float(self.second)), now)
+        assert self.collector.gateway(gateway_sample(report, sequence=self.second, uptime_s=float(self.second)), now)
 
     def look(self) -> Observation:
         return self.collector.observe(REVISION, (FleetGroup(accelerator="cpu", ready=(A,)),), T0 + self.second)
@@ -90,9 +90,9 @@ def test_lambda_throughput_and_mu_in_tokens() -> None:
     assert cpu.tps == pytest.approx(3000.0)
     assert cpu.mu_tps == pytest.approx(3000.0, rel=0.02)
     assert seen.groups[0].mu_ips == pytest.approx(20.0, rel=0.02)
-    told = figures(seen)
-    assert told["lambda_tps"] == pytest.approx(3000.0)
-    assert told["mu_tps_cpu"] == cpu.mu_tps
+    reported = figures(seen)
+    assert reported["lambda_tps"] == pytest.approx(3000.0)
+    assert reported["mu_tps_cpu"] == cpu.mu_tps
 
 
 def test_the_time_per_output_token_is_kept_by_the_streams_at_a_time() -> None:
@@ -106,11 +106,11 @@ def test_the_time_per_output_token_is_kept_by_the_streams_at_a_time() -> None:
             now += 1.0
             meter.rates([busy], now)
             inferences, between, between_s = inferences + 1, between + 50, between_s + 50 * pace_s
-            told = GroupTokens(
+            tokens = GroupTokens(
                 group="cpu", inferences=inferences, prompt=0, completion=51 * inferences, streams=inferences,
                 first_s=0.1 * inferences, between=between, between_s=between_s,
             )  # fmt: skip
-            before, seen = seen, TokensSeen(groups=(told,))
+            before, seen = seen, TokensSeen(groups=(tokens,))
             assert meter.note(seen, before, now, lambda _: None)
     found = meter.rates([busy], now, is_paced=True).groups["cpu"]
     assert isinstance(found.pace, tuple)
@@ -212,15 +212,15 @@ def test_what_cannot_be_true_is_left_out_and_counted() -> None:
         ),
     ):
         world.second += 1
-        told = demand(arrivals=world.requests + 1, answered=world.requests, tokens=bad)
+        report = demand(arrivals=world.requests + 1, answered=world.requests, tokens=bad)
         world.collector.gateway(
-            gateway_sample(told, sequence=world.second, uptime_s=float(world.second)), T0 + world.second
+            gateway_sample(report, sequence=world.second, uptime_s=float(world.second)), T0 + world.second
         )
         good = TokensSeen(arrived=world.arrived, prompt=world.prompt, completion=world.completion)
         world.second += 1
-        told = replace(told, tokens=replace(good, groups=(_cpu(world),)))
+        report = replace(report, tokens=replace(good, groups=(_cpu(world),)))
         world.collector.gateway(
-            gateway_sample(told, sequence=world.second, uptime_s=float(world.second)), T0 + world.second
+            gateway_sample(report, sequence=world.second, uptime_s=float(world.second)), T0 + world.second
         )
     assert world.collector.faults["garbage"] >= 4
     after = world.look().tokens
@@ -253,12 +253,12 @@ def _cpu(world: Service) -> GroupTokens:
         max_size=6,
     )
 )
-def test_hostile_figures_leave_finite_rates(told: list[TokensSeen]) -> None:
+def test_hostile_figures_leave_finite_rates(reports: list[TokensSeen]) -> None:
     meter, before = TokenMeter(), None
-    for second, seen in enumerate(told):
+    for second, seen in enumerate(reports):
         meter.note(seen, before, T0 + second, lambda _: T0)
         before = seen
-    rates = meter.rates([group("a", mu_ips=10.0), group("b")], T0 + len(told))
+    rates = meter.rates([group("a", mu_ips=10.0), group("b")], T0 + len(reports))
     figures = [rates.lambda_tps, rates.prompt_tps, rates.completion_tps, rates.per_inference or 0.0]
     figures += [each.tps for each in rates.groups.values()] + [each.mu_tps or 0.0 for each in rates.groups.values()]
     assert all(0.0 <= figure < 1e20 for figure in figures)

@@ -56,16 +56,16 @@ def test_a_metric_that_none_tells_is_a_reason_to_hold(metric: str) -> None:
     wish = policy(metric=metric).decide(busy(0.9), T0)
     assert (wish.desired, wish.reasons[0].code) == (None, "hold_no_metric")
     assert metric in wish.reasons[0].detail
-    told = policy(metric=metric).decide(busy(0.1, metrics={metric: 90.0}), T0)
-    assert told.desired == 2
+    decision = policy(metric=metric).decide(busy(0.1, metrics={metric: 90.0}), T0)
+    assert decision.desired == 2
 
 
 def after_traffic(metric: str, **quiet: Any) -> tuple[int | None, str]:
     """Returns how many of six replicas are wanted ten minutes after reports of 20 s."""
     p = policy(metric=metric, target="1", cooldown="60s")
-    told = observation(group(ready=6, sampled=6, metrics={metric: 1.0}), rps=9.0, concurrency=3.0)
+    seen = observation(group(ready=6, sampled=6, metrics={metric: 1.0}), rps=9.0, concurrency=3.0)
     for second in range(20):
-        p.decide(told, T0 + second)
+        p.decide(seen, T0 + second)
     later = observation(group(ready=6, sampled=6), **quiet)
     wish = [p.decide(later, T0 + second) for second in range(20, 620)][-1]
     return wish.desired, wish.reasons[0].code
@@ -78,7 +78,7 @@ def test_a_metric_per_request_is_zero_when_there_are_none(metric: str) -> None:
     for seen in ({"rps": 1.0}, {"waiting": 1}, {"concurrency": 0.5}, {"complete": False}):
         assert after_traffic(metric, **seen) == held, "there may be some"
     never = policy(metric=metric).decide(observation(group(ready=6, sampled=6)), T0)
-    assert (never.desired, never.reasons[0].code) == held, "nobody has ever told it"
+    assert (never.desired, never.reasons[0].code) == held, "it was never reported"
 
 
 def test_a_metric_of_devices_that_is_missing_is_never_zero() -> None:
@@ -103,7 +103,7 @@ def test_the_built_in_metrics() -> None:
 
 
 @pytest.mark.parametrize(
-    ("metric", "told"),
+    ("metric", "warning"),
     [
         ("busy", ""),
         ("gpu-memory", ""),
@@ -111,10 +111,10 @@ def test_the_built_in_metrics() -> None:
         ("queue-s", "only the model server reports it, and spec.metrics is not given"),
     ],
 )
-def test_a_metric_that_none_tells_is_warned_of_at_deploy(metric: str, told: str) -> None:
+def test_a_metric_that_none_tells_is_warned_of_at_deploy(metric: str, warning: str) -> None:
     deployed = function(scaling=Scaling(policy="hpa", parameters={"metric": metric}))
-    assert told in " ".join(registry.row("hpa").warnings(deployed))
-    assert bool(registry.row("hpa").warnings(deployed)) is bool(told)
+    assert warning in " ".join(registry.row("hpa").warnings(deployed))
+    assert bool(registry.row("hpa").warnings(deployed)) is bool(warning)
     assert not registry.row("hpa").warnings(replace(deployed, user_metrics=True)) or metric == "qpu-memory"
     assert not registry.row("kpa").warnings(deployed)
 

@@ -79,7 +79,7 @@ STEP = st.fixed_dictionaries(
         "ready": st.integers(0, 2),
         "starting": st.integers(0, 2),
         "push": st.booleans(),
-        "told_mu": FIGURE,
+        "reported_mu": FIGURE,
         "metric": FIGURE,
     }
 )
@@ -102,14 +102,14 @@ def test_bad_samples_never_stop_the_loop(policy: str, steps: list[dict[str, Any]
         head = {"sequence": step["sequence"], "uptime_s": step["uptime_s"], "incarnation": step["incarnation"]}
         collector.gateway(gateway_sample(demand(**step["demand"]), **head), now)
         collector.replica(replica_sample(names[0], **head, **step["replica"]), now)
-        told, metrics = step["told_mu"], {"gpu-memory": step["metric"]}
+        mu_ips, metrics = step["reported_mu"], {"gpu-memory": step["metric"]}
         fleet = (
             FleetGroup(
                 accelerator="cpu",
                 ready=names[: step["ready"]],
                 starting=step["starting"],
                 room=2,
-                mu_ips=told,
+                mu_ips=mu_ips,
                 metrics=metrics,
             ),
         )

@@ -19,12 +19,12 @@ class Fleet:
     """Replicas of one group, each sampled once a second."""
 
     def __init__(
-        self, limit: int = 4, *, is_declared: bool = True, told: LearntLimit | None = None, **values: Any
+        self, limit: int = 4, *, is_declared: bool = True, learnt: LearntLimit | None = None, **values: Any
     ) -> None:
         self.tuners = Tuners()
         self.function = replace(revision(concurrency=None).function, **values)
-        if told is not None:
-            self.tuners.restore(NAME, "cpu", told)
+        if learnt is not None:
+            self.tuners.restore(NAME, "cpu", learnt)
         self.last = replica_sample("r1", revision=NAME, limit=limit)
         self.tuners.found(self.function, self.last, "cpu", is_declared=is_declared)
         self.now = T0
@@ -188,9 +188,9 @@ def test_a_group_goes_on_where_it_was() -> None:
     first = Fleet(16)
     for _ in range(60):
         first.second(done=10 * first.limit, used=float(first.limit))
-    ((_, told),) = first.tuners.learnt(NAME)
-    later = Fleet(4, told=told)
-    assert (later.limit, told.most) == (first.limit, 16)
+    ((_, learnt),) = first.tuners.learnt(NAME)
+    later = Fleet(4, learnt=learnt)
+    assert (later.limit, learnt.most) == (first.limit, 16)
     assert later.second(done=10 * later.limit, used=float(later.limit)) == []
 
 

@@ -148,7 +148,7 @@ def test_faults_of_a_recording_carry_their_lines() -> None:
         assert expected in str(InvalidInputError("recording", faults)), text
     faults = []
     list(read(["{"] * 5000, faults))
-    assert len(faults) == 101, "a file of another kind is not told line by line"
+    assert len(faults) == 101, "the faults of a file of another kind are not listed line by line"
 
 
 def test_a_state_that_is_none_is_a_fault() -> None:

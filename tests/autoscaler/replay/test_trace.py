@@ -63,12 +63,12 @@ def test_metrics_by_name() -> None:
 
 def test_a_column_desired_is_compared() -> None:
     rows = played(STEPS, None, "latency=200ms")
-    told = ["at,lambda_ips,concurrency,waiting,latency_ms,ready,mu_ips,desired"]
-    told += [f"{line},{desired}" for line, desired in zip(STEPS.splitlines()[1:], wanted(rows), strict=True)]
-    same = played("\n".join(told), None, "latency=200ms")
+    lines = ["at,lambda_ips,concurrency,waiting,latency_ms,ready,mu_ips,desired"]
+    lines += [f"{line},{desired}" for line, desired in zip(STEPS.splitlines()[1:], wanted(rows), strict=True)]
+    same = played("\n".join(lines), None, "latency=200ms")
     assert (same.compared, same.difference) == (60, None)
-    told[31] = told[31][:-1] + "9"
-    other = played("\n".join(told), None, "latency=200ms")
+    lines[31] = lines[31][:-1] + "9"
+    other = played("\n".join(lines), None, "latency=200ms")
     assert other.difference is not None
     assert (other.difference.line, other.difference.recorded, other.difference.replayed) == (32, 9, wanted(rows)[30])
     assert f"line 32, 30.000 s: desired differs: recorded 9, replayed {wanted(rows)[30]}" in report.text(

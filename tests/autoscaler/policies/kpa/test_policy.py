@@ -80,8 +80,8 @@ def test_a_sleep_is_neither_zeros_nor_a_panic_to_remember() -> None:
 def test_concurrency_auto_follows_what_the_replicas_say() -> None:
     policy = KpaPolicy(function(concurrency=None), T0, 1)
     assert policy.decide(observation(group(ready=1), concurrency=10.0), T0).observed["target"] == pytest.approx(2.8)
-    told = observation(group(ready=1, limit=10), concurrency=10.0)
-    assert policy.decide(told, T0 + 1).observed["target"] == pytest.approx(7.0)
+    observed = observation(group(ready=1, limit=10), concurrency=10.0)
+    assert policy.decide(observed, T0 + 1).observed["target"] == pytest.approx(7.0)
 
 
 def test_no_limit_on_one_accelerator_does_not_hide_the_limit_on_another() -> None:

@@ -19,7 +19,7 @@ def test_records_of_one_second_add_up_and_a_young_window_divides_by_the_seconds_
 def test_silence_after_the_last_record_is_not_a_zero_but_a_gap_between_two_records_is() -> None:
     window = LinearWindow(10)
     window.record(0, 6.0)
-    assert window.average(4) == 6.0, "nobody said that the load went away"
+    assert window.average(4) == 6.0, "no report said that the load went away"
     window.record(2, 6.0)
     assert window.average(2) == 4.0, "second 1 had no record: 12 / 3"
 

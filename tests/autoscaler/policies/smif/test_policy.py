@@ -81,7 +81,7 @@ def test_target_ips_is_a_floor_while_there_is_traffic() -> None:
 def test_target_tps_is_a_floor_for_inferences_as_large_as_the_last_ones() -> None:
     policy = SmifPolicy(smif(target_tps=16_000.0), T0, 2)
     unknown = TokenRates(lambda_tps=0.0, prompt_tps=0.0, completion_tps=0.0, per_inference=None)
-    assert policy.decide(seen(T4, ips=1.0, tokens=unknown), T0).desired == 2, "nobody knows how large they are"
+    assert policy.decide(seen(T4, ips=1.0, tokens=unknown), T0).desired == 2, "no report says how large they are"
     known = replace(unknown, lambda_tps=100.0, per_inference=100.0)
     wish = policy.decide(seen(T4, ips=1.0, tokens=known), T0 + 1)
     assert (wish.desired, "target_ips" in codes(wish)) == (4, True), "160 inferences/s of 100 tokens"
@@ -135,17 +135,19 @@ def test_without_any_rate_concurrency_against_slots_decides_and_never_shrinks() 
 
 
 def test_rates_come_from_the_limit_then_a_profile_then_the_slots() -> None:
-    def told(**values: Any) -> str:
+    def source(**values: Any) -> str:
         figures: dict[str, Any] = {"mu_ips": None, "is_mu_learnt": False, "mean_batch": 1.0, "limit": 4, **values}
         wish = SmifPolicy(smif(), T0, 2).decide(seen(structs.replace(T4, **figures), ips=10.0), T0)
         return wish.reasons[0].detail.split("a replica: ")[1]
 
-    assert told(mu_ips=50.0, is_mu_learnt=True) == "t4 50 (learnt)"
-    assert told(mu_ips=70.0, mu_bound_ips=20.0) == "t4 70 (profile)"
-    assert told(mu_ips=21.0, mu_bound_ips=20.0, execution_s=0.04) == "t4 100 (slots)", "the told one says nothing new"
-    assert told(mu_bound_ips=20.0, mu_expected_ips=30.0, execution_s=0.04) == "t4 30 (company)", "100 is too much"
-    assert told(mu_bound_ips=20.0, mu_expected_ips=200.0, execution_s=0.04) == "t4 100 (slots)"
-    assert told(mu_bound_ips=20.0, execution_s=None) == "t4 20 (best seen)"
+    assert source(mu_ips=50.0, is_mu_learnt=True) == "t4 50 (learnt)"
+    assert source(mu_ips=70.0, mu_bound_ips=20.0) == "t4 70 (profile)"
+    assert source(mu_ips=21.0, mu_bound_ips=20.0, execution_s=0.04) == "t4 100 (slots)", (
+        "the reported one says nothing new"
+    )
+    assert source(mu_bound_ips=20.0, mu_expected_ips=30.0, execution_s=0.04) == "t4 30 (company)", "100 is too much"
+    assert source(mu_bound_ips=20.0, mu_expected_ips=200.0, execution_s=0.04) == "t4 100 (slots)"
+    assert source(mu_bound_ips=20.0, execution_s=None) == "t4 20 (best seen)"
     other = structs.replace(V100, mu_ips=None, is_mu_learnt=False, execution_s=None)
     wish = SmifPolicy(smif(), T0, 2).decide(seen(T4, other, ips=10.0), T0)
     assert "v100 50 (as others)" in wish.reasons[0].detail
