@@ -68,7 +68,7 @@ def test_at_zero_the_first_request_asks_for_activation_at_once_and_is_answered_w
         assert part in timing
     warm = door.arrive()
     warm.gets_answer(101.1, 200)
-    assert b"cold-" not in warm.extra, "only who waited through the start is told about it"
+    assert b"cold-" not in warm.extra, "only a client that waited through the start is sent its times"
     (seen,) = door.report.sample(101.0, table=(1, 1), connections=0, demands=()).cold_starts
     assert (seen.replica, seen.phases.load_s) == (ONE.id, 0.7)
     assert seen.phases.first_response_s == pytest.approx(0.05)
@@ -179,7 +179,7 @@ def test_a_request_whose_replica_broke_is_reported_and_never_sent_again() -> Non
     assert (lost.error["code"], lost.error["executed"]) == ("replica_failed", "unknown")
     started = door.arrive()
     started.gets_answer(100.0, 502, "tidegate-outcome: started")
-    assert (started.status, started.error["executed"]) == (502, "unknown"), "told in the client's shape, by us"
+    assert (started.status, started.error["executed"]) == (502, "unknown"), "reported in the client's shape, by us"
     assert door.demand().failed == 2
 
 

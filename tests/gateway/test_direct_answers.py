@@ -64,7 +64,7 @@ def test_metadata_comes_from_the_last_copy_while_the_function_sleeps_else_it_wak
 
 def test_unknown_names_get_404_and_are_counted_apart() -> None:
     door = Door(table(1))
-    assert door.arrive("POST /v2/models/nobody/infer").error["code"] == "function_not_found"
+    assert door.arrive("POST /v2/models/missing/infer").error["code"] == "function_not_found"
     assert "names no function" in door.arrive("POST /predict").error["error"]["message"]
     assert door.report.unmatched == 2
 

@@ -21,7 +21,7 @@ from tidegate.records.route_table import Hedging, ReplicaRoute, RouteTable
 from tidegate.records.tenants import AccessRule, JwtRule, KeySet, Quotas, Tenant, digest
 from tidegate.store.counters import ShortBudget
 
-KEY = "tg-a-key-that-nobody-guesses"
+KEY = "tg-a-key-that-no-client-guesses"
 OTHER = "tg-the-key-of-somebody-else"
 WITH_KEY = f"authorization: Bearer {KEY}"
 WITH_OTHER = f"x-api-key: {OTHER}"
@@ -170,7 +170,7 @@ def test_a_token_stands_for_the_tenant_that_it_names() -> None:
     asked = found.arrive("POST /v2/models/m/infer", f"authorization: Bearer {token}")
     assert (asked.log, asked.context.tenant.name) == (["to 10.0.0.1:1"], "acme")
     assert token.encode() not in asked.head.fields
-    for others, code in (({"tenant": "nobody"}, "not_allowed"), ({"exp": 1}, "unauthenticated")):
+    for others, code in (({"tenant": "unknown"}, "not_allowed"), ({"exp": 1}, "unauthenticated")):
         denied = found.arrive("POST /v2/models/m/infer", f"x-api-key: {ISSUED.sign('e', claims(NOW, **others))}")
         assert denied.error["code"] == code
     assert found.arrive("POST /v2/models/m/infer", WITH_KEY).log == ["answer 401"], "keys are not taken here"
@@ -281,8 +281,8 @@ def test_a_guess_of_how_long_an_answer_will_be_takes_all_of_a_quota_at_most() ->
     asked = ask(100)
     assert asked.log == ["to 10.0.0.1:1"]
     assert found.quota_counters.taken == {budget: 200}
-    told = b'{"usage":{"prompt_tokens":40,"completion_tokens":5}}'
-    asked.gets_answer(100.1, 200, "content-type: application/json", "tidegate-credit: keep", body=told)
+    usage = b'{"usage":{"prompt_tokens":40,"completion_tokens":5}}'
+    asked.gets_answer(100.1, 200, "content-type: application/json", "tidegate-credit: keep", body=usage)
     assert found.quota_counters.taken == {budget: 45}
     refused = ask(4000)
     assert "less than this request needs" in refused.answer.decode(), "its prompt alone is too large"

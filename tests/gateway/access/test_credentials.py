@@ -29,7 +29,7 @@ def test_where_clients_put_it(fields: tuple[str, ...], found: bytes | None) -> N
 
 
 @pytest.mark.parametrize(
-    ("fields", "told"),
+    ("fields", "message"),
     [
         (("authorization: Bearer abc", "Authorization: Bearer abc"), "more than once"),
         (("x-api-key: abc", "X-Api-Key: other"), "more than once"),
@@ -41,8 +41,8 @@ def test_where_clients_put_it(fields: tuple[str, ...], found: bytes | None) -> N
         ((f"x-api-key: {'a' * (MAX_BYTES + 1)}",), "longer than"),
     ],
 )
-def test_what_is_no_single_credential(fields: tuple[str, ...], told: str) -> None:
-    with pytest.raises(CredentialError, match=told) as raised:
+def test_what_is_no_single_credential(fields: tuple[str, ...], message: str) -> None:
+    with pytest.raises(CredentialError, match=message) as raised:
         given(*fields)
     assert "abc" not in str(raised.value), "it is never shown"
 

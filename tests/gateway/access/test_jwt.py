@@ -47,7 +47,7 @@ def test_one_of_the_audiences_is_enough(audience: object) -> None:
 
 
 @pytest.mark.parametrize(
-    ("others", "told"),
+    ("others", "message"),
     [
         ({"exp": NOW - 10}, "expired"),
         ({"exp": None}, "claim exp is missing"),
@@ -66,8 +66,8 @@ def test_one_of_the_audiences_is_enough(audience: object) -> None:
         ({"tenant": "x" * 129}, "does not name a tenant"),
     ],
 )
-def test_claims_that_do_not_fit(others: dict[str, object], told: str) -> None:
-    assert told in refused(KEYS.sign("r", claims(NOW, **others)))
+def test_claims_that_do_not_fit(others: dict[str, object], message: str) -> None:
+    assert message in refused(KEYS.sign("r", claims(NOW, **others)))
 
 
 def test_clocks_may_differ_by_the_leeway() -> None:
@@ -80,7 +80,7 @@ def public_pem() -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("make", "told"),
+    ("make", "message"),
     [
         (lambda body: unsigned({"alg": "none", "kid": "r"}, body), "its algorithm is none of"),
         (lambda body: unsigned({"alg": "None", "kid": "r"}, body), "its algorithm is none of"),
@@ -105,8 +105,8 @@ def public_pem() -> bytes:
         (lambda body: f"{part(b'[' * 4000)}.{part(body)}.", "no token"),
     ],
 )
-def test_what_no_issuer_has_signed_is_refused(make: Callable[[dict[str, Any]], str], told: str) -> None:
-    assert told in refused(make(claims(NOW)))
+def test_what_no_issuer_has_signed_is_refused(make: Callable[[dict[str, Any]], str], message: str) -> None:
+    assert message in refused(make(claims(NOW)))
 
 
 def test_a_body_that_is_no_object_is_refused() -> None:

@@ -138,8 +138,8 @@ def test_another_call_is_answered_202_and_its_function_wakes() -> None:
     assert cold.log == ["answer 202"]
     for line in (b"retry-after: 5\r\n", b"location: /openai/v1/models/m\r\n", b"x-request-id: r-1\r\n"):
         assert line in cold.extra
-    told = json.loads(cold.answer)
-    assert (told["status"], told["function"], told["retry_after_s"]) == ("starting", "f", 5)
+    answer = json.loads(cold.answer)
+    assert (answer["status"], answer["function"], answer["retry_after_s"]) == ("starting", "f", 5)
     demand = at.demand()
     assert (demand.arrivals, demand.refused, demand.waiting) == (1, 1, 0)
     later(at, 0.9)

@@ -73,9 +73,9 @@ def test_an_inference_goes_to_the_function_of_its_model_with_its_batch() -> None
 def test_the_authority_comes_before_the_models_name() -> None:
     door = awake()
     assert call(door, INFER, infer("other", 3), authority="f.localhost:8080").log == FORWARDED
-    lost = call(door, INFER, infer("m"), authority="nobody.localhost")
+    lost = call(door, INFER, infer("m"), authority="missing.localhost")
     assert lost.code == NOT_FOUND
-    assert "no function or model is called 'nobody' here (deployed: f, m); name a deployed function" in lost.message
+    assert "no function or model is called 'missing' here (deployed: f, m); name a deployed function" in lost.message
 
 
 def test_a_rule_about_metadata_names_a_function() -> None:
@@ -87,9 +87,9 @@ def test_a_rule_about_metadata_names_a_function() -> None:
 
 
 def test_any_service_goes_to_the_default_function_and_is_unimplemented_without_one() -> None:
-    told = call(awake(), "/any.Service/Method", b"")
-    assert told.code == UNIMPLEMENTED
-    assert "no function takes the call /any.Service/Method" in told.message
+    answer = call(awake(), "/any.Service/Method", b"")
+    assert answer.code == UNIMPLEMENTED
+    assert "no function takes the call /any.Service/Method" in answer.message
     door = Door(replace(table(1, ONE), default="f"))
     door.ready(ONE, 1, 2)
     assert call(door, "/any.Service/Method", b"").log == FORWARDED
@@ -107,9 +107,9 @@ def test_an_unknown_model_is_not_found() -> None:
 
 
 def test_a_failure_names_its_function_once() -> None:
-    told = call(awake(), INFER, infer("m"), fields=[("tidegate-tag", "other")])
-    assert (told.code, told.message.count("f has no tag 'other'")) == (NOT_FOUND, 1)
-    assert told.message.startswith("f has no tag")
+    answer = call(awake(), INFER, infer("m"), fields=[("tidegate-tag", "other")])
+    assert (answer.code, answer.message.count("f has no tag 'other'")) == (NOT_FOUND, 1)
+    assert answer.message.startswith("f has no tag")
     for field in ("tidegate-priority", "tidegate-task-class"):
         assert call(awake(), INFER, infer("m"), fields=[(field, "x")]).message.startswith(f"f: {field} must be ")
 
@@ -210,12 +210,12 @@ def test_a_stream_is_measured_to_its_first_byte() -> None:
 
 def test_rest_to_a_function_that_speaks_grpc_alone_is_refused() -> None:
     door = awake(protocol="grpc")
-    told = door.arrive("POST /functions/f/x")
-    assert (told.status, told.error["error"]["code"]) == (415, "not_grpc")
+    answer = door.arrive("POST /functions/f/x")
+    assert (answer.status, answer.error["error"]["code"]) == (415, "not_grpc")
     assert call(door, "/any.Service/Method", b"", authority="f.localhost").log == FORWARDED
 
 
-# --- what wakes nobody ------------------------------------------------------------------------------------------------
+# --- what wakes no function -------------------------------------------------------------------------------------------
 
 
 def test_questions_about_the_front_door_and_about_models_wake_none() -> None:
@@ -253,8 +253,8 @@ def test_metadata_comes_from_the_last_copy_while_the_function_sleeps_else_it_wak
     door.core.health.copies.keep("f-00001", "/v2/models/m", json.dumps(copy).encode())
     door.core.apply(table(3))
     door.shell.clear()
-    told = only(named_rpc(door, "ModelMetadata", name="m"), messages.MODEL_METADATA_RESPONSE)
-    assert told == {"name": "m", "versions": ["1"], "platform": "p", "inputs": [tensor]}
+    metadata = only(named_rpc(door, "ModelMetadata", name="m"), messages.MODEL_METADATA_RESPONSE)
+    assert metadata == {"name": "m", "versions": ["1"], "platform": "p", "inputs": [tensor]}
     assert door.activations() == []
 
 
@@ -269,8 +269,8 @@ def test_a_copy_that_is_no_metadata_is_not_used(copy: bytes) -> None:
 def test_who_may_not_call_a_function_is_sent_nothing_of_its_model() -> None:
     door = Door(table(1, access=AccessRule(api_keys=True)))
     door.core.health.copies.keep("f-00001", "/v2/models/m", b'{"name": "m"}')
-    told = named_rpc(door, "ModelMetadata", name="m")
-    assert (told.code, told.messages) == (UNAUTHENTICATED, [])
+    answer = named_rpc(door, "ModelMetadata", name="m")
+    assert (answer.code, answer.messages) == (UNAUTHENTICATED, [])
     assert call(door, INFER, infer()).code == UNAUTHENTICATED
     assert door.activations() == []
 
@@ -305,7 +305,7 @@ def test_health_knows_the_front_door_its_services_and_every_function() -> None:
     unknown = check(door, "other")
     assert unknown.code == NOT_FOUND
     assert "no function is called 'other' here" in unknown.message
-    assert check(door, "", "nobody.localhost").code == NOT_FOUND
+    assert check(door, "", "missing.localhost").code == NOT_FOUND
     listed = only(call(door, f"{HEALTH}/List", b""), messages.HEALTH_LIST_RESPONSE)["statuses"]
     assert listed["f"] == listed[""] == {"status": messages.SERVING}
     one = only(call(door, f"{HEALTH}/List", b"", authority="f.localhost"), messages.HEALTH_LIST_RESPONSE)["statuses"]
@@ -326,7 +326,7 @@ def test_health_is_watched_while_the_table_changes_and_until_the_worker_leaves()
     assert (states(watch), states(later)) == ([messages.SERVING], [messages.SERVICE_UNKNOWN])
     assert watch.deadline == float("inf")
     door.core.apply(table(2))
-    assert states(watch) == [messages.SERVING], "nothing new is not told"
+    assert states(watch) == [messages.SERVING], "nothing new is not sent"
     door.core.apply(table(3, revision={"failure": "broken"}))
     door.core.apply(RouteTable(epoch=1, number=4, workers=1))
     assert states(watch) == [messages.SERVING, messages.NOT_SERVING, messages.SERVICE_UNKNOWN]

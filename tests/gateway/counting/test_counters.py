@@ -21,14 +21,14 @@ def counts(**known: float) -> RoomCounts:
     return RoomCounts(**(zero | known))  # type: ignore[arg-type]  # whole numbers where whole numbers belong
 
 
-def nobody(_: str) -> RoomCounts | None:
+def none_waits(_: str) -> RoomCounts | None:
     return None
 
 
 def revisions(report: Report) -> list[str]:
     return [
         demand.revision
-        for demand in report.sample(1.0, table=(0, 0), connections=0, demands=report.demands(nobody)).demands
+        for demand in report.sample(1.0, table=(0, 0), connections=0, demands=report.demands(none_waits)).demands
     ]
 
 
@@ -92,7 +92,7 @@ def test_cold_starts_are_kept_newest_last_and_bounded() -> None:
     for number in range(KEPT_COLD_STARTS + 1):
         phases = ColdStartPhases(load_s=float(number), first_response_s=0.01)
         report.cold_start(ColdStartSeen(function="f", revision="f-00001", replica=f"r{number}", phases=phases))
-    sample = report.sample(1.0, table=(0, 0), connections=0, demands=report.demands(nobody))
+    sample = report.sample(1.0, table=(0, 0), connections=0, demands=report.demands(none_waits))
     assert len(sample.cold_starts) == KEPT_COLD_STARTS
     assert sample.cold_starts[-1].replica == f"r{KEPT_COLD_STARTS}"
     assert list(known_phases(sample.cold_starts[-1].phases)) == [("load", 64.0), ("first_response", 0.01)]
@@ -111,7 +111,7 @@ def test_the_scrape_shows_every_ending() -> None:
         outliers.failed("r1", "f-00001", OutlierRules(failures=2), begun, begun + 0.5, ready=3)
     text = Exposition()
     steps = report.expose(
-        text, 5.0, table=(1, 2), connections=3, waiting=nobody, outliers=outliers, log_lines_dropped=6, body_bytes=7
+        text, 5.0, table=(1, 2), connections=3, waiting=none_waits, outliers=outliers, log_lines_dropped=6, body_bytes=7
     )
     assert list(steps) == [None], "one step for each revision"
     lines = text.render().decode().splitlines()
@@ -141,9 +141,9 @@ def test_integrals_do_not_run_backwards_when_the_room_forgets_a_revision_before_
     """A function was deleted while a request of it ran."""
     report = Report("g0", "inc", now=0.0)
     report.revision("echo", "echo-00001").sizes[0] += 1
-    told = counts(waiting=1, waiting_request_s=2.5, waiting_inference_s=5.0)
-    (before,) = report.demands(lambda _: told)
+    counted = counts(waiting=1, waiting_request_s=2.5, waiting_inference_s=5.0)
+    (before,) = report.demands(lambda _: counted)
     report.forget_except(frozenset())
-    (after,) = report.demands(nobody)
+    (after,) = report.demands(none_waits)
     assert (before.waiting, after.waiting) == (1, 0)
     assert (after.waiting_request_s, after.waiting_inference_s) == (2.5, 5.0)

@@ -3,7 +3,7 @@
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.gateway.counting.test_counters import nobody
+from tests.gateway.counting.test_counters import none_waits
 from tests.support.worlds.gateway_chain import ONE, Door, table
 from tidegate.flow.outliers import Outliers
 from tidegate.gateway.counting.counters import Report
@@ -64,7 +64,7 @@ def test_a_worker_counts_them_where_they_are_asked_for(scheme: str | None) -> No
         held.http.record(b"GET", 200, "", 0.01)
     into = Exposition()
     for _ in report.expose(
-        into, 1.0, table=(0, 0), connections=0, waiting=nobody, outliers=Outliers(), log_lines_dropped=0
+        into, 1.0, table=(0, 0), connections=0, waiting=none_waits, outliers=Outliers(), log_lines_dropped=0
     ):
         pass
     assert read(into.render()) == ({} if scheme is None else {("GET", "200", ""): 1})

@@ -217,9 +217,9 @@ def test_other_protocols_and_methods_have_none() -> None:
 def test_an_answer_that_reports_its_usage() -> None:
     door = open_door()
     asked = ask(door)
-    told = ended(asked)
+    counted = ended(asked)
     asked.gets_answer(door.now + 0.5, 200, JSON, body=json.dumps({"id": "c", "usage": USAGE}).encode())
-    assert told == [(40, 3, 32, False)]
+    assert counted == [(40, 3, 32, False)]
     found = seen(door)
     assert (found.prompt, found.completion, found.cached, found.answers, found.estimated) == (40, 3, 32, 1, 0)
     assert found.groups == (GroupTokens(group="cpu", inferences=1, prompt=40, completion=3),)
@@ -230,7 +230,7 @@ def test_an_answer_that_reports_its_usage() -> None:
 def test_a_stream_is_timed_from_output_to_output() -> None:
     door = open_door()
     asked = ask(door, stream=True)
-    told = ended(asked)
+    counted = ended(asked)
     begins(asked, door, b": waiting\n\n")
     hears(asked, door, 0.1, event(""))
     hears(asked, door, 0.3, event("first"))
@@ -238,7 +238,7 @@ def test_a_stream_is_timed_from_output_to_output() -> None:
     hears(asked, door, 0.06, event() + event())
     hears(asked, door, 0.01, memoryview(b"data: %b\n\ndata: [DONE]\n\n" % json.dumps({"usage": USAGE}).encode()))  # type: ignore[arg-type]  # pieces of a large read come so
     asked.ends(door.now)
-    assert told == [(40, 3, 32, False)], "what is reported counts, not the events"
+    assert counted == [(40, 3, 32, False)], "what is reported counts, not the events"
     found = seen(door)
     assert quantile(found.first, 1.0) == pytest.approx(0.4, rel=1 / 8)
     assert sum(count for _, count in found.between) == 3
@@ -269,11 +269,11 @@ def test_a_stream_is_in_time_with_its_first_output_and_the_ones_behind_it() -> N
 def test_a_stream_without_usage_is_counted_by_its_events() -> None:
     door = open_door()
     asked = ask(door, stream=True)
-    told, before = ended(asked), tokens(asked).prompt_estimate
+    counted, before = ended(asked), tokens(asked).prompt_estimate
     begins(asked, door, event() * 5)
     hears(asked, door, 0.1, event() * 2 + b"data: [DONE]\n\n")
     asked.ends(door.now)
-    assert told == [(before, 7, 0, True)]
+    assert counted == [(before, 7, 0, True)]
     assert seen(door).estimated == 1
     assert tokens(ask(door)).prompt_estimate == before, "an estimate teaches nothing about prompts"
 
@@ -281,7 +281,7 @@ def test_a_stream_without_usage_is_counted_by_its_events() -> None:
 def test_anthropics_stream_tells_the_prompt_at_its_beginning() -> None:
     door = open_door()
     asked = ask(door, "POST /functions/f/v1/messages", stream=True)
-    told = ended(asked)
+    counted = ended(asked)
     begins(asked, door)
     start = {"type": "message_start", "message": {"usage": {"input_tokens": 25, "output_tokens": 1}}}
     hears(asked, door, 0.1, b"event: message_start\ndata: %b\n\n" % json.dumps(start).encode())
@@ -290,7 +290,7 @@ def test_anthropics_stream_tells_the_prompt_at_its_beginning() -> None:
     stop = {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 15}}
     hears(asked, door, 0.1, b"event: message_delta\ndata: %b\n\n" % json.dumps(stop).encode())
     asked.ends(door.now)
-    assert told == [(25, 15, 0, False)]
+    assert counted == [(25, 15, 0, False)]
     assert any(
         key[:1] == ("gen_ai_server_time_to_first_token_seconds_count",) and "anthropic" in key for key in series(door)
     )
@@ -299,7 +299,7 @@ def test_anthropics_stream_tells_the_prompt_at_its_beginning() -> None:
 def test_a_stream_that_breaks_off_had_reported_of_its_beginning_only() -> None:
     door = open_door()
     asked = ask(door, "POST /functions/f/v1/messages", stream=True)
-    told = ended(asked)
+    counted = ended(asked)
     begins(asked, door)
     start = {"type": "message_start", "message": {"usage": {"input_tokens": 25, "output_tokens": 1}}}
     hears(asked, door, 0.1, b"event: message_start\ndata: %b\n\n" % json.dumps(start).encode())
@@ -307,10 +307,10 @@ def test_a_stream_that_breaks_off_had_reported_of_its_beginning_only() -> None:
     for _ in range(7):
         hears(asked, door, 0.1, b"event: content_block_delta\ndata: %b\n\n" % json.dumps(delta).encode())
     asked.client_leaves(door.now)
-    assert told == [(25, 7, 0, True)]
+    assert counted == [(25, 7, 0, True)]
     counts = {key[0]: value for key, value in series(door).items()}
     assert counts["gen_ai_server_time_to_first_token_seconds_count"] == 1
-    assert counts["gen_ai_server_time_per_output_token_seconds_count"] == 0, "nobody knows what it would have been"
+    assert counts["gen_ai_server_time_per_output_token_seconds_count"] == 0, "it is not known what it would have been"
 
 
 def test_answers_that_broke_off_or_report_nothing_tell_nothing_of_the_next() -> None:
@@ -343,10 +343,10 @@ def test_whatever_is_read_as_json_has_a_size(kind: str) -> None:
 def test_the_type_of_an_answer_may_be_written_in_capitals() -> None:
     door = open_door()
     asked = ask(door)
-    told = ended(asked)
+    counted = ended(asked)
     body = json.dumps({"usage": USAGE}).encode()
     asked.gets_answer(door.now, 200, "Content-Type: Application/JSON", "tidegate-credit: keep", body=body)
-    assert told == [(40, 3, 32, False)]
+    assert counted == [(40, 3, 32, False)]
 
 
 def test_what_cannot_be_read_is_estimated() -> None:
@@ -358,28 +358,28 @@ def test_what_cannot_be_read_is_estimated() -> None:
         (JSON,),
     ):
         asked = ask(door)
-        told, before = ended(asked), tokens(asked).prompt_estimate
+        counted, before = ended(asked), tokens(asked).prompt_estimate
         asked.gets_answer(door.now, 200, *fields, "tidegate-credit: keep", body=b"{}")
-        assert told == [(before, 0, 0, True)], fields
+        assert counted == [(before, 0, 0, True)], fields
     assert seen(door).estimated == 4
 
 
 def test_a_packed_answer_is_read() -> None:
     door = open_door()
     asked = ask(door)
-    told = ended(asked)
+    counted = ended(asked)
     body = gzip.compress(json.dumps({"usage": USAGE}).encode())
     asked.gets_answer(door.now, 200, JSON, "content-encoding: gzip", "tidegate-credit: keep", body=body)
-    assert told == [(40, 3, 32, False)]
+    assert counted == [(40, 3, 32, False)]
 
 
 def test_calls_that_are_not_known_count_only_what_they_report() -> None:
     door = open_door()
     for body, expected in ((b"{}", (0, 0, 0, True)), (json.dumps({"usage": USAGE}).encode(), (40, 3, 32, False))):
         asked = ask(door, "POST /functions/f/tokenize")
-        told = ended(asked)
+        counted = ended(asked)
         asked.gets_answer(door.now, 200, JSON, "tidegate-credit: keep", body=body)
-        assert told == [expected]
+        assert counted == [expected]
     assert seen(door).answers == 1
 
 
@@ -391,50 +391,50 @@ def test_every_end_is_reported_once() -> None:
     nothing = (0, 0, 0, True)
 
     asked = ask(door)
-    told, estimate = ended(asked), tokens(asked).prompt_estimate
+    counted, estimate = ended(asked), tokens(asked).prompt_estimate
     asked.client_leaves(door.now)
-    assert told == [(estimate, 0, 0, True)], "a replica was at it"
+    assert counted == [(estimate, 0, 0, True)], "a replica was at it"
 
     asked = ask(door, stream=True)
-    told = ended(asked)
+    counted = ended(asked)
     begins(asked, door, event() * 4)
     asked.client_leaves(door.now + 1.0)
-    assert told == [(estimate, 4, 0, True)], "what was written until then"
+    assert counted == [(estimate, 4, 0, True)], "what was written until then"
 
     asked = ask(door, stream=True)
-    told = ended(asked)
+    counted = ended(asked)
     begins(asked, door, event() * 2)
     asked.ends(door.now, truncated=True)
-    assert told == [(estimate, 2, 0, True)]
+    assert counted == [(estimate, 2, 0, True)]
 
     for status in (400, 429, 500, 503):
         asked = ask(door)
-        told = ended(asked)
+        counted = ended(asked)
         asked.gets_answer(door.now, status, JSON, "tidegate-credit: keep", body=json.dumps({"usage": USAGE}).encode())
-        assert told == [nothing], "a failure takes nothing"
+        assert counted == [nothing], "a failure takes nothing"
 
     asked = ask(door)
-    told = ended(asked)
+    counted = ended(asked)
     asked.expires(door.now + 11.0)
-    assert told == [(estimate, 0, 0, True)], "it ran until its deadline"
+    assert counted == [(estimate, 0, 0, True)], "it ran until its deadline"
 
     asked = ask(door)
-    told = ended(asked)
+    counted = ended(asked)
     asked.gets_answer(door.now, 503, "tidegate-outcome: not-started")
-    assert told == [], "it is tried again"
+    assert counted == [], "it is tried again"
     asked.gets_answer(door.now, 200, JSON, "tidegate-credit: keep", body=json.dumps({"usage": USAGE}).encode())
-    assert told == [(40, 3, 32, False)]
+    assert counted == [(40, 3, 32, False)]
 
 
 def test_a_client_that_leaves_behind_the_last_event_has_had_its_answer() -> None:
     door = open_door()
     before = door.demand()
     asked = ask(door, stream=True)
-    told = ended(asked)
+    counted = ended(asked)
     begins(asked, door, event() * 3)
     hears(asked, door, 0.1, b"data: %b\n\ndata: [DONE]\n\n" % json.dumps({"usage": USAGE}).encode())
     asked.client_leaves(door.now)
-    assert told == [(40, 3, 32, False)]
+    assert counted == [(40, 3, 32, False)]
     demand = door.demand()
     assert (demand.answered - before.answered, demand.cancelled - before.cancelled) == (1, 0)
     assert demand.within_sla - before.within_sla == 1
@@ -445,11 +445,11 @@ def test_a_client_that_leaves_behind_the_last_event_has_had_its_answer() -> None
 def test_those_that_wait_and_get_no_replica_take_nothing() -> None:
     door = Door(table(1, ONE, protocol="openai", queue_requests=2))
     waiting = [ask(door), ask(door)]
-    told = [ended(each) for each in waiting]
+    counted = [ended(each) for each in waiting]
     assert ask(door).log == ["answer 429"], "the room is full"
     waiting[0].client_leaves(door.now)
     waiting[1].expires(door.now + 11.0)
-    assert told == [[(0, 0, 0, True)]] * 2
+    assert counted == [[(0, 0, 0, True)]] * 2
     found = seen(door)
     assert (found.prompt, found.completion, found.groups) == (0, 0, ())
     assert found.arrived == 3 * (41 + 256), "lambda counts all that arrived"
@@ -458,16 +458,16 @@ def test_those_that_wait_and_get_no_replica_take_nothing() -> None:
 def test_of_two_copies_the_one_that_answers_has_the_tokens() -> None:
     door = open_door(idempotent=True, hedging=Hedging(percentile=None, after_s=0.05))
     asked = ask(door, stream=True)
-    told = ended(asked)
+    counted = ended(asked)
     door.now += 0.05
     door.core.on_hedges_due()
     twin = asked.twin
     twin.gets_answer(door.now, 200, SSE, "tidegate-credit: keep", length=None, ends=False)
     assert asked.status == 499
-    assert told == [], "the other one's end is not the end"
+    assert counted == [], "the other one's end is not the end"
     hears(twin, door, 0.01, event() + b"data: %b\n\n" % json.dumps({"usage": USAGE}).encode())
     twin.ends(door.now)
-    assert told == [(40, 3, 32, False)]
+    assert counted == [(40, 3, 32, False)]
     assert seen(door).answers == 1
 
 

@@ -198,7 +198,7 @@ def test_what_the_door_refuses_is_the_answer_and_no_job() -> None:
     assert [replies(each)[0][0] for each in (first, second, third)] == [202, 202, 429]
     assert third.error["code"] == "queue_full"
     assert set(world.store.jobs) == {ID, SECOND}
-    assert world.door.arrive("POST /v2/models/nobody/infer", ASYNC).log == ["answer 404"]
+    assert world.door.arrive("POST /v2/models/missing/infer", ASYNC).log == ["answer 404"]
     assert world.ask("tidegate-batch-size: 999").log == ["answer 413"]
 
 
@@ -288,7 +288,7 @@ def test_a_deletion_at_another_worker_ends_the_work_within_a_second() -> None:
 
 @pytest.mark.parametrize("amount", [1, 0])
 def test_a_202_waits_for_the_quota_pool_and_a_spent_quota_makes_no_job(amount: int) -> None:
-    acme = Tenant(name="acme", keys=(digest(b"tg-a-key-that-nobody-guesses"),), quotas=Quotas(requests_per_minute=1))
+    acme = Tenant(name="acme", keys=(digest(b"tg-a-key-that-no-client-guesses"),), quotas=Quotas(requests_per_minute=1))
     world = JobWorld(closed(acme))
     world.door.ready(ONE, 1, 2)
     if not amount:

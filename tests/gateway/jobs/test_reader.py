@@ -34,7 +34,7 @@ def test_other_questions_get_a_clear_error(line: str, code: int) -> None:
 
 
 def tenants() -> JobWorld:
-    acme = Tenant(name="acme", keys=(digest(b"tg-a-key-that-nobody-guesses"),))
+    acme = Tenant(name="acme", keys=(digest(b"tg-a-key-that-no-client-guesses"),))
     other = Tenant(name="other", keys=(digest(b"tg-the-key-of-somebody-else"),))
     world = JobWorld(closed(acme, other))
     world.door.ready(ONE, *range(1, 9))

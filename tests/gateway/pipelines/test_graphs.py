@@ -163,7 +163,7 @@ def test_a_condition_on_what_is_not_there_says_so() -> None:
     assert "stage latin cannot follow detect: its answer has no value 'script'" in world.client.error["error"]
 
 
-def test_outputs_of_the_same_name_must_be_told_apart() -> None:
+def test_outputs_of_the_same_name_must_differ() -> None:
     world = World(stages())
     world.answers("detect", outputs(("script", "both")))
     world.answers("latin", outputs(("text", "rome")))

@@ -108,13 +108,13 @@ def test_a_body_without_a_prompt_counts_from_its_first_byte_and_none_counts_not(
 
 def test_what_was_read_of_a_large_body_for_its_tokens_is_not_read_again() -> None:
     seen: Any = Seen(body=b'{"messages": ["' + b"a" * 20_000 + b'"], "model": "one"}')
-    told = CallRequest()
-    told.prompt_start = 1000  # Elsewhere, so that one sees who was asked.
-    seen.context.tokens = SimpleNamespace(request=SimpleNamespace(asked=told))
+    call = CallRequest()
+    call.prompt_start = 1000  # Elsewhere, so that one sees who was asked.
+    seen.context.tokens = SimpleNamespace(request=SimpleNamespace(asked=call))
     assert key_of("prefix", seen) == block_hashes(seen.body[1000:])
     assert key_of("prompt", seen) == seen.body[1000 : 1000 + PROMPT_BYTES]
     assert key_of("prefix", seen, models=2) == block_hashes(seen.body[13:]), "it did not tell the model"
-    told.model = "two"
+    call.model = "two"
     assert key_of("prefix", seen, models=2) == block_hashes(seen.body[1000:], b"two")
 
 

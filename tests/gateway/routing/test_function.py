@@ -154,7 +154,7 @@ def test_of_a_part_of_a_body_the_largest_shape_counts_where_callers_are_charged(
 
 
 @pytest.mark.parametrize(
-    ("fields", "protocol", "told"),
+    ("fields", "protocol", "is_awaited"),
     [
         ("content-length: 5\n", "v2", True),
         ("transfer-encoding: chunked\n", "v2", True),
@@ -164,9 +164,9 @@ def test_of_a_part_of_a_body_the_largest_shape_counts_where_callers_are_charged(
         ("content-length: 5\n", "http", False),
     ],
 )
-def test_the_body_is_waited_for_only_where_it_tells_more(fields: str, protocol: str, told: bool) -> None:
+def test_the_body_is_waited_for_only_where_it_tells_more(fields: str, protocol: str, is_awaited: bool) -> None:
     head = request(f"POST /v2/models/m/infer HTTP/1.1\nhost: x\n{fields}\n")
-    assert router(revision(1, 100.0), protocol=protocol).tells_size_in_body(head, b"") is told
+    assert router(revision(1, 100.0), protocol=protocol).tells_size_in_body(head, b"") is is_awaited
 
 
 def test_more_of_the_body_is_waited_for_until_the_shape_is_there_or_would_be() -> None:

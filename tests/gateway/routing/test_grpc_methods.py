@@ -63,11 +63,11 @@ def test_of_a_name_that_comes_twice_the_last_counts_compressed_or_not() -> None:
 @pytest.mark.parametrize("coding", [None, *CODED])
 def test_pieces_are_waited_for_until_they_tell(coding: bytes | None) -> None:
     body = framed(REQUEST) if coding is None else framed(CODED[coding], compressed=True)
-    told = [peek(body[:size], coding, is_whole=False) for size in range(len(body) + 1)]
-    first = next(at for at, found in enumerate(told) if found is not None)
+    peeked = [peek(body[:size], coding, is_whole=False) for size in range(len(body) + 1)]
+    first = next(at for at, found in enumerate(peeked) if found is not None)
     assert first < 60 + 4096
-    assert set(told[:first]) == {None}
-    assert set(told[first:]) == {Infer(b"resnet", 7)}
+    assert set(peeked[:first]) == {None}
+    assert set(peeked[first:]) == {Infer(b"resnet", 7)}
 
 
 @pytest.mark.parametrize(

@@ -69,8 +69,8 @@ def test_order_is_host_then_prefix_then_model(host: str, path: str, name: str, s
 @pytest.mark.parametrize(
     ("host", "path", "named"),
     [
-        ("nobody.localhost", "/v2/models/bert/infer", "nobody"),
-        ("127.0.0.1", "/functions/nobody/v2/models/bert/infer", "nobody"),
+        ("absent.localhost", "/v2/models/bert/infer", "absent"),
+        ("127.0.0.1", "/functions/absent/v2/models/bert/infer", "absent"),
         ("127.0.0.1", "/functions/", ""),
     ],
 )
@@ -155,9 +155,9 @@ def test_a_function_that_does_not_speak_v2_has_no_health_calls_of_ours() -> None
 
 
 def test_v2_clients_are_known_by_path_also_when_nothing_is_found() -> None:
-    assert look("/v2/models/nobody/infer").v2
-    assert look("/v1/models/nobody:predict").v2
-    assert not look("/v1/models/nobody").v2
+    assert look("/v2/models/absent/infer").v2
+    assert look("/v1/models/absent:predict").v2
+    assert not look("/v1/models/absent").v2
 
 
 def test_a_colon_in_a_models_name_is_no_verb_of_v1() -> None:
@@ -171,7 +171,7 @@ def test_a_colon_in_a_models_name_is_no_verb_of_v1() -> None:
 
 def test_the_cache_is_bounded_and_never_holds_misses_or_long_paths() -> None:
     by = matcher(BERT)
-    look("/v2/models/nobody/infer", by=by)
+    look("/v2/models/absent/infer", by=by)
     look("/v2/models/bert/" + "x" * 600, by=by)
     assert "0 cached" in repr(by)
     for number in range(CACHE_ENTRIES + 1):
@@ -208,7 +208,7 @@ def test_rules_name_a_function_between_its_host_and_the_path_prefix() -> None:
     assert look("/v2/models/bert/infer", by=by).named == "web"
     assert look("/functions/bert/x", by=by).named == "web"
     assert look("/functions/bert/x", host="bert.localhost", by=by).named == "bert"
-    assert look("/functions/bert/x", host="nobody.localhost", by=by).named == "nobody"
+    assert look("/functions/bert/x", host="absent.localhost", by=by).named == "absent"
 
 
 @pytest.mark.parametrize(

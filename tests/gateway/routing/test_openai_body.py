@@ -71,7 +71,7 @@ def test_what_a_prompt_says_never_routes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "told"),
+    ("body", "message"),
     [
         (b'{"model":"m","model":"m"}', "'model' twice"),
         (b'{"model":"m","mod\\u0065l":"x"}', "'model' twice"),
@@ -86,11 +86,11 @@ def test_what_a_prompt_says_never_routes() -> None:
         (b'{"model":"m","stream":"yes"}', "'stream' must be"),
     ],
 )
-def test_bodies_that_servers_read_differently_are_refused(body: bytes, told: str) -> None:
+def test_bodies_that_servers_read_differently_are_refused(body: bytes, message: str) -> None:
     for at in (door(), Door(table(1, ONE, name="f"))):
         asked = arrive(at, body)
         assert asked.log == ["answer 400"]
-        assert told in asked.error["error"]["message"]
+        assert message in asked.error["error"]["message"]
         assert asked.error["error"]["type"] == "invalid_request_error"
 
 
@@ -138,7 +138,7 @@ def test_a_call_without_a_body_may_name_its_model_in_the_query() -> None:
 
 def test_what_cannot_be_read_is_refused_before_it_routes() -> None:
     body = b'{"model":"m"}'
-    for fields, told in (
+    for fields, message in (
         (("content-encoding: gzip",), "compressed"),
         (("content-encoding: identity", "Content-Encoding: br"), "compressed"),
         (("content-type: application/json", "Content-Type: text/plain"), "several Content-Type"),
@@ -150,7 +150,7 @@ def test_what_cannot_be_read_is_refused_before_it_routes() -> None:
     ):
         asked = arrive(door(), body, *fields)
         assert asked.log == ["answer 400"]
-        assert told in asked.error["error"]["message"]
+        assert message in asked.error["error"]["message"]
 
 
 def test_a_body_that_ends_before_it_began_is_none() -> None:
@@ -158,9 +158,9 @@ def test_a_body_that_ends_before_it_began_is_none() -> None:
     asked = arrive(door(), b"", "transfer-encoding: chunked", line="GET /v1/files?model=m", whole=b"")
     asked.body_comes(b"")
     assert asked.log == ["proceed", "to 10.0.0.1:1"]
-    nobody = arrive(door(), b"", "transfer-encoding: chunked", FORM, line="DELETE /v1/files/1", whole=b"")
-    nobody.body_comes(b"")
-    assert nobody.error["error"]["code"] == "function_not_found"
+    refused = arrive(door(), b"", "transfer-encoding: chunked", FORM, line="DELETE /v1/files/1", whole=b"")
+    refused.body_comes(b"")
+    assert refused.error["error"]["code"] == "function_not_found"
 
 
 # --- forms -----------------------------------------------------------------------------------------------------------
@@ -172,8 +172,8 @@ def test_forms_name_their_model_in_a_field() -> None:
     assert asked.log[-1] == "to 10.0.0.1:1"
     twice = arrive(door(), form(('name="model"', b"m"), ('name="model"', b"m")), FORM)
     assert "the field 'model' twice" in twice.error["error"]["message"]
-    nobody = arrive(door(), form(sound), FORM)
-    assert nobody.log[-1] == "answer 400"
+    refused = arrive(door(), form(sound), FORM)
+    assert refused.log[-1] == "answer 400"
 
 
 def test_a_large_form_goes_on_as_soon_as_its_model_is_known() -> None:

@@ -135,7 +135,7 @@ def test_a_function_that_is_named_tells_of_its_own_models_while_it_is_awake() ->
     assert look("/v1/models", method="GET", host="bert.localhost", by=BOTH).call is Call.WORK
 
 
-def told(answer: tuple[int, bytes]) -> dict[str, Any]:
+def body_of(answer: tuple[int, bytes]) -> dict[str, Any]:
     assert answer[0] == 200
     found: dict[str, Any] = json.loads(answer[1])
     return found
@@ -143,7 +143,7 @@ def told(answer: tuple[int, bytes]) -> dict[str, Any]:
 
 def test_lists_read_as_openais_and_as_v1s() -> None:
     cold = ColdStarts(Report("g", "i", 0.0))
-    listed = told(model_list((BERT, LLAMA, route("later", models=("bert",))), cold.status))
+    listed = body_of(model_list((BERT, LLAMA, route("later", models=("bert",))), cold.status))
     assert (listed["object"], listed["models"]) == ("list", ["bert", "llama-lora", "llama3:8b", "meta/llama-3"])
     assert [(one["id"], one["object"], one["function"]) for one in listed["data"]] == [
         ("bert", "model", "bert"),
@@ -151,7 +151,7 @@ def test_lists_read_as_openais_and_as_v1s() -> None:
         ("llama3:8b", "model", "llama"),
         ("meta/llama-3", "model", "llama"),
     ]
-    one = told(model_object("llama-lora", LLAMA, cold.status))
+    one = body_of(model_object("llama-lora", LLAMA, cold.status))
     assert (one["id"], one["name"], one["created"], one["owned_by"]) == ("llama-lora", "llama-lora", 0, "tidegate")
     status, body = model_object("unheard", LLAMA, cold.status)
     assert (status, json.loads(body)["error"]["code"]) == (404, "model_not_found")
@@ -159,15 +159,15 @@ def test_lists_read_as_openais_and_as_v1s() -> None:
 
 def test_the_status_of_a_model_is_that_of_its_function() -> None:
     cold = ColdStarts(Report("g", "i", 0.0))
-    sleeping = told(model_object("llama-lora", LLAMA, cold.status))
+    sleeping = body_of(model_object("llama-lora", LLAMA, cold.status))
     assert (sleeping["status"], sleeping["ready"]) == ("asleep", True)
     starting = replace(LLAMA, revisions=(revision_of("llama", "r1"),))
-    assert told(model_object("llama-lora", starting, cold.status))["status"] == "starting"
+    assert body_of(model_object("llama-lora", starting, cold.status))["status"] == "starting"
     cold.apply({"r1": ("llama", "llama-00001")})
     cold.reported("r1", ReplicaState.READY, ColdStartPhases(), 1.0)
-    assert told(model_object("llama-lora", starting, cold.status))["status"] == "ready"
+    assert body_of(model_object("llama-lora", starting, cold.status))["status"] == "ready"
     broken = replace(LLAMA, revisions=(revision_of("llama", failure="no such file"),))
-    failed = told(model_object("llama-lora", broken, cold.status))
+    failed = body_of(model_object("llama-lora", broken, cold.status))
     assert (failed["status"], failed["ready"]) == ("failed", False)
 
 
