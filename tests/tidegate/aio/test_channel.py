@@ -118,7 +118,7 @@ async def turn() -> None:
 
 
 class Proxy:
-    """A ledger behind a port, and what the port told its host."""
+    """A ledger behind a port, and what the port reported to its host."""
 
     def __init__(self, limit: int = 1) -> None:
         self.loop = memory_loop()
@@ -435,8 +435,8 @@ def test_an_answer_that_is_no_upgrade_is_tried_again_later(answer: bytes) -> Non
         await asyncio.sleep(3.0)
         assert host.events == []
         assert 5 < len(host.loop.attempts) < 12
-        told = ["test/channel r0: unix:/r0 refuses this deployment's token; it gets no work from here"]
-        assert host.reports == (told if b"403" in answer else []), "a wrong token is told, once"
+        refusal = ["test/channel r0: unix:/r0 refuses this deployment's token; it gets no work from here"]
+        assert host.reports == (refusal if b"403" in answer else []), "a wrong token is reported, once"
         client.close()
         await host.tasks.close()
 

@@ -48,7 +48,7 @@ def queue_of(*people: Person) -> FairQueue[Person]:
     return queue
 
 
-def test_equal_costs_take_turns_whoever_came_in_crowds() -> None:
+def test_equal_costs_take_turns_though_one_came_in_crowds() -> None:
     queue = queue_of(*(Person(number, "a") for number in range(6)), *(Person(number, "b") for number in range(6, 9)))
     assert names(serve(queue) for _ in range(9)) == "abababaaa"
     assert serve(queue) is None and len(queue) == 0
@@ -126,7 +126,7 @@ def test_what_was_underrated_is_paid_for_by_the_next() -> None:
     queue.settle(first.own, 45.0)
     assert names(serve(queue) for _ in range(6)) == "bbbbba"
     queue.settle(first.own, 45.0)
-    assert names(serve(queue) for _ in range(3)) == "bab", "told twice, counted once"
+    assert names(serve(queue) for _ in range(3)) == "bab", "reported twice, counted once"
 
 
 def test_a_request_that_came_back_unserved_stands_in_its_old_place_and_has_cost_nothing() -> None:
@@ -275,12 +275,12 @@ def test_the_same_story_has_the_same_end() -> None:
     def story() -> list[int]:
         rng = random.Random(7)
         queue: FairQueue[Person] = FairQueue()
-        told = []
+        served = []
         for number in range(500):
             queue.push(Person(number, rng.choice("abcd"), rng.uniform(1, 9), 1.0, rng.choice((0, 5))))
             if rng.random() < 0.7 and (found := serve(queue)) is not None:
-                told.append(found.key[2])
-        return told
+                served.append(found.key[2])
+        return served
 
     assert story() == story()
 

@@ -171,7 +171,7 @@ def test_a_bound_of_a_gateway_that_is_gone_is_forgotten() -> None:
 
 
 def test_on_its_own_and_back() -> None:
-    """Four gateways: each gets a quarter of what was nobody's, of the next window a quarter, then what it asks for."""
+    """Four gateways: each gets a quarter of what was free, of the next window a quarter, then what it asks for."""
     pool, quotas = Pool(), GatewayQuotas(members=4)
     for member in "bcd":
         pool.exchange(member, [], 1.0)
@@ -310,7 +310,7 @@ def test_a_load_that_moves_from_gateway_to_gateway() -> None:
 
 @pytest.mark.parametrize("begin", [70.0, 100.0, 115.0])
 def test_the_pool_is_gone_for_thirty_seconds(begin: float) -> None:
-    """Never above the budget; nobody below its even part; nobody waits for longer than the pool's time; and back."""
+    """Never above the budget; none below its even part; none waits for longer than the pool's time; and back."""
     tally = world(RPM, 2.0, 4, lost=(begin, begin + 30)).run(240)
     for window in range(4):
         assert tally.admitted[window] <= 1.02 * RPM.amount

@@ -657,7 +657,7 @@ def test_a_stranger_enters_at_once_only_while_none_waits_and_it_fits() -> None:
 def test_units_of_a_request_that_entered_at_once_are_capped_by_the_limit_and_not_without_one() -> None:
     ledger = SlotLedger(incarnation="i1", limit=8, unit=ConcurrencyUnit.INFERENCES, state=ReplicaState.READY)
     assert ledger.enter_at_once(20) == 8
-    assert not ledger.left(8, 1.0), "nobody is there to get the slots"
+    assert not ledger.left(8, 1.0), "no gateway is there to get the slots"
     ledger.resize(0, 1.0)
     assert (ledger.enter_at_once(20), ledger.running) == (20, 20)
 
@@ -813,7 +813,7 @@ def test_a_drained_replica_is_revived_and_serves_the_wants_it_was_reported() -> 
     desk.ledger.drain(1.0)
     desk.returns("g0", 1, now=1.0)
     assert desk.ledger.state is ReplicaState.DRAINED
-    assert desk.want("g0", 1, 1.5) == [], "told, not granted"
+    assert desk.want("g0", 1, 1.5) == [], "noted, not granted"
     desk.ledger.revive(2.0)
     assert desk.said() == ["state ready", "g0: state ready", "g0: grant 2:1"]
 

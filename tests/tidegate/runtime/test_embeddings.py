@@ -1,4 +1,4 @@
-"""OpenAI's embeddings from a model of texts: what it is asked, what it answers, every fault told in OpenAI's shape."""
+"""OpenAI's embeddings from a model of texts: questions, answers, every fault reported in OpenAI's shape."""
 
 import asyncio
 import base64
@@ -113,7 +113,7 @@ def test_the_models_own_dimensions_may_be_named() -> None:
 
 
 @pytest.mark.parametrize(
-    ("document", "status", "told"),
+    ("document", "status", "message"),
     [
         ({"model": "m", "input": "x", "dimensions": 3}, 400, "vectors have 2 numbers"),
         ({"model": "m", "input": "x", "dimensions": 0}, 400, "'dimensions' must be"),
@@ -131,10 +131,10 @@ def test_the_models_own_dimensions_may_be_named() -> None:
         (b"{", 400, "not JSON"),
     ],
 )
-def test_faults_are_reported_in_openais_shape(document: Any, status: int, told: str) -> None:
+def test_faults_are_reported_in_openais_shape(document: Any, status: int, message: str) -> None:
     found, answer = ask(document)
     assert (found, answer["error"]["type"]) == (status, "invalid_request_error")
-    assert told in answer["error"]["message"]
+    assert message in answer["error"]["message"]
     assert answer["error"]["code"] == ("model_not_found" if status == 404 else None)
 
 

@@ -198,15 +198,15 @@ def test_a_stream_is_answered_in_order_and_a_bad_message_does_not_end_it() -> No
         await call.has(2)
         call.send(b"\xff", request(3, id="c"), ends=True)
         assert await call.ended() == (OK, "")
-        told = [messages.MODEL_STREAM_INFER_RESPONSE.decode(message) for message in call.messages]
-        assert [answer.get("error_message", "") for answer in told] == [
+        answers = [messages.MODEL_STREAM_INFER_RESPONSE.decode(message) for message in call.messages]
+        assert [answer.get("error_message", "") for answer in answers] == [
             "",
             "unknown model 'other'; this server has m, n",
             "the request is no ModelInferRequest: inference.ModelInferRequest: the message is truncated",
             "",
         ]
-        assert [answer["infer_response"].get("id") for answer in told] == ["a", "b", None, "c"]
-        good = told[3]["infer_response"]
+        assert [answer["infer_response"].get("id") for answer in answers] == ["a", "b", None, "c"]
+        good = answers[3]["infer_response"]
         assert struct.unpack("<f", good["raw_output_contents"][0]) == (6,)
         assert good["parameters"]["triton_final_response"]["bool_param"] is True
 
@@ -220,8 +220,8 @@ def test_a_stream_goes_on_after_a_message_that_is_no_text() -> None:
     async def main() -> None:
         call = World(fail).client.call(STREAM, request(1, id="a"), request(2, id="b"))
         assert await call.ended() == (OK, "")
-        told = [messages.MODEL_STREAM_INFER_RESPONSE.decode(message) for message in call.messages]
-        assert [answer["error_message"] for answer in told] == ["?", "?"]
+        answers = [messages.MODEL_STREAM_INFER_RESPONSE.decode(message) for message in call.messages]
+        assert [answer["error_message"] for answer in answers] == ["?", "?"]
 
     run(main())
 
@@ -390,11 +390,11 @@ def test_health_is_watched_until_the_server_stops() -> None:
 
 def test_health_lists_the_server_the_service_and_the_models() -> None:
     async def main() -> None:
-        told = await World().ask(
+        answer = await World().ask(
             "grpc.health.v1.Health/List", messages.HEALTH_LIST_REQUEST, messages.HEALTH_LIST_RESPONSE
         )
         names = ("", "inference.GRPCInferenceService", "m", "n")
-        assert told["statuses"] == {name: {"status": messages.SERVING} for name in names}
+        assert answer["statuses"] == {name: {"status": messages.SERVING} for name in names}
 
     run(main())
 

@@ -37,7 +37,7 @@ def open_pool(request: pytest.FixtureRequest) -> Callable[[], SharedPool]:
 
 
 def test_grants_are_those_of_the_arithmetic(open_pool: Callable[[], SharedPool]) -> None:
-    """Many random reports: each answer is what the core says, whoever keeps the figures."""
+    """Many random reports: each answer is what the core says, in every store."""
     chance = random.Random(3)
 
     async def run() -> None:
@@ -102,7 +102,7 @@ class BrokenPool(DeafPool):
 @pytest.mark.parametrize("pool", [DeafPool(), BrokenPool()], ids=["deaf", "broken"])
 @pytest.mark.parametrize("is_running", [True, False])
 def test_a_request_never_waits_for_longer_than_the_limit(pool: DeafPool, is_running: bool) -> None:
-    """A pool that hangs or fails, even a loop that nobody runs: the even part decides."""
+    """A pool that hangs or fails, even a loop that is not run: the even part decides."""
 
     async def run() -> None:
         clock = asyncio.get_running_loop().time
@@ -227,7 +227,7 @@ def test_four_gateways_spend_a_budget_within_two_percent(redis_server: RedisServ
 @pytest.mark.live
 @pytest.mark.needs(tool="redis")
 def test_redis_goes_and_comes_back_under_four_gateways(redis_server: RedisServer) -> None:
-    """Killed for three windows: never more than the budget, nobody hangs; then shares follow the load again."""
+    """Killed for three windows: never more than the budget, none hangs; then shares follow the load again."""
 
     async def run() -> None:
         gateways = Gateways(redis_server.url, Budget("rpm", 1000, 1))
@@ -257,14 +257,14 @@ def test_a_gateway_that_was_silent_for_long_is_new_again(redis_server: RedisServ
     from tidegate.store.redis_link import RedisLink, Script
 
     async def run() -> list[bool]:
-        pool, link, told = RedisPool(redis_server.url), RedisLink(redis_server.url), list[bool]()
+        pool, link, found = RedisPool(redis_server.url), RedisLink(redis_server.url), list[bool]()
         for member in ("a", "a", "b"):
-            told.append((await pool.exchange(member, [])).is_new)
+            found.append((await pool.exchange(member, [])).is_new)
         await link.script(Script("return redis.call('ZADD', KEYS[1], 1, 'a')"), ["tidegate:quota:members"], [])
-        told += [(await pool.exchange("a", [])).is_new for _ in range(2)]
+        found += [(await pool.exchange("a", [])).is_new for _ in range(2)]
         await pool.close()
         await link.close()
-        return told
+        return found
 
     assert asyncio.run(run()) == [True, False, True, True, False]
 

@@ -100,7 +100,7 @@ def test_a_gateway_that_is_gone_has_no_part() -> None:
     assert world.tell("a", 0, 200, Budget("acme/tokens", 120, 60.0)).grants[0].ceiling == 60
 
 
-def test_what_was_spent_before_an_outage_is_spent_whoever_asks_first() -> None:
+def test_what_was_spent_before_an_outage_is_spent_whichever_asks_first() -> None:
     """Two machines share 120 of a minute and have spent all but 30 of it, unevenly; then each is by itself."""
     world = World()
     for member in ("a", "b"):

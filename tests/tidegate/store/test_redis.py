@@ -32,7 +32,7 @@ async def soon(store: RedisStore, key: str, value: bytes) -> None:
                 return
 
 
-async def told(watch: AsyncIterator[Change]) -> Change:
+async def next_change(watch: AsyncIterator[Change]) -> Change:
     async with asyncio.timeout(SOON_S):
         return await anext(watch)
 
@@ -46,7 +46,7 @@ def test_killed_and_started_again(redis_server: RedisServer) -> None:
         first = await store.put("a", b"1")
         await store.put("gone", b"1")
         watch = store.watch()
-        assert {(await told(watch)).key, (await told(watch)).key} == {"a", "gone"}
+        assert {(await next_change(watch)).key, (await next_change(watch)).key} == {"a", "gone"}
         redis_server.kill()
         for _ in range(3):
             begun = time.monotonic()
@@ -58,7 +58,7 @@ def test_killed_and_started_again(redis_server: RedisServer) -> None:
         await soon(store, "a", b"3")
         assert await store.delete("gone")
         assert str(store.fault) == "None"
-        second, third = await told(watch), await told(watch)
+        second, third = await next_change(watch), await next_change(watch)
         assert second.record is not None and (second.key, second.record.value) == ("a", b"3")
         assert (third.key, third.record) == ("gone", None)
         assert first.version < second.version < third.version
@@ -75,7 +75,7 @@ def test_standing_still(redis_server: RedisServer) -> None:
         store = await RedisStore.open(redis_server.url, call_s=0.3)
         await store.put("a", b"1")
         watch = store.watch()
-        await told(watch)
+        await next_change(watch)
         redis_server.pause()
         try:
             begun = time.monotonic()
@@ -90,7 +90,7 @@ def test_standing_still(redis_server: RedisServer) -> None:
         finally:
             redis_server.go_on()
         await soon(store, "b", b"1")
-        assert (await told(watch)).key == "b"
+        assert (await next_change(watch)).key == "b"
         await store.close()
 
     asyncio.run(run())
@@ -133,20 +133,20 @@ def test_a_call_is_cancelled_at_every_step(redis_server: RedisServer) -> None:
 
 @needs_redis
 def test_data_that_is_lost_is_gone_for_a_watch_too(redis_server: RedisServer) -> None:
-    """Somebody empties Redis: keys are told as deleted, and versions rise none the less."""
+    """Redis is emptied: keys are reported as deleted, and versions rise none the less."""
 
     async def run() -> None:
         store = await RedisStore.open(redis_server.url)
         before = await store.put("a", b"1")
         await store.put("b", b"1")
         watch = store.watch()
-        await told(watch)
-        await told(watch)
+        await next_change(watch)
+        await next_change(watch)
         link = RedisLink(redis_server.url)
         await link.script(Script("return redis.call('FLUSHALL')"), [], [])
         again = await store.put("b", b"1")
         assert again.version > before.version
-        changes = {change.key: change for change in [await told(watch), await told(watch)]}
+        changes = {change.key: change for change in [await next_change(watch), await next_change(watch)]}
         assert changes["a"].record is None
         assert changes["b"].record == again
         await link.close()
@@ -161,11 +161,11 @@ def test_a_watch_that_is_far_behind_reads_everything(redis_server: RedisServer) 
         store = await RedisStore.open(redis_server.url)
         await store.put("first", b"1")
         watch = store.watch()
-        await told(watch)
+        await next_change(watch)
         await store.delete("first")
         for number in range(LOG_ENTRIES + 200):
             await store.put("busy", str(number).encode())
-        last = {change.key: change.record for change in [await told(watch), await told(watch)]}
+        last = {change.key: change.record for change in [await next_change(watch), await next_change(watch)]}
         assert last["first"] is None
         assert last["busy"] is not None and last["busy"].value == str(LOG_ENTRIES + 199).encode()
         await store.close()
@@ -179,8 +179,8 @@ def test_two_processes_see_each_other(redis_server: RedisServer) -> None:
         one, other = await RedisStore.open(redis_server.url), await RedisStore.open(redis_server.url)
         watch = one.watch("f/")
         await one.put("f/a", b"1")
-        await told(watch)
-        waiting = asyncio.ensure_future(told(watch))  # noqa: TID251
+        await next_change(watch)
+        waiting = asyncio.ensure_future(next_change(watch))  # noqa: TID251
         await asyncio.sleep(0.1)
         begun = time.monotonic()
         written = await other.put("f/a", b"2")

@@ -52,4 +52,4 @@ def test_a_closed_socket_cannot_be_given(tmp_path: Path) -> None:
         with pytest.raises(OSError, match=r"."):
             give_listener(given, str(inbox.path))
     with listen("127.0.0.1:0") as given, pytest.raises(OSError, match=r"."):
-        give_listener(given, str(tmp_path / "nobody"))
+        give_listener(given, str(tmp_path / "absent"))

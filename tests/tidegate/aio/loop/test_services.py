@@ -1,4 +1,4 @@
-"""The ticker: everybody's turn, and nobody's failure stops it."""
+"""The ticker: each has its turn, and no failure of one stops it."""
 
 import asyncio
 

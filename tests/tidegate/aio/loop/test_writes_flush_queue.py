@@ -29,13 +29,13 @@ class Connection:
 
 
 def test_one_that_cannot_write_takes_no_other_along() -> None:
-    """Whoever were not flushed would keep its mark, and never be flushed again."""
-    told: list[tuple[str, BaseException]] = []
+    """One that were not flushed would keep its mark, and never be flushed again."""
+    reported: list[tuple[str, BaseException]] = []
     gone = RuntimeError("the handler is closed")
     connections = [Connection(), Connection(gone), Connection()]
 
     async def main() -> None:
-        turn = FlushQueue(asyncio.get_running_loop(), lambda name, error: told.append((name, error)))
+        turn = FlushQueue(asyncio.get_running_loop(), lambda name, error: reported.append((name, error)))
         for _ in range(2):
             for connection in connections:
                 turn.touch(connection)
@@ -45,13 +45,13 @@ def test_one_that_cannot_write_takes_no_other_along() -> None:
     asyncio.run(main())
     assert [connection.flushed for connection in connections] == [2, 2, 2]
     assert [connection.aborted for connection in connections] == [0, 2, 0], "its peer must not read on behind the hole"
-    assert told == [("HTTP/2 turn", gone)] * 2
+    assert reported == [("HTTP/2 turn", gone)] * 2
 
 
 @pytest.mark.live
 @pytest.mark.parametrize("loop", sorted(LOOPS))
 def test_a_connect_that_is_given_up_as_it_is_made_is_not_written_to(loop: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its time is over in the turn in which it was made: uvloop has closed it then, and says so to nobody."""
+    """Its time is over in the turn in which it was made: uvloop has closed it then, and does not report it."""
     made = H2Upstream.connection_made
     given_up: list[asyncio.Task[Any]] = []
 
@@ -63,16 +63,16 @@ def test_a_connect_that_is_given_up_as_it_is_made_is_not_written_to(loop: str, m
     monkeypatch.setattr(H2Upstream, "connection_made", give_up)
 
     async def main() -> None:
-        told: list[BaseException] = []
+        reported: list[BaseException] = []
         server = await asyncio.start_server(lambda reader, writer: writer.close(), "127.0.0.1", 0)
         host, port = server.sockets[0].getsockname()[:2]
-        services = LoopServices(asyncio.get_running_loop(), report=lambda name, error: told.append(error))
+        services = LoopServices(asyncio.get_running_loop(), report=lambda name, error: reported.append(error))
         pool = H2Pool(f"{host}:{port}", services, 5.0, 0.0)
         pool._connect()
         await until(lambda: bool(given_up) and given_up[0].done())
         await asyncio.sleep(0.02)
         services.close()
         server.close()
-        assert told == []
+        assert reported == []
 
     run_on(loop, main())

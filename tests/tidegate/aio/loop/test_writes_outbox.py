@@ -107,8 +107,8 @@ def test_a_connection_that_ended_meanwhile_is_passed_over() -> None:
 
 @pytest.mark.parametrize("at", ["the end of the turn", "a flush", "the most that wait", "once"])
 def test_a_write_that_raises_ends_its_connection_and_no_other(at: str) -> None:
-    told: list[tuple[str, BaseException]] = []
-    turn, outbox, line, write = made(lambda name, error: told.append((name, error)))
+    reported: list[tuple[str, BaseException]] = []
+    turn, outbox, line, write = made(lambda name, error: reported.append((name, error)))
     broken = Line()
     broken.error = MemoryError()
     if at == "once":
@@ -124,7 +124,7 @@ def test_a_write_that_raises_ends_its_connection_and_no_other(at: str) -> None:
         outbox.flush()
     turn.end()
     assert len(line.written) == (MANY + 1 if at == "the most that wait" else FEW + 1)
-    assert (told, broken.closing, broken.written) == ([("write", broken.error)], True, [])
+    assert (reported, broken.closing, broken.written) == ([("write", broken.error)], True, [])
     write(1)
     turn.end()
     assert len(line.written) > FEW + 1, "the next turns are as before"

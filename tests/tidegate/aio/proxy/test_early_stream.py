@@ -74,11 +74,13 @@ def test_an_answer_that_is_no_stream_becomes_one_event() -> None:
     assert (client.body, client.is_done) == (b'data: {"a":1}\n\n', True)
 
 
-@pytest.mark.parametrize(("status", "told"), [(200, b""), (204, b""), (302, FAILURE), (400, FAILURE), (503, FAILURE)])
-def test_an_answer_without_a_body_is_no_empty_event(status: int, told: bytes) -> None:
+@pytest.mark.parametrize(
+    ("status", "expected"), [(200, b""), (204, b""), (302, FAILURE), (400, FAILURE), (503, FAILURE)]
+)
+def test_an_answer_without_a_body_is_no_empty_event(status: int, expected: bytes) -> None:
     early, client = begun(b"error")
     early.answer((status, b"", b"\r\nlocation: /x\r\n", b"", 0, b"", True, b""))
-    assert (client.body, client.is_done) == (b"event: error\ndata: %b\n\n" % told if told else b"", True)
+    assert (client.body, client.is_done) == (b"event: error\ndata: %b\n\n" % expected if expected else b"", True)
 
 
 def test_a_break_before_the_first_byte_of_a_document_is_reported() -> None:
@@ -168,7 +170,7 @@ def saying(*pieces: bytes, gap_s: float = 0.01) -> Script:
 @pytest.mark.live
 @pytest.mark.parametrize("loop", sorted(LOOPS))
 @pytest.mark.parametrize(
-    ("pieces", "told"),
+    ("pieces", "expected"),
     [
         ([EVENTS + b"Connection: close\r\n\r\n", b"data: 1\n\n", b"data: [DONE]\n\n"], b"data: 1\n\ndata: [DONE]\n\n"),
         ([EVENTS + b"Transfer-Encoding: chunked\r\n\r\n9\r\ndata: 1\n\n\r\n", b"0\r\n\r\n"], b"data: 1\n\n"),
@@ -177,7 +179,7 @@ def saying(*pieces: bytes, gap_s: float = 0.01) -> Script:
     ],
     ids=["until close", "chunked", "breaks off", "refused"],
 )
-def test_the_clients_connection_lives_on(loop: str, pieces: list[bytes], told: bytes) -> None:
+def test_the_clients_connection_lives_on(loop: str, pieces: list[bytes], expected: bytes) -> None:
     async def scene(relay: Relay) -> None:
         app = relay.app
         assert isinstance(app, Waiting)
@@ -193,7 +195,7 @@ def test_the_clients_connection_lives_on(loop: str, pieces: list[bytes], told: b
         assert head.startswith(b"HTTP/1.1 200 OK\r\n")
         assert b"content-type: text/event-stream\r\n" in head
         assert b"x-request-id: 7\r\n" in head
-        assert body == b": starting\n\n" + told
+        assert body == b": starting\n\n" + expected
         writer.write(SECOND)
         await until(lambda: len(app.waiting) == 2)
         app.waiting[1].respond(204)

@@ -59,7 +59,7 @@ class Wire:
         self.is_discarded = False
 
     def write(self, *given: Any) -> None:
-        """As a transport and as an outbox, which is told the transport as well."""
+        """As a transport and as an outbox, which is given the transport as well."""
         self.data += given[-1]
 
     def take(self) -> "Wire":

@@ -23,19 +23,19 @@ def fields(lines: bytes) -> dict[bytes, bytes]:
 
 @pytest.mark.parametrize(("peer", "node"), [(b"10.0.0.1", b"10.0.0.1"), (b"::1", b'"[::1]"')])
 def test_who_asked_for_which_host_by_which_scheme(peer: bytes, node: bytes) -> None:
-    told = fields(Forwarding(peer, b"https", b"tidegate", random.Random(1)).lines(head(host=b"A.b:8")))
-    assert told[b"x-forwarded-for"] == peer
-    assert told[b"forwarded"] == b'for=%b;host="a.b:8";proto=https' % node
-    assert told[b"x-forwarded-proto"] == b"https"
-    assert told[b"x-forwarded-host"] == b"a.b:8"
-    assert told[b"via"] == b"1.1 tidegate"
+    added = fields(Forwarding(peer, b"https", b"tidegate", random.Random(1)).lines(head(host=b"A.b:8")))
+    assert added[b"x-forwarded-for"] == peer
+    assert added[b"forwarded"] == b'for=%b;host="a.b:8";proto=https' % node
+    assert added[b"x-forwarded-proto"] == b"https"
+    assert added[b"x-forwarded-host"] == b"a.b:8"
+    assert added[b"via"] == b"1.1 tidegate"
 
 
 def test_a_unix_socket_has_no_address_to_tell() -> None:
-    told = fields(Forwarding(b"unix", b"http", b"tidegate", random.Random(1)).lines(head()))
-    assert b"x-forwarded-for" not in told
-    assert b"forwarded" not in told
-    assert told[b"x-forwarded-host"] == b"a"
+    added = fields(Forwarding(b"unix", b"http", b"tidegate", random.Random(1)).lines(head()))
+    assert b"x-forwarded-for" not in added
+    assert b"forwarded" not in added
+    assert added[b"x-forwarded-host"] == b"a"
 
 
 def test_requests_of_one_connection_differ_in_what_they_name() -> None:
@@ -43,10 +43,10 @@ def test_requests_of_one_connection_differ_in_what_they_name() -> None:
     made = Forwarding(b"10.0.0.1", b"http", b"tidegate", random.Random(1))
     variants = [head(), head(b"X-Forwarded-Host: x"), head(b"X-Forwarded-Proto: https"), head(host=b"b"), head()]
     for one in variants * 2:
-        told = fields(made.lines(one))
-        assert (b"x-forwarded-host" in told) is not one.names_host
-        assert (b"x-forwarded-proto" in told) is not one.names_proto
-        assert b'host="%b"' % one.authority in told[b"forwarded"]
+        added = fields(made.lines(one))
+        assert (b"x-forwarded-host" in added) is not one.names_host
+        assert (b"x-forwarded-proto" in added) is not one.names_proto
+        assert b'host="%b"' % one.authority in added[b"forwarded"]
 
 
 def test_a_trace_is_made_where_none_came_and_never_twice_the_same() -> None:

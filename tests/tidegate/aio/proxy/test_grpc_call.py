@@ -1,4 +1,4 @@
-"""gRPC calls through a proxy's connections: what each end and the application are told, without sockets."""
+"""gRPC calls through a proxy's connections: what each end and the application receive, without sockets."""
 
 import gc
 from collections.abc import Callable, Iterator
@@ -175,9 +175,9 @@ def test_the_own_timeout_is_reported_reduced(made: Callable[..., World]) -> None
     ex.set_deadline(ex.received + 10.0)
     ex.forward(world.pool)
     world.go()
-    (told,) = [value for name, value, *_ in world.upstream.heads[0].fields if name == b"grpc-timeout"]
-    assert told.endswith(b"m")
-    assert 9000 < int(told[:-1]) <= 10000
+    (timeout,) = [value for name, value, *_ in world.upstream.heads[0].fields if name == b"grpc-timeout"]
+    assert timeout.endswith(b"m")
+    assert 9000 < int(timeout[:-1]) <= 10000
 
 
 def test_a_deadline_before_an_answer_is_the_applications(world: World) -> None:
@@ -370,7 +370,7 @@ def test_an_upstream_that_breaks_the_rules_loses_its_connection_and_no_client(wo
 def test_a_call_that_waits_for_a_further_connection_outlives_one_that_cannot_be_made(
     made: Callable[..., World],
 ) -> None:
-    """The present connection serves, but only what it has: nobody may wait for its calls to end."""
+    """The present connection serves, but only what it has: no call may wait for the others to end."""
     world = made(begin=False)
     world.settings = ((frames.MAX_CONCURRENT_STREAMS, 1),)
     world.go()
@@ -463,7 +463,7 @@ def test_a_waiting_call_fails_with_its_id_and_a_message_that_can_be_read(made: C
     assert app.log[-1] == "finished 429"
 
 
-def test_whoever_is_reported_of_an_outcome_is_reported_its_http_status(made: Callable[..., World]) -> None:
+def test_an_outcome_is_reported_with_its_http_status(made: Callable[..., World]) -> None:
     app = HoldingApp()
     world = made(app=app)
     stream = world.call()

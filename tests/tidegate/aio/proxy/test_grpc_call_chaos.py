@@ -21,7 +21,7 @@ OPS = (
 
 
 class Chaos:
-    """One world, and what the steps of an example do to it; a step for which there is nobody does nothing."""
+    """One world, and what the steps of an example do to it; a step for which there is no call does nothing."""
 
     def __init__(self, hold_s: float) -> None:
         self.app = HoldingApp()

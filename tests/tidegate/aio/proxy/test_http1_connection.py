@@ -310,7 +310,7 @@ def test_a_tunnel_whose_other_side_does_not_read_its_end_is_cut_off() -> None:
 
 @pytest.mark.parametrize("full", ["client", "upstream"])
 def test_a_side_of_a_tunnel_is_not_read_while_the_other_one_is_full(full: str) -> None:
-    """It filled before the tunnel was there: nobody is told again, only when there is room."""
+    """It filled before the tunnel was there: nothing is reported again, only when there is room."""
 
     async def scene(stage: Stage) -> None:
         upstream, wire = stage.upstream()
@@ -456,7 +456,7 @@ def test_small_events_that_a_client_does_not_read_count_by_their_number() -> Non
             assert (upstream_wire.reads(), wire.high) == (True, WRITE_BUFFER_BYTES)
             for _ in range(2 * SMALL_WRITES):
                 upstream.data_received(b"1\r\nx\r\n")
-            assert upstream_wire.reads(), "whoever reads is never slow"
+            assert upstream_wire.reads(), "one that reads is never slow"
             wire.unsent = 1
         upstream.data_received(b"0\r\n\r\n")
         assert [ex.status for ex in stage.app.ended] == [200]

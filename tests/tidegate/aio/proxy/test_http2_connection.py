@@ -323,11 +323,11 @@ def test_a_call_on_its_way_during_the_first_step_is_served(world: World) -> None
 def test_a_client_that_does_not_answer_the_ping_is_reported_anyway(made: Callable[..., World]) -> None:
     world = made()
     ours = connection(world)
-    told = []
+    closing = []
     for now in (10.0, 10.5, 11.5):
         ours.close_if_idle(now)
-        told.append(ours.engine.is_closing)
-    assert told == [False, False, True]
+        closing.append(ours.engine.is_closing)
+    assert closing == [False, False, True]
     world.go()
 
 
@@ -437,7 +437,7 @@ def test_those_who_wait_are_served_where_there_is_credit_again(world: World) -> 
 
 
 def test_a_connection_without_credit_ends_with_its_last_call(world: World) -> None:
-    """Nobody would ever call there; 32 such connections would be all that there may be."""
+    """No call would ever be made there; 32 such connections would be all that there may be."""
     running, first = without_credit(world)
     world.client.reset(running, frames.CANCEL)
     world.go()

@@ -409,7 +409,7 @@ def test_stale_connections_cost_no_answer(loop: str) -> None:
 def test_a_refused_connection_is_reported_to_the_app_and_may_go_elsewhere(loop: str) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        nobody = f"127.0.0.1:{free.getsockname()[1]}"
+        unused = f"127.0.0.1:{free.getsockname()[1]}"
 
     wrong: UpstreamPool
 
@@ -420,7 +420,7 @@ def test_a_refused_connection_is_reported_to_the_app_and_may_go_elsewhere(loop: 
 
     async def scene(relay: Relay) -> None:
         nonlocal wrong
-        wrong = UpstreamPool(nobody, relay.services)
+        wrong = UpstreamPool(unused, relay.services)
         reader, writer = await relay.connect()
         assert (await ask(reader, writer, POST))[1] == b"ok"
         writer.close()
@@ -616,7 +616,7 @@ def test_who_stands_in_the_queue_when_the_listener_closes_is_served(loop: str) -
         host, port = sockets.host_port(server_address := sockets.address_of(sock))
         assert server_address
         clients = []
-        for _ in range(20):  # No turn of the loop meanwhile: nobody accepts them.
+        for _ in range(20):  # No turn of the loop meanwhile: none accepts them.
             client = socket.create_connection((host, port))
             client.sendall(GET)
             client.setblocking(False)

@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.live, pytest.mark.parametrize("loop", sorted(LOOPS))]
 SIZE = 300_000
 BUDGET = 8 << 20
 FIRST_READ = 64 * 1024
-"""What the kernel holds of a connection that nobody has read yet, about."""
+"""What the kernel holds of a connection that was not read yet, about."""
 MIB = 1 << 20
 
 
@@ -69,7 +69,7 @@ class Uploads:
         return count
 
     def close(self) -> None:
-        """Resets: an orderly end would wait behind bytes that nobody reads."""
+        """Resets: an orderly end would wait behind bytes that are not read."""
         for client in self._sent:
             sockets.reset_on_close(client)
             client.close()
@@ -98,7 +98,7 @@ def test_a_thousand_waiting_uploads_take_bounded_memory(loop: str) -> None:
                 assert relay.server.budget.used == sum(len(ex.body) for ex in app.waiting)
                 assert relay.server.budget.used < BUDGET + count * 2 * FIRST_READ
                 assert resident() - before < BUDGET + count * 2 * FIRST_READ + 64 * MIB
-                assert all(ex.waiting for ex in app.waiting), "nobody was refused"
+                assert all(ex.waiting for ex in app.waiting), "none was refused"
                 app.pool = relay.pool
                 for at in range(0, count, 50):
                     for ex in app.waiting[at : at + 50]:

@@ -1,4 +1,4 @@
-"""Long bodies of answers pass through a pipe where they may, and nobody can tell the difference."""
+"""Long bodies of answers pass through a pipe where they may, and the client sees no difference."""
 
 import asyncio
 import contextlib
@@ -28,7 +28,7 @@ LONG = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(BODY), BODY)
 
 TENSOR = BODY[:600_000]
 LARGE = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(TENSOR), TENSOR)
-"""So much fits into the sockets' buffers: nobody is ever full."""
+"""So much fits into the sockets' buffers: none is ever full."""
 SOON_S = 0.05
 """Within which a vanished client is felt at the backend."""
 

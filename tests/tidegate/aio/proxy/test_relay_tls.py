@@ -146,7 +146,7 @@ def test_a_tunnel_ends_with_either_side(loop: str, tls: Pair, first: str) -> Non
         writer.write(await reader.readexactly(4))
         if first == "client":
             assert await reader.read() == b""
-            told.set()
+            noticed.set()
 
     async def scene(relay: Relay) -> None:
         reader, writer = await relay.connect()
@@ -156,12 +156,12 @@ def test_a_tunnel_ends_with_either_side(loop: str, tls: Pair, first: str) -> Non
         assert await reader.readexactly(4) == b"ping"
         if first == "client":
             writer.close()
-            await told.wait()
+            await noticed.wait()
         else:
             assert await reader.read() == b""
         await until(lambda: relay.server.connections == 0)
 
-    told = asyncio.Event()
+    noticed = asyncio.Event()
     app, _ = play(loop, script, scene, tls=tls)
     assert app.log[-1] == "finished 101"
 

@@ -16,13 +16,13 @@ pytestmark = [pytest.mark.live, pytest.mark.parametrize("loop", sorted(LOOPS))]
 
 
 class Slowness:
-    """In an exchange's place: what it is told of the upstream."""
+    """In an exchange's place: what is reported to it of the upstream."""
 
     def __init__(self) -> None:
-        self.told: list[bool] = []
+        self.reported: list[bool] = []
 
     def upstream_slow(self, slow: bool) -> None:
-        self.told.append(slow)
+        self.reported.append(slow)
 
     def upstream_lost(self, why: str) -> None:
         """The test ends it."""
@@ -58,19 +58,19 @@ def test_small_pieces_that_wait_count_by_their_number(loop: str) -> None:
                 got += len(await running.sock_recv(theirs, 1 << 16))
 
         try:
-            for _ in range(2 * SMALL_WRITES):  # whoever reads meanwhile is never slow
+            for _ in range(2 * SMALL_WRITES):  # what is read meanwhile is never slow
                 upstream.write(b"d")
                 await read(got + 1)
-            assert exchange.told == []
+            assert exchange.reported == []
             upstream.write(b"x" * 50_000)
             for again in range(2):  # the second time as the first
                 written = got + 50_000
                 dripped = await drip(10 * SMALL_WRITES)
                 assert SMALL_WRITES < dripped < 2 * SMALL_WRITES
-                assert exchange.told == [True, False] * again + [True]
+                assert exchange.reported == [True, False] * again + [True]
                 await read(written + dripped)
                 await until(lambda: not upstream.full)
-                assert exchange.told == [True, False] * (again + 1)
+                assert exchange.reported == [True, False] * (again + 1)
                 upstream.write(b"x" * 50_000)
             assert not upstream.full, "bytes count as before"
         finally:

@@ -1,4 +1,4 @@
-"""Python classes as models: what is read from them, what they get and give, and how their faults are told."""
+"""Python classes as models: what is read from them, what they get and give, and how their faults are reported."""
 
 import asyncio
 import sys

@@ -218,7 +218,7 @@ def test_an_engine_that_can_be_interrupted_is() -> None:
 
 
 def test_a_run_that_cancels_itself_fails_its_request_and_nothing_else() -> None:
-    """A handler's own task may be cancelled by a library; whoever waits for it must not wait for ever."""
+    """A handler's own task may be cancelled by a library; what waits for it must not wait for ever."""
     engine = FakeEngine()
     engine.fail = lambda values: asyncio.CancelledError() if 1 in values else None
 

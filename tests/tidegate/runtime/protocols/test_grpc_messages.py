@@ -52,9 +52,9 @@ def test_typed_contents_and_a_typed_answer(datatype: str) -> None:
     (tensor,) = request.inputs
     assert tensors.to_flat(tensor) == SAMPLES[datatype]
     assert (request.id, request.rows, request.binary_default) == ("7", 2, False)
-    told = answer(request, Tensor("y", datatype, (2,), tensor.data))
-    assert "raw_output_contents" not in told
-    (output,) = told["outputs"]
+    response = answer(request, Tensor("y", datatype, (2,), tensor.data))
+    assert "raw_output_contents" not in response
+    (output,) = response["outputs"]
     assert (output["name"], output["datatype"], output["shape"]) == ("y", datatype, [2])
     assert [bytes(item) if datatype == "BYTES" else item for item in output["contents"][field]] == SAMPLES[datatype]
 
@@ -65,16 +65,16 @@ def test_raw_contents_and_a_raw_answer(datatype: str, values: list[Any]) -> None
     request = read(inputs=[{"name": "x", "datatype": datatype, "shape": [2]}], raw_input_contents=[given_data])
     (tensor,) = request.inputs
     assert tensors.to_flat(tensor) == values
-    told = answer(request, Tensor("y", datatype, (2,), tensor.data))
-    assert [bytes(raw) for raw in told["raw_output_contents"]] == [bytes(given_data)]
-    assert "contents" not in told["outputs"][0]
+    response = answer(request, Tensor("y", datatype, (2,), tensor.data))
+    assert [bytes(raw) for raw in response["raw_output_contents"]] == [bytes(given_data)]
+    assert "contents" not in response["outputs"][0]
 
 
 def test_an_answer_with_a_datatype_that_has_no_typed_contents_is_raw() -> None:
     request = read(inputs=[entry()])
     half = Tensor("h", "FP16", (1,), struct.pack("<e", 1.5))
-    told = answer(request, Tensor("y", "FP32", (1,), struct.pack("<f", 2.5)), half)
-    assert [bytes(raw) for raw in told["raw_output_contents"]] == [struct.pack("<f", 2.5), struct.pack("<e", 1.5)]
+    response = answer(request, Tensor("y", "FP32", (1,), struct.pack("<f", 2.5)), half)
+    assert [bytes(raw) for raw in response["raw_output_contents"]] == [struct.pack("<f", 2.5), struct.pack("<e", 1.5)]
 
 
 def test_outputs_come_as_they_were_asked_for() -> None:

@@ -191,7 +191,7 @@ LINES = [
 ]
 
 
-def told(pieces: list[bytes]) -> tuple[int, bool, str]:
+def counted(pieces: list[bytes]) -> tuple[int, bool, str]:
     reader = StreamReader()
     found = sum(reader.feed(piece) for piece in pieces)
     assert found == reader.outputs
@@ -210,7 +210,7 @@ def test_how_a_stream_is_cut_changes_no_count(lines: list[bytes], eol: bytes, cu
     events = [(line + b"\n\n").replace(b"\n", eol) for line in lines]
     whole = b"".join(events)
     # The last line feed of a stream cut at a carriage return belongs to it: nothing may depend on whether it is there.
-    assert told([whole, b": end\n\n"]) == told([*(events if in_events else cut(whole, cuts)), b": end\n\n"])
+    assert counted([whole, b": end\n\n"]) == counted([*(events if in_events else cut(whole, cuts)), b": end\n\n"])
 
 
 @settings(deadline=None, max_examples=500)
@@ -226,7 +226,7 @@ def test_how_a_stream_is_cut_changes_no_count(lines: list[bytes], eol: bytes, cu
 )  # fmt: skip
 def test_hostile_bytes_are_counted_alike_however_they_are_cut(parts: list[bytes], cuts: bytes) -> None:
     whole = b"".join(parts)
-    assert told([whole + b"\n\n"]) == told([*cut(whole + b"\n\n", cuts)])
+    assert counted([whole + b"\n\n"]) == counted([*cut(whole + b"\n\n", cuts)])
 
 
 @pytest.mark.parametrize(

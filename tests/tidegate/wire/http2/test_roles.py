@@ -296,7 +296,7 @@ def test_a_request_that_is_answered_early_is_reset_at_once_or_read_over_for_its_
     assert answer[1] & wire.END_STREAM
     assert [each[0] for each in resets] == ([] if lingers else [wire.RST_STREAM])
     server.receive(frame(wire.DATA, 0, 1, b"x" * 1000), 0.1)
-    assert server.take() == b"", "no credit for what nobody reads"
+    assert server.take() == b"", "no credit for what is not read"
     assert server.lingering(0.2, 5.0) == []
     assert server.lingering(6.0, 5.0) == ([stream] if lingers else [])
 
@@ -309,15 +309,15 @@ def test_pieces_are_cut_at_the_peer_s_frame_size() -> None:
     assert [len(payload) for *_, payload in frames(client.take())] == [16384, 16384, 7232]
 
 
-@pytest.mark.parametrize(("request_head", "told"), [(CALL, RESOURCE_EXHAUSTED), (REST, None)])
-def test_a_header_list_that_is_too_large_is_answered(request_head: bytes, told: int | None) -> None:
+@pytest.mark.parametrize(("request_head", "code"), [(CALL, RESOURCE_EXHAUSTED), (REST, None)])
+def test_a_header_list_that_is_too_large_is_answered(request_head: bytes, code: int | None) -> None:
     server = ready_server()
     fields = b"".join(literal(b"x-%d" % number, b"y" * 100) for number in range(200))
     assert server.receive(head(1, request_head + fields), 0.0) == []
     answer, reset = frames(server.take())
     assert answer[:3] == (wire.HEADERS, wire.END_HEADERS | wire.END_STREAM, 1)
     found = Reader(Blocks(RESPONSE)).read(answer[3])
-    assert (found.status, found.grpc_status) == (431 if told is None else 200, told)
+    assert (found.status, found.grpc_status) == (431 if code is None else 200, code)
     assert reset[0] == wire.RST_STREAM
 
 
@@ -700,7 +700,7 @@ def test_no_byte_is_lost_or_doubled_under_any_windows(ops: list[tuple[str, int, 
     for engine in (client, server):
         engine._out.pop()  # The windows of the connections stay small until the next WINDOW_UPDATE.
     ours = [client.request(CALL, False, None) for _ in range(4)]
-    asked, told = [b""] * 4, [b""] * 4
+    asked, answered = [b""] * 4, [b""] * 4
     got_up, got_down = [b""] * 4, [b""] * 4
     done_up, done_down = [False] * 4, [False] * 4
 
@@ -738,8 +738,8 @@ def test_no_byte_is_lost_or_doubled_under_any_windows(ops: list[tuple[str, int, 
             asked[which] += piece
             client.data(ours[which], piece, False)
         elif op == "down":
-            piece = bytes((len(told[which]) + i) % 241 for i in range(size))
-            told[which] += piece
+            piece = bytes((len(answered[which]) + i) % 241 for i in range(size))
+            answered[which] += piece
             server.data(theirs[which], piece, False)
         elif op == "grow":
             number = 2 * which - 1 if which else 0
@@ -768,7 +768,7 @@ def test_no_byte_is_lost_or_doubled_under_any_windows(ops: list[tuple[str, int, 
         carry()
         server.trailers(theirs[index], TRAILER)
         carry()
-    assert (got_up, got_down) == (asked, told)
+    assert (got_up, got_down) == (asked, answered)
     assert (done_up, done_down) == ([True] * 4, [True] * 4)
     assert not any((proxy.server.streams, proxy.client.streams, client.streams, server.streams))
 
