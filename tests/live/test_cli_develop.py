@@ -23,7 +23,7 @@ class Needs:
     def __init__(self, factor=1, word="none"):
         self.factor, self.word = factor, word
     def predict(self, inputs):
-        return {"y": [tinylib.VALUE * self.factor], "told": [f"{self.word} {os.environ['COLOUR']}".encode()]}
+        return {"y": [tinylib.VALUE * self.factor], "said": [f"{self.word} {os.environ['COLOUR']}".encode()]}
 """
 
 
@@ -71,12 +71,12 @@ def test_requirements_are_installed_once_into_an_environment_of_the_function(tmp
         assert "No matching distribution found for no-such-library" in refused
         assert len(world.ask("status", "needs")["revisions"]) == 1
         deploy(world, str(needs), *settings, "--arg", "word=hello")
-        assert outputs(world, "needs") == {"y": [84.0], "told": ["hello blue"]}
+        assert outputs(world, "needs") == {"y": [84.0], "said": ["hello blue"]}
         environments = world.state.root / "environments"
         (made,) = (path for path in environments.iterdir() if (path / ".complete").exists())
         stamp = (made / ".complete").stat().st_mtime_ns
         world.cli("deploy", str(needs), *settings)
-        assert outputs(world, "needs") == {"y": [84.0], "told": ["none blue"]}
+        assert outputs(world, "needs") == {"y": [84.0], "said": ["none blue"]}
         assert (made / ".complete").stat().st_mtime_ns == stamp
         wrong = world.cli("deploy", str(needs), "--env", "PORT=1", "--arg", "2", "--python", "nowhere", code=2).stderr
         for flag in ("--arg: got '2'; allowed: NAME=VALUE", "--python: got 'nowhere'", "--env: got 'PORT'"):

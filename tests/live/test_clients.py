@@ -62,8 +62,8 @@ def curl(*arguments: str, code: int = 0, stdin: bytes = b"") -> str:
 @pytest.mark.parametrize("version", ["--http1.0", "--http1.1"])
 def test_curl_gets_and_posts(url: str, version: str) -> None:
     assert json.loads(curl(version, f"{url}/a?b=c"))["path"] == "/a?b=c"
-    told = json.loads(curl(version, "--data-binary", "hello", f"{url}/p"))
-    assert (told["method"], told["size"], told["digest"]) == ("POST", 5, digest(b"hello"))
+    echoed = json.loads(curl(version, "--data-binary", "hello", f"{url}/p"))
+    assert (echoed["method"], echoed["size"], echoed["digest"]) == ("POST", 5, digest(b"hello"))
     head = curl(version, "--head", f"{url}/h")
     assert head.startswith("HTTP/1.1 200")
     assert "content-length: " in head.lower()
@@ -86,8 +86,8 @@ def test_curl_waits_for_100_before_two_megabytes(url: str, tmp_path: Path) -> No
 
 @needs_clients
 def test_curl_uploads_in_chunks(url: str) -> None:
-    told = json.loads(curl("-H", "Transfer-Encoding: chunked", "--upload-file", "-", f"{url}/c", stdin=LARGE))
-    assert (told["method"], told["size"], told["digest"]) == ("PUT", len(LARGE), digest(LARGE))
+    echoed = json.loads(curl("-H", "Transfer-Encoding: chunked", "--upload-file", "-", f"{url}/c", stdin=LARGE))
+    assert (echoed["method"], echoed["size"], echoed["digest"]) == ("PUT", len(LARGE), digest(LARGE))
 
 
 @needs_clients
@@ -143,8 +143,8 @@ def test_aiohttp(url: str) -> None:
         async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(10)) as session:
             answers = await asyncio.gather(*(_json(session, "GET", f"{url}/{n}") for n in range(30)))
             assert [answer["path"] for answer in answers] == [f"/{n}" for n in range(30)]
-            told = await _json(session, "POST", f"{url}/p", data=io.BytesIO(LARGE), expect100=True)
-            assert told["digest"] == digest(LARGE)
+            echoed = await _json(session, "POST", f"{url}/p", data=io.BytesIO(LARGE), expect100=True)
+            assert echoed["digest"] == digest(LARGE)
             async with session.ws_connect(f"{url}/ws") as connection:
                 await connection.send_str("hello")
                 assert await connection.receive_str() == "hello"

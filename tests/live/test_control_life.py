@@ -22,7 +22,7 @@ PAUSE_S = 0.01
 
 
 class Load:
-    """Requests one after the other from several threads until told to stop."""
+    """Requests one after the other from several threads until they are to stop."""
 
     def __init__(self, world: Deployment, threads: int = 4) -> None:
         self.counts: Counter[int | str] = Counter()

@@ -1,4 +1,4 @@
-"""Where there is no room, and where a new revision must take the place of the old one; told as people meet it."""
+"""Where there is no room, and where a new revision must take the place of the old one; as people meet it."""
 
 import json
 import socket

@@ -1,4 +1,4 @@
-"""Clients that leave while nobody reads their bodies: the slot is free for the next request, over HTTP/1.1 and HTTP/2.
+"""Clients that leave while their bodies are not read: the slot is free for the next request, over HTTP/1.1 and HTTP/2.
 
 The model server takes one read of a body and no more, so that its rest fills everything up to the client. A client
 leaves while its request runs there, or while it waits for the slot; the time counts until the gateway and the

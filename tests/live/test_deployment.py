@@ -157,7 +157,7 @@ def test_a_server_that_computes_on_keeps_its_slot_until_it_has_ended(deployment:
         assert late == [504, 504]
         assert ask(deployment, "stubborn")[0] == 200
         seen = stats(deployment, "stubborn")
-        assert seen["most_worked"] == 1, "the next request waits for the work that nobody wants any more"
+        assert seen["most_worked"] == 1, "the next request waits for the work that is not wanted any more"
         assert seen["total"] == 2, "and the second late one never began"
 
 

@@ -1,4 +1,4 @@
-"""Real gateway workers, queue_proxies and model servers: requests through, bounds kept, failures told."""
+"""Real gateway workers, queue_proxies and model servers: requests through, bounds kept, failures reported."""
 
 import asyncio
 import json

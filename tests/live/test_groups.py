@@ -88,8 +88,8 @@ def test_two_emulated_kinds_serve_one_function_and_change_under_it(tmp_path: Pat
         (tmp_path / "echo.yaml").write_text(MANIFEST)
         refused = live.cli("deploy", "echo.yaml", "--latency", "15ms", code=2)
         assert "at least 20 ms" in refused.stderr
-        told = live.ask("deploy", "echo.yaml", "--latency", "30ms")
-        (deployed,) = told["functions"]
+        answer = live.ask("deploy", "echo.yaml", "--latency", "30ms")
+        (deployed,) = answer["functions"]
         assert deployed["capacity"]["provided"] == {"v100": 2}
         assert deployed["capacity"]["price_per_hour"] == 6
         assert any("t4 40 ms (profile)" in warning for warning in deployed["warnings"])
@@ -106,7 +106,7 @@ def test_two_emulated_kinds_serve_one_function_and_change_under_it(tmp_path: Pat
             declare(tmp_path, V100)
             live.until(lambda: groups(live).get("t4", {"ready": 0})["ready"] == 0, 20.0, "t4 to be left")
             live.until(lambda: groups(live)["v100"]["ready"] == 3, 20.0, "v100 to be full")
-        assert set(load.codes) == {200}, "nobody noticed"
+        assert set(load.codes) == {200}, "no request noticed"
 
         before = groups(live)["v100"]["mu_ips"]
         live.stop()

@@ -106,14 +106,14 @@ def test_tritons_client_finds_the_function_by_the_models_name(world: Deployment)
 
 def test_tritons_stream_and_its_asyncio_client(world: Deployment) -> None:
     client = triton.InferenceServerClient(address_of(world))
-    told: list[tuple[Any, Any]] = []
-    client.start_stream(lambda result, error: told.append((result, error)))
+    reported: list[tuple[Any, Any]] = []
+    client.start_stream(lambda result, error: reported.append((result, error)))
     for at in range(20):
         client.async_stream_infer("echo", tensor((at, 0)), request_id=str(at))
     client.stop_stream()
     client.close()
-    assert [error for _, error in told] == [None] * 20
-    assert [float(result.as_numpy("y")[0, 0]) for result, _ in told] == [2.0 * at for at in range(20)]
+    assert [error for _, error in reported] == [None] * 20
+    assert [float(result.as_numpy("y")[0, 0]) for result, _ in reported] == [2.0 * at for at in range(20)]
 
     async def main() -> list[float]:
         async with triton_aio.InferenceServerClient(address_of(world)) as client:
@@ -193,8 +193,8 @@ def test_a_call_that_names_none_is_reported(world: Deployment) -> None:
         with pytest.raises(grpc.RpcError, match="it names none, and there is no default one") as caught:
             channel.unary_unary("/plain.Test/Unary")(b"", timeout=10)
         assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
-    with grpc.insecure_channel(address_of(world), options=named("nobody")) as channel:
-        with pytest.raises(grpc.RpcError, match="no function or model is called 'nobody'") as caught:
+    with grpc.insecure_channel(address_of(world), options=named("missing")) as channel:
+        with pytest.raises(grpc.RpcError, match="no function or model is called 'missing'") as caught:
             channel.unary_unary("/plain.Test/Unary")(b"", timeout=10)
         assert caught.value.code() is grpc.StatusCode.NOT_FOUND
 
@@ -365,7 +365,7 @@ def test_a_call_wakes_a_function_and_what_goes_away_leaves_nothing(tmp_path: Pat
             health = health_pb2_grpc.HealthStub(channel)
             health.Check(health_pb2.HealthCheckRequest(service="echo"), timeout=10)
         assert client.is_model_ready("echo")
-        assert world.replicas() == 0, "questions about health wake nobody"
+        assert world.replicas() == 0, "questions about health wake no function"
 
         patience = Patience(1.5)
         with pytest.raises(triton.InferenceServerException) as late:

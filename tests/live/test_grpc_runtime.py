@@ -96,13 +96,13 @@ def test_requests_of_both_protocols_share_a_batch(server: RuntimeProcess) -> Non
 
 def test_tritons_stream_in_order_with_an_error_in_between(server: RuntimeProcess) -> None:
     client = triton.InferenceServerClient(server.listen)
-    told: list[tuple[Any, Any]] = []
-    client.start_stream(lambda result, error: told.append((result, error)))
+    reported: list[tuple[Any, Any]] = []
+    client.start_stream(lambda result, error: reported.append((result, error)))
     for at in range(5):
         client.async_stream_infer("m" if at != 2 else "other", tensors(at), request_id=str(at))
     client.stop_stream()
-    assert [float(result.as_numpy("y")[0, 0]) for result, error in told if error is None] == [0, 2, 6, 8]
-    assert "unknown model 'other'" in str(told[2][1])
+    assert [float(result.as_numpy("y")[0, 0]) for result, error in reported if error is None] == [0, 2, 6, 8]
+    assert "unknown model 'other'" in str(reported[2][1])
     client.close()
 
 

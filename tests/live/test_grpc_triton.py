@@ -56,10 +56,10 @@ def tensor(*values: float) -> list[tritonclient.InferInput]:
 
 def test_inferences_by_the_models_name_batch_as_over_rest(client: tritonclient.InferenceServerClient) -> None:
     assert client.infer("double", tensor(1, 2)).as_numpy("y").tolist() == [[2, 4]]
-    told: queue.Queue[tuple[tritonclient.InferResult, Exception | None]] = queue.Queue()
+    results: queue.Queue[tuple[tritonclient.InferResult, Exception | None]] = queue.Queue()
     for at in range(64):
-        client.async_infer("double", tensor(at, 0), lambda result, error: told.put((result, error)))
-    answers = [told.get(timeout=20) for _ in range(64)]
+        client.async_infer("double", tensor(at, 0), lambda result, error: results.put((result, error)))
+    answers = [results.get(timeout=20) for _ in range(64)]
     assert [error for _, error in answers] == [None] * 64
     assert sorted(float(result.as_numpy("y")[0, 0]) for result, _ in answers) == [2.0 * at for at in range(64)]
     statistics = client.get_inference_statistics("double").model_stats[0]
@@ -68,17 +68,17 @@ def test_inferences_by_the_models_name_batch_as_over_rest(client: tritonclient.I
 
 
 def test_a_stream_of_inferences(client: tritonclient.InferenceServerClient) -> None:
-    told: list[float] = []
+    values: list[float] = []
 
     def answered(result: tritonclient.InferResult, error: Exception | None) -> None:
         assert error is None
-        told.append(float(result.as_numpy("y")[0, 0]))
+        values.append(float(result.as_numpy("y")[0, 0]))
 
     client.start_stream(answered)
     for at in range(16):
         client.async_stream_infer("double", tensor(at, 0))
     client.stop_stream()
-    assert sorted(told) == [2.0 * at for at in range(16)]
+    assert sorted(values) == [2.0 * at for at in range(16)]
 
 
 def test_methods_that_only_triton_has_pass(client: tritonclient.InferenceServerClient) -> None:

@@ -163,7 +163,7 @@ def _priorities() -> Iterator[bytes]:
 
 
 def _unknown() -> Iterator[bytes]:
-    """Frames of a kind that nobody knows, large and empty ones."""
+    """Frames of a kind that no standard names, large and empty ones."""
     while True:
         yield wire.frame_head(8 * KB << 8 | 0xF0, 0xFF, 1) + bytes(8 * KB) + wire.frame_head(0xF0, 0, 0) * 100
 
@@ -253,7 +253,7 @@ SLOW_BOUND_MB = 16.0
     "what", [*(pytest.param(each, marks=pytest.mark.deep) for each in ("preface", "frame")), "block"]
 )
 def test_a_thousand_heads_that_come_byte_by_byte(kind: str, what: str) -> None:
-    """They take little, and are cut off when the time of a head is over; whoever is served meanwhile is not late."""
+    """They take little, and are cut off when the time of a head is over; what is served meanwhile is not late."""
     block = call_block("/corpus.Echo/Unary")
     slowly = {
         "preface": wire.PREFACE,
@@ -288,7 +288,7 @@ allocator keeps."""
 
 @pytest.mark.parametrize("kind", growth.KINDS)
 def test_a_thousand_answers_to_zero_windows(kind: str) -> None:
-    """10 connections of 100 streams ask for 1 MB each and give no credit: 1 GB that nobody takes."""
+    """10 connections of 100 streams ask for 1 MB each and give no credit: 1 GB that is not taken."""
 
     async def scenario(found: Scene) -> None:
         clients = [await found.opened((wire.INITIAL_WINDOW_SIZE, 0)) for _ in range(CONNECTIONS)]

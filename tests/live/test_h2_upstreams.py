@@ -1,6 +1,6 @@
 """Model servers that misbehave in HTTP/2, scripted frame by frame, behind real processes.
 
-What a client is told, that a call which no server has looked at is not lost, and that the next call is served.
+What a client receives, that a call which no server has looked at is not lost, and that the next call is served.
 """
 
 import asyncio
@@ -133,11 +133,11 @@ def play(
             await until(lambda: view.unacked_settings > 0, 5.0)
             view.acknowledge()
             try:
-                told = await ask(view, first)
-                assert set(told) <= permitted, told
+                outcome = await ask(view, first)
+                assert set(outcome) <= permitted, outcome
                 if again is not None:
-                    told = await ask(view, again)
-                    assert set(told) <= permitted, told
+                    outcome = await ask(view, again)
+                    assert set(outcome) <= permitted, outcome
                 upstream.script = lambda connection, number: connection.write(whole(number))
                 upstream.greeting = wire.settings()
                 assert await ask(view, range(101, 109, 2)) == [OK] * 4

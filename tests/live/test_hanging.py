@@ -66,7 +66,7 @@ def test_a_gateway_worker_that_comes_back_in_time_is_kept(tmp_path: Path) -> Non
         pid = world.living()["gateway-g0"]
         os.kill(pid, signal.SIGSTOP)
         answers = asked(world, 4)
-        world.until(lambda: "source g0" in str(world.status()["faults"]), 8.0, "its silence to be told")
+        world.until(lambda: "source g0" in str(world.status()["faults"]), 8.0, "its silence to be reported")
         os.kill(pid, signal.SIGCONT)
         assert answers() == [200] * 4
         world.until(lambda: world.status()["faults"] == [], 10.0, "no fault any more")

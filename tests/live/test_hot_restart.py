@@ -1,4 +1,4 @@
-"""Gateway workers replaced under load: nobody is refused, cut or forgotten."""
+"""Gateway workers replaced under load: no client is refused, cut off or forgotten."""
 
 import json
 import os
@@ -75,7 +75,7 @@ def events(url: str, count: int, every_s: float) -> list[str]:
 
 
 def talk(url: str, until: threading.Event) -> int:
-    """Echoes over one WebSocket until told to stop; how many."""
+    """Echoes over one WebSocket until it is to stop; how many."""
     count = 0
     with connect(f"ws://{url.partition('://')[2]}/functions/streams/socket") as line:
         while not until.is_set():
@@ -321,7 +321,7 @@ def status_of(line: socket.socket) -> int | str:
 
 
 def backlog(gateway: str) -> int:
-    """Connections that nobody has accepted yet: the receive queue of a listening socket (state 0A)."""
+    """Connections that were not accepted yet: the receive queue of a listening socket (state 0A)."""
     wanted = f":{int(gateway.rpartition(':')[2]):04X}"
     rows = [line.split() for line in Path("/proc/net/tcp").read_text(encoding="ascii").splitlines()[1:]]
     return sum(int(row[4].partition(":")[2], 16) for row in rows if row[1].endswith(wanted) and row[3] == "0A")

@@ -1,5 +1,5 @@
 """Jobs through real processes: accepted while their function sleeps, fetched at any worker, over HTTP/1.1 and HTTP/2,
-for their tenant alone, bounded, and told about when their worker is killed."""
+for their tenant alone, bounded, and reported when their worker is killed."""
 
 import asyncio
 import json

@@ -170,7 +170,7 @@ def test_a_secret_cannot_change_where_its_server_is_placed() -> None:
 
 
 def test_no_descriptor_of_the_control_process_reaches_a_child() -> None:
-    """Not even one that the control process itself was given by whoever started it."""
+    """Not even one that the control process itself was given by what started it."""
     mine, theirs = os.pipe()
     os.set_inheritable(mine, True)
     os.set_inheritable(theirs, True)
@@ -524,7 +524,7 @@ def test_living_replicas_are_adopted_as_they_are() -> None:
         assert {each.id for each in bench.backend.replicas()} == {A, B}
         for name, before in left.items():
             now = known(bench, name)
-            assert now.state is ReplicaState.READY, "told before the first round"
+            assert now.state is ReplicaState.READY, "reported before the first round"
             assert now.adopted
             assert (now.pids, now.address, now.unit, now.cores) == (
                 before.pids,

@@ -96,7 +96,7 @@ def test_completions(client: openai.OpenAI) -> None:
 
 
 def test_embeddings(client: openai.OpenAI) -> None:
-    """The client asks for base64 by itself unless it is told a format."""
+    """The client asks for base64 by itself unless it is given a format."""
     answer = client.embeddings.create(model="scripted", input=["one", "two words"])
     assert [each.embedding for each in answer.data] == [[3.0, 1.0], [9.0, 2.0]]
     plain = client.embeddings.create(model="scripted", input="one", encoding_format="float")
@@ -113,8 +113,8 @@ def test_transcriptions_come_as_forms_small_and_large(client: openai.OpenAI) -> 
 def test_pictures_come_as_forms_too(client: openai.OpenAI) -> None:
     picture = ("a.png", b"P" * 400_000, "image/png")
     answer = client.images.with_raw_response.edit(model="scripted", image=picture, prompt='name="model"\r\n\r\nother')
-    told = json.loads(answer.text)
-    assert (told["path"], told["size"] > 400_000) == ("/v1/images/edits", True)
+    echoed = json.loads(answer.text)
+    assert (echoed["path"], echoed["size"] > 400_000) == ("/v1/images/edits", True)
 
 
 def test_models_are_listed(client: openai.OpenAI) -> None:
@@ -190,9 +190,9 @@ def test_anthropics_messages(http: httpx.Client) -> None:
     assert lines[-1] == "event: message_stop"
     missing = http.post("/v1/messages", json=body | {"model": "claude"}, headers=version)
     assert missing.status_code == 404
-    told = missing.json()
-    assert (told["type"], told["error"]["type"]) == ("error", "not_found_error")
-    assert told["request_id"] == missing.headers["x-request-id"]
+    fault = missing.json()
+    assert (fault["type"], fault["error"]["type"]) == ("error", "not_found_error")
+    assert fault["request_id"] == missing.headers["x-request-id"]
 
 
 def test_a_websocket_names_its_model_in_its_address(served: Deployment) -> None:

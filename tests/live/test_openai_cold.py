@@ -25,7 +25,7 @@ CHAT: dict[str, Any] = {"messages": MESSAGES, "stream": True, "max_tokens": 3}
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
     folder = tmp_path_factory.mktemp("openai-cold")
-    with deployment(folder, *places(folder, 12)) as found:  # Nobody waits for a place of the test before.
+    with deployment(folder, *places(folder, 12)) as found:  # No function waits for a place of the test before.
         found.up()
         yield found
 
@@ -34,8 +34,8 @@ def asleep(
     world: Deployment, name: str, *, load_s: float = LOAD_S, load_until: Path | None = None, **annotations: str
 ) -> None:
     """Deploys a function that has no replica yet."""
-    told = SLEEPS | {key.replace("_", "-"): value for key, value in annotations.items()}
-    world.cli("deploy", manifest(world.folder, name, load_s=load_s, load_until=load_until, annotations=told))
+    wanted = SLEEPS | {key.replace("_", "-"): value for key, value in annotations.items()}
+    world.cli("deploy", manifest(world.folder, name, load_s=load_s, load_until=load_until, annotations=wanted))
     world.until_replicas(0, name=name)
 
 
@@ -51,11 +51,13 @@ def waiting(world: Deployment, name: str) -> int:
 
 
 def test_a_stream_from_zero_is_reported_of_the_start_and_nothing_is_lost(world: Deployment) -> None:
-    asleep(world, "told", heartbeat="500ms")
+    asleep(world, "events", heartbeat="500ms")
     url = f"{world.gateway}/v1/chat/completions"
     lines: list[tuple[float, str]] = []
     begun, patience = time.monotonic(), Patience(LOAD_S / 2)
-    with httpx.stream("POST", url, json={"model": "told"} | CHAT, timeout=60, trust_env=False, verify=False) as answer:
+    with httpx.stream(
+        "POST", url, json={"model": "events"} | CHAT, timeout=60, trust_env=False, verify=False
+    ) as answer:
         is_soon = not patience.is_over
         assert answer.status_code == 200
         assert answer.headers["content-type"] == "text/event-stream"
@@ -143,7 +145,7 @@ def test_who_leaves_while_waiting_frees_everything_at_once(world: Deployment) ->
     with httpx.stream("POST", url, json={"model": "left"} | CHAT, timeout=30, trust_env=False, verify=False) as answer:
         assert next(answer.iter_lines()).startswith(": ")
         world.until(lambda: waiting(world, "left") == 1, 5.0, "one to wait")
-    world.until(lambda: waiting(world, "left") == 0, 2.5, "nobody to wait")
+    world.until(lambda: waiting(world, "left") == 0, 2.5, "none to wait")
     are_gone.touch()
     world.until_replicas(1, name="left", limit_s=20.0)
     with openai.OpenAI(base_url=f"{world.gateway}/v1", api_key="none", max_retries=0, timeout=60) as client:

@@ -1,4 +1,4 @@
-"""Bodies that name their model late, many at once: bounded memory, each answered, nobody else disturbed."""
+"""Bodies that name their model late, many at once: bounded memory, each answered, no other client disturbed."""
 
 import asyncio
 import json
@@ -69,10 +69,10 @@ def test_many_large_prompts_before_their_models_take_bounded_memory() -> None:
                 held.set()
                 answers = await asyncio.gather(*tasks)
             served = [answer for answer in answers if answer.status_code == 200]
-            told = [answer for answer in answers if answer.status_code == 429]
-            assert (len(served) >= 2, len(served) + len(told)) == (True, CLIENTS)
+            refused = [answer for answer in answers if answer.status_code == 429]
+            assert (len(served) >= 2, len(served) + len(refused)) == (True, CLIENTS)
             assert len(served) * SIZE <= BUDGET + CLIENTS * MIB
-            for answer in told:
+            for answer in refused:
                 assert answer.headers["retry-after"] == "1"
                 assert "all the memory" in json.loads(answer.content)["error"]["message"]
             assert resident(gateway) - before < 2 * BUDGET + CLIENTS * MIB

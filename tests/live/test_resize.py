@@ -142,8 +142,8 @@ def test_policy_themis_meets_a_burst_with_cores_and_says_why(tmp_path: Path) -> 
             for each in clients:
                 each.join()
         assert set(statuses) == {200} and server(world) == before, "without a new replica"
-        told = world.cli("explain", "product", "--last", "40").stdout
-        assert "cores_for_burst" in told or "cores_not_enough" in told
+        explained = world.cli("explain", "product", "--last", "40").stdout
+        assert "cores_for_burst" in explained or "cores_not_enough" in explained
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="this system binds no process to cores")

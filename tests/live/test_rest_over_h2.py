@@ -43,24 +43,24 @@ def client(url: str) -> Iterator[httpx.Client]:
 def test_a_request_and_its_fields(client: httpx.Client) -> None:
     answer = client.get("/some/path?x=1", headers={"X-Own": "value", "cookie": "a=b"})
     assert answer.http_version == "HTTP/2"
-    told = answer.json()
-    assert (told["method"], told["path"]) == ("GET", "/some/path?x=1")
-    assert told["headers"]["x-own"] == "value"
-    assert told["headers"]["cookie"] == "a=b"
-    assert "tidegate" in told["headers"]["via"]
-    assert "traceparent" in told["headers"]
+    echoed = answer.json()
+    assert (echoed["method"], echoed["path"]) == ("GET", "/some/path?x=1")
+    assert echoed["headers"]["x-own"] == "value"
+    assert echoed["headers"]["cookie"] == "a=b"
+    assert "tidegate" in echoed["headers"]["via"]
+    assert "traceparent" in echoed["headers"]
 
 
 @pytest.mark.parametrize("size", [0, 1, 100_000, 20 * MB])
 def test_bodies_up(client: httpx.Client, size: int) -> None:
     body = b"u" * size
-    told = client.post("/up", content=body).json()
-    assert (told["size"], told["digest"]) == (size, hashlib.sha256(body).hexdigest())
+    echoed = client.post("/up", content=body).json()
+    assert (echoed["size"], echoed["digest"]) == (size, hashlib.sha256(body).hexdigest())
 
 
 def test_a_body_without_a_length(client: httpx.Client) -> None:
-    told = client.post("/up", content=(b"piece" * 1000 for _ in range(100))).json()
-    assert told["size"] == 500_000
+    echoed = client.post("/up", content=(b"piece" * 1000 for _ in range(100))).json()
+    assert echoed["size"] == 500_000
 
 
 def test_bodies_down(client: httpx.Client) -> None:
@@ -95,7 +95,7 @@ def test_an_event_stream_is_passed_on_event_by_event(client: httpx.Client) -> No
 def test_an_own_failure_is_http(opened: dict[tuple[str, str], Door]) -> None:
     host, port = opened["gateway", "uvloop"].address
     with httpx.Client(http1=False, http2=True, base_url=f"http://{host}:{port}", verify=False) as client:
-        answer = client.get("/x", headers={"host": "nobody.localhost"})
+        answer = client.get("/x", headers={"host": "missing.localhost"})
     assert answer.status_code == 404
     assert answer.json()["error"]["code"] == "function_not_found"
 
@@ -128,8 +128,9 @@ def test_curl_over_tls_chooses_http2_and_may_choose_http1(tmp_path: Path) -> Non
 
 def test_json_of_a_real_function_over_http2(client: httpx.Client) -> None:
     body = {"inputs": [{"name": "x", "shape": [3, 1], "datatype": "FP32", "data": [1.0, 2.0, 3.0]}]}
-    told = client.post("/v2/models/m/infer", json=body).json()
+    echoed = client.post("/v2/models/m/infer", json=body).json()
     assert (
-        told["digest"] == hashlib.sha256(json.dumps(body, separators=(",", ":")).encode()).hexdigest() or told["size"]
+        echoed["digest"] == hashlib.sha256(json.dumps(body, separators=(",", ":")).encode()).hexdigest()
+        or echoed["size"]
     )
-    assert told["headers"]["content-length"] == str(told["size"])
+    assert echoed["headers"]["content-length"] == str(echoed["size"])

@@ -79,12 +79,12 @@ def test_unary_with_metadata_and_trailers(client: Client) -> None:
 
 def test_metadata_reaches_the_server(client: Client) -> None:
     pairs = (("x-a", "1"), ("x-a", "2"), ("x-b-bin", b"\0\xff"), ("tidegate-token", "forged"))
-    told = client.unary("Told")(b"", metadata=pairs).decode().splitlines()
-    assert [line for line in told if line.startswith("x-a:")] in (["x-a: '1'", "x-a: '2'"], ["x-a: '1, 2'"])
-    assert "x-b-bin: b'\\x00\\xff'" in told
-    assert not any(line.startswith("tidegate-token") for line in told)
-    assert any(line.startswith("traceparent: '00-") for line in told)
-    assert any(line.startswith("via: '2.0 tidegate") for line in told)
+    lines = client.unary("Metadata")(b"", metadata=pairs).decode().splitlines()
+    assert [line for line in lines if line.startswith("x-a:")] in (["x-a: '1'", "x-a: '2'"], ["x-a: '1, 2'"])
+    assert "x-b-bin: b'\\x00\\xff'" in lines
+    assert not any(line.startswith("tidegate-token") for line in lines)
+    assert any(line.startswith("traceparent: '00-") for line in lines)
+    assert any(line.startswith("via: '2.0 tidegate") for line in lines)
 
 
 def test_streams_of_every_kind(client: Client) -> None:
@@ -159,8 +159,8 @@ def test_a_client_that_dies_is_cancelled_at_the_server(service: Echo, at: Door) 
 
 
 def test_the_deadline_is_reported_reduced_and_kept(service: Echo, at: Door, client: Client) -> None:
-    told = client.unary("Told")(b"", timeout=7).decode().splitlines()
-    left = next(float(line.partition("'")[2].rstrip("'")) for line in told if line.startswith("time-left"))
+    lines = client.unary("Metadata")(b"", timeout=7).decode().splitlines()
+    left = next(float(line.partition("'")[2].rstrip("'")) for line in lines if line.startswith("time-left"))
     assert 6.0 < left <= 7.0
     patience = Patience(1.5)
     with pytest.raises(grpc.RpcError) as caught:
@@ -187,8 +187,8 @@ def test_spaces_at_the_ends_of_metadata_and_messages(at: Door, client: Client) -
         with pytest.raises(grpc.RpcError) as caught:
             client.unary("Fail")(b"5  no key: ")
         assert (caught.value.code(), caught.value.details()) == (grpc.StatusCode.NOT_FOUND, " no key: ")
-    told = client.unary("Told")(b"", metadata=(("x-a", " 1 "),)).decode().splitlines()
-    assert "x-a: '1'" in told
+    lines = client.unary("Metadata")(b"", metadata=(("x-a", " 1 "),)).decode().splitlines()
+    assert "x-a: '1'" in lines
 
 
 def reset_calls(address: tuple[str, int], count: int) -> list[int]:
@@ -210,7 +210,7 @@ def reset_calls(address: tuple[str, int], count: int) -> list[int]:
 
 def test_calls_that_the_server_resets_are_no_failures_of_the_replica(at: Door, client: Client) -> None:
     assert reset_calls(at.address, 8) == [INTERNAL_ERROR] * 8
-    assert client.unary("Unary")(b"a", timeout=5) == b"a", "a client's nonsense shuts nobody else out"
+    assert client.unary("Unary")(b"a", timeout=5) == b"a", "a client's nonsense shuts no other client out"
 
 
 @pytest.mark.parametrize("way", [("queue_proxy", "uvloop"), ("gateway", "uvloop")], ids="-".join)

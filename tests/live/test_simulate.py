@@ -35,11 +35,11 @@ def test_ctrl_c_leaves_partial_files_and_ends_with_130(tmp_path: Path) -> None:
     with subprocess.Popen(
         command(tmp_path, *given), stdout=subprocess.PIPE, cwd=tmp_path, env=environment(), text=True
     ) as process:
-        with rows.open(encoding="utf-8") as told:
-            assert told.readline().startswith("policy,at_s")
-            assert told.readline().startswith("kpa,0,")
+        with rows.open(encoding="utf-8") as file:
+            assert file.readline().startswith("policy,at_s")
+            assert file.readline().startswith("kpa,0,")
             process.send_signal(signal.SIGINT)
-            seconds = len(told.readlines()) + 1
+            seconds = len(file.readlines()) + 1
         assert process.stdout is not None
         report = json.loads(process.stdout.read())
         assert process.wait() == 130
@@ -67,7 +67,7 @@ def test_a_terminal_sees_how_it_gets_on_and_the_result_stays_clean(tmp_path: Pat
 
 
 def read(terminal: int) -> Iterator[bytes]:
-    """What is written to a terminal until nobody has it open any more, which reading it tells as an error."""
+    """What is written to a terminal until no process has it open any more, which reading it reports as an error."""
     with contextlib.suppress(OSError):
         while data := os.read(terminal, 65_536):
             yield data

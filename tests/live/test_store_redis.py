@@ -117,7 +117,7 @@ def test_two_deployments_share_a_quota(tmp_path: Path, redis: RedisServer) -> No
 
 def test_a_redis_that_is_killed_changes_nothing_but_whose_share_is_whose(tmp_path: Path, redis: RedisServer) -> None:
     """Two tenants use up their quotas with Redis, one of them without it in the next minute, the other with it again:
-    each window of each has its quota, and nobody sees more of it than 200 and 429."""
+    each window of each has its quota, and no client sees more of it than 200 and 429."""
     file = tenants_file(tmp_path, f"{{requests-per-minute: {QUOTA}}}")
     flags = ("--gateway-workers", "4", "--store-url", redis.url, "--tenants-file", str(file))
     with deployment(tmp_path, *flags) as place:
@@ -136,7 +136,7 @@ def test_a_redis_that_is_killed_changes_nothing_but_whose_share_is_whose(tmp_pat
             async with asyncio.TaskGroup() as group:
                 await _end_of_the_minute()
                 away = group.create_task(window(ACME))
-                await asyncio.to_thread(_is_told, place)
+                await asyncio.to_thread(_until_reported, place)
             await asyncio.sleep(killed + AWAY_S - time.monotonic())
             await asyncio.to_thread(redis.start)
             await asyncio.to_thread(_is_over, place)
@@ -145,8 +145,8 @@ def test_a_redis_that_is_killed_changes_nothing_but_whose_share_is_whose(tmp_pat
             return {"with": with_it, "with, too": with_it_too, "without": away.result(), "with it again": again}
 
         found = asyncio.run(run())
-        told = [f"{when} {each[200]} ({each[200] / QUOTA - 1:+.2%})" for when, each in found.items()]
-        sys.stdout.write(f"\nquota {QUOTA}/min over 4 workers, Redis: {', '.join(told)}\n")
+        printed = [f"{when} {each[200]} ({each[200] / QUOTA - 1:+.2%})" for when, each in found.items()]
+        sys.stdout.write(f"\nquota {QUOTA}/min over 4 workers, Redis: {', '.join(printed)}\n")
         assert all(each.keys() == {200, 429} for each in found.values()), found
         assert all(-0.02 <= each[200] / QUOTA - 1 <= 0 for each in found.values())
 
@@ -155,10 +155,10 @@ async def _end_of_the_minute() -> None:
     await asyncio.sleep(60.0 - time.time() % 60.0 + 0.5)
 
 
-def _is_told(place: Deployment) -> None:
+def _until_reported(place: Deployment) -> None:
     """That the workers go by their part is a fault of the status and a metric."""
-    told = "quotas: the workers of this machine go by their part"
-    place.until(lambda: told in str(place.status()["faults"]), 10.0, "the fault")
+    fault = "quotas: the workers of this machine go by their part"
+    place.until(lambda: fault in str(place.status()["faults"]), 10.0, "the fault")
     assert re.search(r'^tidegate_gateway_quotas_local\{worker="g\d"\} 1$', _metrics(place), re.MULTILINE)
 
 

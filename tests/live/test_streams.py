@@ -318,11 +318,11 @@ async def life(seconds: float) -> None:
         }
 
 
-async def tell(world: ChaosEdge, told: RouteTable) -> None:
-    (world.directory / "routes.json").write_bytes(table_bytes := encode(told))
+async def tell(world: ChaosEdge, table: RouteTable) -> None:
+    (world.directory / "routes.json").write_bytes(table_bytes := encode(table))
     for admin in world.admins:
         async with client(admin) as http:
-            assert (await http.put("/table", content=table_bytes)).json()["number"] == told.number
+            assert (await http.put("/table", content=table_bytes)).json()["number"] == table.number
 
 
 @pytest.mark.live

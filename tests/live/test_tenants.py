@@ -49,14 +49,14 @@ def test_keys_and_quotas_from_the_command_line(tmp_path: Path) -> None:
         assert "acme" in place.cli("tenants").stdout
 
         file.write_text("tenants: [{name: acme, keys: [tg-plain-text-key-000]}, {name: x, weight: none}]\n")
-        told = place.cli("reload", code=2)
-        assert "tenants[0].keys[0]" in told.stderr and "tenants[1].weight" in told.stderr
-        assert "tg-plain-text-key-000" not in told.stdout + told.stderr
+        result = place.cli("reload", code=2)
+        assert "tenants[0].keys[0]" in result.stderr and "tenants[1].weight" in result.stderr
+        assert "tg-plain-text-key-000" not in result.stdout + result.stderr
         assert ask(place, **{"x-api-key": made["key"]}).status_code == 200, "a file with a fault changes nothing"
 
         file.write_text("tenants: []\n")
-        told = place.cli("reload")  # the process looks at the file by itself too, and may have been first
-        assert "tenant acme: gone" in told.stderr + place.log.read_text()
+        result = place.cli("reload")  # the process looks at the file by itself too, and may have been first
+        assert "tenant acme: gone" in result.stderr + place.log.read_text()
         place.until(lambda: ask(place, **{"x-api-key": made["key"]}).status_code == 401, 5.0, "the key to open nothing")
 
 
@@ -118,7 +118,7 @@ def test_tokens_of_an_issuer_over_https_with_keys_that_roll_over(tmp_path: Path,
 
             token = first.sign("one", claims(time.time()))
             place.until(lambda: code(token) == 200, 10.0, "the issuer's keys")
-            assert code(first.sign("one", claims(time.time(), tenant="nobody"))) == 403
+            assert code(first.sign("one", claims(time.time(), tenant="unknown"))) == 403
             assert code(first.sign("one", claims(time.time() - 1000))) == 401
             assert code(Issuer().rsa("one").sign("one", claims(time.time()))) == 401
             assert ask(place, authorization=f"Bearer {ACME}").status_code == 401, "keys are not taken here"
@@ -133,7 +133,7 @@ def test_tokens_of_an_issuer_over_https_with_keys_that_roll_over(tmp_path: Path,
             assert code(unknown) == 401
             place.until(lambda: endpoint.asked > asked, 20.0, "the keys to be asked for")
             place.until(lambda: "the last ones are used" in str(place.status()["faults"]), 10.0, "a fault")
-            assert code(rolled) == 200, "an endpoint that is away locks nobody out"
+            assert code(rolled) == 200, "an endpoint that is away locks no client out"
             place.kill()
             place.up()
             assert code(second.sign("two", claims(time.time()))) == 200, "nor does a restart meanwhile"
@@ -191,7 +191,7 @@ def test_requests_at_the_same_time_are_bounded_over_all_workers(tmp_path: Path) 
 
         admitted: list[int] = []
         while 6 not in admitted and len(admitted) < 5:  # places that another worker holds are lent after a moment
-            time.sleep(1.0)  # for those that have ended to be told
+            time.sleep(1.0)  # for those that have ended to be reported
             codes = asyncio.run(run())
             sys.stdout.write(f"\n30 at once, 6 allowed: {dict(codes)}\n")
             assert codes[200] + codes[429] == 30
@@ -200,7 +200,7 @@ def test_requests_at_the_same_time_are_bounded_over_all_workers(tmp_path: Path) 
 
 
 def test_without_the_control_process_each_worker_goes_by_its_part(tmp_path: Path) -> None:
-    """``kill -9`` of the process that holds the pool: requests are admitted or told to come back, nothing else; never
+    """``kill -9`` of the process that holds the pool: requests are admitted or asked to come back, nothing else; never
     more than the quota; shared again when it is back."""
     quota, rate = 12, 60.0
     file = tenants_file(tmp_path, f"{{requests-per-second: {quota}}}")
@@ -220,7 +220,7 @@ def test_without_the_control_process_each_worker_goes_by_its_part(tmp_path: Path
         assert place.status()["faults"] == []
 
 
-# --- nothing is told -------------------------------------------------------------------------------------------------
+# --- nothing is disclosed --------------------------------------------------------------------------------------------
 
 
 def test_no_secret_is_in_anything_that_is_written_or_shown(tmp_path: Path) -> None:

@@ -148,8 +148,8 @@ def test_a_new_certificate_is_served_without_a_restart_and_without_a_failed_requ
             world.until(lambda: served(address) == second, 15.0, "the new certificate by itself")
             renew(tmp_path)
             third = der(tmp_path / "localhost.crt")
-            told = world.ask("reload")
-            assert (told["reloaded"], told["faults"], told["needs_up"]) == (["g0"], {}, [])
+            report = world.ask("reload")
+            assert (report["reloaded"], report["faults"], report["needs_up"]) == (["g0"], {}, [])
             assert served(address) == third
             renew(tmp_path)
             os.kill(worker["pid"], signal.SIGHUP)
@@ -169,8 +169,8 @@ def test_a_broken_pair_keeps_the_old_one_and_says_so(tmp_path: Path) -> None:
         good = file.read_text()
         first = served(address)
         file.write_text("-----BEGIN CERTIFICATE-----\nbroken\n")
-        told = world.cli("reload", code=1)
-        assert "the old one stays" in told.stderr
+        result = world.cli("reload", code=1)
+        assert "the old one stays" in result.stderr
         world.until(lambda: any("the old one stays" in each for each in world.status()["faults"]), 10.0, "the fault")
         assert served(address) == first
         file.write_text(good)

@@ -107,10 +107,10 @@ def test_usage_is_counted_exactly(served: Deployment, client: openai.OpenAI) -> 
     prompts += embedded.usage.prompt_tokens
     for stream in (False, True):
         body = {"model": "lm", "max_tokens": 7, "messages": MESSAGES, "stream": stream}
-        told = httpx.post(served.gateway + "/v1/messages", json=body, trust_env=False, verify=False)
-        assert told.status_code == 200
+        reply = httpx.post(served.gateway + "/v1/messages", json=body, trust_env=False, verify=False)
+        assert reply.status_code == 200
         completions += 7
-        prompts += int(told.text.partition('"input_tokens": ')[2].partition(",")[0])
+        prompts += int(reply.text.partition('"input_tokens": ')[2].partition(",")[0])
     counted.ends(9)
     assert counted.tokens() == (prompts, completions)
     assert counted.since("tidegate_gateway_estimated_answers_total") == 0
@@ -124,7 +124,7 @@ def test_a_stream_without_usage_is_counted_by_its_events_and_stays_as_it_is(
 ) -> None:
     counted = Counted(served)
     chunks = list(client.chat.completions.create(model="lm", messages=MESSAGES, max_tokens=11, stream=True))
-    assert all(chunk.usage is None and chunk.choices for chunk in chunks), "nobody asked for more events"
+    assert all(chunk.usage is None and chunk.choices for chunk in chunks), "no request asked for more events"
     counted.ends(1)
     assert counted.tokens()[1] == 11
     assert counted.since("tidegate_gateway_estimated_answers_total") == 1
@@ -158,8 +158,8 @@ def test_over_http_2_too(served: Deployment) -> None:
         base_url=served.gateway, http1=False, http2=True, trust_env=False, verify=False, timeout=30
     ) as http:
         usage = http.post("/v1/chat/completions", json=body).json()["usage"]
-        told = http.post("/v1/chat/completions", json=body | {"stream": True, "gap_ms": 20})
-    assert told.http_version == "HTTP/2"
+        answer = http.post("/v1/chat/completions", json=body | {"stream": True, "gap_ms": 20})
+    assert answer.http_version == "HTTP/2"
     counted.ends(2)
     assert counted.tokens()[1] == usage["completion_tokens"] + 9
     assert counted.since("tidegate_gateway_between_tokens_seconds_count") == 8
@@ -201,7 +201,7 @@ def test_a_client_that_leaves_has_had_what_it_has_seen(served: Deployment) -> No
 
 
 def _traffic(served: Deployment, name: str) -> dict[str, Any]:
-    """What the gateways told of a function last; empty before they have told of an answer."""
+    """What the gateways reported of a function last; empty before they have reported an answer."""
     traffic: dict[str, Any] = served.status(name)["traffic"]
     return traffic if traffic["answered"] else {}
 
@@ -255,8 +255,8 @@ def test_rates_and_times_are_reported(served: Deployment, client: openai.OpenAI)
     assert max(each["observed"].get("lambda_tps", 0.0) for each in explained["decisions"]) > 0
     assert " tokens/s" in explained["text"]
     with served.sdk() as tidegate:
-        told = {line.metric: line.unit for line in tidegate.series("lm").lines}
-        assert told["lambda_tps"] == told["mu_tps"] == "tokens/s"
+        units = {line.metric: line.unit for line in tidegate.series("lm").lines}
+        assert units["lambda_tps"] == units["mu_tps"] == "tokens/s"
         assert "tidegate_group_token_service_rate{" in tidegate.metrics()
     recording = served.folder / "lm.ndjson"
     served.cli("record", "lm", "-o", str(recording))

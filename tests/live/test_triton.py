@@ -78,7 +78,7 @@ def ask(world: Deployment, count: int) -> None:
         list(pool.map(one, range(count)))
 
 
-def told(world: Deployment, name: str) -> float | None:
+def figure(world: Deployment, name: str) -> float | None:
     """One figure of /metrics, whatever its labels."""
     with world.sdk() as tidegate:
         found = re.search(rf"^tidegate_{name}(?:{{[^}}]*}})? (\S+)$", tidegate.metrics(), re.MULTILINE)
@@ -94,27 +94,27 @@ def most(world: Deployment, metric: str, group: str | None) -> float | None:
 
 def test_what_triton_counts_arrives_in_our_words_and_batches_show(tmp_path: Path) -> None:
     with serving(tmp_path) as world:
-        world.until(lambda: told(world, "app_metrics_up"), 10.0, "the metrics")
+        world.until(lambda: figure(world, "app_metrics_up"), 10.0, "the metrics")
         with world.sdk() as tidegate:
             text = tidegate.metrics()
         assert re.search(r'^tidegate_app_metrics_series{[^}]*engine="triton"[^}]*} 9$', text, re.MULTILINE)
-        assert told(world, "app_metrics_missing_figures") == 0
+        assert figure(world, "app_metrics_missing_figures") == 0
         ask(world, 200)
-        world.until(lambda: told(world, "app_inferences_total") == 200, 10.0, "200 inferences")
-        executions = told(world, "app_executions_total")
+        world.until(lambda: figure(world, "app_inferences_total") == 200, 10.0, "200 inferences")
+        executions = figure(world, "app_executions_total")
         assert executions is not None
         assert 25 <= executions < 200
         request_s, queue_s, compute_s = (
-            told(world, f"app_{name}_seconds_total") for name in ("request", "queue", "compute")
+            figure(world, f"app_{name}_seconds_total") for name in ("request", "queue", "compute")
         )
         assert request_s is not None
         assert queue_s is not None
         assert compute_s is not None
         assert compute_s >= 200 * 0.02
         assert request_s >= queue_s > 0
-        assert told(world, "app_max_batch_inferences") == 8
-        assert told(world, "app_batch_inferences_sum") == 200
-        assert told(world, "queue_proxy_batch_fill_ratio_count") == executions
+        assert figure(world, "app_max_batch_inferences") == 8
+        assert figure(world, "app_batch_inferences_sum") == 200
+        assert figure(world, "queue_proxy_batch_fill_ratio_count") == executions
         for metric, least in (("server-batch", 1.5), ("compute-s", 0.02), ("queue-s", 1e-4)):
             world.until(lambda: (most(world, metric, "cpu") or 0.0) >= least, 10.0, metric)  # noqa: B023 asked at once
         world.until(lambda: most(world, "ips", None), 10.0, "the rate")
@@ -125,14 +125,14 @@ def test_a_stopped_metrics_endpoint_is_stale_after_three_seconds_and_none_else_n
     relay = subprocess.Popen([sys.executable, "-c", RELAY, str(shown), str(real)])
     try:
         with serving(tmp_path, metrics_port=str(real), metrics=f"{{port: {shown}}}") as world:
-            world.until(lambda: told(world, "app_metrics_up") == 1, 10.0, "the metrics")
+            world.until(lambda: figure(world, "app_metrics_up") == 1, 10.0, "the metrics")
             os.kill(relay.pid, signal.SIGSTOP)
-            world.until(lambda: told(world, "app_metrics_up") == 0, 10.0, "stale metrics")
-            assert (told(world, "app_metrics_age_seconds") or 0.0) > 3.0
+            world.until(lambda: figure(world, "app_metrics_up") == 0, 10.0, "stale metrics")
+            assert (figure(world, "app_metrics_age_seconds") or 0.0) > 3.0
             ask(world, 64)
-            assert told(world, "app_inferences_total") == 0
+            assert figure(world, "app_inferences_total") == 0
             os.kill(relay.pid, signal.SIGCONT)
-            world.until(lambda: told(world, "app_inferences_total") == 64, 10.0, "what was counted meanwhile")
+            world.until(lambda: figure(world, "app_inferences_total") == 64, 10.0, "what was counted meanwhile")
     finally:
         relay.kill()
         relay.wait()
@@ -140,8 +140,8 @@ def test_a_stopped_metrics_endpoint_is_stale_after_three_seconds_and_none_else_n
 
 def test_a_wrong_port_is_said_and_harms_nothing(tmp_path: Path) -> None:
     with serving(tmp_path, metrics=f"{{port: {free_port()}}}", metrics_port=str(free_port())) as world:
-        world.until(lambda: told(world, "app_metrics_failures_total"), 10.0, "a failure")
+        world.until(lambda: figure(world, "app_metrics_failures_total"), 10.0, "a failure")
         ask(world, 64)
-        assert told(world, "app_metrics_up") == 0
+        assert figure(world, "app_metrics_up") == 0
         lines = world.cli("logs", "double", "--source", "proxy").stdout
         assert "application metrics: no connection to 127.0.0.1:" in lines

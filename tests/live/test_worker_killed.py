@@ -26,9 +26,9 @@ CONNECTIONS = 24
 @pytest.mark.early
 def test_one_of_three_workers_is_killed_under_the_load_of_a_quota(tmp_path: Path) -> None:
     """Clients of one connection each, which send again what was cut off unanswered, as clients do. In one window of a
-    minute they are admitted as often as the quota says, within 1 %: what the killed worker had told counts, its unspent
-    share comes back, and what it admitted after its last report (0.3 s) is all that the pool does not know of. Nobody
-    whose connection another worker holds notices."""
+    minute they are admitted as often as the quota says, within 1 %: what the killed worker had reported counts, its
+    unspent share comes back, and what it admitted after its last report (0.3 s) is all that the pool does not know of.
+    No client whose connection another worker holds notices."""
     file = tenants_file(tmp_path, f"{{requests-per-minute: {QUOTA}}}")
     with deployment(tmp_path, "--gateway-workers", "3", "--tenants-file", str(file)) as place:
         place.up()
@@ -66,8 +66,10 @@ def test_one_of_three_workers_is_killed_under_the_load_of_a_quota(tmp_path: Path
 
         asyncio.run(run())
         drift = codes[200] / QUOTA - 1
-        told = f"{dict(codes)}, {len(cut)} cut off and sent again ({', '.join(sorted(set(cut)))}), drift {drift:+.2%}"
-        sys.stdout.write(f"\nquota {QUOTA}/min, one of 3 workers killed: {told}\n")
+        printed = (
+            f"{dict(codes)}, {len(cut)} cut off and sent again ({', '.join(sorted(set(cut)))}), drift {drift:+.2%}"
+        )
+        sys.stdout.write(f"\nquota {QUOTA}/min, one of 3 workers killed: {printed}\n")
         assert len(windows) == 1, "the machine is too slow for it"
         assert codes.keys() == {200, 429}
         assert abs(drift) <= 0.01

@@ -1,8 +1,8 @@
 """Clients of every protocol that leave when they like, while their functions go from zero to one and back.
 
 HTTP/1, server-sent events of OpenAI's API, HTTP/2 and gRPC, each a client with a connection of its own. Most arrive
-while nothing runs. Whoever stays gets its own answer; whoever leaves, or is too late, takes everything along: when the
-last one is gone no process has a request, a byte of a waiting body, a quota or a descriptor more than before.
+while nothing runs. A client that stays gets its own answer; one that leaves, or is too late, takes everything along:
+when the last one is gone no process has a request, a byte of a waiting body, a quota or a descriptor more than before.
 """
 
 import asyncio
@@ -43,7 +43,7 @@ KEY = "tg-key-of-the-one-tenant"
 PATIENCE_S = 60.0
 EVENTS = 5
 LATE_S = 5.0
-"""After its deadline a client has been told so, on a machine that does other things."""
+"""After its deadline a client has its answer, on a machine that does other things."""
 
 
 class Backend:
@@ -361,7 +361,7 @@ class World:
         return before
 
     async def zero(self) -> Replica:
-        """The replica drains, then nobody knows of it any more; it still runs."""
+        """The replica drains, then no process knows of it any more; it still runs."""
         replica = self.replica
         assert replica is not None
         assert (await self.edge.order(replica, "drain", epoch=5)).status_code == 200
@@ -508,9 +508,9 @@ def test_nothing_is_lost_or_left_while_clients_leave_and_functions_sleep_and_wak
             ends = Counter(f"{visit.kind} {visit.end}" for visit in everybody)
             sys.stdout.write(json.dumps(dict(sorted(ends.items())), indent=1) + "\n")
             permitted = {"ok", "left", "504"}
-            told_late = [v for v in everybody if v.end == "504"]
+            answered_late = [v for v in everybody if v.end == "504"]
             assert [v for v in everybody if v.end not in permitted] == []
-            late_s = [v.took_s - (PATIENCE_S if v.deadline_ms is None else v.deadline_ms / 1000) for v in told_late]
+            late_s = [v.took_s - (PATIENCE_S if v.deadline_ms is None else v.deadline_ms / 1000) for v in answered_late]
             assert min(late_s) > 0.0, "a deadline was not waited for"
             assert max(late_s) < LATE_S
             assert not backend.record.malformed
@@ -526,7 +526,7 @@ def test_nothing_is_lost_or_left_while_clients_leave_and_functions_sleep_and_wak
             assert after == before, descriptors(gateway_pid)
             left = await becomes(free, lambda: _count(replica.proxy.pid))
             assert left == free, descriptors(replica.proxy.pid)
-            sys.stdout.write(f"told of a deadline up to {max(late_s):.3f} s after it\n")
+            sys.stdout.write(f"answered a deadline up to {max(late_s):.3f} s after it\n")
             sys.stdout.write(f"descriptors: gateway {before} -> {after}, queue_proxy {free} -> {left}\n")
 
     run(main())

@@ -20,7 +20,7 @@ _TOTAL = re.compile(r"^some .*total=(\d+)", re.MULTILINE)
 
 
 def starved_s() -> float:
-    """Seconds since the machine started in which a process waited for a processor; 0.0 where nobody counts them."""
+    """Seconds since the machine started in which a process waited for a processor; 0.0 where they are not counted."""
     try:
         found = _TOTAL.search(_PRESSURE.read_text())
     except OSError:  # no Linux, or one that does not count

@@ -53,7 +53,7 @@ class Ended:
         return self.status == 0 and self.passed == before.failed.keys()
 
 
-def told(first: Ended, second: Ended) -> list[str]:
+def summary(first: Ended, second: Ended) -> list[str]:
     """What both runs of the tests that failed at first have to say, a line or a report each."""
     lines = []
     for name, report in first.failed.items():
@@ -139,7 +139,7 @@ def main(arguments: Sequence[str]) -> int:
         return 0 if ended.status == 0 else 1
     _say([f"{len(ended.failed)} failed; once more, alone:", *ended.failed])
     second = run(("-q", "-m", "", *ended.failed))
-    _say(told(ended, second))
+    _say(summary(ended, second))
     return 0 if second.has_mended(ended) else 1
 
 

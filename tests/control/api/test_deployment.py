@@ -185,9 +185,9 @@ def test_restart_and_reload_go_to_the_front_door(tmp_path: Path) -> None:
     async def tell(desk: Desk) -> None:
         door = desk.deployment._gateways
         assert isinstance(door, FakeFrontDoor)
-        door.told = {"g0": None, "g1": "it broke"}
-        told = (await desk.client.post("/api/v1/reload")).json()
-        assert (told["reloaded"], told["faults"]) == (["g0"], {"g1": "it broke"})
+        door.outcomes = {"g0": None, "g1": "it broke"}
+        answer = (await desk.client.post("/api/v1/reload")).json()
+        assert (answer["reloaded"], answer["faults"]) == (["g0"], {"g1": "it broke"})
         done = (await desk.client.post("/api/v1/restart")).json()
         assert [each["worker"] for each in done["replaced"]] == ["g0.2"]
         assert done["needs_up"] == ["gateway.listen"]

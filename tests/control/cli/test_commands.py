@@ -320,13 +320,13 @@ def test_doctor_looks_at_the_certificate_that_the_settings_here_name(
     make_certificate(tmp_path)
     (tmp_path / "tidegate.toml").write_text('[gateway]\ntls-cert = "localhost.crt"\ntls-key = "localhost.key"\n')
     flags = ("--json", "--state", "s", "--listen", "127.0.0.1:0", "--control-listen", "127.0.0.1:0")
-    told = {each["check"]: each for each in json.loads(tidegate("doctor", *flags).stdout)}["certificate"]
-    assert told["verdict"] == "note"
-    assert "expires on" in told["text"]
+    finding = {each["check"]: each for each in json.loads(tidegate("doctor", *flags).stdout)}["certificate"]
+    assert finding["verdict"] == "note"
+    assert "expires on" in finding["text"]
     (tmp_path / "localhost.key").unlink()
-    told = {each["check"]: each for each in json.loads(tidegate("doctor", *flags).stdout)}["certificate"]
-    assert told["verdict"] == "bad"
-    assert "gateway.tls-key" in told["text"]
+    finding = {each["check"]: each for each in json.loads(tidegate("doctor", *flags).stdout)}["certificate"]
+    assert finding["verdict"] == "bad"
+    assert "gateway.tls-key" in finding["text"]
 
 
 def test_doctor_looks_at_what_the_settings_here_would_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -344,13 +344,13 @@ def test_doctor_looks_at_what_the_settings_here_would_start(tmp_path: Path, monk
             ("accelerators: [{name: own-cpu, kind: cpu, count: 1}]", False, "1 x own-cpu (cpu)"),
         ):
             own.write_text(text)
-            told = {each["check"]: each for each in json.loads(tidegate("doctor", "--json", "--state", "s").stdout)}
-            assert words in told["accelerators"]["text"]
-            assert (told["accelerators"]["verdict"] == "bad") is is_bad
-            assert told[f"port {address}"]["verdict"] == "bad"
+            findings = {each["check"]: each for each in json.loads(tidegate("doctor", "--json", "--state", "s").stdout)}
+            assert words in findings["accelerators"]["text"]
+            assert (findings["accelerators"]["verdict"] == "bad") is is_bad
+            assert findings[f"port {address}"]["verdict"] == "bad"
     own.unlink()
-    told = {each["check"]: each for each in json.loads(tidegate("doctor", "--json", "--state", "s").stdout)}
-    assert told["accelerators"]["verdict"] == "bad"
+    findings = {each["check"]: each for each in json.loads(tidegate("doctor", "--json", "--state", "s").stdout)}
+    assert findings["accelerators"]["verdict"] == "bad"
     (tmp_path / "tidegate.toml").write_text("[gateway\n")
     result = tidegate("doctor", "--json", "--state", "s", "--listen", "127.0.0.1:0", "--control-listen", "127.0.0.1:0")
     assert result.exit_code == 1
@@ -358,9 +358,9 @@ def test_doctor_looks_at_what_the_settings_here_would_start(tmp_path: Path, monk
 
 
 def test_logs_of_an_unknown_source_are_wrong_input() -> None:
-    result = tidegate("logs", "echo", "--source", "nobody")
+    result = tidegate("logs", "echo", "--source", "unknown")
     assert result.exit_code == 2
-    assert "--source: got 'nobody'; allowed: server, proxy, all" in result.stderr
+    assert "--source: got 'unknown'; allowed: server, proxy, all" in result.stderr
 
 
 def test_up_tells_every_fault_of_the_certificates_files(tmp_path: Path) -> None:
@@ -440,13 +440,13 @@ def test_a_missing_accelerators_file_is_wrong_input(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("phase", "told"),
+    ("phase", "message"),
     [
         (Phase.RUNNING, "canary, running: 5% of the traffic"),
         (Phase.TAKEN_BACK, "canary, taken-back: it has 5% of the traffic now"),
     ],
 )
-def test_a_rollout_that_is_over_is_not_said_to_have_led_to_the_present_traffic(phase: Phase, told: str) -> None:
+def test_a_rollout_that_is_over_is_not_said_to_have_led_to_the_present_traffic(phase: Phase, message: str) -> None:
     view = RolloutView(
         function="echo",
         strategy=Strategy.CANARY,
@@ -467,7 +467,7 @@ def test_a_rollout_that_is_over_is_not_said_to_have_led_to_the_present_traffic(p
         began_at=0.0,
         events=(),
     )
-    assert told in str(rollout_lines(view)[0])
+    assert message in str(rollout_lines(view)[0])
 
 
 def test_traffic_and_rollout_tell_all_faults_of_the_command_line(tmp_path: Path) -> None:

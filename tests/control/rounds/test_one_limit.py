@@ -1,4 +1,4 @@
-"""``scaling.max-replicas`` where it binds: deploys go through, and nobody loses its place to a name."""
+"""``scaling.max-replicas`` where it binds: deploys go through, and no function loses its place to a name."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -60,7 +60,7 @@ def of(world: ControlWorld, name: str) -> list[str]:
     return [each.revision for each in world.replicas() if each.function == name]
 
 
-def test_the_freed_place_goes_to_the_candidate_whoever_else_waits(tmp_path: Path) -> None:
+def test_the_freed_place_goes_to_the_candidate_and_to_no_other_that_waits(tmp_path: Path) -> None:
     async def tell(world: ControlWorld) -> None:
         await fill(world)
         world.activate("greedy-00001")
@@ -91,7 +91,7 @@ def test_the_place_is_held_for_the_old_revision_when_the_new_one_does_not_start(
     in_world(tmp_path, tell)
 
 
-def test_a_candidate_of_several_gets_one_place_whoever_else_waits(tmp_path: Path) -> None:
+def test_a_candidate_of_several_gets_one_place_while_others_wait(tmp_path: Path) -> None:
     async def tell(world: ControlWorld) -> None:
         await world.deploy(function(scaling=Scaling(min_scale=3)))
         await world.advance(2.0)
@@ -157,8 +157,8 @@ def test_what_a_dry_run_wishes_lacks_no_place(tmp_path: Path) -> None:
         await world.deploy(function(scaling=dry))
         for second in range(1, 12):
             arrivals = 100 * second
-            told = demand("echo-00001", arrivals=arrivals, answered=arrivals, within_sla=arrivals)
-            world.gateways.demands["echo-00001"] = told
+            report = demand("echo-00001", arrivals=arrivals, answered=arrivals, within_sla=arrivals)
+            world.gateways.demands["echo-00001"] = report
             await world.advance(1.0)
         assert world.view().message is None
         (revision,) = world.view().revisions
@@ -179,6 +179,6 @@ def test_a_dry_run_gives_up_a_place_of_those_that_it_really_has(tmp_path: Path) 
         assert world.shares()["echo-00002"] == 100.0
         text = "\n".join(world.loop.autoscaler.core.explain("echo", 20))
         for sentence in ("gives up a replica for a new revision", "another revision serves, so this one ends"):
-            assert sentence in text, "what the round makes of decisions is told"
+            assert sentence in text, "what the round makes of decisions is reported"
 
     in_world(tmp_path, tell)

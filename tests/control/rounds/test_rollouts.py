@@ -45,10 +45,10 @@ class Load:
                 self.sent[revision] = self.sent.get(revision, 0.0) + requests
                 self.failed[revision] = self.failed.get(revision, 0.0) + requests * self.bad.get(revision, 0.0)
                 total, failed = int(self.sent[revision]), int(self.failed[revision])
-                told = demand(
+                report = demand(
                     revision, arrivals=total, answered=total - failed, within_sla=total - failed, failed=failed
                 )
-                self.world.gateways.demands[revision] = told
+                self.world.gateways.demands[revision] = report
             await self.world.advance(1.0)
 
 
@@ -369,16 +369,20 @@ def test_a_canary_that_hangs_passes_no_step(tmp_path: Path) -> None:
     async def tell(world: ControlWorld) -> None:
         steering = await two(world, rollout=CANARY)
         await Load(world, rps=2000.0).run(int(0.6 * CANARY.canary_window_s))
-        told = world.gateways.demands["echo-00002"]
-        world.gateways.demands["echo-00002"] = replace(told, arrivals=told.arrivals + 2)
+        report = world.gateways.demands["echo-00002"]
+        world.gateways.demands["echo-00002"] = replace(report, arrivals=report.arrivals + 2)
         await world.advance(0.9 * CANARY.canary_window_s)
         view = steering.rollout("echo")
         assert (view.step, view.events[-1].code) == (1, "stalled")
-        world.gateways.demands["echo-00002"] = replace(told, arrivals=told.arrivals + 4, cancelled=2)
+        world.gateways.demands["echo-00002"] = replace(report, arrivals=report.arrivals + 4, cancelled=2)
         await world.advance(2.0)
         assert steering.rollout("echo").step == 1, "clients that give up tell nothing"
         world.gateways.demands["echo-00002"] = replace(
-            told, arrivals=told.arrivals + 4, cancelled=2, answered=told.answered + 2, within_sla=told.within_sla + 2
+            report,
+            arrivals=report.arrivals + 4,
+            cancelled=2,
+            answered=report.answered + 2,
+            within_sla=report.within_sla + 2,
         )
         await world.advance(2.0)
         assert steering.rollout("echo").step == 2
@@ -447,7 +451,7 @@ def test_a_deleted_function_takes_its_rollout_along(tmp_path: Path) -> None:
         assert world.meter.of("echo-00002").requests == 0, "nothing is left of it"
         await world.deploy(version(3, rollout=CANARY))
         await world.advance(3.0)
-        assert world.shares() == {"echo-00003": 100.0}, "the first of its life has nobody to be compared with"
+        assert world.shares() == {"echo-00003": 100.0}, "the first of its life has nothing to be compared with"
         with pytest.raises(RefusedError, match="has been rolled out"):
             steering.rollout("echo")
 

@@ -1,4 +1,4 @@
-"""The control round, as timelines: what is started, what takes the traffic, what is told to those who wait."""
+"""The control round, as timelines: what is started, what takes the traffic, what is reported to those who wait."""
 
 import json
 from collections.abc import Mapping
@@ -192,7 +192,7 @@ def test_a_new_revision_takes_over_when_it_is_ready_and_the_old_one_leaves(tmp_p
 
 
 def test_what_a_deleted_function_would_have_is_not_logged(tmp_path: Path) -> None:
-    """Its window of time is open and asks for two; nobody carries that out any more."""
+    """Its window of time is open and asks for two; nothing carries that out any more."""
 
     async def tell(world: ControlWorld) -> None:
         windows = Scaling(min_scale_windows="0 * * * * | 1h | UTC | 2")

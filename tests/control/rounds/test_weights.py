@@ -1,4 +1,4 @@
-"""What the traffic manager is told of each revision."""
+"""What the traffic manager is sent of each revision."""
 
 import random
 from dataclasses import replace
@@ -86,7 +86,7 @@ def test_a_group_that_waits_for_another_one_counts_for_a_little_more() -> None:
     (served,) = shares.served([BOTH], tracked, here, lambda _: None, 0.0)
     weights = served.revisions[0].weights
     assert weights["v100"] / weights["t4"] == pytest.approx(1.0 + LIFT)
-    assert dict(served.revisions[0].mu_ips) == {"t4": 100.0, "v100": 100.0}, "what is known is told as it is"
+    assert dict(served.revisions[0].mu_ips) == {"t4": 100.0, "v100": 100.0}, "what is known is reported as it is"
 
 
 def test_a_broken_revision_tells_why() -> None:
@@ -149,4 +149,4 @@ def test_weights_come_from_uniform_to_the_equilibrium_within_seconds_and_then_st
             shares.measured(sample, replace(sample, inferences=done, busy_s=1000.0), accelerator)
     assert seen[0] == 0.5
     assert all(abs(weight - 117.0 / 182.25) < 0.03 for weight in seen[5:])
-    assert len(set(seen[30:])) <= 3, "a table for every flicker helps nobody"
+    assert len(set(seen[30:])) <= 3, "a table for every flicker is of no use"

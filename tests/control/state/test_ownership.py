@@ -60,8 +60,8 @@ def test_one_that_was_taken_for_gone_tells_and_does_not_take_the_name_back(tmp_p
         await other.claim(NOW + GONE_S)
         for later in (1, 2):
             await asleep.beat(NOW + GONE_S + later)
-        (told,) = faults.texts()
-        assert "has taken this name" in told
+        (fault,) = faults.texts()
+        assert "has taken this name" in fault
         await other.beat(NOW + GONE_S + 3)
         await asleep.release()
         assert await store.get(KEY) is not None, "it is the other one's"

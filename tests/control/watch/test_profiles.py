@@ -1,4 +1,4 @@
-"""What is learnt of groups: told to replicas, kept over a restart, handed to the next revision."""
+"""What is learnt of groups: sent to replicas, kept over a restart, handed to the next revision."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -128,9 +128,9 @@ def test_a_limit_that_brings_nothing_goes_and_replicas_are_reported(tmp_path: Pa
             assert found is not None
             limit = found.limit
         assert limit == 1, "the server does one thing at a time"
-        ((told, order),) = desk.learning.orders([replace(status, limit=4)], {})
+        ((replica, order),) = desk.learning.orders([replace(status, limit=4)], {})
         await desk.learning.order(desk, order)
-        assert (told.id, desk.sent) == (status.id, [("/limit", {"limit": 1, "epoch": 7})])
+        assert (replica.id, desk.sent) == (status.id, [("/limit", {"limit": 1, "epoch": 7})])
         assert desk.learning.orders([replace(status, limit=1)], {}) == []
 
     at_desk(tmp_path, tell)

@@ -50,9 +50,9 @@ def test_slices_are_of_one_window() -> None:
     meter = TokenMeter(60.0)
     before = TokensSeen()
     for second in range(1000):
-        told = TokensSeen(prompt=second)
-        meter.record("f", told, before, float(second))
-        before = told
+        seen = TokensSeen(prompt=second)
+        meter.record("f", seen, before, float(second))
+        before = seen
     assert len(meter._slices["f"]) <= 60
 
 

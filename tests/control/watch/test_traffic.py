@@ -156,7 +156,7 @@ def test_what_a_worker_had_under_way_at_its_end_is_not_under_way_for_ever() -> N
     assert (counts.requests, counts.ended, counts.cancelled) == (10, 10, 4)
     meter.record(sample(2, demand(12, under_way=1)), 0.1)
     counts = meter.of("echo-00001")
-    assert (counts.requests, counts.ended, counts.cancelled) == (12, 12, 1), "it told more before its end"
+    assert (counts.requests, counts.ended, counts.cancelled) == (12, 12, 1), "it reported more before its end"
 
 
 def test_what_an_adopted_worker_has_under_way_hides_nothing_that_hangs() -> None:

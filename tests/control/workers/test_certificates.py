@@ -53,12 +53,12 @@ def test_plain_http_needs_no_files() -> None:
 
 
 @pytest.mark.parametrize(
-    ("after_s", "told"),
+    ("after_s", "message"),
     [(-1.0, "is not valid before"), (1.0, "expires on"), (3 * DAY_S, "expired on"), (2 * DAY_S + 1.0, "expired on")],
 )
-def test_its_time_is_reported_and_is_no_fault(pair: Pair, after_s: float, told: str) -> None:
+def test_its_time_is_reported_and_is_no_fault(pair: Pair, after_s: float, message: str) -> None:
     (word,) = check(settings(*pair), begin(pair) + after_s)
-    assert told in word
+    assert message in word
     assert oddities(str(pair[0]), begin(pair) + after_s) == (word,)
 
 

@@ -41,7 +41,7 @@ class World:
         self.faults = Faults()
         self.answers: bytes | None = json.dumps(Issuer().ec("one").jwks()).encode()
         self.asked = 0
-        self.told: list[tuple[KeySet, ...]] = []
+        self.changes: list[tuple[KeySet, ...]] = []
         self.sources = list(sources) or [URL]
         self.store = store
         self.sets = self.fresh()
@@ -49,7 +49,7 @@ class World:
     def fresh(self) -> KeySets:
         return KeySets(
             wanted=lambda: self.sources,
-            changed=self.told.append,
+            changed=self.changes.append,
             store=self.store,
             faults=self.faults,
             clock=self.clock,
@@ -69,7 +69,7 @@ class World:
 
     @property
     def ids(self) -> list[str]:
-        return [json.loads(key)["kid"] for each in self.told[-1] for key in each.keys]
+        return [json.loads(key)["kid"] for each in self.changes[-1] for key in each.keys]
 
 
 def with_store(path: Path, run: Callable[[EmbeddedStore], Any]) -> None:
@@ -95,7 +95,7 @@ def test_a_set_is_read_when_it_is_wanted_and_again_from_time_to_time(tmp_path: P
         assert (world.asked, world.ids) == (2, ["two"])
         world.sources.clear()
         await world.turn()
-        assert world.told[-1] == ()
+        assert world.changes[-1] == ()
         assert not await store.list("keysets/")
 
     with_store(tmp_path, run)
@@ -139,7 +139,7 @@ def test_an_endpoint_that_is_away_is_reported_and_its_last_keys_are_used_for_a_d
 
 
 def test_keys_that_are_older_than_that_are_not_taken_up_at_a_start(tmp_path: Path) -> None:
-    """Nobody knows yet whether the issuer can be asked: meanwhile they open nothing."""
+    """It is not known yet whether the issuer can be asked: meanwhile they open nothing."""
 
     async def run(store: EmbeddedStore) -> None:
         world = World(store)
@@ -160,7 +160,7 @@ def test_a_file_is_read_again_when_it_changes(tmp_path: Path) -> None:
         world = World(store, str(path))
         world.sets = KeySets(
             wanted=lambda: [str(path)],
-            changed=world.told.append,
+            changed=world.changes.append,
             store=store,
             faults=world.faults,
             clock=world.clock,
@@ -199,7 +199,7 @@ def test_only_the_public_parts_of_keys_that_sign_are_handed_on() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("", "no JSON"),
         ("[" * 100_000, "no JSON"),
@@ -210,8 +210,8 @@ def test_only_the_public_parts_of_keys_that_sign_are_handed_on() -> None:
         ('{"keys": [{"kty": "oct", "k": "AA"}]}', "none of its 1 keys"),
     ],
 )
-def test_what_is_no_set_of_keys(text: str, told: str) -> None:
-    with pytest.raises(UnreadableKeysError, match=told):
+def test_what_is_no_set_of_keys(text: str, message: str) -> None:
+    with pytest.raises(UnreadableKeysError, match=message):
         read_keys(text.encode())
 
 
@@ -232,8 +232,8 @@ def test_a_member_of_any_shape_leaves_the_other_keys_usable(kind: str) -> None:
 
 def test_what_is_no_plain_file_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "keys")
-    for path, told in (("keys", "no plain file"), (".", "irectory"), ("none", "No such file")):
-        with pytest.raises(UnreadableKeysError, match=told):
+    for path, message in (("keys", "no plain file"), (".", "irectory"), ("none", "No such file")):
+        with pytest.raises(UnreadableKeysError, match=message):
             asyncio.run(read_source(str(tmp_path / path)))
 
 

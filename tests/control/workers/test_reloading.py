@@ -40,14 +40,14 @@ def test_what_changes_is_in_force_or_it_is_said_what_it_needs() -> None:
     now = settings(
         '[log]\nlevel = "debug"\nformat = "json"\n[limits]\nbody-bytes = 2048\n[accelerators]\nfile = "a.yaml"\n'
     )
-    found, told = reloaded(running, now)
-    assert told == Reloaded(
+    found, outcome = reloaded(running, now)
+    assert outcome == Reloaded(
         in_force=("accelerators.file: none -> /srv/a.yaml", "log.level: info -> debug"),
         needs_restart=("limits.body-bytes",),
         needs_up=("log.format",),
     )
     assert (found.log.level, found.accelerators.file) == ("debug", "/srv/a.yaml")
-    assert (found.log.format, found.limits) == (running.log.format, running.limits), "not in force yet: told again"
+    assert (found.log.format, found.limits) == (running.log.format, running.limits), "not in force yet: reported again"
     assert reloaded(found, now)[1].needs_restart == ("limits.body-bytes",)
     assert reloaded(now, now) == (now, Reloaded())
 

@@ -17,7 +17,7 @@ KINDS = ("gateway", "queue_proxy")
 _TRAILERS = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: X-T\r\n\r\n3\r\nabc\r\n0\r\nX-T: done\r\n\r\n"
 
 
-async def _told(request: web.Request) -> web.StreamResponse:
+async def _echo(request: web.Request) -> web.StreamResponse:
     """Method, path, body's size and digest, and the fields."""
     body = await request.read()
     return web.json_response(
@@ -81,7 +81,7 @@ def application() -> web.Application:
     app.router.add_get("/events", _events)
     app.router.add_get("/download", _download)
     app.router.add_get("/trailers", _trailers)
-    app.router.add_route("*", "/{path:.*}", _told)
+    app.router.add_route("*", "/{path:.*}", _echo)
     return app
 
 

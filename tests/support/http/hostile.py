@@ -252,12 +252,12 @@ def judge(case: Case, outcome: Outcome) -> list[str]:
         faults.append("an interim answer was sent")
     reasons = [_holds(option, outcome) for option in expect["any"]]
     if not any(reason == "" for reason in reasons):
-        faults.append(f"no outcome holds: {'; '.join(reasons)}; {_told(outcome)}")
+        faults.append(f"no outcome holds: {'; '.join(reasons)}; {_described(outcome)}")
     return faults
 
 
-def _told(outcome: Outcome) -> str:
-    """An outcome in short, for whoever has to find out why."""
+def _described(outcome: Outcome) -> str:
+    """An outcome in short: what is needed to find the cause."""
     reached = [(request.target, "whole" if request.complete else "cut off") for request in outcome.backend.requests]
     return f"received {outcome.received[:80]!r}, closed: {outcome.closed}, at the backend: {reached}"
 

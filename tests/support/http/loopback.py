@@ -31,7 +31,7 @@ def run_on(loop: str, main: Coroutine[Any, Any, Any]) -> Any:
 
 
 class RelayApp:
-    """Forwards everything to one pool and remembers what it was told, in order."""
+    """Forwards everything to one pool and keeps what was reported to it, in order."""
 
     def __init__(self, pool: UpstreamPool | None = None) -> None:
         self.pool = pool

@@ -1,7 +1,7 @@
 """A gRPC service of other authors' server (grpcio) that tells what it was asked, and the doors before it.
 
 Messages are bytes. ``/echo.Echo/`` has: Unary and Bidi (each message back), Count ("n": n messages "0", "1", ...),
-Join (client stream, joined), Told (the call's metadata, a line each), Fail ("code text": that status, with details and
+Join (client stream, joined), Metadata (the call's, a line each), Fail ("code text": that status, with details and
 trailing metadata), Hang (until it is cancelled), Late (a message, then until it is cancelled), Size ("n": n bytes).
 """
 
@@ -66,7 +66,7 @@ class Echo(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpcio has no types
     def do_bidi(self, requests: Iterable[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
         yield from requests
 
-    def do_told(self, request: bytes, context: grpc.ServicerContext) -> bytes:
+    def do_metadata(self, request: bytes, context: grpc.ServicerContext) -> bytes:
         fields = [*context.invocation_metadata(), ("time-left", f"{context.time_remaining() or 0.0:.3f}")]
         return "\n".join(f"{name}: {value!r}" for name, value in fields).encode()
 
@@ -95,7 +95,7 @@ _KINDS = {
     "Count": grpc.unary_stream_rpc_method_handler,
     "Join": grpc.stream_unary_rpc_method_handler,
     "Bidi": grpc.stream_stream_rpc_method_handler,
-    "Told": grpc.unary_unary_rpc_method_handler,
+    "Metadata": grpc.unary_unary_rpc_method_handler,
     "Fail": grpc.unary_unary_rpc_method_handler,
     "Hang": grpc.unary_unary_rpc_method_handler,
     "Late": grpc.unary_stream_rpc_method_handler,

@@ -58,11 +58,11 @@ class _Service(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpcio has no t
         seen = self._seen
         seen.remaining_s = context.time_remaining()
         seen.metadata = [(key, value) for key, value in context.invocation_metadata()]
-        told = dict(seen.metadata)
-        if ECHO_HEAD in told:
-            context.send_initial_metadata(((ECHO_HEAD, told[ECHO_HEAD]),))
-        if ECHO_END in told:
-            context.set_trailing_metadata(((ECHO_END, told[ECHO_END]),))
+        metadata = dict(seen.metadata)
+        if ECHO_HEAD in metadata:
+            context.send_initial_metadata(((ECHO_HEAD, metadata[ECHO_HEAD]),))
+        if ECHO_END in metadata:
+            context.set_trailing_metadata(((ECHO_END, metadata[ECHO_END]),))
         over = threading.Event()
 
         def ended() -> None:

@@ -181,9 +181,9 @@ class View:
                 self.settings_acks += 1
             else:
                 self.unacked_settings += 1
-                told = dict(frames.read_settings(payload, 1))
-                self.table = told.get(frames.HEADER_TABLE_SIZE, self.table)
-                self.initial_window = told.get(frames.INITIAL_WINDOW_SIZE, self.initial_window)
+                settings = dict(frames.read_settings(payload, 1))
+                self.table = settings.get(frames.HEADER_TABLE_SIZE, self.table)
+                self.initial_window = settings.get(frames.INITIAL_WINDOW_SIZE, self.initial_window)
         elif kind == frames.WINDOW_UPDATE:
             self.credit[number] = self.credit.get(number, 0) + frames.read_word(payload)[0]
         elif kind == frames.PING:

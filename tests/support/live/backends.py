@@ -74,7 +74,7 @@ class Bench(Protocol):
 
     backend: Backend
     seen: list[ReplicaStatus]
-    """Every status that ``watch`` told, in order."""
+    """Every status that ``watch`` reported, in order."""
 
     def replica_table(self) -> tuple[object, str]:
         """The object and its attribute that hold the backend's replicas by id."""

@@ -37,10 +37,10 @@ class ChaosEdge(Edge):
         self.is_logged = True
         self.number = 0
         self.timeout_s = TIMEOUT_S
-        """Of the function in the tables that are told from now on."""
+        """Of the function in the tables that are sent from now on."""
         self.living: list[Replica] = []
         self.retired: list[Process] = []
-        """Workers that were told to end after a successor had started."""
+        """Workers that were asked to end after a successor had started."""
         self.admins: list[str] = []
         self.worker_kills: list[tuple[int, float]] = []
         self.replica_kills: list[float] = []
@@ -82,12 +82,12 @@ class ChaosEdge(Edge):
     async def tell(self) -> None:
         """A new route table, on the disk and in every worker."""
         self.number += 1
-        told = encode(self.route_table())
-        (self.directory / "routes.json").write_bytes(told)
+        encoded = encode(self.route_table())
+        (self.directory / "routes.json").write_bytes(encoded)
         for index, admin in enumerate(self.admins):
             await self.answered(admin, "/healthz")
             async with client(admin) as http:
-                answer = await http.put("/table", content=told)
+                answer = await http.put("/table", content=encoded)
                 assert answer.json() == {"epoch": 5, "number": self.number}, (index, answer.text)
 
     def succeed(self, index: int) -> Process:
@@ -118,7 +118,7 @@ class ChaosEdge(Edge):
         self.stops.append((began, monotonic()))
 
     async def retire_worker(self, index: int) -> None:
-        """A successor accepts, then the worker is asked to end: it answers what it accepted, and nobody is lost."""
+        """A successor accepts, then the worker is asked to end: it answers what it accepted, and no request is lost."""
         before = self.succeed(index)
         await self.answered(self.admins[index], "/healthz")
         before.send_signal(signal.SIGTERM)
@@ -300,10 +300,10 @@ def _fault(world: ChaosEdge, journal: Journal, outcome: Outcome, late_s: float) 
             return ""  # an idle connection closed, and nothing was begun: the client may send it again
         return "closed, and its worker lived"
     if outcome.end is End.BROKEN:
-        return "" if worker_died or replica_died else "cut off, and nobody had died"
+        return "" if worker_died or replica_died else "cut off, and nothing had died"
     if outcome.status == 200:
         if journal.ends[outcome.name] != 1:
-            return "answered 200 by nobody"
+            return "answered 200, and no replica had answered"
         return "" if outcome.is_right else f"another answer than its own: {outcome.body[:100]!r}"
     if outcome.status == 502:
         return "" if replica_died else "502, and no replica had died"

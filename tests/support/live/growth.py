@@ -100,7 +100,7 @@ class Scene(ABC):
 
     async def flooded(self, pieces: Callable[[], Iterator[bytes]]) -> None:
         """Clients send ``pieces`` as fast as the sockets take them and do not mind being cut off. Every other one does
-        not read: the answers that nobody takes must not pile up."""
+        not read: the answers that it does not take must not pile up."""
         end = asyncio.get_running_loop().time() + FLOOD_S
         async with asyncio.TaskGroup() as group:
             floods = [group.create_task(self._flood(pieces, number % 2 == 0, end)) for number in range(FLOODS)]

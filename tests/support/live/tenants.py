@@ -75,7 +75,7 @@ async def infer_load(url: str, key: str, *, seconds: float, rate: float) -> dict
 
 
 async def room_in_the_minute(seconds: float) -> None:
-    """Waits until a window of a minute has so many seconds left, and some more. It need not be a new one: nobody has
+    """Waits until a window of a minute has so many seconds left, and some more. It need not be a new one: nothing has
     used it."""
     passed = time.time() % 60.0
     if passed + seconds + LATE_IN_ALL_S > 60.0:

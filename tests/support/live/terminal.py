@@ -20,9 +20,9 @@ class Terminal:
 
     def __init__(self, command: Sequence[str], folder: Path, environment: Mapping[str, str] | None = None) -> None:
         self._screen, inner = pty.openpty()
-        told = {**(os.environ if environment is None else environment), "TERM": "xterm", "COLUMNS": "200"}
+        variables = {**(os.environ if environment is None else environment), "TERM": "xterm", "COLUMNS": "200"}
         self.process = subprocess.Popen(
-            command, stdin=inner, stdout=inner, stderr=inner, cwd=folder, env=told, start_new_session=True
+            command, stdin=inner, stdout=inner, stderr=inner, cwd=folder, env=variables, start_new_session=True
         )
         os.close(inner)
         self.raw = ""

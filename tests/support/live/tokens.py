@@ -1,4 +1,4 @@
-"""JSON Web Tokens and the keys that they are signed with: real ones, and ones that nobody should accept."""
+"""JSON Web Tokens and the keys that they are signed with: real ones, and ones that no gateway should accept."""
 
 import base64
 import hashlib

@@ -210,7 +210,7 @@ async def completions(request: web.Request) -> web.StreamResponse:
 
 
 async def responses(request: web.Request) -> web.StreamResponse:
-    """Events of the Responses API; the tools that a caller names are told again, with whatever is in them."""
+    """Events of the Responses API; the tools that a caller names are repeated, with all that is in them."""
     document = await read(request)
     base = {"id": "resp_1", "object": "response", "created_at": 1, "model": document["model"], "output": []}
     base |= {"parallel_tool_calls": True, "tool_choice": "auto", "tools": document.get("tools", [])}
@@ -235,10 +235,10 @@ async def embeddings(request: web.Request) -> web.StreamResponse:
     texts = [document["input"]] if isinstance(document["input"], str) else document["input"]
     vectors = [[float(len(text)), float(len(str(text).split()))] for text in texts]
     if document.get("encoding_format") == "base64":
-        told: list[Any] = [base64.b64encode(struct.pack("<2f", *vector)).decode() for vector in vectors]
+        written: list[Any] = [base64.b64encode(struct.pack("<2f", *vector)).decode() for vector in vectors]
     else:
-        told = vectors
-    found = [{"object": "embedding", "index": at, "embedding": each} for at, each in enumerate(told)]
+        written = vectors
+    found = [{"object": "embedding", "index": at, "embedding": each} for at, each in enumerate(written)]
     count = prompt_words(document)
     answer = {"object": "list", "model": document["model"], "data": found}
     return web.json_response(answer | {"usage": {"prompt_tokens": count, "total_tokens": count}})

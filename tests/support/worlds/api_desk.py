@@ -32,10 +32,10 @@ class FakeFrontDoor:
     certificate: str | None = None
 
     def __init__(self) -> None:
-        self.told: dict[str, str | None] = {"g0": None}
+        self.outcomes: dict[str, str | None] = {"g0": None}
 
     async def reload(self) -> dict[str, str | None]:
-        return self.told
+        return self.outcomes
 
     def views(self) -> tuple[GatewayView, ...]:
         return ()

@@ -131,7 +131,7 @@ class ControlWorld:
         self.gateways = FakeGateways()
         self.faults = Faults()
         self.orders: list[tuple[str, str, dict[str, int]]] = []
-        """What replicas were told: replica, path, body."""
+        """What was sent to replicas: replica, path, body."""
         self.meter = TrafficMeter()
         self.changes = ChangeSignal()
         self.folder = folder
@@ -232,7 +232,7 @@ class ControlWorld:
         )
 
     def answered(self, revision: str) -> None:
-        """Nobody waits any more."""
+        """No request waits any more."""
         self.gateways.demands[revision] = replace(self.gateways.demands[revision], waiting=0)
 
     def replicas(self, *states: ReplicaState) -> list[ReplicaStatus]:

@@ -242,7 +242,7 @@ class World:
         return stream
 
     def heard(self, stream: Stream) -> list[tuple[int, Any]]:
-        """What the client was told of a call: (kind, block or code), bodies apart."""
+        """What the client received of a call: (kind, block or code), bodies apart."""
         kinds = (HEAD, TRAILERS, RESET)
         return [(kind, value) for kind, about, value, _ in self.events if about is stream and kind in kinds]
 

@@ -259,9 +259,9 @@ class World:
         serve: Callable[["World", Replica, Flight], None] | None = None,
         is_checked: bool = True,
     ) -> None:
-        """``serve`` is told when a flight reaches the model; by default the answer is posted at once.
+        """``serve`` is called when a flight reaches the model; by default the answer is posted at once.
 
-        ``is_checked``: False where so much happens that nobody can look at everything after each event.
+        ``is_checked``: False where so much happens that a check after each event takes too long.
         """
         self.is_checked = is_checked
         self.now = 1000.0

@@ -1,4 +1,4 @@
-"""Traces that nobody measured: counts per second with the character of a public stream of short messages.
+"""Traces that are made, not measured: counts per second with the character of a public stream of short messages.
 
 The level swings slowly and drifts; now and then something happens: within seconds the rate is a multiple, stays there
 for minutes and fades. That is what makes such a stream hard for an autoscaler, and what a sine does not have.

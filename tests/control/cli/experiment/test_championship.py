@@ -16,7 +16,7 @@ def tidegate(*arguments: str) -> tuple[int, str, str]:
 
 
 def test_every_fault_is_reported_at_once(tmp_path: Path) -> None:
-    code, _, told = tidegate(
+    code, _, stderr = tidegate(
         *("--policies", "tid", "--traces", "twitter,spiky", "--groups", "2", "--start-up", "0,x", "--seeds", "0"),
         *("--jobs", "many", "--data", str(tmp_path), "--set", "policy.nothing=1", "--html", "/nowhere/at/all.html"),
     )
@@ -33,22 +33,22 @@ def test_every_fault_is_reported_at_once(tmp_path: Path) -> None:
         "--jobs: got 'many'",
         "--html: got '/nowhere/at/all.html'",
     ):
-        assert words in told, told
+        assert words in stderr, stderr
 
 
 def test_a_setting_that_no_policy_has_is_a_fault() -> None:
-    code, _, told = tidegate("--policies", "tide,kpa", "--traces", "constant", "--set", "policy.nothing=1")
+    code, _, stderr = tidegate("--policies", "tide,kpa", "--traces", "constant", "--set", "policy.nothing=1")
     assert code == 2
-    assert "policy.nothing" in told
+    assert "policy.nothing" in stderr
 
 
 def test_rows_are_lines_of_json(tmp_path: Path) -> None:
     page = tmp_path / "page.html"
-    code, told, _ = tidegate(
+    code, stdout, _ = tidegate(
         "--policies", "tide,kpa", "--traces", "constant,diurnal", *SHORT, "--json", "--html", str(page)
     )
     assert code == 0
-    rows = [json.loads(line) for line in told.splitlines()]
+    rows = [json.loads(line) for line in stdout.splitlines()]
     assert [(row["trace"], row["policy"]) for row in rows] == [
         ("constant", "tide"),
         ("constant", "kpa"),
@@ -60,10 +60,10 @@ def test_rows_are_lines_of_json(tmp_path: Path) -> None:
 
 
 def test_traces_without_their_file_are_left_out_and_said() -> None:
-    code, told, beside = tidegate("--policies", "kpa", "--learn", "0s", "--for", "60s", "--no-bound", *SHORT[4:])
+    code, stdout, beside = tidegate("--policies", "kpa", "--learn", "0s", "--for", "60s", "--no-bound", *SHORT[4:])
     assert code == 0
     assert "left out: twitter, which needs --data FOLDER with twitter*.txt or twitter*.txt.gz" in beside
-    lines = told.splitlines()
+    lines = stdout.splitlines()
     assert lines[0].split()[:4] == ["trace", "groups", "start-up", "seed"]
     assert [line.split()[0] for line in lines[1:]] == [
         "constant",

@@ -23,9 +23,9 @@ def own(tmp_path: Path) -> Path:
 
 
 def test_the_list_has_every_experiment() -> None:
-    told = tidegate("experiment", "--list")
-    assert told.exit_code == 0
-    names = [line.split()[0] for line in told.output.splitlines()]
+    result = tidegate("experiment", "--list")
+    assert result.exit_code == 0
+    names = [line.split()[0] for line in result.output.splitlines()]
     assert {f"th{number}" for number in range(1, 11)} <= set(names)
     listed = json.loads(tidegate("experiment", "--list", "--json").output)
     assert [each["name"] for each in listed] == names
@@ -42,10 +42,10 @@ def test_every_fault_is_reported_at_once(own: Path, tmp_path: Path) -> None:
     binary = tmp_path / "binary.toml"
     binary.write_bytes(b"\xff")
     paths = [str(own), str(own), str(bad), str(binary), str(tmp_path)]
-    told = tidegate(
+    result = tidegate(
         *("experiment", "th11", "--seeds", "0", "--jobs", "many"), *(f"--definition={path}" for path in paths)
     )
-    assert told.exit_code == 2
+    assert result.exit_code == 2
     for says in (
         "NAME: got 'th11'; did you mean `th1`? allowed: all, ",
         "--seeds: got '0'; allowed: a whole number, 1 to 1000",
@@ -55,52 +55,52 @@ def test_every_fault_is_reported_at_once(own: Path, tmp_path: Path) -> None:
         f"--definition {tmp_path}: got Is a directory",
         "name: got 'small'; allowed: each name once",
     ):
-        assert says in told.output
+        assert says in result.output
 
 
 def test_nothing_named_is_wrong_input() -> None:
-    told = tidegate("experiment")
-    assert told.exit_code == 2
-    assert "NAME: got nothing" in told.output
+    result = tidegate("experiment")
+    assert result.exit_code == 2
+    assert "NAME: got nothing" in result.output
 
 
 def test_a_report_that_cannot_be_written_is_reported_before_anything_runs(own: Path) -> None:
-    told = tidegate("experiment", "--definition", str(own), "--report", "/nowhere/at/all.html")
-    assert told.exit_code == 2
-    assert "--report: got '/nowhere/at/all.html'; allowed: a file in a folder that exists" in told.output
-    assert "kpa_total_s" not in told.output
+    result = tidegate("experiment", "--definition", str(own), "--report", "/nowhere/at/all.html")
+    assert result.exit_code == 2
+    assert "--report: got '/nowhere/at/all.html'; allowed: a file in a folder that exists" in result.output
+    assert "kpa_total_s" not in result.output
 
 
 def test_a_report_is_not_written_over_the_definition_and_that_is_reported_with_the_other_faults(own: Path) -> None:
-    told = tidegate("experiment", "--definition", str(own), "--report", str(own), "--seeds", "0")
-    assert told.exit_code == 2
-    assert "--report: got " in told.output
-    assert "--seeds: got '0'" in told.output
+    result = tidegate("experiment", "--definition", str(own), "--report", str(own), "--seeds", "0")
+    assert result.exit_code == 2
+    assert "--report: got " in result.output
+    assert "--seeds: got '0'" in result.output
     assert own.read_text(encoding="utf-8") == TEXT
 
 
 def test_ones_own_experiment_runs_and_is_written(own: Path, tmp_path: Path) -> None:
     page = tmp_path / "page.html"
-    told = tidegate("experiment", "--definition", str(own), "--report", str(page))
-    assert told.exit_code == 0, told.output
-    assert "small: A small one (Nowhere, table 1; 2 seeds)" in told.output
-    assert "2 of 2 checks of 1 experiment hold" in told.output
+    result = tidegate("experiment", "--definition", str(own), "--report", str(page))
+    assert result.exit_code == 0, result.output
+    assert "small: A small one (Nowhere, table 1; 2 seeds)" in result.output
+    assert "2 of 2 checks of 1 experiment hold" in result.output
     assert "2 of 2 checks of 1 experiment hold" in page.read_text(encoding="utf-8")
 
 
 @pytest.mark.skipif(not FULL.exists(), reason="/dev/full is Linux's")
 def test_a_full_disk_is_reported_with_the_files_name(own: Path) -> None:
-    told = tidegate("experiment", "--definition", str(own), "--report", str(FULL))
-    assert told.exit_code == 1
-    assert "error: /dev/full: No space left on device" in told.output
-    assert "checks of 1 experiment hold" in told.output
+    result = tidegate("experiment", "--definition", str(own), "--report", str(FULL))
+    assert result.exit_code == 1
+    assert "error: /dev/full: No space left on device" in result.output
+    assert "checks of 1 experiment hold" in result.output
 
 
 def test_a_check_that_does_not_hold_is_exit_code_1(own: Path) -> None:
     own.write_text(TEXT.replace("at_most = 3.0", "at_most = 1.01"), encoding="utf-8")
-    told = tidegate("experiment", "--definition", str(own), "--seeds", "1", "--json")
-    assert told.exit_code == 1
-    (line,) = told.stdout.splitlines()
+    result = tidegate("experiment", "--definition", str(own), "--seeds", "1", "--json")
+    assert result.exit_code == 1
+    (line,) = result.stdout.splitlines()
     found = json.loads(line)
     assert [check["verdict"] for check in found["checks"]] == ["fails", "holds"]
     assert found["seeds"] == [1] and found["holds"] is False
@@ -108,19 +108,19 @@ def test_a_check_that_does_not_hold_is_exit_code_1(own: Path) -> None:
 
 def test_a_check_of_an_unknown_figure_is_wrong_input(own: Path) -> None:
     own.write_text(TEXT.replace('"hpa_mean_s"', '"hpa_median_s"'), encoding="utf-8")
-    told = tidegate("experiment", "--definition", str(own))
-    assert told.exit_code == 2
-    assert "checks[1].figure: got hpa_median_s; allowed: kpa_total_s" in told.output
+    result = tidegate("experiment", "--definition", str(own))
+    assert result.exit_code == 2
+    assert "checks[1].figure: got hpa_median_s; allowed: kpa_total_s" in result.output
 
 
 def test_markdown_is_a_section_of_a_page(own: Path) -> None:
-    told = tidegate("experiment", "--definition", str(own), "--seeds", "1", "--markdown")
-    assert told.stdout.startswith("### small: A small one\n")
-    assert "| hpa_mean_s |  | 50 % off at most of 0.1, each seed | 0.1" in told.stdout
+    result = tidegate("experiment", "--definition", str(own), "--seeds", "1", "--markdown")
+    assert result.stdout.startswith("### small: A small one\n")
+    assert "| hpa_mean_s |  | 50 % off at most of 0.1, each seed | 0.1" in result.stdout
 
 
 def test_output_is_the_same_under_other_hash_seeds(own: Path, tmp_path: Path) -> None:
-    told = []
+    outputs = []
     for hash_seed in ("1", "2"):
         page = tmp_path / f"{hash_seed}.html"
         command = [sys.executable, "-m", "tidegate.control.cli", "experiment", "--definition", str(own), "--json"]
@@ -131,8 +131,8 @@ def test_output_is_the_same_under_other_hash_seeds(own: Path, tmp_path: Path) ->
             check=True,
             cwd=Path(__file__).resolve().parents[4],
         )
-        told.append((done.stdout, page.read_bytes()))
-    assert told[0] == told[1]
+        outputs.append((done.stdout, page.read_bytes()))
+    assert outputs[0] == outputs[1]
 
 
 SHIPPED = Path(definition.__file__).parent / "catalogue"
@@ -165,15 +165,15 @@ def test_parameters_that_leave_nothing_to_run_are_faults(
     assert line in text
     path = tmp_path / "own.toml"
     path.write_text(text.replace(line, instead), encoding="utf-8")
-    told = tidegate("experiment", "--definition", str(path))
-    assert told.exit_code == 2, told.output
-    assert says in told.output
+    result = tidegate("experiment", "--definition", str(path))
+    assert result.exit_code == 2, result.output
+    assert says in result.output
 
 
 def test_a_run_in_which_nothing_happens_is_reported_in_words(tmp_path: Path) -> None:
     text = (SHIPPED / "sm1.toml").read_text(encoding="utf-8").replace("window_s = 15.0", "window_s = 0.001")
     path = tmp_path / "own.toml"
     path.write_text(text, encoding="utf-8")
-    told = tidegate("experiment", "--definition", str(path))
-    assert told.exit_code == 1
-    assert "sm1, seed 1: nothing can be measured with these parameters" in told.output
+    result = tidegate("experiment", "--definition", str(path))
+    assert result.exit_code == 1
+    assert "sm1, seed 1: nothing can be measured with these parameters" in result.output

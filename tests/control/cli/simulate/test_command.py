@@ -108,9 +108,9 @@ def test_the_log_the_rows_and_the_report_are_written(case: list[str], tmp_path: 
     seconds = [float(row.split(",")[1]) for row in rows if row.startswith("kpa,")]
     assert seconds == [float(second) for second in range(len(seconds))]
     assert len(seconds) >= 30
-    told = tidegate("explain", "resnet", "--log", str(log), "--last", "1000")
-    assert told.exit_code == 0
-    assert told.output.count("resnet-00001 smif") == sum(each.policy == "smif" for each in decisions)
+    explained = tidegate("explain", "resnet", "--log", str(log), "--last", "1000")
+    assert explained.exit_code == 0
+    assert explained.output.count("resnet-00001 smif") == sum(each.policy == "smif" for each in decisions)
     page = report.read_text()
     for plot in ("Replicas", "Waiting", "Latency", "SLA violations per 5 s", "Utilisation", "Power"):
         assert f"aria-label='{plot}" in page, plot
@@ -325,8 +325,8 @@ def test_faults_of_all_files_are_reported_at_once_with_their_lines(tmp_path: Pat
     (tmp_path / "trace.txt").write_text("1\n-1\n")
     with pytest.raises(InvalidInputError) as caught:
         plan_of(options(tmp_path, rate=None, span=None, trace=tmp_path / "trace.txt", seed="x", duration="0s"))
-    told = [(fault.where.removeprefix("--").replace(f"{tmp_path}/", ""), fault.line) for fault in caught.value.faults]
-    assert set(told) == {
+    places = [(fault.where.removeprefix("--").replace(f"{tmp_path}/", ""), fault.line) for fault in caught.value.faults]
+    assert set(places) == {
         ("seed", None),
         ("duration", None),
         ("trace trace.txt: trace", 2),
@@ -352,7 +352,7 @@ def test_hardware_that_is_not_here_says_what_it_is(case: list[str], tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "message"),
     [
         ({"profile": None}, "no profile"),
         ({"policies": ("kpa", "kpa")}, "each policy once"),
@@ -368,9 +368,9 @@ def test_hardware_that_is_not_here_says_what_it_is(case: list[str], tmp_path: Pa
     ],
 )
 def test_what_cannot_be_simulated_is_reported_once(
-    case: list[str], tmp_path: Path, given: dict[str, object], told: str
+    case: list[str], tmp_path: Path, given: dict[str, object], message: str
 ) -> None:
-    with pytest.raises(InvalidInputError, match=told) as caught:
+    with pytest.raises(InvalidInputError, match=message) as caught:
         plan_of(options(tmp_path, **given))
     assert len(caught.value.faults) == 1
 
