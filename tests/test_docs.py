@@ -26,7 +26,22 @@ DOTTED = re.compile(r"`((?:tidegate|tests|benchmarks)(?!\.toml)(?:\.\w+)+)[`(]")
 OF_USERS = {"handler.py", "gateway.py", "control.py", "own.py"}
 TOP = {path.name for path in ROOT.iterdir() if path.is_dir()}
 BANNED = re.compile(r"\b(told|tells|whoever|nobody|somebody|whom|anew)\b", re.IGNORECASE)
-PLAIN_TESTS = ("activator", "benchmarks", "deploy", "golden", "property", "queue_proxy", "traffic")
+PLAIN_TESTS = (
+    "activator",
+    "autoscaler",
+    "benchmarks",
+    "control",
+    "deploy",
+    "gateway",
+    "golden",
+    "live",
+    "loadgen",
+    "property",
+    "queue_proxy",
+    "support",
+    "tidegate",
+    "traffic",
+)
 """Folders of tests whose names, comments and strings are as plain as the documentation."""
 PERSONS = re.compile(r"(?<![a-z])(told|whoever|nobody)(?![a-z])", re.IGNORECASE)
 WORDS = 40
