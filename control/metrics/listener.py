@@ -7,6 +7,7 @@ names itself.
 """
 
 import hmac
+import stat
 from collections.abc import AsyncIterator, Callable
 from http import HTTPStatus
 from ipaddress import ip_address
@@ -49,6 +50,8 @@ class TokenFile:
 
     def _read(self) -> bytes:
         try:
+            if not stat.S_ISREG(self._path.stat().st_mode):  # A pipe would hold the control process.
+                raise self._unusable("it is no regular file")
             with self._path.open("rb") as file:
                 text = file.read(TOKEN_BYTES + 1).strip()
         except OSError as error:

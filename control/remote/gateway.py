@@ -106,6 +106,7 @@ class RemoteGateway:
         self._has_started = False
         self._is_apart = False
         """Redis has the records of another deployment."""
+        self._is_registered = False
 
     @property
     def address(self) -> str:
@@ -138,8 +139,7 @@ class RemoteGateway:
             await self._end()
 
     async def _end(self) -> None:
-        with suppress(StoreFaultError):
-            await self._redis.leave(self._place.name)
+        await self._leave()
         if self._has_started:
             await self._gateways.drain(GRACE_S)
         else:
@@ -207,6 +207,7 @@ class RemoteGateway:
         while True:
             try:
                 await self._read_table()
+                self._is_registered = True
                 await self._redis.register(self._place.name, encode(self.state()))
                 self._faults.clear(REDIS)
                 failed_at = ""
@@ -223,9 +224,15 @@ class RemoteGateway:
         """Takes nothing from another deployment's records, and gives it nothing."""
         self._is_apart = True
         self._faults.set(REDIS, f"{error}, so it is not used; deployments that share a Redis need a --store-name each")
-        with suppress(StoreFaultError):
-            await self._redis.leave(self._place.name)
+        await self._leave()
         await asyncio.sleep(BEAT_S)
+
+    async def _leave(self) -> None:
+        """Takes back what this gateway has written: without that, its name may be of another deployment's gateway."""
+        if self._is_registered:
+            with suppress(StoreFaultError):
+                await self._redis.leave(self._place.name)
+                self._is_registered = False
 
     async def _read_table(self) -> None:
         version = (-1, -1) if self._table is None else self._table.version

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from redis import Redis
 
 from tests.support.live.deployment import Deployment, deployment, places
 from tests.support.live.redis_server import RedisServer
@@ -74,6 +75,7 @@ def test_functions_of_one_name_are_each_deployments_own(tmp_path: Path, redis: R
 def test_a_gateway_of_another_deployment_by_the_same_name_uses_nothing_of_it(
     tmp_path: Path, redis: RedisServer
 ) -> None:
+    """The gateways have one name too: it takes back no registration but its own."""
     home, other = folder(tmp_path, "one"), folder(tmp_path, "other")
     store = ("--store-url", redis.url, "--store-name", "blue", "--gateway-workers", "0")
     with deployment(home, *store, *places(home, 1)) as one:
@@ -83,7 +85,7 @@ def test_a_gateway_of_another_deployment_by_the_same_name_uses_nothing_of_it(
             stranger = Deployment(other)
             stranger.state.prepare()
             assert stranger.state.link_token != one.state.link_token
-            gateway = RemoteGateway(stranger, "stranger", redis.port)
+            gateway = RemoteGateway(stranger, own.name, redis.port)
             try:
                 gateway.start()
                 one.until(
@@ -93,8 +95,10 @@ def test_a_gateway_of_another_deployment_by_the_same_name_uses_nothing_of_it(
                 )
                 one.until(lambda: own.infer(timeout_s=60.0).status_code == 200, 60.0, "its own gateway to serve")
                 assert gateway.url is None, "it serves nothing"
-                assert not any("stranger" in each["worker"] for each in one.status()["gateways"])
+                assert len({each["worker"] for each in one.status()["gateways"]}) == 1
                 assert one.status()["faults"] == []
             finally:
                 gateway.close()
+            with Redis(port=redis.port) as client:
+                assert "cmdstat_hdel" not in client.info("commandstats"), "no registration was taken back"
         assert one.stop() == 0

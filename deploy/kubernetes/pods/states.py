@@ -121,19 +121,20 @@ def _is_same(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
 def _waits(status: Mapping[str, Any]) -> str | None:
     for each in status.get("conditions", []):
         if each["type"] == "PodScheduled" and each["status"] == "False":
-            return f"no node takes the Pod: {each.get('message', each.get('reason', ''))}"
-    for name, reason, message in _waiting(status):
+            return _words("no node takes the Pod", each.get("message") or each.get("reason", ""))
+    for name, reason, message, _ in _waiting(status):
         if reason not in _NOTHING_WRONG:
             return _words(f"the container {name} waits", reason, message)
     return None
 
 
-def _waiting(status: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
-    """Yields the name, the reason and the message of each container that waits."""
+def _waiting(status: Mapping[str, Any]) -> Iterator[tuple[str, str, str, bool]]:
+    """Yields the name, the reason and the message of each container that waits, and whether it has run before."""
     for each in (*status.get("initContainerStatuses", []), *status.get("containerStatuses", [])):
         waiting = each.get("state", {}).get("waiting")
         if waiting is not None:
-            yield each["name"], waiting.get("reason", ""), waiting.get("message", "")
+            has_run = "terminated" in each.get("lastState", {})
+            yield each["name"], waiting.get("reason", ""), waiting.get("message", ""), has_run
 
 
 def _words(*parts: str) -> str:
@@ -152,8 +153,8 @@ def _broken(status: Mapping[str, Any], model: Mapping[str, Any]) -> tuple[str, F
         ended = next((end for end in ends if end is not None), None)
         if each["name"] == QUEUE_PROXY and ended is not None:
             return _ended("its queue_proxy", ended)
-    for name, reason, message in _waiting(status):
-        if reason in _CANNOT_START:
+    for name, reason, message, has_run in _waiting(status):
+        if reason in _CANNOT_START and not has_run:  # A sidecar of others that ran is no end of a replica.
             return _words(f"the container {name} cannot be started", reason, message), FailureCause.START
     return _failed(status) if has_failed else None
 

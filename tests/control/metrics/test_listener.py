@@ -1,6 +1,7 @@
 """The listener that has metrics alone."""
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 
@@ -117,6 +118,12 @@ def test_a_token_is_replaced_while_the_process_runs(tmp_path: Path) -> None:
     clock.now += READ_AGAIN_S
     assert status("third") == 200
     assert faults.texts() == ()
+
+
+def test_a_pipe_is_no_file_of_a_token_and_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "token")
+    with pytest.raises(InvalidInputError, match="no regular file"):
+        TokenFile(tmp_path / "token", Clock()).token()
 
 
 @pytest.mark.parametrize("content", ["", "  \n", "two words", "é", "x" * 5000])

@@ -83,6 +83,15 @@ def test_a_container_that_cannot_be_started_breaks_it(reason: str) -> None:
     assert broken == (f"the container model-server cannot be started: {reason}: so it is", FailureCause.START)
 
 
+def test_a_sidecar_of_others_that_cannot_be_started_again_breaks_no_replica() -> None:
+    """As while the registry of images is away."""
+    server = {"name": "model-server", "state": {"running": {}}}
+    mesh: dict[str, Any] = {"name": "mesh", "state": {"waiting": {"reason": "ImagePullBackOff"}}}
+    assert facts(pod(initContainerStatuses=[mesh], containerStatuses=[server])).broken is not None
+    mesh["lastState"] = {"terminated": {"exitCode": 1}}
+    assert facts(pod(initContainerStatuses=[mesh], containerStatuses=[server])).broken is None
+
+
 def test_a_container_that_is_made_is_not_broken_and_one_that_waits_for_more_says_so() -> None:
     for reason in ("ContainerCreating", "PodInitializing"):
         found = facts(model(waiting={"reason": reason}))
