@@ -526,7 +526,7 @@ def test_nothing_is_lost_or_left_while_clients_leave_and_functions_sleep_and_wak
             assert after == before, descriptors(gateway_pid)
             left = await becomes(free, lambda: _count(replica.proxy.pid))
             assert left == free, descriptors(replica.proxy.pid)
-            sys.stdout.write(f"answered a deadline up to {max(late_s):.3f} s after it\n")
+            sys.stdout.write(f"a deadline was answered up to {max(late_s):.3f} s after it\n")
             sys.stdout.write(f"descriptors: gateway {before} -> {after}, queue_proxy {free} -> {left}\n")
 
     run(main())
