@@ -135,9 +135,11 @@ class Hook:
         host, _, port = self.address.rpartition(":")
         return ssl.get_server_certificate((host, int(port))).encode()
 
-    def pod(self, *, asks: bool = True, dry: bool = True, annotations: dict[str, str] | None = None) -> Object:
+    def pod(
+        self, *, asks: bool = True, dry: bool = True, annotations: dict[str, str] | None = None, label: str = "true"
+    ) -> Object:
         """Makes a Pod, and returns what the API server made of it. Raises RefusedError."""
-        body = pod_of(asks=asks, annotations=annotations)
+        body = pod_of(asks=asks, annotations=annotations, label=label)
         query = {"dryRun": "All"} if dry else {}
         path = f"/api/v1/namespaces/{self.space}/pods"
         found: Object = self.do(lambda api: api.call("POST", path, body, query=query))
@@ -162,8 +164,8 @@ class Hook:
         return found.answer, found.text
 
 
-def pod_of(*, asks: bool = True, annotations: dict[str, str] | None = None) -> Object:
-    labels = {"app": "resnet"} | ({"tidegate.dev/inject": "true"} if asks else {})
+def pod_of(*, asks: bool = True, annotations: dict[str, str] | None = None, label: str = "true") -> Object:
+    labels = {"app": "resnet"} | ({"tidegate.dev/inject": label} if asks else {})
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -327,6 +329,14 @@ def test_a_bad_annotation_is_refused_with_every_fault(hook: Hook) -> None:
     assert "a part of a GPU" in text
 
 
+def test_a_label_with_another_value_is_refused_and_one_of_false_asks_for_nothing(hook: Hook) -> None:
+    hook.start()
+    settled(hook)
+    with pytest.raises(RefusedError, match="inject is 'true' or 'false'"):
+        hook.pod(label="True")
+    assert "initContainers" not in hook.pod(label="false")["spec"]
+
+
 def test_while_it_is_down_other_pods_are_untouched_and_those_that_ask_are_refused(hook: Hook) -> None:
     hook.start()
     assert sidecar(settled(hook))["restartPolicy"] == "Always"
@@ -396,6 +406,8 @@ def test_a_certificate_that_has_ended_is_seen_by_the_probe_the_doctor_and_who_as
     kind = "application/strategic-merge-patch+json"
     hook.do(lambda api: api.call("PATCH", CONFIGURATION, {"webhooks": [wrong]}, kind=kind))
     assert "no authority of caBundle" in hook.doctor()[1]
+    hook.do(lambda api: api.delete(f"/api/v1/namespaces/{hook.space}/secrets/{WEBHOOK_NAME}"))
+    assert "is not there: helm upgrade or cert-manager makes it again" in hook.doctor()[1]
 
 
 def test_the_account_of_the_webhook_makes_the_calls_of_its_rights_and_no_other(hook: Hook) -> None:

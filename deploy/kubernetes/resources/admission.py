@@ -111,13 +111,23 @@ def injected_policy() -> tuple[Object, Object]:
         "spec": {
             "failurePolicy": "Fail",
             "matchConstraints": {
-                "objectSelector": {"matchLabels": {INJECT: "true"}},
+                "objectSelector": {
+                    "matchExpressions": [
+                        {"key": INJECT, "operator": "Exists"},
+                        {"key": INJECT, "operator": "NotIn", "values": ["false"]},
+                    ]
+                },
                 "resourceRules": [
                     {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
                 ],
             },
             "variables": [{"name": "proxy", "expression": _PROXY}],
             "validations": [
+                {
+                    "expression": f"object.metadata.labels['{INJECT}'] == 'true'",
+                    "message": f"the label {INJECT} is 'true' or 'false': with another value no {QUEUE_PROXY} is added",
+                    "reason": "Invalid",
+                },
                 {
                     "expression": "size(variables.proxy) == 1"
                     " && variables.proxy[0].?restartPolicy.orValue('') == 'Always'",

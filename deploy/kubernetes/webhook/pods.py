@@ -183,7 +183,7 @@ class _Injection:
 
     def _server_port(self, server: Object) -> int | None:
         """Returns the port at which the model server listens."""
-        declared = [each["containerPort"] for each in _ports(server)]
+        declared = list(dict.fromkeys(each["containerPort"] for each in _ports(server)))
         if SERVER_PORT not in self._annotations and len(declared) != 1:
             got = f"nothing, with the ports {', '.join(map(str, declared))}" if declared else "nothing"
             self._fault(f"{_ANNOTATIONS}{SERVER_PORT}", got, "the port at which the model server listens")

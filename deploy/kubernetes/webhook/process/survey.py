@@ -19,7 +19,12 @@ async def _state(api: KubernetesApi, namespace: str, now: float) -> tuple[Answer
         return Answer.HAS, f"not installed: only Pods with the label {INJECT} need it (webhook.enabled of the chart)"
     where = found["webhooks"][0]["clientConfig"].get("service", {}).get("namespace", namespace)
     secret = await found_object(api, f"/api/v1/namespaces/{where}/secrets/{WEBHOOK_NAME}")
-    state, left_s = health(material_of(secret or {}).certificate, bundle_of(found), now)
+    if secret is None:
+        return Answer.LACKS, (
+            f"the Secret {WEBHOOK_NAME} of namespace {where} is not there: helm upgrade or cert-manager makes it again."
+            f" A webhook that runs serves what it had; without one, Pods with the label {INJECT} are refused"
+        )
+    state, left_s = health(material_of(secret).certificate, bundle_of(found), now)
     left = f"{abs(left_s) / 86_400:.1f} days"
     if state is Health.GOOD:
         return Answer.HAS, f"its certificate is trusted, and ends in {left}"

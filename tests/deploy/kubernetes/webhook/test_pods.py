@@ -111,7 +111,7 @@ def test_every_name_of_the_port_moves_and_what_is_no_tcp_stays() -> None:
         {"name": "scrape", "containerPort": 8080},
         {"name": "quic", "containerPort": 8080, "protocol": "UDP"},
     ]
-    sidecar, container = parts(pod(server(ports=ports), server_port="8080"))
+    sidecar, container = parts(pod(server(ports=ports)))
     named = {each["name"]: each["containerPort"] for each in sidecar["ports"]}
     assert named == {"http": 8012, "scrape": 8012, "queue-metrics": 8022}
     assert container["ports"] == [ports[2], {"containerPort": 8080, "protocol": "TCP"}]
