@@ -257,6 +257,8 @@ class Decider:
         scaling = state.revision.function.scaling
         reasons = [reason("activation", waiting)]
         wanted = max(1, scaling.min_scale, 1 if scaling.dry_run else state.policy.activation_scale)
+        if not observation.complete:
+            wanted = max(wanted, observation.existing)  # what is not seen whole loses nothing
         if scaling.dry_run:
             reasons.append(reason("dry_run_start", "a request waits"))
         state.wanted = capped(wanted, observation, scaling, reasons)

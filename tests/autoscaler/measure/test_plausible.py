@@ -95,6 +95,14 @@ def spec_of(policy: str, low: int, high: int) -> Revision:
 @pytest.mark.parametrize("policy", registry.names())
 @given(st.lists(STEP, max_size=10), st.integers(0, 2), st.booleans())
 @example([{"passed": 1.0, "groups": [{"ready": 1, "starting": 0, "room": 1}], "lambda_ips": math.inf}], 0, False)
+@example(
+    [
+        {"passed": 0.1, "waiting": 1, "groups": []},
+        {"passed": 1.2, "complete": False, "groups": [{"ready": 3, "starting": 0}, {"ready": 2, "starting": 0}]},
+    ],
+    0,
+    True,
+)
 @part(0.3)
 def test_no_figure_and_no_clock_stops_a_decision(
     policy: str, steps: list[dict[str, Any]], low: int, push: bool
