@@ -39,6 +39,9 @@ SPARE: Final = 2.0
 """Slots beside the load, in roots of it (square-root staffing)."""
 CLEARLY: Final = 1.1
 """Ratio of prices from which on another group is the best one."""
+OTHER: Final = 1.5
+"""Factor by which another load than that of the choice is another question: a small fleet is best made of small
+replicas."""
 CLEARLY_WIDER: Final = 0.75
 """Difference from which on a replica runs another number of requests at a time."""
 ONE_STREAM: Final = 0.75
@@ -137,12 +140,17 @@ class Arrivals:
 class Reference:
     """The reference group, and the service times that late shares are computed from."""
 
-    __slots__ = ("_answers", "_believed", "_best", "_carried", "_compared", "_latency_s", "_name", "_service", "_slots")
+    __slots__ = (
+        "_answers", "_believed", "_best", "_best_load", "_carried", "_compared", "_latency_s", "_name", "_service",
+        "_slots",
+    )  # fmt: skip
 
     def __init__(self, latency_s: float) -> None:
         self._latency_s = latency_s
         self._name: str | None = None
         self._best: str | None = None
+        self._best_load = 0.0
+        """The load that it was chosen for."""
         self._answers: dict[str, float] = {}
         """Answers of each group since it last had no replica."""
         self._believed: dict[str, Curve] = {}
@@ -315,8 +323,8 @@ class Reference:
                 found, least = each, price
             if before is None and seen.accelerator == self._best:
                 before, its = each, price
-        if before is None or its > CLEARLY * least:
-            before = found
+        if before is None or its > CLEARLY * least or not load / OTHER <= self._best_load <= OTHER * load:
+            before, self._best_load = found, load
         self._best = before.seen.accelerator
         return before
 

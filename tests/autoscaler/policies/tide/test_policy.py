@@ -362,13 +362,28 @@ def test_a_cheaper_group_takes_over_and_the_dear_one_goes_when_it_is_ready() -> 
 
 def test_several_groups_name_the_mix_and_the_next_best() -> None:
     world = World(groups=(CPU, GPU), ready={"cpu": 1, "gpu": 0})
-    world.run(100.0, 30)
+    world.run(100.0, 120)
     (mix,) = [each for each in world.reasons if each.code == "mix"]
     chosen, other = mix.detail.split("; next best ")
     assert "/h" in chosen
     assert chosen != other
     counts = {name: int(count) for name, count in (part.split() for part in chosen.split(" at ")[0].split(", "))}
     assert counts == {each.accelerator: each.replicas for each in world.last.groups or () if each.replicas}
+
+
+def test_a_constant_load_on_three_groups_starts_nothing() -> None:
+    """The group that is best for the first request, at a load of nothing, is not the one that sizes are computed for."""
+    kinds = (("k80", 0.53, 0.185), ("t4", 0.80, 0.1), ("v100", 3.5, 0.036))
+    groups = tuple(
+        GroupObservation(name, limit=1, price_per_hour=price, execution_s=one_s, services=((1.0, one_s),), room=100)
+        for name, price, one_s in kinds
+    )
+    world = World(groups=groups, ready={"t4": 8})
+    world.run(60.0, 900)
+    before = world.starts
+    world.run(60.0, 2700)
+    assert world.starts == before
+    assert not world.ready.get("k80")
 
 
 def test_where_the_known_kinds_are_full_one_replica_of_an_unknown_one_is_tried_until_it_is_known() -> None:

@@ -401,3 +401,18 @@ def test_mean_work_is_over_the_shares() -> None:
     assert found is not None
     assert found.mean_s == pytest.approx((3 * 0.1 + 0.31) / 4)
     assert found.service.sizes == ((0.75, 0.1), (0.25, 0.31))
+
+
+def test_another_load_asks_again_which_group_is_best() -> None:
+    """One `k80` is the cheapest replica; six slots cost $8.7 an hour on `t4`, $9.4 on `k80`: less than a tenth more."""
+    k80 = GroupObservation("k80", ready=1, price_per_hour=0.53, limit=1, services=((1.0, 0.185),))
+    t4 = GroupObservation("t4", ready=1, price_per_hour=0.8, limit=1, services=((1.0, 0.1),))
+    reference = Reference(0.3)
+
+    def best(load: float) -> str:
+        found = reference.read(seen(k80, t4), {1.0: 1.0}, False, load)
+        assert found is not None
+        return found.best.seen.accelerator
+
+    assert [best(load) for load in (0.0, 6.0, 6.2, 5.0)] == ["k80", "t4", "t4", "t4"]
+    assert best(0.0) == "k80"
