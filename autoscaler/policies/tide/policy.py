@@ -33,7 +33,7 @@ from tidegate.autoscaler.policies.tide.mix import WRITE_OFF_S, Mix, cheapest
 from tidegate.autoscaler.policies.tide.outlook import Outlook
 from tidegate.autoscaler.policies.tide.queueing import LateTable, Service, table
 from tidegate.autoscaler.policies.tide.starts import Starts
-from tidegate.autoscaler.policies.tide.work import Arrivals, Capacity, GroupCapacity, Reference
+from tidegate.autoscaler.policies.tide.work import Arrivals, Capacity, Reference
 from tidegate.function import ConcurrencyUnit, Function
 from tidegate.manifest import policy_parameters as scaling_parameters
 from tidegate.manifest.policy_parameters import TIDE_PARAMETERS

@@ -372,7 +372,7 @@ def test_several_groups_name_the_mix_and_the_next_best() -> None:
 
 
 def test_a_constant_load_on_three_groups_starts_nothing() -> None:
-    """The group that is best for the first request, at a load of nothing, is not the one that sizes are computed for."""
+    """The group that is best at a load of nothing is not the one that sizes are computed for."""
     kinds = (("k80", 0.53, 0.185), ("t4", 0.80, 0.1), ("v100", 3.5, 0.036))
     groups = tuple(
         GroupObservation(name, limit=1, price_per_hour=price, execution_s=one_s, services=((1.0, one_s),), room=100)
