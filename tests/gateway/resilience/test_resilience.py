@@ -565,7 +565,7 @@ def test_every_sampled_request_gets_one_line_also_when_two_copies_ran() -> None:
     opened = Door(table(1, ONE, TWO, idempotent=True, hedging=FIXED), access=log)
     opened.arrive("GET /missing?token=secret", "x-request-id: i-1")
     (unmatched,) = lines_of(log).decode().splitlines()
-    assert " id=i-1 function=- revision=- replica=- method=GET path=/missing status=404 " in unmatched
+    assert " id=i-1 function=- variant=- revision=- replica=- method=GET path=/missing status=404 " in unmatched
     asked = opened.arrive("POST /v2/models/m/infer", "x-request-id: i-2")
     opened.ready(ONE, 1)
     opened.ready(TWO, 1)
