@@ -573,5 +573,5 @@ def test_every_sampled_request_gets_one_line_also_when_two_copies_ran() -> None:
     assert was_copied(asked)
     asked.twin.gets_answer(opened.now, 200, *KEEP)
     (line,) = lines_of(log).decode().splitlines()
-    assert f" id=i-2 function=f revision=f-00001 replica={TWO.id} method=POST " in line
+    assert f" id=i-2 function=f variant=- revision=f-00001 replica={TWO.id} method=POST " in line
     assert line.endswith(" inferences=1 ending=answered trace=-")
