@@ -195,6 +195,8 @@ def test_the_schema_has_every_value_and_no_other() -> None:
     known = properties(schema)
     assert keys(values, known) == known
     assert schema["additionalProperties"] is False
+    groups = {key for key, value in values.items() if isinstance(value, dict)}
+    assert groups <= {*schema["required"]}, "a group that is set to null is refused, before a template reads in it"
     for key, inner in known.items():
         assert inner is None or schema["properties"][key]["additionalProperties"] is False
         assert inner is None or values[key].keys() == inner.keys()
