@@ -55,6 +55,11 @@ class Node:
         return self._ready.result(30)[1].pods[name]
 
     @property
+    def address(self) -> str:
+        """Address of this machine in the Pods' network."""
+        return self._ready.result(30)[1].address
+
+    @property
     def faults(self) -> list[str]:
         return self._ready.result(30)[1].faults
 

@@ -2,9 +2,10 @@
 
 What it does of a kubelet's work: it registers a Node and renews its Lease, starts the native sidecar and then the
 container of each Pod that is bound to it, follows their probes and ends, reports them as status, and ends Pods in the
-order of a real one: ``preStop`` of all containers at once, SIGTERM to the containers, then to the sidecars. Images are
-not pulled: a container runs its ``command`` with this interpreter's environment, and one without a command is an image
-that cannot be pulled. It needs root and ``ip`` for the namespaces.
+order of a real one: ``preStop`` of all containers at once, SIGTERM to the containers, then to the sidecars. Volumes are
+folders of this machine, whose paths replace those in commands and environments. No container is started again, and no
+liveness is probed. Images are not pulled: a container runs its ``command`` with this interpreter's environment, and one
+without a command is an image that cannot be pulled. It needs root and ``ip`` for the namespaces.
 """
 
 import asyncio
@@ -14,7 +15,6 @@ import itertools
 import os
 import signal
 import subprocess
-import sys
 import tempfile
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -23,6 +23,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from tests.support.live.pod_files import (
+    SERVICE,
+    command,
+    environment,
+    fill_volumes,
+    way_to_the_api_server,
+    write_account,
+)
 from tidegate.aio.admin.client import FetchError, fetch
 from tidegate.aio.loop.tasks import TaskOwner
 from tidegate.deploy.kubernetes.process.api import ClusterError, KubernetesApi, Object, RefusedError
@@ -129,6 +137,11 @@ class FakePod:
         meta = self.pod["metadata"]
         return f"/api/v1/namespaces/{meta['namespace']}/pods/{meta['name']}"
 
+    def port(self, stated: int | str) -> int:
+        """Number of a port that a probe states by number or name."""
+        ports = (port for each in self.containers for port in each.spec.get("ports", []))
+        return stated if isinstance(stated, int) else next(p["containerPort"] for p in ports if p["name"] == stated)
+
     def container(self, name: str) -> _Container:
         return next(each for each in self.containers if each.name == name)
 
@@ -151,7 +164,14 @@ class FakeKubelet:
         self._bridge = f"tgk{os.getpid() % 10_000}x{next(self._numbers)}"
         self._home = home
         self._addresses = itertools.count(2)
+        self._ways = contextlib.AsyncExitStack()
+        self._first_account = asyncio.Lock()
+        self._api_port: int | None = None
         self._tasks = TaskOwner("fake kubelet", lambda name, error: self.faults.append(f"{name}: {error!r}"))
+
+    @property
+    def address(self) -> str:
+        return f"{self._subnet}.1"
 
     async def start(self) -> None:
         _ip(
@@ -197,6 +217,7 @@ class FakeKubelet:
 
     async def close(self) -> None:
         await self._tasks.close()
+        await self._ways.aclose()
         self._cut("-D")
         for each in tuple(self.pods.values()):
             for container in each.containers:
@@ -275,7 +296,7 @@ class FakeKubelet:
         self.pods[name] = found
         async with found.starting:
             await self._add_network(found, number)
-            await self._mount(found)
+        await fill_volumes(self._cluster, pod, home)
         for each in found.containers:
             async with found.starting:
                 if found.is_ending:
@@ -311,27 +332,19 @@ class FakeKubelet:
     def _remove_network(self, pod: FakePod) -> None:
         subprocess.run(["ip", "netns", "del", pod.namespace], check=False, capture_output=True)
 
-    async def _mount(self, pod: FakePod) -> None:
-        """Writes the Secrets that the Pod mounts into its folder."""
-        for volume in pod.pod["spec"].get("volumes", []):
-            folder = pod.home / "volumes" / volume["name"]
-            folder.mkdir(parents=True)
-            if "secret" in volume:
-                space = pod.pod["metadata"]["namespace"]
-                secret = await self._cluster.get(f"/api/v1/namespaces/{space}/secrets/{volume['secret']['secretName']}")
-                for key, value in secret["data"].items():
-                    (folder / key).write_bytes(base64.b64decode(value))
-
     async def _start(self, pod: FakePod, container: _Container) -> None:
-        command = [word.replace("$$", "$") for word in container.spec.get("command", [])]
-        if not command:
+        if not container.spec.get("command"):
             container.waiting = ("ErrImagePull", f"there is no image {container.spec['image']} here")
             return
+        env = await environment(self._cluster, pod.pod, container.spec, pod.home, pod.address)
+        if pod.pod["spec"].get("automountServiceAccountToken"):
+            env["KUBECONFIG"] = str(pod.home / "kubeconfig")
+            await self._write_account(pod.pod, pod.home / "kubeconfig")
         with container.log.open("wb") as log:
             try:
                 container.process = await asyncio.create_subprocess_exec(
-                    *("ip", "netns", "exec", pod.namespace, *command, *container.spec.get("args", [])),
-                    env=self._environment(pod, container),
+                    *("ip", "netns", "exec", pod.namespace, *command(container.spec, env, pod.home)),
+                    env=env,
                     cwd=ROOT,
                     stdin=subprocess.DEVNULL,
                     stdout=log,
@@ -345,21 +358,13 @@ class FakeKubelet:
         pod.tasks.append(self._tasks.spawn(self._follow_readiness(pod, container), name=f"ready {container.name}"))
         await self._report(pod)
 
-    def _environment(self, pod: FakePod, container: _Container) -> dict[str, str]:
-        env = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "HOME": "/root"}
-        mounts = {
-            each["mountPath"]: pod.home / "volumes" / each["name"] for each in container.spec.get("volumeMounts", [])
-        }
-        for each in container.spec.get("env", []):
-            if "valueFrom" in each:
-                assert each["valueFrom"]["fieldRef"]["fieldPath"] == "metadata.name"
-                value = pod.pod["metadata"]["name"]
-            else:
-                value = each.get("value", "").replace("$$", "$")
-            for place, folder in mounts.items():
-                value = value.replace(place, str(folder))
-            env[each["name"]] = value
-        return env
+    async def _write_account(self, pod: Object, file: Path) -> None:
+        """Lets the Pod's account call the API server, at an address that the node gets with the first such Pod."""
+        async with self._first_account:
+            if self._api_port is None:
+                _ip(f"addr add {SERVICE}/32 dev {self._bridge}")
+                self._api_port = await self._ways.enter_async_context(way_to_the_api_server(self._cluster))
+        await write_account(self._cluster, pod, file, self._api_port)
 
     # --- following ------------------------------------------------------------------------------------------------
 
@@ -394,7 +399,7 @@ class FakeKubelet:
     async def _answers(self, pod: FakePod, probe: Object, timeout_s: float = 1.0) -> bool:
         get = probe["httpGet"]
         try:
-            reply = await fetch(f"{pod.address}:{get['port']}", "GET", get["path"], timeout_s=timeout_s)
+            reply = await fetch(f"{pod.address}:{pod.port(get['port'])}", "GET", get["path"], timeout_s=timeout_s)
         except FetchError:
             return False
         return 200 <= reply.status < 400
@@ -472,7 +477,9 @@ class FakeKubelet:
 
     async def _before_stop(self, pod: FakePod, container: _Container, grace_s: float) -> None:
         hook = container.spec.get("lifecycle", {}).get("preStop")
-        if hook is not None:
+        if hook is not None and "sleep" in hook:
+            await asyncio.sleep(hook["sleep"]["seconds"])
+        elif hook is not None:
             await self._answers(pod, hook, grace_s)
 
 
