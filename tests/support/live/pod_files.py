@@ -76,7 +76,8 @@ def here(text: str, container: Object, home: Path) -> str:
     longest_first = sorted(mounts, key=len, reverse=True)
     if not longest_first:
         return text
-    return re.sub("|".join(map(re.escape, longest_first)), lambda found: mounts[found[0]], text)
+    paths = "|".join(map(re.escape, longest_first))
+    return re.sub(rf"(?<![\w./-])(?:{paths})(?![\w.-])", lambda found: mounts[found[0]], text)
 
 
 def command(container: Object, env: dict[str, str], home: Path) -> list[str]:
