@@ -33,7 +33,7 @@ from tidegate.autoscaler.policies.tide.mix import WRITE_OFF_S, Mix, cheapest
 from tidegate.autoscaler.policies.tide.outlook import Outlook
 from tidegate.autoscaler.policies.tide.queueing import LateTable, Service, table
 from tidegate.autoscaler.policies.tide.starts import Starts
-from tidegate.autoscaler.policies.tide.work import Arrivals, Capacity, Reference
+from tidegate.autoscaler.policies.tide.work import Arrivals, Capacity, GroupCapacity, Reference
 from tidegate.function import ConcurrencyUnit, Function
 from tidegate.manifest import policy_parameters as scaling_parameters
 from tidegate.manifest.policy_parameters import TIDE_PARAMETERS
@@ -48,6 +48,8 @@ LONGEST_COVER_HOLD_S: Final = 60.0
 LEAST_DRAIN_S: Final = 5.0
 DEAD_BAND_SIGMAS: Final = 5.0
 """Standard errors of the level within which a smaller size is chance."""
+DEAD_BAND: Final = 0.25
+"""Part of the size that a replica may be to be kept for being whole: of four replicas one, of two none."""
 DEAD_BAND_S: Final = 3 * 3600.0
 """Time after which a replica goes that only the dead band keeps: a day has eight of them."""
 FIRST_HOLD_S: Final = 128.0
@@ -239,11 +241,7 @@ class TidePolicy:
         if 0.0 < held < present:
             noise = DEAD_BAND_SIGMAS * math.sqrt(level.dispersion * max(level.level, level.dispersion) / level.window_s)
             within = unit * lates.base((level.level + noise) / unit, self._aim, step / unit)
-            most = min(recent, max(within, cover))
-            if len(usable) > 1 and most < present:
-                # Whole replicas of several groups: what `most` slots would have anyway is no surplus.
-                most = self._mix(capacity, most)[0].slots
-            if present <= most + 1e-9:
+            if present <= min(recent, max(within, cover)) + _beyond(usable, held) + 1e-9:
                 target = present
         after_s = self._function.scaling.scale_to_zero_after_s
         is_kept = target <= 0.0 and observation.idle_s < after_s and observation.existing > 0
@@ -481,6 +479,14 @@ class _Sizes(NamedTuple):
     target: float
     alone: Reason | None
     """Why there is no replica, or one that nothing asks for; None if the load asks for some."""
+
+
+def _beyond(groups: list[GroupCapacity], held: float) -> float:
+    """Returns by how much whole replicas of several groups may exceed what is asked for: the smallest of them."""
+    if len(groups) == 1:
+        return 0.0
+    smallest = min([each.slots for each in groups])
+    return smallest if DEAD_BAND * held >= smallest else 0.0
 
 
 def _unknown(capacity: Capacity) -> int | None:
