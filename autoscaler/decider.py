@@ -242,14 +242,14 @@ class Decider:
 
     def activate(self, activation: Activation, now: float, observation: Observation) -> Decision:
         """Decides on an activation: a request waits and no replica is ready. One start follows, however often it is
-        pushed. A replica that is still ready counts if the last decision was not its end: the gateway may know of its
+        pushed. A replica that is still ready counts unless the last decision ended it: the gateway may know of its
         drain before the backend reports it, and an order to wake a variant comes only once.
 
         Raises UnknownRevisionError.
         """
         state = self._state(activation.revision)
         waiting = f"{activation.waiting} waiting, the oldest for {figure(activation.oldest_waiting_s * 1e3)} ms"
-        is_ending = observation.existing > 0 and state.last is not None and state.last.desired == 0
+        is_ending = 0 < observation.existing <= _ended(state.last)
         if observation.ready > 0 and not is_ending:
             return self._hold(state, now, observation, reason("already_ready", waiting))
         if observation.starting > 0 or self._is_activating(state, now):
@@ -438,6 +438,13 @@ def figures(observation: Observation) -> dict[str, float]:
         values["tps"] = tokens.prompt_tps + tokens.completion_tps
         values |= {f"mu_tps_{name}": each.mu_tps for name, each in tokens.groups.items() if each.mu_tps is not None}
     return values
+
+
+def _ended(decision: Decision | None) -> int:
+    """Returns how many replicas a decision saw and ended: all of them, or none. A dry run ends none."""
+    if decision is None or decision.desired != 0 or decision.is_dry_run:
+        return 0
+    return decision.ready + int(decision.observed["starting"])
 
 
 def _slo_s(state: _State) -> float | None:

@@ -3,6 +3,8 @@
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec import structs
 
 from tests.support.worlds.autoscaling import T0, World, activation, codes, group, observation, revision
@@ -128,6 +130,45 @@ def test_a_push_while_the_last_replica_drains_wants_one_again() -> None:
     assert back.desired == 1, "the draining replica is room enough: the plan revives it"
     assert back.groups is not None
     assert back.groups[0].replicas == 1
+
+
+def test_a_push_takes_nothing_from_replicas_that_the_last_decision_did_not_end() -> None:
+    """Zero was all that there was room for. Then the accelerators and several replicas show up at once."""
+    decider = Decider()
+    decider.apply(revision(), T0, fresh=False)
+    nowhere = observation(group(ready=0, room=0), at=T0, waiting=1, waiting_inferences=1)
+    assert decider.tick(T0, nowhere).desired == 0
+    found = decider.activate(activation(), T0 + 0.1, observation(group(ready=3, room=0), at=T0 + 0.1))
+    assert (found.desired, codes(found)) == (None, ["already_ready"])
+
+
+def test_a_replica_that_a_dry_run_would_end_is_still_ready() -> None:
+    decider = Decider()
+    decider.apply(dry(scale_to_zero_after_s=10.0), T0, fresh=False, ready=1)
+    idle = observation(group(ready=1), idle_s=900.0)
+    decider.tick(T0, idle)
+    wish = decider.tick(T0 + 900, structs.replace(idle, at=T0 + 900))
+    assert (wish.desired, wish.is_dry_run) == (0, True)
+    decision = decider.activate(activation(), T0 + 901, idle)
+    assert (decision.desired, codes(decision)) == (None, ["already_ready"])
+
+
+@pytest.mark.parametrize("policy", ["kpa", "tide"])
+@given(st.integers(0, 4), st.integers(0, 4), st.integers(0, 2), st.none() | st.integers(0, 4), st.booleans())
+def test_a_push_with_a_full_view_takes_away_only_what_the_last_decision_ended(
+    policy: str, before: int, ready: int, starting: int, room: int | None, is_dry_run: bool
+) -> None:
+    decider, sla = Decider(), Sla(latency_s=0.2)
+    scaling = Scaling(policy=policy, scale_to_zero_after_s=1.0, dry_run=is_dry_run)
+    decider.apply(revision(scaling=scaling, sla=sla), T0, fresh=False, ready=before)
+    first = observation(group(ready=before, room=0), idle_s=900.0)
+    decider.tick(T0, first)
+    last = decider.tick(T0 + 900, structs.replace(first, at=T0 + 900))
+    seen = observation(group(ready=ready, starting=starting, room=room), at=T0 + 901)
+    decision = decider.activate(activation(), T0 + 901, seen)
+    if decision.desired is not None and decision.desired < seen.existing:
+        assert (last.desired, last.is_dry_run) == (0, False)
+        assert seen.existing <= before
 
 
 def test_activation_gives_the_activation_scale_within_max_and_room() -> None:
