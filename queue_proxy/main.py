@@ -1,5 +1,8 @@
 """The queue_proxy process: ``python -P -m tidegate.queue_proxy.main``, configured by its environment only."""
 
+import tidegate.aio.first_process  # noqa: F401
+
+# isort: split
 import os
 import socket
 import sys

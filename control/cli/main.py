@@ -1,5 +1,8 @@
 """The entry point ``tidegate``. It imports the commands only where a completion does not need less."""
 
+import tidegate.aio.first_process  # noqa: F401
+
+# isort: split
 import os
 import sys
 

@@ -9,6 +9,9 @@ beside a handler may have the name of a module that is needed later. Loading in 
 measured and is slower: both need the interpreter (0.20 s to ready instead of 0.18 s).
 """
 
+import tidegate.aio.first_process  # noqa: F401
+
+# isort: split
 import os
 import sys
 import threading

@@ -4,6 +4,9 @@ With ``--secret`` it makes and renews its certificates itself; with ``--certific
 cert-manager writes there, and needs no right in the cluster.
 """
 
+import tidegate.aio.first_process  # noqa: F401
+
+# isort: split
 import argparse
 import asyncio
 import os

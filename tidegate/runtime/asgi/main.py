@@ -4,6 +4,9 @@ The address accepts connections once the application's lifespan start-up is comp
 are those of ``tidegate.runtime.main``.
 """
 
+import tidegate.aio.first_process  # noqa: F401
+
+# isort: split
 import contextlib
 import os
 import signal
