@@ -15,7 +15,7 @@ import pytest
 from tests.support.live.cluster import Node, install_account
 from tests.support.live.control_plane import ControlPlane, write_kubeconfig
 from tests.support.live.deployment import Deployment, deployment, places
-from tests.support.live.journaled import JournaledLoad, write_server
+from tests.support.live.journaled import JournaledLoad, most_at_once, write_server
 from tests.support.live.pods import SETTINGS, make_namespace
 from tests.support.live.redis_server import RedisServer
 from tests.support.live.remote_gateway import remote_gateways
@@ -30,6 +30,8 @@ pytestmark = [
     pytest.mark.timeout(400),
 ]
 LEASE_S = 9
+SLOTS = 2
+"""Of a replica; its model server would run twice as many at once."""
 AWAY_S = 8.0
 """Longer than a leader may write without its Lease, which is two thirds of it."""
 
@@ -122,12 +124,14 @@ def test_a_standby_takes_over_from_a_leader_that_is_killed(bench: Bench) -> None
 
 
 def test_a_leader_is_killed_while_three_gateways_serve(bench: Bench) -> None:
-    """``kill -9``: the gateways apart go on with their last table, and the standby finds them and every Pod."""
+    """``kill -9``: the gateways apart go on with their last table, and the standby finds them and every Pod. The slots
+    of a replica are taken by all gateways together, and never exceeded."""
     remote = ("--gateway-workers", "0")
     with bench.control("one", *remote) as one, bench.control("two", *remote) as two:
         one.up(as_program=True)
         with remote_gateways(one, bench.store.port, 3) as gateways:
-            one.deploy(write_server(bench.folder), "--min-scale", "2", "--max-scale", "3", "--wait")
+            server = write_server(bench.folder, pause_s=0.05)
+            one.deploy(server, "--concurrency", str(SLOTS), "--min-scale", "2", "--max-scale", "2", "--wait")
             first, epoch = bench.pods(), epoch_of(bench.lease())
             one.until(lambda: all(each.infer().status_code in (200, 400) for each in gateways), 30.0, "a route")
             two.begin()
@@ -148,6 +152,7 @@ def test_a_leader_is_killed_while_three_gateways_serve(bench: Bench) -> None:
                     grows(each, two)
             for each in loads:
                 each.check()
+            assert most_at_once(bench.folder) == SLOTS, "more clients than slots: all are taken, and no more"
             counts = [each.count() for each in loads]
             sys.stdout.write(f"\nthe standby led {led - killed:.1f} s after the kill; {counts} answered, none lost\n")
             two.cli("down")

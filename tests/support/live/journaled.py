@@ -12,24 +12,34 @@ from typing import Final
 import httpx
 
 SERVER: Final = """
-import os
+import asyncio
 class Echo:
     arrays = "plain"
     inputs = {"x": ("FP32", [-1, 1])}
     outputs = {"y": ("FP32", [-1, 1])}
     concurrency = 4
-    def predict(self, inputs):
+    running = 0
+    async def predict(self, inputs):
+        Echo.running += 1
         with open(JOURNAL, "a") as journal:
-            journal.write(f"{int(inputs['x'][0][0])} {os.getpid()}\\n")
+            journal.write(f"{int(inputs['x'][0][0])} {Echo.running}\\n")
+        await asyncio.sleep(PAUSE_S)
+        Echo.running -= 1
         return {"y": [[value + 0.5 for value in row] for row in inputs["x"]]}
 """
 
 
-def write_server(folder: Path) -> str:
-    """A handler that adds one half, and writes what it was given into ``folder``. Returns it as deploys name it."""
+def write_server(folder: Path, *, pause_s: float = 0.0) -> str:
+    """A handler that adds one half, takes ``pause_s`` for it, and writes what it was given into ``folder``. Returns it
+    as deploys name it."""
     path = folder / "echo.py"
-    path.write_text(f"JOURNAL = {str(folder / 'ran')!r}\n{SERVER}")
+    path.write_text(f"JOURNAL = {str(folder / 'ran')!r}\nPAUSE_S = {pause_s}\n{SERVER}")
     return f"{path}:Echo"
+
+
+def most_at_once(folder: Path) -> int:
+    """The most requests that a replica ran at once, as the servers of ``folder`` wrote down at each beginning."""
+    return max(int(line.split()[1]) for line in (folder / "ran").read_text().splitlines())
 
 
 _FIRSTS = itertools.count(100_000, 100_000)
