@@ -64,37 +64,35 @@ class Ownership:
 
     async def claim(self, now: float, *, of: Belonging | None = None) -> None:
         """Takes the lease. ``of``: the deployment on a cluster whose election has decided that this process leads it;
-        None: there is no election. Raises OwnedError if another owner is alive, or the records are of another
-        deployment, and StoreFaultError."""
-        found = await self._store.get(KEY)
-        owner = self._other(found) if of is None else None
+        None: there is no election, and this deployment is on no cluster. Raises OwnedError if another owner is alive,
+        or the records are of another deployment, and StoreFaultError."""
+        found, belonging = await self._store.get(KEY), await self._store.get(DEPLOYMENT)
+        self._check(belonging, of)
+        owner = self._other(found) if of is None or belonging is None else None
         if owner is not None and now - owner.at < GONE_S:
             raise OwnedError(
                 f"{self._store.place}: process {owner.pid} on {owner.host} has this name, and lives; end that one, or"
                 " choose another name with --store-name"
             )
         try:
-            if of is not None:
-                await self._belong(of)
+            if of is not None and (belonging is None or belonging.value != encode(of)):
+                await self._store.put(DEPLOYMENT, encode(of), expect=0 if belonging is None else belonging.version)
             await self._write(now, 0 if found is None else found.version)
         except ConflictError as error:
             raise OwnedError(f"{self._store.place}: another process takes this name at this moment") from error
 
-    async def _belong(self, of: Belonging) -> None:
-        """Writes that the records are of this deployment. Raises OwnedError if they are of another one, whether that
-        runs or not: its functions would run here as well."""
-        found = await self._store.get(DEPLOYMENT)
+    def _check(self, belonging: Record | None, of: Belonging | None) -> None:
+        """Raises OwnedError if the records are of another deployment on a cluster, whether that runs or not: its
+        functions would run here as well."""
         known = None
-        if found is not None:
+        if belonging is not None:
             with suppress(CodecError):
-                known = decode(found.value, Belonging)
-        if known is not None and not set(known.marks) & set(of.marks):
+                known = decode(belonging.value, Belonging)
+        if known is not None and (of is None or not set(known.marks) & set(of.marks)):
             raise OwnedError(
                 f"{self._store.place}: the records of this name are of the deployment in {known.place}; choose another"
                 " name with --store-name, or, if that one is gone for good, delete its keys in Redis (tidegate:NAME:*)"
             )
-        if known != of:
-            await self._store.put(DEPLOYMENT, encode(of), expect=0 if found is None else found.version)
 
     async def run(self, wall: Callable[[], float]) -> None:
         """Sends heartbeats until cancelled."""

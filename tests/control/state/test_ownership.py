@@ -137,3 +137,37 @@ def test_a_deployment_is_known_by_what_it_has_kept(tmp_path: Path) -> None:
             await Ownership(store, "one", Faults()).claim(NOW + 9, of=Belonging(place="here", marks=marks[0]))
 
     with_store(tmp_path, run)
+
+
+def test_records_of_a_deployment_on_a_cluster_are_not_taken_by_one_on_a_machine(tmp_path: Path) -> None:
+    """Whether the cluster's control process lives, has ended, or was never seen to end."""
+    ours = Belonging(place="namespace blue", marks=("token-1", "lease-1"))
+
+    async def run(store: EmbeddedStore) -> None:
+        await Ownership(store, "one", Faults()).claim(NOW, of=ours)
+        before = await store.get(KEY)
+        for later in (1, 100 * GONE_S):
+            with pytest.raises(OwnedError, match="of the deployment in namespace blue; choose another name with"):
+                await Ownership(store, "two", Faults()).claim(NOW + later)
+        assert await store.get(KEY) == before, "nothing was written"
+        await store.delete(KEY)
+        with pytest.raises(OwnedError):
+            await Ownership(store, "one", Faults()).claim(NOW + 1)
+
+    with_store(tmp_path, run)
+
+
+def test_a_cluster_does_not_push_aside_the_living_owner_on_a_machine(tmp_path: Path) -> None:
+    """There was no election. The records that it leaves may be taken."""
+    ours = Belonging(place="namespace blue", marks=("token-1", "lease-1"))
+
+    async def run(store: EmbeddedStore) -> None:
+        machine = Ownership(store, "one", Faults())
+        await machine.claim(NOW)
+        with pytest.raises(OwnedError, match="has this name, and lives"):
+            await Ownership(store, "two", Faults()).claim(NOW + 1, of=ours)
+        await machine.beat(NOW + 2)
+        await machine.release()
+        await Ownership(store, "two", Faults()).claim(NOW + 3, of=ours)
+
+    with_store(tmp_path, run)
