@@ -29,6 +29,8 @@ class MetricKind(StrEnum):
     COUNTER = "counter"
     GAUGE = "gauge"
     HISTOGRAM = "histogram"
+    SUMMARY = "summary"
+    """Quantiles alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -586,7 +588,7 @@ SLA_OBJECTIVE = Metric(
 )
 LATENCY_QUANTILE = Metric(
     "tidegate_latency_quantile_seconds",
-    _G,
+    MetricKind.SUMMARY,
     "Quantile of the latencies at the gateway in the last minute, as the console shows it: less than 1 % off.",
     ("function", "quantile"),
 )

@@ -110,6 +110,16 @@ def shortened(panels: list[str]) -> list[str]:
     return [query.replace("[1m]", "[5s]").replace("[1h]", "[10s]") for query in panels]
 
 
+def lint(world: Deployment) -> None:
+    """Lets Prometheus' own linter read a scrape."""
+    holder = world.state.holder()
+    assert holder is not None
+    token = {"authorization": f"Bearer {world.state.read_token()}"}
+    text = httpx.get(f"{holder.api}/metrics", headers=token, trust_env=False).text
+    done = subprocess.run(("promtool", "check", "metrics"), input=text, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr or done.stdout
+
+
 def test_every_rule_and_panel_has_data_and_the_figures_are_those_of_the_client(tmp_path: Path) -> None:
     with deployment(tmp_path, *places(tmp_path, 3), "--metrics-http-server", "true") as world:
         world.up()
@@ -121,6 +131,7 @@ def test_every_rule_and_panel_has_data_and_the_figures_are_those_of_the_client(t
                 world.until(lambda: all(watcher.recorded().values()), 60.0, "all rules to have data")
                 panels = [query for board in BOARDS for query in shortened(queries(board))]
                 world.until(lambda: not empty(watcher, panels), 30.0, "all panels of the boards to have data")
+                lint(world)
             total = 'sum(tidegate_gateway_ended_requests_total{function="echo",outcome="answered"})'
             world.until(lambda: watcher.value(total) == client.answered, 10.0, f"{client.answered} answers")
             served = 'sum(tidegate_cost_requests_total{function="echo"})'

@@ -32,6 +32,7 @@ def test_names_follow_the_conventions_and_are_unique() -> None:
         assert metric.name.startswith(("tidegate_", "http_server_")), metric
         assert metric.name.endswith("_total") == (metric.kind is MetricKind.COUNTER), metric
         assert (metric.buckets is not None) == (metric.kind is MetricKind.HISTOGRAM), metric
+        assert ("quantile" in metric.labels) == (metric.kind is MetricKind.SUMMARY), f"{metric}: promtool refuses it"
         assert metric.help.endswith("."), metric
 
 
