@@ -1,6 +1,7 @@
 """The chart by Helm itself: rendered, refused, installed into a real API server, upgraded and uninstalled."""
 
 import base64
+import json
 from pathlib import Path
 from typing import Any
 
@@ -55,20 +56,76 @@ def test_helm_finds_nothing_wrong(tmp_path: Path) -> None:
     assert "1 chart(s) linted, 0 chart(s) failed" in helm("lint", str(CHART), home=tmp_path)
 
 
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"imag": "x"}, "imag"),
+    ({"image": ""}, "/image"),
+    ({"storeName": None}, "storeName"),
+    ({"storeName": "Blue"}, "/storeName"),
+    ({"accelerators": []}, "/accelerators"),
+    ({"accelerators": [{"name": "t4", "kind": "nvidia", "count": 0, "memory": "16Gi"}]}, "/accelerators/0/count"),
+    ({"accelerators": [{"name": "t4", "kind": "nvidia", "count": 1, "memory": "-1Gi"}]}, "/accelerators/0/memory"),
+    ({"accelerators": [{"name": "T4", "kind": "nvidia", "count": 1, "memory": "1Gi"}]}, "/accelerators/0/name"),
+    ({"accelerators": [{"name": "t4", "kind": "gpu", "count": 1, "memory": "1Gi"}]}, "/accelerators/0/kind"),
+    ({"accelerators": [{"name": "t4", "kind": "cpu", "count": 1, "memory": 9, "core": 2}]}, "/accelerators/0"),
+    ({"service": {"port": 0}}, "/service/port"),
+    ({"service": {"port": 65536}}, "/service/port"),
+    ({"service": {"type": "ExternalName"}}, "/service/type"),
+    ({"service": {"type": None}}, "/service"),
+    ({"gateways": {"replicas": -1}}, "/gateways/replicas"),
+    ({"gateways": {"redisSecret": ""}}, "/gateways/redisSecret"),
+    ({"gateways": {"redisSecret": "a..b"}}, "/gateways/redisSecret"),
+    ({"gateways": {"resources": {"limit": {"memory": "1Gi"}}}}, "/gateways/resources"),
+    ({"resources": {"requests": {"cpu": "-1"}}}, "/resources/requests/cpu"),
+    ({"resources": {"requests": {"cpu": -1}}}, "/resources/requests/cpu"),
+    ({"resources": {"limits": {"memory": "2 GB"}}}, "/resources/limits/memory"),
+    ({"state": {"size": "big"}}, "/state/size"),
+    ({"state": {"size": "0Gi"}}, "/state/size"),
+    ({"state": {"storageClass": "Fast"}}, "/state/storageClass"),
+    ({"webhook": {"clusterIssuer": "company"}}, "/webhook/certManager"),
+    ({"webhook": {"replicas": 0}}, "/webhook/replicas"),
+    ({"monitoring": {"namespace": ""}}, "/monitoring/namespace"),
+    ({"monitoring": {"podMonitor": None}}, "/monitoring"),
+    ({"monitoring": {"podMonitor": {"interval": "often"}}}, "/monitoring/podMonitor/interval"),
+    ({"monitoring": {"podMonitor": {"interval": "0s"}}}, "/monitoring/podMonitor/interval"),
+    ({"monitoring": {"podMonitor": {"interval": "1ms"}}}, "/monitoring/podMonitor/interval"),
+    ({"monitoring": {"podMonitor": {"labels": {"-team": "a"}}}}, "/monitoring/podMonitor/labels"),
+    ({"monitoring": {"podMonitor": {"labels": {"a b": "a"}}}}, "/monitoring/podMonitor/labels"),
+    ({"monitoring": {"podMonitor": {"labels": {"Team/x": "a"}}}}, "/monitoring/podMonitor/labels"),
+    ({"monitoring": {"podMonitor": {"labels": {"app.kubernetes.io/name": "a"}}}}, "/monitoring/podMonitor/labels"),
+    ({"monitoring": {"podMonitor": {"labels": {"team": "a b"}}}}, "/monitoring/podMonitor/labels/team"),
+    ({"monitoring": {"podMonitor": {"labels": {"team": 1}}}}, "/monitoring/podMonitor/labels/team"),
+]
+
+
+@pytest.mark.parametrize(("values", "place"), REFUSED, ids=json.dumps)
+def test_values_that_would_be_refused_later_or_do_nothing_are_refused_at_their_place(
+    tmp_path: Path, values: dict[str, Any], place: str
+) -> None:
+    file = tmp_path / "values.json"
+    file.write_text(json.dumps(values))
+    text = helm("template", "tidegate", str(CHART), f"--values={file}", home=tmp_path, code=1)
+    assert place in text
+
+
 @pytest.mark.parametrize(
     "values",
     [
-        {"imag": "x"},
-        {"image": ""},
-        {"accelerators": []},
-        {"service": {"port": 0}},
-        {"state": {"size": "big"}},
-        {"monitoring": {"podMonitor": {"interval": "often"}}},
+        {"resources": {"requests": {"cpu": 1.5, "memory": "1.5Gi", "nvidia.com/gpu": 1}, "limits": {}}},
+        {"state": {"size": "0.5Ti"}, "webhook": {"certManager": True}},
+        {"monitoring": {"podMonitor": {"labels": {"example.com/Team": "", "a_b.c": "1"}, "interval": "1m"}}},
+        {
+            "accelerators": [
+                {"name": "t4", "kind": "nvidia", "count": 1, "memory": "16Gi", "price-per-hour": 0.35, "mig": True},
+                {"name": "cpu", "kind": "cpu", "count": 1, "memory": "1G", "cores": 2, "quota": "50%"},
+            ]
+        },
     ],
+    ids=json.dumps,
 )
-def test_values_that_the_schema_does_not_have_are_refused(tmp_path: Path, values: dict[str, Any]) -> None:
-    text = helm("template", "tidegate", str(CHART), *set_flags(values), home=tmp_path, code=1)
-    assert next(iter(values)) in text
+def test_values_of_every_form_are_taken(tmp_path: Path, values: dict[str, Any]) -> None:
+    file = tmp_path / "values.json"
+    file.write_text(json.dumps(values))
+    assert "kind: Deployment" in helm("template", "tidegate", str(CHART), f"--values={file}", home=tmp_path)
 
 
 def there(client: httpx.Client, each: dict[str, Any]) -> bool:

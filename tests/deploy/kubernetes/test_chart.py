@@ -7,11 +7,14 @@ from typing import Any
 import pytest
 import yaml
 
+from tidegate.deploy.devices.declared import KEYS
 from tidegate.deploy.kubernetes.pods.template import INJECT
 from tidegate.deploy.kubernetes.resources.chart import ChartError, render
 from tidegate.deploy.kubernetes.resources.main import files, plain, plain_webhook
 from tidegate.deploy.kubernetes.webhook.main import arguments
 from tidegate.deploy.kubernetes.webhook.process.rotation import WEBHOOK
+from tidegate.deploy.placement.ledger import AcceleratorKind
+from tidegate.schema.rows import Whole
 
 FOLDER = Path(__file__).resolve().parents[3] / "deploy" / "kubernetes"
 CHART = FOLDER / "chart"
@@ -195,11 +198,28 @@ def test_the_schema_has_every_value_and_no_other() -> None:
     known = properties(schema)
     assert keys(values, known) == known
     assert schema["additionalProperties"] is False
-    groups = {key for key, value in values.items() if isinstance(value, dict)}
-    assert groups <= {*schema["required"]}, "a group that is set to null is refused, before a template reads in it"
-    for key, inner in known.items():
-        assert inner is None or schema["properties"][key]["additionalProperties"] is False
-        assert inner is None or values[key].keys() == inner.keys()
+    all_required(schema)
+
+
+def all_required(schema: dict[str, Any]) -> None:
+    """A value that is set to null is refused by its name, before a template reads it."""
+    if "required" in schema:
+        assert schema["required"] == list(schema["properties"])
+        assert schema["additionalProperties"] is False
+    for each in schema.get("properties", {}).values():
+        assert "required" in each or "properties" not in each
+        all_required(each)
+
+
+def test_accelerators_of_the_values_are_those_that_tidegate_reads() -> None:
+    schema = json.loads((CHART / "values.schema.json").read_text())["properties"]["accelerators"]["items"]
+    assert schema["properties"].keys() == {row.key for row in KEYS} | {"profile"}
+    assert schema["properties"]["kind"]["enum"] == list(AcceleratorKind)
+    assert schema["additionalProperties"] is False
+    for row in KEYS:
+        if isinstance(row.kind, Whole):
+            found = schema["properties"][row.key]
+            assert (found["minimum"], found["maximum"]) == (row.kind.low, row.kind.high)
 
 
 @pytest.mark.parametrize(
