@@ -15,12 +15,14 @@ from tidegate.deploy.kubernetes.pods.template import (
 )
 from tidegate.deploy.kubernetes.resources.conditions import literal
 from tidegate.deploy.kubernetes.resources.leases import NAME as LEASE
+from tidegate.deploy.kubernetes.resources.policies import policy
 
 Object = dict[str, Any]
 
 NAME, EPOCHS_NAME = "replicas.tidegate.dev", "epochs.tidegate.dev"
 INJECTED_NAME: Final = "injected.tidegate.dev"
 _PROXY: Final = f"object.spec.?initContainers.orValue([]).filter(each, each.name == '{QUEUE_PROXY}')"
+_IS_SIDECAR: Final = "size(variables.proxy) == 1 && variables.proxy[0].?restartPolicy.orValue('') == 'Always'"
 _DRAINS: Final = (
     "each.?lifecycle.?preStop.?httpGet.?path.orValue('') == '/wait-for-drain'"
     f" && string(each.lifecycle.preStop.httpGet.port) == '{ADMIN_PORT}'"
@@ -30,7 +32,7 @@ _DEVICES: Final = (
 )
 _RULES: Final = (
     (
-        "size(variables.proxy) == 1 && variables.proxy[0].?restartPolicy.orValue('') == 'Always'",
+        _IS_SIDECAR,
         f"a replica has the native sidecar {QUEUE_PROXY}: without it its requests are neither bounded nor drained",
     ),
     (
@@ -63,94 +65,82 @@ _LEADS: Final = f"int(object.{_EPOCH}.orValue('0'))"
 def epoch_policy() -> tuple[Object, Object]:
     """Returns the ValidatingAdmissionPolicy that refuses Pods of a control process that leads no longer, and its
     binding. The Lease of the namespace is its parameter."""
-    metadata = {"name": EPOCHS_NAME, "labels": {"app.kubernetes.io/part-of": "tidegate"}}
-    policy = {
-        "apiVersion": "admissionregistration.k8s.io/v1",
-        "kind": "ValidatingAdmissionPolicy",
-        "metadata": metadata,
-        "spec": {
-            "failurePolicy": "Fail",
-            "paramKind": {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease"},
-            "matchConstraints": _of_replicas(),
-            "matchConditions": [{"name": "has-an-epoch", "expression": f"object.{_EPOCH}.hasValue()"}],
-            "validations": [
-                {
-                    "expression": f"request.operation != 'CREATE' || {_LEADS} >= {_LEADER}",
-                    "message": "made by a control process that no longer leads: its epoch is smaller than the Lease's",
-                    "reason": "Invalid",
-                },
-                {
-                    "expression": f"request.operation != 'UPDATE' || {_LEADS} >= int(oldObject.{_EPOCH}.orValue('0'))",
-                    "message": "a control process of a greater epoch has this replica",
-                    "reason": "Invalid",
-                },
-            ],
-        },
+    spec = {
+        "paramKind": {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease"},
+        "matchConstraints": _of_replicas(),
+        "matchConditions": [{"name": "has-an-epoch", "expression": f"object.{_EPOCH}.hasValue()"}],
+        "validations": _validations(
+            (
+                f"request.operation != 'CREATE' || {_LEADS} >= {_LEADER}",
+                "made by a control process that no longer leads: its epoch is smaller than the Lease's",
+            ),
+            (
+                f"request.operation != 'UPDATE' || {_LEADS} >= int(oldObject.{_EPOCH}.orValue('0'))",
+                "a control process of a greater epoch has this replica",
+            ),
+        ),
     }
-    binding = {
-        "apiVersion": "admissionregistration.k8s.io/v1",
-        "kind": "ValidatingAdmissionPolicyBinding",
-        "metadata": metadata,
-        "spec": {
-            "policyName": EPOCHS_NAME,
-            "paramRef": {"name": LEASE, "parameterNotFoundAction": "Allow"},
-            "validationActions": ["Deny"],
-        },
-    }
-    return policy, binding
+    return policy(EPOCHS_NAME, spec, {"paramRef": {"name": LEASE, "parameterNotFoundAction": "Allow"}})
 
 
 def injected_policy() -> tuple[Object, Object]:
     """Returns the ValidatingAdmissionPolicy over Pods of others that ask for a queue_proxy, and its binding. The
     webhook that adds it fails open; this policy judges the final state, whatever the webhook did, and fails closed."""
-    metadata = {"name": INJECTED_NAME, "labels": {"app.kubernetes.io/part-of": "tidegate"}}
-    policy = {
-        "apiVersion": "admissionregistration.k8s.io/v1",
-        "kind": "ValidatingAdmissionPolicy",
-        "metadata": metadata,
-        "spec": {
-            "failurePolicy": "Fail",
-            "matchConstraints": {
-                "objectSelector": {
-                    "matchExpressions": [
-                        {"key": INJECT, "operator": "Exists"},
-                        {"key": INJECT, "operator": "NotIn", "values": ["false"]},
-                    ]
-                },
-                "resourceRules": [
-                    {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
-                ],
-            },
-            "variables": [{"name": "proxy", "expression": _PROXY}],
-            "validations": [
-                {
-                    "expression": f"object.metadata.labels['{INJECT}'] == 'true'",
-                    "message": f"the label {INJECT} is 'true' or 'false': with another value no {QUEUE_PROXY} is added",
-                    "reason": "Invalid",
-                },
-                {
-                    "expression": "size(variables.proxy) == 1"
-                    " && variables.proxy[0].?restartPolicy.orValue('') == 'Always'",
-                    "message": f"the label {INJECT} asks for the native sidecar {QUEUE_PROXY}, which Tidegate's webhook"
-                    " adds: it is not installed, does not serve this namespace, or does not answer"
-                    " (tidegate doctor --context)",
-                    "reason": "Invalid",
-                },
-                {
-                    "expression": f"variables.proxy.all(each, {_DRAINS})",
-                    "message": f"the sidecar {QUEUE_PROXY} waits for its drain (preStop)",
-                    "reason": "Invalid",
-                },
-            ],
+    asks = [
+        {"key": INJECT, "operator": "Exists"},
+        {"key": INJECT, "operator": "NotIn", "values": ["false"]},
+    ]
+    spec = {
+        "matchConstraints": {
+            "objectSelector": {"matchExpressions": asks},
+            "resourceRules": _pods("CREATE"),
         },
+        "variables": [{"name": "proxy", "expression": _PROXY}],
+        "validations": _validations(
+            (
+                f"object.metadata.labels['{INJECT}'] == 'true'",
+                f"the label {INJECT} is 'true' or 'false': with another value no {QUEUE_PROXY} is added",
+            ),
+            (
+                _IS_SIDECAR,
+                f"the label {INJECT} asks for the native sidecar {QUEUE_PROXY}, which Tidegate's webhook adds: it is"
+                " not installed, does not serve this namespace, or does not answer (tidegate doctor --context)",
+            ),
+            (
+                f"variables.proxy.all(each, {_DRAINS})",
+                f"the sidecar {QUEUE_PROXY} waits for its drain (preStop)",
+            ),
+        ),
     }
-    binding = {
-        "apiVersion": "admissionregistration.k8s.io/v1",
-        "kind": "ValidatingAdmissionPolicyBinding",
-        "metadata": metadata,
-        "spec": {"policyName": INJECTED_NAME, "validationActions": ["Deny"]},
+    return policy(INJECTED_NAME, spec)
+
+
+def replica_policy() -> tuple[Object, Object]:
+    """Returns the ValidatingAdmissionPolicy over replicas, and its binding."""
+    spec = {
+        "matchConstraints": _of_replicas(),
+        "variables": [
+            {"name": "proxy", "expression": _PROXY},
+            {
+                "name": "servers",
+                "expression": "object.spec.containers + object.spec.?initContainers.orValue([])"
+                f".filter(each, each.name != '{QUEUE_PROXY}')",
+            },
+            {
+                "name": "secret",
+                "expression": "object.spec.?volumes.orValue([]).filter(each, has(each.secret)"
+                " || (has(each.projected) && each.projected.?sources.orValue([])"
+                ".exists(source, has(source.secret)))).map(each, each.name)",
+            },
+        ],
+        "validations": _validations(*_RULES),
     }
-    return policy, binding
+    return policy(NAME, spec)
+
+
+def _validations(*rules: tuple[str, str]) -> list[Object]:
+    """Returns rules, each an expression that holds and a message, as a policy has them."""
+    return [{"expression": expression, "message": message, "reason": "Invalid"} for expression, message in rules]
 
 
 def _of_replicas() -> Object:
@@ -160,45 +150,9 @@ def _of_replicas() -> Object:
             "matchLabels": {MANAGED_BY: "tidegate"},
             "matchExpressions": [{"key": f"{LABEL}deployment", "operator": "Exists"}],
         },
-        "resourceRules": [
-            {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE", "UPDATE"], "resources": ["pods"]}
-        ],
+        "resourceRules": _pods("CREATE", "UPDATE"),
     }
 
 
-def replica_policy() -> tuple[Object, Object]:
-    """Returns the ValidatingAdmissionPolicy over replicas, and its binding."""
-    metadata = {"name": NAME, "labels": {"app.kubernetes.io/part-of": "tidegate"}}
-    policy = {
-        "apiVersion": "admissionregistration.k8s.io/v1",
-        "kind": "ValidatingAdmissionPolicy",
-        "metadata": metadata,
-        "spec": {
-            "failurePolicy": "Fail",
-            "matchConstraints": _of_replicas(),
-            "variables": [
-                {"name": "proxy", "expression": _PROXY},
-                {
-                    "name": "servers",
-                    "expression": "object.spec.containers + object.spec.?initContainers.orValue([])"
-                    f".filter(each, each.name != '{QUEUE_PROXY}')",
-                },
-                {
-                    "name": "secret",
-                    "expression": "object.spec.?volumes.orValue([]).filter(each, has(each.secret)"
-                    " || (has(each.projected) && each.projected.?sources.orValue([])"
-                    ".exists(source, has(source.secret)))).map(each, each.name)",
-                },
-            ],
-            "validations": [
-                {"expression": expression, "message": message, "reason": "Invalid"} for expression, message in _RULES
-            ],
-        },
-    }
-    binding = {
-        "apiVersion": "admissionregistration.k8s.io/v1",
-        "kind": "ValidatingAdmissionPolicyBinding",
-        "metadata": metadata,
-        "spec": {"policyName": NAME, "validationActions": ["Deny"]},
-    }
-    return policy, binding
+def _pods(*operations: str) -> list[Object]:
+    return [{"apiGroups": [""], "apiVersions": ["v1"], "operations": [*operations], "resources": ["pods"]}]

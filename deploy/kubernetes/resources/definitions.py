@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from tidegate.deploy.kubernetes.resources.conditions import condition, literal
+from tidegate.deploy.kubernetes.resources.policies import policy
 from tidegate.deploy.kubernetes.resources.schemas import (
     MAX_TEXT,
     Schema,
@@ -244,34 +245,13 @@ def policies() -> tuple[Object, ...]:
     """Returns the ValidatingAdmissionPolicies over annotations, each with its binding."""
     found: list[Object] = []
     for kind, table in (("functions", ANNOTATIONS), ("pipelines", PIPELINE_ANNOTATIONS)):
-        name = f"{kind}.{GROUP}"
-        policy = {
-            "apiVersion": "admissionregistration.k8s.io/v1",
-            "kind": "ValidatingAdmissionPolicy",
-            "metadata": {"name": name, "labels": {"app.kubernetes.io/part-of": "tidegate"}},
-            "spec": {
-                "failurePolicy": "Fail",
-                "matchConstraints": {
-                    "resourceRules": [
-                        {
-                            "apiGroups": [GROUP],
-                            "apiVersions": ["*"],
-                            "operations": ["CREATE", "UPDATE"],
-                            "resources": [kind],
-                        }
-                    ]
-                },
-                "variables": [{"name": "given", "expression": "object.metadata.?annotations.orValue({})"}],
-                "validations": [_known(table), *(each for row in table for each in _stated(row))],
-            },
+        rules = [{"apiGroups": [GROUP], "apiVersions": ["*"], "operations": ["CREATE", "UPDATE"], "resources": [kind]}]
+        spec = {
+            "matchConstraints": {"resourceRules": rules},
+            "variables": [{"name": "given", "expression": "object.metadata.?annotations.orValue({})"}],
+            "validations": [_known(table), *(each for row in table for each in _stated(row))],
         }
-        binding = {
-            "apiVersion": "admissionregistration.k8s.io/v1",
-            "kind": "ValidatingAdmissionPolicyBinding",
-            "metadata": {"name": name, "labels": {"app.kubernetes.io/part-of": "tidegate"}},
-            "spec": {"policyName": name, "validationActions": ["Deny"]},
-        }
-        found += [policy, binding]
+        found += policy(f"{kind}.{GROUP}", spec)
     return tuple(found)
 
 
