@@ -8,10 +8,12 @@ server and is repeated at once.
 """
 
 import random
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Final
 
-from tidegate.deploy.backend import RevisionFailure
+from tidegate.deploy.backend import ReplicaStatus, RevisionFailure
+from tidegate.records.replica_state import ReplicaState
 
 FIRST_WAIT_S: Final = 0.2
 MAX_WAIT_S: Final = 30.0
@@ -77,4 +79,15 @@ class BackOff:
             del self._failures[revision_id]
 
     def failure(self, revision_id: str) -> RevisionFailure | None:
+        return self._failures.get(revision_id)
+
+    def failure_beside(
+        self, revision_id: str, replicas: Callable[[], Iterable[ReplicaStatus]], now: float
+    ) -> RevisionFailure | None:
+        """Returns the failure, unless a ready one of ``replicas`` has reset it. Without a failure they are not read."""
+        if revision_id not in self._failures:
+            return None
+        for each in replicas():
+            if each.revision == revision_id and each.state is ReplicaState.READY and each.ready_at is not None:
+                self.healthy(revision_id, each.ready_at, now)
         return self._failures.get(revision_id)

@@ -263,13 +263,7 @@ class FakeBackend:
 
     def failure(self, revision_id: str) -> RevisionFailure | None:
         """See the protocol."""
-        if self._back_off.failure(revision_id) is None:
-            return None
-        for fake in self._replicas.values():
-            status = fake.status
-            if status.revision == revision_id and status.state is ReplicaState.READY and status.ready_at is not None:
-                self._back_off.healthy(revision_id, status.ready_at, self._clock.now())
-        return self._back_off.failure(revision_id)
+        return self._back_off.failure_beside(revision_id, self.replicas, self._clock.now())
 
     async def close(self, stop_replicas: bool, grace_s: float = 30.0) -> None:
         """See the protocol. The clock does not move meanwhile, so work that has not ended is killed."""

@@ -7,7 +7,6 @@ counts until the revision has rates of its own. The content of model files is no
 in place is followed like any model that changes its speed.
 """
 
-import hashlib
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -15,9 +14,9 @@ from dataclasses import dataclass, replace
 from tidegate.autoscaler.measure.rates import GroupRates, LearntCell
 from tidegate.autoscaler.profiles.concurrency_limit import LearntLimit
 from tidegate.autoscaler.profiles.interference import LearntPair
+from tidegate.autoscaler.profiles.memory import digest, work_of
 from tidegate.deploy.placement.ledger import Accelerator
 from tidegate.function import Function
-from tidegate.records.codec import encode
 from tidegate.records.profile_point import ProfilePoint
 
 MAX_PROFILES = 32
@@ -51,21 +50,8 @@ class LearntFunction:
 
 def identity(function: Function, accelerator: Accelerator) -> str:
     """Returns a digest of everything that the speed of a replica depends on, as far as it is declared."""
-    parts = (
-        replace(function.server, copy=None),
-        function.batching,
-        function.resources,
-        function.gpu,
-        function.dnn,
-        function.env,
-        function.python,
-        function.concurrency_unit,
-        accelerator.kind,
-        accelerator.cores,
-        accelerator.quota,
-        accelerator.profile,
-    )
-    return hashlib.sha256(encode(parts)).hexdigest()[:16]
+    speed = (accelerator.kind, accelerator.cores, accelerator.quota, accelerator.profile)
+    return digest((*work_of(function), *speed))
 
 
 def found(known: LearntFunction, wanted: str, accelerator: str, share: int) -> tuple[LearntProfile | None, bool]:

@@ -28,7 +28,12 @@ class LearntMemory:
 
 def model_of(function: Function) -> str:
     """Returns a digest of everything that the work of a request depends on, as far as it is declared."""
-    parts = (
+    return digest(work_of(function))
+
+
+def work_of(function: Function) -> tuple[object, ...]:
+    """Returns what :func:`model_of` is a digest of."""
+    return (
         replace(function.server, copy=None),
         function.batching,
         function.resources,
@@ -38,6 +43,10 @@ def model_of(function: Function) -> str:
         function.python,
         function.concurrency_unit,
     )
+
+
+def digest(parts: tuple[object, ...]) -> str:
+    """Returns 16 hexadecimal digits by which these values are known."""
     return hashlib.sha256(encode(parts)).hexdigest()[:16]
 
 

@@ -354,13 +354,7 @@ class LocalBackend:
 
     def failure(self, revision_id: str) -> RevisionFailure | None:
         """See the protocol."""
-        if self._back_off.failure(revision_id) is None:
-            return None
-        now = self._clock.now()
-        for status in self.replicas():
-            if status.revision == revision_id and status.state is ReplicaState.READY and status.ready_at is not None:
-                self._back_off.healthy(revision_id, status.ready_at, now)
-        return self._back_off.failure(revision_id)
+        return self._back_off.failure_beside(revision_id, self.replicas, self._clock.now())
 
     @property
     def fork_servers(self) -> Mapping[str, ForkServer]:

@@ -46,7 +46,7 @@ from tidegate.deploy.local.processes import Warn, warn_on_stderr
 from tidegate.deploy.placement.ledger import WHOLE, Accelerator, AcceleratorKind, Ledger, Room, candidates
 from tidegate.deploy.placement.strategies import BEST_FIT, StrategyRow
 from tidegate.function import Batching, Revision
-from tidegate.records.replica_state import ColdStartPhases, ReplicaState
+from tidegate.records.replica_state import ColdStartPhases
 
 REPORTED_WITHIN_S: Final = 2.0
 """Time for adopted queue_proxies to report their state before the first round."""
@@ -286,13 +286,7 @@ class KubernetesBackend:
 
     def failure(self, revision_id: str) -> RevisionFailure | None:
         """See the protocol."""
-        if self._back_off.failure(revision_id) is None:
-            return None
-        now = self._clock.now()
-        for status in self.replicas():
-            if status.revision == revision_id and status.state is ReplicaState.READY and status.ready_at is not None:
-                self._back_off.healthy(revision_id, status.ready_at, now)
-        return self._back_off.failure(revision_id)
+        return self._back_off.failure_beside(revision_id, self.replicas, self._clock.now())
 
     def __repr__(self) -> str:
         return f"<KubernetesBackend {len(self._registry.present)} replicas, {len(self._registry.ending)} ending>"
