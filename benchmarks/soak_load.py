@@ -23,7 +23,7 @@ BAD = (
     b"GET / HTTP/1.1\r\nhost: a\r\nx: " + b"y" * 20_000 + b"\r\n\r\n",
     b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
     b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
-    b"GET /nothing HTTP/1.1\r\nhost: nobody.localhost\r\n\r\n",
+    b"GET /nothing HTTP/1.1\r\nhost: absent.localhost\r\n\r\n",
 )
 """Requests that are refused; the chunked one after its head has been forwarded."""
 WEBSOCKET = (

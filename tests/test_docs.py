@@ -42,7 +42,7 @@ PLAIN_TESTS = (
     "tidegate",
     "traffic",
 )
-"""Folders of tests whose names, comments and strings are as plain as the documentation."""
+"""Folders of tests whose names, comments and strings are as plain as the documentation; those of ``benchmarks`` too."""
 PERSONS = re.compile(r"(?<![a-z])(told|whoever|nobody)(?![a-z])", re.IGNORECASE)
 WORDS = 40
 """Most words of the glossary."""
@@ -167,10 +167,10 @@ def test_programs_are_not_people() -> None:
     check(faults())
 
 
-def test_tests_of_these_folders_are_in_plain_words() -> None:
+def test_benchmarks_and_tests_of_these_folders_are_in_plain_words() -> None:
     def faults() -> Iterator[str]:
-        for folder in PLAIN_TESTS:
-            for path in (ROOT / "tests" / folder).rglob("*.py"):
+        for folder in (ROOT / "benchmarks", *(ROOT / "tests" / each for each in PLAIN_TESTS)):
+            for path in (each for each in folder.rglob("*") if each.suffix in {".py", ".go"}):
                 for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
                     if found := PERSONS.search(line):
                         yield f"{name_of(path)}:{number} says {found[0]!r}: data is sent, reported, recorded"

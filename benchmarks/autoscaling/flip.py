@@ -77,8 +77,8 @@ def _shots(setup: Setup, seconds: float, every_s: float) -> list[Shot]:
 
 
 def _changes(judge: Judge, case: str, found: Run) -> Row:
-    told = [tuple(sorted(look.weights.items())) for look in found.looks if look.weights]
-    changes = sum(one != other for one, other in itertools.pairwise(told))
-    spread = sorted({round(dict(each).get("strong", 0.0), 2) for each in told})
+    published = [tuple(sorted(look.weights.items())) for look in found.looks if look.weights]
+    changes = sum(one != other for one, other in itertools.pairwise(published))
+    spread = sorted({round(dict(each).get("strong", 0.0), 2) for each in published})
     note = f"weight of the strong group between {spread[0]:g} and {spread[-1]:g}" if spread else ""
     return judge.row(case, "weight_changes_seen", changes, least=1, note=note)

@@ -37,8 +37,8 @@ def program() -> str | None:
 
 def config(port: int, balance: str, addresses: Sequence[str]) -> str:
     """``addresses``: ``host:port`` or ``unix:/path``."""
-    told = [f"unix@{each.removeprefix('unix:')}" if each.startswith("unix:") else each for each in addresses]
-    servers = "\n".join(f"  server replica{number} {each}" for number, each in enumerate(told))
+    servers_at = [f"unix@{each.removeprefix('unix:')}" if each.startswith("unix:") else each for each in addresses]
+    servers = "\n".join(f"  server replica{number} {each}" for number, each in enumerate(servers_at))
     return _CONFIG.format(port=port, balance=balance, servers=servers)
 
 

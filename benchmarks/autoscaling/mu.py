@@ -75,8 +75,8 @@ def _row(judge: Judge, name: str, group: str, at: Seen | None, truth: float, mos
     mu = None if at is None else at.mu_ips.get(group)
     if at is None or mu is None:
         return judge.row(f"{name}, {group}", measure, 1.0, most=most, note="nothing was learnt by then")
-    told = f"{mu:.2f} learnt, {truth:.2f} true, after {at.at_s:.1f} s and {at.requests.get(group, 0):.0f} requests"
-    return judge.row(f"{name}, {group}", measure, abs(mu / truth - 1.0), most=most, note=told)
+    note = f"{mu:.2f} learnt, {truth:.2f} true, after {at.at_s:.1f} s and {at.requests.get(group, 0):.0f} requests"
+    return judge.row(f"{name}, {group}", measure, abs(mu / truth - 1.0), most=most, note=note)
 
 
 def _endless(batches: Sequence[int], rng: random.Random) -> Iterator[int]:

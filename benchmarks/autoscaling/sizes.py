@@ -51,8 +51,8 @@ def run(setup: Setup, judge: Judge) -> Iterator[Row]:
             annotations: dict[str, object] = {"min-scale": 2, "max-scale": 2, "concurrency": 2, "size-routing": routing}
             world.deploy("sizes", replicas=2, annotations=annotations)
             found = world.run(seconds, {"sizes": lambda load: _drive(load, seconds, setup.seed)})["sizes"]
-            told = world.route("sizes")
-            groups = () if told is None else told.groups
+            routed = world.route("sizes")
+            groups = () if routed is None else routed.groups
             world.delete("sizes")
             yield from client_rows(judge, case, found)
             part = rate_rps(found) / best

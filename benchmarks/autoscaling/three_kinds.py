@@ -95,10 +95,10 @@ class _Figures:
 
     def rows(self) -> Iterator[Row]:
         for name in self.p99_ms:
-            told = ", ".join(f"{kind} {share:.0%}" for kind, share in self.busy[name].items())
+            shares = ", ".join(f"{kind} {share:.0%}" for kind, share in self.busy[name].items())
             most = 1.15 if name in (OURS, "tidegate, no limit") else None
             ratio = statistics.median(self.ratio[name])
-            yield self.judge.row(name, "busiest_over_least_busy", ratio, most=most, note=f"busy: {told}")
+            yield self.judge.row(name, "busiest_over_least_busy", ratio, most=most, note=f"busy: {shares}")
             yield self.judge.row(name, "p99_ms", statistics.median(self.p99_ms[name]))
         ours = statistics.median(self.p99_ms[OURS])
         for peer in MUST_NOT_WIN:

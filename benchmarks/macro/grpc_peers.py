@@ -67,8 +67,8 @@ def proxies(stage: Stage, upstream: str) -> list[Server]:
     for peer in stage.bench.peers:
         label, _, command = peer.partition("=")
         port = free_port()
-        told = {"{port}": str(port), "{upstream}": upstream, "{upstream_port}": upstream.rpartition(":")[2]}
-        for mark, value in told.items():
+        filled = {"{port}": str(port), "{upstream}": upstream, "{upstream_port}": upstream.rpartition(":")[2]}
+        for mark, value in filled.items():
             command = command.replace(mark, value)
         found.append(stage.start(label, core, shlex.split(command), f"127.0.0.1:{port}"))
     return [*found, peers.queue_proxy(stage, upstream)]
@@ -89,5 +89,5 @@ def load(bench: Bench, server: Server, words: tuple[str, ...], seconds: float) -
     used = server.cpu_us() - before
     if done.returncode:
         raise RuntimeError(f"{server.name}, {' '.join(words) or 'unary'}: {done.stderr.strip()}")
-    told = json.loads(done.stdout)
-    return Visit(used / told["calls"], told["calls"] / told["seconds"], told["p50_us"], told["p99_us"])
+    found = json.loads(done.stdout)
+    return Visit(used / found["calls"], found["calls"] / found["seconds"], found["p50_us"], found["p99_us"])

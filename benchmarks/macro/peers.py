@@ -115,8 +115,8 @@ def proxies(stage: Stage, upstream: str, *, streaming: bool = False, only: Seque
             words = [stage.bench.tools["go"], address, upstream]
             environment = {"GOMAXPROCS": "1"}
         else:
-            told = {"{port}": str(port), "{upstream}": upstream, "{upstream_port}": upstream.rpartition(":")[2]}
-            for mark, value in told.items():
+            filled = {"{port}": str(port), "{upstream}": upstream, "{upstream_port}": upstream.rpartition(":")[2]}
+            for mark, value in filled.items():
                 command = command.replace(mark, value)
             words = shlex.split(command)
         found.append(stage.start(label, core, words, address, environment=environment))

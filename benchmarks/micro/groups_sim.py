@@ -181,7 +181,7 @@ class Simulation:
             if is_counted:
                 self.latencies.append((request.inferences, self.world.now - job.arrived))
 
-        job.ends = ends  # type: ignore[method-assign]  # told without polling
+        job.ends = ends  # type: ignore[method-assign]  # called back, not polled
         self.world.arrive_job(worker, job, timeout_s=1e9)
 
     def run(self) -> Result:

@@ -121,7 +121,7 @@ class Simulation:
             self.timeline.at(self.world.now + 0.01, lambda: self._send(worker))
             return
         job = self.world.arrive(worker)
-        job.ends = lambda end: self._ended(worker, job, end)  # type: ignore[method-assign]  # told without polling
+        job.ends = lambda end: self._ended(worker, job, end)  # type: ignore[method-assign]  # called back, not polled
 
     def _ended(self, worker: Worker, job: Job, end: End) -> None:
         assert job.end is None

@@ -119,8 +119,8 @@ def cpu_us(way: Way, source: socket.socket, sink: socket.socket, size: int, tran
         got = 0
         while got < size:
             wait(sink, select.POLLIN)
-            told = sink.recv(1 << 16)
-            got += sum(int.from_bytes(told[at : at + 8]) for at in range(0, len(told), 8))
+            received = sink.recv(1 << 16)
+            got += sum(int.from_bytes(received[at : at + 8]) for at in range(0, len(received), 8))
     return used / transfers * 1e6
 
 

@@ -240,10 +240,10 @@ func (u *user) heard(f *http2.MetaHeadersFrame) error {
 	if one == nil {
 		return fmt.Errorf("HEADERS on stream %d, which is over", f.StreamID)
 	}
-	var told []string
+	var fields []string
 	status := ""
 	for _, field := range f.Fields {
-		told = append(told, field.Name+": "+field.Value)
+		fields = append(fields, field.Name+": "+field.Value)
 		if field.Name == "grpc-status" {
 			status = field.Value
 		}
@@ -257,7 +257,7 @@ func (u *user) heard(f *http2.MetaHeadersFrame) error {
 		wanted = u.plan.messages * len(u.plan.payload)
 	}
 	if status != "0" || !one.answered || one.received != wanted {
-		return fmt.Errorf("call %d: %d bytes of %d, %s", f.StreamID, one.received, wanted, strings.Join(told, ", "))
+		return fmt.Errorf("call %d: %d bytes of %d, %s", f.StreamID, one.received, wanted, strings.Join(fields, ", "))
 	}
 	delete(u.open, f.StreamID)
 	u.latencies = append(u.latencies, time.Since(one.at))
