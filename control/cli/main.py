@@ -14,6 +14,7 @@ def main() -> None:
     if names.VARIABLE in os.environ and (answer := names.answer(os.environ)) is not None:
         sys.stdout.write(f"{answer}\n")
         return
-    from tidegate.control.cli.app import app
+    from tidegate.control.cli.app import app, with_command
 
-    sys.exit(app(prog_name="tidegate"))
+    named = None if names.VARIABLE in os.environ else next(iter(sys.argv[1:]), None)
+    sys.exit((app if named is None else with_command(named))(prog_name="tidegate"))

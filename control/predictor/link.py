@@ -1,4 +1,5 @@
-"""The link to the predictor: its process is started, asked, and started again after its end.
+"""The link to the predictor: its process is started, asked, and started again after its end. The first start waits for
+a sample or a graph: without one it could answer no question.
 
 A process that ends, or does not answer in time, is killed; the turn that it had is not sent again, since it
 may be the reason. The next start follows after a back-off.
@@ -78,6 +79,8 @@ class PredictorProcess:
 
     async def ask(self, turn: Turn) -> TurnAnswer:
         message = packed(turn)
+        if self._process is None and not (turn.graphs or turn.seen or self._has_history()):
+            return TurnAnswer(predictions=(None,) * len(turn.questions))  # There is nothing to go by yet.
         try:
             async with asyncio.timeout(ANSWER_S if self._process is None else self._answer_s):
                 process = self._process or await self._start()
@@ -96,6 +99,12 @@ class PredictorProcess:
 
     async def close(self) -> None:
         await self._drop()
+
+    def _has_history(self) -> bool:
+        try:
+            return self._history.stat().st_size > 0
+        except OSError:
+            return False
 
     async def _start(self) -> asyncio.subprocess.Process:
         if self._now() < self._not_before:

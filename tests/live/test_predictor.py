@@ -28,7 +28,10 @@ def test_requests_go_on_without_the_predictor_and_it_comes_back(tmp_path: Path) 
     with deployment(tmp_path, *places(tmp_path, 1)) as world:
         world.up()
         world.deploy(world.handler(name="a"), "--wait", name="a")
-        (first,) = predictors(tmp_path)
+        assert predictors(tmp_path) == [], "there is nothing to predict from"
+        (first,) = world.until(
+            lambda: world.infer(name="a").status_code == 200 and predictors(tmp_path), 20.0, "a first sample"
+        )
         os.kill(first, signal.SIGKILL)
         world.cli("deploy", world.handler(name="b"), "--name", "b", "--initial-scale", "0")
         faults = world.ask("status")["faults"]

@@ -15,7 +15,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from tests.support.live.certificates import make_certificate
-from tidegate.control.cli.app import app
+from tidegate.control.cli.app import app, with_command
 from tidegate.control.cli.common import seconds
 from tidegate.control.cli.deploy import as_typed, read
 from tidegate.control.cli.show import _follow as follow
@@ -78,6 +78,14 @@ def tidegate(*arguments: str) -> Result:
 def test_help_lists_what_exists_and_nothing_else() -> None:
     _, _, text = tidegate("--help").output.partition("Commands:")
     assert sorted(re.findall(r"^  (\S+) ", text, re.MULTILINE)) == sorted(COMMANDS)
+
+
+@pytest.mark.parametrize("name", ["explain", "deploy", "experiment"])
+def test_a_command_is_the_same_where_no_other_is_built(name: str) -> None:
+    alone = CliRunner().invoke(with_command(name), [name, "--help"], env={"COLUMNS": "200", "NO_COLOR": "1"})
+    assert alone.output == tidegate(name, "--help").output
+    assert (with_command(name) is app) is (name == "experiment"), "of a group all is built"
+    assert with_command("fly") is app and with_command("--version") is app
 
 
 def test_the_version_is_the_packages() -> None:

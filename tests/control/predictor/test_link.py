@@ -57,10 +57,26 @@ def test_a_killed_predictor_is_started_again_after_a_pause_and_knows_its_samples
     asyncio.run(run())
 
 
+def test_it_starts_with_the_first_sample(tmp_path: Path) -> None:
+    async def run() -> None:
+        link = PredictorProcess(tmp_path / "samples.jsonl", inherited(os.environ), ManualClock(1.0).now)
+        assert (await link.ask(QUESTION)).predictions == (None,)
+        assert link.pid is None
+        await link.ask(Turn(seen=(seen(0.02),)))
+        assert link.pid is not None
+        await link.close()
+        again = PredictorProcess(tmp_path / "samples.jsonl", inherited(os.environ), ManualClock(1.0).now)
+        await again.ask(QUESTION)
+        assert again.pid is not None, "there are samples of before"
+        await again.close()
+
+    asyncio.run(run())
+
+
 def test_one_that_hangs_is_killed_and_named(tmp_path: Path) -> None:
     async def run() -> None:
         link = PredictorProcess(tmp_path / "samples.jsonl", inherited(os.environ), ManualClock(1.0).now, answer_s=0.3)
-        await link.ask(QUESTION)
+        await link.ask(Turn(seen=(seen(0.02),)))
         pid = link.pid
         assert pid is not None
         with pytest.raises(UnicodeEncodeError):
